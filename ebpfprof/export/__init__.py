@@ -1,0 +1,1 @@
+"""Output formats, one module each. They know the profile model and nothing of BPF."""
