@@ -1,0 +1,134 @@
+"""What can go wrong: one tree of exceptions and one table of exit codes, both stable.
+
+Each message is a sentence for the user that says what to do next.
+
+EbpfprofError            1   anything else that failed
+├── InvalidProfile       1   profile data that contradicts itself or cannot be read
+├── NoSuchProcess        3   no process has this pid
+├── PermissionDenied     4   neither root nor the capabilities that are needed
+├── NotGoProgram         5   the process runs no Go code
+├── UnsupportedGo        6   the Go version is unknown or too old
+├── UnsupportedTarget    7   32-bit, another architecture, a thread id, a kernel thread, a zombie
+├── TargetGone           8   ended, exec'ed or its pid was reused before anything was recorded
+├── OutputError          9   the output could not be written where it was asked for
+├── KernelUnsupported   10   no uprobes, no BPF, too old, or locked down
+├── BccMissing          11   BCC's Python module is not there
+├── CorruptBinary       12   a truncated, corrupt or hostile ELF file or Go table
+└── AttachFailed        13   the kernel refused a probe
+
+Not exceptions of ours: 0 is success, 2 a usage error (click's own), 130 a run that a second
+Ctrl-C aborted.
+"""
+
+# The names say what is wrong; "Error" behind each would only lengthen them.
+# ruff: noqa: N818
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ExitCode(IntEnum):
+    """The exit codes of the command; the numbers are an interface and never change."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NO_SUCH_PROCESS = 3
+    PERMISSION_DENIED = 4
+    NOT_GO_PROGRAM = 5
+    UNSUPPORTED_GO = 6
+    UNSUPPORTED_TARGET = 7
+    TARGET_GONE = 8
+    OUTPUT_ERROR = 9
+    KERNEL_UNSUPPORTED = 10
+    BCC_MISSING = 11
+    CORRUPT_BINARY = 12
+    ATTACH_FAILED = 13
+    ABORTED = 130
+
+
+class EbpfprofError(Exception):
+    """Anything ebpfprof gives up on; the message is a sentence for the user."""
+
+    exit_code: ClassVar[int] = ExitCode.FAILURE
+
+
+class InvalidProfile(EbpfprofError):
+    """Profile data that contradicts itself, or a file that holds no profile we can read."""
+
+
+class NoSuchProcess(EbpfprofError):
+    """No process has this pid."""
+
+    exit_code = ExitCode.NO_SUCH_PROCESS
+
+
+class PermissionDenied(EbpfprofError):
+    """We are neither root nor have the capabilities; the message names what is missing."""
+
+    exit_code = ExitCode.PERMISSION_DENIED
+
+
+class NotGoProgram(EbpfprofError):
+    """The process runs no Go code that we can find."""
+
+    exit_code = ExitCode.NOT_GO_PROGRAM
+
+
+class UnsupportedGo(EbpfprofError):
+    """A Go program of a version that is unknown or too old."""
+
+    exit_code = ExitCode.UNSUPPORTED_GO
+
+
+class UnsupportedTarget(EbpfprofError):
+    """32-bit, another architecture, a thread id, a kernel thread or a zombie."""
+
+    exit_code = ExitCode.UNSUPPORTED_TARGET
+
+
+class TargetGone(EbpfprofError):
+    """The target ended, called exec, or its pid was reused before anything was recorded."""
+
+    exit_code = ExitCode.TARGET_GONE
+
+
+class OutputError(EbpfprofError):
+    """The output cannot be written where it was asked for; the message says where it is."""
+
+    exit_code = ExitCode.OUTPUT_ERROR
+
+
+class KernelUnsupported(EbpfprofError):
+    """The kernel has no uprobes or no BPF, is too old, or is locked down."""
+
+    exit_code = ExitCode.KERNEL_UNSUPPORTED
+
+
+class BccMissing(EbpfprofError):
+    """BCC's Python module cannot be imported."""
+
+    exit_code = ExitCode.BCC_MISSING
+
+    def __init__(
+        self,
+        message: str = (
+            "BCC's Python module is missing: install it with `apt-get install python3-bpfcc` "
+            "(Debian, Ubuntu) or `dnf install python3-bcc` (Fedora, RHEL), and make a virtual "
+            "environment with --system-site-packages. The PyPI package called bcc is something "
+            "else and does not help."
+        ),
+    ) -> None:
+        super().__init__(message)
+
+
+class CorruptBinary(EbpfprofError):
+    """The target's ELF file or its Go tables are truncated, corrupt or hostile."""
+
+    exit_code = ExitCode.CORRUPT_BINARY
+
+
+class AttachFailed(EbpfprofError):
+    """The kernel refused a probe; the message names the function and the errno."""
+
+    exit_code = ExitCode.ATTACH_FAILED

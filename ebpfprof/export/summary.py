@@ -1,0 +1,167 @@
+"""The top of a profile as a table for people: where the goroutines waited, and for what."""
+
+import re
+from dataclasses import dataclass
+from io import StringIO
+
+from ebpfprof.profile import Frame, Profile
+from ebpfprof.text import duration, printable
+
+_MAX_NAME = 512
+_MIN_ROOM = 24
+_WIDEST = 4 * _MAX_NAME
+_WORDS = {
+    "runtime.chansend1": "chan send",
+    "runtime.chanrecv1": "chan receive",
+    "runtime.chanrecv2": "chan receive",
+    "runtime.selectgo": "select",
+    "reflect.chansend0": "chan send",
+    "reflect.chansend": "chan send",
+    "reflect.chanrecv": "chan receive",
+    "internal/poll.(*fdMutex).rwlock": "fd lock",
+}
+_SYNC = re.compile(r"(?:internal/)?sync\.(?:\(\*(?P<type>\w+)(?:\[.*\])?\)\.)?(?P<function>\w+)")
+_STANDARD = ("runtime", "internal", "sync", "reflect")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """All samples with one operation called from one line.
+
+    `share` is the part (0 to 1) of the profile's total delay. Text is as the target has it: not
+    fit for a terminal before text.printable().
+    """
+
+    operation: str
+    function: str
+    file: str
+    line: int
+    contentions: int
+    delay_ns: int
+    share: float
+
+    @property
+    def mean_ns(self) -> float:
+        """Mean delay of one contention, in nanoseconds."""
+        return self.delay_ns / self.contentions if self.contentions else 0.0
+
+
+def top_rows(profile: Profile, limit: int) -> list[Row]:
+    """The `limit` lines of the program with the largest total delay, largest first.
+
+    The values of `profile` must be (count, nanoseconds), as in block, mutex and CPU profiles.
+    """
+    sums: dict[tuple[str, str, str, int], list[int]] = {}
+    for sample in profile.samples:
+        count, ns = sample.values[0], sample.values[-1]
+        frames = [frame for location in sample.locations for frame in location.frames]
+        caller = _caller(frames)
+        key = (_operation(frames), caller.function, caller.file, caller.line)
+        total = sums.setdefault(key, [0, 0])
+        total[0] += count
+        total[1] += ns
+    all_ns = sum(ns for _, ns in sums.values())
+    ordered = sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))
+    return [
+        Row(*key, contentions=count, delay_ns=ns, share=ns / all_ns if all_ns else 0.0)
+        for key, (count, ns) in ordered[:limit]
+    ]
+
+
+def render(profile: Profile, *, limit: int = 10, width: int | None, color: bool) -> str:
+    """The top rows as a table of at most `width` columns; None stands for as many as it takes.
+
+    Without `color` the text is plain ASCII. Nothing that the target says reaches the terminal
+    as a control character. Ends with a newline.
+    """
+    rows = top_rows(profile, limit)
+    if not rows:
+        return "Nothing was recorded: no goroutine waited.\n"
+    return _table(profile, rows, width, color)
+
+
+def _caller(frames: list[Frame]) -> Frame:
+    """The innermost frame of the program's own; the outermost one if all are Go's inside."""
+    for frame in frames:
+        if not _is_inside_go(frame.function):
+            return frame
+    return frames[-1] if frames else Frame("[unknown]", "", 0)
+
+
+def _is_inside_go(function: str) -> bool:
+    # A module's first path element has a dot ("sync.example/x.F") and is then no package of Go's:
+    # there the first slash comes behind the first dot, unless it is a type parameter's.
+    path = function.partition("[")[0]
+    first, separator, _ = path.partition("/")
+    if separator and "." in first:
+        return False
+    return re.split(r"[/.]", path, maxsplit=1)[0] in _STANDARD
+
+
+def _operation(frames: list[Frame]) -> str:
+    """What the goroutine waited for, in words; the leaf function where there are none."""
+    if not frames:
+        return "[unknown]"
+    leaf = frames[0].function
+    if leaf in _WORDS:
+        return _WORDS[leaf]
+    name = leaf
+    # sync is built on itself: Mutex.Lock called by Once.Do is Once.Do to the program.
+    for frame in frames:
+        match = _SYNC.match(frame.function)
+        if match is None:
+            break
+        name = ".".join(part for part in match.group("type", "function") if part)
+    return name
+
+
+def _table(profile: Profile, rows: list[Row], width: int | None, color: bool) -> str:
+    # rich takes some 20 ms to import: only who prints a table pays for it.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    def safe(text: str) -> str:
+        return printable(text[:_MAX_NAME], ascii_only=not color)
+
+    cpu = profile.kind == "cpu"
+    cells = [
+        (
+            duration(row.delay_ns),
+            f"{100 * row.share:.1f}%",
+            str(row.contentions),
+            duration(row.mean_ns),
+            safe(row.operation),
+        )
+        for row in rows
+    ]
+    headings = ("CPU" if cpu else "Delay", "", "Samples" if cpu else "Count", "Mean", "Operation")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for index, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if index < 4 else "left", no_wrap=True)
+    table.add_column("Called from", no_wrap=True)
+    taken = sum(max(map(len, column)) + 2 for column in zip(headings, *cells, strict=True))
+    room = None if width is None else max(width - taken, _MIN_ROOM)
+    for row, fixed in zip(rows, cells, strict=True):
+        where = Text(_fit(safe(row.function), room))
+        if row.file:
+            where.append("\n" + _fit(safe(f"{row.file}:{row.line}"), room), style="dim")
+        table.add_row(*(Text(cell) for cell in fixed), where)
+    console = Console(
+        file=StringIO(),
+        width=_WIDEST if room is None else taken + room,
+        color_system="standard" if color else None,
+        force_terminal=color,
+        legacy_windows=False,
+        _environ={},
+    )
+    with console.capture() as capture:
+        console.print(table)
+    return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
+
+
+def _fit(text: str, room: int | None) -> str:
+    """Cut `text` on the left, where a package or a path says least."""
+    if room is None or len(text) <= room:
+        return text
+    return "..." + text[3 - room :]
