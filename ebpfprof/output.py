@@ -97,14 +97,13 @@ class OutputFile:
         try:
             directory.check_replaceable(name, shown)
             fd = directory.create()
-        except OSError as error:
+        except BaseException as error:
             directory.close()
+            if not isinstance(error, OSError | ValueError):
+                raise
             raise OutputError(
                 f"Cannot write {shown}: {_reason(error)}. Choose another place with -o."
             ) from error
-        except BaseException:
-            directory.close()
-            raise
         return cls(str(path), fd, directory, owner)
 
     @property
@@ -188,20 +187,22 @@ class _Directory:
             )
 
     def create(self) -> int:
-        """Create the unfinished file; return a descriptor to write to."""
+        """Create the unfinished file, nameless if possible; return a descriptor to write to."""
         try:
             fd = os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, _MODE, dir_fd=self._fd)
         except OSError as error:
             if error.errno not in _NO_TMPFILE:
                 raise
-            self._temporary = _unguessable()
-            try:
-                fd = os.open(self._temporary, _NEW_FILE, _MODE, dir_fd=self._fd)
-            except OSError:
-                self._temporary = None
-                raise
-        with suppress(OSError):  # not every file system has modes
-            os.fchmod(fd, _MODE)  # the umask may have taken our own permission away
+            return self.create_named()
+        _undo_umask(fd)
+        return fd
+
+    def create_named(self) -> int:
+        """Create the unfinished file under an unguessable name; return a descriptor."""
+        name = _unguessable()
+        fd = os.open(name, _NEW_FILE, _MODE, dir_fd=self._fd)
+        self._temporary = name
+        _undo_umask(fd)
         return fd
 
     def publish(self, fd: int, name: str, owner: Owner | None) -> None:
@@ -242,6 +243,11 @@ class _Directory:
         self.give(fd, owner)
         return _Directory(fd)
 
+    def remove_directory(self, name: str) -> None:
+        """Remove the empty directory `name`, if it can be done."""
+        with suppress(OSError):
+            os.rmdir(name, dir_fd=self._fd)
+
     def give(self, fd: int, owner: Owner | None) -> None:
         """Make `owner` the owner of what we created here, if he could have created it himself."""
         if owner is not None and self._in_reach_of(owner):
@@ -260,6 +266,11 @@ class _Directory:
         else:
             wanted = stat.S_IWOTH | stat.S_IXOTH
         return found.st_mode & wanted == wanted
+
+
+def _undo_umask(fd: int) -> None:
+    with suppress(OSError):  # not every file system has modes
+        os.fchmod(fd, _MODE)
 
 
 def _stdout() -> int:
@@ -297,25 +308,30 @@ def _rescue(data: bytes, owner: Owner | None) -> str:
 
 
 def _current_directory(data: bytes, owner: Owner | None) -> str:
-    path = os.getcwd()
-    return _save(_Directory.open(Path(path)), path, data, owner)
+    return _save(_Directory.open(Path()), os.getcwd(), data, owner)
 
 
 def _private_directory(data: bytes, owner: Owner | None) -> str:
     """Save `data` in a new directory below the temporary one that only `owner` can enter."""
-    above = _Directory.open(Path(tempfile.gettempdir()))
+    path = tempfile.gettempdir()
+    above = _Directory.open(Path(path))
     try:
-        name = _unguessable()
+        name = _unguessable().lstrip(".")
         directory = above.make_private(name, owner)
+        try:
+            return _save(directory, f"{path}/{name}", data, owner)
+        except BaseException:
+            above.remove_directory(name)
+            raise
     finally:
         above.close()
-    return _save(directory, f"{tempfile.gettempdir()}/{name}", data, owner)
 
 
 def _save(directory: _Directory, path: str, data: bytes, owner: Owner | None) -> str:
     name = f"ebpfprof-{secrets.token_hex(4)}.pb.gz"
     try:
-        fd = directory.create()
+        # The plainest way: a nameless file may be what has just failed.
+        fd = directory.create_named()
         try:
             _write_all(fd, data)
             directory.publish(fd, name, owner)

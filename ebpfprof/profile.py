@@ -181,6 +181,8 @@ def _check_labels(sample: Sample) -> None:
             raise InvalidProfile("A label has no key.")
         if label.value in ("", 0) and not label.unit:
             raise InvalidProfile(f"pprof would drop the empty label {label.key!r}.")
+        if isinstance(label.value, str) and label.unit:
+            raise InvalidProfile(f"The label {label.key!r} is a string and has a unit.")
         if isinstance(label.value, int) and not -_INT64_MAX <= label.value <= _INT64_MAX:
             raise InvalidProfile(f"The label {label.key!r} does not fit 64 bits.")
 

@@ -20,6 +20,11 @@ _WORDS = {
     "reflect.chanrecv": "chan receive",
     "internal/poll.(*fdMutex).rwlock": "fd lock",
 }
+_NOTHING = {
+    "block": "no goroutine waited and was woken",
+    "mutex": "no goroutine waited for a lock",
+    "cpu": "the program used no CPU time",
+}
 _SYNC = re.compile(r"(?:internal/)?sync\.(?:\(\*(?P<type>\w+)(?:\[.*\])?\)\.)?(?P<function>\w+)")
 _STANDARD = ("runtime", "internal", "sync", "reflect")
 
@@ -76,7 +81,7 @@ def render(profile: Profile, *, limit: int = 10, width: int | None, color: bool)
     """
     rows = top_rows(profile, limit)
     if not rows:
-        return "Nothing was recorded: no goroutine waited.\n"
+        return f"Nothing was recorded: {_NOTHING[profile.kind]}.\n"
     return _table(profile, rows, width, color)
 
 

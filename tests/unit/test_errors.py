@@ -1,0 +1,60 @@
+"""The exit codes are an interface: each error keeps its own."""
+
+import inspect
+import re
+
+import pytest
+
+from ebpfprof import errors
+from ebpfprof.errors import BccMissing, EbpfprofError, ExitCode
+
+CODES = {
+    "EbpfprofError": 1,
+    "InvalidProfile": 1,
+    "NoSuchProcess": 3,
+    "PermissionDenied": 4,
+    "NotGoProgram": 5,
+    "UnsupportedGo": 6,
+    "UnsupportedTarget": 7,
+    "TargetGone": 8,
+    "OutputError": 9,
+    "KernelUnsupported": 10,
+    "BccMissing": 11,
+    "CorruptBinary": 12,
+    "AttachFailed": 13,
+}
+
+
+def error_classes() -> dict[str, type[EbpfprofError]]:
+    return {
+        name: value
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and issubclass(value, EbpfprofError)
+    }
+
+
+def test_each_error_has_its_exit_code_and_no_other_error_exists() -> None:
+    assert {name: int(kind.exit_code) for name, kind in error_classes().items()} == CODES
+
+
+def test_the_tree_in_the_docstring_tells_the_same_codes() -> None:
+    documented = re.findall(r"^\W*(\w+) +(\d+)   ", errors.__doc__ or "", re.MULTILINE)
+    assert {name: int(code) for name, code in documented} == CODES
+
+
+def test_every_exit_code_but_usage_and_the_ends_of_a_run_belongs_to_an_error() -> None:
+    of_errors = {kind.exit_code for kind in error_classes().values()}
+    assert set(ExitCode) - of_errors == {ExitCode.OK, ExitCode.USAGE, ExitCode.ABORTED}
+    assert (ExitCode.OK, ExitCode.USAGE, ExitCode.ABORTED) == (0, 2, 130)
+
+
+@pytest.mark.parametrize("kind", error_classes().values())
+def test_an_error_shows_the_message_it_was_made_with(kind: type[EbpfprofError]) -> None:
+    assert str(kind("The way out.")) == "The way out."
+
+
+def test_bcc_missing_names_the_packages_and_warns_of_the_wrong_one() -> None:
+    message = str(BccMissing())
+    assert "apt-get install python3-bpfcc" in message
+    assert "dnf install python3-bcc" in message
+    assert "PyPI" in message
