@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/*
+ * Every way to lose an event or a part of one, with the words in which it is reported.
+ * ebpfprof/losses.py reads this list too: LOSS(name, "what was lost, and why").
+ */
+LOSS(waits_full, "waits not timed: the table of waiting goroutines was full")
+LOSS(totals_full, "waits not counted: the table of distinct stacks was full")
+LOSS(stacks_full, "waits not counted: no room to store one more distinct stack")
+LOSS(goroutine_unreadable, "waits not counted: the goroutine's own record could not be read")
+LOSS(stack_moving, "waits not counted: the goroutine's stack was being moved while it was read")
+LOSS(stack_unreadable, "waits with a stack cut short: a part of it could not be read")
+LOSS(stack_left, "waits with a stack cut short: it leads out of the goroutine's own stack")
+LOSS(stack_too_deep, "waits with a stack cut short: deeper than is followed")

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/*
+ * The stack of a goroutine that is parked, followed by its frame pointers from gobuf.
+ *
+ * Go keeps frame pointers on amd64 in every function that has a frame, and newproc zeroes
+ * the saved one of the outermost (runtime/proc.go, Go 1.19 to 1.27). The stack belongs to
+ * another thread's goroutine, so it may be copied by the garbage collector meanwhile: that
+ * is done only with the scan bit set in g.atomicstatus (runtime/stack.go, copystack).
+ */
+#ifndef EBPFPROF_STACK_H
+#define EBPFPROF_STACK_H
+
+#include "loss.h"
+#include "target.h"
+
+#define G_SCAN 0x1000 /* runtime._Gscan */
+#define SCAN_SPINS 64
+
+struct stack {
+    u32 target;
+    u32 depth;          /* 0 while it is being written */
+    u64 pcs[MAX_DEPTH]; /* return addresses, innermost first, gopark's own frame left out */
+};
+
+/* The part of a runtime.g that says where its stack lies. */
+struct bounds {
+    u64 lo;
+    u64 hi;
+};
+
+/* What a Go frame pointer points at. */
+struct frame {
+    u64 bp;
+    u64 return_pc;
+};
+
+struct parked {
+    struct bounds bounds;
+    struct frame gopark; /* frame of gopark: its return address says which operation waits */
+};
+
+static __always_inline bool frame_at(u64 bp, const struct bounds *bounds, struct frame *frame) {
+    return bp >= bounds->lo && bp < bounds->hi - 8 && (bp & 7) == 0 &&
+           bpf_probe_read_user(frame, sizeof(*frame), (void *)bp) == 0;
+}
+
+static __always_inline u32 status_of(u64 g, const struct target *target) {
+    u32 status = G_SCAN;
+    bpf_probe_read_user(&status, sizeof(status), (void *)(g + target->status_offset));
+    return status;
+}
+
+/* Whether nobody is moving the stack of g; waits a few microseconds for whoever does. */
+static __always_inline bool stack_at_rest(u64 g, const struct target *target) {
+    for (int i = 0; i < SCAN_SPINS; i++)
+        if (!(status_of(g, target) & G_SCAN))
+            return true;
+    return false;
+}
+
+static __always_inline bool read_parked(u64 g, const struct target *target, struct parked *parked) {
+    u64 bp;
+    return bpf_probe_read_user(&parked->bounds, sizeof(parked->bounds), (void *)g) == 0 &&
+           bpf_probe_read_user(&bp, sizeof(bp), (void *)(g + target->sched_bp_offset)) == 0 &&
+           frame_at(bp, &parked->bounds, &parked->gopark);
+}
+
+static __always_inline bool still_parked(u64 g, const struct target *target,
+                                         const struct parked *parked) {
+    struct bounds now = {};
+    bpf_probe_read_user(&now, sizeof(now), (void *)g);
+    return now.lo == parked->bounds.lo && now.hi == parked->bounds.hi &&
+           !(status_of(g, target) & G_SCAN);
+}
+
+struct walk {
+    u64 hash;
+    u32 depth;
+    int loss; /* enum loss, or -1 for a stack that is whole */
+};
+
+/*
+ * Follows the frame pointers and hashes the return addresses; stores them where pcs is not
+ * NULL. Two walks of one stack give the same hash, which is its key in the maps.
+ */
+static __always_inline struct walk walk_stack(const struct parked *parked, u32 target, u64 *pcs) {
+    struct walk walk = {.hash = target + 1, .loss = LOSS_stack_too_deep};
+    struct frame frame = parked->gopark;
+
+    for (int i = 0; i < MAX_DEPTH; i++) {
+        walk.hash = (walk.hash ^ frame.return_pc) * 0x9e3779b97f4a7c15ULL;
+        walk.hash ^= walk.hash >> 32;
+        if (pcs)
+            pcs[i] = frame.return_pc;
+        walk.depth = i + 1;
+
+        u64 bp = frame.bp;
+        if (bp == 0) {
+            walk.loss = -1;
+            break;
+        }
+        if (bp < parked->bounds.lo || bp >= parked->bounds.hi) {
+            walk.loss = LOSS_stack_left;
+            break;
+        }
+        if (!frame_at(bp, &parked->bounds, &frame) || (frame.bp != 0 && frame.bp <= bp)) {
+            walk.loss = LOSS_stack_unreadable;
+            break;
+        }
+    }
+    return walk;
+}
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+#ifndef EBPFPROF_TARGET_H
+#define EBPFPROF_TARGET_H
+
+/* One profiled process: what its Go version lays out where, and how it is sampled. */
+struct target {
+    u64 block_rate_ns;   /* Go's SetBlockProfileRate; 1 takes every event */
+    u32 sched_bp_offset; /* of runtime.g.sched.bp */
+    u32 status_offset;   /* of runtime.g.atomicstatus */
+};
+
+/* One probe. Its index is the attach cookie of the probe's perf event. */
+struct site {
+    u64 return_pc; /* behind the call of gopark that a wait begun here is parked in; 0 at a wake */
+    u32 target;    /* index into targets */
+    u32 unused;
+};
+
+BPF_ARRAY(targets, struct target, MAX_TARGETS);
+BPF_ARRAY(sites, struct site, MAX_SITES);
+
+static __always_inline struct site *site_of(void *ctx) {
+    int index = bpf_get_attach_cookie(ctx);
+    return sites.lookup(&index);
+}
+
+static __always_inline struct target *target_at(int index) {
+    return targets.lookup(&index);
+}
+
+/* The address of a runtime.g has 47 bits: the rest tells apart the targets. */
+static __always_inline u64 goroutine_key(u64 g, u32 target) {
+    return g ^ ((u64)target << 48);
+}
+
+#endif

@@ -1,0 +1,1 @@
+"""One module per profile: which probes it needs, and what the kernel's maps say."""

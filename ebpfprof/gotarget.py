@@ -1,0 +1,61 @@
+"""A target seen as a Go program: its tables, where it is loaded, where its probes go."""
+
+import struct
+from dataclasses import dataclass
+
+from ebpfprof.errors import CorruptBinary, NotGoProgram, UnsupportedGo, UnsupportedTarget
+from ebpfprof.profile import Mapping
+from ebpfprof.target import Target
+from symbolizer import (
+    ElfFile,
+    GoBinary,
+    NotGoError,
+    SymbolizerError,
+    UnsupportedElf,
+    UnsupportedGoVersion,
+)
+from symbolizer.parking import ParkSite, park_sites, wake_site
+
+
+@dataclass(frozen=True, slots=True)
+class GoTarget:
+    """What is needed to probe one Go process and to read its stacks.
+
+    `load_bias` is runtime address minus linked address. Sites are linked addresses. `mappings`
+    are the executable ones, the main binary first.
+    """
+
+    target: Target
+    binary: GoBinary
+    load_bias: int
+    mappings: tuple[Mapping, ...]
+    parks: tuple[ParkSite, ...]
+    wake_pc: int
+
+    def file_offset(self, pc: int) -> int:
+        """Offset in bytes of the linked address `pc` in the executable file."""
+        return self.binary.elf.vaddr_to_offset(pc)
+
+
+def inspect(target: Target, *, allow_unknown_go: bool = False) -> GoTarget:
+    """Read the target's executable and find the places to probe.
+
+    Raises NotGoProgram, UnsupportedGo, UnsupportedTarget, CorruptBinary or TargetGone.
+    """
+    where = f"{target.exe_name} (process {target.pid})"
+    try:
+        elf = ElfFile.open(target.exe_fd)
+        binary = GoBinary.open(elf, allow_unknown_version=allow_unknown_go)
+        bias = target.load_bias(elf.entry)
+        mappings = target.executable_mappings(elf.build_id)
+        return GoTarget(target, binary, bias, mappings, park_sites(binary), wake_site(binary))
+    except NotGoError as error:
+        raise NotGoProgram(f"{where}: {error}") from error
+    except UnsupportedGoVersion as error:
+        raise UnsupportedGo(
+            f"{where}: {error} To try all the same, add --allow-unknown-go."
+        ) from error
+    except UnsupportedElf as error:
+        raise UnsupportedTarget(f"{where}: {error}") from error
+    except (SymbolizerError, struct.error) as error:
+        raise CorruptBinary(f"{where}: {error}") from error

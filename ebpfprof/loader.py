@@ -1,0 +1,181 @@
+"""BPF programs compiled by BCC and loaded into the kernel. The only module that imports bcc."""
+
+import contextlib
+import ctypes
+import errno
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ebpfprof import perf
+from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported, PermissionDenied
+from ebpfprof.sources import bpf_folder, program_text
+
+_BATCH_ROWS = 4096
+
+
+class Program:
+    """One C file of bpf/, compiled and loaded, with its maps and the probes that run it.
+
+    Closing it (it is a context manager) removes every probe and frees every map.
+    """
+
+    def __init__(self, name: str, constants: Mapping[str, int]) -> None:
+        """Compile bpf/`name` with `constants` as preprocessor macros.
+
+        Raises BccMissing, KernelUnsupported or PermissionDenied.
+        """
+        self._bcc = _import_bcc()
+        self._probe_fds: list[int] = []
+        os.environ["BCC_KERNEL_SOURCE"] = str(bpf_folder() / "headers")
+        flags = [f"-D{key}={value}" for key, value in constants.items()]
+        with _native_stderr() as said:
+            try:
+                self._bpf = self._bcc.BPF(text=program_text(name), cflags=flags)
+            except Exception as error:  # BCC raises nothing narrower
+                raise KernelUnsupported(
+                    f"BCC could not compile {name} or create its maps: {error}\n{said()}"
+                ) from error
+
+    def attach_uprobe(self, function: str, path: str, offset: int, pid: int, cookie: int) -> None:
+        """Run the BPF function `function` at `offset` (bytes) of the file `path` in `pid`.
+
+        `cookie` is what the program reads as its attach cookie. Raises AttachFailed.
+        """
+        prog_fd = self._load(function)
+        perf_fd = perf.open_uprobe(path, offset, pid)
+        self._probe_fds.append(perf_fd)
+        self._probe_fds.append(perf.link_program(prog_fd, perf_fd, cookie))
+
+    def detach(self) -> None:
+        """Remove all probes; the maps stay readable.
+
+        The kernel waits for a grace period (some 0.1 s) for each probe, so they are closed
+        side by side. Links go first, a probe without a program does nothing.
+        """
+        fds, self._probe_fds = self._probe_fds, []
+        if fds:
+            with ThreadPoolExecutor(max_workers=len(fds)) as pool:
+                list(pool.map(os.close, reversed(fds)))
+
+    def set_element(self, array: str, index: int, fields: Mapping[str, int]) -> None:
+        """Write one element of an array map whose values are structs."""
+        table = self._bpf[array]
+        table[table.Key(index)] = table.Leaf(**fields)
+
+    def read_array(self, array: str) -> list[int]:
+        """All elements of an array map of integers."""
+        return [int(value.value) for value in self._bpf[array].values()]
+
+    def read_hash(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """All keys and values of a hash map, as arrays of the C types (structs as records).
+
+        Rows that come or go meanwhile may be missing; every other row is there once.
+        Raises KernelUnsupported where the kernel has no batched lookups (before Linux 5.6).
+        """
+        table = self._bpf[name]
+        key_type, value_type = np.dtype(table.Key), np.dtype(table.Leaf)
+        keys: list[npt.NDArray[Any]] = []
+        values: list[npt.NDArray[Any]] = []
+        position = ctypes.create_string_buffer(max(8, key_type.itemsize))
+        start = None
+        rows = min(_BATCH_ROWS, table.max_entries)
+        while True:
+            batch_keys = np.zeros(rows, key_type)
+            batch_values = np.zeros(rows, value_type)
+            count = ctypes.c_uint32(rows)
+            failed = self._bcc.lib.bpf_lookup_batch(
+                table.map_fd,
+                start,
+                ctypes.cast(position, ctypes.POINTER(ctypes.c_uint32)),
+                batch_keys.ctypes.data_as(ctypes.c_void_p),
+                batch_values.ctypes.data_as(ctypes.c_void_p),
+                ctypes.byref(count),
+            )
+            code = ctypes.get_errno() if failed else 0
+            if code == errno.ENOSPC and rows < table.max_entries:
+                rows = min(rows * 2, table.max_entries)  # one hash bucket holds more rows
+                continue
+            if code not in (0, errno.ENOENT):
+                raise KernelUnsupported(
+                    f"The map {name} can't be read: {os.strerror(code)}. Linux 5.6 is needed."
+                )
+            keys.append(batch_keys[: count.value])
+            values.append(batch_values[: count.value])
+            if code == errno.ENOENT:
+                return np.concatenate(keys), np.concatenate(values)
+            start = ctypes.cast(position, ctypes.POINTER(ctypes.c_uint32))
+
+    def close(self) -> None:
+        """Remove all probes and free the maps."""
+        self.detach()
+        self._bpf.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _load(self, function: str) -> int:
+        with _native_stderr() as said:
+            try:
+                return int(self._bpf.load_func(function, self._bcc.BPF.KPROBE).fd)
+            except Exception as error:  # BCC raises nothing narrower
+                if ctypes.get_errno() == errno.EPERM:
+                    raise PermissionDenied(
+                        f"The kernel does not let this user load BPF programs: {error}. "
+                        "Run it with sudo."
+                    ) from error
+                raise AttachFailed(
+                    f"The kernel rejected the BPF program {function}: {error}\n{said()}"
+                ) from error
+
+
+def _import_bcc() -> Any:  # noqa: ANN401 - BCC has no types
+    try:
+        import bcc
+    except ImportError as error:
+        raise BccMissing(
+            f"The Python bindings of BCC are missing for {sys.executable} ({error}). "
+            "Install them with `apt-get install python3-bpfcc` (Debian, Ubuntu) or "
+            "`dnf install python3-bcc` (Fedora), and run ebpfprof with the distribution's own "
+            "python3. The package called bcc on PyPI is something else."
+        ) from error
+    if not hasattr(bcc, "BPF"):
+        raise BccMissing(
+            f"The module bcc at {bcc.__file__} is not the BPF Compiler Collection. Uninstall that "
+            "package and install `python3-bpfcc` (Debian, Ubuntu) or `python3-bcc` (Fedora)."
+        )
+    return bcc
+
+
+@contextlib.contextmanager
+def _native_stderr() -> Iterator[Any]:
+    """Catch what native code writes to file descriptor 2; yields a function that returns it."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as caught:
+
+        def said() -> str:
+            caught.seek(0)
+            return caught.read().decode(errors="replace").strip()
+
+        os.dup2(caught.fileno(), 2)
+        try:
+            yield said
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)

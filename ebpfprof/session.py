@@ -1,0 +1,172 @@
+"""One recording from start to end: targets opened, probes in, waiting, probes out, profiles."""
+
+import contextlib
+import select
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Self
+
+import ebpfprof
+from ebpfprof.collectors.block import BlockCollector, StackTotal
+from ebpfprof.errors import AttachFailed
+from ebpfprof.gotarget import GoTarget, inspect
+from ebpfprof.losses import Loss
+from ebpfprof.profile import Location, Profile, Sample, block_profile
+from ebpfprof.stacks import StackTranslator
+from ebpfprof.target import Ending, Target
+
+_TICK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to record; see the command line's options of the same names."""
+
+    block_rate_ns: int = 1
+    allow_unknown_go: bool = False
+
+
+@dataclass(slots=True)
+class _Recording:
+    go: GoTarget
+    ending: Ending | None = None
+    ended_ns: int = 0
+
+
+class Session:
+    """Records one set of processes once. A context manager: leaving it removes every probe."""
+
+    def __init__(self, pids: Sequence[int], options: Options) -> None:
+        """Open and inspect the targets, compile and load the program; nothing is probed yet.
+
+        Raises any of ebpfprof.errors.
+        """
+        self._options = options
+        self._held = contextlib.ExitStack()
+        self._recordings: list[_Recording] = []
+        try:
+            with ThreadPoolExecutor(max_workers=1) as pool:
+                # Compiling and reading the executables take some 0.1 s each: side by side.
+                loading = pool.submit(BlockCollector, len(pids))
+                self._held.callback(_close_when_loaded, loading)
+                for pid in pids:
+                    target = self._held.enter_context(Target(pid))
+                    go = inspect(target, allow_unknown_go=options.allow_unknown_go)
+                    self._held.enter_context(go.binary.elf)
+                    self._recordings.append(_Recording(go))
+                self._collector = loading.result()
+        except BaseException:
+            self._held.close()
+            raise
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The targets, in the order in which they were named."""
+        return tuple(recording.go.target for recording in self._recordings)
+
+    def start(self) -> None:
+        """Put the probes in. Raises AttachFailed, or TargetGone if a target has gone."""
+        for index, recording in enumerate(self._recordings):
+            target = recording.go.target
+            try:
+                self._collector.attach(index, recording.go, rate_ns=self._options.block_rate_ns)
+            except AttachFailed:
+                target.require_running()  # that it went says more than that the probe failed
+                raise
+            target.require_running()
+        self._started_ns, self._started_unix_ns = time.monotonic_ns(), time.time_ns()
+
+    def wait(self, duration_s: float, should_stop: Callable[[float], bool]) -> None:
+        """Let it record until the duration has passed, all targets ended, or told to stop.
+
+        `should_stop` is asked about ten times a second, with the seconds gone so far.
+        """
+        while any(recording.ending is None for recording in self._recordings):
+            gone_s = (time.monotonic_ns() - self._started_ns) / 1e9
+            if gone_s >= duration_s or should_stop(gone_s):
+                break
+            running = [r.go.target.pidfd for r in self._recordings if r.ending is None]
+            select.select(running, [], [], min(_TICK_S, duration_s - gone_s))
+            self._notice_endings()
+
+    def finish(self) -> list[Profile]:
+        """Take the probes out and return one profile per target, in order."""
+        self._notice_endings()
+        stopped_ns = time.monotonic_ns()
+        self._collector.detach()
+        totals = self._collector.snapshot()
+        return [
+            self._profile(recording, totals.get(index, []), recording.ended_ns or stopped_ns)
+            for index, recording in enumerate(self._recordings)
+        ]
+
+    def endings(self) -> list[Ending]:
+        """Why targets went before the time was over, for those that did."""
+        return [r.ending for r in self._recordings if r.ending]
+
+    def losses(self) -> Sequence[Loss]:
+        """What was lost so far, all targets together."""
+        return self._collector.losses()
+
+    def close(self) -> None:
+        """Remove all probes and let go of the targets."""
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _notice_endings(self) -> None:
+        for recording in self._recordings:
+            if recording.ending is None:
+                recording.ending = recording.go.target.ending()
+                recording.ended_ns = time.monotonic_ns() if recording.ending else 0
+
+    def _profile(
+        self, recording: _Recording, totals: Sequence[StackTotal], ended_ns: int
+    ) -> Profile:
+        go = recording.go
+        duration_ns = ended_ns - self._started_ns
+        return block_profile(
+            _samples(go, totals),
+            go.mappings,
+            time_ns=self._started_unix_ns,
+            duration_ns=duration_ns,
+            comments=self._comments(recording, duration_ns),
+        )
+
+    def _comments(self, recording: _Recording, duration_ns: int) -> list[str]:
+        go, rate_ns = recording.go, self._options.block_rate_ns
+        comments = [
+            f"ebpfprof {ebpfprof.__version__}: block profile of process {go.target.pid} "
+            f"({go.target.name}, {go.binary.version.text}), {duration_ns / 1e9:.3f} s, "
+            + ("every event" if rate_ns == 1 else f"sampled at a rate of {rate_ns} ns"),
+        ]
+        if recording.ending:
+            comments.append(f"ended early: {recording.ending.text}")
+        comments += [f"lost: {loss}" for loss in self.losses()]
+        return comments
+
+
+def _samples(go: GoTarget, totals: Sequence[StackTotal]) -> list[Sample]:
+    """Samples as Go adds them up: by the stack that it keeps, whatever was cut off it."""
+    translator = StackTranslator(go.binary, go.load_bias, go.mappings)
+    sums: dict[tuple[Location, ...], tuple[float, int]] = {}
+    for total in totals:
+        stack = translator.block_stack(total.return_pcs)
+        if stack is not None:
+            count, delay_ns = sums.get(stack, (0.0, 0))
+            sums[stack] = (count + total.count, delay_ns + total.delay_ns)
+    # Go, too, cuts the fraction off and shows at least one (runtime/mprof.go, BlockProfile).
+    return [
+        Sample(stack, (max(1, int(count)), delay_ns)) for stack, (count, delay_ns) in sums.items()
+    ]
+
+
+def _close_when_loaded(loading: Future[BlockCollector]) -> None:
+    if loading.exception() is None:
+        loading.result().close()

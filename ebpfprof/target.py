@@ -1,0 +1,189 @@
+"""The process that is profiled: who it is, what file it runs, where that file is mapped."""
+
+import os
+import re
+import select
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+from ebpfprof.errors import NoSuchProcess, PermissionDenied, TargetGone, UnsupportedTarget
+from ebpfprof.profile import Mapping
+
+_AT_ENTRY = 9  # include/uapi/linux/auxvec.h
+_PF_KTHREAD = 0x0020_0000  # include/linux/sched.h
+_MAX_PROC_BYTES = 1 << 24
+_UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]")
+_MAPS_LINE = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) \S+ \d+ *(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why nothing more can be recorded from a target."""
+
+    text: str
+
+
+class Target:
+    """One running process, pinned: its pidfd, its executable and its start are held.
+
+    So a pid that is reused, an exec and an end are noticed, and what is read of the file
+    stays the file that runs, deleted or replaced on disk as it may be.
+    """
+
+    def __init__(self, pid: int) -> None:
+        """Open process `pid`.
+
+        Raises NoSuchProcess, UnsupportedTarget (a thread id, a kernel thread, a zombie) or
+        PermissionDenied.
+        """
+        self.pid = pid
+        self._pidfd = _pidfd(pid)
+        try:
+            self._process = psutil.Process(pid)
+            _refuse_what_runs_no_program(pid)
+            self.exe_fd = _open_executable(pid)
+            self.exe_name = os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
+            self._auxv = self._read("auxv")
+        except BaseException as error:
+            self.close()
+            if isinstance(error, psutil.NoSuchProcess | FileNotFoundError | ProcessLookupError):
+                raise NoSuchProcess(_gone(pid)) from error
+            raise
+
+    @property
+    def exe_path(self) -> str:
+        """A path that leads to the very file that runs, for this process only."""
+        return f"/proc/self/fd/{self.exe_fd}"
+
+    @property
+    def name(self) -> str:
+        """The command's name, safe as a part of a file name."""
+        return _UNSAFE_IN_NAMES.sub("_", os.path.basename(self.exe_name))[:64] or "unnamed"
+
+    def load_bias(self, entry: int) -> int:
+        """What the kernel added to link-time addresses, given the ELF header's entry point.
+
+        Raises TargetGone if the process has ended.
+        """
+        for key, value in struct.iter_unpack("<QQ", self._auxv[: len(self._auxv) // 16 * 16]):
+            if key == _AT_ENTRY:
+                return int(value) - entry
+        raise TargetGone(f"Process {self.pid} ended before it could be looked at.")
+
+    def executable_mappings(self, build_id: str) -> tuple[Mapping, ...]:
+        """The executable lines of /proc/PID/maps, the main binary first (as Go's pprof has it).
+
+        `build_id` is the main binary's own. Empty if the process has ended.
+        """
+        try:
+            text = self._read("maps")
+        except OSError:
+            return ()
+        found = []
+        for line in text.splitlines():
+            match = _MAPS_LINE.fullmatch(line)
+            if match:
+                start, limit, offset = (int(field, 16) for field in match.groups()[:3])
+                path = os.fsdecode(match[4]).removesuffix(" (deleted)")
+                is_main = path == self.exe_name
+                found.append(Mapping(start, limit, offset, path, build_id if is_main else ""))
+        return tuple(sorted(found, key=lambda mapping: mapping.filename != self.exe_name))
+
+    def ending(self) -> Ending | None:
+        """Why the target no longer runs what was opened, or None while it does."""
+        if select.select([self._pidfd], [], [], 0)[0]:
+            return Ending(f"process {self.pid} ended")
+        try:
+            # A new program gets a new auxiliary vector (other random bytes, other vDSO).
+            if self._read("auxv") != self._auxv:
+                return Ending(f"process {self.pid} replaced itself by another program (exec)")
+        except OSError:
+            return Ending(f"process {self.pid} ended")
+        return None
+
+    def require_running(self) -> None:
+        """Raise TargetGone unless the process still runs the program that was opened."""
+        ending = self.ending()
+        if ending:
+            raise TargetGone(f"Nothing was recorded: {ending.text} while the probes were set up.")
+
+    @property
+    def pidfd(self) -> int:
+        """Readable (in the sense of poll) once the process has ended."""
+        return self._pidfd
+
+    def close(self) -> None:
+        """Let go of the process and its file."""
+        for name in ("_pidfd", "exe_fd"):
+            fd = self.__dict__.pop(name, None)
+            if fd is not None:
+                os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self, name: str) -> bytes:
+        with open(f"/proc/{self.pid}/{name}", "rb") as file:
+            return file.read(_MAX_PROC_BYTES)
+
+
+def _gone(pid: int) -> str:
+    return (
+        f"There is no process {pid} (any more). Look it up with `pgrep -a NAME`; inside a "
+        "container pids differ from those outside."
+    )
+
+
+def _pidfd(pid: int) -> int:
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError as error:
+        raise NoSuchProcess(_gone(pid)) from error
+    except OSError as error:
+        leader = _thread_group(pid)
+        if leader not in (None, pid):
+            raise UnsupportedTarget(
+                f"{pid} is a thread of process {leader}. Profile the whole process: "
+                f"`--pid {leader}`."
+            ) from error
+        raise NoSuchProcess(_gone(pid)) from error
+
+
+def _thread_group(pid: int) -> int | None:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return None
+    match = re.search(r"^Tgid:\s*(\d+)$", status, re.MULTILINE)
+    return int(match[1]) if match else None
+
+
+def _refuse_what_runs_no_program(pid: int) -> None:
+    stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    fields = stat[stat.rindex(")") + 2 :].split()
+    if fields[0] in "ZX":
+        raise UnsupportedTarget(f"Process {pid} has ended and waits for its parent (a zombie).")
+    if int(fields[6]) & _PF_KTHREAD:
+        raise UnsupportedTarget(f"{pid} is a thread of the kernel and runs no Go program.")
+    leader = _thread_group(pid)
+    if leader not in (None, pid):
+        raise UnsupportedTarget(
+            f"{pid} is a thread of process {leader}. Profile the whole process: `--pid {leader}`."
+        )
+
+
+def _open_executable(pid: int) -> int:
+    try:
+        return os.open(f"/proc/{pid}/exe", os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError as error:
+        raise PermissionDenied(
+            f"Process {pid} is not yours to trace: its executable can't be opened without "
+            f"CAP_SYS_PTRACE. Run `sudo ebpfprof attach --pid {pid}`."
+        ) from error

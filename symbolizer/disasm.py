@@ -1,0 +1,138 @@
+"""x86-64 machine code as a list of instructions with their successors, decoded by capstone."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import capstone
+from capstone import x86_const
+
+from symbolizer.errors import GoTableError
+
+_MAX_FUNCTION_BYTES = 1 << 20
+
+# Opcodes that the kernel's uprobes emulate instead of single-stepping them out of line
+# (arch/x86/kernel/uprobes.c, branch_setup_xol_ops and push_setup_xol_ops; Linux 4.17 on).
+_JCC_SHORT = range(0x70, 0x80)
+_JCC_NEAR = range(0x80, 0x90)
+_PUSH = range(0x50, 0x58)
+_NOP = 0x90
+_CALL_REL32 = 0xE8
+_JMP_REL32 = 0xE9
+_JMP_REL8 = 0xEB
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction: where it stands, where control goes next, how a uprobe treats it.
+
+    `target` is the address a direct jump or call names, else None. `falls_through` says
+    whether control can reach the next instruction (true for calls). `emulated` instructions
+    cost a uprobe some 0.2 µs instead of some 2.5.
+    """
+
+    address: int
+    size: int
+    target: int | None
+    is_jump: bool
+    is_call: bool
+    falls_through: bool
+    emulated: bool
+    written: frozenset[str]
+
+    @property
+    def end(self) -> int:
+        """Address of the byte behind the instruction."""
+        return self.address + self.size
+
+
+def is_emulated(code: bytes) -> bool:
+    """Whether the kernel emulates the instruction with these bytes under a uprobe."""
+    opcode = code[0]
+    if opcode == 0x0F:
+        return len(code) == 6 and code[1] in _JCC_NEAR
+    if opcode == 0x41:
+        return len(code) == 2 and code[1] in _PUSH
+    return (
+        opcode in _JCC_SHORT
+        or opcode in _PUSH
+        or opcode in (_NOP, _CALL_REL32, _JMP_REL32, _JMP_REL8)
+    )
+
+
+def _decoder() -> capstone.Cs:
+    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    decoder.detail = True
+    return decoder
+
+
+def decode(code: bytes, address: int) -> tuple[Instruction, ...]:
+    """Decode `code`, which stands at `address`, from its first byte to its last.
+
+    Stops at the first byte that is no instruction. Raises GoTableError for code longer than
+    a megabyte: no function of the Go runtime comes near, so a table must be wrong.
+    """
+    if len(code) > _MAX_FUNCTION_BYTES:
+        raise GoTableError(
+            f"The function at {address:#x} claims {len(code)} bytes of code; its table is corrupt."
+        )
+    return tuple(_instruction(raw) for raw in _decoder().disasm(code, address))
+
+
+def _instruction(raw: capstone.CsInsn) -> Instruction:
+    is_call = raw.group(x86_const.X86_GRP_CALL)
+    is_jump = raw.group(x86_const.X86_GRP_JUMP)
+    target = None
+    if (is_call or is_jump) and raw.operands[0].type == x86_const.X86_OP_IMM:
+        target = raw.operands[0].imm & 0xFFFF_FFFF_FFFF_FFFF
+    ends = raw.group(x86_const.X86_GRP_RET) or raw.id in (
+        x86_const.X86_INS_JMP,
+        x86_const.X86_INS_UD2,
+        x86_const.X86_INS_INT3,
+    )
+    return Instruction(
+        address=raw.address,
+        size=raw.size,
+        target=target,
+        is_jump=is_jump,
+        is_call=is_call,
+        falls_through=not ends,
+        emulated=is_emulated(bytes(raw.bytes)),
+        written=_written(raw),
+    )
+
+
+def _written(raw: capstone.CsInsn) -> frozenset[str]:
+    """Names of the 64-bit registers that the instruction changes, wholly or in part."""
+    _, written = raw.regs_access()
+    return frozenset(_WIDE.get(name, name) for name in map(raw.reg_name, written))
+
+
+_WIDE = {"eax": "rax", "ax": "rax", "al": "rax", "ah": "rax"}
+
+
+def successors(function: Iterable[Instruction]) -> dict[int, tuple[int, ...]]:
+    """Control flow inside one function: address of an instruction → addresses it may lead to.
+
+    Calls lead to the instruction behind them; jumps out of the function and indirect ones
+    lead nowhere.
+    """
+    instructions = {each.address: each for each in function}
+    flow: dict[int, tuple[int, ...]] = {}
+    for address, each in instructions.items():
+        leads = [each.end] if each.falls_through else []
+        if each.is_jump and each.target is not None:
+            leads.append(each.target)
+        flow[address] = tuple(to for to in leads if to in instructions)
+    return flow
+
+
+def reachable(flow: dict[int, tuple[int, ...]], start: Iterable[int], without: int = -1) -> set[int]:
+    """Addresses that control reaches from `start` (included) without passing `without`."""
+    seen = set(start) - {without}
+    pending = list(seen)
+    while pending:
+        for to in flow[pending.pop()]:
+            if to not in seen and to != without:
+                seen.add(to)
+                pending.append(to)
+    return seen

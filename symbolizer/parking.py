@@ -1,0 +1,171 @@
+"""Where to stand to see goroutines block and wake: probe addresses found in the machine code.
+
+Go's block profiler hooks a handful of runtime functions. Each of them blocks by calling
+runtime.gopark, and every goroutine that they block is made runnable by runtime.ready
+(Go 1.19 to 1.27: runtime/chan.go, select.go, sema.go, proc.go). All sites are instructions
+that uprobes emulate, and never a function's first one.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from symbolizer.disasm import Instruction, decode, reachable, successors
+from symbolizer.errors import GoTableError
+from symbolizer.gobinary import Function, GoBinary
+
+# Logical functions (so also where they are inlined) in which a park is a block event to Go.
+# notifyListWait carries the name it is linked under; reflect's and internal/poll's
+# operations go through these, too.
+HOOKED: Final = frozenset(
+    {
+        "runtime.chansend",
+        "runtime.chanrecv",
+        "runtime.selectgo",
+        "runtime.semacquire1",
+        "runtime.notifyListWait",
+        "sync.runtime_notifyListWait",
+    }
+)
+_PARK = "runtime.gopark"
+_WAKE = "runtime.ready"
+_NEVER_RETURNS = "runtime.throw"
+_LOOPS = "runtime.semacquire1"
+_CALL_BYTES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ParkSite:
+    """One place where goroutines block.
+
+    `start_pc` is passed exactly once by each blocking operation, shortly before it parks for
+    the first time; there R14 holds the address of its runtime.g. `return_pc` is the return
+    address of the call of gopark in which it then parks. Both are link-time addresses.
+    """
+
+    operation: str
+    start_pc: int
+    return_pc: int
+
+
+def park_sites(binary: GoBinary) -> tuple[ParkSite, ...]:
+    """All places where a block event of Go's own profiler begins, lowest address first.
+
+    A program that links none of these operations has none: the result is then empty.
+    Raises GoTableError if the code is not as any known Go version compiles it.
+    """
+    sites = []
+    for park in _functions(binary, _PARK):
+        for call_pc in binary.call_sites(park):
+            operation = _hooked_operation(binary, call_pc)
+            if operation and not _is_dead_end(binary, call_pc):
+                sites.append(_park_site(binary, operation, call_pc))
+    for name in HOOKED:
+        for function in binary.functions_named(name):
+            if not any(function.entry <= site.return_pc < function.end for site in sites):
+                raise GoTableError(
+                    f"No call of {_PARK} was found in {name} at {function.entry:#x}: this binary "
+                    "was compiled in a way that is not known here. Please report its Go version "
+                    "and build flags."
+                )
+    return tuple(sorted(sites, key=lambda site: site.start_pc))
+
+
+def wake_site(binary: GoBinary) -> int:
+    """Address in runtime.ready, behind its stack check, where RAX still holds the woken g.
+
+    Raises GoTableError if runtime.ready has no such place.
+    """
+    for function in _functions(binary, _WAKE):
+        instructions = decode(_code(binary, function), function.entry)
+        past_check = False
+        for each in instructions:
+            if past_check and each.emulated:
+                return each.address
+            if "rax" in each.written:
+                break
+            past_check = past_check or each.is_jump
+    raise GoTableError(
+        f"{_WAKE} is not laid out as in any known Go version, so wakes can't be seen. "
+        "Please report this binary's Go version and build flags."
+    )
+
+
+def _functions(binary: GoBinary, name: str) -> tuple[Function, ...]:
+    functions = binary.functions_named(name)
+    if not functions:
+        raise GoTableError(f"{name} is not in the binary's function table; it may be obfuscated.")
+    return functions
+
+
+def _hooked_operation(binary: GoBinary, pc: int) -> str | None:
+    """The hooked logical function that the instruction at `pc` stands in, if any."""
+    return next((f.function for f in binary.frames(pc) if f.function in HOOKED), None)
+
+
+def _is_dead_end(binary: GoBinary, call_pc: int) -> bool:
+    """Whether nothing but a throw follows: so it is with nil channels, which block forever."""
+    throws = {each.entry for each in binary.functions_named(_NEVER_RETURNS)}
+    after = call_pc + _CALL_BYTES
+    for each in decode(binary.elf.read(after, 32), after):
+        if each.is_call:
+            return each.target in throws
+        if each.is_jump or not each.falls_through:
+            return False
+    return False
+
+
+def _park_site(binary: GoBinary, operation: str, call_pc: int) -> ParkSite:
+    start_pc = call_pc
+    if operation == _LOOPS:
+        start_pc = _before_loop(binary, call_pc)
+    return ParkSite(operation, start_pc, call_pc + _CALL_BYTES)
+
+
+def _before_loop(binary: GoBinary, call_pc: int) -> int:
+    """Last emulated instruction that every path to `call_pc` passes, and passes only once.
+
+    semacquire1 parks again when another goroutine took the semaphore first. Go times the
+    operation from before that loop, so the call itself is the wrong place to start the clock.
+    """
+    function = binary.function_at(call_pc)
+    assert function is not None  # call_sites found it there
+    instructions = {i.address: i for i in decode(_code(binary, function), function.entry)}
+    flow = successors(instructions.values())
+    if call_pc not in flow:
+        raise GoTableError(f"The code of {function.name} at {function.entry:#x} can't be decoded.")
+    in_loop = reachable(flow, flow[call_pc])
+    for address in _backwards(flow, call_pc):
+        if (
+            address not in in_loop
+            and address != function.entry
+            and instructions[address].emulated
+            and call_pc not in reachable(flow, [function.entry], without=address)
+        ):
+            return address
+    raise GoTableError(
+        f"{function.name} at {function.entry:#x} has no place to time a wait from. "
+        "Please report this binary's Go version and build flags."
+    )
+
+
+def _backwards(flow: dict[int, tuple[int, ...]], start: int) -> list[int]:
+    """Addresses that lead to `start`, nearest first (`start` itself is the first)."""
+    origins: dict[int, list[int]] = {}
+    for address, leads in flow.items():
+        for to in leads:
+            origins.setdefault(to, []).append(address)
+    order = [start]
+    seen = {start}
+    for address in order:
+        for origin in origins.get(address, []):
+            if origin not in seen:
+                seen.add(origin)
+                order.append(origin)
+    return order
+
+
+def _code(binary: GoBinary, function: Function) -> bytes:
+    return binary.elf.read(function.entry, function.end - function.entry)
+
+
+__all__ = ["HOOKED", "Instruction", "ParkSite", "park_sites", "wake_site"]

@@ -1,0 +1,100 @@
+"""Run `ebpfprof attach` as a user would, wait until it records, end it, read what it wrote."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ebpfprof.export import pprof
+from ebpfprof.profile import Profile
+
+DEADLINE_S = 60
+COMMAND = (sys.executable, "-m", "ebpfprof", "attach")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What is left of a run of the command."""
+
+    code: int
+    stdout: bytes
+    stderr: str
+
+
+class Recorder:
+    """A running `ebpfprof attach`."""
+
+    def __init__(self, arguments: Sequence[str], folder: Path) -> None:
+        self._stdout = tempfile.TemporaryFile()  # noqa: SIM115 (closed in finish)
+        self._process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=self._stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+        )
+        self._said: list[str] = []
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_until_recording(self) -> str:
+        """Return the line that says so; fails if the command ends before."""
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self._said.append(line)
+            if line.startswith("recording"):
+                return line
+        raise AssertionError("the command ended without recording:\n" + "".join(self._said))
+
+    def interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def finish(self) -> Finished:
+        """Wait for the end of the command."""
+        _, rest = self._process.communicate(timeout=DEADLINE_S)
+        with self._stdout as stdout:
+            stdout.seek(0)
+            return Finished(self._process.returncode, stdout.read(), "".join(self._said) + rest)
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+
+@contextmanager
+def recording(pid: int, folder: Path, *arguments: str) -> Iterator[Recorder]:
+    """Record process `pid` into `folder` while the block runs; the caller ends it."""
+    recorder = Recorder(["--pid", str(pid), "--duration", "600", *arguments], folder)
+    try:
+        recorder.wait_until_recording()
+        yield recorder
+    finally:
+        recorder.close()
+
+
+def run(*arguments: str, folder: Path) -> Finished:
+    """Run the command to its end."""
+    recorder = Recorder(arguments, folder)
+    try:
+        return recorder.finish()
+    finally:
+        recorder.close()
+
+
+def only_profile(folder: Path) -> Profile:
+    """Read the one profile that was written into `folder`."""
+    (path,) = folder.glob("*.pb.gz")
+    return pprof.decode(path.read_bytes())
