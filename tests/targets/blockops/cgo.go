@@ -1,0 +1,37 @@
+//go:build withcgo
+
+package main
+
+/*
+#include <time.h>
+
+extern void blockInGo(void);
+
+static void callBack(void) { blockInGo(); }
+
+static void sleepInC(void) {
+	struct timespec length = {0, 100000};
+	nanosleep(&length, 0);
+}
+*/
+import "C"
+
+var cgoOperations = []operation{
+	{"calledFromC", 51, calledFromC},
+	{"sleepingInC", 0, sleepingInC},
+}
+
+var fromC = make(chan int)
+
+// calledFromC: Go calls C, which calls Go, which blocks.
+func calledFromC(n int) {
+	rounds(n, nil, func() { C.callBack() }, func() { fromC <- 1 })
+}
+
+func sleepingInC(int) {
+	together(3, func() {
+		for i := 0; i < 20; i++ {
+			C.sleepInC()
+		}
+	})
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"reflect"
+	"time"
+)
+
+var channelOperations = []operation{
+	{"chanRecv1", 211, chanRecv1},
+	{"chanRecv2", 197, chanRecv2},
+	{"chanRange", 193, chanRange},
+	{"chanRecvClosed", 109, chanRecvClosed},
+	{"chanRecvBuffered", 107, chanRecvBuffered},
+	{"chanRecvCrowdClosed", 5 * 11, chanRecvCrowdClosed},
+	{"chanSend", 199, chanSend},
+	{"chanSendFull", 103, chanSendFull},
+	{"chanSendPanics", 31, chanSendPanics},
+	{"chanBigElement", 43, chanBigElement},
+	{"chanPingPong", 2 * 101, chanPingPong},
+	{"timerRecv", 47, timerRecv},
+	{"contextDone", 41, contextDone},
+	{"reflectRecv", 37, reflectRecv},
+	{"reflectSend", 29, reflectSend},
+}
+
+func chanRecv1(n int) {
+	c := make(chan int)
+	rounds(n, nil, func() { <-c }, func() { c <- 1 })
+}
+
+func chanRecv2(n int) {
+	c := make(chan int)
+	block := func() {
+		if _, ok := <-c; !ok {
+			panic("closed")
+		}
+	}
+	rounds(n, nil, block, func() { c <- 1 })
+}
+
+func chanRange(n int) {
+	c := make(chan int)
+	block := func() {
+		for range c {
+			break
+		}
+	}
+	rounds(n, nil, block, func() { c <- 1 })
+}
+
+func chanRecvClosed(n int) {
+	var c chan int
+	rounds(n, func() { c = make(chan int) }, func() { <-c }, func() { close(c) })
+}
+
+func chanRecvBuffered(n int) {
+	c := make(chan int, 3)
+	rounds(n, nil, func() { <-c }, func() { c <- 1 })
+}
+
+func chanRecvCrowdClosed(n int) {
+	var c chan int
+	crowd(n, 5, func() { c = make(chan int) }, func() { <-c }, func() { close(c) })
+}
+
+func chanSend(n int) {
+	c := make(chan int)
+	rounds(n, nil, func() { c <- 1 }, func() { <-c })
+}
+
+func chanSendFull(n int) {
+	var c chan int
+	prepare := func() {
+		c = make(chan int, 2)
+		c <- 1
+		c <- 2
+	}
+	rounds(n, prepare, func() { c <- 3 }, func() { <-c })
+}
+
+// chanSendPanics: the channel is closed under the sender, the event counts all the same.
+func chanSendPanics(n int) {
+	var c chan int
+	block := func() {
+		defer func() {
+			if recover() == nil {
+				panic("a send on a closed channel did not panic")
+			}
+		}()
+		c <- 1
+	}
+	rounds(n, func() { c = make(chan int) }, block, func() { close(c) })
+}
+
+func chanBigElement(n int) {
+	type big [1000]int
+	c := make(chan big)
+	block := func() {
+		value := <-c
+		if value[999] != 7 {
+			panic("the element was not copied")
+		}
+	}
+	rounds(n, nil, block, func() { c <- big{999: 7} })
+}
+
+// chanPingPong: the partner sends a ball and receives it back, both parked.
+func chanPingPong(n int) {
+	there, back := make(chan int), make(chan int)
+	p := newPartner(func() {
+		there <- 1
+		<-back
+	})
+	for i := 0; i < n/2; i++ {
+		p.begin()
+		p.awaitParked()
+		<-there
+		p.awaitParked()
+		back <- 1
+		p.awaitEnd()
+	}
+	p.stopped.Store(true)
+}
+
+// timerRecv: the runtime's timer code wakes the receiver.
+func timerRecv(n int) {
+	timer := time.NewTimer(time.Hour)
+	rounds(n, nil, func() { <-timer.C }, func() { timer.Reset(time.Microsecond) })
+}
+
+func contextDone(n int) {
+	var ctx context.Context
+	var cancel context.CancelFunc
+	prepare := func() { ctx, cancel = context.WithCancel(context.Background()) }
+	rounds(n, prepare, func() { <-ctx.Done() }, func() { cancel() })
+}
+
+func reflectRecv(n int) {
+	c := make(chan int)
+	value := reflect.ValueOf(c)
+	rounds(n, nil, func() { value.Recv() }, func() { c <- 1 })
+}
+
+func reflectSend(n int) {
+	c := make(chan int)
+	value := reflect.ValueOf(c)
+	rounds(n, nil, func() { value.Send(reflect.ValueOf(1)) }, func() { <-c })
+}

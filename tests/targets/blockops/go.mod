@@ -1,0 +1,3 @@
+module blockops
+
+go 1.19

@@ -1,0 +1,328 @@
+package main
+
+import (
+	"os"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+var syncOperations = []operation{
+	{"mutexLock", 173, mutexLock},
+	{"mutexQueue", 4 * 13, mutexQueue},
+	{"mutexDeferred", 73, mutexDeferred},
+	{"mutexDeferredInLoop", 71, mutexDeferredInLoop},
+	{"mutexEmbedded", 67, mutexEmbedded},
+	{"mutexInterface", 61, mutexInterface},
+	{"mutexMethodValue", 59, mutexMethodValue},
+	{"rwReaderBehindWriter", 167, rwReaderBehindWriter},
+	{"rwReadersBehindWriter", 6 * 7, rwReadersBehindWriter},
+	{"rwWriterBehindReader", 163, rwWriterBehindReader},
+	{"rwWriterBehindWriter", 157, rwWriterBehindWriter},
+	{"rwLocker", 17, rwLocker},
+	{"waitGroup", 151, waitGroup},
+	{"waitGroupCrowd", 5 * 13, waitGroupCrowd},
+	{"condSignal", 149, condSignal},
+	{"condBroadcast", 5 * 19, condBroadcast},
+	{"condMutex", 139, condMutex},
+	{"onceContended", 137, onceContended},
+}
+
+var semaphoreOperations = []operation{
+	{"fdReadLock", 131, fdReadLock},
+	{"fdWriteLock", 127, fdWriteLock},
+	{"semaphoreBarged", 113, semaphoreBarged},
+	{"readerBarged", 11, readerBarged},
+}
+
+func mutexLock(n int) {
+	var mu sync.Mutex
+	block := func() {
+		mu.Lock()
+		mu.Unlock()
+	}
+	rounds(n, mu.Lock, block, mu.Unlock)
+}
+
+// mutexQueue: four waiters hand the lock on to each other.
+func mutexQueue(n int) {
+	var mu sync.Mutex
+	block := func() {
+		mu.Lock()
+		mu.Unlock()
+	}
+	crowd(n, 4, mu.Lock, block, mu.Unlock)
+}
+
+func mutexDeferred(n int) {
+	var mu sync.Mutex
+	block := func() {
+		defer mu.Unlock()
+		defer mu.Lock()
+	}
+	rounds(n, mu.Lock, block, mu.Unlock)
+}
+
+// mutexDeferredInLoop: a defer in a loop runs from runtime.deferreturn.
+func mutexDeferredInLoop(n int) {
+	var mu sync.Mutex
+	steps := []func(){mu.Unlock, mu.Lock}
+	block := func() {
+		for _, step := range steps {
+			defer step()
+		}
+	}
+	rounds(n, mu.Lock, block, mu.Unlock)
+}
+
+type account struct {
+	sync.Mutex
+	balance int
+}
+
+func (a *account) deposit(amount int) {
+	a.Lock()
+	a.balance += amount
+	a.Unlock()
+}
+
+func mutexEmbedded(n int) {
+	a := &account{}
+	rounds(n, a.Lock, func() { a.deposit(1) }, a.Unlock)
+}
+
+func mutexInterface(n int) {
+	var l sync.Locker = &account{}
+	block := func() {
+		l.Lock()
+		l.Unlock()
+	}
+	rounds(n, l.Lock, block, l.Unlock)
+}
+
+func mutexMethodValue(n int) {
+	a := &account{}
+	lock, unlock := a.Lock, a.Unlock
+	block := func() {
+		call(lock)
+		call(unlock)
+	}
+	rounds(n, lock, block, unlock)
+}
+
+//go:noinline
+func call(f func()) { f() }
+
+func rwReaderBehindWriter(n int) {
+	var mu sync.RWMutex
+	block := func() {
+		mu.RLock()
+		mu.RUnlock()
+	}
+	rounds(n, mu.Lock, block, mu.Unlock)
+}
+
+func rwReadersBehindWriter(n int) {
+	var mu sync.RWMutex
+	block := func() {
+		mu.RLock()
+		mu.RUnlock()
+	}
+	crowd(n, 6, mu.Lock, block, mu.Unlock)
+}
+
+func rwWriterBehindReader(n int) {
+	var mu sync.RWMutex
+	block := func() {
+		mu.Lock()
+		mu.Unlock()
+	}
+	rounds(n, mu.RLock, block, mu.RUnlock)
+}
+
+func rwWriterBehindWriter(n int) {
+	var mu sync.RWMutex
+	block := func() {
+		mu.Lock()
+		mu.Unlock()
+	}
+	rounds(n, mu.Lock, block, mu.Unlock)
+}
+
+func rwLocker(n int) {
+	var mu sync.RWMutex
+	reader := mu.RLocker()
+	block := func() {
+		reader.Lock()
+		reader.Unlock()
+	}
+	rounds(n, mu.Lock, block, mu.Unlock)
+}
+
+func waitGroup(n int) {
+	var group sync.WaitGroup
+	rounds(n, func() { group.Add(1) }, func() { group.Wait() }, group.Done)
+}
+
+func waitGroupCrowd(n int) {
+	var group sync.WaitGroup
+	crowd(n, 5, func() { group.Add(1) }, func() { group.Wait() }, group.Done)
+}
+
+// noLock keeps the lock of a Cond out of the profile.
+type noLock struct{}
+
+func (noLock) Lock()   {}
+func (noLock) Unlock() {}
+
+func condSignal(n int) {
+	cond := sync.NewCond(noLock{})
+	rounds(n, nil, func() { cond.Wait() }, cond.Signal)
+}
+
+func condBroadcast(n int) {
+	cond := sync.NewCond(noLock{})
+	crowd(n, 5, nil, func() { cond.Wait() }, cond.Broadcast)
+}
+
+func condMutex(n int) {
+	var mu sync.Mutex
+	cond := sync.NewCond(&mu)
+	block := func() {
+		mu.Lock()
+		cond.Wait()
+		mu.Unlock()
+	}
+	rounds(n, nil, block, cond.Signal)
+}
+
+func onceContended(n int) {
+	var once *sync.Once
+	p := newPartner(func() { once.Do(func() {}) })
+	for i := 0; i < n; i++ {
+		once = new(sync.Once)
+		once.Do(func() {
+			p.begin()
+			p.awaitParked()
+			pause(i)
+		})
+		p.awaitEnd()
+	}
+	p.stopped.Store(true)
+}
+
+// fdReadLock: one goroutine waits for input inside Read, the next one for the right to read.
+func fdReadLock(n int) {
+	reader, writer, err := os.Pipe()
+	check(err)
+	read := func() {
+		_, err := reader.Read(make([]byte, 1))
+		check(err)
+	}
+	first, second := newPartner(read), newPartner(read)
+	for i := 0; i < n; i++ {
+		first.begin()
+		poll(func() bool { return first.id.Load() != 0 })
+		awaitState(first.id.Load(), []string{"IO wait"})
+		second.begin()
+		second.awaitParked()
+		pause(i)
+		_, err := writer.Write([]byte("ab"))
+		check(err)
+		first.awaitEnd()
+		second.awaitEnd()
+	}
+	first.stopped.Store(true)
+	second.stopped.Store(true)
+	check(reader.Close())
+	check(writer.Close())
+}
+
+// fdWriteLock: the same with a full pipe and two writers.
+func fdWriteLock(n int) {
+	reader, writer, err := os.Pipe()
+	check(err)
+	full := make([]byte, 1<<17)
+	size := make([]byte, len(full))
+	write := func() {
+		_, err := writer.Write(full)
+		check(err)
+	}
+	first, second := newPartner(write), newPartner(write)
+	for i := 0; i < n; i++ {
+		first.begin()
+		poll(func() bool { return first.id.Load() != 0 })
+		awaitState(first.id.Load(), []string{"IO wait"})
+		second.begin()
+		second.awaitParked()
+		pause(i)
+		for left := 2 * len(full); left > 0; {
+			got, err := reader.Read(size)
+			check(err)
+			left -= got
+		}
+		first.awaitEnd()
+		second.awaitEnd()
+	}
+	first.stopped.Store(true)
+	second.stopped.Store(true)
+	check(reader.Close())
+	check(writer.Close())
+}
+
+//go:linkname semacquire sync.runtime_Semacquire
+func semacquire(addr *uint32)
+
+//go:linkname semrelease sync.runtime_Semrelease
+func semrelease(addr *uint32, handoff bool, skipframes int)
+
+// releaseBarged wakes the one goroutine that waits for the semaphore, but takes what it was
+// woken for before it runs, three times over: it parks again, inside the same call.
+func releaseBarged(p *partner, semaphore *uint32, round int) {
+	for i := 0; i < 3; i++ {
+		semrelease(semaphore, false, 0)
+		if !atomic.CompareAndSwapUint32(semaphore, 1, 0) {
+			return
+		}
+		p.awaitParked()
+		pause(round)
+	}
+	semrelease(semaphore, false, 0)
+}
+
+func semaphoreBarged(n int) {
+	var semaphore uint32
+	p := newPartner(func() { semacquire(&semaphore) })
+	for i := 0; i < n; i++ {
+		p.begin()
+		p.awaitParked()
+		pause(i)
+		releaseBarged(p, &semaphore, i)
+		p.awaitEnd()
+	}
+	p.stopped.Store(true)
+}
+
+// readerBarged does the same to a reader of an RWMutex, whose third word is the semaphore that
+// readers wait for.
+func readerBarged(n int) {
+	var mu sync.RWMutex
+	semaphore := &(*[6]uint32)(unsafe.Pointer(&mu))[3]
+	p := newPartner(func() {
+		mu.RLock()
+		mu.RUnlock()
+	})
+	for i := 0; i < n; i++ {
+		mu.Lock()
+		p.begin()
+		p.awaitParked()
+		pause(i)
+		mu.Unlock()
+		if atomic.CompareAndSwapUint32(semaphore, 1, 0) {
+			p.awaitParked()
+			releaseBarged(p, semaphore, i)
+		}
+		p.awaitEnd()
+	}
+	p.stopped.Store(true)
+}

@@ -1,0 +1,120 @@
+// Blockops uses every operation that Go's block profiler hooks, a known number of times each,
+// and the waits that the profiler ignores.
+//
+// Protocol: it prints "ready PID", waits for a line, runs, prints "done" and one line of JSON
+// (operation: planned number of events), waits for a line, writes its own profile if it was
+// asked to, prints "written" and waits for the end of its input. It ends whenever that closes.
+//
+// Nothing outside the operations blocks in a way that a block profile shows: main polls.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"runtime/pprof"
+	"sync/atomic"
+	"time"
+)
+
+// An operation runs until goroutines have blocked in it and were woken `planned` times. The
+// stacks of those events, and no others, have a frame of the function or method NAME of package
+// main, or of a closure in it.
+type operation struct {
+	name    string
+	planned int
+	run     func(planned int)
+}
+
+var (
+	blockRate   = flag.Int("blockrate", 0, "rate of Go's own block profiler in ns; 0 is off")
+	profilePath = flag.String("profile", "", "write Go's own block profile to this file")
+	only        = flag.String("only", "", "run only the operations that match this expression")
+	stress      = flag.Int("stress", 0, "then do this many operations of each contended kind")
+)
+
+// lines counts the lines that arrived on standard input.
+var lines atomic.Int64
+
+func main() {
+	flag.Parse()
+	chosen := regexp.MustCompile(*only)
+	go readInput()
+	// The goroutines of the standard library's init functions park now, not during the run.
+	time.Sleep(20 * time.Millisecond)
+	runtime.SetBlockProfileRate(*blockRate)
+	fmt.Println("ready", os.Getpid())
+	awaitLine(1)
+	// The first collection starts workers, in Go 1.23 and later over a channel: events of no
+	// operation.
+	runtime.GC()
+
+	planned := map[string]int{}
+	for _, op := range operations() {
+		if chosen.MatchString(op.name) {
+			op.run(op.planned)
+			planned[op.name] = op.planned
+		}
+	}
+	if *stress > 0 {
+		runStress(*stress)
+	}
+
+	truth, err := json.Marshal(planned)
+	check(err)
+	fmt.Println("done")
+	fmt.Println(string(truth))
+	awaitLine(2)
+	if *profilePath != "" {
+		file, err := os.Create(*profilePath)
+		check(err)
+		check(pprof.Lookup("block").WriteTo(file, 0))
+		check(file.Close())
+	}
+	fmt.Println("written")
+	for {
+		time.Sleep(time.Hour)
+	}
+}
+
+func operations() []operation {
+	var all []operation
+	for _, some := range [][]operation{
+		channelOperations, selectOperations, syncOperations, semaphoreOperations,
+		stackOperations, wrapperOperations, newerOperations, cgoOperations, silentOperations,
+	} {
+		all = append(all, some...)
+	}
+	return all
+}
+
+func readInput() {
+	buffer := make([]byte, 4096)
+	for {
+		n, err := os.Stdin.Read(buffer)
+		for _, letter := range buffer[:n] {
+			if letter == '\n' {
+				lines.Add(1)
+			}
+		}
+		if err != nil {
+			os.Exit(0)
+		}
+	}
+}
+
+func awaitLine(number int64) {
+	for lines.Load() < number {
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "blockops:", err)
+		os.Exit(1)
+	}
+}

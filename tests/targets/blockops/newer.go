@@ -1,0 +1,49 @@
+//go:build go1.23
+
+package main
+
+import "iter"
+
+var newerOperations = []operation{
+	{"pulled", 25, pulled},
+	{"rangeOver", 15, rangeOver},
+}
+
+func received(c chan int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for yield(<-c) {
+		}
+	}
+}
+
+// pulled: the wait happens in a coroutine.
+func pulled(n int) {
+	c := make(chan int)
+	start := func(p *partner) {
+		sequence := func(yield func(int) bool) {
+			p.arrive()
+			yield(<-c)
+		}
+		go func() {
+			next, stop := iter.Pull(sequence)
+			next()
+			stop()
+			p.leave()
+		}()
+	}
+	fresh(n, start, func() { c <- 1 })
+}
+
+// rangeOver: the loop's body is a function that the compiler made.
+func rangeOver(n int) {
+	c := make(chan int)
+	source := make(chan int, n)
+	block := func() {
+		source <- 1
+		for range received(source) {
+			<-c
+			break
+		}
+	}
+	rounds(n, nil, block, func() { c <- 1 })
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// runStress does n operations of each contended kind on two processors, all kinds in turn. How
+// often they block is chance; only Go's own profile of the run says it.
+func runStress(n int) {
+	runtime.GOMAXPROCS(2)
+	stressMutex(n)
+	stressRWMutex(n)
+	stressSemaphore(n)
+	stressChannels(n)
+	stressSelect(n)
+	stressCond(n)
+	stressWaitGroup(n)
+	stressFile(n)
+	stressPipe(n)
+	stressTimers(n / 20)
+}
+
+func assert(correct bool) {
+	if !correct {
+		panic("blockops: a wrong result")
+	}
+}
+
+// stressMutex: who unlocks goes on working, so newcomers overtake the goroutine that was woken.
+func stressMutex(n int) {
+	var mu sync.Mutex
+	total := 0
+	together(8, func() {
+		for i := 0; i < n/8; i++ {
+			mu.Lock()
+			total++
+			spin(time.Duration(i%4) * time.Microsecond)
+			mu.Unlock()
+			spin(time.Duration(i%7) * time.Microsecond)
+		}
+	})
+	assert(total == n/8*8)
+}
+
+func stressRWMutex(n int) {
+	var mu sync.RWMutex
+	var number atomic.Int64
+	total, copyOfTotal := 0, 0
+	together(6, func() {
+		writes := number.Add(1) <= 2
+		for i := 0; i < n/6; i++ {
+			if writes {
+				mu.Lock()
+				total++
+				spin(time.Duration(i%3) * time.Microsecond)
+				copyOfTotal++
+				mu.Unlock()
+				spin(2 * time.Microsecond)
+			} else {
+				mu.RLock()
+				assert(total == copyOfTotal)
+				mu.RUnlock()
+			}
+		}
+	})
+	assert(total == n/6*2)
+}
+
+// stressSemaphore: nothing hands the semaphore over, so one call often parks several times.
+func stressSemaphore(n int) {
+	semaphore := uint32(1)
+	total := 0
+	together(6, func() {
+		for i := 0; i < n/6; i++ {
+			semacquire(&semaphore)
+			total++
+			spin(time.Duration(i%3) * time.Microsecond)
+			semrelease(&semaphore, false, 0)
+		}
+	})
+	assert(total == n/6*6)
+}
+
+func stressChannels(n int) {
+	c := make(chan int)
+	var number, sent, received atomic.Int64
+	together(4, func() {
+		sends := number.Add(1)%2 == 0
+		for i := 0; i < n/4; i++ {
+			if sends {
+				c <- i
+				sent.Add(int64(i))
+			} else {
+				received.Add(int64(<-c))
+			}
+		}
+	})
+	assert(sent.Load() == received.Load())
+}
+
+func stressSelect(n int) {
+	a, b := make(chan int), make(chan int)
+	var number, sent, received atomic.Int64
+	together(4, func() {
+		sends := number.Add(1)%2 == 0
+		for i := 0; i < n/4; i++ {
+			if sends {
+				select {
+				case a <- i:
+				case b <- i:
+				}
+				sent.Add(int64(i))
+			} else {
+				select {
+				case v := <-a:
+					received.Add(int64(v))
+				case v := <-b:
+					received.Add(int64(v))
+				}
+			}
+		}
+	})
+	assert(sent.Load() == received.Load())
+}
+
+// stressCond is a bounded queue.
+func stressCond(n int) {
+	var mu sync.Mutex
+	notEmpty, notFull := sync.NewCond(&mu), sync.NewCond(&mu)
+	var queue []int
+	var number, taken, put atomic.Int64
+	together(4, func() {
+		puts := number.Add(1)%2 == 0
+		for i := 0; i < n/4; i++ {
+			mu.Lock()
+			if puts {
+				for len(queue) == 3 {
+					notFull.Wait()
+				}
+				queue = append(queue, i)
+				put.Add(int64(i))
+				notEmpty.Signal()
+			} else {
+				for len(queue) == 0 {
+					notEmpty.Wait()
+				}
+				taken.Add(int64(queue[0]))
+				queue = queue[1:]
+				notFull.Broadcast()
+			}
+			mu.Unlock()
+		}
+	})
+	assert(taken.Load() == put.Load())
+}
+
+func stressWaitGroup(n int) {
+	together(2, func() {
+		for i := 0; i < n/16; i++ {
+			var group sync.WaitGroup
+			var total atomic.Int64
+			for j := 0; j < 4; j++ {
+				group.Add(1)
+				go func() {
+					defer group.Done()
+					spin(time.Microsecond)
+					total.Add(1)
+				}()
+			}
+			group.Wait()
+			assert(total.Load() == 4)
+		}
+	})
+}
+
+// stressFile: readers and writers of one pipe queue up for its two file locks.
+func stressFile(n int) {
+	reader, writer, err := os.Pipe()
+	check(err)
+	var number atomic.Int64
+	together(6, func() {
+		writes := number.Add(1)%2 == 0
+		buffer := make([]byte, 1)
+		for i := 0; i < n/6; i++ {
+			var err error
+			if writes {
+				_, err = writer.Write(buffer)
+			} else {
+				_, err = reader.Read(buffer)
+			}
+			check(err)
+		}
+	})
+	check(reader.Close())
+	check(writer.Close())
+}
+
+func stressPipe(n int) {
+	reader, writer := io.Pipe()
+	var number atomic.Int64
+	together(2, func() {
+		writes := number.Add(1) == 1
+		buffer := make([]byte, 1)
+		for i := 0; i < n/2; i++ {
+			var err error
+			if writes {
+				_, err = writer.Write(buffer)
+			} else {
+				_, err = reader.Read(buffer)
+			}
+			check(err)
+		}
+	})
+}
+
+func stressTimers(n int) {
+	together(4, func() {
+		for i := 0; i < n/4; i++ {
+			<-time.After(time.Duration(i%100) * time.Microsecond)
+		}
+	})
+}

