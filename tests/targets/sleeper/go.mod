@@ -1,0 +1,3 @@
+module sleeper
+
+go 1.19
