@@ -17,7 +17,7 @@ class ElfError(SymbolizerError):
     """The file is not an ELF file, or its headers contradict its size or each other."""
 
 
-class UnsupportedElf(ElfError):
+class UnsupportedElf(ElfError):  # noqa: N818 (reads better where it is raised)
     """An ELF file that is sound but not 64-bit little-endian x86-64."""
 
 
@@ -25,7 +25,7 @@ class NotGoError(SymbolizerError):
     """The file holds no Go program."""
 
 
-class UnsupportedGoVersion(SymbolizerError):
+class UnsupportedGoVersion(SymbolizerError):  # noqa: N818 (reads better where it is raised)
     """A Go program of a version whose runtime layout is not known."""
 
 

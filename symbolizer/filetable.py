@@ -1,0 +1,84 @@
+"""A table inside an ELF file, read in blocks as it is needed instead of copied whole."""
+
+from typing import Final
+
+from symbolizer.elf import ElfFile
+from symbolizer.errors import ElfError, GoTableError
+
+_BLOCK_BYTES: Final = 1 << 15
+_MAX_BLOCKS: Final = 128
+
+
+class FileTable:
+    """`size` bytes of a file from `offset`, called `name` in errors.
+
+    Keeps at most 4 MiB of blocks. Positions count from the table's start; each access outside the
+    table raises GoTableError.
+    """
+
+    def __init__(self, elf: ElfFile, offset: int, size: int, name: str) -> None:
+        self._elf = elf
+        self._offset = offset
+        self.size = size
+        self.name = name
+        self._blocks: dict[int, bytes] = {}
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return exactly `size` bytes at `position`; GoTableError if they are not all inside."""
+        if position < 0 or position + size > self.size:
+            raise GoTableError(
+                f"the table {self.name} of {self.size} bytes has no {size} bytes at {position:#x}"
+            )
+        block, start = self._block(position)
+        if start + size <= len(block):
+            return block[start : start + size]
+        return self._read_file(position, size)
+
+    def window(self, position: int, at_least: int = 1) -> tuple[bytes, int]:
+        """Return bytes and an index in them that corresponds to `position`, without a copy.
+
+        From the index on there are `at_least` bytes, or all up to the end of the table.
+        """
+        if not 0 <= position < self.size:
+            raise GoTableError(f"the table {self.name} has no position {position:#x}")
+        block, start = self._block(position)
+        if start + min(at_least, self.size - position) <= len(block):
+            return block, start
+        return self._read_file(position, min(at_least, self.size - position)), 0
+
+    def string(self, position: int, limit: int) -> str:
+        """Return the NUL-terminated string at `position`, of at most `limit` bytes.
+
+        Bytes that are not UTF-8 come back as replacement characters.
+        """
+        block, start = self.window(position)
+        end = block.find(0, start, start + limit)
+        if end < 0:
+            block, start = self.window(position, limit)
+            end = block.find(0, start, start + limit)
+            if end < 0:
+                raise GoTableError(f"a string at {position:#x} of {self.name} does not end")
+        return block[start:end].decode("utf-8", "replace")
+
+    def read_uncached(self, position: int, size: int) -> bytes:
+        """Return exactly `size` bytes at `position`, for a pass over the whole table."""
+        if position < 0 or position + size > self.size:
+            raise GoTableError(f"the table {self.name} has no {size} bytes at {position:#x}")
+        return self._read_file(position, size)
+
+    def _block(self, position: int) -> tuple[bytes, int]:
+        number, start = divmod(position, _BLOCK_BYTES)
+        block = self._blocks.get(number)
+        if block is None:
+            if len(self._blocks) >= _MAX_BLOCKS:
+                self._blocks.clear()
+            first = number * _BLOCK_BYTES
+            block = self._read_file(first, min(_BLOCK_BYTES, self.size - first))
+            self._blocks[number] = block
+        return block, start
+
+    def _read_file(self, position: int, size: int) -> bytes:
+        try:
+            return self._elf.read_offset(self._offset + position, size)
+        except ElfError as error:
+            raise GoTableError(f"the table {self.name} cannot be read: {error}") from error

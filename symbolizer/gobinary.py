@@ -1,0 +1,233 @@
+"""A Go program's file as a whole: functions by name and by address, frames, stack depths, calls.
+
+Addresses are virtual addresses as linked: of a position-independent program, subtract the address
+that it was loaded at.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, Self
+
+import numpy as np
+
+from symbolizer.buildinfo import BuildInfo, read_build_info
+from symbolizer.callsites import InstructionStarts, candidate_calls
+from symbolizer.codeversion import find_build_version
+from symbolizer.elf import ElfFile
+from symbolizer.errors import ElfError, GoTableError, UnsupportedGoVersion
+from symbolizer.goruntime import RuntimeLayout, known_range, layout_for
+from symbolizer.goversion import GoVersion
+from symbolizer.inline import Frame, FunctionLines, InlineTables
+from symbolizer.moduledata import ModuleData, find_moduledata
+from symbolizer.names import NameIndex
+from symbolizer.pclntab import FuncRecord, PclnTable, find_pclntab
+from symbolizer.pcvalue import PcValues, read_pc_values
+
+_CACHE_COST = 1 << 18
+"""Integers that the decoded tables in the cache may hold together: some 10 MiB."""
+
+_MAX_FUNCTION_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of the program. `end` is where the next one begins: padding belongs to it.
+
+    `start_line` is the line of the `func` keyword, 0 before Go 1.20. `flags` are abi.FuncFlag: 1 a
+    stack ends here, 2 it writes SP, 4 it is assembly.
+    """
+
+    name: str
+    entry: int
+    end: int
+    start_line: int
+    func_id: int
+    flags: int
+    index: int
+    """Its place in the program's function table."""
+
+
+class GoBinary:
+    """A Go program, looked up as needed. Not for use by several threads at a time."""
+
+    def __init__(
+        self,
+        elf: ElfFile,
+        table: PclnTable,
+        module: ModuleData,
+        version: GoVersion,
+        layout: RuntimeLayout,
+        build_info: BuildInfo | None,
+    ) -> None:
+        """Use `GoBinary.open`."""
+        self.elf: Final = elf
+        self.version: Final = version
+        self.layout: Final = layout
+        self.build_info: Final = build_info
+        self.text_start: Final = module.text_start
+        self.text_end: Final = module.text_end
+        self.module_vaddr: Final = module.vaddr
+        """Address of runtime.firstmoduledata."""
+        self._table = table
+        # Searched without a copy, and much faster than a numpy array is by bisect.
+        self._entries = table.entries.data
+        self._names = NameIndex(table)
+        gofunc = module.pointer(elf, layout.offset("moduledata", "gofunc"))
+        self._inline_tables = InlineTables(elf, table, layout, gofunc)
+        self._lines: dict[int, FunctionLines] = {}
+        self._stack_depths: dict[int, PcValues] = {}
+        self._cost = 0
+
+    @classmethod
+    def open(cls, elf: ElfFile, *, allow_unknown_version: bool = False) -> Self:
+        """Find the program's tables in `elf`, which stays the caller's to close.
+
+        Raises NotGoError if it holds no Go program, UnsupportedGoVersion if its runtime's layout
+        is not known (unless `allow_unknown_version`: then the nearest known one is used), and
+        GoTableError if its tables contradict themselves.
+        """
+        table = find_pclntab(elf)
+        module = find_moduledata(elf, table)
+        try:
+            build_info = read_build_info(elf)
+        except GoTableError:
+            build_info = None
+        version = _version(elf, table, module, build_info)
+        layout = layout_for(version, allow_unknown_version=allow_unknown_version)
+        return cls(elf, table, module, version, layout, build_info)
+
+    def functions_named(self, name: str) -> tuple[Function, ...]:
+        """Return the functions of that name, in order of address; more than one is possible.
+
+        In Go 1.19 all instances of a generic function share a name that ends with "[...]".
+        """
+        return tuple(self._function(index) for index in self._names.indices(name))
+
+    def function_at(self, pc: int) -> Function | None:
+        """Return the function whose text holds the address, None if it is not Go's text."""
+        index = self._index_at(pc)
+        return None if index is None else self._function(index)
+
+    def functions(self) -> Iterator[Function]:
+        """Yield all functions in order of address."""
+        for index in range(len(self._table.offsets)):
+            yield self._function(index)
+
+    def frames(self, pc: int) -> tuple[Frame, ...]:
+        """Return the logical frames at an instruction, innermost inlined call first.
+
+        The physical function comes last; () where there is none. For a return address pass the
+        address minus 1. Wrappers are included. Raises GoTableError if the tables are corrupt.
+        """
+        index = self._index_at(pc)
+        if index is None:
+            return ()
+        return self._lines_of(index).frames(pc - self._entry(index))
+
+    def frames_many(self, pcs: Iterable[int]) -> dict[int, tuple[Frame, ...]]:
+        """Return `frames` of each address. Faster than one by one: works in order of address."""
+        unique = np.unique(np.fromiter(pcs, dtype=np.uint64))
+        offsets = unique - np.uint64(self.text_start)  # Wraps around below the text: too large.
+        indices = np.searchsorted(self._table.entries, offsets, side="right") - 1
+        outside = (indices < 0) | (indices >= len(self._table.offsets))
+        result: dict[int, tuple[Frame, ...]] = dict.fromkeys(unique[outside].tolist(), ())
+        inside = zip(indices[~outside].tolist(), unique[~outside].tolist(), strict=True)
+        for index, group in groupby(inside, key=lambda pair: pair[0]):
+            lines = self._lines_of(index)
+            entry = self._entry(index)
+            for _, pc in group:
+                result[pc] = lines.frames(pc - entry)
+        return result
+
+    def sp_delta(self, pc: int) -> int:
+        """Return how many bytes lie between the stack pointer at `pc` and the return address.
+
+        -1 where Go's table says nothing, and outside of Go's text. Raises GoTableError.
+        """
+        index = self._index_at(pc)
+        if index is None:
+            return -1
+        depths = self._stack_depths.get(index)
+        if depths is None:
+            depths = read_pc_values(self._table.pctab, self._table.function(index).pcsp)
+            self._charge(len(depths.ends))
+            self._stack_depths[index] = depths
+        return depths.at(pc - self._entry(index))
+
+    def call_sites(self, target: Function) -> tuple[int, ...]:
+        """Return the address of each `call` instruction whose target is the function's entry.
+
+        Calls through registers, and jumps, are not among them. Raises GoTableError.
+        """
+        starts = InstructionStarts()
+        found: list[int] = []
+        try:
+            candidates = candidate_calls(self.elf, self.text_start, self.text_end, target.entry)
+            for index, group in groupby(candidates, key=self._index_at):
+                if index is not None:
+                    entry, addresses = self._entry(index), list(group)
+                    code = self.elf.read(entry, min(addresses[-1] + 5 - entry, _MAX_FUNCTION_BYTES))
+                    found += starts.among(code, entry, addresses)
+        except ElfError as error:
+            raise GoTableError(f"the program's text is not in the file: {error}") from error
+        return tuple(found)
+
+    def _index_at(self, pc: int) -> int | None:
+        index = bisect_right(self._entries, pc - self.text_start) - 1
+        return index if 0 <= index < len(self._table.offsets) else None
+
+    def _entry(self, index: int) -> int:
+        return self.text_start + self._entries[index]
+
+    def _function(self, index: int) -> Function:
+        record: FuncRecord = self._table.function(index)
+        return Function(
+            name=self._inline_tables.name(record.name_offset),
+            entry=self._entry(index),
+            end=self._entry(index + 1),
+            start_line=record.start_line,
+            func_id=record.func_id,
+            flags=record.flags,
+            index=index,
+        )
+
+    def _lines_of(self, index: int) -> FunctionLines:
+        lines = self._lines.get(index)
+        if lines is None:
+            lines = FunctionLines(self._inline_tables, self._table.function(index))
+            self._charge(lines.cost)
+            self._lines[index] = lines
+        return lines
+
+    def _charge(self, cost: int) -> None:
+        """Make room in the caches for `cost` more integers."""
+        self._cost += cost
+        if self._cost > _CACHE_COST:
+            self._lines.clear()
+            self._stack_depths.clear()
+            self._cost = cost
+
+
+def _version(
+    elf: ElfFile, table: PclnTable, module: ModuleData, build_info: BuildInfo | None
+) -> GoVersion:
+    """Return the version from the build information, else from the runtime's own variable."""
+    if build_info is not None:
+        try:
+            return GoVersion.parse(build_info.version)
+        except UnsupportedGoVersion:
+            pass  # Overwritten by an obfuscator, perhaps; the runtime's own variable may be whole.
+    for index in NameIndex(table).indices("runtime.schedinit"):
+        entry, end = (module.text_start + int(table.entries[i]) for i in (index, index + 1))
+        try:
+            code = elf.read(entry, min(end - entry, _MAX_FUNCTION_BYTES))
+        except ElfError as error:
+            raise GoTableError(f"the program's text is not in the file: {error}") from error
+        text = find_build_version(elf, entry, code)
+        if text:
+            return GoVersion.parse(text)
+    raise UnsupportedGoVersion(
+        f"the program does not say which version of Go it was built with; known are {known_range()}"
+    )

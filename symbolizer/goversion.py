@@ -1,0 +1,57 @@
+"""Go version strings: what a toolchain calls itself, made comparable."""
+
+import re
+from dataclasses import dataclass, field
+from functools import total_ordering
+from typing import Self
+
+from symbolizer.errors import UnsupportedGoVersion
+
+_PATTERN = re.compile(
+    r"(?P<devel>devel )?go1(?:\.(?P<minor>[0-9]{1,4}))?"
+    r"(?:\.(?P<patch>[0-9]{1,4})|(?P<stage>beta|rc)(?P<number>[0-9]{1,4}))?(?![0-9])"
+)
+_STAGES = {"devel": -3, "beta": -2, "rc": -1}
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True, eq=False)
+class GoVersion:
+    """A version of Go 1. `text` is what the toolchain wrote; order and equality ignore it."""
+
+    minor: int
+    patch: int = 0
+    stage: str = ""
+    """"" for a release, "rc", "beta" or "devel"."""
+    text: str = field(default="")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse "go1.27.3", "go1.22rc1", "devel go1.28-abcdef", "go1.21.5 X:nocoverage".
+
+        Raises UnsupportedGoVersion for anything else.
+        """
+        match = _PATTERN.match(text)
+        if match is None:
+            raise UnsupportedGoVersion(
+                f"the program says it was built with {text[:64]!r}, which is no version of Go 1"
+            )
+        minor = int(match["minor"] or 0)
+        if match["devel"]:
+            return cls(minor, stage="devel", text=text)
+        return cls(minor, int(match["patch"] or match["number"] or 0), match["stage"] or "", text)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, GoVersion) else NotImplemented
+
+    def __lt__(self, other: object) -> bool:
+        return self._key() < other._key() if isinstance(other, GoVersion) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[int, int, int]:
+        return self.minor, _STAGES.get(self.stage, 0), self.patch

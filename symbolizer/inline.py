@@ -1,0 +1,177 @@
+"""From an address to lines of source: pc-value tables and inline trees (runtime/symtabinl.go)."""
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from symbolizer.elf import ElfFile
+from symbolizer.errors import ElfError, GoTableError
+from symbolizer.filetable import FileTable
+from symbolizer.goruntime import FuncRole, RuntimeLayout
+from symbolizer.pclntab import GO_1_18, FuncRecord, PclnTable
+from symbolizer.pcvalue import EMPTY, NO_VALUE, read_pc_values
+
+UNKNOWN_FILE: Final = "?"
+
+# parent, funcID, file, line, func_, parentPc; and funcID, nameOff, parentPc, startLine.
+_NODE_1_18 = struct.Struct("<hBx4xiii")
+_NODE_1_20 = struct.Struct("<B3xiii")
+_MAX_DEPTH = 512
+_MAX_NODES = 1 << 20
+_MAX_STRINGS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One logical call: a function, and where in it. Names are written as Go's pprof writes them.
+
+    `start_line` is the line of the `func` keyword, 0 before Go 1.20. `file` is "?" and `line` 0
+    where the table says nothing.
+    """
+
+    function: str
+    file: str
+    line: int
+    start_line: int
+    role: FuncRole
+
+    @property
+    def is_wrapper(self) -> bool:
+        """Whether the compiler made the function up; Go leaves such frames out as a rule."""
+        return self.role is FuncRole.WRAPPER
+
+
+@dataclass(frozen=True, slots=True)
+class _Callee:
+    """An inlined function, or the physical one, and from where in the code it was called."""
+
+    name: str
+    start_line: int
+    role: FuncRole
+    parent_pc: int
+
+
+class InlineTables:
+    """What all functions of a program share: strings, inline trees, the layout."""
+
+    def __init__(self, elf: ElfFile, table: PclnTable, layout: RuntimeLayout, gofunc: int) -> None:
+        """Take `gofunc`, the address that inline trees are counted from (moduledata.gofunc)."""
+        self.table: Final = table
+        self.layout: Final = layout
+        try:
+            offset, size = elf.vaddr_to_offset(gofunc), elf.file_bytes_after(gofunc)
+        except ElfError as error:
+            raise GoTableError(f"moduledata.gofunc points nowhere: {error}") from error
+        self._trees = FileTable(elf, offset, size, "go:func.*")
+        self._node = _NODE_1_18 if table.header.magic == GO_1_18 else _NODE_1_20
+        self._names: dict[int, str] = {}
+        self._files: dict[int, str] = {}
+
+    def name(self, name_offset: int) -> str:
+        """Return a function's name, one string object for each."""
+        name = self._names.get(name_offset)
+        if name is None:
+            if len(self._names) >= _MAX_STRINGS:
+                self._names.clear()
+            name = self._names[name_offset] = self.table.function_name(name_offset)
+        return name
+
+    def file(self, cu_offset: int, number: int) -> str:
+        """Return a file's path, one string object for each."""
+        key = cu_offset + number
+        path = self._files.get(key)
+        if path is None:
+            if len(self._files) >= _MAX_STRINGS:
+                self._files.clear()
+            path = self._files[key] = self.table.file_name(cu_offset, number)
+        return path
+
+    def callee(self, tree: int, index: int) -> _Callee:
+        """Return node `index` of the inline tree at `tree`. Raises GoTableError."""
+        if index >= _MAX_NODES:
+            raise GoTableError(f"no function has {index} inlined calls")
+        data = self._trees.read(tree + index * self._node.size, self._node.size)
+        if self._node is _NODE_1_18:
+            _, func_id, _line, name_offset, parent_pc = self._node.unpack(data)
+            start_line = 0
+        else:
+            func_id, name_offset, parent_pc, start_line = self._node.unpack(data)
+        return _Callee(self.name(name_offset), start_line, self.layout.role(func_id), parent_pc)
+
+
+class FunctionLines:
+    """The decoded tables of one function. Code offsets in bytes from its entry."""
+
+    __slots__ = (
+        "_callees",
+        "_callers",
+        "_cu_offset",
+        "_files",
+        "_index",
+        "_lines",
+        "_self",
+        "_tables",
+        "_tree",
+        "cost",
+    )
+
+    def __init__(self, tables: InlineTables, record: FuncRecord) -> None:
+        """Decode the tables of `record`. Raises GoTableError."""
+        pctab = tables.table.pctab
+        self._tables = tables
+        self._cu_offset = record.cu_offset
+        self._lines = read_pc_values(pctab, record.pcln)
+        self._files = read_pc_values(pctab, record.pcfile)
+        self._tree = record.inline_tree or 0
+        self._index = (
+            EMPTY if record.inline_tree is None else read_pc_values(pctab, record.inline_index)
+        )
+        role = tables.layout.role(record.func_id)
+        name = tables.name(record.name_offset)
+        self._self = _Callee(name, record.start_line, role, 0)
+        self._callees: dict[int, _Callee] = {}
+        self._callers: dict[int, tuple[Frame, ...]] = {NO_VALUE: ()}
+        self.cost = len(self._lines.ends) + len(self._files.ends) + len(self._index.ends)
+        """Roughly the number of integers held, for a cache to weigh."""
+
+    def frames(self, code_offset: int) -> tuple[Frame, ...]:
+        """Return the logical frames at an instruction, innermost first, the function itself last.
+
+        Raises GoTableError if the tables contradict themselves.
+        """
+        index = self._index.at(code_offset)
+        if index < 0:
+            return (self._frame(self._self, code_offset),)
+        return (self._frame(self._callee(index), code_offset), *self._callers_of(index))
+
+    def _frame(self, callee: _Callee, code_offset: int) -> Frame:
+        number = self._files.at(code_offset)
+        line = self._lines.at(code_offset)
+        if number == NO_VALUE or line == NO_VALUE:
+            return Frame(callee.name, UNKNOWN_FILE, 0, callee.start_line, callee.role)
+        file = self._tables.file(self._cu_offset, number)
+        return Frame(callee.name, file, line, callee.start_line, callee.role)
+
+    def _callee(self, index: int) -> _Callee:
+        callee = self._callees.get(index)
+        if callee is None:
+            callee = self._callees[index] = self._tables.callee(self._tree, index)
+            self.cost += 1
+        return callee
+
+    def _callers_of(self, index: int) -> tuple[Frame, ...]:
+        """Return the frames outside of inlined call `index`, innermost first."""
+        path = []
+        while index not in self._callers:
+            path.append(index)
+            if len(path) > _MAX_DEPTH:
+                raise GoTableError("an inline tree is deeper than any real one, or a circle")
+            index = max(NO_VALUE, self._index.at(self._callee(index).parent_pc))
+        callers = self._callers[index]
+        for inner in reversed(path):
+            outer = self._callee(index) if index >= 0 else self._self
+            callers = (self._frame(outer, self._callee(inner).parent_pc), *callers)
+            self._callers[inner] = callers
+            self.cost += len(callers)
+            index = inner
+        return callers

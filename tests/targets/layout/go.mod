@@ -1,0 +1,3 @@
+module ebpfprof.test/layout
+
+go 1.19

@@ -1,0 +1,180 @@
+"""Generate symbolizer/data/goruntime.json from real Go toolchains.
+
+    python -m tests.tools.generate_goruntime GOROOT...
+
+Each toolchain builds tests/targets/layout; struct layouts come from its DWARF, function ids from
+the runtime's source. Versions of the file for which no GOROOT is given are kept as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from elftools.dwarf.die import DIE
+from elftools.elf.elffile import ELFFile
+
+from tests.toolchains import Toolchain
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+OUTPUT: Final = ROOT / "symbolizer" / "data" / "goruntime.json"
+LAYOUT_TARGET: Final = ROOT / "tests" / "targets" / "layout"
+
+# Fields of interest by struct of package runtime; a name with dots reaches into nested structs. A
+# version that lacks a field has no entry for it.
+FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "g": (
+        *("stack.lo", "stack.hi", "stackguard0", "m", "sched.sp", "sched.pc", "sched.bp"),
+        *("syscallsp", "syscallpc", "syscallbp", "param", "atomicstatus", "goid", "schedlink"),
+        *("waitsince", "waitreason", "lockedm", "parentGoid", "gopc", "startpc", "waiting"),
+        *("labels", "timer", "selectDone", "goroutineProfiled", "coroarg", "bubble", "syncGroup"),
+    ),
+    "m": (
+        *("g0", "procid", "gsignal", "tls", "curg", "p", "nextp", "id", "mallocing", "locks"),
+        *("profilehz", "spinning", "incgo", "ncgo", "alllink", "lockedg", "createstack"),
+        *("waitunlockf", "waitlock", "waitTraceBlockReason", "waitTraceSkip"),
+        *("mLockProfile", "mLockProfile.stack", "mLockProfile.cycles", "profStack"),
+        *("vdsoSP", "vdsoPC"),
+    ),
+    "p": ("id", "status", "m", "runqhead", "runqtail", "runq", "runnext"),
+    "sudog": (
+        *("g", "next", "prev", "elem", "acquiretime", "releasetime", "ticket", "isSelect"),
+        *("success", "waiters", "parent", "waitlink", "waittail", "c"),
+    ),
+    "hchan": (
+        *("qcount", "dataqsiz", "buf", "elemsize", "closed", "timer", "elemtype"),
+        *("recvq.first", "sendq.first", "lock"),
+    ),
+    "bucket": ("next", "allnext", "typ", "hash", "size", "nstk"),
+    "blockRecord": ("count", "cycles"),
+    "memRecord": ("active", "future"),
+    "memRecordCycle": ("allocs", "frees", "alloc_bytes", "free_bytes"),
+    "moduledata": (
+        *("pcHeader", "funcnametab", "cutab", "filetab", "pctab", "pclntable", "ftab"),
+        *("findfunctab", "minpc", "maxpc", "text", "etext", "gofunc", "next"),
+    ),
+    "_func": (
+        *("entryOff", "nameOff", "args", "deferreturn", "pcsp", "pcfile", "pcln", "npcdata"),
+        *("cuOffset", "startLine", "funcID", "flag", "nfuncdata"),
+    ),
+    "inlinedCall": (
+        *("parent", "funcID", "file", "line", "func_", "nameOff", "parentPc", "startLine"),
+    ),
+}
+OLD_NAMES: Final = {"entryoff": "entryOff", "nameoff": "nameOff"}
+
+# Where the constants are, newest place first, and how they are written there.
+CONSTANT_FILES: Final = ("src/internal/abi/symtab.go", "src/runtime/symtab.go")
+FUNC_ID: Final = re.compile(r"^\t(?:FuncID_?|funcID_)(\w+)", re.MULTILINE)
+INLINE_CONSTANTS: Final = {
+    "pcdata_inl_tree_index": re.compile(r"^\s*_?PCDATA_InlTreeIndex\s*=\s*(\d+)", re.MULTILINE),
+    "funcdata_inl_tree": re.compile(r"^\s*_?FUNCDATA_InlTree\s*=\s*(\d+)", re.MULTILINE),
+}
+
+
+def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
+    """Return a toolchain's minor version, "1.27", and its entry in the file."""
+    version = (goroot / "VERSION").read_text().split()[0].removeprefix("go")
+    toolchain = Toolchain(version, goroot)
+    text = constants_source(goroot)
+    entry: dict[str, Any] = {"toolchain": f"go{version}"}
+    for name, pattern in INLINE_CONSTANTS.items():
+        match = pattern.search(text)
+        assert match, f"{goroot}: no {name}"
+        entry[name] = int(match[1])
+    entry["func_ids"] = func_ids(text)
+    entry["structs"] = struct_layouts(toolchain.build(LAYOUT_TARGET))
+    return toolchain.minor, entry
+
+
+def constants_source(goroot: Path) -> str:
+    """Return the source file that declares the function ids."""
+    for name in CONSTANT_FILES:
+        path = goroot / name
+        if path.exists() and FUNC_ID.search(text := path.read_text()):
+            return text
+    raise ValueError(f"{goroot}: no file declares the function ids")
+
+
+def func_ids(source: str) -> dict[str, int]:
+    """Return the function ids of the constant block whose first line assigns iota."""
+    start = re.search(r"^const \(\n(?:\t*//.*\n|\n)*\t(?:FuncID|funcID_).*= iota", source, re.M)
+    assert start, "no constant block of function ids"
+    block = source[start.start() : source.index("\n)", start.start())]
+    names = [match[1][0].lower() + match[1][1:] for match in FUNC_ID.finditer(block)]
+    return {name: number for number, name in enumerate(names)}
+
+
+def struct_layouts(program: Path) -> dict[str, Any]:
+    """Return {struct: {"size": bytes, "fields": {name: offset in bytes}}} by a program's DWARF."""
+    with program.open("rb") as file:
+        dwarf = ELFFile(file).get_dwarf_info()
+        dies = {
+            name: die
+            for unit in dwarf.iter_CUs()
+            for die in unit.iter_DIEs()
+            if die.tag == "DW_TAG_structure_type"
+            and (name := name_of(die).removeprefix("runtime.")) in FIELDS
+        }
+        layouts = {}
+        for struct, wanted in FIELDS.items():
+            offsets = dict(flattened(dies[struct]))
+            layouts[struct] = {
+                "size": dies[struct].attributes["DW_AT_byte_size"].value,
+                "fields": {name: offsets[name] for name in wanted if name in offsets},
+            }
+        return layouts
+
+
+def flattened(struct: DIE) -> Iterator[tuple[str, int]]:
+    """Yield the name and offset of each field, and of the fields of fields that are structs."""
+    for member in struct.iter_children():
+        if member.tag != "DW_TAG_member":
+            continue
+        name = OLD_NAMES.get(name_of(member), name_of(member))
+        offset = member.attributes["DW_AT_data_member_location"].value
+        yield name, offset
+        kind = member.get_DIE_from_attribute("DW_AT_type")
+        while kind.tag == "DW_TAG_typedef":
+            kind = kind.get_DIE_from_attribute("DW_AT_type")
+        if kind.tag == "DW_TAG_structure_type":
+            for inner, more in flattened(kind):
+                yield f"{name}.{inner}", offset + more
+
+
+def name_of(die: DIE) -> str:
+    """Return a DIE's name, "" if it has none."""
+    return die.attributes["DW_AT_name"].value.decode() if "DW_AT_name" in die.attributes else ""
+
+
+def render(entries: dict[str, Any]) -> str:
+    """Return the file's text: versions in order, one struct or table a line."""
+    lines = []
+    for minor in sorted(entries, key=lambda text: int(text.split(".")[1])):
+        entry = dict(entries[minor])
+        structs = entry.pop("structs")
+        head = [f"    {json.dumps(key)}: {json.dumps(value)}" for key, value in entry.items()]
+        rows = [f"      {json.dumps(name)}: {json.dumps(row)}" for name, row in structs.items()]
+        body = ",\n".join([*head, '    "structs": {\n' + ",\n".join(rows) + "\n    }"])
+        lines.append(f"  {json.dumps(minor)}: {{\n{body}\n  }}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def main(goroots: Sequence[str]) -> int:
+    """Describe each GOROOT and write the file."""
+    if not goroots:
+        print(__doc__, file=sys.stderr)
+        return 2
+    entries = json.loads(OUTPUT.read_text()) if OUTPUT.exists() else {}
+    entries.update(describe(Path(goroot)) for goroot in goroots)
+    OUTPUT.parent.mkdir(exist_ok=True)
+    OUTPUT.write_text(render(entries))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
