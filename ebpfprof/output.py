@@ -308,7 +308,8 @@ def _rescue(data: bytes, owner: Owner | None) -> str:
 
 
 def _current_directory(data: bytes, owner: Owner | None) -> str:
-    return _save(_Directory.open(Path()), os.getcwd(), data, owner)
+    path = os.getcwd()
+    return _save(_Directory.open(Path()), path, data, owner)
 
 
 def _private_directory(data: bytes, owner: Owner | None) -> str:

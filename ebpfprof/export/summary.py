@@ -1,6 +1,7 @@
 """The top of a profile as a table for people: where the goroutines waited, and for what."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import StringIO
 
@@ -9,7 +10,8 @@ from ebpfprof.text import duration, printable
 
 _MAX_NAME = 512
 _MIN_ROOM = 24
-_WIDEST = 4 * _MAX_NAME
+_OPERATION_ROOM = 40
+_UNLIMITED = 10 * _MAX_NAME  # printable() makes at most ten characters of one
 _WORDS = {
     "runtime.chansend1": "chan send",
     "runtime.chanrecv1": "chan receive",
@@ -121,40 +123,47 @@ def _operation(frames: list[Frame]) -> str:
 
 
 def _table(profile: Profile, rows: list[Row], width: int | None, color: bool) -> str:
-    # rich takes some 20 ms to import: only who prints a table pays for it.
+    # rich takes some 30 ms to import: only who prints a table pays for it.
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    def safe(text: str) -> str:
-        return printable(text[:_MAX_NAME], ascii_only=not color)
+    def safe(text: str, room: int | None) -> str:
+        return _fit(printable(text[-_MAX_NAME:], ascii_only=not color), room, cell_len)
 
-    cpu = profile.kind == "cpu"
     cells = [
         (
             duration(row.delay_ns),
             f"{100 * row.share:.1f}%",
             str(row.contentions),
             duration(row.mean_ns),
-            safe(row.operation),
+            safe(row.operation, _OPERATION_ROOM),
         )
         for row in rows
     ]
-    headings = ("CPU" if cpu else "Delay", "", "Samples" if cpu else "Count", "Mean", "Operation")
+    cpu = profile.kind == "cpu"
+    headings = (
+        "CPU" if cpu else "Delay",
+        "Share",
+        "Samples" if cpu else "Count",
+        "Mean",
+        "Operation",
+    )
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for index, heading in enumerate(headings):
         table.add_column(heading, justify="right" if index < 4 else "left", no_wrap=True)
     table.add_column("Called from", no_wrap=True)
-    taken = sum(max(map(len, column)) + 2 for column in zip(headings, *cells, strict=True))
+    taken = sum(max(map(cell_len, column)) + 2 for column in zip(headings, *cells, strict=True))
     room = None if width is None else max(width - taken, _MIN_ROOM)
     for row, fixed in zip(rows, cells, strict=True):
-        where = Text(_fit(safe(row.function), room))
+        where = Text(safe(row.function, room))
         if row.file:
-            where.append("\n" + _fit(safe(f"{row.file}:{row.line}"), room), style="dim")
+            where.append("\n" + safe(f"{row.file}:{row.line}", room), style="dim")
         table.add_row(*(Text(cell) for cell in fixed), where)
     console = Console(
         file=StringIO(),
-        width=_WIDEST if room is None else taken + room,
+        width=taken + (room or _UNLIMITED),
         color_system="standard" if color else None,
         force_terminal=color,
         legacy_windows=False,
@@ -165,8 +174,11 @@ def _table(profile: Profile, rows: list[Row], width: int | None, color: bool) ->
     return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
 
 
-def _fit(text: str, room: int | None) -> str:
-    """Cut `text` on the left, where a package or a path says least."""
-    if room is None or len(text) <= room:
+def _fit(text: str, room: int | None, cell_len: Callable[[str], int]) -> str:
+    """Cut `text` on the left, where a package or a path says least, to `room` columns."""
+    if room is None or cell_len(text) <= room:
         return text
-    return "..." + text[3 - room :]
+    start = max(len(text) - room, 0)
+    while cell_len(text[start:]) > room - 3:
+        start += 1
+    return "..." + text[start:]

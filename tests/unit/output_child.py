@@ -1,0 +1,34 @@
+"""Child processes that write output files: as another user, to another stdout, or to be killed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PRELUDE = """
+import os, sys
+from pathlib import Path
+from ebpfprof.output import OutputFile, Owner, invoking_user
+"""
+
+
+def spawn(
+    code: str,
+    *arguments: str | Path,
+    cwd: Path | None = None,
+    stdout: int = subprocess.PIPE,
+    user: int | None = None,
+    environment: dict[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Python running `code` with ebpfprof.output's names at hand; stdin and stderr are pipes."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + code, *map(str, arguments)],
+        cwd=cwd,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", **(environment or {})},
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        user=user,
+        group=user,
+        extra_groups=[] if user is not None else None,
+    )
