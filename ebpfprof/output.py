@@ -46,7 +46,7 @@ def invoking_user() -> Owner | None:
     if os.getuid() != 0 or os.geteuid() != 0:
         return None
     ids = [os.environ.get(name, "") for name in ("SUDO_UID", "SUDO_GID")]
-    if not all(re.fullmatch(r"[0-9]{1,10}", value, re.ASCII) for value in ids):
+    if not all(re.fullmatch(r"[0-9]{1,10}", value) for value in ids):
         return None
     uid, gid = (int(value) for value in ids)
     # The last id means "leave it as it is" to chown; root owns the file anyway.

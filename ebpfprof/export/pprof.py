@@ -72,7 +72,7 @@ class _Encoder:
         message.comment.extend([self._string(comment) for comment in profile.comments])
         # A reader that insists on UTF-8 would refuse the whole profile for one odd file name.
         message.string_table.extend([s.encode("utf-8", "backslashreplace") for s in self._strings])
-        return bytes(message.SerializeToString(deterministic=True))
+        return bytes(message.SerializeToString())
 
     def _samples(self, samples: "Iterable[Sample]") -> None:
         add = self._message.sample.add

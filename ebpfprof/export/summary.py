@@ -166,8 +166,6 @@ def _table(profile: Profile, rows: list[Row], width: int | None, color: bool) ->
         width=taken + (room or _UNLIMITED),
         color_system="standard" if color else None,
         force_terminal=color,
-        legacy_windows=False,
-        _environ={},
     )
     with console.capture() as capture:
         console.print(table)

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import secrets
 import signal
 import socket
 import stat
@@ -15,7 +16,7 @@ import pytest
 
 from ebpfprof import output
 from ebpfprof.errors import OutputError
-from ebpfprof.output import OutputFile, default_name
+from ebpfprof.output import OutputFile
 from tests.unit.output_child import ROOT, spawn
 
 DATA = os.urandom(200_000)
@@ -223,6 +224,36 @@ def test_a_swapped_temporary_file_is_noticed_and_the_profile_saved(
 
 
 @pytest.mark.usefixtures("either_way")
+def test_a_temporary_name_that_was_guessed_is_not_written_through(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "victim").write_text("untouched")
+    for guess in ("link", "file"):
+        monkeypatch.setattr(secrets, "token_hex", lambda n, guess=guess: guess)
+        planted = folder / f".ebpfprof-{guess}"
+        if guess == "link":
+            planted.symlink_to(tmp_path / "victim")
+        else:
+            planted.hardlink_to(tmp_path / "victim")
+        with pytest.raises(OutputError, match="File exists"):
+            OutputFile.prepare(folder / "x").commit(DATA)
+        assert planted.exists()
+    assert (tmp_path / "victim").read_text() == "untouched"
+
+
+def test_a_nameless_file_that_gets_no_name_costs_no_profile(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(OutputError, match="Operation not permitted") as error:
+        OutputFile.prepare(folder / "x").commit(DATA)
+    assert rescued(error).read_bytes() == DATA
+
+
+@pytest.mark.usefixtures("either_way")
 def test_a_directory_swapped_for_a_link_does_not_lead_us_elsewhere(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -344,24 +375,6 @@ def test_a_killed_run_leaves_nothing() -> None:
         child.communicate()
         assert child.returncode == -signal.SIGKILL
         assert os.listdir(folder) == []
-
-
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        ("api", "api-7.block.pb.gz"),
-        ("../../etc/x", "_.._etc_x-7.block.pb.gz"),
-        ("-rf", "rf-7.block.pb.gz"),
-        (".hidden", "hidden-7.block.pb.gz"),
-        ("a b\n\x1b[31m", "a_b___31m-7.block.pb.gz"),
-        ("größe", "gr__e-7.block.pb.gz"),
-        ("...", "process-7.block.pb.gz"),
-        ("", "process-7.block.pb.gz"),
-        ("n" * 500, "n" * 64 + "-7.block.pb.gz"),
-    ],
-)
-def test_the_name_made_from_the_targets_command_is_harmless(command: str, name: str) -> None:
-    assert default_name(command, 7, "block") == name
 
 
 def test_the_children_of_these_tests_run_the_code_under_test() -> None:

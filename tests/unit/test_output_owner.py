@@ -3,7 +3,7 @@
 import os
 import pwd
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -192,20 +192,30 @@ def test_a_profile_saved_elsewhere_is_his_too(
     assert saved.read_bytes() == b"profile"
 
 
-def test_a_private_folder_of_someone_else_is_not_used(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("swap", "complaint"),
+    [
+        (lambda path: os.chown(path, 12345, 12345), "Someone else meddles"),
+        (lambda path: path.chmod(0o777), "Someone else meddles"),
+        (lambda path: (path.rmdir(), path.symlink_to("roots_own")), "Not a directory"),
+    ],
+)
+def test_a_private_folder_that_is_not_ours_any_more_is_not_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, swap: Callable[[Path], object], complaint: str
 ) -> None:
     real = os.mkdir
 
     def taken(path: str, mode: int, *, dir_fd: int) -> None:
         real(path, mode, dir_fd=dir_fd)
-        os.chown(path, 12345, 12345, dir_fd=dir_fd)
+        swap(folder / path)
 
+    (folder / "roots_own").mkdir(mode=0o700)
     (folder / "gone").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.chdir(folder / "gone")
     file = OutputFile.prepare(Path("x"), owner=USER)
     (folder / "gone").rmdir()
     monkeypatch.setattr(os, "mkdir", taken)
-    with pytest.raises(OutputError, match=r"is lost: .*meddles with the temporary directory"):
+    with pytest.raises(OutputError, match=f"is lost: .*{complaint}"):
         file.commit(b"profile")
+    assert list((folder / "roots_own").iterdir()) == []

@@ -38,6 +38,7 @@ def test_the_gzip_header_holds_no_time_and_no_name() -> None:
     assert header[:3] == b"\x1f\x8b\x08"
     assert header[3] == 0, "no flags, so no name"
     assert header[4:8] == bytes(4), "no time"
+    assert header[8] == 4, "the fastest level"
 
 
 def test_stacks_are_sorted_by_delay_and_the_order_given_does_not_matter() -> None:

@@ -64,6 +64,10 @@ def delete(name: str, index: int) -> Callable[[ProtoMessage], None]:
 # profile.go's CheckValid, and the faults of its decoder, one by one.
 BROKEN: dict[str, tuple[bytes, str]] = {
     "samples without types": (broken(lambda m: m.ClearField("sample_type")), "2 values for 0"),
+    "samples without types and values": (
+        broken(lambda m: (m.ClearField("sample_type"), [s.ClearField("value") for s in m.sample])),
+        "0 values for 0",
+    ),
     "value missing": (broken(lambda m: m.sample[0].value.pop()), "1 values for 2"),
     "value too many": (broken(lambda m: m.sample[1].value.append(1)), "3 values for 2"),
     "sample in location 0": (broken(lambda m: m.sample[0].location_id.append(0)), "location, 0"),
@@ -114,6 +118,8 @@ def test_a_gzip_bomb_is_not_unpacked_to_its_end(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(pprof, "MAX_DECODED_BYTES", 1 << 20)
     compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = compressor.compress(bytes(1 << 21)) + compressor.flush()
+    # Whoever reads it all finds that its end is missing.
+    bomb = bomb[:-9]
     with pytest.raises(InvalidProfile, match="larger than 1 MiB"):
         pprof.decode(bomb)
     with pytest.raises(InvalidProfile, match="larger than 1 MiB"):
