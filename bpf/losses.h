@@ -10,4 +10,3 @@ LOSS(goroutine_unreadable, "waits not counted: the goroutine's own record could 
 LOSS(stack_moving, "waits not counted: the goroutine's stack was being moved while it was read")
 LOSS(stack_unreadable, "waits with a stack cut short: a part of it could not be read")
 LOSS(stack_left, "waits with a stack cut short: it leads out of the goroutine's own stack")
-LOSS(stack_too_deep, "waits with a stack cut short: deeper than is followed")

@@ -76,7 +76,7 @@ static __always_inline bool still_parked(u64 g, const struct target *target,
 struct walk {
     u64 hash;
     u32 depth;
-    int loss; /* enum loss, or -1 for a stack that is whole */
+    int loss; /* enum loss, or -1 for a stack that is whole, or deeper than Go itself keeps */
 };
 
 /*
@@ -84,7 +84,7 @@ struct walk {
  * NULL. Two walks of one stack give the same hash, which is its key in the maps.
  */
 static __always_inline struct walk walk_stack(const struct parked *parked, u32 target, u64 *pcs) {
-    struct walk walk = {.hash = target + 1, .loss = LOSS_stack_too_deep};
+    struct walk walk = {.hash = target + 1, .loss = -1};
     struct frame frame = parked->gopark;
 
     for (int i = 0; i < MAX_DEPTH; i++) {
@@ -95,10 +95,8 @@ static __always_inline struct walk walk_stack(const struct parked *parked, u32 t
         walk.depth = i + 1;
 
         u64 bp = frame.bp;
-        if (bp == 0) {
-            walk.loss = -1;
+        if (bp == 0)
             break;
-        }
         if (bp < parked->bounds.lo || bp >= parked->bounds.hi) {
             walk.loss = LOSS_stack_left;
             break;

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
 import ebpfprof
 from ebpfprof.errors import EbpfprofError, ExitCode
+from ebpfprof.output import OutputFile, default_name, invoking_user
 from ebpfprof.privileges import require_capabilities
 from ebpfprof.profile import Profile
 from ebpfprof.target import Target
@@ -47,11 +48,11 @@ class _List(click.ParamType):
         self._inner = inner
 
     def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[Any]:
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[object]:
         if isinstance(value, list):
             return value
-        return [self._inner.convert(part.strip(), param, ctx) for part in value.split(",")]
+        return [self._inner.convert(part.strip(), param, ctx) for part in str(value).split(",")]
 
 
 @click.group()
@@ -128,7 +129,6 @@ def attach(
       sudo ebpfprof attach --pid 1234 --duration 10 -o block.pb.gz
       sudo ebpfprof attach --pid 1234 -o - | go tool pprof -top -
     """
-    from ebpfprof.output import OutputFile, default_name, invoking_user
     from ebpfprof.session import Options, Session
 
     del kinds  # there is one so far
@@ -162,7 +162,7 @@ def attach(
             _write(target, profile, file, to_stdout=to_stdout)
 
 
-def _write(target: Target, profile: Profile, file: Any, *, to_stdout: bool) -> None:
+def _write(target: Target, profile: Profile, file: OutputFile, *, to_stdout: bool) -> None:
     from ebpfprof.export import pprof, summary
 
     file.commit(pprof.encode(profile))
@@ -188,7 +188,8 @@ def _stop_on_signals() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         stop.set()
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, on_signal) for number in numbers}
     try:
         yield stop
     finally:

@@ -131,12 +131,16 @@ class Session:
     ) -> Profile:
         go = recording.go
         duration_ns = ended_ns - self._started_ns
+        samples, cut = _samples(go, totals)
+        comments = self._comments(recording, duration_ns)
+        if cut:
+            comments.append(f"cut off where Go cuts them off, too: the stacks of {cut} waits")
         return block_profile(
-            _samples(go, totals),
+            samples,
             go.mappings,
             time_ns=self._started_unix_ns,
             duration_ns=duration_ns,
-            comments=self._comments(recording, duration_ns),
+            comments=comments,
         )
 
     def _comments(self, recording: _Recording, duration_ns: int) -> list[str]:
@@ -152,19 +156,23 @@ class Session:
         return comments
 
 
-def _samples(go: GoTarget, totals: Sequence[StackTotal]) -> list[Sample]:
-    """Samples as Go adds them up: by the stack that it keeps, whatever was cut off it."""
-    translator = StackTranslator(go.binary, go.load_bias, go.mappings)
+def _samples(go: GoTarget, totals: Sequence[StackTotal]) -> tuple[list[Sample], int]:
+    """Samples added up by the stack that Go keeps, and how many waits have one that it cuts."""
+    translator = StackTranslator(go)
     sums: dict[tuple[Location, ...], tuple[float, int]] = {}
+    cut = 0.0
     for total in totals:
         stack = translator.block_stack(total.return_pcs)
-        if stack is not None:
-            count, delay_ns = sums.get(stack, (0.0, 0))
-            sums[stack] = (count + total.count, delay_ns + total.delay_ns)
+        if stack is None:
+            continue
+        count, delay_ns = sums.get(stack.locations, (0.0, 0))
+        sums[stack.locations] = (count + total.count, delay_ns + total.delay_ns)
+        cut += total.count if stack.is_cut else 0
     # Go, too, cuts the fraction off and shows at least one (runtime/mprof.go, BlockProfile).
-    return [
+    samples = [
         Sample(stack, (max(1, int(count)), delay_ns)) for stack, (count, delay_ns) in sums.items()
     ]
+    return samples, int(cut)
 
 
 def _close_when_loaded(loading: Future[BlockCollector]) -> None:

@@ -6,11 +6,15 @@ names, so here they are dropped by name: that also holds where the compiler inli
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from operator import attrgetter
 
-from ebpfprof.profile import Frame, Location, Mapping
+from ebpfprof.gotarget import GoTarget
+from ebpfprof.profile import Frame, Location
 from symbolizer import Frame as GoFrame
-from symbolizer import FuncRole, GoBinary
+from symbolizer import FuncRole
 
 _PARKS = frozenset({"runtime.gopark", "runtime.goparkunlock"})
 # Dropped entirely; runtime.selectgo is not: it passes one skip less.
@@ -30,52 +34,86 @@ _MUTEX_SLOW_PATHS = (
     ("internal/sync.(*Mutex).lockSlow", "internal/sync.(*Mutex).Lock"),
     ("sync.(*Mutex).lockSlow",),
 )
-# A wrapper that called one of these is shown (runtime/traceback.go, elideWrapperCalling).
-_WRAPPERS_SHOWN_FOR = frozenset({FuncRole.GOPANIC, FuncRole.SIGPANIC, FuncRole.PANICWRAP})
 
 
-def max_depth(go_minor: int) -> int:
-    """Logical frames that Go keeps of a blocked stack (runtime/mprof.go, maxStack).
+@dataclass(frozen=True, slots=True)
+class BlockStack:
+    """A stack as Go's block profile shows it, leaf first; `is_cut` if Go would cut it off."""
 
-    From 1.23 on it is debug.profstackdepth, 128 unless GODEBUG says otherwise.
-    """
-    return 32 if go_minor <= 22 else 128
+    locations: tuple[Location, ...]
+    is_cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """How a version of Go records a blocked stack (runtime/mprof.go, saveblockevent)."""
+
+    max_depth: int
+    elides_all_wrappers: bool
+
+
+# Unwound by the tables, as any traceback of Go (runtime/traceback.go, tracebackPCs); maxStack.
+_RULES_TO_1_22 = _Rules(max_depth=32, elides_all_wrappers=True)
+# By frame pointers: a wrapper is left out only where its callee was inlined into it
+# (runtime/symtab.go, Frames.Next). The depth is debug.profstackdepth, unless GODEBUG sets it.
+_RULES_FROM_1_23 = _Rules(max_depth=128, elides_all_wrappers=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Logical:
+    """A logical frame of the physical frame number `index`; `frame` is None outside of Go code."""
+
+    index: int
+    pc: int
+    frame: GoFrame | None
+
+    @property
+    def name(self) -> str:
+        return self.frame.function if self.frame else ""
+
+    @property
+    def role(self) -> FuncRole:
+        return self.frame.role if self.frame else FuncRole.NORMAL
 
 
 class StackTranslator:
     """Turns the stacks of one target into locations; each address is looked up once."""
 
-    def __init__(self, binary: GoBinary, load_bias: int, mappings: Sequence[Mapping]) -> None:
-        """`load_bias` is what to take from a runtime address to get the linked one."""
-        self._binary = binary
-        self._load_bias = load_bias
-        self._mappings = mappings
-        self._max_depth = max_depth(binary.version.minor)
+    def __init__(self, go: GoTarget) -> None:
+        self._binary = go.binary
+        self._load_bias = go.load_bias
+        self._mappings = go.mappings
+        self._rules = _RULES_TO_1_22 if go.binary.version.minor <= 22 else _RULES_FROM_1_23
+        # Go takes the stack where it records the event, a few lines below the park.
+        self._recorded_pcs = {
+            park.return_pc + go.load_bias: park.recorded_pc + go.load_bias for park in go.parks
+        }
         self._go_frames: dict[int, tuple[GoFrame, ...]] = {}
-        self._locations: dict[tuple[int, int], Location] = {}
+        self._locations: dict[tuple[int, tuple[GoFrame, ...]], Location] = {}
 
-    def block_stack(self, return_pcs: Sequence[int]) -> tuple[Location, ...] | None:
-        """The stack of a block event, leaf first; None if Go's profiler has no such event.
+    def block_stack(self, return_pcs: Sequence[int]) -> BlockStack | None:
+        """The stack of a block event; None if Go's profiler has no such event.
 
-        `return_pcs` are the return addresses from the call of gopark outwards. Raises
-        GoTableError if the binary's tables contradict themselves.
+        `return_pcs` are the return addresses (at least one) from the call of gopark outwards.
+        Raises GoTableError if the binary's tables contradict themselves.
         """
+        pcs = [self._recorded_pcs.get(return_pcs[0], return_pcs[0]), *return_pcs[1:]]
         frames = [
-            (pc - 1, frame) for pc in return_pcs for frame in self._frames_at(pc - 1) or [None]
+            _Logical(index, pc - 1, frame)
+            for index, pc in enumerate(pcs)
+            for frame in self._frames_at(pc - 1) or [None]
         ]
-        skipped = _bookkeeping([frame.function if frame else "" for _, frame in frames])
+        frames = _without_wrappers(frames, everywhere=self._rules.elides_all_wrappers)
+        skipped = _bookkeeping([each.name for each in frames])
         if skipped is None:
             return None
-        kept = list(_visible(frames[skipped:]))[: self._max_depth]
-        locations = []
-        first = 0
-        for index, (pc, frame) in enumerate(kept):
-            last = index + 1 == len(kept)
-            if last or kept[index + 1][0] != pc:
-                if frame is None or frame.role is not FuncRole.GOEXIT:
-                    locations.append(self._location(pc, [f for _, f in kept[first : index + 1]]))
-                first = index + 1
-        return tuple(locations)
+        visible = frames[skipped:]
+        kept = visible[: self._rules.max_depth]
+        physical = [list(group) for _, group in groupby(kept, key=attrgetter("index"))]
+        locations = tuple(
+            self._location(group) for group in physical if group[-1].name != "runtime.goexit"
+        )
+        return BlockStack(locations, is_cut=len(kept) < len(visible))
 
     def _frames_at(self, pc: int) -> tuple[GoFrame, ...]:
         frames = self._go_frames.get(pc)
@@ -83,16 +121,16 @@ class StackTranslator:
             frames = self._go_frames[pc] = self._binary.frames(pc - self._load_bias)
         return frames
 
-    def _location(self, pc: int, frames: list[GoFrame | None]) -> Location:
-        known = tuple(
-            Frame(frame.function, frame.file, frame.line, frame.start_line)
-            for frame in frames
-            if frame
-        )
-        location = self._locations.get((pc, len(known)))
-        if location is None or location.frames != known:
-            mapping = next((m for m in self._mappings if m.start <= pc < m.limit), None)
-            location = self._locations[pc, len(known)] = Location(pc, mapping, known)
+    def _location(self, group: Sequence[_Logical]) -> Location:
+        frames = tuple(each.frame for each in group if each.frame)
+        # Of a physical frame that is dropped in part, Go keeps the address of what remains.
+        address = frames[0].pc + self._load_bias if frames else group[0].pc
+        key = (address, frames)
+        location = self._locations.get(key)
+        if location is None:
+            mapping = next((m for m in self._mappings if m.start <= address < m.limit), None)
+            shown = tuple(Frame(f.function, f.file, f.line, f.start_line) for f in frames)
+            location = self._locations[key] = Location(address, mapping, shown)
         return location
 
 
@@ -117,13 +155,14 @@ def _bookkeeping(names: Sequence[str]) -> int | None:
     return skip
 
 
-def _visible(
-    frames: Sequence[tuple[int, GoFrame | None]],
-) -> Iterator[tuple[int, GoFrame | None]]:
-    """Leave out the wrappers that the compiler made, as every Go traceback does."""
-    callee = None
-    for pc, frame in frames:
-        role = frame.role if frame else None
-        if role is not FuncRole.WRAPPER or callee in _WRAPPERS_SHOWN_FOR:
-            yield pc, frame
-        callee = role
+def _without_wrappers(frames: Sequence[_Logical], *, everywhere: bool) -> list[_Logical]:
+    """Leave out wrappers, which the compiler made up, as Go does.
+
+    Unless `everywhere`, only those into which the callee was inlined.
+    """
+    kept = list(frames[:1])
+    for callee, each in pairwise(frames):
+        is_elided = each.role is FuncRole.WRAPPER and callee.role.elides_wrapper
+        if not is_elided or not (everywhere or callee.index == each.index):
+            kept.append(each)
+    return kept

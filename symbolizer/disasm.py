@@ -126,7 +126,9 @@ def successors(function: Iterable[Instruction]) -> dict[int, tuple[int, ...]]:
     return flow
 
 
-def reachable(flow: dict[int, tuple[int, ...]], start: Iterable[int], without: int = -1) -> set[int]:
+def reachable(
+    flow: dict[int, tuple[int, ...]], start: Iterable[int], without: int = -1
+) -> set[int]:
     """Addresses that control reaches from `start` (included) without passing `without`."""
     seen = set(start) - {without}
     pending = list(seen)

@@ -87,8 +87,11 @@ class ElfFile:
             source.close()
             raise
         self.is_pie: Final[bool] = parsed.is_pie
+        self.entry: Final[int] = parsed.entry
         self.segments: Final[tuple[Segment, ...]] = parsed.segments
         self.sections: Final[Mapping[str, Section]] = MappingProxyType(parsed.sections)
+        self.dynamic: Final[tuple[int, int] | None] = parsed.dynamic
+        """File offset and size in bytes of PT_DYNAMIC."""
         self._note_ranges = parsed.note_ranges
         self._build_id: str | None = None
 
@@ -196,9 +199,11 @@ class ElfFile:
 @dataclass(slots=True)
 class _Parsed:
     is_pie: bool
+    entry: int
     segments: tuple[Segment, ...]
     sections: dict[str, Section]
     note_ranges: list[tuple[int, int]]
+    dynamic: tuple[int, int] | None
 
 
 def _checked_header(source: ByteSource) -> bytes:
@@ -246,6 +251,7 @@ def _parse_with(stream: SourceStream, size: int) -> _Parsed:
         headers = [segment.header for segment in elf.iter_segments()]
         sections = [(section.name, section.header) for section in elf.iter_sections()]
         is_pie = elf.header["e_type"] == "ET_DYN"
+        entry = elf.header["e_entry"]
     except ElfError:
         raise
     except Exception as error:
@@ -253,14 +259,19 @@ def _parse_with(stream: SourceStream, size: int) -> _Parsed:
     loads = tuple(_segment(header, size) for header in headers if header["p_type"] == "PT_LOAD")
     if not loads:
         raise ElfError("the file has nothing to load: no PT_LOAD segment")
-    notes = [(h["p_offset"], h["p_filesz"]) for h in headers if h["p_type"] == "PT_NOTE"]
+    notes = [_range(header) for header in headers if header["p_type"] == "PT_NOTE"]
+    dynamics = [_range(header) for header in headers if header["p_type"] == "PT_DYNAMIC"]
     notes += [(h["sh_offset"], h["sh_size"]) for _, h in sections if h["sh_type"] == "SHT_NOTE"]
     named: dict[str, Section] = {}
     for name, section_header in sections:
         section = _section(name, section_header)
         if section.nobits or section.offset + section.size <= size:
             named.setdefault(name, section)
-    return _Parsed(is_pie, loads, named, notes)
+    return _Parsed(is_pie, entry, loads, named, notes, dynamics[0] if dynamics else None)
+
+
+def _range(header: Mapping[str, Any]) -> tuple[int, int]:
+    return header["p_offset"], header["p_filesz"]
 
 
 def _segment(header: Mapping[str, Any], size: int) -> Segment:

@@ -24,6 +24,7 @@ from symbolizer.moduledata import ModuleData, find_moduledata
 from symbolizer.names import NameIndex
 from symbolizer.pclntab import FuncRecord, PclnTable, find_pclntab
 from symbolizer.pcvalue import PcValues, read_pc_values
+from symbolizer.relocations import RelocatedWords
 
 _CACHE_COST = 1 << 18
 """Integers that the decoded tables in the cache may hold together: some 10 MiB."""
@@ -57,6 +58,7 @@ class GoBinary:
         elf: ElfFile,
         table: PclnTable,
         module: ModuleData,
+        gofunc: int,
         version: GoVersion,
         layout: RuntimeLayout,
         build_info: BuildInfo | None,
@@ -74,7 +76,6 @@ class GoBinary:
         # Searched without a copy, and much faster than a numpy array is by bisect.
         self._entries = table.entries.data
         self._names = NameIndex(table)
-        gofunc = module.pointer(elf, layout.offset("moduledata", "gofunc"))
         self._inline_tables = InlineTables(elf, table, layout, gofunc)
         self._lines: dict[int, FunctionLines] = {}
         self._stack_depths: dict[int, PcValues] = {}
@@ -89,14 +90,16 @@ class GoBinary:
         GoTableError if its tables contradict themselves.
         """
         table = find_pclntab(elf)
-        module = find_moduledata(elf, table)
+        words = RelocatedWords(elf)
+        module = find_moduledata(elf, table, words)
         try:
             build_info = read_build_info(elf)
         except GoTableError:
             build_info = None
-        version = _version(elf, table, module, build_info)
+        version = _version(elf, table, module, words, build_info)
         layout = layout_for(version, allow_unknown_version=allow_unknown_version)
-        return cls(elf, table, module, version, layout, build_info)
+        gofunc = module.pointer(words, layout.offset("moduledata", "gofunc"))
+        return cls(elf, table, module, gofunc, version, layout, build_info)
 
     def functions_named(self, name: str) -> tuple[Function, ...]:
         """Return the functions of that name, in order of address; more than one is possible.
@@ -196,7 +199,9 @@ class GoBinary:
     def _lines_of(self, index: int) -> FunctionLines:
         lines = self._lines.get(index)
         if lines is None:
-            lines = FunctionLines(self._inline_tables, self._table.function(index))
+            lines = FunctionLines(
+                self._inline_tables, self._table.function(index), self._entry(index)
+            )
             self._charge(lines.cost)
             self._lines[index] = lines
         return lines
@@ -211,7 +216,11 @@ class GoBinary:
 
 
 def _version(
-    elf: ElfFile, table: PclnTable, module: ModuleData, build_info: BuildInfo | None
+    elf: ElfFile,
+    table: PclnTable,
+    module: ModuleData,
+    words: RelocatedWords,
+    build_info: BuildInfo | None,
 ) -> GoVersion:
     """Return the version from the build information, else from the runtime's own variable."""
     if build_info is not None:
@@ -225,7 +234,7 @@ def _version(
             code = elf.read(entry, min(end - entry, _MAX_FUNCTION_BYTES))
         except ElfError as error:
             raise GoTableError(f"the program's text is not in the file: {error}") from error
-        text = find_build_version(elf, entry, code)
+        text = find_build_version(elf, words, entry, code)
         if text:
             return GoVersion.parse(text)
     raise UnsupportedGoVersion(

@@ -26,7 +26,8 @@ class Frame:
     """One logical call: a function, and where in it. Names are written as Go's pprof writes them.
 
     `start_line` is the line of the `func` keyword, 0 before Go 1.20. `file` is "?" and `line` 0
-    where the table says nothing.
+    where the table says nothing. `pc` is the address asked for, for the callers of an inlined call
+    the address in the function's code at which Go sees them (the call's parentPc).
     """
 
     function: str
@@ -34,6 +35,7 @@ class Frame:
     line: int
     start_line: int
     role: FuncRole
+    pc: int
 
     @property
     def is_wrapper(self) -> bool:
@@ -106,6 +108,7 @@ class FunctionLines:
         "_callees",
         "_callers",
         "_cu_offset",
+        "_entry",
         "_files",
         "_index",
         "_lines",
@@ -115,9 +118,10 @@ class FunctionLines:
         "cost",
     )
 
-    def __init__(self, tables: InlineTables, record: FuncRecord) -> None:
-        """Decode the tables of `record`. Raises GoTableError."""
+    def __init__(self, tables: InlineTables, record: FuncRecord, entry: int) -> None:
+        """Decode the tables of `record`, the function at `entry`. Raises GoTableError."""
         pctab = tables.table.pctab
+        self._entry = entry
         self._tables = tables
         self._cu_offset = record.cu_offset
         self._lines = read_pc_values(pctab, record.pcln)
@@ -148,9 +152,11 @@ class FunctionLines:
         number = self._files.at(code_offset)
         line = self._lines.at(code_offset)
         if number == NO_VALUE or line == NO_VALUE:
-            return Frame(callee.name, UNKNOWN_FILE, 0, callee.start_line, callee.role)
-        file = self._tables.file(self._cu_offset, number)
-        return Frame(callee.name, file, line, callee.start_line, callee.role)
+            file, line = UNKNOWN_FILE, 0
+        else:
+            file = self._tables.file(self._cu_offset, number)
+        pc = self._entry + code_offset
+        return Frame(callee.name, file, line, callee.start_line, callee.role, pc)
 
     def _callee(self, index: int) -> _Callee:
         callee = self._callees.get(index)

@@ -28,6 +28,7 @@ HOOKED: Final = frozenset(
 )
 _PARK = "runtime.gopark"
 _WAKE = "runtime.ready"
+_RECORD = "runtime.blockevent"
 _NEVER_RETURNS = "runtime.throw"
 _LOOPS = "runtime.semacquire1"
 _CALL_BYTES = 5
@@ -39,12 +40,15 @@ class ParkSite:
 
     `start_pc` is passed exactly once by each blocking operation, shortly before it parks for
     the first time; there R14 holds the address of its runtime.g. `return_pc` is the return
-    address of the call of gopark in which it then parks. Both are link-time addresses.
+    address of the call of gopark in which it then parks. `recorded_pc` is the return address
+    that stands in its place in Go's own profile: that of the call of blockevent. All are
+    addresses as linked.
     """
 
     operation: str
     start_pc: int
     return_pc: int
+    recorded_pc: int
 
 
 def park_sites(binary: GoBinary) -> tuple[ParkSite, ...]:
@@ -118,7 +122,21 @@ def _park_site(binary: GoBinary, operation: str, call_pc: int) -> ParkSite:
     start_pc = call_pc
     if operation == _LOOPS:
         start_pc = _before_loop(binary, call_pc)
-    return ParkSite(operation, start_pc, call_pc + _CALL_BYTES)
+    return_pc = call_pc + _CALL_BYTES
+    return ParkSite(operation, start_pc, return_pc, _recorded_pc(binary, operation, return_pc))
+
+
+def _recorded_pc(binary: GoBinary, operation: str, return_pc: int) -> int:
+    """Where the operation records its event; `return_pc` if that can't be told."""
+    parks_in = binary.function_at(return_pc)
+    calls = [
+        call_pc
+        for record in binary.functions_named(_RECORD)
+        for call_pc in binary.call_sites(record)
+        if binary.function_at(call_pc) == parks_in
+        and _hooked_operation(binary, call_pc) == operation
+    ]
+    return calls[0] + _CALL_BYTES if len(calls) == 1 else return_pc
 
 
 def _before_loop(binary: GoBinary, call_pc: int) -> int:

@@ -10,7 +10,7 @@ from ebpfprof.losses import Loss, losses
 
 _MAX_WAITS = 1 << 18
 _MAX_STACKS = 1 << 14
-_MAX_DEPTH = 134  # Go's 128 logical frames and those that it drops at the leaf
+_MAX_DEPTH = 136  # more than Go's 128 logical frames and those that it drops at the leaf
 _COUNT_SHIFT = 16
 _PARKED_SITES_PER_TARGET = 64
 
@@ -57,8 +57,8 @@ class BlockCollector:
             index,
             {
                 "block_rate_ns": rate_ns,
-                "sched_bp_offset": layout.g.sched_bp,
-                "status_offset": layout.g.atomicstatus,
+                "sched_bp_offset": layout.offset("g", "sched.bp"),
+                "status_offset": layout.offset("g", "atomicstatus"),
             },
         )
         # The wake's probe goes first: a wait whose wake was missed would be timed to the

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from ebpfprof.profile import Profile
 
-# One physical frame: its logical frames, innermost first, as (function, file, line, start line).
-Physical = tuple[tuple[str, str, int, int], ...]
+# One physical frame: its address and its logical frames, innermost first, each as (function,
+# file, line, start line).
+Physical = tuple[int, tuple[tuple[str, str, int, int], ...]]
 Stack = tuple[Physical, ...]
 
 
@@ -22,7 +23,10 @@ def by_stack(profile: Profile) -> dict[Stack, Value]:
     found: dict[Stack, Value] = {}
     for sample in profile.samples:
         stack = tuple(
-            tuple((f.function, f.file, f.line, f.start_line) for f in location.frames)
+            (
+                location.address,
+                tuple((f.function, f.file, f.line, f.start_line) for f in location.frames),
+            )
             for location in sample.locations
         )
         before = found.get(stack, Value(0, 0))
@@ -33,7 +37,7 @@ def by_stack(profile: Profile) -> dict[Stack, Value]:
 
 def shown(stack: Stack) -> str:
     """A stack in one line, for messages."""
-    return " | ".join(" < ".join(f"{f[0]}:{f[2]}" for f in physical) for physical in stack)
+    return " | ".join(" < ".join(f"{f[0]}:{f[2]}" for f in frames) for _, frames in stack)
 
 
 def differences(go: Profile, ours: Profile) -> list[str]:
