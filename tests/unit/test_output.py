@@ -266,28 +266,6 @@ def test_a_directory_swapped_for_a_link_does_not_lead_us_elsewhere(
     assert (tmp_path / "moved" / "x").read_bytes() == DATA
 
 
-UNUSABLE = {
-    "no such directory": ("missing/x", "No such file or directory"),
-    "file as directory": ("file/x", "Not a directory"),
-    "name too long": ("n" * 256, "File name too long"),
-    "empty name": (".", "is a directory"),
-    "parent": ("..", "is a directory"),
-    "root": ("/", "is a directory"),
-    "NUL in the name": ("a\0b", r"x00b: embedded null byte"),
-    "NUL in the directory": ("a\0b/c", r"a\\x00b/c: embedded null byte"),
-    "escape sequence": ("\x1b[2J/x", r"\\x1b\[2J/x: No such file"),
-}
-
-
-@pytest.mark.parametrize(("path", "complaint"), UNUSABLE.values(), ids=UNUSABLE.keys())
-def test_unusable_paths_are_refused_at_once(folder: Path, path: str, complaint: str) -> None:
-    os.chdir(folder)
-    Path("file").touch()
-    with pytest.raises(OutputError, match=complaint):
-        OutputFile.prepare(Path(path))
-    assert os.listdir(folder) == ["file"]
-
-
 @pytest.mark.usefixtures("either_way")
 def test_a_directory_that_vanished_costs_no_profile(folder: Path, tmp_path: Path) -> None:
     file = OutputFile.prepare(folder / "x")

@@ -1,8 +1,35 @@
-"""The default name of the output file, of which the target has a say."""
+"""Names of the output file: those that cannot be, and the default, of which the target has a say."""
+
+import os
+from pathlib import Path
 
 import pytest
 
-from ebpfprof.output import default_name
+from ebpfprof.errors import OutputError
+from ebpfprof.output import OutputFile, default_name
+
+UNUSABLE = {
+    "no such directory": ("missing/x", "No such file or directory"),
+    "file as directory": ("file/x", "Not a directory"),
+    "name too long": ("n" * 256, "File name too long"),
+    "empty name": (".", "is a directory"),
+    "parent": ("..", "is a directory"),
+    "root": ("/", "is a directory"),
+    "NUL in the name": ("a\0b", r"x00b: embedded null byte"),
+    "NUL in the directory": ("a\0b/c", r"a\\x00b/c: embedded null byte"),
+    "escape sequence": ("\x1b[2J/x", r"\\x1b\[2J/x: No such file"),
+}
+
+
+@pytest.mark.parametrize(("path", "complaint"), UNUSABLE.values(), ids=UNUSABLE.keys())
+def test_unusable_paths_are_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, complaint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    with pytest.raises(OutputError, match=complaint):
+        OutputFile.prepare(Path(path))
+    assert os.listdir(tmp_path) == ["file"]
 
 
 @pytest.mark.parametrize(
