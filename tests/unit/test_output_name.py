@@ -1,4 +1,4 @@
-"""Names of the output file: those that cannot be, and the default, of which the target has a say."""
+"""Names of the output file: those that cannot be, and the default, which holds the target's word."""
 
 import os
 from pathlib import Path
