@@ -1,4 +1,4 @@
-"""Names of the output file: those that cannot be, and the default, which holds the target's word."""
+"""Names of the output file: those that cannot be, and the default name."""
 
 import os
 from pathlib import Path
