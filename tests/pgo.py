@@ -1,9 +1,10 @@
-"""A profile for `go build -pgo` that makes the compiler inline the runtime's blocking functions.
+"""Profiles for `go build -pgo` that make the compiler inline the runtime's blocking functions.
 
 A CPU profile of a program that does little but block makes Go inline `chanrecv` into
-`chanrecv1`, `casgstatus` into its callers and so on, yet what is hot differs from run to run.
-Here the hot calls are a list; the line of each call, which is how the compiler finds it, is
-looked up in the toolchain's own sources. The builds are the same every time.
+`chanrecv1`, `gopark` into `chanrecv`, `casgstatus` into its callers and so on, yet what is hot
+differs from run to run. Here the hot calls are a list; the line of each call, which is how the
+compiler finds it, is looked up in the toolchain's own sources. The builds are the same every
+time.
 """
 
 from __future__ import annotations
@@ -15,28 +16,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.toolchains import Toolchain, ToolchainError, cache_dir
+from tests.toolchains import Toolchain, ToolchainError, cache_dir, locked
 
-# (file under GOROOT/src/runtime, caller, callee). Calls that a version has not are left out.
-HOT_CALLS: Final = (
-    ("chan.go", "chanrecv1", "chanrecv"),
-    ("chan.go", "chanrecv2", "chanrecv"),
-    ("chan.go", "chanrecv", "recv"),
-    ("chan.go", "chansend1", "chansend"),
-    ("chan.go", "chansend", "send"),
-    ("chan.go", "send", "goready"),
-    ("chan.go", "recv", "goready"),
-    ("proc.go", "park_m", "casgstatus"),
-    ("proc.go", "park_m", "schedule"),
-    ("proc.go", "ready", "casgstatus"),
-    ("proc.go", "ready", "runqput"),
-    ("proc.go", "execute", "casgstatus"),
-    ("proc.go", "schedule", "execute"),
-    ("proc.go", "newproc", "runqput"),
-    ("sema.go", "readyWithTime", "goready"),
-)
-# Of what the list must have done in every version, proven by the tests: A is inlined into B.
-WEIGHT: Final = 1_000_000
+# By build mode: (file under GOROOT/src/runtime, caller, callee). What is hot together must stay
+# under the compiler's size limit for inlining, hence two sets. Real profiles do both: that of
+# eight goroutines playing ping-pong makes gopark part of chanrecv and chansend.
+HOT_CALLS: Final[dict[str, tuple[tuple[str, str, str], ...]]] = {
+    "pgo": (
+        ("chan.go", "chanrecv1", "chanrecv"),
+        ("chan.go", "chanrecv2", "chanrecv"),
+        ("chan.go", "chansend1", "chansend"),
+        ("proc.go", "execute", "casgstatus"),
+        ("proc.go", "newproc", "runqput"),
+        ("proc.go", "park_m", "casgstatus"),
+        ("proc.go", "ready", "casgstatus"),
+        ("proc.go", "ready", "runqput"),
+        ("proc.go", "schedule", "execute"),
+        ("sema.go", "readyWithTime", "goready"),
+    ),
+    "pgopark": (
+        ("chan.go", "chanrecv", "gopark"),
+        ("chan.go", "chanrecv", "recv"),
+        ("chan.go", "chansend", "gopark"),
+        ("chan.go", "chansend", "send"),
+        ("proc.go", "goparkunlock", "gopark"),
+        ("proc.go", "park_m", "schedule"),
+        ("proc.go", "ready", "casgstatus"),
+        ("select.go", "selectgo", "gopark"),
+        ("sema.go", "notifyListWait", "goparkunlock"),
+        ("sema.go", "semacquire1", "goparkunlock"),
+    ),
+}
+_WEIGHT: Final = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -51,26 +62,25 @@ class Call:
     callee_start_line: int
 
 
-def scheduler_profile(toolchain: Toolchain) -> Path:
-    """The profile for one toolchain, written to the cache."""
-    path = cache_dir() / "pgo" / f"{toolchain.version}.pprof"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = gzip.compress(encode(hot_calls(toolchain.goroot)), mtime=0)
-    if not path.exists() or path.read_bytes() != content:
-        fresh = path.with_suffix(".new")
-        fresh.write_bytes(content)
-        fresh.rename(path)
+def scheduler_profile(toolchain: Toolchain, mode: str) -> Path:
+    """The profile of one toolchain and mode, written to the cache. Raises ToolchainError."""
+    path = cache_dir() / "pgo" / f"{toolchain.version}-{mode}.pprof"
+    content = gzip.compress(encode(hot_calls(toolchain.goroot, HOT_CALLS[mode])), mtime=0)
+    with locked(path.with_suffix(".lock")):
+        if not path.exists() or path.read_bytes() != content:
+            path.write_bytes(content)
     return path
 
 
-def hot_calls(goroot: Path) -> list[Call]:
-    """The calls of HOT_CALLS that the runtime of this toolchain has, with their lines.
+def hot_calls(goroot: Path, wanted: Iterable[tuple[str, str, str]]) -> list[Call]:
+    """The wanted calls (file, caller, callee) with their lines in the sources of a toolchain.
 
-    Raises ToolchainError if it has fewer than half: the sources are not what was expected.
+    Raises ToolchainError if one is not there: the sources are not what was expected.
     """
+    wanted = list(wanted)
     starts: dict[str, int] = {}
     bodies: dict[tuple[str, str], list[str]] = {}
-    for file in sorted({file for file, _, _ in HOT_CALLS}):
+    for file in sorted({file for file, _, _ in wanted}):
         lines = (goroot / "src" / "runtime" / file).read_text().splitlines()
         for number, line in enumerate(lines, 1):
             if opening := re.match(r"func (\w+)\(", line):
@@ -78,23 +88,22 @@ def hot_calls(goroot: Path) -> list[Call]:
                 starts[opening[1]] = number
                 bodies[file, opening[1]] = lines[number - 1 : end]
     calls = []
-    for file, caller, callee in HOT_CALLS:
-        body = bodies.get((file, caller), [])
-        for offset, line in enumerate(body):
-            code = line.split("//")[0]
-            if offset and re.search(rf"(?<![\w.]){callee}\(", code) and callee in starts:
-                calls.append(
-                    Call(
-                        f"runtime.{caller}",
-                        f"runtime.{callee}",
-                        f"runtime/{file}",
-                        starts[caller],
-                        starts[caller] + offset,
-                        starts[callee],
-                    )
-                )
-    if len(calls) < len(HOT_CALLS) // 2:
-        raise ToolchainError(f"Few of the runtime's hot calls were found under {goroot}.")
+    for file, caller, callee in wanted:
+        found = [
+            Call(
+                f"runtime.{caller}",
+                f"runtime.{callee}",
+                f"runtime/{file}",
+                starts[caller],
+                starts[caller] + offset,
+                starts[callee],
+            )
+            for offset, line in enumerate(bodies.get((file, caller), []))
+            if offset and re.search(rf"(?<![\w.]){callee}\(", line.split("//")[0])
+        ]
+        if not found:
+            raise ToolchainError(f"{caller} does not call {callee} in {goroot}/src/runtime/{file}.")
+        calls.extend(found)
     return calls
 
 
@@ -131,7 +140,7 @@ def encode(calls: Iterable[Call]) -> bytes:
         leaf = location(count + 1, callee, call.callee_start_line + 1)
         root = location(count + 2, caller, call.call_line)
         count += 2
-        stack = _fields((1, leaf), (1, root), (2, WEIGHT), (2, WEIGHT))
+        stack = _fields((1, leaf), (1, root), (2, _WEIGHT), (2, _WEIGHT))
         samples.extend(_message(2, stack))
     head = bytearray()
     for kind, unit in (("samples", "count"), ("cpu", "nanoseconds")):

@@ -38,6 +38,7 @@ MODES: Final[dict[str, tuple[tuple[str, ...], bool]]] = {
     "cgo": (("-tags=withcgo", "-ldflags=-linkmode=external"), True),
     "cgopie": (("-tags=withcgo", "-buildmode=pie", "-ldflags=-linkmode=external"), True),
     "pgo": ((), False),
+    "pgopark": ((), False),
 }
 
 
@@ -90,7 +91,7 @@ class Toolchain:
     @property
     def modes(self) -> tuple[str, ...]:
         """The build modes this version knows: profile-guided builds came with Go 1.20."""
-        return tuple(mode for mode in MODES if mode != "pgo" or self.minor != "1.19")
+        return tuple(m for m in MODES if not m.startswith("pgo") or self.minor != "1.19")
 
     def environment(self, *, cgo: bool = False) -> dict[str, str]:
         """Environment of a hermetic build: no network, no settings of the user's."""
@@ -129,15 +130,15 @@ class Toolchain:
     ) -> Path:
         """Build the main package in `source_dir`; return the program, from the cache if it can.
 
-        Mode "pgo" takes the profile `pgo`, or else one that makes the compiler inline the
-        runtime's scheduler and channel functions (tests/pgo.py). Raises ToolchainError.
+        The modes "pgo" and "pgopark" take the profile `pgo`, or else one that makes the compiler
+        inline the runtime's blocking functions (tests/pgo.py). Raises ToolchainError.
         """
         if mode not in self.modes:
             raise ToolchainError(f"Go {self.version} cannot build in mode {mode!r}.")
-        if mode == "pgo" and pgo is None:
+        if mode.startswith("pgo") and pgo is None:
             from tests.pgo import scheduler_profile
 
-            pgo = scheduler_profile(self)
+            pgo = scheduler_profile(self, mode)
         flags, cgo = MODES[mode]
         command = ["build", "-buildvcs=false", *flags]
         if tags:
