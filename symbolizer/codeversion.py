@@ -11,13 +11,13 @@ from capstone import x86
 
 from symbolizer.elf import ElfFile
 from symbolizer.errors import ElfError
+from symbolizer.relocations import RelocatedWords
 
-_STRING_HEADER_BYTES = 16
 _MAX_VERSION_BYTES = 256
 _PREFIXES = (b"go1.", b"devel go1.")
 
 
-def find_build_version(elf: ElfFile, schedinit: int, code: bytes) -> str:
+def find_build_version(elf: ElfFile, words: RelocatedWords, schedinit: int, code: bytes) -> str:
     """Return runtime.buildVersion, "" if it cannot be found.
 
     `code` is the text of runtime.schedinit, which begins at the address `schedinit`.
@@ -25,7 +25,7 @@ def find_build_version(elf: ElfFile, schedinit: int, code: bytes) -> str:
     for address in _operand_addresses(code, schedinit):
         # The operand is the string's length or its pointer.
         for header in (address - 8, address):
-            text = _string_at(elf, header)
+            text = _string_at(elf, words, header)
             if text.startswith(_PREFIXES):
                 return text.decode("utf-8", "replace")
     return ""
@@ -41,11 +41,10 @@ def _operand_addresses(code: bytes, entry: int) -> Iterator[int]:
                 yield instruction.address + instruction.size + operand.mem.disp
 
 
-def _string_at(elf: ElfFile, header: int) -> bytes:
+def _string_at(elf: ElfFile, words: RelocatedWords, header: int) -> bytes:
     """Return the Go string whose header is at the address; b"" if there is none."""
     try:
-        words = elf.read(header, _STRING_HEADER_BYTES)
-        pointer, length = int.from_bytes(words[:8], "little"), int.from_bytes(words[8:], "little")
+        pointer, length = words.read(header, 2)
         return elf.read(pointer, length) if length <= _MAX_VERSION_BYTES else b""
     except ElfError:
         return b""

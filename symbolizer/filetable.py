@@ -46,19 +46,26 @@ class FileTable:
             return block, start
         return self._read_file(position, min(at_least, self.size - position)), 0
 
+    def terminated(self, position: int, skip: int, limit: int) -> bytes:
+        """Return the bytes from `position` to the next zero after `skip` bytes, without it.
+
+        Raises GoTableError if there is none within `limit` bytes.
+        """
+        data, start = self.window(position)
+        end = data.find(0, start + skip, start + limit)
+        if end < 0:
+            data, start = self.window(position, limit)
+            end = data.find(0, start + skip, start + limit)
+            if end < 0:
+                raise GoTableError(f"what begins at {position:#x} of {self.name} does not end")
+        return data[start:end]
+
     def string(self, position: int, limit: int) -> str:
         """Return the NUL-terminated string at `position`, of at most `limit` bytes.
 
         Bytes that are not UTF-8 come back as replacement characters.
         """
-        block, start = self.window(position)
-        end = block.find(0, start, start + limit)
-        if end < 0:
-            block, start = self.window(position, limit)
-            end = block.find(0, start, start + limit)
-            if end < 0:
-                raise GoTableError(f"a string at {position:#x} of {self.name} does not end")
-        return block[start:end].decode("utf-8", "replace")
+        return self.terminated(position, 0, limit).decode("utf-8", "replace")
 
     def read_uncached(self, position: int, size: int) -> bytes:
         """Return exactly `size` bytes at `position`, for a pass over the whole table."""

@@ -19,15 +19,12 @@ from symbolizer.elf import ElfFile
 from symbolizer.errors import ElfError, GoTableError, UnsupportedGoVersion
 from symbolizer.goruntime import RuntimeLayout, known_range, layout_for
 from symbolizer.goversion import GoVersion
-from symbolizer.inline import Frame, FunctionLines, InlineTables
+from symbolizer.inline import Frame, InlineTables
+from symbolizer.linestore import LineStore
 from symbolizer.moduledata import ModuleData, find_moduledata
 from symbolizer.names import NameIndex
 from symbolizer.pclntab import FuncRecord, PclnTable, find_pclntab
-from symbolizer.pcvalue import PcValues, read_pc_values
 from symbolizer.relocations import RelocatedWords
-
-_CACHE_COST = 1 << 18
-"""Integers that the decoded tables in the cache may hold together: some 10 MiB."""
 
 _MAX_FUNCTION_BYTES = 16 << 20
 
@@ -77,9 +74,7 @@ class GoBinary:
         self._entries = table.entries.data
         self._names = NameIndex(table)
         self._inline_tables = InlineTables(elf, table, layout, gofunc)
-        self._lines: dict[int, FunctionLines] = {}
-        self._stack_depths: dict[int, PcValues] = {}
-        self._cost = 0
+        self._lines = LineStore(self._inline_tables, module.text_start)
 
     @classmethod
     def open(cls, elf: ElfFile, *, allow_unknown_version: bool = False) -> Self:
@@ -127,7 +122,7 @@ class GoBinary:
         index = self._index_at(pc)
         if index is None:
             return ()
-        return self._lines_of(index).frames(pc - self._entry(index))
+        return self._lines.of(index).frames(pc - self._entry(index))
 
     def frames_many(self, pcs: Iterable[int]) -> dict[int, tuple[Frame, ...]]:
         """Return `frames` of each address. Faster than one by one: works in order of address."""
@@ -136,12 +131,13 @@ class GoBinary:
         indices = np.searchsorted(self._table.entries, offsets, side="right") - 1
         outside = (indices < 0) | (indices >= len(self._table.offsets))
         result: dict[int, tuple[Frame, ...]] = dict.fromkeys(unique[outside].tolist(), ())
+        wanted: dict[int, list[int]] = {}
         inside = zip(indices[~outside].tolist(), unique[~outside].tolist(), strict=True)
-        for index, group in groupby(inside, key=lambda pair: pair[0]):
-            lines = self._lines_of(index)
+        for index, pc in inside:
+            wanted.setdefault(index, []).append(pc)
+        for index, lines in self._lines.of_many(wanted):
             entry = self._entry(index)
-            for _, pc in group:
-                result[pc] = lines.frames(pc - entry)
+            result.update((pc, lines.frames(pc - entry)) for pc in wanted[index])
         return result
 
     def sp_delta(self, pc: int) -> int:
@@ -152,12 +148,7 @@ class GoBinary:
         index = self._index_at(pc)
         if index is None:
             return -1
-        depths = self._stack_depths.get(index)
-        if depths is None:
-            depths = read_pc_values(self._table.pctab, self._table.function(index).pcsp)
-            self._charge(len(depths.ends))
-            self._stack_depths[index] = depths
-        return depths.at(pc - self._entry(index))
+        return self._lines.stack_depths_of(index).at(pc - self._entry(index))
 
     def call_sites(self, target: Function) -> tuple[int, ...]:
         """Return the address of each `call` instruction whose target is the function's entry.
@@ -195,24 +186,6 @@ class GoBinary:
             flags=record.flags,
             index=index,
         )
-
-    def _lines_of(self, index: int) -> FunctionLines:
-        lines = self._lines.get(index)
-        if lines is None:
-            lines = FunctionLines(
-                self._inline_tables, self._table.function(index), self._entry(index)
-            )
-            self._charge(lines.cost)
-            self._lines[index] = lines
-        return lines
-
-    def _charge(self, cost: int) -> None:
-        """Make room in the caches for `cost` more integers."""
-        self._cost += cost
-        if self._cost > _CACHE_COST:
-            self._lines.clear()
-            self._stack_depths.clear()
-            self._cost = cost
 
 
 def _version(

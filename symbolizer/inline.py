@@ -9,7 +9,7 @@ from symbolizer.errors import ElfError, GoTableError
 from symbolizer.filetable import FileTable
 from symbolizer.goruntime import FuncRole, RuntimeLayout
 from symbolizer.pclntab import GO_1_18, FuncRecord, PclnTable
-from symbolizer.pcvalue import EMPTY, NO_VALUE, read_pc_values
+from symbolizer.pcvalue import NO_VALUE, PcValues
 
 UNKNOWN_FILE: Final = "?"
 
@@ -118,24 +118,29 @@ class FunctionLines:
         "cost",
     )
 
-    def __init__(self, tables: InlineTables, record: FuncRecord, entry: int) -> None:
-        """Decode the tables of `record`, the function at `entry`. Raises GoTableError."""
-        pctab = tables.table.pctab
+    def __init__(
+        self,
+        tables: InlineTables,
+        record: FuncRecord,
+        entry: int,
+        lines: PcValues,
+        files: PcValues,
+        index: PcValues,
+    ) -> None:
+        """Take the decoded tables of `record`, the function at the address `entry`."""
         self._entry = entry
         self._tables = tables
         self._cu_offset = record.cu_offset
-        self._lines = read_pc_values(pctab, record.pcln)
-        self._files = read_pc_values(pctab, record.pcfile)
+        self._lines = lines
+        self._files = files
+        self._index = index
         self._tree = record.inline_tree or 0
-        self._index = (
-            EMPTY if record.inline_tree is None else read_pc_values(pctab, record.inline_index)
-        )
         role = tables.layout.role(record.func_id)
         name = tables.name(record.name_offset)
         self._self = _Callee(name, record.start_line, role, 0)
         self._callees: dict[int, _Callee] = {}
         self._callers: dict[int, tuple[Frame, ...]] = {NO_VALUE: ()}
-        self.cost = len(self._lines.ends) + len(self._files.ends) + len(self._index.ends)
+        self.cost = len(lines.ends) + len(files.ends) + len(index.ends) + 16
         """Roughly the number of integers held, for a cache to weigh."""
 
     def frames(self, code_offset: int) -> tuple[Frame, ...]:

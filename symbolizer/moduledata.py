@@ -5,13 +5,13 @@ version and comes from `symbolizer.goruntime`. From Go 1.26 on it is a section o
 it lies among the writable data, where the pointer to pclntab in its first word gives it away.
 """
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from symbolizer.elf import ElfFile, Segment
 from symbolizer.errors import ElfError, GoTableError
 from symbolizer.pclntab import PclnTable
+from symbolizer.relocations import RelocatedWords
 
 _SECTION = ".go.module"
 _SCAN_CHUNK_BYTES = 1 << 20
@@ -19,7 +19,7 @@ _MAX_CANDIDATES = 1024
 
 # pcHeader; funcnametab, cutab, filetab, pctab, pclntable and ftab as {pointer, length, capacity};
 # findfunctab, minpc, maxpc, text, etext.
-_HEAD = struct.Struct("<24Q")
+_HEAD_WORDS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +30,22 @@ class ModuleData:
     text_start: int
     text_end: int
 
-    def pointer(self, elf: ElfFile, offset: int) -> int:
+    def pointer(self, words: RelocatedWords, offset: int) -> int:
         """Return the 8-byte word `offset` bytes into moduledata; GoTableError if there is none."""
         try:
-            return int.from_bytes(elf.read(self.vaddr + offset, 8), "little")
+            return words.read(self.vaddr + offset, 1)[0]
         except ElfError as error:
             raise GoTableError(f"moduledata is cut off: {error}") from error
 
 
-def find_moduledata(elf: ElfFile, table: PclnTable) -> ModuleData:
+def find_moduledata(elf: ElfFile, table: PclnTable, words: RelocatedWords) -> ModuleData:
     """Find the moduledata that belongs to a pclntab. Raises GoTableError if there is none."""
-    for vaddr in _candidates(elf, table.header.vaddr):
+    for vaddr in _candidates(elf, table.header.vaddr, words):
         try:
-            words = _HEAD.unpack(elf.read(vaddr, _HEAD.size))
+            head = words.read(vaddr, _HEAD_WORDS)
         except ElfError:
             continue
-        module = _checked(vaddr, words, table)
+        module = _checked(vaddr, head, table)
         if module is not None:
             return module
     raise GoTableError(
@@ -54,7 +54,7 @@ def find_moduledata(elf: ElfFile, table: PclnTable) -> ModuleData:
     )
 
 
-def _candidates(elf: ElfFile, pclntab: int) -> Iterator[int]:
+def _candidates(elf: ElfFile, pclntab: int, words: RelocatedWords) -> Iterator[int]:
     section = elf.sections.get(_SECTION)
     if section is not None:
         yield section.vaddr
@@ -66,6 +66,7 @@ def _candidates(elf: ElfFile, pclntab: int) -> Iterator[int]:
                 found += 1
                 if found == _MAX_CANDIDATES:
                     return
+    yield from words.addresses_of(pclntab, _MAX_CANDIDATES)
 
 
 def _pointers_to(elf: ElfFile, segment: Segment, target: int) -> Iterator[int]:

@@ -31,7 +31,7 @@ class NameIndex:
         """Return where in funcnametab the whole name stands: as a rule once or never."""
         table = self._table.names
         pattern = b"\0" + name + b"\0"
-        positions: list[int] = []
+        positions = [0] if table.window(0, len(pattern))[0].startswith(pattern[1:]) else []
         for base in range(0, table.size, _CHUNK_BYTES):
             size = min(_CHUNK_BYTES + len(pattern) - 1, table.size - base)
             data = table.read_uncached(base, size)

@@ -35,6 +35,8 @@ _PCDATA_INL_TREE_INDEX = 2
 _FUNCDATA_INL_TREE = 3
 _NO_FUNCDATA = 0xFFFFFFFF
 _NO_FILE = 0xFFFFFFFF
+_RECORD_WINDOW_BYTES = 44 + 4 * (16 + 16)
+"""A record with more pcdata and funcdata than any version of Go has."""
 _FUNCTAB_ENTRY_BYTES = 8
 _MIN_FUNC_BYTES = 40
 _MAX_FUNCTIONS = 1 << 22
@@ -110,39 +112,40 @@ class PclnTable:
 
     def function(self, index: int) -> FuncRecord:
         """Return the record of function `index`. Raises GoTableError if it is cut off."""
-        position = int(self.offsets[index])
+        data, start = self.functions.window(int(self.offsets[index]), _RECORD_WINDOW_BYTES)
         old = self.header.magic == GO_1_18
         layout = _FUNC_1_18 if old else _FUNC_1_20
-        data, start = self.functions.window(position, layout.size)
-        if len(data) - start < layout.size:
-            raise GoTableError("the last function record of pclntab is cut off")
-        fields = layout.unpack_from(data, start)
-        _, name, _, _, pcsp, pcfile, pcln, pcdata_count, unit = fields[:9]
-        start_line = 0 if old else fields[9]
-        func_id, flags, funcdata_count = fields[-3:]
-        pcdata = position + layout.size
-        inline_index, inline_tree = 0, None
-        if pcdata_count > _PCDATA_INL_TREE_INDEX and funcdata_count > _FUNCDATA_INL_TREE:
-            inline_index = self._word(pcdata + 4 * _PCDATA_INL_TREE_INDEX)
-            tree = self._word(pcdata + 4 * (pcdata_count + _FUNCDATA_INL_TREE))
-            inline_tree = tree if tree != _NO_FUNCDATA else None
+        try:
+            fields = layout.unpack_from(data, start)
+            _, name, _, _, pcsp, pcfile, pcln, pcdata_count, unit = fields[:9]
+            func_id, flags, funcdata_count = fields[-3:]
+            inline_index, inline_tree = 0, None
+            if pcdata_count > _PCDATA_INL_TREE_INDEX and funcdata_count > _FUNCDATA_INL_TREE:
+                pcdata = start + layout.size
+                tree_at = pcdata + 4 * (pcdata_count + _FUNCDATA_INL_TREE)
+                (tree,) = _WORD.unpack_from(data, tree_at)
+                if tree != _NO_FUNCDATA:
+                    inline_tree = tree
+                    (inline_index,) = _WORD.unpack_from(data, pcdata + 4 * _PCDATA_INL_TREE_INDEX)
+        except struct.error as error:
+            raise GoTableError("a function record of pclntab is cut off") from error
         return FuncRecord(
-            *(name, pcsp, pcfile, pcln, unit, start_line, func_id, flags),
+            *(name, pcsp, pcfile, pcln, unit, 0 if old else fields[9], func_id, flags),
             *(inline_index, inline_tree),
         )
 
     def function_name(self, name_offset: int) -> str:
-        """Return a function's name; "" for offset 0, as in runtime.moduledata.funcName."""
-        return self.names.string(name_offset, _MAX_NAME_BYTES) if name_offset else ""
+        """Return a function's name as the linker wrote it.
+
+        Offset 0 is the first function's name, although runtime.moduledata.funcName takes it for
+        none and Go's own profiles leave that function nameless.
+        """
+        return self.names.string(name_offset, _MAX_NAME_BYTES)
 
     def file_name(self, cu_offset: int, file_number: int) -> str:
         """Return the path of a file of a compilation unit; "?" where Go has none."""
         (offset,) = _WORD.unpack(self.units.read(4 * (cu_offset + file_number), 4))
         return self.files.string(offset, _MAX_NAME_BYTES) if offset != _NO_FILE else "?"
-
-    def _word(self, position: int) -> int:
-        word: int = _WORD.unpack(self.functions.read(position, 4))[0]
-        return word
 
     def _read_functab(self, elf: ElfFile, file_offset: int) -> tuple[FuncOffsets, FuncOffsets]:
         count = self.header.function_count

@@ -1,0 +1,3 @@
+module ebpfprof.test/frames
+
+go 1.19

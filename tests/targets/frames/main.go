@@ -1,0 +1,105 @@
+// Frames asks the Go runtime that it was built with what it knows of its own addresses.
+//
+// It reads addresses in hexadecimal from standard input, one a line, and prints for each what a
+// profile would say of it: "PC address", then a line "function\tfile\tline\tstart line" for each
+// frame, innermost first. Wrappers are left out, as Go leaves them out.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	_ "unsafe" // for linkname
+)
+
+// Used by runtime/pprof for the last address of a stack, which runtime.CallersFrames alone does
+// not expand.
+//
+//go:linkname expandFinalInlineFrame runtime/pprof.runtime_expandFinalInlineFrame
+func expandFinalInlineFrame(stack []uintptr) []uintptr
+
+func main() {
+	exercise()
+	output := bufio.NewWriterSize(os.Stdout, 1<<20)
+	defer output.Flush()
+	input := bufio.NewScanner(os.Stdin)
+	for input.Scan() {
+		pc, err := strconv.ParseUint(input.Text(), 16, 64)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		fmt.Fprintf(output, "PC %x\n", pc)
+		// The runtime takes return addresses and looks at the byte before.
+		frames := runtime.CallersFrames(expandFinalInlineFrame([]uintptr{uintptr(pc) + 1}))
+		for more := true; more; {
+			var frame runtime.Frame
+			frame, more = frames.Next()
+			if frame.PC == 0 {
+				continue // Nothing but wrappers.
+			}
+			name, startLine := symbol(&frame)
+			fmt.Fprintf(output, "%s\t%s\t%d\t%d\n", name, frame.File, frame.Line, startLine)
+		}
+	}
+}
+
+// What follows is there to have its frames looked at: generic functions, methods called through
+// wrappers, closures, and inlining a few levels deep.
+
+type number interface{ ~int | ~float64 }
+
+type stack[T number] struct{ items []T }
+
+func (s *stack[T]) push(item T) { s.items = append(s.items, double(item)) }
+
+func (s stack[T]) sum() (total T) {
+	for _, item := range s.items {
+		total = add(total, item)
+	}
+	return total
+}
+
+func double[T number](value T) T { return add(value, value) }
+
+func add[T number](a, b T) T { return a + b }
+
+type summer[T number] interface{ sum() T }
+
+type named struct {
+	stack[int]
+	name string
+}
+
+type celsius float64
+
+//go:noinline
+func total[T number](s summer[T]) T { return s.sum() }
+
+func level3(values []int) int {
+	if len(values) == 0 {
+		panic("no values")
+	}
+	return values[len(values)-1]
+}
+func level2(values []int) int { return level3(values) + level3(values[:1]) }
+func level1(values []int) int { return level2(values) * 2 }
+
+func exercise() {
+	var mutex sync.Mutex
+	mutex.Lock()
+	defer mutex.Unlock()
+	ints, floats := &named{name: "ints"}, &stack[celsius]{}
+	ints.push(1)
+	floats.push(2)
+	values := []int{3, 1, int(total[celsius](floats)), total[int](ints)}
+	sort.Slice(values, func(i, j int) bool { return values[i] < values[j] })
+	if level1(values) < 0 || strings.Contains(ints.name, "x") {
+		panic(strings.Join(os.Args, " "))
+	}
+}

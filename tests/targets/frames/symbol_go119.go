@@ -1,0 +1,10 @@
+//go:build !go1.20
+
+package main
+
+import "runtime"
+
+// symbol returns the name that runtime/pprof writes for a frame; there are no start lines yet.
+func symbol(frame *runtime.Frame) (string, int) {
+	return frame.Function, 0
+}

@@ -1,0 +1,3 @@
+module ebpfprof.test/gosym
+
+go 1.19

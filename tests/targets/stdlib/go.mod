@@ -1,0 +1,3 @@
+module ebpfprof.test/stdlib
+
+go 1.19

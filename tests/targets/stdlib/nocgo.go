@@ -1,0 +1,5 @@
+//go:build !withcgo
+
+package main
+
+func inC(value int) int { return value }
