@@ -131,13 +131,10 @@ class GoBinary:
         indices = np.searchsorted(self._table.entries, offsets, side="right") - 1
         outside = (indices < 0) | (indices >= len(self._table.offsets))
         result: dict[int, tuple[Frame, ...]] = dict.fromkeys(unique[outside].tolist(), ())
-        wanted: dict[int, list[int]] = {}
         inside = zip(indices[~outside].tolist(), unique[~outside].tolist(), strict=True)
-        for index, pc in inside:
-            wanted.setdefault(index, []).append(pc)
-        for index, lines in self._lines.of_many(wanted):
-            entry = self._entry(index)
-            result.update((pc, lines.frames(pc - entry)) for pc in wanted[index])
+        for index, group in groupby(inside, key=lambda pair: pair[0]):
+            lines, entry = self._lines.of(index), self._entry(index)
+            result.update((pc, lines.frames(pc - entry)) for _, pc in group)
         return result
 
     def sp_delta(self, pc: int) -> int:

@@ -16,7 +16,7 @@ UNKNOWN_FILE: Final = "?"
 # parent, funcID, file, line, func_, parentPc; and funcID, nameOff, parentPc, startLine.
 _NODE_1_18 = struct.Struct("<hBx4xiii")
 _NODE_1_20 = struct.Struct("<B3xiii")
-_MAX_DEPTH = 512
+_MAX_DEPTH = 256
 _MAX_NODES = 1 << 20
 _MAX_STRINGS = 1 << 16
 
@@ -44,7 +44,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class _Callee:
+class Callee:
     """An inlined function, or the physical one, and from where in the code it was called."""
 
     name: str
@@ -88,7 +88,7 @@ class InlineTables:
             path = self._files[key] = self.table.file_name(cu_offset, number)
         return path
 
-    def callee(self, tree: int, index: int) -> _Callee:
+    def callee(self, tree: int, index: int) -> Callee:
         """Return node `index` of the inline tree at `tree`. Raises GoTableError."""
         if index >= _MAX_NODES:
             raise GoTableError(f"no function has {index} inlined calls")
@@ -98,91 +98,57 @@ class InlineTables:
             start_line = 0
         else:
             func_id, name_offset, parent_pc, start_line = self._node.unpack(data)
-        return _Callee(self.name(name_offset), start_line, self.layout.role(func_id), parent_pc)
+        return Callee(self.name(name_offset), start_line, self.layout.role(func_id), parent_pc)
 
 
 class FunctionLines:
-    """The decoded tables of one function. Code offsets in bytes from its entry."""
+    """Where the code of one function comes from. Code offsets in bytes from its entry."""
 
-    __slots__ = (
-        "_callees",
-        "_callers",
-        "_cu_offset",
-        "_entry",
-        "_files",
-        "_index",
-        "_lines",
-        "_self",
-        "_tables",
-        "_tree",
-        "cost",
-    )
+    __slots__ = ("_entry", "_files", "_index", "_lines", "_record", "_self", "_tables")
 
     def __init__(
         self,
         tables: InlineTables,
         record: FuncRecord,
+        *,
         entry: int,
         lines: PcValues,
         files: PcValues,
         index: PcValues,
     ) -> None:
-        """Take the decoded tables of `record`, the function at the address `entry`."""
-        self._entry = entry
+        """Take a function's record, its address, and its decoded tables."""
         self._tables = tables
-        self._cu_offset = record.cu_offset
+        self._record = record
+        self._entry = entry
         self._lines = lines
         self._files = files
         self._index = index
-        self._tree = record.inline_tree or 0
         role = tables.layout.role(record.func_id)
-        name = tables.name(record.name_offset)
-        self._self = _Callee(name, record.start_line, role, 0)
-        self._callees: dict[int, _Callee] = {}
-        self._callers: dict[int, tuple[Frame, ...]] = {NO_VALUE: ()}
-        self.cost = len(lines.ends) + len(files.ends) + len(index.ends) + 16
-        """Roughly the number of integers held, for a cache to weigh."""
+        self._self = Callee(tables.name(record.name_offset), record.start_line, role, 0)
 
     def frames(self, code_offset: int) -> tuple[Frame, ...]:
         """Return the logical frames at an instruction, innermost first, the function itself last.
 
         Raises GoTableError if the tables contradict themselves.
         """
+        frames: list[Frame] = []
         index = self._index.at(code_offset)
-        if index < 0:
-            return (self._frame(self._self, code_offset),)
-        return (self._frame(self._callee(index), code_offset), *self._callers_of(index))
+        while index >= 0:
+            callee = self._tables.callee(self._record.inline_tree or 0, index)
+            frames.append(self._frame(callee, code_offset))
+            if len(frames) > _MAX_DEPTH:
+                raise GoTableError("an inline tree is deeper than any real one, or a circle")
+            code_offset = callee.parent_pc
+            index = self._index.at(code_offset)
+        frames.append(self._frame(self._self, code_offset))
+        return tuple(frames)
 
-    def _frame(self, callee: _Callee, code_offset: int) -> Frame:
+    def _frame(self, callee: Callee, code_offset: int) -> Frame:
         number = self._files.at(code_offset)
         line = self._lines.at(code_offset)
         if number == NO_VALUE or line == NO_VALUE:
             file, line = UNKNOWN_FILE, 0
         else:
-            file = self._tables.file(self._cu_offset, number)
+            file = self._tables.file(self._record.cu_offset, number)
         pc = self._entry + code_offset
         return Frame(callee.name, file, line, callee.start_line, callee.role, pc)
-
-    def _callee(self, index: int) -> _Callee:
-        callee = self._callees.get(index)
-        if callee is None:
-            callee = self._callees[index] = self._tables.callee(self._tree, index)
-            self.cost += 1
-        return callee
-
-    def _callers_of(self, index: int) -> tuple[Frame, ...]:
-        """Return the frames outside of inlined call `index`, innermost first."""
-        path = []
-        while index not in self._callers:
-            path.append(index)
-            if len(path) > _MAX_DEPTH:
-                raise GoTableError("an inline tree is deeper than any real one, or a circle")
-            index = max(NO_VALUE, self._index.at(self._callee(index).parent_pc))
-        callers = self._callers[index]
-        for inner in reversed(path):
-            outer = self._callee(index) if index >= 0 else self._self
-            callers = (self._frame(outer, self._callee(inner).parent_pc), *callers)
-            self._callers[inner] = callers
-            self.cost += len(callers)
-            index = inner
-        return callers

@@ -6,11 +6,7 @@ No integer but the first is ever zero, so that the next zero byte after the firs
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from typing import Final
-
-import numpy as np
-import numpy.typing as npt
 
 from symbolizer.errors import GoTableError
 from symbolizer.filetable import FileTable
@@ -19,9 +15,8 @@ NO_VALUE: Final = -1
 """What a table says where it has nothing to say."""
 
 _MAX_TABLE_BYTES = 1 << 20
-_MAX_VARINT_BYTES = 5
-_INT32_END = 1 << 31
-_UINT32_END = 1 << 32
+_INT32_MAX = (1 << 31) - 1
+_UINT32_MAX = (1 << 32) - 1
 
 
 class PcValues:
@@ -42,65 +37,54 @@ class PcValues:
 EMPTY: Final = PcValues([], [])
 
 
-def read_table(pctab: FileTable, position: int) -> bytes:
-    """Return the bytes of the table at `position` without the zero that ends it.
+def read_pc_values(pctab: FileTable, position: int) -> PcValues:
+    """Decode the table at `position`; position 0 is Go's "no table".
 
-    Position 0 is Go's "no table". Raises GoTableError for one that does not end.
+    Raises GoTableError for one that does not end or breaks off, or whose numbers have more than 32
+    bits.
     """
-    return pctab.terminated(position, 1, _MAX_TABLE_BYTES) if position else b""
+    if position == 0:
+        return EMPTY
+    return decode(pctab.terminated(position, 1, _MAX_TABLE_BYTES))
 
 
-def decode(tables: Sequence[bytes]) -> list[PcValues]:
-    """Decode tables as `read_table` returns them. Many at once are much faster than one by one.
-
-    Raises GoTableError for one that breaks off, or whose values are no 32-bit integers.
-    """
-    numbers, counts = _varints(tables)
-    if np.any(counts & 1):
-        raise GoTableError("a pc-value table breaks off in the middle of a pair")
-    pairs = counts // 2
-    changes = (numbers[0::2] >> 1) ^ -(numbers[0::2] & 1)
-    values = _running_sums(changes, pairs) + NO_VALUE
-    ends = _running_sums(numbers[1::2], pairs)
-    if np.any(values >= _INT32_END) or np.any(values < -_INT32_END) or np.any(ends >= _UINT32_END):
+def decode(table: bytes) -> PcValues:
+    """Decode a table without the zero that ends it. Raises GoTableError as `read_pc_values`."""
+    ends: list[int] = []
+    values: list[int] = []
+    end = 0
+    value = NO_VALUE
+    index = 0
+    size = len(table)
+    try:
+        while index < size:
+            # Most numbers are one byte; a call for each would take twice as long.
+            change = table[index]
+            index += 1
+            if change >= 0x80:
+                change, index = _long_varint(table, index, change)
+            step = table[index]
+            index += 1
+            if step >= 0x80:
+                step, index = _long_varint(table, index, step)
+            value += -(change >> 1) - 1 if change & 1 else change >> 1
+            end += step
+            values.append(value)
+            ends.append(end)
+    except IndexError:
+        raise GoTableError("a pc-value table breaks off in the middle of a pair") from None
+    if end > _UINT32_MAX or max(values) > _INT32_MAX or min(values) < -_INT32_MAX - 1:
         raise GoTableError("a pc-value table holds a number of more than 32 bits")
-    all_ends, all_values = ends.tolist(), values.tolist()
-    stops = np.cumsum(pairs).tolist()
-    starts = [0, *stops[:-1]]
-    return [
-        PcValues(all_ends[start:stop], all_values[start:stop]) if stop > start else EMPTY
-        for start, stop in zip(starts, stops, strict=True)
-    ]
+    return PcValues(ends, values)
 
 
-_Integers = npt.NDArray[np.int64]
-
-
-def _varints(tables: Sequence[bytes]) -> tuple[_Integers, _Integers]:
-    """Return the integers of all tables in a row, and how many each table has."""
-    data = np.frombuffer(b"".join(tables), np.uint8)
-    sizes = np.fromiter(map(len, tables), np.int64, len(tables))
-    is_last = data < 0x80
-    stops = np.cumsum(sizes)
-    if not np.all(is_last[stops[sizes > 0] - 1]):
-        raise GoTableError("a pc-value table breaks off in the middle of an integer")
-    last = np.flatnonzero(is_last)
-    counts = np.diff(np.searchsorted(last, stops), prepend=0)
-    if len(last) == len(data):
-        return data.astype(np.int64), counts
-    first = np.concatenate([[0], last[:-1] + 1])
-    lengths = last - first + 1
-    if int(lengths.max()) > _MAX_VARINT_BYTES:
-        raise GoTableError("a pc-value table holds a number of more than 32 bits")
-    place = np.arange(len(data)) - np.repeat(first, lengths)
-    parts = (data & 0x7F).astype(np.int64) << (7 * place)
-    return np.add.reduceat(parts, first), counts
-
-
-def _running_sums(numbers: _Integers, counts: _Integers) -> _Integers:
-    """Return the running sums of consecutive groups of `counts` numbers, each from 0."""
-    sums: _Integers = np.cumsum(numbers)
-    stops = np.cumsum(counts)
-    before = np.concatenate([[0], sums])[stops - counts]
-    sums -= np.repeat(before, counts)
-    return sums
+def _long_varint(table: bytes, index: int, first: int) -> tuple[int, int]:
+    """Return an integer whose first byte is `first`, and the index after it."""
+    number = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = table[index]
+        index += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, index
+    raise GoTableError("a pc-value table holds a number of more than 32 bits")
