@@ -73,7 +73,8 @@ static __always_inline struct total weight(u64 delay_ns, u64 rate_ns) {
     return total;
 }
 
-static __always_inline bool store_stack(u64 hash, const struct parked *parked, u32 target) {
+static __always_inline bool store_stack(u64 hash, const struct parked *parked,
+                                        const struct target *target, u32 target_index) {
     int zero = 0;
     struct stack *stack = stacks.lookup(&hash);
     if (stack)
@@ -84,8 +85,8 @@ static __always_inline bool store_stack(u64 hash, const struct parked *parked, u
     stack = stacks.lookup(&hash);
     if (!stack)
         return false;
-    struct walk walk = walk_stack(parked, target, stack->pcs);
-    stack->target = target;
+    struct walk walk = walk_stack(parked, target, target_index, stack->pcs);
+    stack->target = target_index;
     stack->depth = walk.depth;
     return true;
 }
@@ -124,7 +125,7 @@ int on_wake(struct pt_regs *ctx) {
         wait->start_ns = 0;
         return 0;
     }
-    struct walk walk = walk_stack(&parked, site->target, NULL);
+    struct walk walk = walk_stack(&parked, target, site->target, NULL);
     if (!still_parked(g, target, &parked)) {
         count_loss(LOSS_stack_moving);
         return 0;
@@ -133,7 +134,7 @@ int on_wake(struct pt_regs *ctx) {
     struct total *total = totals.lookup(&walk.hash);
     if (!total) {
         struct total none = {};
-        if (!store_stack(walk.hash, &parked, site->target)) {
+        if (!store_stack(walk.hash, &parked, target, site->target)) {
             count_loss(LOSS_stacks_full);
             return 0;
         }

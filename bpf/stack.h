@@ -36,7 +36,8 @@ struct frame {
 
 struct parked {
     struct bounds bounds;
-    struct frame gopark; /* frame of gopark: its return address says which operation waits */
+    u64 bp;              /* frame pointer of gopark */
+    struct frame gopark; /* its return address says which operation waits */
 };
 
 static __always_inline bool frame_at(u64 bp, const struct bounds *bounds, struct frame *frame) {
@@ -59,10 +60,10 @@ static __always_inline bool stack_at_rest(u64 g, const struct target *target) {
 }
 
 static __always_inline bool read_parked(u64 g, const struct target *target, struct parked *parked) {
-    u64 bp;
     return bpf_probe_read_user(&parked->bounds, sizeof(parked->bounds), (void *)g) == 0 &&
-           bpf_probe_read_user(&bp, sizeof(bp), (void *)(g + target->sched_bp_offset)) == 0 &&
-           frame_at(bp, &parked->bounds, &parked->gopark);
+           bpf_probe_read_user(&parked->bp, sizeof(parked->bp),
+                               (void *)(g + target->sched_bp_offset)) == 0 &&
+           frame_at(parked->bp, &parked->bounds, &parked->gopark);
 }
 
 static __always_inline bool still_parked(u64 g, const struct target *target,
@@ -80,12 +81,36 @@ struct walk {
 };
 
 /*
+ * Where a frame's caller has its frame: at the saved frame pointer, but for callbacks from C,
+ * below which the goroutine's stack goes on at known distances (struct callback). One step at
+ * a time: each return address that Go puts there is a frame of its own.
+ */
+static __always_inline u64 frame_below(const struct frame *frame, u64 bp,
+                                       const struct callback *callback, u64 *callback_bp) {
+    if (frame->return_pc == callback->return_pc) {
+        *callback_bp = bp;
+        return bp + callback->switch_offset - 8;
+    }
+    if (bp == *callback_bp + callback->switch_offset - 8) {
+        if (frame->return_pc != callback->switch_pc)
+            return 0; /* C called first: no Go below */
+        return *callback_bp +
+               (callback->caller_offset ? callback->caller_offset - 8 : callback->frame_offset);
+    }
+    if (callback->caller_offset && bp == *callback_bp + callback->caller_offset - 8)
+        return *callback_bp + callback->frame_offset;
+    return frame->bp;
+}
+
+/*
  * Follows the frame pointers and hashes the return addresses; stores them where pcs is not
  * NULL. Two walks of one stack give the same hash, which is its key in the maps.
  */
-static __always_inline struct walk walk_stack(const struct parked *parked, u32 target, u64 *pcs) {
-    struct walk walk = {.hash = target + 1, .loss = -1};
+static __always_inline struct walk
+walk_stack(const struct parked *parked, const struct target *target, u32 target_index, u64 *pcs) {
+    struct walk walk = {.hash = target_index + 1, .loss = -1};
     struct frame frame = parked->gopark;
+    u64 bp = parked->bp, callback_bp = target->callback.none;
 
     for (int i = 0; i < MAX_DEPTH; i++) {
         walk.hash = (walk.hash ^ frame.return_pc) * 0x9e3779b97f4a7c15ULL;
@@ -94,17 +119,18 @@ static __always_inline struct walk walk_stack(const struct parked *parked, u32 t
             pcs[i] = frame.return_pc;
         walk.depth = i + 1;
 
-        u64 bp = frame.bp;
-        if (bp == 0)
+        u64 next = frame_below(&frame, bp, &target->callback, &callback_bp);
+        if (next == 0)
             break;
-        if (bp < parked->bounds.lo || bp >= parked->bounds.hi) {
+        if (next < parked->bounds.lo || next >= parked->bounds.hi) {
             walk.loss = LOSS_stack_left;
             break;
         }
-        if (!frame_at(bp, &parked->bounds, &frame) || (frame.bp != 0 && frame.bp <= bp)) {
+        if (next <= bp || !frame_at(next, &parked->bounds, &frame)) {
             walk.loss = LOSS_stack_unreadable;
             break;
         }
+        bp = next;
     }
     return walk;
 }

@@ -2,11 +2,25 @@
 #ifndef EBPFPROF_TARGET_H
 #define EBPFPROF_TARGET_H
 
+/*
+ * How the stack goes on below a callback from C: distances in bytes from the frame pointer of
+ * the function that runtime.cgocallback called (symbolizer/cgo.py). return_pc is 0 for none.
+ */
+struct callback {
+    u64 return_pc;
+    u64 switch_pc;
+    u32 switch_offset;
+    u32 caller_offset;
+    u32 frame_offset;
+    u32 none; /* 0, which the verifier doesn't know */
+};
+
 /* One profiled process: what its Go version lays out where, and how it is sampled. */
 struct target {
     u64 block_rate_ns;   /* Go's SetBlockProfileRate; 1 takes every event */
     u32 sched_bp_offset; /* of runtime.g.sched.bp */
     u32 status_offset;   /* of runtime.g.atomicstatus */
+    struct callback callback;
 };
 
 /* One probe. Its index is the attach cookie of the probe's perf event. */

@@ -14,6 +14,7 @@ from symbolizer import (
     UnsupportedElf,
     UnsupportedGoVersion,
 )
+from symbolizer.cgo import CgoCallback, cgo_callback
 from symbolizer.parking import ParkSite, park_sites, wake_site
 
 
@@ -31,6 +32,7 @@ class GoTarget:
     mappings: tuple[Mapping, ...]
     parks: tuple[ParkSite, ...]
     wake_pc: int
+    callback: CgoCallback | None
 
     def file_offset(self, pc: int) -> int:
         """Offset in bytes of the linked address `pc` in the executable file."""
@@ -48,7 +50,8 @@ def inspect(target: Target, *, allow_unknown_go: bool = False) -> GoTarget:
         binary = GoBinary.open(elf, allow_unknown_version=allow_unknown_go)
         bias = target.load_bias(elf.entry)
         mappings = target.executable_mappings(elf.build_id)
-        return GoTarget(target, binary, bias, mappings, park_sites(binary), wake_site(binary))
+        parks, wake_pc = park_sites(binary), wake_site(binary)
+        return GoTarget(target, binary, bias, mappings, parks, wake_pc, cgo_callback(binary))
     except NotGoError as error:
         raise NotGoProgram(f"{where}: {error}") from error
     except UnsupportedGoVersion as error:

@@ -18,6 +18,8 @@ from ebpfprof import perf
 from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported, PermissionDenied
 from ebpfprof.sources import bpf_folder, program_text
 
+Fields = Mapping[str, "int | Fields"]
+
 _BATCH_ROWS = 4096
 
 
@@ -65,10 +67,12 @@ class Program:
             with ThreadPoolExecutor(max_workers=len(fds)) as pool:
                 list(pool.map(os.close, reversed(fds)))
 
-    def set_element(self, array: str, index: int, fields: Mapping[str, int]) -> None:
-        """Write one element of an array map whose values are structs."""
+    def set_element(self, array: str, index: int, fields: Fields) -> None:
+        """Write one element of an array map whose values are structs, which may be nested."""
         table = self._bpf[array]
-        table[table.Key(index)] = table.Leaf(**fields)
+        element = table.Leaf()
+        _fill(element, fields)
+        table[table.Key(index)] = element
 
     def read_array(self, array: str) -> list[int]:
         """All elements of an array map of integers."""
@@ -142,6 +146,14 @@ class Program:
                 raise AttachFailed(
                     f"The kernel rejected the BPF program {function}: {error}\n{said()}"
                 ) from error
+
+
+def _fill(struct: ctypes.Structure, fields: Fields) -> None:
+    for name, value in fields.items():
+        if isinstance(value, int):
+            setattr(struct, name, value)
+        else:
+            _fill(getattr(struct, name), value)
 
 
 def _import_bcc() -> Any:  # noqa: ANN401 - BCC has no types

@@ -26,6 +26,7 @@ _OPERATIONS = frozenset(
         "sync.runtime_notifyListWait",
     }
 )
+_CGO_CALLBACK = "runtime.cgocallback"
 _SEMACQUIRE = "runtime.semacquire1"
 # What sync and internal/poll call. The runtime's own semaphores come without: no block events.
 _SEMACQUIRE_SHIM = re.compile(r"[\w/]+\.runtime_Semacquire\w*")
@@ -49,14 +50,16 @@ class _Rules:
     """How a version of Go records a blocked stack (runtime/mprof.go, saveblockevent)."""
 
     max_depth: int
-    elides_all_wrappers: bool
+    unwinds_by_tables: bool
 
 
-# Unwound by the tables, as any traceback of Go (runtime/traceback.go, tracebackPCs); maxStack.
-_RULES_TO_1_22 = _Rules(max_depth=32, elides_all_wrappers=True)
-# By frame pointers: a wrapper is left out only where its callee was inlined into it
-# (runtime/symtab.go, Frames.Next). The depth is debug.profstackdepth, unless GODEBUG sets it.
-_RULES_FROM_1_23 = _Rules(max_depth=128, elides_all_wrappers=False)
+# As any traceback of Go (runtime/traceback.go, tracebackPCs): all wrappers are left out.
+# maxStack is the depth.
+_RULES_TO_1_22 = _Rules(max_depth=32, unwinds_by_tables=True)
+# By frame pointers, unless C called back: a wrapper is left out only where its callee was
+# inlined into it (runtime/symtab.go, Frames.Next). The depth is debug.profstackdepth, unless
+# GODEBUG sets it.
+_RULES_FROM_1_23 = _Rules(max_depth=128, unwinds_by_tables=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +102,12 @@ class StackTranslator:
         """
         pcs = [self._recorded_pcs.get(return_pcs[0], return_pcs[0]), *return_pcs[1:]]
         frames = [
-            _Logical(index, pc - 1, frame)
-            for index, pc in enumerate(pcs)
-            for frame in self._frames_at(pc - 1) or [None]
+            _Logical(index, pc, frame)
+            for index, pc in enumerate(map(self._call_pc, pcs))
+            for frame in self._frames_at(pc) or [None]
         ]
-        frames = _without_wrappers(frames, everywhere=self._rules.elides_all_wrappers)
+        by_tables = self._rules.unwinds_by_tables or any(f.name == _CGO_CALLBACK for f in frames)
+        frames = _without_wrappers(frames, everywhere=by_tables)
         skipped = _bookkeeping([each.name for each in frames])
         if skipped is None:
             return None
@@ -114,6 +118,12 @@ class StackTranslator:
             self._location(group) for group in physical if group[-1].name != "runtime.goexit"
         )
         return BlockStack(locations, is_cut=len(kept) < len(visible))
+
+    def _call_pc(self, return_pc: int) -> int:
+        """The address that Go takes for the call (runtime/traceback.go, symPC)."""
+        function = self._binary.function_at(return_pc - self._load_bias)
+        is_entry = function is not None and function.entry == return_pc - self._load_bias
+        return return_pc if is_entry else return_pc - 1
 
     def _frames_at(self, pc: int) -> tuple[GoFrame, ...]:
         frames = self._go_frames.get(pc)

@@ -9,6 +9,7 @@ from capstone import x86_const
 from symbolizer.errors import GoTableError
 
 _MAX_FUNCTION_BYTES = 1 << 20
+_ADDRESS_MASK = (1 << 64) - 1
 
 # Opcodes that the kernel's uprobes emulate instead of single-stepping them out of line
 # (arch/x86/kernel/uprobes.c, branch_setup_xol_ops and push_setup_xol_ops; Linux 4.17 on).
@@ -26,8 +27,9 @@ class Instruction:
     """One instruction: where it stands, where control goes next, how a uprobe treats it.
 
     `target` is the address a direct jump or call names, else None. `falls_through` says
-    whether control can reach the next instruction (true for calls). `emulated` instructions
-    cost a uprobe some 0.2 µs instead of some 2.5.
+    whether control can reach the next instruction (true for calls). `refers_to` is the address
+    that a `lea` relative to RIP computes, else None. `emulated` instructions cost a uprobe
+    some 0.2 µs instead of some 2.5.
     """
 
     address: int
@@ -36,6 +38,7 @@ class Instruction:
     is_jump: bool
     is_call: bool
     falls_through: bool
+    refers_to: int | None
     emulated: bool
     written: frozenset[str]
 
@@ -83,7 +86,7 @@ def _instruction(raw: capstone.CsInsn) -> Instruction:
     is_jump = raw.group(x86_const.X86_GRP_JUMP)
     target = None
     if (is_call or is_jump) and raw.operands[0].type == x86_const.X86_OP_IMM:
-        target = raw.operands[0].imm & 0xFFFF_FFFF_FFFF_FFFF
+        target = raw.operands[0].imm & _ADDRESS_MASK
     ends = raw.group(x86_const.X86_GRP_RET) or raw.id in (
         x86_const.X86_INS_JMP,
         x86_const.X86_INS_UD2,
@@ -96,9 +99,19 @@ def _instruction(raw: capstone.CsInsn) -> Instruction:
         is_jump=is_jump,
         is_call=is_call,
         falls_through=not ends,
+        refers_to=_lea_target(raw),
         emulated=is_emulated(bytes(raw.bytes)),
         written=_written(raw),
     )
+
+
+def _lea_target(raw: capstone.CsInsn) -> int | None:
+    if raw.id != x86_const.X86_INS_LEA:
+        return None
+    memory = raw.operands[1].mem
+    if memory.base != x86_const.X86_REG_RIP or memory.index != x86_const.X86_REG_INVALID:
+        return None
+    return int(raw.address + raw.size + memory.disp) & _ADDRESS_MASK
 
 
 def _written(raw: capstone.CsInsn) -> frozenset[str]:

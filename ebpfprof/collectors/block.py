@@ -59,6 +59,7 @@ class BlockCollector:
                 "block_rate_ns": rate_ns,
                 "sched_bp_offset": layout.offset("g", "sched.bp"),
                 "status_offset": layout.offset("g", "atomicstatus"),
+                "callback": _callback_fields(go),
             },
         )
         # The wake's probe goes first: a wait whose wake was missed would be timed to the
@@ -112,3 +113,16 @@ class BlockCollector:
         self._program.attach_uprobe(
             function, go.target.exe_path, go.file_offset(pc), go.target.pid, cookie=site
         )
+
+
+def _callback_fields(go: GoTarget) -> dict[str, int]:
+    callback = go.callback
+    if callback is None:
+        return {}
+    return {
+        "return_pc": callback.return_pc + go.load_bias,
+        "switch_pc": callback.switch_pc + go.load_bias,
+        "switch_offset": callback.switch_offset,
+        "caller_offset": callback.caller_offset,
+        "frame_offset": callback.frame_offset,
+    }
