@@ -13,6 +13,13 @@
 #include "loss.h"
 #include "target.h"
 
+/*
+ * bpf_probe_read_user under a name that BCC doesn't know: it would look the helper up in
+ * /proc/kallsyms, to fall back on kernels before 5.5, and that takes longer than compiling.
+ */
+static long (*read_user)(void *to, u32 size_bytes,
+                         const void *from) = (void *)BPF_FUNC_probe_read_user;
+
 #define G_SCAN 0x1000 /* runtime._Gscan */
 #define SCAN_SPINS 64
 
@@ -42,12 +49,12 @@ struct parked {
 
 static __always_inline bool frame_at(u64 bp, const struct bounds *bounds, struct frame *frame) {
     return bp >= bounds->lo && bp < bounds->hi - 8 && (bp & 7) == 0 &&
-           bpf_probe_read_user(frame, sizeof(*frame), (void *)bp) == 0;
+           read_user(frame, sizeof(*frame), (void *)bp) == 0;
 }
 
 static __always_inline u32 status_of(u64 g, const struct target *target) {
     u32 status = G_SCAN;
-    bpf_probe_read_user(&status, sizeof(status), (void *)(g + target->status_offset));
+    read_user(&status, sizeof(status), (void *)(g + target->status_offset));
     return status;
 }
 
@@ -60,16 +67,15 @@ static __always_inline bool stack_at_rest(u64 g, const struct target *target) {
 }
 
 static __always_inline bool read_parked(u64 g, const struct target *target, struct parked *parked) {
-    return bpf_probe_read_user(&parked->bounds, sizeof(parked->bounds), (void *)g) == 0 &&
-           bpf_probe_read_user(&parked->bp, sizeof(parked->bp),
-                               (void *)(g + target->sched_bp_offset)) == 0 &&
+    return read_user(&parked->bounds, sizeof(parked->bounds), (void *)g) == 0 &&
+           read_user(&parked->bp, sizeof(parked->bp), (void *)(g + target->sched_bp_offset)) == 0 &&
            frame_at(parked->bp, &parked->bounds, &parked->gopark);
 }
 
 static __always_inline bool still_parked(u64 g, const struct target *target,
                                          const struct parked *parked) {
     struct bounds now = {};
-    bpf_probe_read_user(&now, sizeof(now), (void *)g);
+    read_user(&now, sizeof(now), (void *)g);
     return now.lo == parked->bounds.lo && now.hi == parked->bounds.hi &&
            !(status_of(g, target) & G_SCAN);
 }
