@@ -116,11 +116,11 @@ int on_wake(struct pt_regs *ctx) {
         return 0;
     }
     struct parked parked;
-    if (!read_parked(g, target, &parked)) {
+    if (!read_parked(g, target, wait->return_pc, &parked)) {
         count_loss(LOSS_goroutine_unreadable);
         return 0;
     }
-    if (parked.gopark.return_pc != wait->return_pc) {
+    if (parked.first.return_pc != wait->return_pc) {
         /* The wait ended before it parked, and this is the wake from another, unhooked one. */
         wait->start_ns = 0;
         return 0;

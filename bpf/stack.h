@@ -21,6 +21,7 @@ static long (*read_user)(void *to, u32 size_bytes,
                          const void *from) = (void *)BPF_FUNC_probe_read_user;
 
 #define G_SCAN 0x1000 /* runtime._Gscan */
+#define G_SCHED_PC 64 /* offset of runtime.g.sched.pc, Go 1.19 to 1.27 */
 #define SCAN_SPINS 64
 
 struct stack {
@@ -43,8 +44,8 @@ struct frame {
 
 struct parked {
     struct bounds bounds;
-    u64 bp;              /* frame pointer of gopark */
-    struct frame gopark; /* its return address says which operation waits */
+    u64 bp;             /* address of the first frame, 0 if gopark was inlined and has none */
+    struct frame first; /* its return address says which operation waits */
 };
 
 static __always_inline bool frame_at(u64 bp, const struct bounds *bounds, struct frame *frame) {
@@ -66,10 +67,25 @@ static __always_inline bool stack_at_rest(u64 g, const struct target *target) {
     return false;
 }
 
-static __always_inline bool read_parked(u64 g, const struct target *target, struct parked *parked) {
-    return read_user(&parked->bounds, sizeof(parked->bounds), (void *)g) == 0 &&
-           read_user(&parked->bp, sizeof(parked->bp), (void *)(g + target->sched_bp_offset)) == 0 &&
-           frame_at(parked->bp, &parked->bounds, &parked->gopark);
+/*
+ * Finds the frame that returns to the operation in which g is parked. Where gopark was inlined,
+ * the saved pc is that return address, and the saved frame pointer already the operation's.
+ */
+static __always_inline bool read_parked(u64 g, const struct target *target, u64 return_pc,
+                                        struct parked *parked) {
+    u64 bp, pc;
+    if (read_user(&parked->bounds, sizeof(parked->bounds), (void *)g) != 0 ||
+        read_user(&bp, sizeof(bp), (void *)(g + target->sched_bp_offset)) != 0 ||
+        !frame_at(bp, &parked->bounds, &parked->first))
+        return false;
+    parked->bp = bp;
+    if (parked->first.return_pc != return_pc &&
+        read_user(&pc, sizeof(pc), (void *)(g + G_SCHED_PC)) == 0 && pc == return_pc) {
+        parked->first.bp = bp;
+        parked->first.return_pc = pc;
+        parked->bp = 0;
+    }
+    return true;
 }
 
 static __always_inline bool still_parked(u64 g, const struct target *target,
@@ -115,7 +131,7 @@ static __always_inline u64 frame_below(const struct frame *frame, u64 bp,
 static __always_inline struct walk
 walk_stack(const struct parked *parked, const struct target *target, u32 target_index, u64 *pcs) {
     struct walk walk = {.hash = target_index + 1, .loss = -1};
-    struct frame frame = parked->gopark;
+    struct frame frame = parked->first;
     u64 bp = parked->bp, callback_bp = target->callback.none;
 
     for (int i = 0; i < MAX_DEPTH; i++) {

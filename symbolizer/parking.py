@@ -27,11 +27,26 @@ HOOKED: Final = frozenset(
     }
 )
 _PARK = "runtime.gopark"
+# What gopark calls in the end, also where a profile-guided build inlines gopark.
+_LEAVE = "runtime.mcall"
 _WAKE = "runtime.ready"
+# The closures that call it for the operations above, by the function goready is inlined into.
+_WAKERS = (
+    "runtime.goready.func1",
+    "runtime.send.goready.func1",
+    "runtime.recv.goready.func1",
+    "runtime.closechan.goready.func1",
+    "runtime.readyWithTime.goready.func1",
+    "_.goready.func1",
+)
 _RECORD = "runtime.blockevent"
 _NEVER_RETURNS = "runtime.throw"
 _LOOPS = "runtime.semacquire1"
 _CALL_BYTES = 5
+_UNKNOWN_CODE = (
+    "{}: this program was compiled in a way that is not known here. Please report its Go version "
+    "and build flags (`go version -m FILE`)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +55,8 @@ class ParkSite:
 
     `start_pc` is passed exactly once by each blocking operation, shortly before it parks for
     the first time; there R14 holds the address of its runtime.g. `return_pc` is the return
-    address of the call of gopark in which it then parks. `recorded_pc` is the return address
+    address of the call of gopark in which it then parks (of mcall, where gopark was inlined:
+    the goroutine's saved pc). `recorded_pc` is the return address
     that stands in its place in Go's own profile: that of the call of blockevent. All are
     addresses as linked.
     """
@@ -58,27 +74,29 @@ def park_sites(binary: GoBinary) -> tuple[ParkSite, ...]:
     Raises GoTableError if the code is not as any known Go version compiles it.
     """
     sites = []
-    for park in _functions(binary, _PARK):
-        for call_pc in binary.call_sites(park):
-            operation = _hooked_operation(binary, call_pc)
-            if operation and not _is_dead_end(binary, call_pc):
-                sites.append(_park_site(binary, operation, call_pc))
+    for name in (_PARK, _LEAVE):
+        for function in _functions(binary, name):
+            for call_pc in binary.call_sites(function):
+                operation = _hooked_operation(binary, call_pc, name)
+                if operation and not _is_dead_end(binary, call_pc):
+                    sites.append(_park_site(binary, operation, call_pc))
     for name in HOOKED:
         for function in binary.functions_named(name):
             if not any(function.entry <= site.return_pc < function.end for site in sites):
-                raise GoTableError(
-                    f"No call of {_PARK} was found in {name} at {function.entry:#x}: this binary "
-                    "was compiled in a way that is not known here. Please report its Go version "
-                    "and build flags."
-                )
+                raise GoTableError(_UNKNOWN_CODE.format(f"{name} never calls {_PARK}"))
     return tuple(sorted(sites, key=lambda site: site.start_pc))
 
 
 def wake_site(binary: GoBinary) -> int:
     """Address in runtime.ready, behind its stack check, where RAX still holds the woken g.
 
-    Raises GoTableError if runtime.ready has no such place.
+    Raises GoTableError if runtime.ready has no such place, or was inlined where it matters.
     """
+    calls = [pc for ready in _functions(binary, _WAKE) for pc in binary.call_sites(ready)]
+    for name in _WAKERS:
+        for waker in binary.functions_named(name):
+            if not any(waker.entry <= pc < waker.end for pc in calls):
+                raise GoTableError(_UNKNOWN_CODE.format(f"{_WAKE} was inlined into {name}"))
     for function in _functions(binary, _WAKE):
         instructions = decode(_code(binary, function), function.entry)
         past_check = False
@@ -88,10 +106,7 @@ def wake_site(binary: GoBinary) -> int:
             if "rax" in each.written:
                 break
             past_check = past_check or each.is_jump
-    raise GoTableError(
-        f"{_WAKE} is not laid out as in any known Go version, so wakes can't be seen. "
-        "Please report this binary's Go version and build flags."
-    )
+    raise GoTableError(_UNKNOWN_CODE.format(f"{_WAKE} has no place for a probe"))
 
 
 def _functions(binary: GoBinary, name: str) -> tuple[Function, ...]:
@@ -101,9 +116,12 @@ def _functions(binary: GoBinary, name: str) -> tuple[Function, ...]:
     return functions
 
 
-def _hooked_operation(binary: GoBinary, pc: int) -> str | None:
-    """The hooked logical function that the instruction at `pc` stands in, if any."""
-    return next((f.function for f in binary.frames(pc) if f.function in HOOKED), None)
+def _hooked_operation(binary: GoBinary, call_pc: int, called: str) -> str | None:
+    """The hooked logical function that the call at `call_pc` parks or records for, if any."""
+    names = [frame.function for frame in binary.frames(call_pc)]
+    if called == _LEAVE and _PARK not in names:
+        return None
+    return next((name for name in names if name in HOOKED), None)
 
 
 def _is_dead_end(binary: GoBinary, call_pc: int) -> bool:
@@ -134,7 +152,7 @@ def _recorded_pc(binary: GoBinary, operation: str, return_pc: int) -> int:
         for record in binary.functions_named(_RECORD)
         for call_pc in binary.call_sites(record)
         if binary.function_at(call_pc) == parks_in
-        and _hooked_operation(binary, call_pc) == operation
+        and _hooked_operation(binary, call_pc, _RECORD) == operation
     ]
     return calls[0] + _CALL_BYTES if len(calls) == 1 else return_pc
 
@@ -160,10 +178,7 @@ def _before_loop(binary: GoBinary, call_pc: int) -> int:
             and call_pc not in reachable(flow, [function.entry], without=address)
         ):
             return address
-    raise GoTableError(
-        f"{function.name} at {function.entry:#x} has no place to time a wait from. "
-        "Please report this binary's Go version and build flags."
-    )
+    raise GoTableError(_UNKNOWN_CODE.format(f"{function.name} has no place to time a wait from"))
 
 
 def _backwards(flow: dict[int, tuple[int, ...]], start: int) -> list[int]:
