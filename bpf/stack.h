@@ -44,7 +44,7 @@ struct frame {
 
 struct parked {
     struct bounds bounds;
-    u64 bp;             /* address of the first frame, 0 if gopark was inlined and has none */
+    u64 bp;             /* address of the first frame, 0 where none is left of gopark's */
     struct frame first; /* its return address says which operation waits */
 };
 
@@ -68,22 +68,30 @@ static __always_inline bool stack_at_rest(u64 g, const struct target *target) {
 }
 
 /*
- * Finds the frame that returns to the operation in which g is parked. Where gopark was inlined,
- * the saved pc is that return address, and the saved frame pointer already the operation's.
+ * Finds the frame that returns to the operation in which g is parked: gopark's, as a rule. In
+ * profile-guided builds goparkunlock may have a frame of its own, and its is the second; or
+ * gopark was inlined: the saved pc is that return address then, and the saved frame pointer
+ * already the operation's. Any other wait leaves a frame that returns elsewhere.
  */
 static __always_inline bool read_parked(u64 g, const struct target *target, u64 return_pc,
                                         struct parked *parked) {
-    u64 bp, pc;
+    u64 pc;
     if (read_user(&parked->bounds, sizeof(parked->bounds), (void *)g) != 0 ||
-        read_user(&bp, sizeof(bp), (void *)(g + target->sched_bp_offset)) != 0 ||
-        !frame_at(bp, &parked->bounds, &parked->first))
+        read_user(&parked->bp, sizeof(parked->bp), (void *)(g + target->sched_bp_offset)) != 0 ||
+        !frame_at(parked->bp, &parked->bounds, &parked->first))
         return false;
-    parked->bp = bp;
-    if (parked->first.return_pc != return_pc &&
-        read_user(&pc, sizeof(pc), (void *)(g + G_SCHED_PC)) == 0 && pc == return_pc) {
-        parked->first.bp = bp;
+    if (parked->first.return_pc == return_pc)
+        return true;
+    if (read_user(&pc, sizeof(pc), (void *)(g + G_SCHED_PC)) == 0 && pc == return_pc) {
+        parked->first.bp = parked->bp;
         parked->first.return_pc = pc;
         parked->bp = 0;
+        return true;
+    }
+    struct frame second;
+    if (frame_at(parked->first.bp, &parked->bounds, &second) && second.return_pc == return_pc) {
+        parked->bp = parked->first.bp;
+        parked->first = second;
     }
     return true;
 }

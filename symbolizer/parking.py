@@ -27,6 +27,8 @@ HOOKED: Final = frozenset(
     }
 )
 _PARK = "runtime.gopark"
+# Most call gopark by way of this one, which is always inlined but in profile-guided builds.
+_PARK_UNLOCK = "runtime.goparkunlock"
 # What gopark calls in the end, also where a profile-guided build inlines gopark.
 _LEAVE = "runtime.mcall"
 _WAKE = "runtime.ready"
@@ -55,10 +57,10 @@ class ParkSite:
 
     `start_pc` is passed exactly once by each blocking operation, shortly before it parks for
     the first time; there R14 holds the address of its runtime.g. `return_pc` is the return
-    address of the call of gopark in which it then parks (of mcall, where gopark was inlined:
-    the goroutine's saved pc). `recorded_pc` is the return address
-    that stands in its place in Go's own profile: that of the call of blockevent. All are
-    addresses as linked.
+    address, in the function that blocks, of the call in which it then parks: of gopark or
+    goparkunlock, or of mcall (the goroutine's saved pc) where both were inlined.
+    `recorded_pc` is the return address that stands in its place in Go's own profile: that of
+    the call of blockevent. All are addresses as linked.
     """
 
     operation: str
@@ -74,8 +76,8 @@ def park_sites(binary: GoBinary) -> tuple[ParkSite, ...]:
     Raises GoTableError if the code is not as any known Go version compiles it.
     """
     sites = []
-    for name in (_PARK, _LEAVE):
-        for function in _functions(binary, name):
+    for name in (_PARK, _PARK_UNLOCK, _LEAVE):
+        for function in binary.functions_named(name):
             for call_pc in binary.call_sites(function):
                 operation = _hooked_operation(binary, call_pc, name)
                 if operation and not _is_dead_end(binary, call_pc):

@@ -41,18 +41,24 @@ def shown(stack: Stack) -> str:
 
 
 def differences(go: Profile, ours: Profile) -> list[str]:
-    """Everything in which the two disagree beyond what measuring allows; empty is equal.
-
-    Stacks and counts must be the same. Delays may differ by 1 % or 50 µs an event, whichever
-    is more: a probe takes its time a little later than Go, and takes time itself.
-    """
+    """Stacks that only one of the two has, and counts in which they disagree; empty is equal."""
     theirs, mine = by_stack(go), by_stack(ours)
     found = [f"only Go has {v.count}x {shown(s)}" for s, v in theirs.items() if s not in mine]
     found += [f"only we have {v.count}x {shown(s)}" for s, v in mine.items() if s not in theirs]
-    for stack in theirs.keys() & mine.keys():
-        a, b = theirs[stack], mine[stack]
-        if a.count != b.count:
-            found.append(f"Go counts {a.count}, we {b.count}: {shown(stack)}")
-        elif abs(a.delay_ns - b.delay_ns) > max(a.delay_ns // 100, a.count * 50_000):
-            found.append(f"Go times {a.delay_ns} ns, we {b.delay_ns} ns: {shown(stack)}")
+    found += [
+        f"Go counts {theirs[stack].count}, we {mine[stack].count}: {shown(stack)}"
+        for stack in theirs.keys() & mine.keys()
+        if theirs[stack].count != mine[stack].count
+    ]
     return found
+
+
+def delay_differences(go: Profile, ours: Profile) -> list[str]:
+    """Stacks whose delays differ by more than 1 % or 50 µs an event, whichever is more."""
+    theirs, mine = by_stack(go), by_stack(ours)
+    return [
+        f"Go times {theirs[stack].delay_ns} ns, we {mine[stack].delay_ns} ns: {shown(stack)}"
+        for stack in theirs.keys() & mine.keys()
+        if abs(theirs[stack].delay_ns - mine[stack].delay_ns)
+        > max(theirs[stack].delay_ns // 100, theirs[stack].count * 50_000)
+    ]

@@ -11,22 +11,31 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.profile import Profile
-from tests.differential.stacks import differences
+from tests.builds import BUILDS, VERSIONS
+from tests.differential.stacks import delay_differences, differences
 from tests.recorder import only_profile, recording
 from tests.targets_run import Target
-from tests.toolchains import MODES, toolchain, toolchains
+from tests.toolchains import toolchain, toolchains
 
 BLOCKOPS = Path(__file__).parent.parent / "targets" / "blockops"
 
-VERSIONS = ("1.19", "1.21", "1.22", "1.23", "1.24", "1.25", "1.26", "1.27")
-# Every build mode on the oldest, the newest and one between; every version at least plain.
-BUILDS = [
-    (version, mode)
-    for version in VERSIONS
-    for mode in MODES
-    if mode == "plain" or version in ("1.19", "1.22", "1.27")
-]
-BUILDS.remove(("1.19", "pgo"))  # profile-guided builds came with Go 1.20
+
+# A thread that the kernel takes off the processor between Go's clock and ours makes the delays
+# differ by whole time slices. That is chance; stacks and counts must agree every time.
+ATTEMPTS = 5
+
+
+def compare(program: Path, folder: Path, *arguments: str) -> tuple[Profile, dict[str, int]]:
+    """Record until the delays agree; return our profile and the planned counts."""
+    for attempt in range(ATTEMPTS):
+        attempt_folder = folder / str(attempt)
+        attempt_folder.mkdir()
+        go, ours, planned = record(program, attempt_folder, *arguments)
+        assert differences(go, ours) == []
+        wrong = delay_differences(go, ours)
+        if not wrong:
+            return ours, planned
+    raise AssertionError(f"delays differ in {ATTEMPTS} runs of {ATTEMPTS}:\n" + "\n".join(wrong))
 
 
 def record(program: Path, folder: Path, *arguments: str) -> tuple[Profile, Profile, dict[str, int]]:
@@ -39,7 +48,7 @@ def record(program: Path, folder: Path, *arguments: str) -> tuple[Profile, Profi
             recorder.interrupt()
             finished = recorder.finish()
         assert finished.code == 0, finished.stderr
-        assert "lost" not in finished.stderr
+        assert "lost" not in finished.stderr, finished.stderr
         target.ask("write", "written")
     return pprof.decode(own.read_bytes(), kind="block"), only_profile(folder), planned
 
@@ -51,9 +60,9 @@ def test_all_versions_are_there() -> None:
 @pytest.mark.parametrize(("version", "mode"), BUILDS)
 def test_every_operation_as_go_counts_it(version: str, mode: str, tmp_path: Path) -> None:
     program = toolchain(version).build(BLOCKOPS, mode)
-    go, ours, planned = record(program, tmp_path)
+    ours, planned = compare(program, tmp_path)
 
-    assert differences(go, ours) == []
+    assert set(planned) > {"chanSend", "selectEither", "rwWriterBehindReader"}
     for operation, count in planned.items():
         assert events_below(ours, operation) == count, operation
 
@@ -61,9 +70,8 @@ def test_every_operation_as_go_counts_it(version: str, mode: str, tmp_path: Path
 @pytest.mark.parametrize("version", VERSIONS)
 def test_contended_operations_as_go_counts_them(version: str, tmp_path: Path) -> None:
     program = toolchain(version).build(BLOCKOPS)
-    go, ours, _ = record(program, tmp_path, "-only=^$", "-stress=20000")
+    ours, _ = compare(program, tmp_path, "-only=^$", "-stress=20000")
 
-    assert differences(go, ours) == []
     assert sum(sample.values[0] for sample in ours.samples) > 1000
 
 

@@ -25,6 +25,9 @@ LINKED: Final = [
     ("1.25", "cgo"),
 ]
 
+# Marks that the linker sets. They have no line table, and debug/gosym reads another's in its place.
+WITHOUT_LINES: Final = {"go:textfipsstart", "go:textfipsend"}
+
 
 @dataclass
 class Expected:
@@ -47,12 +50,13 @@ def test_every_function_is_where_debug_gosym_sees_it(minor: str, mode: str) -> N
             (e.entry, e.end, e.name) for e in expected
         ]
         frames = binary.frames_many(pc for function in expected for pc, _, _ in function.lines)
-    assert len(functions) > 10_000
+    assert len(functions) > 9_000
     differences = [
         (function.name, hex(pc), (line, file), frames[pc])
         for function in expected
         for pc, line, file in function.lines
-        if (frames[pc][0].line, frames[pc][0].file) != (line, file)
+        if (frames[pc][0].line, frames[pc][0].file)
+        != ((0, "?") if function.name in WITHOUT_LINES else (line, file))
         or frames[pc][-1].function != function.name
     ]
     assert differences == []
