@@ -1,4 +1,4 @@
-"""From an address to lines of source: pc-value tables and inline trees (runtime/symtabinl.go)."""
+"""Inline trees: which functions the compiler put into another's code (runtime/symtabinl.go)."""
 
 import struct
 from dataclasses import dataclass
@@ -8,15 +8,13 @@ from symbolizer.elf import ElfFile
 from symbolizer.errors import ElfError, GoTableError
 from symbolizer.filetable import FileTable
 from symbolizer.goruntime import FuncRole, RuntimeLayout
-from symbolizer.pclntab import GO_1_18, FuncRecord, PclnTable
-from symbolizer.pcvalue import NO_VALUE, PcValues
+from symbolizer.pclntab import GO_1_18, PclnTable
 
 UNKNOWN_FILE: Final = "?"
 
 # parent, funcID, file, line, func_, parentPc; and funcID, nameOff, parentPc, startLine.
 _NODE_1_18 = struct.Struct("<hBx4xiii")
 _NODE_1_20 = struct.Struct("<B3xiii")
-_MAX_DEPTH = 256
 _MAX_NODES = 1 << 20
 _MAX_STRINGS = 1 << 16
 
@@ -99,56 +97,3 @@ class InlineTables:
         else:
             func_id, name_offset, parent_pc, start_line = self._node.unpack(data)
         return Callee(self.name(name_offset), start_line, self.layout.role(func_id), parent_pc)
-
-
-class FunctionLines:
-    """Where the code of one function comes from. Code offsets in bytes from its entry."""
-
-    __slots__ = ("_entry", "_files", "_index", "_lines", "_record", "_self", "_tables")
-
-    def __init__(
-        self,
-        tables: InlineTables,
-        record: FuncRecord,
-        *,
-        entry: int,
-        lines: PcValues,
-        files: PcValues,
-        index: PcValues,
-    ) -> None:
-        """Take a function's record, its address, and its decoded tables."""
-        self._tables = tables
-        self._record = record
-        self._entry = entry
-        self._lines = lines
-        self._files = files
-        self._index = index
-        role = tables.layout.role(record.func_id)
-        self._self = Callee(tables.name(record.name_offset), record.start_line, role, 0)
-
-    def frames(self, code_offset: int) -> tuple[Frame, ...]:
-        """Return the logical frames at an instruction, innermost first, the function itself last.
-
-        Raises GoTableError if the tables contradict themselves.
-        """
-        frames: list[Frame] = []
-        index = self._index.at(code_offset)
-        while index >= 0:
-            callee = self._tables.callee(self._record.inline_tree or 0, index)
-            frames.append(self._frame(callee, code_offset))
-            if len(frames) > _MAX_DEPTH:
-                raise GoTableError("an inline tree is deeper than any real one, or a circle")
-            code_offset = callee.parent_pc
-            index = self._index.at(code_offset)
-        frames.append(self._frame(self._self, code_offset))
-        return tuple(frames)
-
-    def _frame(self, callee: Callee, code_offset: int) -> Frame:
-        number = self._files.at(code_offset)
-        line = self._lines.at(code_offset)
-        if number == NO_VALUE or line == NO_VALUE:
-            file, line = UNKNOWN_FILE, 0
-        else:
-            file = self._tables.file(self._record.cu_offset, number)
-        pc = self._entry + code_offset
-        return Frame(callee.name, file, line, callee.start_line, callee.role, pc)

@@ -21,6 +21,9 @@ _MAX_CANDIDATES = 1024
 # findfunctab, minpc, maxpc, text, etext.
 _HEAD_WORDS = 24
 
+_ADDRESS_END = 1 << 63
+"""Of user space; and signed integers hold what is below."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModuleData:
@@ -46,7 +49,7 @@ def find_moduledata(elf: ElfFile, table: PclnTable, words: RelocatedWords) -> Mo
         except ElfError:
             continue
         module = _checked(vaddr, head, table)
-        if module is not None:
+        if module is not None and _in_text(elf, module):
             return module
     raise GoTableError(
         "the program has a pclntab but no moduledata that points to it; "
@@ -100,3 +103,13 @@ def _checked(vaddr: int, words: tuple[int, ...], table: PclnTable) -> ModuleData
         and text_start <= minpc <= maxpc <= text_end
     )
     return ModuleData(vaddr, text_start, text_end) if agrees else None
+
+
+def _in_text(elf: ElfFile, module: ModuleData) -> bool:
+    """Whether the text that moduledata names lies in one executable segment."""
+    return module.text_end < _ADDRESS_END and any(
+        segment.executable
+        and segment.vaddr <= module.text_start
+        and module.text_end <= segment.vaddr + segment.filesz
+        for segment in elf.segments
+    )
