@@ -9,7 +9,7 @@ from symbolizer.errors import UnsupportedGoVersion
 
 _PATTERN = re.compile(
     r"(?P<devel>devel )?go1(?:\.(?P<minor>[0-9]{1,4}))?"
-    r"(?:\.(?P<patch>[0-9]{1,4})|(?P<stage>beta|rc)(?P<number>[0-9]{1,4}))?(?![0-9])"
+    r"(?:\.(?P<patch>[0-9]{1,4})|(?P<stage>beta|rc)(?P<number>[0-9]{1,4}))?(?!\.?[0-9])"
 )
 _STAGES = {"devel": -3, "beta": -2, "rc": -1}
 
