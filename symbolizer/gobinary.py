@@ -23,12 +23,13 @@ from symbolizer.inline import Frame, InlineTables
 from symbolizer.lookup import FrameLookup
 from symbolizer.moduledata import ModuleData, find_moduledata
 from symbolizer.names import NameIndex
-from symbolizer.pclntab import FuncRecord, PclnTable, find_pclntab
+from symbolizer.pclntab import GO_1_18, FuncRecord, PclnTable, find_pclntab
 from symbolizer.pcvalue import PcValues, read_table
 from symbolizer.relocations import RelocatedWords
 
 _MAX_DECODED_BYTES = 64 << 20
 _MAX_SCHEDINIT_BYTES = 1 << 16
+_MINOR_OF_NEW_TABLES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,10 @@ class GoBinary:
             build_info = None
         version = _version(elf, table, module, words, build_info)
         layout = layout_for(version, allow_unknown_version=allow_unknown_version)
+        if (version.minor < _MINOR_OF_NEW_TABLES) != (table.header.magic == GO_1_18):
+            raise GoTableError(
+                f"the version that the program names, {version}, contradicts pclntab"
+            )
         gofunc = module.pointer(words, layout.offset("moduledata", "gofunc"))
         return cls(elf, table, module, gofunc, version, layout, build_info)
 
