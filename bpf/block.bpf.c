@@ -86,6 +86,10 @@ static __always_inline bool store_stack(u64 hash, const struct parked *parked,
     if (!stack)
         return false;
     struct walk walk = walk_stack(parked, target, target_index, stack->pcs);
+    if (walk.hash != hash) { /* it was moved just now */
+        stacks.delete(&hash);
+        return false;
+    }
     stack->target = target_index;
     stack->depth = walk.depth;
     return true;
@@ -111,25 +115,26 @@ int on_wake(struct pt_regs *ctx) {
     if (!sampled(wait, delay_ns, target->block_rate_ns))
         return 0;
 
-    if (!stack_at_rest(g, target)) {
+    struct parked parked = {};
+    struct walk walk = {.loss = -1};
+    bool readable = read_parked(g, target, wait->return_pc, &parked);
+    bool is_this_wait = readable && parked.first.return_pc == wait->return_pc;
+    if (is_this_wait)
+        walk = walk_stack(&parked, target, site->target, NULL);
+    if (stack_moved(g, target, &parked.bounds, is_this_wait && walk.loss < 0)) {
         count_loss(LOSS_stack_moving);
         return 0;
     }
-    struct parked parked;
-    if (!read_parked(g, target, wait->return_pc, &parked)) {
+    if (!readable) {
         count_loss(LOSS_goroutine_unreadable);
         return 0;
     }
-    if (parked.first.return_pc != wait->return_pc) {
-        /* The wait ended before it parked, and this is the wake from another, unhooked one. */
-        wait->start_ns = 0;
+    /*
+     * Not it: the operation ended without parking, and this is the wake from another wait; or
+     * it has yet to park, and the garbage collector had stopped the goroutine on its way there.
+     */
+    if (!is_this_wait)
         return 0;
-    }
-    struct walk walk = walk_stack(&parked, target, site->target, NULL);
-    if (!still_parked(g, target, &parked)) {
-        count_loss(LOSS_stack_moving);
-        return 0;
-    }
 
     struct total *total = totals.lookup(&walk.hash);
     if (!total) {

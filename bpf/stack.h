@@ -3,9 +3,13 @@
  * The stack of a goroutine that is parked, followed by its frame pointers from gobuf.
  *
  * Go keeps frame pointers on amd64 in every function that has a frame, and newproc zeroes
- * the saved one of the outermost (runtime/proc.go, Go 1.19 to 1.27). The stack belongs to
- * another thread's goroutine, so it may be copied by the garbage collector meanwhile: that
- * is done only with the scan bit set in g.atomicstatus (runtime/stack.go, copystack).
+ * the saved one of the outermost (runtime/proc.go, Go 1.19 to 1.27).
+ *
+ * The garbage collector may move the stack meanwhile (runtime/stack.go, copystack). It does so
+ * with the scan bit set in g.atomicstatus, and first g.sched.bp, then g.stack, then the saved
+ * frame pointers one by one come to point into the new stack. So if the bounds are the same
+ * before and after, and the frame pointers lead from one end to the other inside of them, what
+ * was read is one stack; everything else is taken for a move while that bit is set.
  */
 #ifndef EBPFPROF_STACK_H
 #define EBPFPROF_STACK_H
@@ -22,7 +26,6 @@ static long (*read_user)(void *to, u32 size_bytes,
 
 #define G_SCAN 0x1000 /* runtime._Gscan */
 #define G_SCHED_PC 64 /* offset of runtime.g.sched.pc, Go 1.19 to 1.27 */
-#define SCAN_SPINS 64
 
 struct stack {
     u32 target;
@@ -48,37 +51,44 @@ struct parked {
     struct frame first; /* its return address says which operation waits */
 };
 
+static __always_inline bool in_bounds(u64 bp, const struct bounds *bounds) {
+    return bp >= bounds->lo && bp < bounds->hi - 8 && (bp & 7) == 0;
+}
+
 static __always_inline bool frame_at(u64 bp, const struct bounds *bounds, struct frame *frame) {
-    return bp >= bounds->lo && bp < bounds->hi - 8 && (bp & 7) == 0 &&
-           read_user(frame, sizeof(*frame), (void *)bp) == 0;
+    return in_bounds(bp, bounds) && read_user(frame, sizeof(*frame), (void *)bp) == 0;
 }
 
-static __always_inline u32 status_of(u64 g, const struct target *target) {
+/* Whether the stack of g was moved while it was read, given whether it seemed to be whole. */
+static __always_inline bool stack_moved(u64 g, const struct target *target,
+                                        const struct bounds *before, bool seemed_whole) {
+    struct bounds now = {};
     u32 status = G_SCAN;
+    read_user(&now, sizeof(now), (void *)g);
+    if (now.lo != before->lo || now.hi != before->hi)
+        return true;
+    if (seemed_whole)
+        return false;
     read_user(&status, sizeof(status), (void *)(g + target->status_offset));
-    return status;
-}
-
-/* Whether nobody is moving the stack of g; waits a few microseconds for whoever does. */
-static __always_inline bool stack_at_rest(u64 g, const struct target *target) {
-    for (int i = 0; i < SCAN_SPINS; i++)
-        if (!(status_of(g, target) & G_SCAN))
-            return true;
-    return false;
+    return status & G_SCAN;
 }
 
 /*
  * Finds the frame that returns to the operation in which g is parked: gopark's, as a rule. In
  * profile-guided builds goparkunlock may have a frame of its own, and its is the second; or
  * gopark was inlined: the saved pc is that return address then, and the saved frame pointer
- * already the operation's. Any other wait leaves a frame that returns elsewhere.
+ * already the operation's. Any other wait leaves a frame that returns elsewhere, or none.
+ * Returns whether g could be read.
  */
 static __always_inline bool read_parked(u64 g, const struct target *target, u64 return_pc,
                                         struct parked *parked) {
     u64 pc;
     if (read_user(&parked->bounds, sizeof(parked->bounds), (void *)g) != 0 ||
-        read_user(&parked->bp, sizeof(parked->bp), (void *)(g + target->sched_bp_offset)) != 0 ||
-        !frame_at(parked->bp, &parked->bounds, &parked->first))
+        read_user(&parked->bp, sizeof(parked->bp), (void *)(g + target->sched_bp_offset)) != 0)
+        return false;
+    if (!in_bounds(parked->bp, &parked->bounds))
+        return true;
+    if (read_user(&parked->first, sizeof(parked->first), (void *)parked->bp) != 0)
         return false;
     if (parked->first.return_pc == return_pc)
         return true;
@@ -94,14 +104,6 @@ static __always_inline bool read_parked(u64 g, const struct target *target, u64 
         parked->first = second;
     }
     return true;
-}
-
-static __always_inline bool still_parked(u64 g, const struct target *target,
-                                         const struct parked *parked) {
-    struct bounds now = {};
-    read_user(&now, sizeof(now), (void *)g);
-    return now.lo == parked->bounds.lo && now.hi == parked->bounds.hi &&
-           !(status_of(g, target) & G_SCAN);
 }
 
 struct walk {
