@@ -34,6 +34,7 @@ var (
 	profilePath = flag.String("profile", "", "write Go's own block profile to this file")
 	only        = flag.String("only", "", "run only the operations that match this expression")
 	stress      = flag.Int("stress", 0, "then do this many operations of each contended kind")
+	collect     = flag.Bool("collect", false, "collect garbage all the while, so that stacks move")
 )
 
 // lines counts the lines that arrived on standard input.
@@ -52,6 +53,10 @@ func main() {
 	// operation.
 	runtime.GC()
 
+	stopCollecting := func() {}
+	if *collect {
+		stopCollecting = startCollecting()
+	}
 	planned := map[string]int{}
 	for _, op := range operations() {
 		if chosen.MatchString(op.name) {
@@ -62,6 +67,8 @@ func main() {
 	if *stress > 0 {
 		runStress(*stress)
 	}
+
+	stopCollecting()
 
 	truth, err := json.Marshal(planned)
 	check(err)
@@ -89,6 +96,24 @@ func operations() []operation {
 		all = append(all, some...)
 	}
 	return all
+}
+
+// startCollecting makes the collector scan, shrink and thereby move the stacks of parked
+// goroutines without a pause, until the function that it returns has been called.
+func startCollecting() (stop func()) {
+	var stopping, stopped atomic.Bool
+	go func() {
+		for !stopping.Load() {
+			runtime.GC()
+		}
+		stopped.Store(true)
+	}()
+	return func() {
+		stopping.Store(true)
+		for !stopped.Load() {
+			time.Sleep(time.Millisecond)
+		}
+	}
 }
 
 func readInput() {

@@ -31,6 +31,14 @@ func assert(correct bool) {
 	}
 }
 
+// yieldTo lets the other goroutines run, and so run into the lock that this one holds, every
+// eighth time.
+func yieldTo(i int) {
+	if i%8 == 0 {
+		runtime.Gosched()
+	}
+}
+
 // stressMutex: who unlocks goes on working, so newcomers overtake the goroutine that was woken.
 func stressMutex(n int) {
 	var mu sync.Mutex
@@ -40,6 +48,7 @@ func stressMutex(n int) {
 			mu.Lock()
 			total++
 			spin(time.Duration(i%4) * time.Microsecond)
+			yieldTo(i)
 			mu.Unlock()
 			spin(time.Duration(i%7) * time.Microsecond)
 		}
@@ -58,12 +67,14 @@ func stressRWMutex(n int) {
 				mu.Lock()
 				total++
 				spin(time.Duration(i%3) * time.Microsecond)
+				yieldTo(i)
 				copyOfTotal++
 				mu.Unlock()
 				spin(2 * time.Microsecond)
 			} else {
 				mu.RLock()
 				assert(total == copyOfTotal)
+				yieldTo(i)
 				mu.RUnlock()
 			}
 		}
@@ -71,7 +82,8 @@ func stressRWMutex(n int) {
 	assert(total == n/6*2)
 }
 
-// stressSemaphore: nothing hands the semaphore over, so one call often parks several times.
+// stressSemaphore: nothing hands the semaphore over, so one call often parks several times: who
+// released it takes it again before the goroutine that was woken runs.
 func stressSemaphore(n int) {
 	semaphore := uint32(1)
 	total := 0
@@ -80,7 +92,9 @@ func stressSemaphore(n int) {
 			semacquire(&semaphore)
 			total++
 			spin(time.Duration(i%3) * time.Microsecond)
+			yieldTo(i)
 			semrelease(&semaphore, false, 0)
+			yieldTo(i + 3)
 		}
 	})
 	assert(total == n/6*6)
@@ -168,7 +182,7 @@ func stressWaitGroup(n int) {
 				group.Add(1)
 				go func() {
 					defer group.Done()
-					spin(time.Microsecond)
+					yieldTo(0)
 					total.Add(1)
 				}()
 			}
@@ -178,20 +192,23 @@ func stressWaitGroup(n int) {
 	})
 }
 
-// stressFile: readers and writers of one pipe queue up for its two file locks.
+// stressFile: four readers of one pipe queue up for its read lock; whoever has it waits for the
+// two writers, which are slow.
 func stressFile(n int) {
 	reader, writer, err := os.Pipe()
 	check(err)
 	var number atomic.Int64
 	together(6, func() {
-		writes := number.Add(1)%2 == 0
-		buffer := make([]byte, 1)
+		writes := number.Add(1)%3 == 0
 		for i := 0; i < n/6; i++ {
 			var err error
 			if writes {
-				_, err = writer.Write(buffer)
+				_, err = writer.Write(make([]byte, 2))
+				if i%8 == 0 {
+					time.Sleep(time.Microsecond)
+				}
 			} else {
-				_, err = reader.Read(buffer)
+				_, err = reader.Read(make([]byte, 1))
 			}
 			check(err)
 		}

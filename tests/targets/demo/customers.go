@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"math/rand"
+	"net"
 	"net/http"
 	"os"
 	"time"
@@ -14,29 +16,47 @@ const (
 	products  = 40
 )
 
-// goShopping looks at products and buys one now and then, for ever.
-func goShopping(shop string, seed int64) {
+// goShopping looks at products and buys one now and then, for ever. It speaks HTTP over one
+// connection of its own: http.Client's waits would stand in the shop's profile.
+func goShopping(address string, seed int64) {
+	connection, err := net.Dial("tcp", address)
+	if err != nil {
+		giveUp(err)
+	}
+	defer connection.Close()
+	responses := bufio.NewReader(connection)
 	dice := rand.New(rand.NewSource(seed))
-	client := &http.Client{Transport: &http.Transport{}}
 	for {
 		path := "/product"
 		if dice.Intn(4) == 0 {
 			path = "/checkout"
 		}
-		visit(client, fmt.Sprintf("%s%s?id=%d", shop, path, dice.Intn(products)))
+		url := fmt.Sprintf("http://%s%s?id=%d", address, path, dice.Intn(products))
+		if err := visit(connection, responses, url); err != nil {
+			giveUp(err)
+		}
 		time.Sleep(time.Duration(dice.Intn(5)) * time.Millisecond)
 	}
 }
 
-func visit(client *http.Client, url string) {
-	response, err := client.Get(url)
+func visit(connection net.Conn, responses *bufio.Reader, url string) error {
+	request, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		return
+		return err
+	}
+	if err := request.Write(connection); err != nil {
+		return err
+	}
+	response, err := http.ReadResponse(responses, request)
+	if err != nil {
+		return err
 	}
 	defer response.Body.Close()
-	// A connection is used again only if its response was read.
-	if _, err := io.Copy(io.Discard, response.Body); err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-	}
+	_, err = io.Copy(io.Discard, response.Body)
+	return err
+}
+
+func giveUp(err error) {
+	fmt.Fprintln(os.Stderr, "demo:", err)
+	os.Exit(1)
 }

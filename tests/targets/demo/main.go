@@ -19,20 +19,18 @@ func main() {
 	shop := NewShop()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		os.Exit(1)
+		giveUp(err)
 	}
 	server := &http.Server{Handler: shop.Routes(), ReadHeaderTimeout: 5 * time.Second}
 	go func() {
 		if err := server.Serve(listener); err != http.ErrServerClosed {
-			fmt.Fprintln(os.Stderr, "demo:", err)
-			os.Exit(1)
+			giveUp(err)
 		}
 	}()
 	go shop.config.ReloadForever()
 	go shop.audit.WriteForever()
 	for i := 0; i < customers; i++ {
-		go goShopping("http://"+listener.Addr().String(), int64(i))
+		go goShopping(listener.Addr().String(), int64(i))
 	}
 
 	fmt.Println("ready", os.Getpid())

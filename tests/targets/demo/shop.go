@@ -189,7 +189,7 @@ func (a *AuditLog) WriteForever() {
 	var batch []string
 	for event := range a.events {
 		if batch = append(batch, event); len(batch) == 8 {
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
 			batch = batch[:0]
 		}
 	}

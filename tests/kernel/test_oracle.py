@@ -1,0 +1,106 @@
+"""The oracle: Go's own profiler, switched on from outside, against what a program says itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.export import pprof
+from symbolizer import ElfFile, GoBinary
+from tests import oracle
+from tests.foreign import Fzf
+from tests.oracle import Bucket
+from tests.targets_run import Target
+from tests.toolchains import MINORS, toolchain
+
+TARGETS = Path(__file__).parent.parent / "targets"
+
+
+def leaves(program: Path, bias: int, buckets: list[Bucket]) -> dict[str, float]:
+    """Counts by the innermost function, bias taken off the addresses."""
+    counts: dict[str, float] = {}
+    with ElfFile.open(program) as elf:
+        binary = GoBinary.open(elf)
+        for bucket in buckets:
+            leaf = binary.frames(bucket.stack[0] - bias - 1)[0].function
+            counts[leaf] = counts.get(leaf, 0) + bucket.count
+    return counts
+
+
+@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("mode", ["plain", "stripped", "pie"])
+def test_a_program_without_pprof_is_profiled(minor: str, mode: str) -> None:
+    program = toolchain(minor).build(TARGETS / "nopprof", mode)
+    with Target.start(program) as target:
+        oracle.set_block_rate(target.pid, program, 1)
+        assert oracle.read_block_buckets(target.pid, program) == []
+        target.ask("go", "done")
+        buckets = oracle.read_block_buckets(target.pid, program)
+        bias = oracle.load_bias(target.pid, program)
+    counts = leaves(program, bias, buckets)
+    assert set(counts) == {
+        "runtime.chanrecv2",
+        "sync.(*Cond).Wait",
+        "sync.(*Mutex).Lock",
+        "sync.(*WaitGroup).Wait",
+    }
+    assert counts["sync.(*WaitGroup).Wait"] == 1
+    # 200 sends, each after a sleep: all but those for which the receiver came late.
+    assert 150 < counts["runtime.chanrecv2"] <= 201
+    assert all(bucket.delay_ns > 0 for bucket in buckets)
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_code_and_symbols_give_the_same_variables(minor: str) -> None:
+    program = toolchain(minor).build(TARGETS / "nopprof")
+    assert oracle.globals_of(program) == oracle.globals_from_code(program)
+
+
+@pytest.mark.parametrize("minor", ["1.19", "1.22", "1.27"])
+def test_the_list_is_what_the_program_writes(minor: str, tmp_path: Path) -> None:
+    program = toolchain(minor).build(TARGETS / "blockops")
+    written = tmp_path / "block.pb.gz"
+    with Target.start(program, f"-profile={written}", "-only=^(chan|mutex|cond)") as target:
+        oracle.set_block_rate(target.pid, program, 1)
+        target.ask("go", "done")
+        assert json.loads(target.expect("{"))
+        buckets = oracle.read_block_buckets(target.pid, program)
+        target.ask("write", "written")
+    own = pprof.decode(written.read_bytes(), kind="block")
+    assert sorted(sample.values[0] for sample in own.samples) == sorted(b.count for b in buckets)
+    theirs = sum(sample.values[1] for sample in own.samples)
+    # Go 1.19 measures the counter's frequency while it runs, the others since they started.
+    assert sum(b.delay_ns for b in buckets) == pytest.approx(theirs, rel=0.002)
+
+
+def test_a_rate_of_zero_ends_it() -> None:
+    program = toolchain("1.27").build(TARGETS / "nopprof")
+    with Target.start(program) as target:
+        oracle.set_block_rate(target.pid, program, 1)
+        oracle.set_block_rate(target.pid, program, 0)
+        target.ask("go", "done")
+        assert oracle.read_block_buckets(target.pid, program) == []
+
+
+def test_another_program_is_refused() -> None:
+    program = toolchain("1.27").build(TARGETS / "nopprof")
+    other = toolchain("1.27").build(TARGETS / "sleeper")
+    with Target.start(other) as target, pytest.raises(oracle.OracleError, match="does not run"):
+        oracle.set_block_rate(target.pid, program, 1)
+
+
+def test_fzf_is_profiled() -> None:
+    with Fzf() as fzf:
+        oracle.set_block_rate(fzf.pid, fzf.program, 1)
+        fzf.search(rounds=10)
+        fzf.await_idle()
+        buckets = oracle.read_block_buckets(fzf.pid, fzf.program)
+        bias = oracle.load_bias(fzf.pid, fzf.program)
+        program = fzf.program
+    counts = leaves(program, bias, buckets)
+    # Two searches a round end in a select of the terminal and a condition of the event box.
+    assert counts["sync.(*Cond).Wait"] > 40
+    assert counts["runtime.selectgo"] > 20
+    assert counts["runtime.chanrecv1"] > 20
