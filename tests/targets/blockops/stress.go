@@ -20,7 +20,7 @@ func runStress(n int) {
 	stressSelect(n)
 	stressCond(n)
 	stressWaitGroup(n)
-	stressFile(n)
+	stressFile(n / 60)
 	stressPipe(n)
 	stressTimers(n / 20)
 }
@@ -200,13 +200,11 @@ func stressFile(n int) {
 	var number atomic.Int64
 	together(6, func() {
 		writes := number.Add(1)%3 == 0
-		for i := 0; i < n/6; i++ {
+		for i := 0; i < n; i++ {
 			var err error
 			if writes {
 				_, err = writer.Write(make([]byte, 2))
-				if i%8 == 0 {
-					time.Sleep(time.Microsecond)
-				}
+				time.Sleep(50 * time.Microsecond)
 			} else {
 				_, err = reader.Read(make([]byte, 1))
 			}
