@@ -14,6 +14,7 @@
 #include "target.h"
 
 #define COUNT_ONE (1ULL << COUNT_SHIFT)
+#define MOVE_SPINS 64
 
 /* The wait that a goroutine is in, or was in last. */
 struct wait {
@@ -116,25 +117,28 @@ int on_wake(struct pt_regs *ctx) {
         return 0;
 
     struct parked parked = {};
-    struct walk walk = {.loss = -1};
-    bool readable = read_parked(g, target, wait->return_pc, &parked);
-    bool is_this_wait = readable && parked.first.return_pc == wait->return_pc;
-    if (is_this_wait)
-        walk = walk_stack(&parked, target, site->target, NULL);
-    if (stack_moved(g, target, &parked.bounds, is_this_wait && walk.loss < 0)) {
+    bool readable = true, is_this_wait = false, moving = true;
+    for (int i = 0; i < MOVE_SPINS && moving && !is_this_wait; i++) {
+        readable = read_parked(g, target, wait->return_pc, &parked);
+        is_this_wait = readable && parked.first.return_pc == wait->return_pc;
+        moving = stack_moved(g, target, &parked.bounds, is_this_wait);
+    }
+    if (!is_this_wait) {
+        /*
+         * The operation ended without parking, and this is the wake from another wait; or it
+         * has yet to park, and the garbage collector had stopped the goroutine on its way.
+         */
+        if (moving)
+            count_loss(LOSS_stack_moving);
+        else if (!readable)
+            count_loss(LOSS_goroutine_unreadable);
+        return 0;
+    }
+    struct walk walk = walk_stack(&parked, target, site->target, NULL);
+    if (stack_moved(g, target, &parked.bounds, walk.loss < 0)) {
         count_loss(LOSS_stack_moving);
         return 0;
     }
-    if (!readable) {
-        count_loss(LOSS_goroutine_unreadable);
-        return 0;
-    }
-    /*
-     * Not it: the operation ended without parking, and this is the wake from another wait; or
-     * it has yet to park, and the garbage collector had stopped the goroutine on its way there.
-     */
-    if (!is_this_wait)
-        return 0;
 
     struct total *total = totals.lookup(&walk.hash);
     if (!total) {
