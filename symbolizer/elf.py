@@ -24,6 +24,9 @@ _MAX_BUILD_ID_BYTES = 64
 _HEADERS_BUDGET_BYTES = 8 << 20
 _NT_GNU_BUILD_ID = 3
 _ADDRESS_END = 1 << 64
+_MAX_LOADED_BYTES = 2 << 30
+"""Code and data of a program reach each other with 32-bit displacements."""
+
 
 _MACHINES = {3: "x86", 8: "MIPS", 20: "PowerPC", 21: "PowerPC64", 22: "S390", 40: "ARM"}
 _MACHINES |= {62: "x86-64", 183: "AArch64", 243: "RISC-V", 258: "LoongArch"}
@@ -259,6 +262,8 @@ def _parse_with(stream: SourceStream, size: int) -> _Parsed:
     loads = tuple(_segment(header, size) for header in headers if header["p_type"] == "PT_LOAD")
     if not loads:
         raise ElfError("the file has nothing to load: no PT_LOAD segment")
+    if sum(load.filesz for load in loads) > _MAX_LOADED_BYTES:
+        raise ElfError("the file loads more than 2 GiB, which no x86-64 program does")
     notes = [_range(header) for header in headers if header["p_type"] == "PT_NOTE"]
     dynamics = [_range(header) for header in headers if header["p_type"] == "PT_DYNAMIC"]
     notes += [(h["sh_offset"], h["sh_size"]) for _, h in sections if h["sh_type"] == "SHT_NOTE"]

@@ -89,3 +89,44 @@ class FileTable:
             return self._elf.read_offset(self._offset + position, size)
         except ElfError as error:
             raise GoTableError(f"the table {self.name} cannot be read: {error}") from error
+
+
+class Ledger:
+    """Notices that the entries of a table overlap, as no linker lays them out.
+
+    A hostile table can have each of a million references point into the same megabyte. What lies
+    in an honest one is read once for each place, and altogether no more than there is.
+    """
+
+    def __init__(self, table: FileTable) -> None:
+        self._table = table
+        self._left = table.size
+        self._seen: set[int] = set()
+
+    def charge(self, position: int, size: int) -> None:
+        """Note that the entry at `position` has `size` bytes. Raises GoTableError."""
+        if position not in self._seen:
+            self._seen.add(position)
+            self._left -= size
+            if self._left < 0:
+                raise GoTableError(f"the entries of {self._table.name} overlap")
+
+
+class StringTable:
+    """The NUL-terminated strings of a table, each kept once it was asked for."""
+
+    def __init__(self, table: FileTable, limit: int) -> None:
+        """Take strings of at most `limit` bytes."""
+        self._table = table
+        self._limit = limit
+        self._ledger = Ledger(table)
+        self._strings: dict[int, str] = {}
+
+    def at(self, position: int) -> str:
+        """Return the string at `position`; the same object each time. Raises GoTableError."""
+        string = self._strings.get(position)
+        if string is None:
+            string = self._table.string(position, self._limit)
+            self._ledger.charge(position, len(string))
+            self._strings[position] = string
+        return string

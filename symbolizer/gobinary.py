@@ -76,8 +76,8 @@ class GoBinary:
         # Searched without a copy, and much faster than a numpy array is by bisect.
         self._entries = table.entries.data
         self._names = NameIndex(table)
-        self._inline_tables = InlineTables(elf, table, layout, gofunc)
-        self._lookup = FrameLookup(self._inline_tables, module.text_start)
+        tables = InlineTables(elf, table, layout, gofunc)
+        self._lookup = FrameLookup(tables, module.text_start)
 
     @classmethod
     def open(cls, elf: ElfFile, *, allow_unknown_version: bool = False) -> Self:
@@ -187,7 +187,7 @@ class GoBinary:
     def _function(self, index: int) -> Function:
         record: FuncRecord = self._table.function(index)
         return Function(
-            name=self._inline_tables.name(record.name_offset),
+            name=self._table.function_name(record.name_offset),
             entry=self._entry(index),
             end=self._entry(index + 1),
             start_line=record.start_line,

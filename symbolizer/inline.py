@@ -6,9 +6,9 @@ from typing import Final
 
 from symbolizer.elf import ElfFile
 from symbolizer.errors import ElfError, GoTableError
-from symbolizer.filetable import FileTable
+from symbolizer.filetable import FileTable, StringTable
 from symbolizer.goruntime import FuncRole, RuntimeLayout
-from symbolizer.pclntab import GO_1_18, PclnTable
+from symbolizer.pclntab import GO_1_18, MAX_NAME_BYTES, PclnTable
 
 UNKNOWN_FILE: Final = "?"
 
@@ -16,7 +16,6 @@ UNKNOWN_FILE: Final = "?"
 _NODE_1_18 = struct.Struct("<hBx4xiii")
 _NODE_1_20 = struct.Struct("<B3xiii")
 _MAX_NODES = 1 << 20
-_MAX_STRINGS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +63,17 @@ class InlineTables:
             raise GoTableError(f"moduledata.gofunc points nowhere: {error}") from error
         self._trees = FileTable(elf, offset, size, "go:func.*")
         self._node = _NODE_1_18 if table.header.magic == GO_1_18 else _NODE_1_20
-        self._names: dict[int, str] = {}
-        self._files: dict[int, str] = {}
+        self._names = StringTable(table.names, MAX_NAME_BYTES)
+        self._paths = StringTable(table.files, MAX_NAME_BYTES)
 
     def name(self, name_offset: int) -> str:
-        """Return a function's name, one string object for each."""
-        name = self._names.get(name_offset)
-        if name is None:
-            if len(self._names) >= _MAX_STRINGS:
-                self._names.clear()
-            name = self._names[name_offset] = self.table.function_name(name_offset)
-        return name
+        """Return a function's name. Raises GoTableError."""
+        return self._names.at(name_offset)
 
-    def file(self, cu_offset: int, number: int) -> str:
-        """Return a file's path, one string object for each."""
-        key = cu_offset + number
-        path = self._files.get(key)
-        if path is None:
-            if len(self._files) >= _MAX_STRINGS:
-                self._files.clear()
-            path = self._files[key] = self.table.file_name(cu_offset, number)
-        return path
+    def path(self, cu_offset: int, file_number: int) -> str:
+        """Return the path of a file of a compilation unit, "?" where Go has none."""
+        offset = self.table.file_offset(cu_offset, file_number)
+        return UNKNOWN_FILE if offset is None else self._paths.at(offset)
 
     def callee(self, tree: int, index: int) -> Callee:
         """Return node `index` of the inline tree at `tree`. Raises GoTableError."""

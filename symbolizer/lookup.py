@@ -11,11 +11,12 @@ from typing import Final
 import numpy as np
 
 from symbolizer.errors import GoTableError
+from symbolizer.filetable import Ledger
 from symbolizer.inline import UNKNOWN_FILE, Callee, Frame, InlineTables
 from symbolizer.pclntab import FuncRecord
 from symbolizer.pcvalue import NO_VALUE, PcValues, read_table
 
-_MAX_DEPTH: Final = 256
+_MAX_DEPTH: Final = 128
 _MAX_BATCH_BYTES = 1 << 19
 """Tables of so many bytes take some 50 MB while they are decoded."""
 
@@ -33,13 +34,14 @@ class FrameLookup:
         Innermost first, the physical function last. Raises GoTableError.
         """
         result: dict[int, tuple[Frame, ...]] = {}
-        batch = _Batch(self._tables)
+        ledger = Ledger(self._tables.table.pctab)
+        batch = _Batch(self._tables, ledger)
         for index, pcs in wanted.items():
             entry = self._text_start + int(self._tables.table.entries[index])
             batch.add(self._tables.table.function(index), entry, pcs)
             if batch.size_bytes >= _MAX_BATCH_BYTES:
                 result.update(batch.frames())
-                batch = _Batch(self._tables)
+                batch = _Batch(self._tables, ledger)
         result.update(batch.frames())
         return result
 
@@ -47,9 +49,10 @@ class FrameLookup:
 class _Batch:
     """Addresses to be looked up together, and the functions and the tables that they need."""
 
-    def __init__(self, tables: InlineTables) -> None:
+    def __init__(self, tables: InlineTables, ledger: Ledger) -> None:
         self.size_bytes = 0
         self._tables = tables
+        self._ledger = ledger
         self._functions: list[tuple[FuncRecord, int]] = []
         # The linker stores equal tables of several functions once.
         self._table_numbers: dict[int, int] = {}
@@ -106,13 +109,14 @@ class _Batch:
         if file == NO_VALUE or line == NO_VALUE:
             path, line = UNKNOWN_FILE, 0
         else:
-            path = self._tables.file(record.cu_offset, file)
+            path = self._tables.path(record.cu_offset, file)
         return Frame(callee.name, path, line, callee.start_line, callee.role, entry + offset)
 
     def _table_number(self, position: int) -> int:
         number = self._table_numbers.get(position)
         if number is None:
             data = read_table(self._tables.table.pctab, position)
+            self._ledger.charge(position, len(data))
             number = self._table_numbers[position] = len(self._table_bytes)
             self._table_bytes.append(data)
             self.size_bytes += len(data)

@@ -42,7 +42,7 @@ _MIN_FUNC_BYTES = 40
 _MAX_FUNCTIONS = 1 << 22
 _MAX_CANDIDATES = 64
 _SCAN_CHUNK_BYTES = 1 << 20
-_MAX_NAME_BYTES = 1 << 15
+MAX_NAME_BYTES: Final = 1 << 15
 
 FuncOffsets = npt.NDArray[np.uint32]
 
@@ -140,12 +140,12 @@ class PclnTable:
         Offset 0 is the first function's name, although runtime.moduledata.funcName takes it for
         none and Go's own profiles leave that function nameless.
         """
-        return self.names.string(name_offset, _MAX_NAME_BYTES)
+        return self.names.string(name_offset, MAX_NAME_BYTES)
 
-    def file_name(self, cu_offset: int, file_number: int) -> str:
-        """Return the path of a file of a compilation unit; "?" where Go has none."""
+    def file_offset(self, cu_offset: int, file_number: int) -> int | None:
+        """Return where the path of a compilation unit's file stands in `files`, if it has one."""
         (offset,) = _WORD.unpack(self.units.read(4 * (cu_offset + file_number), 4))
-        return self.files.string(offset, _MAX_NAME_BYTES) if offset != _NO_FILE else "?"
+        return offset if offset != _NO_FILE else None
 
     def _read_functab(self, elf: ElfFile, file_offset: int) -> tuple[FuncOffsets, FuncOffsets]:
         count = self.header.function_count
