@@ -81,6 +81,8 @@ class RuntimeLayout:
     structs: Mapping[str, StructLayout]
     roles: tuple[FuncRole, ...]
     """By function id."""
+    wait_reasons: Mapping[str, int]
+    """Number of each runtime.waitReason, named without that prefix: "ChanReceive"."""
     pcdata_inl_tree_index: int
     funcdata_inl_tree: int
 
@@ -156,6 +158,7 @@ def _layout(version: str) -> RuntimeLayout:
         toolchain=entry["toolchain"],
         structs=MappingProxyType(structs),
         roles=tuple(FuncRole(_OLD_ROLE_NAMES.get(name, name)) for name in names),
+        wait_reasons=MappingProxyType(entry["wait_reasons"]),
         pcdata_inl_tree_index=entry["pcdata_inl_tree_index"],
         funcdata_inl_tree=entry["funcdata_inl_tree"],
     )

@@ -69,6 +69,8 @@ OLD_NAMES: Final = {"entryoff": "entryOff", "nameoff": "nameOff"}
 
 # Where the constants are, newest place first, and how they are written there.
 CONSTANT_FILES: Final = ("src/internal/abi/symtab.go", "src/runtime/symtab.go")
+WAIT_REASON_FILE: Final = "src/runtime/runtime2.go"
+WAIT_REASON: Final = re.compile(r"^\twaitReason(\w+)", re.MULTILINE)
 FUNC_ID: Final = re.compile(r"^\t(?:FuncID_?|funcID_)(\w+)", re.MULTILINE)
 INLINE_CONSTANTS: Final = {
     "pcdata_inl_tree_index": re.compile(r"^\s*_?PCDATA_InlTreeIndex\s*=\s*(\d+)", re.MULTILINE),
@@ -87,6 +89,7 @@ def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
         assert match, f"{goroot}: no {name}"
         entry[name] = int(match[1])
     entry["func_ids"] = func_ids(text)
+    entry["wait_reasons"] = wait_reasons((goroot / WAIT_REASON_FILE).read_text())
     entry["structs"] = struct_layouts(toolchain.build(LAYOUT_TARGET))
     return toolchain.minor, entry
 
@@ -106,6 +109,13 @@ def func_ids(source: str) -> dict[str, int]:
     assert start, "no constant block of function ids"
     block = source[start.start() : source.index("\n)", start.start())]
     names = [match[1][0].lower() + match[1][1:] for match in FUNC_ID.finditer(block)]
+    return {name: number for number, name in enumerate(names)}
+
+
+def wait_reasons(source: str) -> dict[str, int]:
+    """Return the wait reasons of the constant block that begins with waitReasonZero."""
+    start = source.index("\twaitReasonZero ")
+    names = WAIT_REASON.findall(source[start : source.index("\n)", start)])
     return {name: number for number, name in enumerate(names)}
 
 
