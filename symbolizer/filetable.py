@@ -51,7 +51,9 @@ class FileTable:
 
         Raises GoTableError if there is none within `limit` bytes.
         """
-        data, start = self.window(position)
+        if not 0 <= position < self.size:
+            raise GoTableError(f"the table {self.name} has no position {position:#x}")
+        data, start = self._block(position)
         end = data.find(0, start + skip, start + limit)
         if end < 0:
             data, start = self.window(position, limit)

@@ -2,7 +2,7 @@
 
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from symbolizer.elf import ElfFile
 from symbolizer.errors import ElfError, GoTableError
@@ -40,8 +40,7 @@ class Frame:
         return self.role is FuncRole.WRAPPER
 
 
-@dataclass(frozen=True, slots=True)
-class Callee:
+class Callee(NamedTuple):
     """An inlined function, or the physical one, and from where in the code it was called."""
 
     name: str

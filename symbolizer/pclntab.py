@@ -8,7 +8,7 @@ Virtual addresses are as linked.
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -66,8 +66,7 @@ class PclnHeader:
     pcln_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class FuncRecord:
+class FuncRecord(NamedTuple):
     """The parts of a runtime._func that matter here.
 
     `pcsp`, `pcfile`, `pcln` and `inline_index` are positions of pc-value tables in pctab, 0 for

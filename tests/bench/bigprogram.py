@@ -9,7 +9,7 @@ from typing import Final
 from tests.toolchains import Toolchain, cache_dir, locked
 
 PACKAGES: Final = 100
-FUNCTIONS: Final = 450
+FUNCTIONS: Final = 300
 """Functions of a package, not counting methods, wrappers and closures."""
 
 SEED: Final = 20_000_000
