@@ -1,6 +1,88 @@
-"""The command `ebpfprof`."""
+"""The command `ebpfprof`: where it starts, and where exceptions become exit codes."""
 
-from ebpfprof.cli import main
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from ebpfprof.errors import EbpfprofError, ExitCode
+from ebpfprof.terminal import say
+from ebpfprof.text import printable
+
+_DEBUG = "EBPFPROF_DEBUG"
+
+
+def main() -> NoReturn:
+    """Run the command."""
+    _open_standard_files()
+    try:
+        sys.exit(_run())
+    except KeyboardInterrupt:  # while all that it needs was imported
+        sys.exit(ExitCode.ABORTED)
+
+
+def _run() -> int:
+    try:
+        import click
+
+        from ebpfprof.cli import cli
+
+        try:
+            return int(cli.main(prog_name="ebpfprof", standalone_mode=False) or ExitCode.OK)
+        except click.ClickException as error:
+            error.show()
+            return error.exit_code
+        except click.Abort:
+            return ExitCode.ABORTED
+    except ExceptionGroup as group:
+        codes = [_report(error) for error in group.exceptions]
+        return codes[0]
+    except Exception as error:
+        return _report(error)
+
+
+def _report(error: Exception) -> int:
+    """Say on stderr what is wrong; return the exit code."""
+    if isinstance(error, EbpfprofError):
+        # Whatever a target or a file is called reaches no terminal as an escape sequence.
+        lines = map(printable, str(error).splitlines())
+        say("ebpfprof: " + "\n".join(lines), err=True)
+        return int(error.exit_code)
+    if os.environ.get(_DEBUG) == "1":
+        say("".join(traceback.format_exception(error)), err=True)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    say(
+        f"ebpfprof: This is a bug: {type(error).__name__}{where}: {printable(str(error))}. Please "
+        f"report it, with what the same command prints when {_DEBUG}=1 is in its environment.",
+        err=True,
+    )
+    return ExitCode.FAILURE
+
+
+def _open_standard_files() -> None:
+    """Open what the caller closed of stdin, stdout and stderr, so that nothing takes its place.
+
+    To write to it fails all the same.
+    """
+    for fd, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, mode)  # takes the lowest free number, which is `fd`
+
+
+def _forget_current_folder() -> None:
+    """Take off the import path what `python -m` put there, unless we stand in it ourselves.
+
+    As root, nothing is imported from a folder that the command happens to be called in.
+    """
+    ours = Path(__file__).resolve().parents[1]
+    if not sys.flags.safe_path and Path(sys.path[0]).resolve() != ours:
+        del sys.path[0]
+
 
 if __name__ == "__main__":
+    _forget_current_folder()
     main()

@@ -1,14 +1,14 @@
 """The command line: options in, words and exit codes out. Nothing is decided here."""
 
-import os
+import math
+import shlex
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import click
 
@@ -18,41 +18,36 @@ from ebpfprof.output import OutputFile, default_name, invoking_user
 from ebpfprof.privileges import require_capabilities
 from ebpfprof.profile import Profile
 from ebpfprof.target import Target
+from ebpfprof.terminal import has_color, progress, say, width
+from ebpfprof.text import duration, printable
+
+if TYPE_CHECKING:
+    from ebpfprof.session import Session
 
 _KINDS = ("block",)
+_MAX_PID = (1 << 31) - 1
 
 
-def main() -> NoReturn:
-    """Run the command; the one place where exceptions become exit codes."""
-    try:
-        code = cli.main(prog_name="ebpfprof", standalone_mode=False)
-        sys.exit(code or ExitCode.OK)
-    except click.exceptions.Exit as done:
-        sys.exit(done.exit_code)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except EbpfprofError as error:
-        click.echo(f"ebpfprof: {error}", err=True)
-        sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("ebpfprof: aborted; nothing was written.", err=True)
-        sys.exit(ExitCode.ABORTED)
+class Aborted(EbpfprofError):  # noqa: N818 (as all of ebpfprof.errors)
+    """The user did not want to wait for the end."""
+
+    exit_code = ExitCode.ABORTED
 
 
-class _List(click.ParamType):
-    """A comma-separated list of values of another type."""
+def _list_of(inner: "click.ParamType[Any]") -> Callable[..., list[Any]]:
+    """A callback that makes a flat list of an option that may be given several times."""
 
-    def __init__(self, inner: click.ParamType) -> None:
-        self.name = inner.name
-        self._inner = inner
+    def convert(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[Any]:
+        parts = (part.strip() for value in values for part in value.split(","))
+        return list(dict.fromkeys(inner.convert(part, param, ctx) for part in parts))
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[object]:
-        if isinstance(value, list):
-            return value
-        return [self._inner.convert(part.strip(), param, ctx) for part in str(value).split(",")]
+    return convert
+
+
+def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    if not math.isfinite(value):
+        raise click.BadParameter("This is no number of seconds.", ctx, param)
+    return value
 
 
 @click.group()
@@ -65,8 +60,8 @@ def cli() -> None:
 @click.option(
     "-p",
     "--pid",
-    "pid_lists",
-    type=_List(click.IntRange(min=1)),
+    "pids",
+    callback=_list_of(click.IntRange(min=1, max=_MAX_PID)),
     metavar="PID[,PID...]",
     multiple=True,
     required=True,
@@ -75,9 +70,10 @@ def cli() -> None:
 @click.option(
     "--profile",
     "kinds",
-    type=_List(click.Choice(_KINDS)),
+    callback=_list_of(click.Choice(_KINDS)),
     metavar="KIND[,KIND...]",
-    default="block",
+    multiple=True,
+    default=("block",),
     show_default=True,
     help=f"What to record: {', '.join(_KINDS)}.",
 )
@@ -86,6 +82,7 @@ def cli() -> None:
     "--duration",
     "duration_s",
     type=click.FloatRange(min=0, min_open=True),
+    callback=_finite,
     metavar="SECONDS",
     default=30,
     show_default=True,
@@ -114,7 +111,7 @@ def cli() -> None:
     help="Try a Go version that is not known, with the layout of the nearest one that is.",
 )
 def attach(
-    pid_lists: Sequence[list[int]],
+    pids: list[int],
     kinds: list[str],
     duration_s: float,
     output: Path | None,
@@ -132,82 +129,122 @@ def attach(
     from ebpfprof.session import Options, Session
 
     del kinds  # there is one so far
-    pids = list(dict.fromkeys(pid for pids in pid_lists for pid in pids))
     if output and len(pids) > 1:
         raise click.UsageError("-o names one file, but there are several processes: leave it out.")
-    require_capabilities("ebpfprof attach --pid " + ",".join(map(str, pids)))
-
-    with ExitStack() as held:
-        stop = held.enter_context(_stop_on_signals())
-        session = held.enter_context(
-            Session(pids, Options(block_rate_ns=block_rate_ns, allow_unknown_go=allow_unknown_go))
-        )
-        files = []
-        for target in session.targets:
-            path = output or Path(default_name(target.name, target.pid, "block"))
-            to_stdout = str(path) == "-"
-            file = OutputFile.prepare("-" if to_stdout else path, owner=invoking_user())
-            files.append(held.enter_context(file))
-
-        session.start()
-        click.echo(_recording(session.targets, duration_s), err=True)
-        with _progress(duration_s) as tick:
-            session.wait(duration_s, lambda gone_s: tick(gone_s) or stop.is_set())
-        profiles = session.finish()
-        for ending in session.endings():
-            click.echo(f"ebpfprof: {ending.text}; the profile holds what was recorded.", err=True)
-        for loss in session.losses():
-            click.echo(f"ebpfprof: lost {loss}", err=True)
-        for target, profile, file in zip(session.targets, profiles, files, strict=True):
-            _write(target, profile, file, to_stdout=to_stdout)
+    require_capabilities()
+    options = Options(block_rate_ns=block_rate_ns, allow_unknown_go=allow_unknown_go)
+    written: list[str] = []
+    try:
+        with ExitStack() as held:
+            signals = held.enter_context(_Signals())
+            session = held.enter_context(Session(pids, options))
+            files = [
+                held.enter_context(OutputFile.prepare(path, owner=invoking_user()))
+                for path in _paths(session.targets, output)
+            ]
+            session.start()
+            signals.end_recording_only()
+            say(_recording(session.targets, duration_s), err=True)
+            with progress(duration_s) as draw:
+                session.wait(duration_s, lambda gone_s: draw(gone_s) or signals.came)
+            _write(session, files, written)
+    except KeyboardInterrupt:
+        names = ", ".join(map(printable, written))
+        raise Aborted(f"Aborted. Written: {names or 'nothing'}.") from None
 
 
-def _write(target: Target, profile: Profile, file: OutputFile, *, to_stdout: bool) -> None:
-    from ebpfprof.export import pprof, summary
+def _write(session: "Session", files: Sequence[OutputFile], written: list[str]) -> None:
+    """Write all that can be written, whatever goes wrong, before a word is said about it.
+
+    Adds the names of the files to `written`. Raises all errors as one group.
+    """
+    errors: list[Exception] = []
+    profiles = session.finish()
+    for profile, file in zip(profiles, files, strict=True):
+        with _kept(errors):
+            _write_one(profile, file)
+            written.append(file.name)
+    for ending in session.endings():
+        say(f"ebpfprof: {ending.text}; the profile holds what was recorded.", err=True)
+    for loss in session.losses():
+        say(f"ebpfprof: lost {loss}", err=True)
+    for target, profile, file in zip(session.targets, profiles, files, strict=True):
+        with _kept(errors):
+            _show(target, profile, file.name, is_written=file.name in written)
+    if errors:
+        raise ExceptionGroup("not everything could be written", errors)
+
+
+def _write_one(profile: Profile, file: OutputFile) -> None:
+    from ebpfprof.export import pprof
 
     file.commit(pprof.encode(profile))
-    on_terminal = not to_stdout and sys.stdout.isatty()
-    text = summary.render(profile, width=None, color=on_terminal)
-    click.echo(f"\nWaits of process {target.pid} ({target.name}):\n{text}", err=to_stdout)
-    if not to_stdout:
-        click.echo(f"Written: {file.name}\nNext: go tool pprof -http=: {file.name}")
+
+
+def _show(target: Target, profile: Profile, name: str, *, is_written: bool) -> None:
+    from ebpfprof.export import summary
+
+    to_stdout = name == "-"
+    stream = sys.stderr if to_stdout else sys.stdout
+    table = summary.render(profile, width=width(stream), color=has_color(stream))
+    length = duration(profile.duration_ns)
+    say(f"\nWaits of process {target.pid} ({target.name}) in {length}:\n{table}", err=to_stdout)
+    if is_written and not to_stdout:
+        say(f"Written: {printable(name)}")
+        say(f"Next: go tool pprof -http=: {printable(shlex.quote(name))}")
+
+
+@contextmanager
+def _kept(errors: list[Exception]) -> Iterator[None]:
+    """Put an exception into `errors` instead of raising it."""
+    try:
+        yield
+    except Exception as error:
+        errors.append(error)
+
+
+def _paths(targets: Sequence[Target], output: Path | None) -> "list[Path | Literal['-']]":
+    """Where to write the profile of each target."""
+    if output is not None:
+        return ["-" if str(output) == "-" else output]
+    return [Path(default_name(target.name, target.pid, "block")) for target in targets]
 
 
 def _recording(targets: Sequence[Target], duration_s: float) -> str:
     who = ", ".join(f"{target.pid} ({target.name})" for target in targets)
-    return f"recording block profile of process {who} for {duration_s:g} s; Ctrl-C ends it"
+    noun = "process" if len(targets) == 1 else "processes"
+    return f"recording block profile of {noun} {who} for {duration_s:g} s; Ctrl-C ends it"
 
 
-@contextmanager
-def _stop_on_signals() -> Iterator[threading.Event]:
-    """The first SIGINT or SIGTERM sets the event, the next one raises KeyboardInterrupt."""
-    stop = threading.Event()
+class _Signals:
+    """SIGINT, SIGTERM and SIGHUP: the first one ends the recording, any other aborts.
 
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
+    To abort is to raise KeyboardInterrupt. A context manager.
+    """
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, on_signal) for number in numbers}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
+    _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.came = False
+        self._aborts = True
+        self._before: dict[int, Any] = {}
+
+    def end_recording_only(self) -> None:
+        """From now on there is something to write: the next signal only sets `came`."""
+        self._aborts = False
+
+    def __enter__(self) -> Self:
+        for number in self._NUMBERS:
+            # nohup ignores SIGHUP, and it should remain so.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
 
-
-@contextmanager
-def _progress(duration_s: float) -> Iterator[Callable[[float], None]]:
-    """A function to call with the seconds gone; draws a bar on a terminal, else nothing."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield lambda gone_s: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TimeRemainingColumn
-
-    with Progress(
-        BarColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
-    ) as bar:
-        task = bar.add_task("recording", total=duration_s)
-        yield lambda gone_s: bar.update(task, completed=gone_s)
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._aborts:
+            raise KeyboardInterrupt
+        self.came = self._aborts = True

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ebpfprof.errors import CorruptBinary, NotGoProgram, UnsupportedGo, UnsupportedTarget
 from ebpfprof.profile import Mapping
 from ebpfprof.target import Target
+from ebpfprof.text import printable
 from symbolizer import (
     ElfFile,
     GoBinary,
@@ -44,7 +45,7 @@ def inspect(target: Target, *, allow_unknown_go: bool = False) -> GoTarget:
 
     Raises NotGoProgram, UnsupportedGo, UnsupportedTarget, CorruptBinary or TargetGone.
     """
-    where = f"{target.exe_name} (process {target.pid})"
+    where = f"{printable(target.exe_name)} (process {target.pid})"
     try:
         elf = ElfFile.open(target.exe_fd)
         binary = GoBinary.open(elf, allow_unknown_version=allow_unknown_go)

@@ -1,6 +1,9 @@
 """What the kernel lets this process do, asked before anything is attempted."""
 
+import os
 import re
+import shlex
+import sys
 from pathlib import Path
 
 from ebpfprof.errors import PermissionDenied
@@ -11,6 +14,8 @@ _CAP_SYS_PTRACE = 19
 _CAP_SYS_ADMIN = 21
 _CAP_PERFMON = 38
 _CAP_BPF = 39
+
+_FIRST_USER_NAMESPACE = 0xEFFFFFFD  # include/linux/proc_ns.h, PROC_USER_INIT_INO
 
 _NEEDED = {
     _CAP_BPF: "CAP_BPF",
@@ -29,16 +34,45 @@ def effective_capabilities() -> set[int]:
     return {bit for bit in range(64) if mask >> bit & 1}
 
 
-def require_capabilities(command: str) -> None:
-    """Raise PermissionDenied, naming what is missing and what to type, unless all is there.
-
-    `command` is what the user typed, without sudo.
-    """
+def require_capabilities() -> None:
+    """Raise PermissionDenied, naming what is missing and what to type, unless all is there."""
     held = effective_capabilities()
     if _CAP_SYS_ADMIN in held:
         held |= _COVERED_BY_SYS_ADMIN
     missing = [name for capability, name in _NEEDED.items() if capability not in held]
     if missing:
         raise PermissionDenied(
-            f"Probes need rights that this user lacks: {', '.join(missing)}. Type: sudo {command}"
+            f"This user may not trace other processes: {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing. {way_out()}"
         )
+    if not _in_first_user_namespace():
+        raise PermissionDenied(
+            "This is root in a user namespace only, which may not trace. Run ebpfprof as root of "
+            "the machine, outside of the container."
+        )
+
+
+def way_out() -> str:
+    """What to do about a missing right, with what was typed."""
+    if os.geteuid() == 0:
+        return (
+            "This root is a container's or a sandbox's: run ebpfprof outside of it, or give the "
+            "container these capabilities (docker run --privileged --pid=host)."
+        )
+    return f"Type: sudo {_typed()}"
+
+
+def _in_first_user_namespace() -> bool:
+    """Whether this is the machine's own user namespace: only there the capabilities count."""
+    try:
+        return os.stat("/proc/self/ns/user").st_ino == _FIRST_USER_NAMESPACE
+    except OSError:  # a kernel without user namespaces
+        return True
+
+
+def _typed() -> str:
+    """The command line as it was typed, with a path that sudo finds, too."""
+    program, *arguments = sys.argv
+    if Path(program).name == "__main__.py":
+        return shlex.join([sys.executable, "-m", "ebpfprof", *arguments])
+    return shlex.join([str(Path(program).absolute()), *arguments])

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import psutil
-
 from ebpfprof.errors import NoSuchProcess, PermissionDenied, TargetGone, UnsupportedTarget
+from ebpfprof.privileges import way_out
 from ebpfprof.profile import Mapping
 
 _AT_ENTRY = 9  # include/uapi/linux/auxvec.h
@@ -37,21 +36,28 @@ class Target:
     def __init__(self, pid: int) -> None:
         """Open process `pid`.
 
-        Raises NoSuchProcess, UnsupportedTarget (a thread id, a kernel thread, a zombie) or
-        PermissionDenied.
+        Raises NoSuchProcess, UnsupportedTarget (a thread id, a kernel thread, a zombie),
+        PermissionDenied or TargetGone.
         """
         self.pid = pid
         self._pidfd = _pidfd(pid)
         try:
-            self._process = psutil.Process(pid)
             _refuse_what_runs_no_program(pid)
-            self.exe_fd = _open_executable(pid)
-            self.exe_name = os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
             self._auxv = self._read("auxv")
+            self.exe_fd = os.open(f"/proc/{pid}/exe", os.O_RDONLY | os.O_CLOEXEC)
+            self.exe_name = os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
+            # /proc goes by the number. If the pinned process lives, and has not called exec, then
+            # all that was the same program's.
+            self.require_running()
         except BaseException as error:
             self.close()
-            if isinstance(error, psutil.NoSuchProcess | FileNotFoundError | ProcessLookupError):
+            if isinstance(error, FileNotFoundError | ProcessLookupError):
                 raise NoSuchProcess(_gone(pid)) from error
+            if isinstance(error, PermissionError):
+                raise PermissionDenied(
+                    f"Process {pid} is not yours to trace: the kernel does not let this user open "
+                    f"its executable. {way_out()}"
+                ) from error
             raise
 
     @property
@@ -95,14 +101,15 @@ class Target:
 
     def ending(self) -> Ending | None:
         """Why the target no longer runs what was opened, or None while it does."""
-        if select.select([self._pidfd], [], [], 0)[0]:
-            return Ending(f"process {self.pid} ended")
         try:
-            # A new program gets a new auxiliary vector (other random bytes, other vDSO).
-            if self._read("auxv") != self._auxv:
-                return Ending(f"process {self.pid} replaced itself by another program (exec)")
+            auxv = self._read("auxv")
         except OSError:
+            auxv = b""
+        if not auxv or select.select([self._pidfd], [], [], 0)[0]:
             return Ending(f"process {self.pid} ended")
+        # A new program gets a new auxiliary vector (other random bytes, other vDSO).
+        if auxv != self._auxv:
+            return Ending(f"process {self.pid} replaced itself by another program (exec)")
         return None
 
     def require_running(self) -> None:
@@ -177,13 +184,3 @@ def _refuse_what_runs_no_program(pid: int) -> None:
         raise UnsupportedTarget(
             f"{pid} is a thread of process {leader}. Profile the whole process: `--pid {leader}`."
         )
-
-
-def _open_executable(pid: int) -> int:
-    try:
-        return os.open(f"/proc/{pid}/exe", os.O_RDONLY | os.O_CLOEXEC)
-    except PermissionError as error:
-        raise PermissionDenied(
-            f"Process {pid} is not yours to trace: its executable can't be opened without "
-            f"CAP_SYS_PTRACE. Run `sudo ebpfprof attach --pid {pid}`."
-        ) from error
