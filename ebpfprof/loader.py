@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ebpfprof import perf
 from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported, PermissionDenied
+from ebpfprof.privileges import way_out
 from ebpfprof.sources import bpf_folder, program_text
 
 Fields = Mapping[str, "int | Fields"]
@@ -29,12 +30,13 @@ class Program:
     Closing it (it is a context manager) removes every probe and frees every map.
     """
 
-    def __init__(self, name: str, constants: Mapping[str, int]) -> None:
+    def __init__(self, name: str, constants: Mapping[str, int | str]) -> None:
         """Compile bpf/`name` with `constants` as preprocessor macros.
 
         Raises BccMissing, KernelUnsupported or PermissionDenied.
         """
         self._bcc = _import_bcc()
+        perf.require_bpf()
         self._probe_fds: list[int] = []
         os.environ["BCC_KERNEL_SOURCE"] = str(bpf_folder() / "headers")
         flags = [f"-D{key}={value}" for key, value in constants.items()]
@@ -140,8 +142,7 @@ class Program:
             except Exception as error:  # BCC raises nothing narrower
                 if ctypes.get_errno() == errno.EPERM:
                     raise PermissionDenied(
-                        f"The kernel does not let this user load BPF programs: {error}. "
-                        "Run it with sudo."
+                        f"The kernel does not let this user load BPF programs. {way_out()}"
                     ) from error
                 raise AttachFailed(
                     f"The kernel rejected the BPF program {function}: {error}\n{said()}"
@@ -159,7 +160,7 @@ def _fill(struct: ctypes.Structure, fields: Fields) -> None:
 def _import_bcc() -> Any:  # noqa: ANN401 - BCC has no types
     try:
         import bcc
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # OSError: there, but not the library that it wraps
         raise BccMissing(
             f"The Python bindings of BCC are missing for {sys.executable} ({error}). "
             "Install them with `apt-get install python3-bpfcc` (Debian, Ubuntu) or "
@@ -177,7 +178,8 @@ def _import_bcc() -> Any:  # noqa: ANN401 - BCC has no types
 @contextlib.contextmanager
 def _native_stderr() -> Iterator[Any]:
     """Catch what native code writes to file descriptor 2; yields a function that returns it."""
-    sys.stderr.flush()
+    if sys.stderr is not None:  # it is if it was closed when we were started
+        sys.stderr.flush()
     saved = os.dup(2)
     with tempfile.TemporaryFile() as caught:
 
