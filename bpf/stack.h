@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * The stack of a goroutine that is parked, followed by its frame pointers from gobuf.
+ * The stack of a goroutine: of the one that runs, from its registers, or of one that is parked,
+ * from its gobuf; either way along the frame pointers and inside the stack's bounds.
  *
  * Go keeps frame pointers on amd64 in every function that has a frame, and newproc zeroes
  * the saved one of the outermost (runtime/proc.go, Go 1.19 to 1.27).
  *
- * The garbage collector may move the stack meanwhile (runtime/stack.go, copystack). It does so
- * with the scan bit set in g.atomicstatus, and first g.sched.bp, then g.stack, then the saved
- * frame pointers one by one come to point into the new stack. So if the bounds are the same
- * before and after, and the frame pointers lead from one end to the other inside of them, what
- * was read is one stack; everything else is taken for a move while that bit is set.
+ * Nobody moves the stack of a goroutine that runs. That of a parked one the garbage collector
+ * may move (runtime/stack.go, copystack). It does so with the scan bit set in g.atomicstatus,
+ * and first g.sched.bp, then g.stack, then the saved frame pointers one by one come to point
+ * into the new stack. So if the bounds are the same before and after, and the frame pointers
+ * lead from one end to the other inside of them, what was read is one stack; everything else
+ * is taken for a move while that bit is set.
  */
 #ifndef EBPFPROF_STACK_H
 #define EBPFPROF_STACK_H
@@ -45,18 +47,16 @@ struct frame {
     u64 return_pc;
 };
 
-struct parked {
+/* Where a walk begins: at the frame that returns to the operation that blocks. */
+struct start {
     struct bounds bounds;
-    u64 bp;             /* address of the first frame, 0 where none is left of gopark's */
-    struct frame first; /* its return address says which operation waits */
+    u64 bp; /* address of that frame; 0 where there is none yet, or no longer */
+    struct frame frame;
 };
 
-static __always_inline bool in_bounds(u64 bp, const struct bounds *bounds) {
-    return bp >= bounds->lo && bp < bounds->hi - 8 && (bp & 7) == 0;
-}
-
 static __always_inline bool frame_at(u64 bp, const struct bounds *bounds, struct frame *frame) {
-    return in_bounds(bp, bounds) && read_user(frame, sizeof(*frame), (void *)bp) == 0;
+    return bp >= bounds->lo && bp < bounds->hi - 8 && (bp & 7) == 0 &&
+           read_user(frame, sizeof(*frame), (void *)bp) == 0;
 }
 
 /* Whether the stack of g was moved while it was read, given whether it seemed to be whole. */
@@ -73,37 +73,39 @@ static __always_inline bool stack_moved(u64 g, const struct target *target,
     return status & G_SCAN;
 }
 
+/* The start in the running goroutine g, about to park in a call that returns to return_pc. */
+static __always_inline bool start_here(u64 g, const struct pt_regs *ctx, u64 return_pc,
+                                       struct start *start) {
+    start->bp = 0;
+    start->frame.bp = ctx->bp;
+    start->frame.return_pc = return_pc;
+    return read_user(&start->bounds, sizeof(start->bounds), (void *)g) == 0;
+}
+
 /*
- * Finds the frame that returns to the operation in which g is parked: gopark's, as a rule. In
- * profile-guided builds goparkunlock may have a frame of its own, and its is the second; or
- * gopark was inlined: the saved pc is that return address then, and the saved frame pointer
- * already the operation's. Any other wait leaves a frame that returns elsewhere, or none.
- * Returns whether g could be read.
+ * The start in g, parked in a call that returns to return_pc. As a rule that is the frame of
+ * gopark. In profile-guided builds goparkunlock may have a frame of its own, and its is the
+ * second; or gopark was inlined: the saved pc is that return address then, and the saved frame
+ * pointer already the operation's. Returns false if it can't be found.
  */
-static __always_inline bool read_parked(u64 g, const struct target *target, u64 return_pc,
-                                        struct parked *parked) {
+static __always_inline bool start_parked(u64 g, const struct target *target, u64 return_pc,
+                                         struct start *start) {
     u64 pc;
-    if (read_user(&parked->bounds, sizeof(parked->bounds), (void *)g) != 0 ||
-        read_user(&parked->bp, sizeof(parked->bp), (void *)(g + target->sched_bp_offset)) != 0)
+    if (read_user(&start->bounds, sizeof(start->bounds), (void *)g) != 0 ||
+        read_user(&start->bp, sizeof(start->bp), (void *)(g + target->sched_bp_offset)) != 0 ||
+        !frame_at(start->bp, &start->bounds, &start->frame))
         return false;
-    if (!in_bounds(parked->bp, &parked->bounds))
-        return true;
-    if (read_user(&parked->first, sizeof(parked->first), (void *)parked->bp) != 0)
-        return false;
-    if (parked->first.return_pc == return_pc)
+    if (start->frame.return_pc == return_pc)
         return true;
     if (read_user(&pc, sizeof(pc), (void *)(g + G_SCHED_PC)) == 0 && pc == return_pc) {
-        parked->first.bp = parked->bp;
-        parked->first.return_pc = pc;
-        parked->bp = 0;
+        start->frame.bp = start->bp;
+        start->frame.return_pc = pc;
+        start->bp = 0;
         return true;
     }
-    struct frame second;
-    if (frame_at(parked->first.bp, &parked->bounds, &second) && second.return_pc == return_pc) {
-        parked->bp = parked->first.bp;
-        parked->first = second;
-    }
-    return true;
+    start->bp = start->frame.bp;
+    return frame_at(start->bp, &start->bounds, &start->frame) &&
+           start->frame.return_pc == return_pc;
 }
 
 struct walk {
@@ -139,10 +141,10 @@ static __always_inline u64 frame_below(const struct frame *frame, u64 bp,
  * NULL. Two walks of one stack give the same hash, which is its key in the maps.
  */
 static __always_inline struct walk
-walk_stack(const struct parked *parked, const struct target *target, u32 target_index, u64 *pcs) {
+walk_stack(const struct start *start, const struct target *target, u32 target_index, u64 *pcs) {
     struct walk walk = {.hash = target_index + 1, .loss = -1};
-    struct frame frame = parked->first;
-    u64 bp = parked->bp, callback_bp = target->callback.none;
+    struct frame frame = start->frame;
+    u64 bp = start->bp, callback_bp = target->callback.none;
 
     for (int i = 0; i < MAX_DEPTH; i++) {
         walk.hash = (walk.hash ^ frame.return_pc) * 0x9e3779b97f4a7c15ULL;
@@ -154,11 +156,11 @@ walk_stack(const struct parked *parked, const struct target *target, u32 target_
         u64 next = frame_below(&frame, bp, &target->callback, &callback_bp);
         if (next == 0)
             break;
-        if (next < parked->bounds.lo || next >= parked->bounds.hi) {
+        if (next < start->bounds.lo || next >= start->bounds.hi) {
             walk.loss = LOSS_stack_left;
             break;
         }
-        if (next <= bp || !frame_at(next, &parked->bounds, &frame)) {
+        if (next <= bp || !frame_at(next, &start->bounds, &frame)) {
             walk.loss = LOSS_stack_unreadable;
             break;
         }

@@ -15,11 +15,13 @@ struct callback {
     u32 none; /* 0, which the verifier doesn't know */
 };
 
-/* One profiled process: what its Go version lays out where, and how it is sampled. */
+/* One profiled process: what its Go version lays out where. */
 struct target {
-    u64 block_rate_ns;   /* Go's SetBlockProfileRate; 1 takes every event */
-    u32 sched_bp_offset; /* of runtime.g.sched.bp */
-    u32 status_offset;   /* of runtime.g.atomicstatus */
+    u32 active;             /* 0 until all its probes are in place: no wait is seen by half */
+    u32 sched_bp_offset;    /* of runtime.g.sched.bp */
+    u32 status_offset;      /* of runtime.g.atomicstatus */
+    u32 wait_reason_offset; /* of runtime.g.waitreason */
+    u64 wait_reasons;       /* a bit for each runtime.waitReason of the hooked operations */
     struct callback callback;
 };
 

@@ -49,7 +49,7 @@ class Session:
         try:
             with ThreadPoolExecutor(max_workers=1) as pool:
                 # Compiling and reading the executables take some 0.1 s each: side by side.
-                loading = pool.submit(BlockCollector, len(pids))
+                loading = pool.submit(BlockCollector, len(pids), rate_ns=options.block_rate_ns)
                 self._held.callback(_close_when_loaded, loading)
                 for pid in pids:
                     target = self._held.enter_context(Target(pid))
@@ -71,7 +71,7 @@ class Session:
         for index, recording in enumerate(self._recordings):
             target = recording.go.target
             try:
-                self._collector.attach(index, recording.go, rate_ns=self._options.block_rate_ns)
+                self._collector.attach(index, recording.go)
             except AttachFailed:
                 target.require_running()  # that it went says more than that the probe failed
                 raise

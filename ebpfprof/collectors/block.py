@@ -7,12 +7,31 @@ from typing import Self
 from ebpfprof.gotarget import GoTarget
 from ebpfprof.loader import Program
 from ebpfprof.losses import Loss, losses
+from symbolizer import RuntimeLayout
 
 _MAX_WAITS = 1 << 18
 _MAX_STACKS = 1 << 14
 _MAX_DEPTH = 136  # more than Go's 128 logical frames and those that it drops at the leaf
 _COUNT_SHIFT = 16
-_PARKED_SITES_PER_TARGET = 64
+_SITES_PER_TARGET = 64
+
+# The runtime.waitReason of the operations that Go's block profiler hooks (runtime/chan.go,
+# select.go, sema.go). The runtime's own semaphores share the first; their stacks tell.
+_WAIT_REASONS = (
+    "Semacquire",
+    "ChanReceive",
+    "ChanSend",
+    "Select",
+    "SyncCondWait",
+    "SyncMutexLock",
+    "SyncRWMutexRLock",
+    "SyncRWMutexLock",
+    "SyncWaitGroupWait",
+    "SynctestChanReceive",
+    "SynctestChanSend",
+    "SynctestSelect",
+    "SynctestWaitGroupWait",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +49,19 @@ class StackTotal:
 class BlockCollector:
     """The block program, loaded once, with the probes of any number of targets."""
 
-    def __init__(self, targets: int) -> None:
-        """Compile and load for up to so many targets. Raises what Program raises."""
+    def __init__(self, targets: int, *, rate_ns: int) -> None:
+        """Compile and load for up to so many targets. Raises what Program raises.
+
+        `rate_ns` is Go's block profile rate: waits that long and longer are all taken, of
+        shorter ones as many as their length bears to it; 1 takes every wait.
+        """
         self._sites = 0
         self._program = Program(
             "block.bpf.c",
             {
+                "BLOCK_RATE_NS": f"{rate_ns}ULL",
                 "MAX_TARGETS": targets,
-                "MAX_SITES": targets * _PARKED_SITES_PER_TARGET,
+                "MAX_SITES": targets * _SITES_PER_TARGET,
                 "MAX_WAITS": _MAX_WAITS,
                 "MAX_STACKS": _MAX_STACKS,
                 "MAX_DEPTH": _MAX_DEPTH,
@@ -45,30 +69,18 @@ class BlockCollector:
             },
         )
 
-    def attach(self, index: int, go: GoTarget, *, rate_ns: int) -> None:
-        """Put the probes into a target, which becomes number `index`.
+    def attach(self, index: int, go: GoTarget) -> None:
+        """Put the probes into a target, which becomes number `index`, and begin to record it.
 
-        `rate_ns` is Go's block profile rate: waits that long and longer are all taken.
         Raises AttachFailed.
         """
-        layout = go.binary.layout
-        self._program.set_element(
-            "targets",
-            index,
-            {
-                "block_rate_ns": rate_ns,
-                "sched_bp_offset": layout.offset("g", "sched.bp"),
-                "status_offset": layout.offset("g", "atomicstatus"),
-                "callback": _callback_fields(go),
-            },
-        )
-        # The wake's probe goes first: a wait whose wake was missed would be timed to the
-        # next wake in the same place, a wake without a wait is nothing.
+        self._describe(index, go, active=False)
         self._probe(index, go, "on_wake", go.wake_pc, return_pc=0)
         for park in go.parks:
             self._probe(
                 index, go, "on_wait", park.start_pc, return_pc=park.return_pc + go.load_bias
             )
+        self._describe(index, go, active=True)
 
     def detach(self) -> None:
         """Remove all probes; the sums stay readable."""
@@ -107,12 +119,33 @@ class BlockCollector:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _describe(self, index: int, go: GoTarget, *, active: bool) -> None:
+        layout = go.binary.layout
+        self._program.set_element(
+            "targets",
+            index,
+            {
+                "active": int(active),
+                "sched_bp_offset": layout.offset("g", "sched.bp"),
+                "status_offset": layout.offset("g", "atomicstatus"),
+                "wait_reason_offset": layout.offset("g", "waitreason"),
+                "wait_reasons": _wait_reasons(layout),
+                "callback": _callback_fields(go),
+            },
+        )
+
     def _probe(self, index: int, go: GoTarget, function: str, pc: int, *, return_pc: int) -> None:
         site, self._sites = self._sites, self._sites + 1
         self._program.set_element("sites", site, {"return_pc": return_pc, "target": index})
         self._program.attach_uprobe(
             function, go.target.exe_path, go.file_offset(pc), go.target.pid, cookie=site
         )
+
+
+def _wait_reasons(layout: RuntimeLayout) -> int:
+    """A bit for each wait reason of a hooked operation that this version of Go has."""
+    known = layout.wait_reasons
+    return sum(1 << known[name] for name in _WAIT_REASONS if name in known)
 
 
 def _callback_fields(go: GoTarget) -> dict[str, int]:
