@@ -1,0 +1,58 @@
+"""bpftrace, doing by symbol what we do: a block profile of all of Go's parks, for comparison."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from symbolizer import ElfFile, GoBinary
+
+INT3 = 0xCC
+DEADLINE_S = 60
+
+# gopark has g in R14, ready has it in AX; both by symbol, that is, on the first instruction.
+SCRIPT = """
+uprobe:{program}:runtime.gopark {{ @parked[reg("r14")] = nsecs; }}
+uprobe:{program}:runtime.ready /@parked[reg("ax")]/ {{
+    @delay[ustack(32)] = sum(nsecs - @parked[reg("ax")]);
+    @count[ustack(32)] = count();
+    delete(@parked[reg("ax")]);
+}}
+"""
+
+
+@contextmanager
+def attached(pid: int, program: Path) -> Iterator[float]:
+    """bpftrace on process `pid`, a static build of `program`; yields the seconds it took."""
+    started = time.monotonic()
+    process = subprocess.Popen(
+        ["bpftrace", "-p", str(pid), "-e", SCRIPT.format(program=program)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _await_probe(process, pid, program)
+        yield time.monotonic() - started
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _await_probe(process: subprocess.Popen[str], pid: int, program: Path) -> None:
+    """Wait until the breakpoint stands in the target's memory."""
+    with ElfFile.open(program) as elf:
+        (ready,) = GoBinary.open(elf).functions_named("runtime.ready")
+    until = time.monotonic() + DEADLINE_S
+    memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
+    try:
+        while os.pread(memory, 1, ready.entry)[0] != INT3:
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"bpftrace did not attach: {process.communicate()[1]}")
+            time.sleep(0.002)
+    finally:
+        os.close(memory)
