@@ -43,6 +43,16 @@ MODES: Final[dict[str, tuple[tuple[str, ...], bool]]] = {
     "pgopark": ((), False),
 }
 
+# What the tests build: every version plain; every mode on the oldest, the newest and one between.
+BUILDS: Final = tuple(
+    (minor, mode)
+    for minor in MINORS
+    for mode in MODES
+    if mode == "plain"
+    or (minor == "1.19" and not mode.startswith("pgo"))
+    or minor in ("1.22", "1.27")
+)
+
 
 class ToolchainError(Exception):
     """A toolchain is not there, or a build failed; the message carries the command's output."""
