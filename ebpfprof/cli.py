@@ -1,4 +1,4 @@
-"""The command line: options in, words and exit codes out. Nothing is decided here."""
+"""The command line: options in, words out. Nothing is decided here."""
 
 import math
 import shlex
@@ -164,6 +164,7 @@ def _write(session: "Session", files: Sequence[OutputFile], written: list[str]) 
         with _kept(errors):
             _write_one(profile, file)
             written.append(file.name)
+    errors += session.failures()
     for ending in session.endings():
         say(f"ebpfprof: {ending.text}; the profile holds what was recorded.", err=True)
     for loss in session.losses():

@@ -45,7 +45,6 @@ def inspect(target: Target, *, allow_unknown_go: bool = False) -> GoTarget:
 
     Raises NotGoProgram, UnsupportedGo, UnsupportedTarget, CorruptBinary or TargetGone.
     """
-    where = f"{printable(target.exe_name)} (process {target.pid})"
     try:
         elf = ElfFile.open(target.exe_fd)
         binary = GoBinary.open(elf, allow_unknown_version=allow_unknown_go)
@@ -53,13 +52,23 @@ def inspect(target: Target, *, allow_unknown_go: bool = False) -> GoTarget:
         mappings = target.executable_mappings(elf.build_id)
         parks, wake_pc = park_sites(binary), wake_site(binary)
         return GoTarget(target, binary, bias, mappings, parks, wake_pc, cgo_callback(binary))
-    except NotGoError as error:
-        raise NotGoProgram(f"{where}: {error}") from error
-    except UnsupportedGoVersion as error:
-        raise UnsupportedGo(
-            f"{where}: {error} To try all the same, add --allow-unknown-go."
-        ) from error
-    except UnsupportedElf as error:
-        raise UnsupportedTarget(f"{where}: {error}") from error
     except (SymbolizerError, struct.error) as error:
-        raise CorruptBinary(f"{where}: {error}") from error
+        raise for_user(target, error) from error
+
+
+def for_user(target: Target, error: Exception) -> Exception:
+    """What an error means that came up while the target's executable was read."""
+    where = f"{printable(target.exe_name)} (process {target.pid}): {str(error).rstrip('.')}."
+    match error:
+        case NotGoError():
+            return NotGoProgram(
+                f"{where} Perhaps one of its children is meant (`pgrep -a -P {target.pid}`). A "
+                "program that was packed, with upx for example, can't be read."
+            )
+        case UnsupportedGoVersion():
+            return UnsupportedGo(f"{where} To try all the same, add --allow-unknown-go.")
+        case UnsupportedElf():
+            return UnsupportedTarget(where)
+        case SymbolizerError() | struct.error():
+            return CorruptBinary(f"{where} Is the file damaged? Build it again, and start it anew.")
+    return error

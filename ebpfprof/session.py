@@ -11,11 +11,12 @@ from typing import Self
 import ebpfprof
 from ebpfprof.collectors.block import BlockCollector, StackTotal
 from ebpfprof.errors import AttachFailed
-from ebpfprof.gotarget import GoTarget, inspect
+from ebpfprof.gotarget import GoTarget, for_user, inspect
 from ebpfprof.losses import Loss
 from ebpfprof.profile import Location, Profile, Sample, block_profile
-from ebpfprof.stacks import StackTranslator
+from ebpfprof.stacks import StackTranslator, bare_stack
 from ebpfprof.target import Ending, Target
+from ebpfprof.text import printable
 
 _TICK_S = 0.1
 
@@ -33,6 +34,7 @@ class _Recording:
     go: GoTarget
     ending: Ending | None = None
     ended_ns: int = 0
+    failure: Exception | None = None
 
 
 class Session:
@@ -92,7 +94,10 @@ class Session:
             self._notice_endings()
 
     def finish(self) -> list[Profile]:
-        """Take the probes out and return one profile per target, in order."""
+        """Take the probes out and return one profile per target, in order.
+
+        Where names can't be had, a profile holds addresses, and `failures` says why.
+        """
         self._notice_endings()
         stopped_ns = time.monotonic_ns()
         self._collector.detach()
@@ -105,6 +110,10 @@ class Session:
     def endings(self) -> list[Ending]:
         """Why targets went before the time was over, for those that did."""
         return [r.ending for r in self._recordings if r.ending]
+
+    def failures(self) -> list[Exception]:
+        """Why names are missing in profiles, for those where some are."""
+        return [r.failure for r in self._recordings if r.failure]
 
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""
@@ -131,7 +140,9 @@ class Session:
     ) -> Profile:
         go = recording.go
         duration_ns = ended_ns - self._started_ns
-        samples, cut = _samples(go, totals)
+        samples, cut, failure = _samples(go, totals)
+        if failure:
+            recording.failure = for_user(go.target, failure)
         comments = self._comments(recording, duration_ns)
         if cut:
             comments.append(f"cut off where Go cuts them off, too: the stacks of {cut} waits")
@@ -147,22 +158,34 @@ class Session:
         go, rate_ns = recording.go, self._options.block_rate_ns
         comments = [
             f"ebpfprof {ebpfprof.__version__}: block profile of process {go.target.pid} "
-            f"({go.target.name}, {go.binary.version.text}), {duration_ns / 1e9:.3f} s, "
+            f"({go.target.name}, {printable(go.binary.version.text)}), {duration_ns / 1e9:.3f} s, "
             + ("every event" if rate_ns == 1 else f"sampled at a rate of {rate_ns} ns"),
         ]
+        if recording.failure:
+            comments.append(f"names are missing: {printable(str(recording.failure))}")
         if recording.ending:
             comments.append(f"ended early: {recording.ending.text}")
         comments += [f"lost: {loss}" for loss in self.losses()]
         return comments
 
 
-def _samples(go: GoTarget, totals: Sequence[StackTotal]) -> tuple[list[Sample], int]:
-    """Samples added up by the stack that Go keeps, and how many waits have one that it cuts."""
+def _samples(
+    go: GoTarget, totals: Sequence[StackTotal]
+) -> tuple[list[Sample], int, Exception | None]:
+    """Samples added up by the stack that Go keeps, and how many waits have one that it cuts.
+
+    The exception, if there is one, is why stacks consist of addresses only.
+    """
     translator = StackTranslator(go)
     sums: dict[tuple[Location, ...], tuple[float, int]] = {}
     cut = 0.0
+    failure: Exception | None = None
     for total in totals:
-        stack = translator.block_stack(total.return_pcs)
+        try:
+            stack = translator.block_stack(total.return_pcs)
+        except Exception as error:  # whatever it is: names can be had again, the waits cannot
+            failure = failure or error
+            stack = bare_stack(go, total.return_pcs)
         if stack is None:
             continue
         count, delay_ns = sums.get(stack.locations, (0.0, 0))
@@ -172,7 +195,7 @@ def _samples(go: GoTarget, totals: Sequence[StackTotal]) -> tuple[list[Sample], 
     samples = [
         Sample(stack, (max(1, int(count)), delay_ns)) for stack, (count, delay_ns) in sums.items()
     ]
-    return samples, int(cut)
+    return samples, int(cut), failure
 
 
 def _close_when_loaded(loading: Future[BlockCollector]) -> None:

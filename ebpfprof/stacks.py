@@ -12,7 +12,7 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 
 from ebpfprof.gotarget import GoTarget
-from ebpfprof.profile import Frame, Location
+from ebpfprof.profile import Frame, Location, Mapping
 from symbolizer import Frame as GoFrame
 from symbolizer import FuncRole
 
@@ -138,10 +138,23 @@ class StackTranslator:
         key = (address, frames)
         location = self._locations.get(key)
         if location is None:
-            mapping = next((m for m in self._mappings if m.start <= address < m.limit), None)
+            mapping = _mapping_of(address, self._mappings)
             shown = tuple(Frame(f.function, f.file, f.line, f.start_line) for f in frames)
             location = self._locations[key] = Location(address, mapping, shown)
         return location
+
+
+def bare_stack(go: GoTarget, return_pcs: Sequence[int]) -> BlockStack:
+    """The same stack without names, for a program whose tables are corrupt.
+
+    pprof finds names itself where the program's file is at hand.
+    """
+    locations = (Location(pc - 1, _mapping_of(pc - 1, go.mappings), ()) for pc in return_pcs)
+    return BlockStack(tuple(locations), is_cut=False)
+
+
+def _mapping_of(address: int, mappings: Sequence[Mapping]) -> Mapping | None:
+    return next((m for m in mappings if m.start <= address < m.limit), None)
 
 
 def _bookkeeping(names: Sequence[str]) -> int | None:
