@@ -16,7 +16,7 @@ from symbolizer import (
     UnsupportedGoVersion,
 )
 from symbolizer.cgo import CgoCallback, cgo_callback
-from symbolizer.parking import ParkSite, park_sites, wake_site
+from symbolizer.parking import ProbeSites, probe_sites
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,7 @@ class GoTarget:
     binary: GoBinary
     load_bias: int
     mappings: tuple[Mapping, ...]
-    parks: tuple[ParkSite, ...]
-    wake_pc: int
+    sites: ProbeSites
     callback: CgoCallback | None
 
     def file_offset(self, pc: int) -> int:
@@ -50,8 +49,8 @@ def inspect(target: Target, *, allow_unknown_go: bool = False) -> GoTarget:
         binary = GoBinary.open(elf, allow_unknown_version=allow_unknown_go)
         bias = target.load_bias(elf.entry)
         mappings = target.executable_mappings(elf.build_id)
-        parks, wake_pc = park_sites(binary), wake_site(binary)
-        return GoTarget(target, binary, bias, mappings, parks, wake_pc, cgo_callback(binary))
+        sites, callback = probe_sites(binary), cgo_callback(binary)
+        return GoTarget(target, binary, bias, mappings, sites, callback)
     except (SymbolizerError, struct.error) as error:
         raise for_user(target, error) from error
 
@@ -70,5 +69,5 @@ def for_user(target: Target, error: Exception) -> Exception:
         case UnsupportedElf():
             return UnsupportedTarget(where)
         case SymbolizerError() | struct.error():
-            return CorruptBinary(f"{where} Is the file damaged? Build it again, and start it anew.")
+            return CorruptBinary(f"{where} If the file is damaged, build it anew.")
     return error

@@ -89,7 +89,8 @@ class StackTranslator:
         self._rules = _RULES_TO_1_22 if go.binary.version.minor <= 22 else _RULES_FROM_1_23
         # Go takes the stack where it records the event, a few lines below the park.
         self._recorded_pcs = {
-            park.return_pc + go.load_bias: park.recorded_pc + go.load_bias for park in go.parks
+            park.return_pc + go.load_bias: park.recorded_pc + go.load_bias
+            for park in go.sites.parks
         }
         self._go_frames: dict[int, tuple[GoFrame, ...]] = {}
         self._locations: dict[tuple[int, tuple[GoFrame, ...]], Location] = {}

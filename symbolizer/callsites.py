@@ -1,11 +1,11 @@
-"""Find the call instructions that call one function directly.
+"""Find the call instructions that call given functions directly.
 
 `e8 rel32` is looked for at every byte of the text with numpy: for a call at address a the four
 bytes after the opcode, read as a little-endian integer, are target - a - 5 modulo 2**32. What is
 found so may still be the middle of another instruction; the caller checks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection
 from typing import Final
 
 import capstone
@@ -16,30 +16,31 @@ from symbolizer.elf import ElfFile
 CALL_BYTES: Final = 5
 _OPCODE = 0xE8
 _CHUNK_BYTES = 1 << 18
-_MASK = 0xFFFFFFFF
 
 
-def candidate_calls(elf: ElfFile, start: int, end: int, target: int) -> Iterator[int]:
-    """Yield, in ascending order, each address in [start, end) whose bytes read `call target`.
+def candidate_calls(
+    elf: ElfFile, start: int, end: int, targets: Collection[int]
+) -> dict[int, list[int]]:
+    """Return, by target, the addresses in [start, end) whose bytes read `call target`, ascending.
 
-    Raises ElfError if the text is not in the file.
+    One pass over the text for all targets. Raises ElfError if the text is not in the file.
     """
-    words = _CHUNK_BYTES // 4
-    counts = 4 * np.arange(words, dtype=np.uint32)
-    sums = np.empty(words, dtype=np.uint32)
-    equal = np.empty(words, dtype=np.bool_)
+    found: dict[int, list[int]] = {target: [] for target in targets}
+    wanted = np.array(sorted(found), dtype=np.int64)
     for base in range(start, end - CALL_BYTES + 1, _CHUNK_BYTES):
         data = elf.read(base, min(_CHUNK_BYTES + CALL_BYTES - 1, end - base))
-        hits: list[int] = []
-        for phase in range(4):
-            # Every fourth address from base + phase; the displacement stands one byte further.
-            count = min(words, (len(data) - 1 - phase) // 4)
-            rel = np.frombuffer(data, "<u4", count, offset=1 + phase)
-            wanted = np.uint32((target - (base + phase) - CALL_BYTES) & _MASK)
-            np.add(rel, counts[:count], out=sums[:count])
-            np.equal(sums[:count], wanted, out=equal[:count])
-            hits += (4 * int(i) + phase for i in np.flatnonzero(equal[:count]))
-        yield from (base + at for at in sorted(hits) if data[at] == _OPCODE)
+        code = np.frombuffer(data, np.uint8)
+        at = np.flatnonzero(code[: -CALL_BYTES + 1] == _OPCODE)
+        displacements = _unaligned_int32(data)[at + 1]
+        called = at + displacements + (base + CALL_BYTES)
+        for index in np.flatnonzero(np.isin(called, wanted)):
+            found[int(called[index])].append(base + int(at[index]))
+    return found
+
+
+def _unaligned_int32(data: bytes) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
+    """View the four bytes from each offset of `data` on as a little-endian integer."""
+    return np.ndarray(len(data) - 3, "<i4", data, strides=(1,))
 
 
 class InstructionStarts:

@@ -6,9 +6,10 @@ leads into C, so frame pointers alone lose the callers. Go's own unwinder knows 
 (runtime/asm_amd64.s, cgocallback and gosave_systemstack_switch; Go 1.19 to 1.27).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from symbolizer.disasm import decode
+from symbolizer.disasm import Instruction, decode
 from symbolizer.gobinary import Function, GoBinary
 
 _WORD_BYTES = 8
@@ -32,59 +33,58 @@ class CgoCallback:
     frame_offset: int
 
 
+_CALLBACK = "runtime.cgocallback"
+_CALLED_BACK = "runtime.cgocallbackg"
+_SAVE_SWITCH = "gosave_systemstack_switch"
+_CALL = "runtime.cgocall"
+_ASM_CALL = "runtime.asmcgocall"
+
+
 def cgo_callback(binary: GoBinary) -> CgoCallback | None:
     """The distances in this program; None if it has no callbacks or lays them out otherwise.
 
     Raises GoTableError if the tables contradict themselves.
     """
-    call = _callback_call(binary)
-    switch_pc = _switch_pc(binary)
+    functions = binary.functions_by_name([_CALLBACK, _CALLED_BACK, _SAVE_SWITCH, _CALL, _ASM_CALL])
+    call = _callback_call(binary, functions)
+    switch_pc = _switch_pc(binary, functions)
     if call is None or switch_pc is None:
         return None
-    call_pc, return_pc = call
-    switch_offset = 2 * _WORD_BYTES + binary.sp_delta(call_pc)
+    switch_offset = 2 * _WORD_BYTES + binary.sp_delta(call.address)
     behind_switch = switch_offset + _WORD_BYTES
     if binary.sp_delta(switch_pc) == _WORD_BYTES:
-        return CgoCallback(return_pc, switch_pc, switch_offset, 0, behind_switch)
-    deltas = {binary.sp_delta(pc) for pc in _calls(binary, "runtime.cgocall", "runtime.asmcgocall")}
+        return CgoCallback(call.end, switch_pc, switch_offset, 0, behind_switch)
+    calls = binary.call_sites(*functions[_ASM_CALL]).values()
+    callers = [pc for pcs in calls for pc in pcs if binary.function_at(pc) in functions[_CALL]]
+    deltas = {binary.sp_delta(pc) for pc in callers}
     if len(deltas) != 1:
         return None
-    return CgoCallback(
-        return_pc, switch_pc, switch_offset, behind_switch, behind_switch + deltas.pop()
-    )
+    frame_offset = behind_switch + deltas.pop()
+    return CgoCallback(call.end, switch_pc, switch_offset, behind_switch, frame_offset)
 
 
-def _callback_call(binary: GoBinary) -> tuple[int, int] | None:
-    """Where cgocallback calls cgocallbackg: the call's address and its return address."""
-    callbacks = {each.entry for each in binary.functions_named("runtime.cgocallbackg")}
-    for function in binary.functions_named("runtime.cgocallback"):
+def _callback_call(
+    binary: GoBinary, functions: Mapping[str, tuple[Function, ...]]
+) -> Instruction | None:
+    """The instruction with which cgocallback calls cgocallbackg, directly or by register."""
+    called_back = {function.entry for function in functions[_CALLED_BACK]}
+    for function in functions[_CALLBACK]:
         named = None
-        for each in decode(_code(binary, function), function.entry):
-            if each.is_call and (each.target in callbacks or named in callbacks):
-                return each.address, each.end
+        for each in _decoded(binary, function):
+            if each.is_call and (each.target in called_back or named in called_back):
+                return each
             named = each.refers_to
     return None
 
 
-def _switch_pc(binary: GoBinary) -> int | None:
+def _switch_pc(binary: GoBinary, functions: Mapping[str, tuple[Function, ...]]) -> int | None:
     """The address that gosave_systemstack_switch stores as the goroutine's pc."""
-    for function in binary.functions_named("gosave_systemstack_switch"):
-        for each in decode(_code(binary, function), function.entry):
+    for function in functions[_SAVE_SWITCH]:
+        for each in _decoded(binary, function):
             if each.refers_to is not None:
                 return each.refers_to
     return None
 
 
-def _calls(binary: GoBinary, caller: str, called: str) -> list[int]:
-    """Addresses of the calls of `called` in `caller`."""
-    callers = binary.functions_named(caller)
-    return [
-        call_pc
-        for function in binary.functions_named(called)
-        for call_pc in binary.call_sites(function)
-        if binary.function_at(call_pc) in callers
-    ]
-
-
-def _code(binary: GoBinary, function: Function) -> bytes:
-    return binary.elf.read(function.entry, function.end - function.entry)
+def _decoded(binary: GoBinary, function: Function) -> tuple[Instruction, ...]:
+    return decode(binary.elf.read(function.entry, function.end - function.entry), function.entry)

@@ -5,7 +5,7 @@ that it was loaded at.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Self
@@ -107,8 +107,16 @@ class GoBinary:
         """Return the functions of that name, in order of address; more than one is possible.
 
         In Go 1.19 all instances of a generic function share a name that ends with "[...]".
+        Raises GoTableError.
         """
-        return tuple(self._function(index) for index in self._names.indices(name))
+        return self.functions_by_name([name])[name]
+
+    def functions_by_name(self, names: Collection[str]) -> dict[str, tuple[Function, ...]]:
+        """Return `functions_named` of each name, in one pass over the program's names."""
+        return {
+            name: tuple(map(self._function, indices))
+            for name, indices in self._names.indices(names).items()
+        }
 
     def function_at(self, pc: int) -> Function | None:
         """Return the function whose text holds the address, None if it is not Go's text."""
@@ -154,28 +162,32 @@ class GoBinary:
         depth = PcValues([table]).at(np.array([0]), np.array([pc - self._entry(index)]))
         return int(depth[0])
 
-    def call_sites(self, target: Function) -> tuple[int, ...]:
-        """Return the address of each `call` instruction whose target is the function's entry.
+    def call_sites(self, *targets: Function) -> dict[int, tuple[int, ...]]:
+        """Return the address of each `call` of the functions, by the entry of the function.
 
         Calls through registers, and jumps, are not among them. Raises GoTableError.
         """
         starts = InstructionStarts()
-        found: list[int] = []
+        entries = {target.entry for target in targets}
         size = 0
+        result = {}
         try:
-            candidates = candidate_calls(self.elf, self.text_start, self.text_end, target.entry)
-            for index, group in groupby(candidates, key=self._index_at):
-                if index is None:
-                    continue
-                entry, addresses = self._entry(index), list(group)
-                code = self.elf.read(entry, addresses[-1] + CALL_BYTES - entry)
-                size += len(code)
-                if size > _MAX_DECODED_BYTES:
-                    raise GoTableError(f"{target.name} is called from more code than can be read")
-                found += starts.among(code, entry, addresses)
+            candidates = candidate_calls(self.elf, self.text_start, self.text_end, entries)
+            for target, at in candidates.items():
+                found: list[int] = []
+                for index, group in groupby(at, key=self._index_at):
+                    if index is None:
+                        continue
+                    entry, addresses = self._entry(index), list(group)
+                    code = self.elf.read(entry, addresses[-1] + CALL_BYTES - entry)
+                    size += len(code)
+                    if size > _MAX_DECODED_BYTES:
+                        raise GoTableError("a function is called from more code than can be read")
+                    found += starts.among(code, entry, addresses)
+                result[target] = tuple(found)
         except ElfError as error:
             raise GoTableError(f"the program's text is not in the file: {error}") from error
-        return tuple(found)
+        return result
 
     def _index_at(self, pc: int) -> int | None:
         index = bisect_right(self._entries, pc - self.text_start) - 1
@@ -210,7 +222,7 @@ def _version(
             return GoVersion.parse(build_info.version)
         except UnsupportedGoVersion:
             pass  # Overwritten by an obfuscator, perhaps; the runtime's own variable may be whole.
-    for index in NameIndex(table).indices("runtime.schedinit"):
+    for index in NameIndex(table).indices(["runtime.schedinit"])["runtime.schedinit"]:
         entry, end = (module.text_start + int(table.entries[i]) for i in (index, index + 1))
         try:
             code = elf.read(entry, min(end - entry, _MAX_SCHEDINIT_BYTES))

@@ -1,5 +1,8 @@
 """Find functions by name in a pclntab, without a copy of its names."""
 
+import re
+from collections.abc import Collection
+
 import numpy as np
 
 from symbolizer.errors import GoTableError
@@ -17,29 +20,41 @@ class NameIndex:
         self._table = table
         self._name_offsets: FuncOffsets | None = None
 
-    def indices(self, name: str) -> list[int]:
-        """Return the functions called `name`, by their place in the function table.
+    def indices(self, names: Collection[str]) -> dict[str, list[int]]:
+        """Return the functions of each name, by their place in the function table.
 
-        Raises GoTableError if a record or the names cannot be read.
+        One pass over all names of the program. Raises GoTableError if a record or the names
+        cannot be read.
         """
         if self._name_offsets is None:
             self._name_offsets = self._read_name_offsets()
-        found = np.isin(self._name_offsets, self._positions(name.encode()))
-        return [int(index) for index in np.flatnonzero(found)]
+        positions = self._positions({name: name.encode("utf-8", "replace") for name in names})
+        return {
+            name: np.flatnonzero(np.isin(self._name_offsets, at)).tolist()
+            for name, at in positions.items()
+        }
 
-    def _positions(self, name: bytes) -> list[int]:
-        """Return where in funcnametab the whole name stands: as a rule once or never."""
+    def _positions(self, names: dict[str, bytes]) -> dict[str, list[int]]:
+        """Return where in funcnametab each whole name stands: as a rule once or never."""
+        found: dict[str, list[int]] = {name: [] for name in names}
+        if not names:
+            return found
+        by_bytes = {encoded: name for name, encoded in names.items()}
+        # What follows a name is not consumed: it may be what precedes the next.
+        any_of_them = b"|".join(re.escape(encoded) for encoded in by_bytes)
+        pattern = re.compile(b"\0(?=(" + any_of_them + b")\0)")
+        longest = max(map(len, by_bytes)) + 2
         table = self._table.names
-        pattern = b"\0" + name + b"\0"
-        positions = [0] if table.window(0, len(pattern))[0].startswith(pattern[1:]) else []
+        first = table.window(0, longest)[0].split(b"\0", 1)[0]
+        if first in by_bytes:
+            found[by_bytes[first]].append(0)
         for base in range(0, table.size, _CHUNK_BYTES):
-            size = min(_CHUNK_BYTES + len(pattern) - 1, table.size - base)
-            data = table.read_uncached(base, size)
-            at = data.find(pattern)
-            while at >= 0 and len(positions) < _MAX_HITS:
-                positions.append(base + at + 1)
-                at = data.find(pattern, at + 1)
-        return positions
+            data = table.read_uncached(base, min(_CHUNK_BYTES + longest, table.size - base))
+            for match in pattern.finditer(data, 0, _CHUNK_BYTES + longest):
+                at = found[by_bytes[match[1]]]
+                if match.start() < _CHUNK_BYTES and len(at) < _MAX_HITS:
+                    at.append(base + match.start() + 1)
+        return found
 
     def _read_name_offsets(self) -> FuncOffsets:
         """Gather runtime._func.nameOff of all functions, in the order of the function table."""

@@ -9,6 +9,7 @@ that uprobes emulate, and never a function's first one.
 from dataclasses import dataclass
 from typing import Final
 
+from symbolizer.callsites import CALL_BYTES
 from symbolizer.disasm import Instruction, decode, reachable, successors
 from symbolizer.errors import GoTableError
 from symbolizer.gobinary import Function, GoBinary
@@ -44,7 +45,7 @@ _WAKERS = (
 _RECORD = "runtime.blockevent"
 _NEVER_RETURNS = "runtime.throw"
 _LOOPS = "runtime.semacquire1"
-_CALL_BYTES = 5
+_DEAD_END_BYTES = 32
 _UNKNOWN_CODE = (
     "{}: this program was compiled in a way that is not known here. Please report its Go version "
     "and build flags (`go version -m FILE`)."
@@ -69,40 +70,84 @@ class ParkSite:
     recorded_pc: int
 
 
-def park_sites(binary: GoBinary) -> tuple[ParkSite, ...]:
-    """All places where a block event of Go's own profiler begins, lowest address first.
+@dataclass(frozen=True, slots=True)
+class ProbeSites:
+    """Where the block profile's probes go. Addresses as linked.
 
-    A program that links none of these operations has none: the result is then empty.
+    At `wake_pc`, in runtime.ready behind its stack check, RAX holds the woken runtime.g. A
+    program that links none of the blocking operations has no `parks`.
+    """
+
+    parks: tuple[ParkSite, ...]
+    wake_pc: int
+
+
+def probe_sites(binary: GoBinary) -> ProbeSites:
+    """Find the places to probe, the parks in ascending order.
+
     Raises GoTableError if the code is not as any known Go version compiles it.
     """
+    code = _RuntimeCode(binary)
+    return ProbeSites(tuple(sorted(_parks(code), key=lambda site: site.start_pc)), _wake(code))
+
+
+class _RuntimeCode:
+    """The functions of the runtime that matter here and the calls of some: looked up once."""
+
+    def __init__(self, binary: GoBinary) -> None:
+        self.binary = binary
+        called = (_PARK, _PARK_UNLOCK, _LEAVE, _WAKE, _RECORD)
+        names = {*HOOKED, *_WAKERS, *called, _NEVER_RETURNS}
+        self._functions = binary.functions_by_name(names)
+        for name in (_PARK, _LEAVE, _WAKE):
+            if not self._functions[name]:
+                raise GoTableError(f"{name} is not in the function table; it may be obfuscated.")
+        self._calls = binary.call_sites(*(f for name in called for f in self._functions[name]))
+        self.throws = {function.entry for function in self._functions[_NEVER_RETURNS]}
+
+    def functions(self, *names: str) -> list[Function]:
+        return [function for name in names for function in self._functions[name]]
+
+    def calls(self, name: str) -> list[int]:
+        """Addresses of all calls of the function."""
+        return [pc for function in self._functions[name] for pc in self._calls[function.entry]]
+
+    def hooked_operation(self, call_pc: int, called: str) -> str | None:
+        """The hooked logical function that the call at `call_pc` parks or records for, if any."""
+        names = [frame.function for frame in self.binary.frames(call_pc)]
+        if called == _LEAVE and _PARK not in names:
+            return None
+        return next((name for name in names if name in HOOKED), None)
+
+    def decoded(self, function: Function) -> tuple[Instruction, ...]:
+        code = self.binary.elf.read(function.entry, function.end - function.entry)
+        return decode(code, function.entry)
+
+
+def _parks(code: _RuntimeCode) -> list[ParkSite]:
     sites = []
     for name in (_PARK, _PARK_UNLOCK, _LEAVE):
-        for function in binary.functions_named(name):
-            for call_pc in binary.call_sites(function):
-                operation = _hooked_operation(binary, call_pc, name)
-                if operation and not _is_dead_end(binary, call_pc):
-                    sites.append(_park_site(binary, operation, call_pc))
-    for name in HOOKED:
-        for function in binary.functions_named(name):
-            if not any(function.entry <= site.return_pc < function.end for site in sites):
-                raise GoTableError(_UNKNOWN_CODE.format(f"{name} never calls {_PARK}"))
-    return tuple(sorted(sites, key=lambda site: site.start_pc))
+        for call_pc in code.calls(name):
+            operation = code.hooked_operation(call_pc, name)
+            if operation and not _is_dead_end(code, call_pc):
+                start_pc = _before_loop(code, call_pc) if operation == _LOOPS else call_pc
+                return_pc = call_pc + CALL_BYTES
+                recorded_pc = _recorded_pc(code, operation, return_pc)
+                sites.append(ParkSite(operation, start_pc, return_pc, recorded_pc))
+    for function in code.functions(*HOOKED):
+        if not any(function.entry <= site.return_pc < function.end for site in sites):
+            raise GoTableError(_UNKNOWN_CODE.format(f"{function.name} never calls {_PARK}"))
+    return sites
 
 
-def wake_site(binary: GoBinary) -> int:
-    """Address in runtime.ready, behind its stack check, where RAX still holds the woken g.
-
-    Raises GoTableError if runtime.ready has no such place, or was inlined where it matters.
-    """
-    calls = [pc for ready in _functions(binary, _WAKE) for pc in binary.call_sites(ready)]
-    for name in _WAKERS:
-        for waker in binary.functions_named(name):
-            if not any(waker.entry <= pc < waker.end for pc in calls):
-                raise GoTableError(_UNKNOWN_CODE.format(f"{_WAKE} was inlined into {name}"))
-    for function in _functions(binary, _WAKE):
-        instructions = decode(_code(binary, function), function.entry)
+def _wake(code: _RuntimeCode) -> int:
+    calls = code.calls(_WAKE)
+    for waker in code.functions(*_WAKERS):
+        if not any(waker.entry <= pc < waker.end for pc in calls):
+            raise GoTableError(_UNKNOWN_CODE.format(f"{_WAKE} was inlined into {waker.name}"))
+    for function in code.functions(_WAKE):
         past_check = False
-        for each in instructions:
+        for each in code.decoded(function):
             if past_check and each.emulated:
                 return each.address
             if "rax" in each.written:
@@ -111,63 +156,38 @@ def wake_site(binary: GoBinary) -> int:
     raise GoTableError(_UNKNOWN_CODE.format(f"{_WAKE} has no place for a probe"))
 
 
-def _functions(binary: GoBinary, name: str) -> tuple[Function, ...]:
-    functions = binary.functions_named(name)
-    if not functions:
-        raise GoTableError(f"{name} is not in the binary's function table; it may be obfuscated.")
-    return functions
-
-
-def _hooked_operation(binary: GoBinary, call_pc: int, called: str) -> str | None:
-    """The hooked logical function that the call at `call_pc` parks or records for, if any."""
-    names = [frame.function for frame in binary.frames(call_pc)]
-    if called == _LEAVE and _PARK not in names:
-        return None
-    return next((name for name in names if name in HOOKED), None)
-
-
-def _is_dead_end(binary: GoBinary, call_pc: int) -> bool:
+def _is_dead_end(code: _RuntimeCode, call_pc: int) -> bool:
     """Whether nothing but a throw follows: so it is with nil channels, which block forever."""
-    throws = {each.entry for each in binary.functions_named(_NEVER_RETURNS)}
-    after = call_pc + _CALL_BYTES
-    for each in decode(binary.elf.read(after, 32), after):
+    after = call_pc + CALL_BYTES
+    for each in decode(code.binary.elf.read(after, _DEAD_END_BYTES), after):
         if each.is_call:
-            return each.target in throws
+            return each.target in code.throws
         if each.is_jump or not each.falls_through:
             return False
     return False
 
 
-def _park_site(binary: GoBinary, operation: str, call_pc: int) -> ParkSite:
-    start_pc = call_pc
-    if operation == _LOOPS:
-        start_pc = _before_loop(binary, call_pc)
-    return_pc = call_pc + _CALL_BYTES
-    return ParkSite(operation, start_pc, return_pc, _recorded_pc(binary, operation, return_pc))
-
-
-def _recorded_pc(binary: GoBinary, operation: str, return_pc: int) -> int:
+def _recorded_pc(code: _RuntimeCode, operation: str, return_pc: int) -> int:
     """Where the operation records its event; `return_pc` if that can't be told."""
-    parks_in = binary.function_at(return_pc)
+    parks_in = code.binary.function_at(return_pc)
     calls = [
         call_pc
-        for record in binary.functions_named(_RECORD)
-        for call_pc in binary.call_sites(record)
-        if binary.function_at(call_pc) == parks_in
-        and _hooked_operation(binary, call_pc, _RECORD) == operation
+        for call_pc in code.calls(_RECORD)
+        if code.binary.function_at(call_pc) == parks_in
+        and code.hooked_operation(call_pc, _RECORD) == operation
     ]
-    return calls[0] + _CALL_BYTES if len(calls) == 1 else return_pc
+    return calls[0] + CALL_BYTES if len(calls) == 1 else return_pc
 
 
-def _before_loop(binary: GoBinary, call_pc: int) -> int:
+def _before_loop(code: _RuntimeCode, call_pc: int) -> int:
     """Last emulated instruction that every path to `call_pc` passes, and passes only once.
 
     semacquire1 parks again when another goroutine took the semaphore first. Go times the
     operation from before that loop, so the call itself is the wrong place to start the clock.
     """
-    function = binary.function_at(call_pc)
+    function = code.binary.function_at(call_pc)
     assert function is not None  # call_sites found it there
-    instructions = {i.address: i for i in decode(_code(binary, function), function.entry)}
+    instructions = {each.address: each for each in code.decoded(function)}
     flow = successors(instructions.values())
     if call_pc not in flow:
         raise GoTableError(f"The code of {function.name} at {function.entry:#x} can't be decoded.")
@@ -197,10 +217,3 @@ def _backwards(flow: dict[int, tuple[int, ...]], start: int) -> list[int]:
                 seen.add(origin)
                 order.append(origin)
     return order
-
-
-def _code(binary: GoBinary, function: Function) -> bytes:
-    return binary.elf.read(function.entry, function.end - function.entry)
-
-
-__all__ = ["HOOKED", "Instruction", "ParkSite", "park_sites", "wake_site"]

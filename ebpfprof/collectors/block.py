@@ -75,8 +75,8 @@ class BlockCollector:
         Raises AttachFailed.
         """
         self._describe(index, go, active=False)
-        self._probe(index, go, "on_wake", go.wake_pc, return_pc=0)
-        for park in go.parks:
+        self._probe(index, go, "on_wake", go.sites.wake_pc, return_pc=0)
+        for park in go.sites.parks:
             self._probe(
                 index, go, "on_wait", park.start_pc, return_pc=park.return_pc + go.load_bias
             )

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.bench import bpftrace
-from tests.bench.bigprogram import build
+from tests.bench.bigprogram import big_program
 from tests.recorder import recording
 from tests.targets_run import Target
 from tests.toolchains import toolchain
@@ -39,7 +39,7 @@ def bpftrace_s(pid: int, program: Path) -> float:
 
 
 def main() -> int:
-    program = build(toolchain("1.27"))
+    program = big_program(toolchain("1.27"))
     with Target.start(program) as target:
         ours = [attach_s(target.pid) for _ in range(TURNS)]
         theirs = [bpftrace_s(target.pid, program) for _ in range(TURNS)]

@@ -125,8 +125,11 @@ def write_sources(folder: Path) -> None:
     imports = "".join(f'\t"ebpfprof.test/big/{name}"\n' for name in names)
     calls = "".join(f"\t{name}.Run(names)\n" for name in names)
     (folder / "main.go").write_text(
-        f"package main\n\nimport (\n{imports})\n\nfunc main() {{\n"
-        f"\tnames := map[string]int{{}}\n{calls}}}\n"
+        f'package main\n\nimport (\n\t"fmt"\n\t"io"\n\t"os"\n\n{imports})\n\n'
+        f"func main() {{\n\tnames := map[string]int{{}}\n"
+        '\tif len(os.Args) == 1 {\n\t\tfmt.Println("ready", os.Getpid())\n'
+        "\t\tio.Copy(io.Discard, os.Stdin)\n\t\treturn\n\t}\n"
+        f"{calls}}}\n"
     )
 
 

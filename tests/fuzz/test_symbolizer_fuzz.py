@@ -158,7 +158,7 @@ def check_functions(binary: GoBinary) -> None:
 
 def check_calls(binary: GoBinary) -> None:
     for park in binary.functions_named("runtime.gopark"):
-        for site in binary.call_sites(park):
+        for site in binary.call_sites(park)[park.entry]:
             assert binary.function_at(site) is not None
 
 

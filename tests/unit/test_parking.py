@@ -8,7 +8,7 @@ import pytest
 
 from symbolizer import ElfFile, GoBinary, GoTableError
 from symbolizer.disasm import decode, is_emulated
-from symbolizer.parking import park_sites, wake_site
+from symbolizer.parking import probe_sites
 from tests.builds import BUILDS
 from tests.toolchains import toolchain
 
@@ -23,12 +23,13 @@ def binary(request: pytest.FixtureRequest) -> GoBinary:
 
 
 def test_every_hooked_operation_is_probed(binary: GoBinary) -> None:
-    operations = {site.operation.split(".")[-1] for site in park_sites(binary)}
+    operations = {site.operation.split(".")[-1] for site in probe_sites(binary).parks}
     assert operations == OPERATIONS
 
 
 def test_probes_stand_on_emulated_instructions_that_are_no_entry(binary: GoBinary) -> None:
-    for pc in [site.start_pc for site in park_sites(binary)] + [wake_site(binary)]:
+    sites = probe_sites(binary)
+    for pc in [site.start_pc for site in sites.parks] + [sites.wake_pc]:
         function = binary.function_at(pc)
         assert function is not None
         instructions = decode(
@@ -40,7 +41,7 @@ def test_probes_stand_on_emulated_instructions_that_are_no_entry(binary: GoBinar
 
 
 def test_a_wait_is_timed_before_it_parks(binary: GoBinary) -> None:
-    for site in park_sites(binary):
+    for site in probe_sites(binary).parks:
         function = binary.function_at(site.start_pc)
         assert function is not None
         assert function.entry < site.start_pc < site.return_pc < function.end
@@ -52,12 +53,12 @@ def test_a_wait_is_timed_before_it_parks(binary: GoBinary) -> None:
 
 def test_nil_channels_are_not_probed(binary: GoBinary) -> None:
     """They park in the same functions, at another call."""
-    probed = {site.return_pc - 5 for site in park_sites(binary)}
+    probed = {site.return_pc - 5 for site in probe_sites(binary).parks}
+    parking = (*binary.functions_named("runtime.gopark"), *binary.functions_named("runtime.mcall"))
     calls = {
         pc
-        for name in ("runtime.gopark", "runtime.mcall")
-        for function in binary.functions_named(name)
-        for pc in binary.call_sites(function)
+        for pcs in binary.call_sites(*parking).values()
+        for pc in pcs
         if any(frame.function == "runtime.chanrecv" for frame in binary.frames(pc))
     }
     assert len(calls) == 2 * len(calls & probed) > 0

@@ -301,7 +301,7 @@ def test_call_sites_are_all_that_a_decoder_finds(minor: str, mode: str) -> None:
             if mnemonic == "call" and size == 5 and int(operand, 16) in called:
                 called[int(operand, 16)].append(address)
     for target in targets:
-        sites = found.call_sites(target)
+        sites = found.call_sites(target)[target.entry]
         assert list(sites) == called[target.entry]
         assert len(sites) > 5
 
@@ -310,7 +310,7 @@ def test_bytes_that_look_like_a_call_are_not_one() -> None:
     """`mov rax, imm64` whose immediate holds the bytes of a call."""
     found = binary()
     park = only(found, "runtime.gopark")
-    site = found.call_sites(park)[0]
+    site = found.call_sites(park)[park.entry][0]
     caller = found.function_at(site)
     assert caller is not None
     inside = caller.entry + 2
@@ -319,7 +319,7 @@ def test_bytes_that_look_like_a_call_are_not_one() -> None:
     offset = found.elf.vaddr_to_offset(caller.entry)
     data = program()
     changed = GoBinary.open(ElfFile.from_bytes(data[:offset] + code + data[offset + len(code) :]))
-    assert inside not in changed.call_sites(park)
+    assert inside not in changed.call_sites(park)[park.entry]
 
 
 def table_offset(found: GoBinary) -> int:
