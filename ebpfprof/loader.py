@@ -1,23 +1,25 @@
 """BPF programs compiled by BCC and loaded into the kernel. The only module that imports bcc."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import errno
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Self
 
 from ebpfprof import perf
 from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported, PermissionDenied
 from ebpfprof.privileges import way_out
 from ebpfprof.sources import bpf_folder, program_text
+
+if TYPE_CHECKING:  # numpy takes as long to import as BCC to get going: only when maps are read
+    import numpy.typing as npt
 
 Fields = Mapping[str, "int | Fields"]
 
@@ -30,8 +32,10 @@ class Program:
     Closing it (it is a context manager) removes every probe and frees every map.
     """
 
-    def __init__(self, name: str, constants: Mapping[str, int | str]) -> None:
-        """Compile bpf/`name` with `constants` as preprocessor macros.
+    def __init__(
+        self, name: str, constants: Mapping[str, int | str], functions: Sequence[str]
+    ) -> None:
+        """Compile bpf/`name` with `constants` as preprocessor macros; load `functions` of it.
 
         Raises BccMissing, KernelUnsupported or PermissionDenied.
         """
@@ -47,16 +51,16 @@ class Program:
                 raise KernelUnsupported(
                     f"BCC could not compile {name} or create its maps: {error}\n{said()}"
                 ) from error
+        self._loaded = {function: self._load(function) for function in functions}
 
     def attach_uprobe(self, function: str, path: str, offset: int, pid: int, cookie: int) -> None:
-        """Run the BPF function `function` at `offset` (bytes) of the file `path` in `pid`.
+        """Run the loaded BPF function `function` at `offset` (bytes) of the file `path` in `pid`.
 
         `cookie` is what the program reads as its attach cookie. Raises AttachFailed.
         """
-        prog_fd = self._load(function)
         perf_fd = perf.open_uprobe(path, offset, pid)
         self._probe_fds.append(perf_fd)
-        self._probe_fds.append(perf.link_program(prog_fd, perf_fd, cookie))
+        self._probe_fds.append(perf.link_program(self._loaded[function], perf_fd, cookie))
 
     def detach(self) -> None:
         """Remove all probes; the maps stay readable.
@@ -86,6 +90,8 @@ class Program:
         Rows that come or go meanwhile may be missing; every other row is there once.
         Raises KernelUnsupported where the kernel has no batched lookups (before Linux 5.6).
         """
+        import numpy as np
+
         table = self._bpf[name]
         key_type, value_type = np.dtype(table.Key), np.dtype(table.Leaf)
         keys: list[npt.NDArray[Any]] = []

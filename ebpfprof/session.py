@@ -1,22 +1,25 @@
 """One recording from start to end: targets opened, probes in, waiting, probes out, profiles."""
 
+from __future__ import annotations
+
 import contextlib
 import select
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import ebpfprof
 from ebpfprof.collectors.block import BlockCollector, StackTotal
 from ebpfprof.errors import AttachFailed
-from ebpfprof.gotarget import GoTarget, for_user, inspect
 from ebpfprof.losses import Loss
-from ebpfprof.profile import Location, Profile, Sample, block_profile
-from ebpfprof.stacks import StackTranslator, bare_stack
+from ebpfprof.profile import Profile, block_profile
 from ebpfprof.target import Ending, Target
 from ebpfprof.text import printable
+
+if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init__
+    from ebpfprof.gotarget import GoTarget
 
 _TICK_S = 0.1
 
@@ -50,9 +53,12 @@ class Session:
         self._recordings: list[_Recording] = []
         try:
             with ThreadPoolExecutor(max_workers=1) as pool:
-                # Compiling and reading the executables take some 0.1 s each: side by side.
+                # BCC takes some 0.2 s to compile. Meanwhile the libraries that read executables
+                # are imported and the executables read, which takes as long.
                 loading = pool.submit(BlockCollector, len(pids), rate_ns=options.block_rate_ns)
                 self._held.callback(_close_when_loaded, loading)
+                from ebpfprof.gotarget import inspect
+
                 for pid in pids:
                     target = self._held.enter_context(Target(pid))
                     go = inspect(target, allow_unknown_go=options.allow_unknown_go)
@@ -138,9 +144,12 @@ class Session:
     def _profile(
         self, recording: _Recording, totals: Sequence[StackTotal], ended_ns: int
     ) -> Profile:
+        from ebpfprof.gotarget import for_user
+        from ebpfprof.stacks import block_samples
+
         go = recording.go
         duration_ns = ended_ns - self._started_ns
-        samples, cut, failure = _samples(go, totals)
+        samples, cut, failure = block_samples(go, totals)
         if failure:
             recording.failure = for_user(go.target, failure)
         comments = self._comments(recording, duration_ns)
@@ -167,35 +176,6 @@ class Session:
             comments.append(f"ended early: {recording.ending.text}")
         comments += [f"lost: {loss}" for loss in self.losses()]
         return comments
-
-
-def _samples(
-    go: GoTarget, totals: Sequence[StackTotal]
-) -> tuple[list[Sample], int, Exception | None]:
-    """Samples added up by the stack that Go keeps, and how many waits have one that it cuts.
-
-    The exception, if there is one, is why stacks consist of addresses only.
-    """
-    translator = StackTranslator(go)
-    sums: dict[tuple[Location, ...], tuple[float, int]] = {}
-    cut = 0.0
-    failure: Exception | None = None
-    for total in totals:
-        try:
-            stack = translator.block_stack(total.return_pcs)
-        except Exception as error:  # whatever it is: names can be had again, the waits cannot
-            failure = failure or error
-            stack = bare_stack(go, total.return_pcs)
-        if stack is None:
-            continue
-        count, delay_ns = sums.get(stack.locations, (0.0, 0))
-        sums[stack.locations] = (count + total.count, delay_ns + total.delay_ns)
-        cut += total.count if stack.is_cut else 0
-    # Go, too, cuts the fraction off and shows at least one (runtime/mprof.go, BlockProfile).
-    samples = [
-        Sample(stack, (max(1, int(count)), delay_ns)) for stack, (count, delay_ns) in sums.items()
-    ]
-    return samples, int(cut), failure
 
 
 def _close_when_loaded(loading: Future[BlockCollector]) -> None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from operator import attrgetter
 
+from ebpfprof.collectors.block import StackTotal
 from ebpfprof.gotarget import GoTarget
-from ebpfprof.profile import Frame, Location, Mapping
+from ebpfprof.profile import Frame, Location, Mapping, Sample
 from symbolizer import Frame as GoFrame
 from symbolizer import FuncRole
 
@@ -190,3 +191,32 @@ def _without_wrappers(frames: Sequence[_Logical], *, everywhere: bool) -> list[_
         if not is_elided or not (everywhere or callee.index == each.index):
             kept.append(each)
     return kept
+
+
+def block_samples(
+    go: GoTarget, totals: Sequence[StackTotal]
+) -> tuple[list[Sample], int, Exception | None]:
+    """Samples added up by the stack that Go keeps, and how many waits have one that it cuts.
+
+    The exception, if there is one, is why stacks consist of addresses only.
+    """
+    translator = StackTranslator(go)
+    sums: dict[tuple[Location, ...], tuple[float, int]] = {}
+    cut = 0.0
+    failure: Exception | None = None
+    for total in totals:
+        try:
+            stack = translator.block_stack(total.return_pcs)
+        except Exception as error:  # whatever it is: names can be had again, the waits cannot
+            failure = failure or error
+            stack = bare_stack(go, total.return_pcs)
+        if stack is None:
+            continue
+        count, delay_ns = sums.get(stack.locations, (0.0, 0))
+        sums[stack.locations] = (count + total.count, delay_ns + total.delay_ns)
+        cut += total.count if stack.is_cut else 0
+    # Go, too, cuts the fraction off and shows at least one (runtime/mprof.go, BlockProfile).
+    samples = [
+        Sample(stack, (max(1, int(count)), delay_ns)) for stack, (count, delay_ns) in sums.items()
+    ]
+    return samples, int(cut), failure

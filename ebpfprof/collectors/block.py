@@ -1,13 +1,17 @@
 """Block events: probes where goroutines park and wake, sums by stack out of the maps."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from ebpfprof.gotarget import GoTarget
 from ebpfprof.loader import Program
 from ebpfprof.losses import Loss, losses
-from symbolizer import RuntimeLayout
+
+if TYPE_CHECKING:  # the session imports them while BCC compiles
+    from ebpfprof.gotarget import GoTarget
+    from symbolizer import RuntimeLayout
 
 _MAX_WAITS = 1 << 18
 _MAX_STACKS = 1 << 14
@@ -67,6 +71,7 @@ class BlockCollector:
                 "MAX_DEPTH": _MAX_DEPTH,
                 "COUNT_SHIFT": _COUNT_SHIFT,
             },
+            functions=("on_wait", "on_wake"),
         )
 
     def attach(self, index: int, go: GoTarget) -> None:
