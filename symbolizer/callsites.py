@@ -12,10 +12,13 @@ import capstone
 import numpy as np
 
 from symbolizer.elf import ElfFile
+from symbolizer.errors import GoTableError
 
 CALL_BYTES: Final = 5
 _OPCODE = 0xE8
 _CHUNK_BYTES = 1 << 18
+_MAX_CALLS = 1 << 20
+"""Of all targets together, what no program comes near to."""
 
 
 def candidate_calls(
@@ -23,17 +26,23 @@ def candidate_calls(
 ) -> dict[int, list[int]]:
     """Return, by target, the addresses in [start, end) whose bytes read `call target`, ascending.
 
-    One pass over the text for all targets. Raises ElfError if the text is not in the file.
+    One pass over the text for all targets. Raises ElfError if the text is not in the file, and
+    GoTableError if there are more calls than can be real.
     """
     found: dict[int, list[int]] = {target: [] for target in targets}
     wanted = np.array(sorted(found), dtype=np.int64)
+    count = 0
     for base in range(start, end - CALL_BYTES + 1, _CHUNK_BYTES):
         data = elf.read(base, min(_CHUNK_BYTES + CALL_BYTES - 1, end - base))
         code = np.frombuffer(data, np.uint8)
         at = np.flatnonzero(code[: -CALL_BYTES + 1] == _OPCODE)
         displacements = _unaligned_int32(data)[at + 1]
         called = at + displacements + (base + CALL_BYTES)
-        for index in np.flatnonzero(np.isin(called, wanted)):
+        hits = np.flatnonzero(np.isin(called, wanted))
+        count += len(hits)
+        if count > _MAX_CALLS:
+            raise GoTableError("functions are called from more places than any program has")
+        for index in hits:
             found[int(called[index])].append(base + int(at[index]))
     return found
 
