@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,15 +31,23 @@ class Finished:
 class Recorder:
     """A running `ebpfprof attach`."""
 
-    def __init__(self, arguments: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        *,
+        command: Sequence[str] = COMMAND,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self._stdout = tempfile.TemporaryFile()  # noqa: SIM115 (closed in finish)
         self._process = subprocess.Popen(
-            [*COMMAND, *arguments],
+            [*command, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=self._stdout,
             stderr=subprocess.PIPE,
             text=True,
             cwd=folder,
+            env={**os.environ, **(env or {})},
         )
         self._said: list[str] = []
 
@@ -55,8 +64,17 @@ class Recorder:
                 return line
         raise AssertionError("the command ended without recording:\n" + "".join(self._said))
 
+    def wait_until_stopped(self) -> None:
+        """Wait until a SIGSTOP has stopped it; fails if it ends before."""
+        state = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert state is not None
+        assert state.si_code == os.CLD_STOPPED, self.finish().stderr
+
     def interrupt(self) -> None:
-        self._process.send_signal(signal.SIGINT)
+        self.send(signal.SIGINT)
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         self._process.kill()
@@ -69,9 +87,13 @@ class Recorder:
             return Finished(self._process.returncode, stdout.read(), "".join(self._said) + rest)
 
     def close(self) -> None:
+        """Make sure that the command has ended. May be called twice."""
         if self._process.poll() is None:
             self._process.kill()
-            self._process.communicate()
+            self._process.wait()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+        self._stdout.close()
 
 
 @contextmanager
@@ -85,9 +107,14 @@ def recording(pid: int, folder: Path, *arguments: str) -> Iterator[Recorder]:
         recorder.close()
 
 
-def run(*arguments: str, folder: Path) -> Finished:
+def run(
+    *arguments: str,
+    folder: Path,
+    command: Sequence[str] = COMMAND,
+    env: Mapping[str, str] | None = None,
+) -> Finished:
     """Run the command to its end."""
-    recorder = Recorder(arguments, folder)
+    recorder = Recorder(arguments, folder, command=command, env=env)
     try:
         return recorder.finish()
     finally:

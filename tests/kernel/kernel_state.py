@@ -1,0 +1,121 @@
+"""What is in the kernel and in a target because of a profiler: probes, BPF objects, perf events."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+
+import numpy as np
+
+from symbolizer import ElfFile
+
+BREAKPOINT = 0xCC
+DEADLINE_S = 60.0
+
+_SYS_BPF = 321
+# include/uapi/linux/bpf.h, the commands that open an object by its id.
+_GET_FD_BY_ID = {"prog": 13, "map": 14, "btf": 19, "link": 30}
+_OBJECT_ID = re.compile(r"^(prog|map|btf|link)_id:\s*(\d+)$", re.MULTILINE)
+_AT_ENTRY = 9
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, order=True)
+class BpfObject:
+    """A program, map, set of types or link in the kernel."""
+
+    kind: str
+    id: int
+
+    def exists(self) -> bool:
+        attribute = ctypes.create_string_buffer(struct.pack("<III", self.id, 0, 0))
+        fd = _libc.syscall(_SYS_BPF, _GET_FD_BY_ID[self.kind], attribute, 12)
+        if fd >= 0:
+            os.close(fd)
+            return True
+        code = ctypes.get_errno()
+        if code != errno.ENOENT:
+            raise OSError(code, os.strerror(code))
+        return False
+
+
+def bpf_objects(pid: int) -> set[BpfObject]:
+    """The BPF objects that a process holds open, and the programs of its links."""
+    found: set[BpfObject] = set()
+    for path in Path(f"/proc/{pid}/fdinfo").iterdir():
+        with suppress(FileNotFoundError):
+            found |= {BpfObject(k, int(n)) for k, n in _OBJECT_ID.findall(path.read_text())}
+    return found
+
+
+def perf_events(pid: int) -> int:
+    """How many perf events a process holds open."""
+    return sum("[perf_event]" in link for link in _descriptors(pid))
+
+
+def open_files(pid: int) -> list[str]:
+    """What the file descriptors of a process are, sorted."""
+    return sorted(_descriptors(pid))
+
+
+def await_gone(objects: set[BpfObject]) -> None:
+    """Wait until none of the BPF objects exists: the kernel frees them some time after."""
+    until = monotonic() + DEADLINE_S
+    while left := {each for each in objects if each.exists()}:
+        assert monotonic() < until, f"still in the kernel: {sorted(left)}"
+        sleep(0.01)
+
+
+def probed(pid: int) -> dict[int, int]:
+    """Where a process's text differs from its file: linked address → the byte in memory."""
+    with ElfFile.open(f"/proc/{pid}/exe") as elf:
+        bias = _entry(pid) - elf.entry
+        found: dict[int, int] = {}
+        for segment in elf.segments:
+            if not segment.executable:
+                continue
+            file = np.frombuffer(elf.read(segment.vaddr, segment.filesz), np.uint8)
+            with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+                text = os.pread(memory.fileno(), segment.filesz, segment.vaddr + bias)
+            assert len(text) == segment.filesz
+            there = np.frombuffer(text, np.uint8)
+            (different,) = np.nonzero(file != there)
+            found |= {segment.vaddr + int(at): int(there[at]) for at in different}
+        return found
+
+
+def has_probes(pid: int) -> bool:
+    """Whether there are probes in a process; fails if its text was changed in another way."""
+    found = probed(pid)
+    assert set(found.values()) <= {BREAKPOINT}, found
+    # An instruction that is not emulated would be executed here.
+    assert "[uprobes]" not in Path(f"/proc/{pid}/maps").read_text()
+    return bool(found)
+
+
+def children(pid: int) -> list[int]:
+    """The pids of a process's children."""
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split()]
+
+
+def _descriptors(pid: int) -> list[str]:
+    links = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            links.append(os.readlink(path))
+    return links
+
+
+def _entry(pid: int) -> int:
+    vector = Path(f"/proc/{pid}/auxv").read_bytes()
+    entries = dict(struct.iter_unpack("<QQ", vector))
+    return int(entries[_AT_ENTRY])

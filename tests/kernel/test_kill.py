@@ -1,0 +1,140 @@
+"""The profiler is killed, or told to give up, at the worst moments: nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.kernel_state import await_gone, bpf_objects, has_probes, perf_events
+from tests.kernel.programs import program
+from tests.kernel.tampered import command
+from tests.recorder import Finished, Recorder, only_profile
+from tests.targets_run import Target
+
+# The moment, and whether there are probes then.
+MOMENTS = {
+    "stops before it attaches": False,
+    "stops while attaching": True,
+    "stops while recording": True,
+    "stops while detaching": True,
+    "stops while writing": False,
+}
+SETTING_UP = ("stops before it attaches", "stops while attaching")
+
+
+@pytest.fixture
+def target() -> Iterator[Target]:
+    """A program that checks itself all the time, under load."""
+    with Target.start(program("checker")) as running:
+        yield running
+        assert running.ask("check", "").startswith("ok ")
+
+
+@contextmanager
+def stopped(how: str, target: Target, folder: Path) -> Iterator[Recorder]:
+    """A profiler of the target, stopped at a moment; nothing of it is left after the block."""
+    duration_s = "600" if how in (*SETTING_UP, "stops while recording") else "0.2"
+    arguments = ["--pid", str(target.pid), "--duration", duration_s]
+    recorder = Recorder(arguments, folder, command=command(how))
+    try:
+        recorder.wait_until_stopped()
+        objects = bpf_objects(recorder.pid)
+        assert objects
+        assert has_probes(target.pid) == MOMENTS[how]
+        assert (perf_events(recorder.pid) > 0) == MOMENTS[how]
+        yield recorder
+    finally:
+        recorder.close()
+    assert not has_probes(target.pid)
+    await_gone(objects)
+
+
+def tell(recorder: Recorder, *signals: signal.Signals) -> Finished:
+    """Let a stopped profiler go on, with signals that it finds when it does."""
+    for number in signals:
+        recorder.send(number)
+    recorder.send(signal.SIGCONT)
+    return recorder.finish()
+
+
+@pytest.mark.parametrize("how", MOMENTS)
+def test_killed_it_leaves_nothing(how: str, target: Target, tmp_path: Path) -> None:
+    with stopped(how, target, tmp_path) as recorder:
+        recorder.kill()
+        assert recorder.finish().code == -signal.SIGKILL
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("how", MOMENTS)
+def test_left_alone_it_goes_on(how: str, target: Target, tmp_path: Path) -> None:
+    with stopped(how, target, tmp_path) as recorder:
+        signals = [signal.SIGINT] if how == "stops while recording" else []
+        if how in SETTING_UP:
+            recorder.send(signal.SIGCONT)
+            recorder.wait_until_recording()
+            signals = [signal.SIGINT]
+        finished = tell(recorder, *signals)
+    assert finished.code == 0, finished.stderr
+    assert only_profile(tmp_path).samples
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("how", SETTING_UP)
+def test_a_signal_before_it_records_aborts(
+    how: str, number: signal.Signals, target: Target, tmp_path: Path
+) -> None:
+    with stopped(how, target, tmp_path) as recorder:
+        finished = tell(recorder, number)
+    assert finished.code == 130
+    assert finished.stderr == "ebpfprof: Aborted. Written: nothing.\n"
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_recording(
+    number: signal.Signals, target: Target, tmp_path: Path
+) -> None:
+    with stopped("stops while recording", target, tmp_path) as recorder:
+        finished = tell(recorder, number)
+    assert finished.code == 0, finished.stderr
+    assert finished.stderr.startswith("recording ")
+    assert b"Written: checker-" in finished.stdout
+    only_profile(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "how", ["stops while recording", "stops while detaching", "stops while writing"]
+)
+def test_a_second_signal_aborts(how: str, target: Target, tmp_path: Path) -> None:
+    # Two of the same kind would become one while the profiler is stopped.
+    signals = (signal.SIGINT, signal.SIGTERM)
+    with stopped(how, target, tmp_path) as recorder:
+        finished = tell(recorder, *signals)
+    assert finished.code == 130
+    assert finished.stderr.endswith("ebpfprof: Aborted. Written: nothing.\n")
+    assert "Traceback" not in finished.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_nohup_keeps_it_from_ending_with_the_terminal(target: Target, tmp_path: Path) -> None:
+    for prefix, is_ignored in (((), False), (("/usr/bin/nohup",), True)):
+        arguments = ["--pid", str(target.pid)]
+        stopping = (*prefix, *command("stops while recording"))
+        recorder = Recorder(arguments, tmp_path, command=stopping)
+        try:
+            recorder.wait_until_stopped()
+            assert ignores(recorder.pid, signal.SIGHUP) == is_ignored
+        finally:
+            recorder.close()
+
+
+def ignores(pid: int, number: signal.Signals) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    (mask,) = re.findall(r"^SigIgn:\s*(\w+)$", status, re.MULTILINE)
+    return bool(int(mask, 16) >> number - 1 & 1)

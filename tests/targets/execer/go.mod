@@ -1,0 +1,3 @@
+module execer
+
+go 1.19
