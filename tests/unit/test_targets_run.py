@@ -70,7 +70,7 @@ def test_a_start_without_ready_leaves_nothing(tmp_path: Path) -> None:
     script.write_text(f"#!/bin/sh\necho $$ >{tmp_path}/pid\necho broken >&2\nexec sleep 1000\n")
     script.chmod(0o755)
     with pytest.raises(TargetError, match="did not print 'ready '"):
-        Target.start(script, deadline_s=1.0)
+        Target.start(script, deadline_s=2.0)
     assert not is_running(int((tmp_path / "pid").read_text()))
 
 
