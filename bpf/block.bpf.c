@@ -91,6 +91,8 @@ int on_wait(struct pt_regs *ctx) {
         struct start start;
         if (!start_here(g, ctx, site->return_pc, &start)) {
             count_loss(LOSS_goroutine_unreadable);
+            if (wait)
+                wait->start_ns = 0;
             return 0;
         }
         struct walk walk = walk_stack(&start, target, site->target, NULL);

@@ -46,7 +46,7 @@ class Program:
         flags = [f"-D{key}={value}" for key, value in constants.items()]
         with _native_stderr() as said:
             try:
-                self._bpf = self._bcc.BPF(text=program_text(name), cflags=flags)
+                self._bpf = self._bcc.BPF(text=program_text(name).encode(), cflags=flags)
             except Exception as error:  # BCC raises nothing narrower
                 raise KernelUnsupported(
                     f"BCC could not compile {name} or create its maps: {error}\n{said()}"
@@ -75,14 +75,14 @@ class Program:
 
     def set_element(self, array: str, index: int, fields: Fields) -> None:
         """Write one element of an array map whose values are structs, which may be nested."""
-        table = self._bpf[array]
+        table = self._bpf[array.encode()]
         element = table.Leaf()
         _fill(element, fields)
         table[table.Key(index)] = element
 
     def read_array(self, array: str) -> list[int]:
         """All elements of an array map of integers."""
-        return [int(value.value) for value in self._bpf[array].values()]
+        return [int(value.value) for value in self._bpf[array.encode()].values()]
 
     def read_hash(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """All keys and values of a hash map, as arrays of the C types (structs as records).
@@ -92,7 +92,7 @@ class Program:
         """
         import numpy as np
 
-        table = self._bpf[name]
+        table = self._bpf[name.encode()]
         key_type, value_type = np.dtype(table.Key), np.dtype(table.Leaf)
         keys: list[npt.NDArray[Any]] = []
         values: list[npt.NDArray[Any]] = []
@@ -144,7 +144,7 @@ class Program:
     def _load(self, function: str) -> int:
         with _native_stderr() as said:
             try:
-                return int(self._bpf.load_func(function, self._bcc.BPF.KPROBE).fd)
+                return int(self._bpf.load_func(function.encode(), self._bcc.BPF.KPROBE).fd)
             except Exception as error:  # BCC raises nothing narrower
                 if ctypes.get_errno() == errno.EPERM:
                     raise PermissionDenied(
