@@ -142,6 +142,8 @@ def attach(
                 held.enter_context(OutputFile.prepare(path, owner=invoking_user()))
                 for path in _paths(session.targets, output)
             ]
+            for assumption in session.assumptions():
+                say(f"ebpfprof: {assumption}; what it shows may be wrong.", err=True)
             session.start()
             signals.end_recording_only()
             say(_recording(session.targets, duration_s), err=True)

@@ -38,6 +38,14 @@ class GoTarget:
         """Offset in bytes of the linked address `pc` in the executable file."""
         return self.binary.elf.vaddr_to_offset(pc)
 
+    @property
+    def assumption(self) -> str | None:
+        """What is assumed of a Go version that is not known; None if it is."""
+        version, layout = self.binary.version, self.binary.layout
+        if layout.version == f"1.{version.minor}" and version.stage != "devel":
+            return None
+        return f"{printable(version.text)} is not known and was read as Go {layout.version}"
+
 
 def inspect(target: Target, *, allow_unknown_go: bool = False) -> GoTarget:
     """Read the target's executable and find the places to probe.
@@ -65,7 +73,7 @@ def for_user(target: Target, error: Exception) -> Exception:
                 "program that was packed, with upx for example, can't be read."
             )
         case UnsupportedGoVersion():
-            return UnsupportedGo(f"{where} To try all the same, add --allow-unknown-go.")
+            return UnsupportedGo(f"{where} Newer ones can be tried with --allow-unknown-go.")
         case UnsupportedElf():
             return UnsupportedTarget(where)
         case SymbolizerError() | struct.error():

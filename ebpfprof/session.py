@@ -117,6 +117,11 @@ class Session:
         """Why targets went before the time was over, for those that did."""
         return [r.ending for r in self._recordings if r.ending]
 
+    def assumptions(self) -> list[str]:
+        """What is assumed of targets whose Go version is not known: what they show may be wrong."""
+        found = (recording.go.assumption for recording in self._recordings)
+        return [assumption for assumption in found if assumption]
+
     def failures(self) -> list[Exception]:
         """Why names are missing in profiles, for those where some are."""
         return [r.failure for r in self._recordings if r.failure]
@@ -170,6 +175,8 @@ class Session:
             f"({go.target.name}, {printable(go.binary.version.text)}), {duration_ns / 1e9:.3f} s, "
             + ("every event" if rate_ns == 1 else f"sampled at a rate of {rate_ns} ns"),
         ]
+        if go.assumption:
+            comments.append(go.assumption)
         if recording.failure:
             comments.append(f"names are missing: {printable(str(recording.failure))}")
         if recording.ending:
