@@ -20,15 +20,16 @@ def spawn(
     user: int | None = None,
     environment: dict[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Python running `code` with ebpfprof.output's names at hand; stdin and stderr are pipes."""
+    """Python running `code` with ebpfprof.output's names at hand; stdin and stderr are pipes.
+
+    It becomes `user` once all is imported: he may have no way into this checkout.
+    """
+    become = f"os.setgroups([]); os.setgid({user}); os.setuid({user})\n" if user else ""
     return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + code, *map(str, arguments)],
+        [sys.executable, "-c", PRELUDE + become + code, *map(str, arguments)],
         cwd=cwd,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", **(environment or {})},
         stdin=subprocess.PIPE,
         stdout=stdout,
         stderr=subprocess.PIPE,
-        user=user,
-        group=user,
-        extra_groups=[] if user is not None else None,
     )
