@@ -12,18 +12,15 @@ from ebpfprof.errors import PermissionDenied
 _CAP_DAC_READ_SEARCH = 2
 _CAP_SYS_PTRACE = 19
 _CAP_SYS_ADMIN = 21
-_CAP_PERFMON = 38
-_CAP_BPF = 39
 
 _FIRST_USER_NAMESPACE = 0xEFFFFFFD  # include/linux/proc_ns.h, PROC_USER_INIT_INO
 
 _NEEDED = {
-    _CAP_BPF: "CAP_BPF",
-    _CAP_PERFMON: "CAP_PERFMON",
+    # Covers CAP_BPF and CAP_PERFMON; for uprobes the latter is not enough (seen on Linux 6.18).
+    _CAP_SYS_ADMIN: "CAP_SYS_ADMIN",
     _CAP_SYS_PTRACE: "CAP_SYS_PTRACE",
     _CAP_DAC_READ_SEARCH: "CAP_DAC_READ_SEARCH",
 }
-_COVERED_BY_SYS_ADMIN = {_CAP_BPF, _CAP_PERFMON}
 
 
 def effective_capabilities() -> set[int]:
@@ -37,8 +34,6 @@ def effective_capabilities() -> set[int]:
 def require_capabilities() -> None:
     """Raise PermissionDenied, naming what is missing and what to type, unless all is there."""
     held = effective_capabilities()
-    if _CAP_SYS_ADMIN in held:
-        held |= _COVERED_BY_SYS_ADMIN
     missing = [name for capability, name in _NEEDED.items() if capability not in held]
     if missing:
         raise PermissionDenied(
