@@ -42,9 +42,10 @@ class Program:
         self._bcc = _import_bcc()
         perf.require_bpf()
         self._probe_fds: list[int] = []
-        os.environ["BCC_KERNEL_SOURCE"] = str(bpf_folder() / "headers")
+        headers = str(bpf_folder() / "headers")
+        os.environ["BCC_KERNEL_SOURCE"] = headers
         flags = [f"-D{key}={value}" for key, value in constants.items()]
-        with _native_stderr() as said:
+        with _native_stderr() as said, _in_folder(headers):
             try:
                 self._bpf = self._bcc.BPF(text=program_text(name).encode(), cflags=flags)
             except Exception as error:  # BCC raises nothing narrower
@@ -179,6 +180,19 @@ def _import_bcc() -> Any:  # noqa: ANN401 - BCC has no types
             "package and install `python3-bpfcc` (Debian, Ubuntu) or `python3-bcc` (Fedora)."
         )
     return bcc
+
+
+@contextlib.contextmanager
+def _in_folder(path: str) -> Iterator[None]:
+    """Change the working directory: BCC would take headers from it before all others."""
+    # It may have been deleted: then it has a descriptor still, but no path.
+    before = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    os.chdir(path)
+    try:
+        yield
+    finally:
+        os.fchdir(before)
+        os.close(before)
 
 
 @contextlib.contextmanager
