@@ -1,0 +1,179 @@
+"""Users, kernels and Python environments that ebpfprof cannot work with: what it says to them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.errors import ExitCode
+from tests.kernel.programs import program
+from tests.kernel.refusal import refused
+from tests.recorder import COMMAND, only_profile, run
+from tests.targets_run import Target
+
+ROOT = Path(__file__).parents[2]
+SANDBOX = Path(__file__).parent / "sandbox.py"
+NOBODY = 65534
+CAPABILITIES = ("sys_admin", "sys_ptrace", "dac_read_search")
+
+
+@pytest.fixture(scope="module")
+def pid() -> Iterator[str]:
+    """A Go program that can be recorded."""
+    with Target.start(program("sleeper")) as target:
+        yield str(target.pid)
+
+
+def as_nobody_with(*capabilities: str) -> tuple[str, ...]:
+    """The command, run by an ordinary user with nothing but these capabilities."""
+    listed = ",".join(["-all", *(f"+{name}" for name in capabilities)])
+    return (
+        "/usr/bin/setpriv",
+        *(f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
+        *(f"--{kind}={listed}" for kind in ("inh-caps", "ambient-caps", "bounding-set")),
+        *COMMAND,
+    )
+
+
+def as_root_without(*capabilities: str) -> tuple[str, ...]:
+    listed = ",".join(f"-{name}" for name in capabilities)
+    return ("/usr/bin/setpriv", f"--bounding-set={listed}", *COMMAND)
+
+
+def failing(call: str, code: str) -> tuple[str, ...]:
+    return (sys.executable, str(SANDBOX), call, code, *COMMAND)
+
+
+def hiding(folder: str) -> tuple[str, ...]:
+    """The command, where a folder of /sys is empty."""
+    script = f'mount -t tmpfs none {folder} && exec "$@"'
+    return ("/usr/bin/unshare", "--mount", "/bin/sh", "-c", script, "sh", *COMMAND)
+
+
+def test_the_capabilities_it_asks_for_are_enough(pid: str, tmp_path: Path) -> None:
+    os.chown(tmp_path, NOBODY, NOBODY)
+    os.chmod(tmp_path.parent, 0o755)
+    finished = run(
+        *("--pid", pid, "--duration", "0.1"),
+        folder=tmp_path,
+        command=as_nobody_with(*CAPABILITIES),
+    )
+    assert finished.code == ExitCode.OK, finished.stderr
+    only_profile(tmp_path)
+    (written,) = tmp_path.iterdir()
+    assert written.stat().st_uid == NOBODY
+
+
+@pytest.mark.parametrize("missing", CAPABILITIES)
+def test_a_missing_capability_is_named(missing: str, pid: str, tmp_path: Path) -> None:
+    kept = [name for name in CAPABILITIES if name != missing]
+    command = as_nobody_with(*kept)
+    said = refused(ExitCode.PERMISSION_DENIED, "--pid", pid, folder=tmp_path, command=command)
+    assert f": CAP_{missing.upper()} is missing. " in said
+    assert said.endswith(f"Type: sudo {sys.executable} -m ebpfprof attach --pid {pid}")
+
+
+def test_a_root_without_rights_is_told_to_leave_its_container(pid: str, tmp_path: Path) -> None:
+    command = as_root_without("sys_admin", "sys_ptrace")
+    said = refused(ExitCode.PERMISSION_DENIED, "--pid", pid, folder=tmp_path, command=command)
+    assert "CAP_SYS_ADMIN, CAP_SYS_PTRACE are missing" in said
+    assert "sudo" not in said
+    assert "container" in said
+
+
+def test_root_of_a_user_namespace_is_refused(pid: str, tmp_path: Path) -> None:
+    command = ("/usr/bin/unshare", "--user", "--map-root-user", *COMMAND)
+    said = refused(ExitCode.PERMISSION_DENIED, "--pid", pid, folder=tmp_path, command=command)
+    assert "user namespace" in said
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "exit_code", "words"),
+    [
+        ("bpf", "ENOSYS", ExitCode.KERNEL_UNSUPPORTED, "offers no BPF"),
+        ("bpf", "EPERM", ExitCode.PERMISSION_DENIED, "does not let this user use BPF"),
+        # BPF_PROG_LOAD, and BPF_LINK_CREATE as kernels before 5.15 know it.
+        ("bpf:5", "EPERM", ExitCode.PERMISSION_DENIED, "load BPF programs"),
+        ("bpf:28", "EINVAL", ExitCode.KERNEL_UNSUPPORTED, "Linux 5.15"),
+        ("perf_event_open", "EACCES", ExitCode.PERMISSION_DENIED, "refused a probe"),
+        ("perf_event_open", "EMFILE", ExitCode.ATTACH_FAILED, "ulimit -n"),
+        ("perf_event_open", "ENOMEM", ExitCode.ATTACH_FAILED, "Cannot allocate memory"),
+    ],
+)
+def test_a_kernel_that_refuses_is_told_apart(
+    call: str, code: str, exit_code: ExitCode, words: str, pid: str, tmp_path: Path
+) -> None:
+    said = refused(exit_code, "--pid", pid, folder=tmp_path, command=failing(call, code))
+    assert words in said
+
+
+def test_a_kernel_without_uprobe_events_is_named(pid: str, tmp_path: Path) -> None:
+    said = refused(
+        ExitCode.KERNEL_UNSUPPORTED,
+        *("--pid", pid),
+        folder=tmp_path,
+        command=hiding("/sys/bus/event_source"),
+    )
+    assert "CONFIG_UPROBE_EVENTS" in said
+
+
+@pytest.fixture(scope="module")
+def python_without_bcc(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python that has all but what the distribution installs."""
+    folder = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    python = folder / "bin" / "python"
+    scheme = {"base": str(folder), "platbase": str(folder)}
+    here = sysconfig.get_path("purelib", vars=scheme)
+    Path(here, "all.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT}\n")
+    return str(python)
+
+
+def test_missing_bcc_is_named_with_its_package(
+    python_without_bcc: str, pid: str, tmp_path: Path
+) -> None:
+    said = refused(
+        ExitCode.BCC_MISSING,
+        *("--pid", pid),
+        folder=tmp_path,
+        command=(python_without_bcc, *COMMAND[1:]),
+    )
+    assert "apt-get install python3-bpfcc" in said
+    assert "PyPI" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "is not the BPF Compiler Collection"),
+        ("import ctypes\nctypes.CDLL('libbcc.so.none')", "libbcc.so.none"),
+    ],
+)
+def test_another_module_called_bcc_is_not_taken_for_it(
+    content: str, words: str, pid: str, tmp_path: Path
+) -> None:
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "bcc.py").write_text(content)
+    said = refused(
+        ExitCode.BCC_MISSING, "--pid", pid, folder=tmp_path, env={"PYTHONPATH": str(modules)}
+    )
+    assert words in said
+    assert "python3-bpfcc" in said
+
+
+def test_nothing_is_loaded_from_the_current_folder(pid: str, tmp_path: Path) -> None:
+    for name in ("bcc", "click", "numpy", "symbolizer", "google", "capstone", "ebpfprof_", "rich"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('from the current folder')")
+    headers = ("include/linux/types.h", "linux/types.h", "uapi/linux/bpf.h", "asm/page.h", "loss.h")
+    for name in headers:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("#error from the current folder\n")
+    finished = run("--pid", pid, "--duration", "0.1", folder=tmp_path, env={"PYTHONPATH": ""})
+    assert finished.code == ExitCode.OK, finished.stderr
