@@ -301,9 +301,9 @@ def test_a_target_that_is_killed_is_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("into", ["itself", "another program"])
 def test_exec_ends_the_recording_and_is_said(into: str, tmp_path: Path) -> None:
-    execer = program("execer")
-    command = [str(execer)] if into == "itself" else ["/bin/cat"]
-    with Target.start(execer, *command) as target, recording(target.pid, tmp_path) as recorder:
+    ticker = program("ticker")
+    command = [str(ticker)] if into == "itself" else ["/bin/cat"]
+    with Target.start(ticker, *command) as target, recording(target.pid, tmp_path) as recorder:
         target.ask("wait", "done")
         target.say("exec")
         finished = recorder.finish()

@@ -1,0 +1,266 @@
+"""Outputs that cannot be written, and errors of our own: what was recorded is not lost."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.errors import ExitCode
+from ebpfprof.export import pprof
+from tests.kernel.kernel_state import has_probes
+from tests.kernel.programs import program
+from tests.kernel.refusal import refused
+from tests.kernel.tampered import command
+from tests.recorder import COMMAND, Finished, only_profile, run
+from tests.targets_run import Target
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    with Target.start(program("ticker")) as running:
+        yield running
+        assert running.ask("wait", "done")
+        assert not has_probes(running.pid)
+
+
+@contextmanager
+def mounted(folder: Path, *options: str) -> Iterator[None]:
+    """A tmpfs with these mount options on a folder."""
+    subprocess.run(["mount", "-t", "tmpfs", *options, "none", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def outputs_that_cannot_be(folder: Path) -> dict[str, tuple[Path, str]]:
+    """Paths, and a word of what is said about them."""
+    (folder / "folder").mkdir()
+    (folder / "file").write_text("keep me")
+    (folder / "link").symlink_to("file")
+    os.mkfifo(folder / "pipe")
+    return {
+        "missing folder": (folder / "none" / "x.pb.gz", "No such file or directory"),
+        "a folder": (folder / "folder", "is a directory"),
+        "a link": (folder / "link", "symbolic link"),
+        "a pipe": (folder / "pipe", "not a regular file"),
+        "below a file": (folder / "file" / "x.pb.gz", "Not a directory"),
+        "an odd file system": (Path("/proc/self/x.pb.gz"), "Cannot write"),
+        "escape sequences": (folder / "\x1b[31m" / "x.pb.gz", r"\x1b[31m"),
+        "too long": (folder / ("x" * 300), "File name too long"),
+    }
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("missing folder", "a folder", "a link", "a pipe", "below a file"),
+        *("an odd file system", "escape sequences", "too long"),
+    ],
+)
+def test_an_output_that_cannot_be_is_refused_before_it_records(
+    kind: str, target: Target, tmp_path: Path
+) -> None:
+    path, words = outputs_that_cannot_be(tmp_path)[kind]
+    said = refused(
+        ExitCode.OUTPUT_ERROR, "--pid", str(target.pid), "-o", str(path), folder=tmp_path
+    )
+    assert words in said
+    assert "with -o" in said
+    assert (tmp_path / "file").read_text() == "keep me"
+
+
+def test_a_read_only_folder_is_refused_before_it_records(target: Target, tmp_path: Path) -> None:
+    with mounted(tmp_path, "-o", "ro"):
+        said = refused(ExitCode.OUTPUT_ERROR, "--pid", str(target.pid), folder=tmp_path)
+    assert "Read-only file system" in said
+
+
+def test_one_output_for_two_targets_is_a_usage_error(target: Target, tmp_path: Path) -> None:
+    finished = run("--pid", f"{target.pid},1", "-o", "x.pb.gz", folder=tmp_path)
+    assert finished.code == ExitCode.USAGE
+    assert "several processes" in finished.stderr
+
+
+def test_a_full_disk_saves_the_profile_elsewhere(target: Target, tmp_path: Path) -> None:
+    full, rescue = tmp_path / "full", tmp_path / "rescue"
+    for folder in (full, rescue):
+        folder.mkdir()
+    with mounted(full, "-o", "size=8k"):
+        (full / "filler").write_bytes(bytes(8192))
+        finished = run(
+            *("--pid", str(target.pid), "--duration", "0.3"),
+            folder=full,
+            env={"TMPDIR": str(rescue)},
+        )
+        assert os.listdir(full) == ["filler"]
+    assert finished.code == ExitCode.OUTPUT_ERROR
+    assert "No space left on device" in finished.stderr
+    said = re.search(r"The profile was saved as (\S+) instead\.\n$", finished.stderr)
+    assert said is not None, finished.stderr
+    saved = Path(said[1])
+    assert saved.parent.parent == rescue
+    assert pprof.decode(saved.read_bytes()).samples
+    assert b"Waits of process" in finished.stdout
+    assert b"Written" not in finished.stdout
+
+
+def test_a_failing_output_loses_no_other_profile(target: Target, tmp_path: Path) -> None:
+    full, rescue = tmp_path / "full", tmp_path / "rescue"
+    for folder in (full, rescue):
+        folder.mkdir()
+    with (
+        Target.start(program("nopprof")) as other,
+        mounted(full, "-o", "size=8k"),
+    ):
+        # One of two has room: the first.
+        (full / "filler").write_bytes(bytes(4096))
+        other.say("go")
+        finished = run(
+            *("--pid", f"{target.pid},{other.pid}", "--duration", "1"),
+            folder=full,
+            env={"TMPDIR": str(rescue)},
+        )
+        written = set(os.listdir(full))
+        other.expect("done")
+    assert finished.code == ExitCode.OUTPUT_ERROR
+    assert written == {f"ticker-{target.pid}.block.pb.gz", "filler"}
+    assert f"Written: ticker-{target.pid}.block.pb.gz".encode() in finished.stdout
+    (saved,) = rescue.rglob("*.pb.gz")
+    assert f"nopprof-{other.pid}.block.pb.gz: No space left on device" in finished.stderr
+    assert f"({other.pid}" not in finished.stderr.splitlines()[-1]
+    assert any(f"process {other.pid} " in c for c in pprof.decode(saved.read_bytes()).comments)
+
+
+def shell(script: str, target: Target, folder: Path) -> Finished:
+    """Run the command as $RUN in a shell script; the code is that of its last pipe's first."""
+    words = " ".join([*COMMAND, "--pid", str(target.pid), "--duration", "0.3"])
+    done = subprocess.run(
+        ["/bin/bash", "-c", script.replace("$RUN", words)],
+        cwd=folder,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr.decode())
+
+
+def test_a_reader_that_leaves_is_no_error(target: Target, tmp_path: Path) -> None:
+    finished = shell("$RUN | head -c 1; exit ${PIPESTATUS[0]}", target, tmp_path)
+    assert finished.code == ExitCode.OK
+    assert finished.stderr.count("\n") == 1
+    assert only_profile(tmp_path).samples
+
+
+def test_a_reader_of_everything_that_leaves_loses_nothing(target: Target, tmp_path: Path) -> None:
+    finished = shell("$RUN 2>&1 | head -n 1; exit ${PIPESTATUS[0]}", target, tmp_path)
+    assert finished.code == ExitCode.OK
+    assert finished.stdout.startswith(b"recording ")
+    assert only_profile(tmp_path).samples
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_files_lose_nothing(closed: str, target: Target, tmp_path: Path) -> None:
+    finished = shell(f"$RUN {closed}", target, tmp_path)
+    assert finished.code == ExitCode.OK
+    assert only_profile(tmp_path).samples
+
+
+def test_a_full_stdout_is_told(target: Target, tmp_path: Path) -> None:
+    finished = shell("$RUN > /dev/full", target, tmp_path)
+    assert finished.code == ExitCode.OUTPUT_ERROR
+    assert "No space left on device" in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert only_profile(tmp_path).samples
+
+
+@pytest.mark.parametrize("to", ["> /dev/full", ">&-"])
+def test_a_profile_that_stdout_does_not_take_is_saved(
+    to: str, target: Target, tmp_path: Path
+) -> None:
+    finished = shell(f"$RUN -o - {to}", target, tmp_path)
+    assert finished.code == ExitCode.OUTPUT_ERROR
+    (saved,) = tmp_path.iterdir()
+    assert f"The profile was saved as {saved} instead." in finished.stderr
+    assert only_profile(tmp_path).samples
+
+
+def test_a_profile_is_not_written_to_a_terminal(target: Target, tmp_path: Path) -> None:
+    main, terminal = pty.openpty()
+    try:
+        done = subprocess.run(
+            [*COMMAND, "--pid", str(target.pid), "-o", "-"],
+            cwd=tmp_path,
+            stdout=terminal,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        os.close(main)
+        os.close(terminal)
+    assert done.returncode == ExitCode.OUTPUT_ERROR
+    assert "not for a terminal" in done.stderr
+    assert "recording" not in done.stderr
+
+
+def test_a_table_that_cannot_be_shown_loses_no_profile(target: Target, tmp_path: Path) -> None:
+    finished = tampered("fails to show the table", target, tmp_path)
+    assert only_profile(tmp_path).samples
+    assert_is_told_as_a_bug(finished)
+
+
+def test_names_that_cannot_be_had_lose_no_profile(target: Target, tmp_path: Path) -> None:
+    finished = tampered("fails to name frames", target, tmp_path)
+    assert_is_told_as_a_bug(finished)
+    profile = only_profile(tmp_path)
+    assert sum(sample.values[0] for sample in profile.samples) > 50
+    assert not any(location.frames for s in profile.samples for location in s.locations)
+    assert b"Written: " in finished.stdout
+
+
+def test_a_traceback_is_shown_to_who_asks_for_it(target: Target, tmp_path: Path) -> None:
+    debug = {"EBPFPROF_DEBUG": "1"}
+    finished = tampered("fails to show the table", target, tmp_path, env=debug)
+    assert finished.code == ExitCode.FAILURE
+    assert "Traceback" in finished.stderr
+    assert "tampered.py" in finished.stderr
+
+
+def tampered(how: str, target: Target, folder: Path, env: dict[str, str] | None = None) -> Finished:
+    arguments = ("--pid", str(target.pid), "--duration", "0.3")
+    return run(*arguments, folder=folder, command=command(how), env=env)
+
+
+def assert_is_told_as_a_bug(finished: Finished) -> None:
+    assert finished.code == ExitCode.FAILURE
+    recording, line = finished.stderr.splitlines()
+    assert recording.startswith("recording ")
+    assert line.startswith("ebpfprof: This is a bug: KeyError in tampered.py:")
+    assert "EBPFPROF_DEBUG=1" in line
+
+
+def test_ctrl_c_while_it_is_loaded_is_quiet(tmp_path: Path) -> None:
+    importing = (
+        "import sys, signal, os\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'ebpfprof.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from ebpfprof.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", importing], cwd=tmp_path, capture_output=True, timeout=60
+    )
+    assert done.returncode == 128 + signal.SIGINT
+    assert done.stderr == b""

@@ -1,3 +1,0 @@
-module execer
-
-go 1.19
