@@ -26,13 +26,15 @@ BLOCKOPS = Path(__file__).parent.parent / "targets" / "blockops"
 ATTEMPTS = 5
 
 
-def compare(program: Path, folder: Path, *arguments: str) -> tuple[Profile, dict[str, int]]:
+def compare(
+    program: Path, folder: Path, *arguments: str, rate_ns: int = 1
+) -> tuple[Profile, dict[str, int]]:
     """Record until the delay of each stack has agreed once; return our profile and the plan."""
     wrong: dict[str, str] | None = None
     for attempt in range(ATTEMPTS):
         attempt_folder = folder / str(attempt)
         attempt_folder.mkdir()
-        go, ours, planned = record(program, attempt_folder, *arguments)
+        go, ours, planned = record(program, attempt_folder, *arguments, rate_ns=rate_ns)
         assert lost_events(ours) == 0
         assert differences(go, ours) == []
         wrong_now = delay_differences(go, ours)
@@ -44,11 +46,13 @@ def compare(program: Path, folder: Path, *arguments: str) -> tuple[Profile, dict
     raise AssertionError(f"delays differ in {ATTEMPTS} runs of {ATTEMPTS}: {wrong}")
 
 
-def record(program: Path, folder: Path, *arguments: str) -> tuple[Profile, Profile, dict[str, int]]:
+def record(
+    program: Path, folder: Path, *arguments: str, rate_ns: int = 1
+) -> tuple[Profile, Profile, dict[str, int]]:
     """Run blockops under both profilers: Go's profile, ours, and the planned counts."""
     own = folder / "go.prof"
     with Target.start(program, "-blockrate=1", f"-profile={own}", *arguments) as target:
-        with recording(target.pid, folder) as recorder:
+        with recording(target.pid, folder, "--block-rate", str(rate_ns)) as recorder:
             target.ask("go", "done")
             planned = json.loads(target.expect("{"))
             recorder.interrupt()
@@ -70,6 +74,16 @@ def test_every_operation_as_go_counts_it(version: str, mode: str, tmp_path: Path
     assert set(planned) > {"chanSend", "selectEither", "rwWriterBehindReader"}
     for operation, count in planned.items():
         assert events_below(ours, operation) == count, operation
+
+
+@pytest.mark.parametrize(
+    ("version", "mode"),
+    [("1.19", "cgo"), ("1.22", "plain"), ("1.27", "cgo"), ("1.27", "pgo"), ("1.27", "pgopark")],
+)
+def test_stacks_taken_at_the_wake_are_the_same(version: str, mode: str, tmp_path: Path) -> None:
+    """At a rate of 2 ns sampling keeps every wait, but takes its stack when it is over."""
+    program = toolchain(version).build(BLOCKOPS, mode)
+    compare(program, tmp_path, "-stress=5000", rate_ns=2)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
