@@ -1,0 +1,84 @@
+"""Another process gets the pid of a target that ended: it is never taken for the target."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from ebpfprof import target as target_module
+from ebpfprof.errors import TargetGone
+from ebpfprof.target import Target as Process
+from tests.kernel.kernel_state import has_probes
+from tests.kernel.programs import program
+from tests.recorder import only_profile, recording
+from tests.targets_run import Target
+
+_SYS_CLONE3 = 435  # arch/x86/entry/syscalls/syscall_64.tbl
+
+
+@contextmanager
+def another_with_pid(pid: int, file: Path) -> Iterator[None]:
+    """Run a program as process `pid`, which must be free; its input stays open meanwhile."""
+    stdin, writer = os.pipe()
+    reader, stdout = os.pipe()
+    wanted = (ctypes.c_int * 1)(pid)
+    # struct clone_args, include/uapi/linux/sched.h: with no flags, this is fork.
+    numbers = [0, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, ctypes.addressof(wanted), 1, 0]
+    arguments = ctypes.create_string_buffer(struct.pack("<11Q", *numbers))
+    # PyDLL: the child must hold the interpreter's lock.
+    made = ctypes.PyDLL(None, use_errno=True).syscall(_SYS_CLONE3, arguments, 88)
+    if made == 0:
+        os.dup2(stdin, 0)
+        os.dup2(stdout, 1)
+        os.execv(file, [str(file)])
+    assert made == pid, os.strerror(ctypes.get_errno())
+    try:
+        assert os.read(reader, 64).startswith(b"ready ")
+        yield
+    finally:
+        for fd in (stdin, stdout, reader, writer):
+            os.close(fd)
+        os.waitpid(pid, 0)
+
+
+def test_a_pid_reused_while_it_is_opened_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticker = program("ticker")
+    with Target.start(ticker) as target, pytest.raises(TargetGone) as raised:
+        reuse_in_the_midst(target, ticker, monkeypatch)
+    assert f"Nothing was recorded: process {target.pid} ended" in str(raised.value)
+
+
+def reuse_in_the_midst(target: Target, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open the target; once it is pinned, another one takes its place."""
+    check = target_module._refuse_what_runs_no_program
+    with ExitStack() as held:
+
+        def check_another(pid: int) -> None:
+            target.kill()
+            held.enter_context(another_with_pid(pid, file))
+            check(pid)
+
+        monkeypatch.setattr(target_module, "_refuse_what_runs_no_program", check_another)
+        Process(target.pid).close()
+
+
+def test_a_pid_reused_while_it_is_recorded_is_noticed(tmp_path: Path) -> None:
+    ticker = program("ticker")
+    with Target.start(ticker) as target, recording(target.pid, tmp_path) as recorder:
+        target.ask("wait", "done")
+        recorder.send(signal.SIGSTOP)
+        target.kill()
+        with another_with_pid(target.pid, ticker):
+            recorder.send(signal.SIGCONT)
+            finished = recorder.finish()
+            assert not has_probes(target.pid)
+    assert finished.code == 0
+    assert f"\nebpfprof: process {target.pid} ended; " in finished.stderr
+    assert f"ended early: process {target.pid} ended" in only_profile(tmp_path).comments
