@@ -1,0 +1,279 @@
+"""`ebpfprof attach` as a user meets it: what it prints, what it writes, and as whom."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import shlex
+import signal
+import stat
+import struct
+import subprocess
+import termios
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from ebpfprof.export import pprof
+from ebpfprof.profile import Profile
+from tests.kernel.kernel_state import bpf_objects, has_probes
+from tests.kernel.programs import program
+from tests.recorder import COMMAND, only_profile, recording, run
+from tests.targets_run import Target
+from tests.toolchains import toolchain
+
+OWNER = 12345
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    """A program in which a goroutine waits a thousand times a second."""
+    with Target.start(program("ticker")) as running:
+        yield running
+
+
+def count(profile: Profile) -> int:
+    return sum(sample.values[0] for sample in profile.samples)
+
+
+def test_it_says_what_it_does_and_what_to_do_next(target: Target, tmp_path: Path) -> None:
+    finished = run("--pid", str(target.pid), "--duration", "0.5", folder=tmp_path)
+    assert finished.code == 0
+    name = f"ticker-{target.pid}.block.pb.gz"
+    assert finished.stderr == (
+        f"recording block profile of process {target.pid} (ticker) for 0.5 s; Ctrl-C ends it\n"
+    )
+    heading, *table, written, further = finished.stdout.decode().strip().splitlines()
+    assert re.fullmatch(rf"Waits of process {target.pid} \(ticker\) in \d+ ms:", heading)
+    assert "main.receive" in "\n".join(table)
+    assert written == f"Written: {name}"
+    assert further == f"Next: go tool pprof -http=: {name}"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    top = toolchain("1.27").go("tool", "pprof", "-top", name, cwd=tmp_path)
+    assert "runtime.chanrecv2" in top
+
+
+def test_it_records_for_as_long_as_it_is_told(target: Target, tmp_path: Path) -> None:
+    run("--pid", str(target.pid), "--duration", "1.5", folder=tmp_path)
+    profile = only_profile(tmp_path)
+    assert profile.duration_ns >= 1.5e9
+    # A tick takes a millisecond at least, and waits on one side.
+    assert 10 < count(profile) <= profile.duration_ns / 1e6
+
+
+def test_an_output_file_can_be_named(target: Target, tmp_path: Path) -> None:
+    (tmp_path / "my files").mkdir()
+    path = "my files/it's.pb.gz"
+    finished = run("--pid", str(target.pid), "-d", "0.2", "-o", path, folder=tmp_path)
+    assert finished.code == 0
+    assert f"Written: {path}\n" in finished.stdout.decode()
+    words = shlex.split(finished.stdout.decode().splitlines()[-1])
+    assert words[-1] == path
+    assert count(only_profile(tmp_path / "my files"))
+
+
+def test_a_file_that_was_there_is_replaced(target: Target, tmp_path: Path) -> None:
+    (tmp_path / "x.pb.gz").write_bytes(b"old")
+    assert run("--pid", str(target.pid), "-d", "0.2", "-o", "x.pb.gz", folder=tmp_path).code == 0
+    assert count(only_profile(tmp_path))
+
+
+def test_the_profile_can_go_to_stdout(target: Target, tmp_path: Path) -> None:
+    finished = run("--pid", str(target.pid), "-d", "0.2", "-o", "-", folder=tmp_path)
+    assert finished.code == 0
+    assert count(pprof.decode(finished.stdout))
+    assert "main.receive" in finished.stderr
+    assert "Written" not in finished.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("way", ["listed", "one by one"])
+def test_several_processes_one_file_each_one_program(
+    way: str, target: Target, tmp_path: Path
+) -> None:
+    with Target.start(program("nopprof", "1.19", "pie")) as other:
+        with recording(target.pid, tmp_path) as alone:
+            programs = kinds(alone.pid, "prog")
+        pids = [target.pid, other.pid, target.pid]
+        arguments = (
+            ["--pid", ",".join(map(str, pids))]
+            if way == "listed"
+            else [word for pid in pids for word in ("--pid", str(pid))]
+        )
+        with recording(target.pid, tmp_path, *arguments) as recorder:
+            assert kinds(recorder.pid, "prog") == programs
+            other.ask("go", "done")
+            recorder.interrupt()
+            finished = recorder.finish()
+    assert finished.code == 0
+    names = {f"ticker-{target.pid}.block.pb.gz", f"nopprof-{other.pid}.block.pb.gz"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    functions = {name: functions_of(tmp_path / name) for name in names}
+    of_ticker, of_nopprof = (functions[name] for name in sorted(names, reverse=True))
+    assert "main.receive" in of_ticker
+    assert {"main.handOver", "main.hold", "main.gather"} < of_nopprof
+    assert not of_ticker & of_nopprof
+    assert finished.stdout.decode().count("Waits of process ") == 2
+
+
+def kinds(pid: int, kind: str) -> int:
+    return sum(each.kind == kind for each in bpf_objects(pid))
+
+
+def functions_of(path: Path) -> set[str]:
+    """Functions of package main in a profile, without those of the runtime."""
+    return {
+        frame.function
+        for sample in pprof.decode(path.read_bytes()).samples
+        for location in sample.locations
+        for frame in location.frames
+        if frame.function.startswith("main.")
+    }
+
+
+@pytest.mark.parametrize("arguments", [["block"], ["block,block"], ["block", "--profile", "block"]])
+def test_the_kind_of_profile_can_be_named(
+    arguments: list[str], target: Target, tmp_path: Path
+) -> None:
+    command = ["--pid", str(target.pid), "-d", "0.2", "--profile", *arguments]
+    assert run(*command, folder=tmp_path).code == 0
+    assert count(only_profile(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--profile", "heap"], "'heap'"),
+        (["--block-rate", "0"], "--block-rate"),
+        (["--block-rate", "x"], "--block-rate"),
+        (["--duration", "0"], "--duration"),
+        (["--duration", "nan"], "--duration"),
+        (["--duration", "inf"], "--duration"),
+        (["--nonsense"], "--nonsense"),
+    ],
+)
+def test_usage_errors_name_the_option(
+    arguments: list[str], words: str, target: Target, tmp_path: Path
+) -> None:
+    finished = run("--pid", str(target.pid), *arguments, folder=tmp_path)
+    assert finished.code == 2
+    assert words in finished.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_rate_samples(target: Target, tmp_path: Path) -> None:
+    rate_ns = 50_000_000
+    arguments = ["--pid", str(target.pid), "-d", "2", "--block-rate", str(rate_ns)]
+    assert run(*arguments, folder=tmp_path).code == 0
+    profile = only_profile(tmp_path)
+    assert f"sampled at a rate of {rate_ns} ns" in profile.comments[0]
+    # Of waits of a millisecond one in fifty is taken, and then counts for all of them.
+    assert profile.samples
+    assert all(sample.values[1] > 0.99 * rate_ns for sample in profile.samples)
+
+
+def test_the_file_is_the_users_who_called_sudo(target: Target, tmp_path: Path) -> None:
+    os.chown(tmp_path, OWNER, OWNER)
+    sudo = {"SUDO_UID": str(OWNER), "SUDO_GID": str(OWNER)}
+    assert run("--pid", str(target.pid), "-d", "0.2", folder=tmp_path, env=sudo).code == 0
+    (path,) = tmp_path.iterdir()
+    status = path.stat()
+    assert (status.st_uid, status.st_gid) == (OWNER, OWNER)
+    assert stat.S_IMODE(status.st_mode) == 0o600
+
+
+def test_without_sudo_the_file_is_roots(target: Target, tmp_path: Path) -> None:
+    os.chown(tmp_path, OWNER, OWNER)
+    assert run("--pid", str(target.pid), "-d", "0.2", folder=tmp_path).code == 0
+    (path,) = tmp_path.iterdir()
+    assert path.stat().st_uid == 0
+
+
+def test_while_it_records_there_are_probes_and_then_no_more(tmp_path: Path) -> None:
+    with Target.start(program("ticker")) as target:
+        assert not has_probes(target.pid)
+        with recording(target.pid, tmp_path) as recorder:
+            assert has_probes(target.pid)
+            recorder.interrupt()
+            assert recorder.finish().code == 0
+        assert not has_probes(target.pid)
+
+
+class Terminal:
+    """A terminal of some columns; what was written to it is read as it comes."""
+
+    def __init__(self, columns: int) -> None:
+        self._main, self.file = pty.openpty()
+        fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("<4H", 40, columns, 0, 0))
+        self.text = ""
+
+    def read_until(self, pattern: str) -> str:
+        """Read on until the expression is found in the text; fails after a minute."""
+        until = monotonic() + 60
+        while not re.search(pattern, self.text):
+            assert monotonic() < until, self.text
+            self.text += os.read(self._main, 4096).decode()
+        return self.text
+
+    def close(self) -> None:
+        os.close(self._main)
+        os.close(self.file)
+
+
+@contextmanager
+def on_terminal(
+    target: Target, folder: Path, *arguments: str, columns: int = 80, env: Mapping[str, str]
+) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
+    """The command with a terminal for stdout and stderr."""
+    terminal = Terminal(columns)
+    process = subprocess.Popen(
+        [*COMMAND, "--pid", str(target.pid), *arguments],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=terminal.file,
+        stderr=terminal.file,
+        env={**os.environ, **env},
+    )
+    try:
+        yield terminal, process
+    finally:
+        process.kill()
+        process.wait()
+        terminal.close()
+
+
+def test_a_terminal_has_a_bar_and_a_table_of_its_width(target: Target, tmp_path: Path) -> None:
+    env = {"TERM": "xterm", "NO_COLOR": ""}
+    columns = 72
+    with on_terminal(target, tmp_path, columns=columns, env=env) as (terminal, process):
+        terminal.read_until(r"recording [^\n]*\n")
+        terminal.read_until(r"\[\.+\] 0 of 30 s")
+        terminal.read_until(r"\[#+\.+\] 1 of 30 s")
+        process.send_signal(signal.SIGINT)
+        text = terminal.read_until("Next: .*\n")
+        assert process.wait(60) == 0
+    # The bar is wiped out, the table is in colour and fits.
+    assert re.search(r"\r\x1b\[K\r?\nWaits of", text)
+    assert "\x1b[1m" in text
+    shown = re.sub(r"\x1b\[[\d;]*[mK]", "", text)
+    assert all(len(line.rpartition("\r")[2]) <= columns for line in shown.split("\r\n")[1:-3])
+
+
+def test_a_dumb_terminal_and_one_without_colour_are_respected(
+    target: Target, tmp_path: Path
+) -> None:
+    env = {"TERM": "xterm", "NO_COLOR": "1"}
+    with on_terminal(target, tmp_path, "-d", "0.3", env=env) as (terminal, process):
+        text = terminal.read_until("Next: .*\n")
+        assert process.wait(60) == 0
+    assert set(re.findall(r"\x1b\[[\d;]*\w", text)) == {"\x1b[K"}
+    with on_terminal(target, tmp_path, "-d", "0.3", env={"TERM": "dumb"}) as (terminal, process):
+        text = terminal.read_until("Next: .*\n")
+        assert process.wait(60) == 0
+    assert "\x1b" not in text
+    assert "[" not in text.partition("Waits of")[0]
