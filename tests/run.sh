@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 tests/setup.sh test
+# A bare chroot may lack what tests need that talk to a program on a terminal.
+[ -e /dev/pts/ptmx ] || mount -t devpts -o ptmxmode=0666 devpts /dev/pts
 
 status=0
 step() {
