@@ -1,0 +1,44 @@
+"""Attach to processes and detach again and again, in one process; tell what that holds each time.
+
+    python -m tests.kernel.attach_loop ROUNDS PID...
+
+Prints one line of JSON a round, taken after the session was closed. Waits for a line before it
+goes on, so that others can look meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ebpfprof.session import Options, Session
+from tests.kernel.kernel_state import bpf_objects, open_files
+
+_PAGE_KIB = 4
+_RECORDED_S = 0.01
+
+
+def main(arguments: Sequence[str]) -> None:
+    rounds, *pids = map(int, arguments)
+    for _ in range(rounds):
+        with Session(pids, Options()) as session:
+            session.start()
+            session.wait(_RECORDED_S, lambda gone_s: False)
+            profiles = session.finish()
+            objects = sorted((each.kind, each.id) for each in bpf_objects(os.getpid()))
+        held = {
+            "objects": objects,
+            "samples": [len(profile.samples) for profile in profiles],
+            "files": open_files(os.getpid()),
+            "threads": len(os.listdir("/proc/self/task")),
+            "resident_kib": int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_KIB,
+        }
+        print("round", json.dumps(held), flush=True)
+        sys.stdin.readline()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

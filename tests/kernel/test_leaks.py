@@ -1,0 +1,60 @@
+"""A hundred attaches and detaches leave nothing: no probe, BPF object, file, thread or memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.kernel.kernel_state import BpfObject, await_gone, has_probes
+from tests.kernel.programs import program
+from tests.targets_run import Target
+
+ROOT = Path(__file__).parents[2]
+ROUNDS = 50
+# The first compilations allocate what the later ones use again.
+WARM_UP = 10
+MAX_GROWTH_KIB = 16 << 10
+
+
+def test_a_hundred_attaches_leave_nothing() -> None:
+    with (
+        Target.start(program("checker")) as checker,
+        Target.start(program("ticker", "1.19", "pie")) as ticker,
+    ):
+        held = []
+        for after in rounds(checker.pid, ticker.pid):
+            assert not has_probes(checker.pid)
+            assert not has_probes(ticker.pid)
+            held.append(after)
+        assert checker.ask("check", "").startswith("ok ")
+        ticker.ask("wait", "done")
+
+    assert any(samples[0] for samples in column(held, "samples"))
+    # The first time, modules and libraries are loaded.
+    assert len({tuple(files) for files in column(held, "files")[1:]}) == 1
+    assert len(set(column(held, "threads")[1:])) == 1
+    memory = column(held, "resident_kib")
+    assert memory[-1] - memory[WARM_UP] < MAX_GROWTH_KIB, memory
+
+    objects = [{BpfObject(*each) for each in of_round} for of_round in column(held, "objects")]
+    assert all(objects)
+    assert len(set.union(*objects)) == sum(map(len, objects))
+    await_gone(set.union(*objects))
+
+
+def rounds(*pids: int) -> Iterator[dict[str, Any]]:
+    """What each round holds after it, told while the loop waits."""
+    arguments = ["-m", "tests.kernel.attach_loop", str(ROUNDS), *map(str, pids)]
+    # One heap: else memory depends on which thread happens to use which.
+    env = {"PYTHONPATH": str(ROOT), "MALLOC_ARENA_MAX": "1"}
+    with Target.start(Path(sys.executable), *arguments, env=env, ready=None) as loop:
+        for _ in range(ROUNDS):
+            yield json.loads(loop.expect("round ").removeprefix("round "))
+            loop.say("go on")
+
+
+def column(held: list[dict[str, Any]], name: str) -> list[Any]:
+    return [each[name] for each in held]
