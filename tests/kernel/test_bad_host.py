@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ebpfprof.errors import ExitCode
+from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import program
 from tests.kernel.refusal import refused
 from tests.recorder import COMMAND, only_profile, run
@@ -24,21 +26,37 @@ CAPABILITIES = ("sys_admin", "sys_ptrace", "dac_read_search")
 
 
 @pytest.fixture(scope="module")
+def checkout() -> Iterator[Path]:
+    """This checkout where any user may enter it, as he may not if it lies in root's home."""
+    folder = Path(tempfile.mkdtemp(prefix="ebpfprof-checkout-"))
+    folder.chmod(0o755)
+    subprocess.run(["mount", "--bind", ROOT, folder], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+    folder.rmdir()
+
+
+@pytest.fixture(scope="module")
 def pid() -> Iterator[str]:
     """A Go program that can be recorded."""
     with Target.start(program("sleeper")) as target:
         yield str(target.pid)
 
 
-def as_nobody_with(*capabilities: str) -> tuple[str, ...]:
+def as_nobody_with(checkout: Path, *capabilities: str) -> tuple[str, ...]:
     """The command, run by an ordinary user with nothing but these capabilities."""
     listed = ",".join(["-all", *(f"+{name}" for name in capabilities)])
     return (
         "/usr/bin/setpriv",
         *(f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
         *(f"--{kind}={listed}" for kind in ("inh-caps", "ambient-caps", "bounding-set")),
-        *COMMAND,
+        *(python_of(checkout), *COMMAND[1:]),
     )
+
+
+def python_of(checkout: Path) -> str:
+    """The Python that runs the tests, as it is called in that place of the checkout."""
+    return sys.executable.replace(str(ROOT), str(checkout), 1)
 
 
 def as_root_without(*capabilities: str) -> tuple[str, ...]:
@@ -52,17 +70,19 @@ def failing(call: str, code: str) -> tuple[str, ...]:
 
 def hiding(folder: str) -> tuple[str, ...]:
     """The command, where a folder of /sys is empty."""
-    script = f'mount -t tmpfs none {folder} && exec "$@"'
-    return ("/usr/bin/unshare", "--mount", "/bin/sh", "-c", script, "sh", *COMMAND)
+    script = f'mount --make-private /sys && mount -t tmpfs none {folder} && exec "$@"'
+    isolating = ("/usr/bin/unshare", "--mount", "--propagation", "unchanged")
+    return (*isolating, "/bin/sh", "-c", script, "sh", *COMMAND)
 
 
-def test_the_capabilities_it_asks_for_are_enough(pid: str, tmp_path: Path) -> None:
+def test_the_capabilities_it_asks_for_are_enough(checkout: Path, pid: str, tmp_path: Path) -> None:
     os.chown(tmp_path, NOBODY, NOBODY)
     os.chmod(tmp_path.parent, 0o755)
     finished = run(
         *("--pid", pid, "--duration", "0.1"),
         folder=tmp_path,
-        command=as_nobody_with(*CAPABILITIES),
+        command=as_nobody_with(checkout, *CAPABILITIES),
+        env={"PYTHONPATH": str(checkout)},
     )
     assert finished.code == ExitCode.OK, finished.stderr
     only_profile(tmp_path)
@@ -71,12 +91,19 @@ def test_the_capabilities_it_asks_for_are_enough(pid: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("missing", CAPABILITIES)
-def test_a_missing_capability_is_named(missing: str, pid: str, tmp_path: Path) -> None:
+def test_a_missing_capability_is_named(
+    missing: str, checkout: Path, pid: str, tmp_path: Path
+) -> None:
     kept = [name for name in CAPABILITIES if name != missing]
-    command = as_nobody_with(*kept)
-    said = refused(ExitCode.PERMISSION_DENIED, "--pid", pid, folder=tmp_path, command=command)
+    said = refused(
+        ExitCode.PERMISSION_DENIED,
+        *("--pid", pid),
+        folder=tmp_path,
+        command=as_nobody_with(checkout, *kept),
+        env={"PYTHONPATH": str(checkout)},
+    )
     assert f": CAP_{missing.upper()} is missing. " in said
-    assert said.endswith(f"Type: sudo {sys.executable} -m ebpfprof attach --pid {pid}")
+    assert said.endswith(f"Type: sudo {python_of(checkout)} -m ebpfprof attach --pid {pid}")
 
 
 def test_a_root_without_rights_is_told_to_leave_its_container(pid: str, tmp_path: Path) -> None:
@@ -87,6 +114,7 @@ def test_a_root_without_rights_is_told_to_leave_its_container(pid: str, tmp_path
     assert "container" in said
 
 
+@NEEDS_NAMESPACES
 def test_root_of_a_user_namespace_is_refused(pid: str, tmp_path: Path) -> None:
     command = ("/usr/bin/unshare", "--user", "--map-root-user", *COMMAND)
     said = refused(ExitCode.PERMISSION_DENIED, "--pid", pid, folder=tmp_path, command=command)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.kernel_state import children, has_probes
+from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import program
 from tests.recorder import only_profile, recording
 from tests.targets_run import Target
@@ -70,6 +71,7 @@ def recorded_functions(target: Target, pid: int, folder: Path) -> set[str]:
 WAITING = {"main.handOver", "main.hold", "main.hold.func1", "main.gather", "main.main"}
 
 
+@NEEDS_NAMESPACES
 @pytest.mark.parametrize("how", NAMESPACES)
 def test_a_container_is_recorded_from_outside(how: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
@@ -91,6 +93,7 @@ with Target.start(Path(sys.argv[1])) as target:
 """
 
 
+@NEEDS_NAMESPACES
 def test_from_within_a_container_its_own_pids_count(tmp_path: Path) -> None:
     isolating = ["--mount-proc", "--pid", "--fork", "--kill-child"]
     arguments = [*isolating, sys.executable, "-c", INSIDE, str(program("nopprof")), str(tmp_path)]
