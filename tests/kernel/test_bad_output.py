@@ -47,25 +47,18 @@ def outputs_that_cannot_be(folder: Path) -> dict[str, tuple[Path, str]]:
     (folder / "folder").mkdir()
     (folder / "file").write_text("keep me")
     (folder / "link").symlink_to("file")
-    os.mkfifo(folder / "pipe")
     return {
         "missing folder": (folder / "none" / "x.pb.gz", "No such file or directory"),
         "a folder": (folder / "folder", "is a directory"),
         "a link": (folder / "link", "symbolic link"),
-        "a pipe": (folder / "pipe", "not a regular file"),
-        "below a file": (folder / "file" / "x.pb.gz", "Not a directory"),
         "an odd file system": (Path("/proc/self/x.pb.gz"), "Cannot write"),
         "escape sequences": (folder / "\x1b[31m" / "x.pb.gz", r"\x1b[31m"),
-        "too long": (folder / ("x" * 300), "File name too long"),
     }
 
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        *("missing folder", "a folder", "a link", "a pipe", "below a file"),
-        *("an odd file system", "escape sequences", "too long"),
-    ],
+    ["missing folder", "a folder", "a link", "an odd file system", "escape sequences"],
 )
 def test_an_output_that_cannot_be_is_refused_before_it_records(
     kind: str, target: Target, tmp_path: Path
