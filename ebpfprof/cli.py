@@ -1,6 +1,7 @@
 """The command line: options in, words out. Nothing is decided here."""
 
 import math
+import resource
 import shlex
 import signal
 import sys
@@ -132,6 +133,7 @@ def attach(
     if output and len(pids) > 1:
         raise click.UsageError("-o names one file, but there are several processes: leave it out.")
     require_capabilities()
+    _allow_many_files()
     options = Options(block_rate_ns=block_rate_ns, allow_unknown_go=allow_unknown_go)
     written: list[str] = []
     try:
@@ -217,6 +219,12 @@ def _recording(targets: Sequence[Target], duration_s: float) -> str:
     who = ", ".join(f"{target.pid} ({target.name})" for target in targets)
     noun = "process" if len(targets) == 1 else "processes"
     return f"recording block profile of {noun} {who} for {duration_s:g} s; Ctrl-C ends it"
+
+
+def _allow_many_files() -> None:
+    """Raise the soft limit of open files: each probe takes two, a process some twenty."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class _Signals:

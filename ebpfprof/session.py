@@ -95,8 +95,12 @@ class Session:
             gone_s = (time.monotonic_ns() - self._started_ns) / 1e9
             if gone_s >= duration_s or should_stop(gone_s):
                 break
-            running = [r.go.target.pidfd for r in self._recordings if r.ending is None]
-            select.select(running, [], [], min(_TICK_S, duration_s - gone_s))
+            # Not select(): it knows no file descriptors above 1023.
+            endings = select.poll()
+            for recording in self._recordings:
+                if recording.ending is None:
+                    endings.register(recording.go.target.pidfd, select.POLLIN)
+            endings.poll(1000 * min(_TICK_S, duration_s - gone_s))
             self._notice_endings()
 
     def finish(self) -> list[Profile]:

@@ -105,7 +105,9 @@ class Target:
             auxv = self._read("auxv")
         except OSError:
             auxv = b""
-        if not auxv or select.select([self._pidfd], [], [], 0)[0]:
+        end = select.poll()
+        end.register(self._pidfd, select.POLLIN)
+        if not auxv or end.poll(0):
             return Ending(f"process {self.pid} ended")
         # A new program gets a new auxiliary vector (other random bytes, other vDSO).
         if auxv != self._auxv:

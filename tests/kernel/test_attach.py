@@ -13,7 +13,7 @@ import struct
 import subprocess
 import termios
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic
 
@@ -119,6 +119,17 @@ def test_several_processes_one_file_each_one_program(
     assert {"main.handOver", "main.hold", "main.gather"} < of_nopprof
     assert not of_ticker & of_nopprof
     assert finished.stdout.decode().count("Waits of process ") == 2
+
+
+def test_the_limit_of_open_files_is_raised(target: Target, tmp_path: Path) -> None:
+    # Ten targets take some two hundred.
+    limiting = ("/bin/sh", "-c", 'ulimit -S -n 64; exec "$@"', "sh", *COMMAND)
+    with ExitStack() as held:
+        started = [held.enter_context(Target.start(program("ticker"))) for _ in range(10)]
+        pids = ",".join(str(each.pid) for each in started)
+        finished = run("--pid", pids, "-d", "0.1", folder=tmp_path, command=limiting)
+    assert finished.code == 0, finished.stderr
+    assert len(list(tmp_path.iterdir())) == 10
 
 
 def kinds(pid: int, kind: str) -> int:

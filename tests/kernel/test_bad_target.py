@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -26,7 +27,8 @@ from tests.kernel.programs import (
     without_build_info,
 )
 from tests.kernel.refusal import IMPOSSIBLE_PID, refused
-from tests.recorder import Finished, only_profile, recording, run
+from tests.kernel.tampered import command
+from tests.recorder import Finished, Recorder, only_profile, recording, run
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -302,8 +304,8 @@ def test_a_target_that_is_killed_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("into", ["itself", "another program"])
 def test_exec_ends_the_recording_and_is_said(into: str, tmp_path: Path) -> None:
     ticker = program("ticker")
-    command = [str(ticker)] if into == "itself" else ["/bin/cat"]
-    with Target.start(ticker, *command) as target, recording(target.pid, tmp_path) as recorder:
+    program_after = str(ticker) if into == "itself" else "/bin/cat"
+    with Target.start(ticker, program_after) as target, recording(target.pid, tmp_path) as recorder:
         target.ask("wait", "done")
         target.say("exec")
         finished = recorder.finish()
@@ -313,6 +315,31 @@ def test_exec_ends_the_recording_and_is_said(into: str, tmp_path: Path) -> None:
     profile = only_profile(tmp_path)
     assert f"ended early: {said}" in profile.comments
     assert sum(s.values[0] for s in profile.samples if s.locations[0].frames) >= 9
+
+
+@pytest.mark.parametrize("end", ["ended", "replaced itself by another program (exec)"])
+def test_a_target_that_goes_before_it_is_recorded_is_told(end: str, tmp_path: Path) -> None:
+    ticker = program("ticker")
+    with Target.start(ticker, str(ticker)) as target:
+        arguments = ["--pid", str(target.pid)]
+        stopping = command("stops before it attaches")
+        recorder = Recorder(arguments, tmp_path, command=stopping)
+        try:
+            recorder.wait_until_stopped()
+            if end == "ended":
+                target.kill()
+            else:
+                target.ask("exec", "ready ")
+            recorder.send(signal.SIGCONT)
+            finished = recorder.finish()
+        finally:
+            recorder.close()
+    assert finished.code == ExitCode.TARGET_GONE
+    assert finished.stderr == (
+        f"ebpfprof: Nothing was recorded: process {target.pid} {end} while the probes were set up."
+        "\n"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_one_of_two_targets_ends_the_other_goes_on(tmp_path: Path) -> None:
