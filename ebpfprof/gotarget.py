@@ -18,6 +18,8 @@ from symbolizer import (
 from symbolizer.cgo import CgoCallback, cgo_callback
 from symbolizer.parking import ProbeSites, probe_sites
 
+_MAX_CHILDREN = 8
+
 
 @dataclass(frozen=True, slots=True)
 class GoTarget:
@@ -69,8 +71,8 @@ def for_user(target: Target, error: Exception) -> Exception:
     match error:
         case NotGoError():
             return NotGoProgram(
-                f"{where} Perhaps one of its children is meant (`pgrep -a -P {target.pid}`). A "
-                "program that was packed, with upx for example, can't be read."
+                f"{where} {_children(target.pid)} A program that was packed, with upx for "
+                "example, can't be read."
             )
         case UnsupportedGoVersion():
             return UnsupportedGo(f"{where} Newer ones can be tried with --allow-unknown-go.")
@@ -79,3 +81,17 @@ def for_user(target: Target, error: Exception) -> Exception:
         case SymbolizerError() | struct.error():
             return CorruptBinary(f"{where} If the file is damaged, build it anew.")
     return error
+
+
+def _children(pid: int) -> str:
+    """What the user may have meant instead: a shell's or a supervisor's children, by name."""
+    import psutil
+
+    try:
+        children = psutil.Process(pid).children(recursive=True)[:_MAX_CHILDREN]
+        named = [f"{child.pid} ({printable(child.name())})" for child in children]
+    except psutil.Error:
+        named = []
+    if not named:
+        return "It has no child that could be meant instead."
+    return f"Perhaps one of its children is meant: {', '.join(named)}."
