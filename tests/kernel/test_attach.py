@@ -92,19 +92,11 @@ def test_the_profile_can_go_to_stdout(target: Target, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("way", ["listed", "one by one"])
-def test_several_processes_one_file_each_one_program(
-    way: str, target: Target, tmp_path: Path
-) -> None:
+def test_several_processes_one_file_each_one_program(target: Target, tmp_path: Path) -> None:
     with Target.start(program("nopprof", "1.19", "pie")) as other:
         with recording(target.pid, tmp_path) as alone:
             programs = kinds(alone.pid, "prog")
-        pids = [target.pid, other.pid, target.pid]
-        arguments = (
-            ["--pid", ",".join(map(str, pids))]
-            if way == "listed"
-            else [word for pid in pids for word in ("--pid", str(pid))]
-        )
+        arguments = ("--pid", f"{other.pid},{target.pid}")
         with recording(target.pid, tmp_path, *arguments) as recorder:
             assert kinds(recorder.pid, "prog") == programs
             other.ask("go", "done")
@@ -147,12 +139,9 @@ def functions_of(path: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("arguments", [["block"], ["block,block"], ["block", "--profile", "block"]])
-def test_the_kind_of_profile_can_be_named(
-    arguments: list[str], target: Target, tmp_path: Path
-) -> None:
-    command = ["--pid", str(target.pid), "-d", "0.2", "--profile", *arguments]
-    assert run(*command, folder=tmp_path).code == 0
+def test_the_kind_of_profile_can_be_named(target: Target, tmp_path: Path) -> None:
+    kinds = ("--profile", "block,block", "--profile", "block")
+    assert run("--pid", str(target.pid), "-d", "0.2", *kinds, folder=tmp_path).code == 0
     assert count(only_profile(tmp_path))
 
 
