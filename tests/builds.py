@@ -1,18 +1,18 @@
-"""Which combinations of Go version and build mode the tests go through."""
+"""The programs that probes and profiles are tested on, by Go version and build mode."""
 
 from __future__ import annotations
 
-from tests.toolchains import MODES, toolchain
+from tests import toolchains
+from tests.toolchains import MINORS, toolchain
 
-VERSIONS = ("1.19", "1.21", "1.22", "1.23", "1.24", "1.25", "1.26", "1.27")
+VERSIONS = MINORS
 
-# Every version plain and with gopark inlined; every mode on the oldest, the newest and 1.22.
-_EVERYWHERE = ("plain", "pgopark")
-_IN_EVERY_MODE = ("1.19", "1.22", "1.27")
-
+# Where gopark is inlined, every version lays out its code in its own way.
 BUILDS = tuple(
-    (version, mode)
-    for version in VERSIONS
-    for mode in MODES
-    if mode in toolchain(version).modes and (mode in _EVERYWHERE or version in _IN_EVERY_MODE)
+    dict.fromkeys(
+        (
+            *toolchains.BUILDS,
+            *((minor, "pgopark") for minor in MINORS if "pgopark" in toolchain(minor).modes),
+        )
+    )
 )
