@@ -29,12 +29,6 @@ static long (*read_user)(void *to, u32 size_bytes,
 #define G_SCAN 0x1000 /* runtime._Gscan */
 #define G_SCHED_PC 64 /* offset of runtime.g.sched.pc, Go 1.19 to 1.27 */
 
-struct stack {
-    u32 target;
-    u32 depth;          /* 0 while it is being written */
-    u64 pcs[MAX_DEPTH]; /* return addresses, innermost first, gopark's own frame left out */
-};
-
 /* The part of a runtime.g that says where its stack lies. */
 struct bounds {
     u64 lo;
@@ -108,6 +102,22 @@ static __always_inline bool start_parked(u64 g, const struct target *target, u64
            start->frame.return_pc == return_pc;
 }
 
+/* The goroutine that runs on the thread whose g0 this is; 0 if there is none. */
+static __always_inline u64 running_goroutine(u64 g0, const struct target *target) {
+    u64 m = 0, g = 0;
+    if (read_user(&m, sizeof(m), (void *)(g0 + target->m_offset)) == 0)
+        read_user(&g, sizeof(g), (void *)(m + target->curg_offset));
+    return g;
+}
+
+/* The start in g, which has switched to its thread's g0 (runtime.systemstack) and runs there. */
+static __always_inline bool start_switched(u64 g, const struct target *target,
+                                           struct start *start) {
+    return g && read_user(&start->bounds, sizeof(start->bounds), (void *)g) == 0 &&
+           read_user(&start->bp, sizeof(start->bp), (void *)(g + target->sched_bp_offset)) == 0 &&
+           frame_at(start->bp, &start->bounds, &start->frame);
+}
+
 struct walk {
     u64 hash;
     u32 depth;
@@ -137,12 +147,12 @@ static __always_inline u64 frame_below(const struct frame *frame, u64 bp,
 }
 
 /*
- * Follows the frame pointers and hashes the return addresses; stores them where pcs is not
- * NULL. Two walks of one stack give the same hash, which is its key in the maps.
+ * Follows the frame pointers and hashes the return addresses, beginning with seed; stores them
+ * where pcs is not NULL. Two walks of one stack give the same hash, which is its key in the maps.
  */
-static __always_inline struct walk
-walk_stack(const struct start *start, const struct target *target, u32 target_index, u64 *pcs) {
-    struct walk walk = {.hash = target_index + 1, .loss = -1};
+static __always_inline struct walk walk_stack(const struct start *start,
+                                              const struct target *target, u64 seed, u64 *pcs) {
+    struct walk walk = {.hash = seed, .loss = -1};
     struct frame frame = start->frame;
     u64 bp = start->bp, callback_bp = target->callback.none;
 

@@ -17,19 +17,21 @@ struct callback {
 
 /* One profiled process: what its Go version lays out where. */
 struct target {
-    u32 active;             /* 0 until all its probes are in place: no wait is seen by half */
-    u32 sched_bp_offset;    /* of runtime.g.sched.bp */
-    u32 status_offset;      /* of runtime.g.atomicstatus */
-    u32 wait_reason_offset; /* of runtime.g.waitreason */
-    u64 wait_reasons;       /* a bit for each runtime.waitReason of the hooked operations */
+    u32 active;          /* 0 until all its probes are in place: no wait is seen by half */
+    u32 sched_bp_offset; /* of runtime.g.sched.bp */
+    u32 status_offset;   /* of runtime.g.atomicstatus */
+    u32 m_offset;        /* of runtime.g.m */
+    u32 curg_offset;     /* of runtime.m.curg */
+    u32 unused;
+    u64 lock_callers[LOCK_CALLERS]; /* return addresses of semacquire1 in what locks call */
     struct callback callback;
 };
 
 /* One probe. Its index is the attach cookie of the probe's perf event. */
 struct site {
-    u64 return_pc; /* behind the call of gopark that a wait begun here is parked in; 0 at a wake */
-    u32 target;    /* index into targets */
-    u32 unused;
+    u64 return_pc;    /* behind the call that stands here; 0 where it does not matter */
+    u32 target;       /* index into targets */
+    u32 is_semaphore; /* the park of semacquire1 */
 };
 
 BPF_ARRAY(targets, struct target, MAX_TARGETS);

@@ -23,9 +23,11 @@ from ebpfprof.terminal import has_color, progress, say, width
 from ebpfprof.text import duration, printable
 
 if TYPE_CHECKING:
+    from ebpfprof.collectors.waits import Waiting
     from ebpfprof.session import Session
 
-_KINDS = ("block",)
+_KINDS = ("block", "mutex")
+_HEADINGS = {"block": "Waits of", "mutex": "Releases of locks that others waited for in"}
 _MAX_PID = (1 << 31) - 1
 
 
@@ -94,7 +96,7 @@ def cli() -> None:
     "--output",
     type=click.Path(path_type=Path, allow_dash=True),
     metavar="FILE",
-    help="Where to write, - for stdout.  [default: COMMAND-PID.block.pb.gz]",
+    help="Where to write, - for stdout.  [default: COMMAND-PID.KIND.pb.gz]",
 )
 @click.option(
     "--block-rate",
@@ -107,16 +109,25 @@ def cli() -> None:
     "shorter ones in proportion. 1 takes every wait.",
 )
 @click.option(
+    "--mutex-fraction",
+    type=click.IntRange(min=1, max=(1 << 31) - 1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Sample as Go's SetMutexProfileFraction: one release in N, scaled. 1 takes every one.",
+)
+@click.option(
     "--allow-unknown-go",
     is_flag=True,
     help="Try a Go version that is not known, with the layout of the nearest one that is.",
 )
 def attach(
     pids: list[int],
-    kinds: list[str],
+    kinds: "list[Waiting]",
     duration_s: float,
     output: Path | None,
     block_rate_ns: int,
+    mutex_fraction: int,
     allow_unknown_go: bool,
 ) -> None:
     """Record running processes and write pprof files.
@@ -125,16 +136,21 @@ def attach(
     Examples:
       sudo ebpfprof attach --pid 1234
       sudo ebpfprof attach --pid 1234 --duration 10 -o block.pb.gz
+      sudo ebpfprof attach --pid 1234 --profile block,mutex
       sudo ebpfprof attach --pid 1234 -o - | go tool pprof -top -
     """
     from ebpfprof.session import Options, Session
 
-    del kinds  # there is one so far
-    if output and len(pids) > 1:
-        raise click.UsageError("-o names one file, but there are several processes: leave it out.")
+    if output and len(pids) * len(kinds) > 1:
+        raise click.UsageError("-o names one file, but there are several to write: leave it out.")
     require_capabilities()
     _allow_many_files()
-    options = Options(block_rate_ns=block_rate_ns, allow_unknown_go=allow_unknown_go)
+    options = Options(
+        kinds=tuple(kinds),
+        block_rate_ns=block_rate_ns,
+        mutex_fraction=mutex_fraction,
+        allow_unknown_go=allow_unknown_go,
+    )
     written: list[str] = []
     try:
         with ExitStack() as held:
@@ -142,13 +158,13 @@ def attach(
             session = held.enter_context(Session(pids, options))
             files = [
                 held.enter_context(OutputFile.prepare(path, owner=invoking_user()))
-                for path in _paths(session.targets, output)
+                for path in _paths(session.targets, kinds, output)
             ]
             for assumption in session.assumptions():
                 say(f"ebpfprof: {assumption}; what it shows may be wrong.", err=True)
             session.start()
             signals.end_recording_only()
-            say(_recording(session.targets, duration_s), err=True)
+            say(_recording(session.targets, kinds, duration_s), err=True)
             with progress(duration_s) as draw:
                 session.wait(duration_s, lambda gone_s: draw(gone_s) or signals.came)
             _write(session, files, written)
@@ -164,7 +180,7 @@ def _write(session: "Session", files: Sequence[OutputFile], written: list[str]) 
     """
     errors: list[Exception] = []
     profiles = session.finish()
-    for profile, file in zip(profiles, files, strict=True):
+    for (_, profile), file in zip(profiles, files, strict=True):
         with _kept(errors):
             _write_one(profile, file)
             written.append(file.name)
@@ -173,7 +189,7 @@ def _write(session: "Session", files: Sequence[OutputFile], written: list[str]) 
         say(f"ebpfprof: {ending.text}; the profile holds what was recorded.", err=True)
     for loss in session.losses():
         say(f"ebpfprof: lost {loss}", err=True)
-    for target, profile, file in zip(session.targets, profiles, files, strict=True):
+    for (target, profile), file in zip(profiles, files, strict=True):
         with _kept(errors):
             _show(target, profile, file.name, is_written=file.name in written)
     if errors:
@@ -193,7 +209,10 @@ def _show(target: Target, profile: Profile, name: str, *, is_written: bool) -> N
     stream = sys.stderr if to_stdout else sys.stdout
     table = summary.render(profile, width=width(stream), color=has_color(stream))
     length = duration(profile.duration_ns)
-    say(f"\nWaits of process {target.pid} ({target.name}) in {length}:\n{table}", err=to_stdout)
+    say(
+        f"\n{_HEADINGS[profile.kind]} process {target.pid} ({target.name}) in {length}:\n{table}",
+        err=to_stdout,
+    )
     if is_written and not to_stdout:
         say(f"Written: {printable(name)}")
         say(f"Next: go tool pprof -http=: {printable(shlex.quote(name))}")
@@ -208,17 +227,22 @@ def _kept(errors: list[Exception]) -> Iterator[None]:
         errors.append(error)
 
 
-def _paths(targets: Sequence[Target], output: Path | None) -> "list[Path | Literal['-']]":
-    """Where to write the profile of each target."""
+def _paths(
+    targets: Sequence[Target], kinds: "Sequence[Waiting]", output: Path | None
+) -> "list[Path | Literal['-']]":
+    """Where to write the profiles, in the order in which a session has them."""
     if output is not None:
         return ["-" if str(output) == "-" else output]
-    return [Path(default_name(target.name, target.pid, "block")) for target in targets]
+    return [
+        Path(default_name(target.name, target.pid, kind)) for target in targets for kind in kinds
+    ]
 
 
-def _recording(targets: Sequence[Target], duration_s: float) -> str:
+def _recording(targets: Sequence[Target], kinds: "Sequence[Waiting]", duration_s: float) -> str:
     who = ", ".join(f"{target.pid} ({target.name})" for target in targets)
     noun = "process" if len(targets) == 1 else "processes"
-    return f"recording block profile of {noun} {who} for {duration_s:g} s; Ctrl-C ends it"
+    profiles = " and ".join(kinds) + (" profile" if len(kinds) == 1 else " profiles")
+    return f"recording {profiles} of {noun} {who} for {duration_s:g} s; Ctrl-C ends it"
 
 
 def _allow_many_files() -> None:

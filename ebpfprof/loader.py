@@ -21,7 +21,7 @@ from ebpfprof.sources import bpf_folder, program_text
 if TYPE_CHECKING:  # numpy takes as long to import as BCC to get going: only when maps are read
     import numpy.typing as npt
 
-Fields = Mapping[str, "int | Fields"]
+Fields = Mapping[str, "int | Sequence[int] | Fields"]
 
 _BATCH_ROWS = 4096
 
@@ -75,7 +75,10 @@ class Program:
                 list(pool.map(os.close, reversed(fds)))
 
     def set_element(self, array: str, index: int, fields: Fields) -> None:
-        """Write one element of an array map whose values are structs, which may be nested."""
+        """Write one element of an array map whose values are structs, which may be nested.
+
+        Fields that are left out are 0.
+        """
         table = self._bpf[array.encode()]
         element = table.Leaf()
         _fill(element, fields)
@@ -160,8 +163,10 @@ def _fill(struct: ctypes.Structure, fields: Fields) -> None:
     for name, value in fields.items():
         if isinstance(value, int):
             setattr(struct, name, value)
-        else:
+        elif isinstance(value, Mapping):
             _fill(getattr(struct, name), value)
+        else:
+            getattr(struct, name)[: len(value)] = value
 
 
 def _import_bcc() -> Any:  # noqa: ANN401 - BCC has no types

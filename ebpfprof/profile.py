@@ -97,7 +97,8 @@ CONTENTIONS = ValueType("contentions", "count")
 DELAY = ValueType("delay", "nanoseconds")
 
 
-def block_profile(
+def wait_profile(
+    kind: Kind,
     samples: Iterable[Sample],
     mappings: Iterable[Mapping],
     *,
@@ -105,12 +106,13 @@ def block_profile(
     duration_ns: int,
     comments: Iterable[str] = (),
 ) -> Profile:
-    """A block profile with the types of Go's own (runtime/pprof/pprof.go, printCountCycleProfile).
+    """A block or mutex profile with the types of Go's own.
 
-    Each sample's values are (contentions, delay in nanoseconds).
+    See runtime/pprof/pprof.go, printCountCycleProfile. Each sample's values are (contentions,
+    delay in nanoseconds).
     """
     return Profile(
-        kind="block",
+        kind=kind,
         sample_types=(CONTENTIONS, DELAY),
         period_type=CONTENTIONS,
         period=1,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import ebpfprof
-from ebpfprof.collectors.block import BlockCollector, StackTotal
+from ebpfprof.collectors.waits import Recipe, StackTotal, Waiting, WaitsCollector
 from ebpfprof.errors import AttachFailed
 from ebpfprof.losses import Loss
-from ebpfprof.profile import Profile, block_profile
+from ebpfprof.profile import Profile, wait_profile
 from ebpfprof.target import Ending, Target
 from ebpfprof.text import printable
 
@@ -28,7 +28,9 @@ _TICK_S = 0.1
 class Options:
     """How to record; see the command line's options of the same names."""
 
+    kinds: tuple[Waiting, ...] = ("block",)
     block_rate_ns: int = 1
+    mutex_fraction: int = 1
     allow_unknown_go: bool = False
 
 
@@ -55,7 +57,7 @@ class Session:
             with ThreadPoolExecutor(max_workers=1) as pool:
                 # BCC takes some 0.2 s to compile. Meanwhile the libraries that read executables
                 # are imported and the executables read, which takes as long.
-                loading = pool.submit(BlockCollector, len(pids), rate_ns=options.block_rate_ns)
+                loading = pool.submit(WaitsCollector, len(pids), _recipe(options))
                 self._held.callback(_close_when_loaded, loading)
                 from ebpfprof.gotarget import inspect
 
@@ -103,19 +105,23 @@ class Session:
             endings.poll(1000 * min(_TICK_S, duration_s - gone_s))
             self._notice_endings()
 
-    def finish(self) -> list[Profile]:
-        """Take the probes out and return one profile per target, in order.
+    def finish(self) -> list[tuple[Target, Profile]]:
+        """Take the probes out and return the profiles, by target and kind, in order.
 
         Where names can't be had, a profile holds addresses, and `failures` says why.
         """
         self._notice_endings()
+        self._collector.stop()
         stopped_ns = time.monotonic_ns()
         self._collector.detach()
         totals = self._collector.snapshot()
-        return [
-            self._profile(recording, totals.get(index, []), recording.ended_ns or stopped_ns)
-            for index, recording in enumerate(self._recordings)
-        ]
+        profiles: list[tuple[Target, Profile]] = []
+        for index, recording in enumerate(self._recordings):
+            for kind in self._options.kinds:
+                mine = [total for total in totals.get(index, []) if total.kind == kind]
+                profile = self._profile(recording, kind, mine, recording.ended_ns or stopped_ns)
+                profiles.append((recording.go.target, profile))
+        return profiles
 
     def endings(self) -> list[Ending]:
         """Why targets went before the time was over, for those that did."""
@@ -151,20 +157,25 @@ class Session:
                 recording.ended_ns = time.monotonic_ns() if recording.ending else 0
 
     def _profile(
-        self, recording: _Recording, totals: Sequence[StackTotal], ended_ns: int
+        self,
+        recording: _Recording,
+        kind: Waiting,
+        totals: Sequence[StackTotal],
+        ended_ns: int,
     ) -> Profile:
         from ebpfprof.gotarget import for_user
-        from ebpfprof.stacks import block_samples
+        from ebpfprof.stacks import wait_samples
 
         go = recording.go
         duration_ns = ended_ns - self._started_ns
-        samples, cut, failure = block_samples(go, totals)
+        samples, cut, failure = wait_samples(go, totals)
         if failure:
             recording.failure = for_user(go.target, failure)
-        comments = self._comments(recording, duration_ns)
+        comments = self._comments(recording, kind, duration_ns)
         if cut:
-            comments.append(f"cut off where Go cuts them off, too: the stacks of {cut} waits")
-        return block_profile(
+            comments.append(f"cut off where Go cuts them off, too: the stacks of {cut} events")
+        return wait_profile(
+            kind,
             samples,
             go.mappings,
             time_ns=self._started_unix_ns,
@@ -172,12 +183,12 @@ class Session:
             comments=comments,
         )
 
-    def _comments(self, recording: _Recording, duration_ns: int) -> list[str]:
-        go, rate_ns = recording.go, self._options.block_rate_ns
+    def _comments(self, recording: _Recording, kind: Waiting, duration_ns: int) -> list[str]:
+        go = recording.go
         comments = [
-            f"ebpfprof {ebpfprof.__version__}: block profile of process {go.target.pid} "
+            f"ebpfprof {ebpfprof.__version__}: {kind} profile of process {go.target.pid} "
             f"({go.target.name}, {printable(go.binary.version.text)}), {duration_ns / 1e9:.3f} s, "
-            + ("every event" if rate_ns == 1 else f"sampled at a rate of {rate_ns} ns"),
+            + _sampling(kind, self._options),
         ]
         if go.assumption:
             comments.append(go.assumption)
@@ -189,6 +200,23 @@ class Session:
         return comments
 
 
-def _close_when_loaded(loading: Future[BlockCollector]) -> None:
+def _recipe(options: Options) -> Recipe:
+    return Recipe(
+        block="block" in options.kinds,
+        mutex="mutex" in options.kinds,
+        block_rate_ns=options.block_rate_ns,
+        mutex_fraction=options.mutex_fraction,
+    )
+
+
+def _sampling(kind: Waiting, options: Options) -> str:
+    if kind == "block" and options.block_rate_ns > 1:
+        return f"sampled at a rate of {options.block_rate_ns} ns"
+    if kind == "mutex" and options.mutex_fraction > 1:
+        return f"one release in {options.mutex_fraction}, scaled"
+    return "every event"
+
+
+def _close_when_loaded(loading: Future[WaitsCollector]) -> None:
     if loading.exception() is None:
         loading.result().close()

@@ -1,8 +1,9 @@
-"""Return addresses of a blocked goroutine → the stack that Go's own profile would show.
+"""Return addresses of a goroutine that blocks or releases → the stack Go's own profile would show.
 
 Go drops its own bookkeeping from the top of a stack by skip counts (runtime/mprof.go,
-blockevent and the callers of it). The frames so dropped are always logical frames of the same
-names, so here they are dropped by name: that also holds where the compiler inlined them.
+blockevent, mutexevent and the callers of them). The frames so dropped are always logical frames
+of the same names, so here they are dropped by name: that also holds where the compiler inlined
+them.
 """
 
 import re
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from operator import attrgetter
 
-from ebpfprof.collectors.block import StackTotal
+from ebpfprof.collectors.waits import StackTotal, Waiting
 from ebpfprof.gotarget import GoTarget
 from ebpfprof.profile import Frame, Location, Mapping, Sample
 from symbolizer import Frame as GoFrame
@@ -32,16 +33,23 @@ _CGO_CALLBACK = "runtime.cgocallback"
 _SEMACQUIRE = "runtime.semacquire1"
 # What sync and internal/poll call. The runtime's own semaphores come without: no block events.
 _SEMACQUIRE_SHIM = re.compile(r"[\w/]+\.runtime_Semacquire\w*")
-# skipframes of sync.(*Mutex).lockSlow: 1 up to Go 1.23; 2 from 1.24 on (internal/sync).
-_MUTEX_SLOW_PATHS = (
+_WAKES = frozenset({"runtime.goready", "runtime.readyWithTime"})
+_SEMRELEASE = "runtime.semrelease1"
+_SEMRELEASE_SHIM = re.compile(r"[\w/]+\.runtime_Semrelease")
+# skipframes of sync.(*Mutex).lockSlow and unlockSlow: 1 up to Go 1.23; 2 from 1.24 on
+# (internal/sync). Of sync.(*RWMutex).rUnlockSlow: 1.
+_SLOW_PATHS = (
     ("internal/sync.(*Mutex).lockSlow", "internal/sync.(*Mutex).Lock"),
+    ("internal/sync.(*Mutex).unlockSlow", "internal/sync.(*Mutex).Unlock"),
     ("sync.(*Mutex).lockSlow",),
+    ("sync.(*Mutex).unlockSlow",),
+    ("sync.(*RWMutex).rUnlockSlow",),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class BlockStack:
-    """A stack as Go's block profile shows it, leaf first; `is_cut` if Go would cut it off."""
+class WaitStack:
+    """A stack as Go's block or mutex profile shows it, leaf first; `is_cut` if Go cuts it off."""
 
     locations: tuple[Location, ...]
     is_cut: bool
@@ -106,10 +114,11 @@ class StackTranslator:
         found = self._binary.frames_many(pc - self._load_bias for pc in call_pcs)
         self._go_frames.update((pc, found[pc - self._load_bias]) for pc in call_pcs)
 
-    def block_stack(self, return_pcs: Sequence[int]) -> BlockStack | None:
-        """The stack of a block event; None if Go's profiler has no such event.
+    def stack(self, kind: Waiting, return_pcs: Sequence[int]) -> WaitStack | None:
+        """The stack of a block or mutex event; None if Go's profiler has no such event.
 
-        `return_pcs` are the return addresses (at least one) from the call of gopark outwards.
+        `return_pcs` are the return addresses (at least one) outwards: for a block event from
+        the call of gopark, for a mutex event from a call in semrelease1 or what that calls.
         Raises GoTableError if the binary's tables contradict themselves.
         """
         pcs = [self._recorded_pcs.get(return_pcs[0], return_pcs[0]), *return_pcs[1:]]
@@ -120,7 +129,8 @@ class StackTranslator:
         ]
         by_tables = self._rules.unwinds_by_tables or any(f.name == _CGO_CALLBACK for f in frames)
         frames = _without_wrappers(frames, everywhere=by_tables)
-        skipped = _bookkeeping([each.name for each in frames])
+        names = [each.name for each in frames]
+        skipped = _bookkeeping_of_park(names) if kind == "block" else _bookkeeping_of_release(names)
         if skipped is None:
             return None
         visible = frames[skipped:]
@@ -129,7 +139,7 @@ class StackTranslator:
         locations = tuple(
             self._location(group) for group in physical if group[-1].name != "runtime.goexit"
         )
-        return BlockStack(locations, is_cut=len(kept) < len(visible))
+        return WaitStack(locations, is_cut=len(kept) < len(visible))
 
     def _call_pc(self, return_pc: int) -> int:
         """The address that Go takes for the call (runtime/traceback.go, symPC)."""
@@ -156,38 +166,54 @@ class StackTranslator:
         return location
 
 
-def bare_stack(go: GoTarget, return_pcs: Sequence[int]) -> BlockStack:
+def bare_stack(go: GoTarget, return_pcs: Sequence[int]) -> WaitStack:
     """The same stack without names, for a program whose tables are corrupt.
 
     pprof finds names itself where the program's file is at hand.
     """
     locations = (Location(pc - 1, _mapping_of(pc - 1, go.mappings), ()) for pc in return_pcs)
-    return BlockStack(tuple(locations), is_cut=False)
+    return WaitStack(tuple(locations), is_cut=False)
 
 
 def _mapping_of(address: int, mappings: Sequence[Mapping]) -> Mapping | None:
     return next((m for m in mappings if m.start <= address < m.limit), None)
 
 
-def _bookkeeping(names: Sequence[str]) -> int | None:
+def _bookkeeping_of_park(names: Sequence[str]) -> int | None:
     """How many logical frames Go drops at the leaf; None if this park is no block event."""
-    skip = 0
-    while skip < len(names) and names[skip] in _PARKS:
-        skip += 1
+    skip = _count_while(names, 0, _PARKS)
     if skip == len(names):
         return None
     if names[skip] in _OPERATIONS:
         return skip + 1
     if names[skip] != _SEMACQUIRE:
         return skip
-    skip += 1
-    if skip == len(names) or not _SEMACQUIRE_SHIM.fullmatch(names[skip]):
+    return _behind_shim(names, skip + 1, _SEMACQUIRE_SHIM)
+
+
+def _bookkeeping_of_release(names: Sequence[str]) -> int | None:
+    """How many logical frames Go drops at the leaf; None if this release is no mutex event."""
+    skip = _count_while(names, 0, _WAKES)
+    if skip == len(names) or names[skip] != _SEMRELEASE:
         return None
-    skip += 1
-    for slow_path in _MUTEX_SLOW_PATHS:
-        if tuple(names[skip : skip + len(slow_path)]) == slow_path:
-            return skip + len(slow_path)
-    return skip
+    return _behind_shim(names, skip + 1, _SEMRELEASE_SHIM)
+
+
+def _count_while(names: Sequence[str], start: int, among: frozenset[str]) -> int:
+    while start < len(names) and names[start] in among:
+        start += 1
+    return start
+
+
+def _behind_shim(names: Sequence[str], shim: int, pattern: re.Pattern[str]) -> int | None:
+    """Where the frames that Go shows begin, given where sync's entry to the runtime should be."""
+    if shim >= len(names) or not pattern.fullmatch(names[shim]):
+        return None
+    shown = shim + 1
+    for slow_path in _SLOW_PATHS:
+        if tuple(names[shown : shown + len(slow_path)]) == slow_path:
+            return shown + len(slow_path)
+    return shown
 
 
 def _without_wrappers(frames: Sequence[_Logical], *, everywhere: bool) -> list[_Logical]:
@@ -203,10 +229,10 @@ def _without_wrappers(frames: Sequence[_Logical], *, everywhere: bool) -> list[_
     return kept
 
 
-def block_samples(
+def wait_samples(
     go: GoTarget, totals: Sequence[StackTotal]
 ) -> tuple[list[Sample], int, Exception | None]:
-    """Samples added up by the stack that Go keeps, and how many waits have one that it cuts.
+    """Samples added up by the stack that Go keeps, and how many events have one that it cuts.
 
     The exception, if there is one, is why stacks consist of addresses only.
     """
@@ -218,7 +244,7 @@ def block_samples(
     failure: Exception | None = None
     for total in totals:
         try:
-            stack = translator.block_stack(total.return_pcs)
+            stack = translator.stack(total.kind, total.return_pcs)
         except Exception as error:  # whatever it is: names can be had again, the waits cannot
             failure = failure or error
             stack = bare_stack(go, total.return_pcs)

@@ -28,8 +28,9 @@ class Instruction:
 
     `target` is the address a direct jump or call names, else None. `falls_through` says
     whether control can reach the next instruction (true for calls). `refers_to` is the address
-    that a `lea` relative to RIP computes, else None. `emulated` instructions cost a uprobe
-    some 0.2 µs instead of some 2.5.
+    that a `lea` relative to RIP computes, else None. `saves` is the register and the distance
+    from RSP in bytes of a `mov` that puts a whole register on the stack, else None. `emulated`
+    instructions cost a uprobe some 0.2 µs instead of some 2.5.
     """
 
     address: int
@@ -39,6 +40,7 @@ class Instruction:
     is_call: bool
     falls_through: bool
     refers_to: int | None
+    saves: tuple[str, int] | None
     emulated: bool
     written: frozenset[str]
 
@@ -100,6 +102,7 @@ def _instruction(raw: capstone.CsInsn) -> Instruction:
         is_call=is_call,
         falls_through=not ends,
         refers_to=_lea_target(raw),
+        saves=_saved(raw),
         emulated=is_emulated(bytes(raw.bytes)),
         written=_written(raw),
     )
@@ -112,6 +115,17 @@ def _lea_target(raw: capstone.CsInsn) -> int | None:
     if memory.base != x86_const.X86_REG_RIP or memory.index != x86_const.X86_REG_INVALID:
         return None
     return int(raw.address + raw.size + memory.disp) & _ADDRESS_MASK
+
+
+def _saved(raw: capstone.CsInsn) -> tuple[str, int] | None:
+    if raw.id != x86_const.X86_INS_MOV:
+        return None
+    to, value = raw.operands
+    if to.type != x86_const.X86_OP_MEM or value.type != x86_const.X86_OP_REG or value.size != 8:
+        return None
+    if to.mem.base != x86_const.X86_REG_RSP or to.mem.index != x86_const.X86_REG_INVALID:
+        return None
+    return raw.reg_name(value.reg), int(to.mem.disp)
 
 
 def _written(raw: capstone.CsInsn) -> frozenset[str]:
@@ -137,6 +151,15 @@ def successors(function: Iterable[Instruction]) -> dict[int, tuple[int, ...]]:
             leads.append(each.target)
         flow[address] = tuple(to for to in leads if to in instructions)
     return flow
+
+
+def reverse(flow: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+    """The same control flow backwards: address of an instruction → addresses that lead to it."""
+    origins: dict[int, list[int]] = {address: [] for address in flow}
+    for address, leads in flow.items():
+        for to in leads:
+            origins[to].append(address)
+    return {address: tuple(leads) for address, leads in origins.items()}
 
 
 def reachable(

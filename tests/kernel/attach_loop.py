@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> None:
         with Session(pids, Options()) as session:
             session.start()
             session.wait(_RECORDED_S, lambda gone_s: False)
-            profiles = session.finish()
+            profiles = [profile for _, profile in session.finish()]
             objects = sorted((each.kind, each.id) for each in bpf_objects(os.getpid()))
         held = {
             "objects": objects,

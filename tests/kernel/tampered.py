@@ -98,7 +98,7 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "stops while recording": lambda: stop_before(Session, "wait"),
     "stops while detaching": stop_while_detaching,
     "stops while writing": stop_while_writing,
-    "fails to name frames": lambda: fail(stacks.StackTranslator, "block_stack"),
+    "fails to name frames": lambda: fail(stacks.StackTranslator, "stack"),
     "fails to show the table": lambda: fail(summary, "render"),
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.collectors import block
+from ebpfprof.collectors import waits
 from ebpfprof.export import pprof
 from ebpfprof.losses import loss_kinds
 from ebpfprof.profile import Profile
@@ -28,7 +28,7 @@ def record(folder: Path) -> tuple[Profile, Profile, dict[str, int]]:
             session.start()
             target.ask("go", "done")
             assert json.loads(target.expect("{"))
-            (ours,) = session.finish()
+            ((_, ours),) = session.finish()
             lost = {loss.name: loss.count for loss in session.losses()}
         target.ask("write", "written")
     return pprof.decode(own.read_bytes(), kind="block"), ours, lost
@@ -41,7 +41,7 @@ def record(folder: Path) -> tuple[Profile, Profile, dict[str, int]]:
 def test_a_full_table_is_counted_and_wrongs_nothing(
     limit: str, size: int, loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block, limit, size)
+    monkeypatch.setattr(waits, limit, size)
     go, ours, lost = record(tmp_path)
 
     theirs, mine = by_stack(go), by_stack(ours)
@@ -51,8 +51,9 @@ def test_a_full_table_is_counted_and_wrongs_nothing(
     assert set(mine) < set(theirs)
     missing = sum(value.count for value in theirs.values())
     missing -= sum(value.count for value in mine.values())
-    # Waits for the runtime's own semaphores are counted, too, which Go does not show.
-    assert missing <= lost[loss] < missing * 1.05
+    # Waits for the runtime's own semaphores are counted, too, which Go does not show; and of an
+    # operation without a row, each park.
+    assert missing <= lost[loss] < missing * 1.25
     if limit == "_MAX_STACKS":
         assert all(mine[stack].count == theirs[stack].count for stack in mine)
         assert len(mine) <= size

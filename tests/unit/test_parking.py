@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from symbolizer import ElfFile, GoBinary, GoTableError
-from symbolizer.disasm import decode, is_emulated
+from symbolizer.disasm import Instruction, decode, is_emulated, reachable, successors
 from symbolizer.parking import probe_sites
 from tests.builds import BUILDS
 from tests.toolchains import toolchain
@@ -29,31 +29,63 @@ def test_every_hooked_operation_is_probed(binary: GoBinary) -> None:
 
 def test_probes_stand_on_emulated_instructions_that_are_no_entry(binary: GoBinary) -> None:
     sites = probe_sites(binary)
-    for pc in [site.start_pc for site in sites.parks] + [sites.wake_pc]:
-        function = binary.function_at(pc)
-        assert function is not None
-        instructions = decode(
-            binary.elf.read(function.entry, function.end - function.entry), function.entry
-        )
-        (probed,) = [each for each in instructions if each.address == pc]
+    assert sites.semaphores is not None
+    calls = [park.call_pc for park in sites.parks]
+    releases = [release.call_pc for release in sites.semaphores.releases]
+    for pc in [*calls, *releases, sites.wake_pc]:
+        probed = instructions_around(binary, pc)[pc]
         assert probed.emulated
-        assert pc != function.entry
 
 
-def test_a_wait_is_timed_before_it_parks(binary: GoBinary) -> None:
-    for site in probe_sites(binary).parks:
-        function = binary.function_at(site.start_pc)
-        assert function is not None
-        assert function.entry < site.start_pc < site.return_pc < function.end
-        if site.operation == "runtime.semacquire1":
-            assert site.start_pc < site.return_pc - 5
-        else:
-            assert site.start_pc == site.return_pc - 5
+def test_locks_are_told_by_the_functions_that_only_they_call(binary: GoBinary) -> None:
+    semaphores = probe_sites(binary).semaphores
+    assert semaphores is not None
+    callers = {binary.frames(pc - 1)[-1].function for pc in semaphores.lock_callers}
+    assert {name.rpartition(".")[2] for name in callers} == (
+        {"runtime_SemacquireMutex"}
+        if binary.version.minor == 19
+        else {
+            "runtime_SemacquireMutex",
+            "runtime_SemacquireRWMutex",
+            "runtime_SemacquireRWMutexR",
+        }
+    )
+    assert len(semaphores.lock_callers) == len(callers)
+
+
+def test_only_a_park_that_is_repeated_passes_the_place_that_tells(binary: GoBinary) -> None:
+    """By running the code in mind: every path of semacquire1, to the park and from there on."""
+    sites = probe_sites(binary)
+    assert sites.semaphores is not None
+    again_pc = sites.semaphores.again_pc
+    (park,) = [park for park in sites.parks if park.is_semaphore]
+    function = instructions_around(binary, again_pc)
+    flow = successors(function.values())
+    entry = min(function)
+    assert again_pc != entry
+    assert again_pc not in reachable(flow, [entry], without=park.call_pc)
+    assert park.call_pc not in reachable(flow, flow[park.call_pc], without=again_pc)
+    # Whoever passes it comes to what a goroutine does before its first park.
+    head = reachable(flow, [entry], without=park.call_pc)
+    returns = {pc for pc in flow if not flow[pc]}
+    assert (
+        not returns
+        & reachable({pc: flow[pc] if pc not in head else () for pc in flow}, [again_pc]) - head
+    )
+
+
+def instructions_around(binary: GoBinary, pc: int) -> dict[int, Instruction]:
+    """The instructions of the function that holds `pc`, which is not its entry."""
+    function = binary.function_at(pc)
+    assert function is not None
+    assert pc != function.entry
+    code = binary.elf.read(function.entry, function.end - function.entry)
+    return {each.address: each for each in decode(code, function.entry)}
 
 
 def test_nil_channels_are_not_probed(binary: GoBinary) -> None:
     """They park in the same functions, at another call."""
-    probed = {site.return_pc - 5 for site in probe_sites(binary).parks}
+    probed = {site.call_pc for site in probe_sites(binary).parks}
     parking = (*binary.functions_named("runtime.gopark"), *binary.functions_named("runtime.mcall"))
     calls = {
         pc

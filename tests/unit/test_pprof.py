@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Frame, Label, Location, Mapping, Profile, Sample, block_profile, check
+from ebpfprof.profile import Frame, Label, Location, Mapping, Profile, Sample, check, wait_profile
 from tests.unit.small_profile import (
     GOLDEN,
     LOCK,
@@ -148,7 +148,8 @@ def profiles(draw: st.DrawFn) -> Profile:
         values=st.tuples(INT64, INT64),
         labels=st.lists(LABELS, max_size=2).map(tuple),
     )
-    return block_profile(
+    return wait_profile(
+        "block",
         draw(st.lists(samples, max_size=5)),
         mappings,
         time_ns=draw(LINES),
@@ -207,9 +208,9 @@ def test_protobuf_is_imported_only_when_a_profile_is_written() -> None:
     code = """
 import json, sys
 import ebpfprof.export.pprof as pprof
-from ebpfprof.profile import block_profile
+from ebpfprof.profile import wait_profile
 before = "google.protobuf" in sys.modules
-pprof.encode(block_profile([], [], time_ns=0, duration_ns=0))
+pprof.encode(wait_profile("block", [], [], time_ns=0, duration_ns=0))
 print(json.dumps([before, "google.protobuf" in sys.modules]))
 """
     assert json.loads(run_python(code)) == [False, True]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from ebpfprof.export.summary import Row, render, top_rows
-from ebpfprof.profile import Frame, Location, Mapping, Profile, Sample, block_profile
+from ebpfprof.profile import Frame, Location, Mapping, Profile, Sample, wait_profile
 from ebpfprof.text import duration, printable
 
 MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")
@@ -26,7 +26,8 @@ def stack(*functions: str) -> tuple[Location, ...]:
 
 
 def profile_of(*samples: tuple[tuple[Location, ...], int, int]) -> Profile:
-    return block_profile(
+    return wait_profile(
+        "block",
         [Sample(locations, (count, ns)) for locations, count, ns in samples],
         [MAIN],
         time_ns=0,

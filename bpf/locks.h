@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/*
+ * Who waits for which lock, and what a release of it is charged.
+ *
+ * A release is charged the time that all goroutines then in the queue of the semaphore have
+ * waited since they came or since the release before, whichever is later. No list is walked for
+ * that: with n goroutines waiting at a time T, all that was ever waited for the lock is
+ *
+ *     waited(T) = n * T - sum,    sum = (times of all parks) - (times of all wakes)
+ *
+ * and a release is charged what was waited since the one before. Parks come one at a time, since
+ * the runtime's own lock is held, but wakes come from any processor. So n and sum share one word
+ * that takes a single atomic addition: n in the low bits and above them the sum, modulo what fits
+ * there. The differences of two such sums are right all the same as long as they are small enough:
+ * 2^44 units are 1,250 hours waited between two releases, of all waiters together.
+ *
+ * The unit is 256 ns. All times are cut to it, begins and ends alike, so that on the average
+ * nothing is lost.
+ */
+#ifndef EBPFPROF_LOCKS_H
+#define EBPFPROF_LOCKS_H
+
+#include "loss.h"
+#include "stack.h"
+#include "target.h"
+
+#define UNIT_SHIFT 8
+#define WAITERS_BITS 19 /* MAX_WAITS goroutines at most */
+
+struct lock {
+    u64 queue;   /* (sum << WAITERS_BITS) + n */
+    u64 charged; /* waited(T) at the last release, in units, modulo 2^(64-WAITERS_BITS) */
+#if BY_LOCK
+    u64 owner; /* the goroutine that was woken last while others waited on; 0: not known */
+    u64 owned_since_ns;
+    u64 holds; /* how often a woken goroutine was seen to release the lock */
+    u64 held_ns;
+#endif
+};
+
+BPF_HASH(locks, u64, struct lock, MAX_LOCKS);
+
+/*
+ * The semaphore that the goroutine at a park in semacquire1 waits for, if it is a lock's (sync's
+ * functions for locks call semacquire1 from addresses of their own); 0 if not. Its address is
+ * the first argument of semacquire1, which is kept in its slot above the return address
+ * (symbolizer/semaphores.py). Returns false if the frame can't be read.
+ */
+static __always_inline bool lock_waited_for(const struct pt_regs *ctx, const struct target *target,
+                                            u64 *sema) {
+    struct {
+        struct frame frame;
+        u64 addr;
+    } called;
+    if (read_user(&called, sizeof(called), (void *)ctx->bp))
+        return false;
+    for (int i = 0; i < LOCK_CALLERS; i++)
+        if (called.frame.return_pc == target->lock_callers[i])
+            *sema = called.addr;
+    return true;
+}
+
+/* Puts the goroutine g into the queue of the semaphore; false if there is no room to count it. */
+static __always_inline bool join_queue(u32 target_index, u64 sema, u64 g, u64 now_ns) {
+    u64 key = goroutine_key(sema, target_index);
+    struct lock *lock = locks.lookup(&key);
+    if (!lock) {
+        struct lock none = {};
+        locks.insert(&key, &none);
+        lock = locks.lookup(&key);
+        if (!lock) {
+            count_loss(LOSS_locks_full);
+            return false;
+        }
+    }
+#if BY_LOCK
+    if (lock->owner == g)
+        lock->owner = 0; /* another one was quicker */
+#endif
+    __sync_fetch_and_add(&lock->queue, 1 + (now_ns >> UNIT_SHIFT << WAITERS_BITS));
+    return true;
+}
+
+/*
+ * Takes the goroutine g, which releaser wakes now, out of the queue that it joined. Returns what
+ * the release is charged, in nanoseconds.
+ */
+static __always_inline u64 leave_queue(u32 target_index, u64 sema, u64 now_ns, u64 g,
+                                       u64 releaser) {
+    u64 key = goroutine_key(sema, target_index);
+    struct lock *lock = locks.lookup(&key);
+    if (!lock)
+        return 0; /* rows are never deleted: this can't be */
+    u64 now = now_ns >> UNIT_SHIFT;
+    u64 queue = __sync_fetch_and_add(&lock->queue, -(1 + (now << WAITERS_BITS)));
+    u64 waiters = queue & ((1 << WAITERS_BITS) - 1);
+    u64 waited = waiters * now - (queue >> WAITERS_BITS);
+    u64 before = __sync_lock_test_and_set(&lock->charged, waited);
+#if BY_LOCK
+    if (lock->owner && lock->owner == releaser) {
+        __sync_fetch_and_add(&lock->holds, 1);
+        __sync_fetch_and_add(&lock->held_ns, now_ns - lock->owned_since_ns);
+    }
+    /* With nobody left waiting it may release and take the lock again unseen. */
+    lock->owner = waiters > 1 ? g : 0;
+    lock->owned_since_ns = now_ns;
+#endif
+    /* Sign-extended: of two wakes at the same time, the second may have looked at the clock first.
+     */
+    s64 charge = (s64)((waited - before) << WAITERS_BITS) >> WAITERS_BITS;
+    return charge << UNIT_SHIFT;
+}
+
+#endif

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/*
+ * The block and the mutex profile: how long goroutines were parked in channel operations, select
+ * and the semaphores below sync, added up by the stack that waited (block) and, for locks, by
+ * the stack that released (mutex). Compiled with WITH_BLOCK, WITH_MUTEX or both.
+ *
+ * on_wait stands where such an operation parks, with the runtime's lock for the channel or
+ * semaphore held: nobody wakes it before it is parked. on_wake stands in runtime.ready, which
+ * makes it runnable again. semacquire1 parks once more when another goroutine was quicker at the
+ * semaphore; on_again stands on the way there, and on_settled where it gets the semaphore on that
+ * way without a park. To Go that is one event, from the first park to the last wake. So a wake
+ * counts the event at once, and a further wake of the same operation adds the difference.
+ *
+ * With every event taken, the stack is walked before the goroutine parks: it is in this
+ * processor's cache, and nobody moves it. With sampling, BLOCK_RATE_NS > 1, it is walked at the
+ * wake, when it is known whether the event is kept.
+ */
+#include "loss.h"
+#include "locks.h"
+#include "stack.h"
+#include "target.h"
+#include "totals.h"
+
+#define EVERY_EVENT (BLOCK_RATE_NS == 1)
+#define WITH_WAITERS (WITH_BLOCK || BY_LOCK)
+#define MOVE_SPINS 64
+
+/* The wait that a goroutine is in, or was in last. */
+struct wait {
+    u64 parked_ns;   /* when it parked; 0: it was woken */
+    u64 start_ns;    /* when the operation parked for the first time */
+    u64 stack;       /* key in totals and stacks; 0: not known yet */
+    u64 return_pc;   /* of the call in which it parks */
+    u64 counted_ns;  /* what the totals hold of it already; 0: nothing */
+    u64 draw_ns;     /* waits shorter than this are left out by sampling; 0: not drawn yet */
+    u64 sema;        /* address of the semaphore of the lock it waits for; 0: no lock */
+    u32 is_queued;   /* it stands in the queue of that lock */
+    u32 parks_again; /* the operation that it was woken from parks once more */
+};
+
+BPF_HASH(waits, u64, struct wait, MAX_WAITS);
+
+/* The kind of what is added up for a wait that is begun by g. */
+static __always_inline struct group waiters(u32 target_index, u64 sema) {
+    struct group group = {.target = target_index, .kind = KIND_BLOCK};
+    if (BY_LOCK)
+        group.sema = sema;
+    return group;
+}
+
+static __always_inline void queue(struct wait *wait, u32 target_index, u64 g) {
+    if (WITH_MUTEX && wait->sema)
+        wait->is_queued = join_queue(target_index, wait->sema, g, wait->parked_ns);
+}
+
+static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
+                                  const struct target *target, u64 g, u64 key, u64 sema) {
+    struct wait begun = {.return_pc = site->return_pc, .sema = sema};
+    struct wait *wait = waits.lookup(&key);
+    if (wait && wait->parks_again) {
+        wait->parks_again = 0;
+        wait->parked_ns = bpf_ktime_get_ns();
+        queue(wait, site->target, g);
+        return;
+    }
+    if (WITH_WAITERS && EVERY_EVENT) {
+        struct start start;
+        struct group group = waiters(site->target, sema);
+        if (!start_here(g, ctx, site->return_pc, &start)) {
+            count_loss(LOSS_goroutine_unreadable);
+            return;
+        }
+        struct walk walk = walk_stack(&start, target, group_seed(&group), NULL);
+        begun.stack = walk.hash;
+        if (!wait || wait->stack != walk.hash || walk.loss >= 0)
+            begun.stack = stack_key(&walk, &start, target, &group);
+    }
+    begun.start_ns = begun.parked_ns = bpf_ktime_get_ns();
+    if (wait) {
+        *wait = begun;
+    } else {
+        waits.update(&key, &begun);
+        wait = waits.lookup(&key);
+    }
+    if (wait)
+        queue(wait, site->target, g);
+    else
+        count_loss(LOSS_waits_full);
+}
+
+static __always_inline int set_parks_again(struct pt_regs *ctx, bool parks_again) {
+    struct site *site = site_of(ctx);
+    if (!site)
+        return 0;
+    u64 key = goroutine_key(ctx->r14, site->target);
+    struct wait *wait = waits.lookup(&key);
+    if (wait)
+        wait->parks_again = parks_again;
+    return 0;
+}
+
+int on_wait(struct pt_regs *ctx) {
+    struct site *site = site_of(ctx);
+    struct target *target = site ? target_at(site->target) : NULL;
+    if (!target || !target->active)
+        return 0;
+    u64 g = ctx->r14;
+    u64 sema = 0;
+    if (WITH_MUTEX && site->is_semaphore && !lock_waited_for(ctx, target, &sema))
+        count_loss(LOSS_goroutine_unreadable);
+    if (!WITH_BLOCK && !sema)
+        return set_parks_again(ctx, false); /* the row is of another operation */
+    begin(ctx, site, target, g, goroutine_key(g, site->target), sema);
+    return 0;
+}
+
+int on_again(struct pt_regs *ctx) {
+    return set_parks_again(ctx, true);
+}
+
+int on_settled(struct pt_regs *ctx) {
+    return set_parks_again(ctx, false);
+}
+
+/* Go's sampling by duration (runtime/mprof.go, blocksampled and saveBlockEventStack). */
+static __always_inline bool sampled(struct wait *wait, u64 delay_ns) {
+    if (EVERY_EVENT || delay_ns >= BLOCK_RATE_NS)
+        return true;
+    if (wait->draw_ns == 0) {
+        u64 random = ((u64)bpf_get_prandom_u32() << 32) | bpf_get_prandom_u32();
+        wait->draw_ns = 1 + random % BLOCK_RATE_NS;
+    }
+    return delay_ns >= wait->draw_ns;
+}
+
+/* What a wait of that length stands for: a short one for all those that sampling drops. */
+static __always_inline struct total weight(u64 delay_ns) {
+    struct total total = {.count = COUNT_ONE, .delay_ns = delay_ns};
+    if (delay_ns == 0) {
+        total.count = 0;
+    } else if (delay_ns < BLOCK_RATE_NS) {
+        total.count = (BLOCK_RATE_NS << COUNT_SHIFT) / delay_ns;
+        total.delay_ns = BLOCK_RATE_NS;
+    }
+    return total;
+}
+
+/* The key of the stack of g, which is parked in a call that returns to return_pc; 0 if lost. */
+static __always_inline u64 parked_stack(u64 g, u64 return_pc, const struct target *target,
+                                        const struct group *group) {
+    struct start start = {};
+    bool found = false;
+    for (int i = 0; i < MOVE_SPINS && !found; i++)
+        found = start_parked(g, target, return_pc, &start);
+    if (!found) {
+        count_loss(LOSS_stack_moving);
+        return 0;
+    }
+    struct walk walk = walk_stack(&start, target, group_seed(group), NULL);
+    if (stack_moved(g, target, &start.bounds, walk.loss < 0)) {
+        count_loss(LOSS_stack_moving);
+        return 0;
+    }
+    return stack_key(&walk, &start, target, group);
+}
+
+/* The block profile's side of a wake. */
+static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
+                                       const struct target *target, u32 target_index) {
+    u64 delay_ns = now_ns - wait->start_ns;
+    if ((s64)delay_ns <= 0)
+        delay_ns = 1;
+    if (!sampled(wait, delay_ns))
+        return;
+    if (!EVERY_EVENT && wait->stack == 0) {
+        struct group group = waiters(target_index, wait->sema);
+        wait->stack = parked_stack(g, wait->return_pc, target, &group);
+    }
+    if (wait->stack == 0)
+        return; /* a loss that was counted where it happened */
+    struct total now = weight(delay_ns);
+    struct total before = weight(wait->counted_ns);
+    now.count -= before.count;
+    now.delay_ns -= before.delay_ns;
+    add_to(wait->stack, &now);
+    wait->counted_ns = delay_ns;
+}
+
+/* What the release that woke g is charged, in nanoseconds. */
+static __always_inline u64 charge_of(const struct wait *wait, u64 parked_ns, u64 now_ns, u64 g,
+                                     u64 releaser, u32 target_index) {
+    if (!wait->is_queued)
+        return now_ns - parked_ns; /* a loss that was counted where it happened */
+    return leave_queue(target_index, wait->sema, now_ns, g, releaser);
+}
+
+/* The mutex profile's side of a wake: start is where the releasing goroutine's stack begins. */
+static __always_inline void count_release(u64 charge_ns, const struct start *start, u64 sema,
+                                          const struct target *target, u32 target_index) {
+    struct group group = {.target = target_index, .kind = KIND_MUTEX};
+    if (BY_LOCK)
+        group.sema = sema;
+    struct walk walk = walk_stack(start, target, group_seed(&group), NULL);
+    u64 key = stack_key(&walk, start, target, &group);
+    struct total total = {
+        .count = MUTEX_FRACTION * COUNT_ONE,
+        .delay_ns = MUTEX_FRACTION * charge_ns,
+    };
+    if (key)
+        add_to(key, &total);
+}
+
+/* Go's sampling of releases (runtime/mprof.go, mutexevent). */
+static __always_inline bool release_sampled(void) {
+    return MUTEX_FRACTION == 1 || bpf_get_prandom_u32() % MUTEX_FRACTION == 0;
+}
+
+/* Ends the wait with that key, if there is one that is recorded. */
+static __always_inline struct wait *end_wait(u64 key, u64 *parked_ns) {
+    struct wait *wait = waits.lookup(&key);
+    if (!wait || wait->parked_ns == 0)
+        return NULL; /* not in a hooked operation: ready is called for many reasons */
+    *parked_ns = wait->parked_ns;
+    wait->parked_ns = 0;
+    return wait;
+}
+
+/* In runtime.ready, called on the g0 of the thread whose goroutine wakes the one in RAX. */
+int on_wake(struct pt_regs *ctx) {
+    u64 now_ns = bpf_ktime_get_ns();
+    struct site *site = site_of(ctx);
+    struct target *target = site ? target_at(site->target) : NULL;
+    if (!target || !target->active)
+        return 0;
+    u64 g = ctx->ax, parked_ns;
+    struct wait *wait = end_wait(goroutine_key(g, site->target), &parked_ns);
+    if (!wait)
+        return 0;
+    if (WITH_WAITERS)
+        count_wait(wait, g, now_ns, target, site->target);
+    if (WITH_MUTEX && wait->sema) {
+        struct start start;
+        u64 releaser = running_goroutine(ctx->r14, target);
+        u64 charge_ns = charge_of(wait, parked_ns, now_ns, g, releaser, site->target);
+        if (!release_sampled())
+            return 0;
+        if (start_switched(releaser, target, &start))
+            count_release(charge_ns, &start, wait->sema, target, site->target);
+        else
+            count_loss(LOSS_releaser_unreadable);
+    }
+    return 0;
+}
+
+/*
+ * At the call of readyWithTime in semrelease1, on the stack of the goroutine that releases; RAX
+ * holds the sudog. In place of on_wake where only locks are asked for, so that the wakes of
+ * everything else cost nothing.
+ */
+int on_release(struct pt_regs *ctx) {
+    u64 now_ns = bpf_ktime_get_ns();
+    struct site *site = site_of(ctx);
+    struct target *target = site ? target_at(site->target) : NULL;
+    if (!target || !target->active)
+        return 0;
+    u64 g, parked_ns;
+    if (read_user(&g, sizeof(g), (void *)ctx->ax)) {
+        count_loss(LOSS_releaser_unreadable);
+        return 0;
+    }
+    struct wait *wait = end_wait(goroutine_key(g, site->target), &parked_ns);
+    if (!wait)
+        return 0;
+    if (WITH_WAITERS)
+        count_wait(wait, g, now_ns, target, site->target);
+    struct start start;
+    u64 charge_ns = charge_of(wait, parked_ns, now_ns, g, ctx->r14, site->target);
+    if (!release_sampled())
+        return 0;
+    if (start_here(ctx->r14, ctx, site->return_pc, &start))
+        count_release(charge_ns, &start, wait->sema, target, site->target);
+    else
+        count_loss(LOSS_releaser_unreadable);
+    return 0;
+}

@@ -1,0 +1,208 @@
+"""Waits: probes where goroutines park, wake and release locks; sums by stack out of the maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from ebpfprof.loader import Program
+from ebpfprof.losses import Loss, losses
+
+if TYPE_CHECKING:  # the session imports them while BCC compiles
+    from ebpfprof.gotarget import GoTarget
+
+_MAX_WAITS = 1 << 18
+_MAX_STACKS = 1 << 14
+_MAX_LOCKS = 1 << 16
+_MAX_DEPTH = 136  # more than Go's 128 logical frames and those that it drops at the leaf
+_MAX_LOCK_CALLERS = 4  # symbolizer.semaphores.MAX_LOCK_CALLERS, which is not imported here yet
+_COUNT_SHIFT = 16
+_SITES_PER_TARGET = 64
+
+Waiting = Literal["block", "mutex"]
+_KINDS: Final[tuple[Waiting, ...]] = ("block", "mutex")  # by number: bpf/totals.h
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What to record: one of `block` and `mutex` or both.
+
+    `block_rate_ns` is Go's block profile rate: waits that long and longer are all taken, of
+    shorter ones as many as their length bears to it; 1 takes every wait. Of releases, one in
+    `mutex_fraction` is taken. With `by_lock`, locks are told apart, and who waited for a lock is
+    recorded also without `block`.
+    """
+
+    block: bool
+    mutex: bool
+    block_rate_ns: int = 1
+    mutex_fraction: int = 1
+    by_lock: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StackTotal:
+    """What one stack of one target has waited (block) or made others wait (mutex).
+
+    `return_pcs` are return addresses, innermost first: from the park, or from the wake in
+    semrelease1. `sema` is the address of the lock's semaphore where locks are told apart, else 0.
+    `count` is not whole under sampling: a short wait then stands for several.
+    """
+
+    kind: Waiting
+    sema: int
+    return_pcs: tuple[int, ...]
+    count: float
+    delay_ns: int
+
+
+class WaitsCollector:
+    """The program, loaded once, with the probes of any number of targets."""
+
+    def __init__(self, targets: int, recipe: Recipe) -> None:
+        """Compile and load for up to so many targets. Raises what Program raises."""
+        self._recipe = recipe
+        self._sites = 0
+        self._attached: dict[int, GoTarget] = {}
+        self._wake = "on_wake" if recipe.block else "on_release"
+        self._program = Program(
+            "waits.bpf.c",
+            {
+                "WITH_BLOCK": int(recipe.block),
+                "WITH_MUTEX": int(recipe.mutex),
+                "BY_LOCK": int(recipe.by_lock),
+                "BLOCK_RATE_NS": f"{recipe.block_rate_ns}ULL",
+                "MUTEX_FRACTION": f"{recipe.mutex_fraction}ULL",
+                "MAX_TARGETS": targets,
+                "MAX_SITES": targets * _SITES_PER_TARGET,
+                "MAX_WAITS": _MAX_WAITS,
+                "MAX_STACKS": _MAX_STACKS,
+                "MAX_LOCKS": _MAX_LOCKS,
+                "MAX_DEPTH": _MAX_DEPTH,
+                "LOCK_CALLERS": _MAX_LOCK_CALLERS,
+                "COUNT_SHIFT": _COUNT_SHIFT,
+            },
+            functions=("on_wait", "on_again", "on_settled", self._wake),
+        )
+
+    def attach(self, index: int, go: GoTarget) -> None:
+        """Put the probes into a target, which becomes number `index`, and begin to record it.
+
+        Raises AttachFailed.
+        """
+        self._attached[index] = go
+        self._describe(index, go, active=False)
+        semaphores = go.sites.semaphores
+        if self._recipe.block:
+            self._probe(index, go, "on_wake", go.sites.wake_pc)
+        elif semaphores:
+            for release in semaphores.releases:
+                self._probe(index, go, "on_release", release.call_pc, return_pc=release.return_pc)
+        if semaphores:
+            self._probe(index, go, "on_again", semaphores.again_pc)
+            self._probe(index, go, "on_settled", semaphores.settled_pc)
+        for park in go.sites.parks:
+            if self._recipe.block or park.is_semaphore:
+                self._probe(
+                    index,
+                    go,
+                    "on_wait",
+                    park.call_pc,
+                    return_pc=park.return_pc,
+                    is_semaphore=park.is_semaphore,
+                )
+        self._describe(index, go, active=True)
+
+    def stop(self) -> None:
+        """End the recording of all targets at once: what happens from now on leaves no trace."""
+        for index, go in self._attached.items():
+            self._describe(index, go, active=False)
+
+    def detach(self) -> None:
+        """Remove all probes; the sums stay readable."""
+        self._program.detach()
+
+    def snapshot(self) -> dict[int, list[StackTotal]]:
+        """The sums since the start, by target. Never decreasing from one call to the next."""
+        hashes, stacks = self._program.read_hash("stacks")
+        by_hash = dict(zip(hashes.tolist(), range(len(hashes)), strict=True))
+        found: dict[int, list[StackTotal]] = {}
+        for key, total in zip(*self._program.read_hash("totals"), strict=True):
+            row = by_hash.get(int(key))
+            if row is None or not stacks[row]["depth"] or not total["count"]:
+                continue  # being written this moment: the next snapshot has it
+            stack = stacks[row]
+            group = stack["group"]
+            found.setdefault(int(group["target"]), []).append(
+                StackTotal(
+                    _KINDS[group["kind"]],
+                    int(group["sema"]),
+                    tuple(stack["pcs"][: stack["depth"]].tolist()),
+                    int(total["count"]) / (1 << _COUNT_SHIFT),
+                    int(total["delay_ns"]),
+                )
+            )
+        return found
+
+    def losses(self) -> Sequence[Loss]:
+        """What was lost so far, all targets together."""
+        return losses(self._program.read_array("losses"))
+
+    def close(self) -> None:
+        """Remove the probes and free the maps."""
+        self._program.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _describe(self, index: int, go: GoTarget, *, active: bool) -> None:
+        layout = go.binary.layout
+        fields: dict[str, Any] = {
+            "active": int(active),
+            "sched_bp_offset": layout.offset("g", "sched.bp"),
+            "status_offset": layout.offset("g", "atomicstatus"),
+            "m_offset": layout.offset("g", "m"),
+            "curg_offset": layout.offset("m", "curg"),
+            "callback": _callback_fields(go),
+        }
+        if go.sites.semaphores:
+            fields["lock_callers"] = [pc + go.load_bias for pc in go.sites.semaphores.lock_callers]
+        self._program.set_element("targets", index, fields)
+
+    def _probe(
+        self,
+        index: int,
+        go: GoTarget,
+        function: str,
+        pc: int,
+        *,
+        return_pc: int = 0,
+        is_semaphore: bool = False,
+    ) -> None:
+        site, self._sites = self._sites, self._sites + 1
+        fields = {
+            "return_pc": return_pc + go.load_bias if return_pc else 0,
+            "target": index,
+            "is_semaphore": int(is_semaphore),
+        }
+        self._program.set_element("sites", site, fields)
+        self._program.attach_uprobe(
+            function, go.target.exe_path, go.file_offset(pc), go.target.pid, cookie=site
+        )
+
+
+def _callback_fields(go: GoTarget) -> dict[str, int]:
+    callback = go.callback
+    if callback is None:
+        return {}
+    return {
+        "return_pc": callback.return_pc + go.load_bias,
+        "switch_pc": callback.switch_pc + go.load_bias,
+        "switch_offset": callback.switch_offset,
+        "caller_offset": callback.caller_offset,
+        "frame_offset": callback.frame_offset,
+    }
