@@ -1,0 +1,3 @@
+module mutexloop
+
+go 1.19

@@ -1,0 +1,3 @@
+module mutexops
+
+go 1.19

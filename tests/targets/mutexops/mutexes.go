@@ -1,0 +1,255 @@
+package main
+
+import (
+	"io"
+	"log"
+	"sync"
+	"time"
+)
+
+// In all operations main, or a helper that it asks, releases what a partner waits for.
+var mutexOperations = []operation{
+	{"mutexUnlock", 173, mutexUnlock},
+	{"lockedElsewhere", 41, lockedElsewhere},
+	{"unlockedElsewhere", 43, unlockedElsewhere},
+	{"tryLocked", 47, tryLocked},
+	{"waitedLong", 13, waitedLong},
+	{"overtaken", 30, overtaken},
+	{"condMutex", 139, condMutex},
+	{"onceContended", 137, onceContended},
+	{"logContended", 37, logContended},
+}
+
+var rwMutexOperations = []operation{
+	{"rwReaderBehindWriter", 167, rwReaderBehindWriter},
+	{"rwWriterBehindReader", 163, rwWriterBehindReader},
+	{"rwWriterBehindWriter", 157, rwWriterBehindWriter},
+	{"rwWriterBehindReaders", 53, rwWriterBehindReaders},
+	{"rwRelay", 3 * 19, rwRelay},
+	{"rwTryLocked", 23, rwTryLocked},
+	{"rwTryRLocked", 29, rwTryRLocked},
+	{"rwDeferred", 31, rwDeferred},
+}
+
+// passer returns what a waiter does: it takes the lock and gives it back.
+func passer(l sync.Locker) func() {
+	return func() {
+		l.Lock()
+		l.Unlock()
+	}
+}
+
+// helper lets another goroutine, always the same one, do f whenever `do` is called.
+func helper(f func()) (do, stop func()) {
+	p := newPartner(f)
+	do = func() {
+		p.begin()
+		p.awaitEnd()
+	}
+	return do, func() { p.stopped.Store(true) }
+}
+
+func mutexUnlock(n int) {
+	var mu sync.Mutex
+	rounds(n, mu.Lock, passer(&mu), func() { mu.Unlock() })
+}
+
+func lockedElsewhere(n int) {
+	var mu sync.Mutex
+	lock, stop := helper(func() { mu.Lock() })
+	defer stop()
+	rounds(n, lock, passer(&mu), func() { mu.Unlock() })
+}
+
+func unlockedElsewhere(n int) {
+	var mu sync.Mutex
+	unlock, stop := helper(func() { mu.Unlock() })
+	defer stop()
+	rounds(n, mu.Lock, passer(&mu), unlock)
+}
+
+func tryLocked(n int) {
+	var mu sync.Mutex
+	rounds(n, func() { assert(mu.TryLock()) }, passer(&mu), func() { mu.Unlock() })
+}
+
+// waitedLong: longer than the millisecond that makes a waiter a starving one.
+func waitedLong(n int) {
+	var mu sync.Mutex
+	wake := func() {
+		spin(3 * time.Millisecond)
+		mu.Unlock()
+	}
+	rounds(n, mu.Lock, passer(&mu), wake)
+}
+
+// overtaken: who unlocks takes the lock again before the waiter that it woke can. That one queues
+// up again, at the head, and since it has waited for more than a millisecond the next Unlock
+// hands it the lock and its processor.
+func overtaken(n int) {
+	var mu sync.Mutex
+	unlock := func() { mu.Unlock() }
+	p := newPartner(passer(&mu))
+	overtakings := 0
+	for left := n; left > 0; left-- {
+		mu.Lock()
+		p.begin()
+		p.awaitParked()
+		spin(1500 * time.Microsecond)
+		unlock()
+		// The waiter may be quicker, and the last event has no room for a second one.
+		if left > 1 && mu.TryLock() {
+			p.awaitParked()
+			pause(left)
+			unlock()
+			left--
+			overtakings++
+		}
+		p.awaitEnd()
+	}
+	p.stopped.Store(true)
+	assert(overtakings > 0)
+}
+
+// lockStates are the states in which a goroutine waits for a lock, not for a Cond.
+var lockStates = []string{
+	"semacquire", "sync.Mutex.Lock", "sync.RWMutex.RLock", "sync.RWMutex.Lock",
+}
+
+// condMutex: the goroutine that the Cond wakes must wait for the mutex.
+func condMutex(n int) {
+	var mu sync.Mutex
+	cond := sync.NewCond(&mu)
+	p := newPartner(func() {
+		mu.Lock()
+		cond.Wait()
+		mu.Unlock()
+	})
+	for i := 0; i < n; i++ {
+		p.begin()
+		p.awaitParked()
+		mu.Lock()
+		cond.Broadcast()
+		awaitState(p.id.Load(), lockStates)
+		pause(i)
+		mu.Unlock()
+		p.awaitEnd()
+	}
+	p.stopped.Store(true)
+}
+
+func onceContended(n int) {
+	var once *sync.Once
+	p := newPartner(func() { once.Do(func() {}) })
+	for i := 0; i < n; i++ {
+		once = new(sync.Once)
+		once.Do(func() {
+			p.begin()
+			p.awaitParked()
+			pause(i)
+		})
+		p.awaitEnd()
+	}
+	p.stopped.Store(true)
+}
+
+// A slowWriter does something else in the middle of the first Write of each round.
+type slowWriter struct{ during func() }
+
+func (w *slowWriter) Write(text []byte) (int, error) {
+	if during := w.during; during != nil {
+		w.during = nil
+		during()
+	}
+	return io.Discard.Write(text)
+}
+
+// logContended: a mutex of the standard library, released from there.
+func logContended(n int) {
+	writer := &slowWriter{}
+	logger := log.New(writer, "", 0)
+	p := newPartner(func() { logger.Print("second") })
+	for i := 0; i < n; i++ {
+		writer.during = func() {
+			p.begin()
+			p.awaitParked()
+			pause(i)
+		}
+		logger.Print("first")
+		p.awaitEnd()
+	}
+	p.stopped.Store(true)
+}
+
+func rwReaderBehindWriter(n int) {
+	var mu sync.RWMutex
+	rounds(n, mu.Lock, passer(mu.RLocker()), func() { mu.Unlock() })
+}
+
+func rwWriterBehindReader(n int) {
+	var mu sync.RWMutex
+	rounds(n, mu.RLock, passer(&mu), func() { mu.RUnlock() })
+}
+
+func rwWriterBehindWriter(n int) {
+	var mu sync.RWMutex
+	rounds(n, mu.Lock, passer(&mu), func() { mu.Unlock() })
+}
+
+// rwWriterBehindReaders: only the last of three readers releases the writer.
+func rwWriterBehindReaders(n int) {
+	var mu sync.RWMutex
+	three := func(f func()) func() {
+		return func() {
+			for i := 0; i < 3; i++ {
+				f()
+			}
+		}
+	}
+	rounds(n, three(mu.RLock), passer(&mu), three(func() { mu.RUnlock() }))
+}
+
+// rwRelay: a reader and a writer wait for a writer, which releases both, each on a semaphore of
+// its own. The second writer then waits for the reader.
+func rwRelay(n int) {
+	var mu sync.RWMutex
+	hold := make(chan bool, 1)
+	reader := newPartner(func() {
+		mu.RLock()
+		poll(func() bool { return len(hold) == 1 })
+		<-hold
+		mu.RUnlock()
+	})
+	writer := newPartner(passer(&mu))
+	for i := 0; i < n/3; i++ {
+		mu.Lock()
+		reader.begin()
+		reader.awaitParked()
+		writer.begin()
+		writer.awaitParked()
+		pause(i)
+		mu.Unlock()
+		writer.awaitParked()
+		pause(i)
+		hold <- true
+		reader.awaitEnd()
+		writer.awaitEnd()
+	}
+	reader.stopped.Store(true)
+	writer.stopped.Store(true)
+}
+
+func rwTryLocked(n int) {
+	var mu sync.RWMutex
+	rounds(n, func() { assert(mu.TryLock()) }, passer(mu.RLocker()), func() { mu.Unlock() })
+}
+
+func rwTryRLocked(n int) {
+	var mu sync.RWMutex
+	rounds(n, func() { assert(mu.TryRLock()) }, passer(&mu), func() { mu.RUnlock() })
+}
+
+func rwDeferred(n int) {
+	var mu sync.RWMutex
+	rounds(n, mu.RLock, passer(&mu), func() { defer mu.RUnlock() })
+}

@@ -1,0 +1,1 @@
+../blockops/partner.go

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+	_ "unsafe"
+)
+
+// What Go's mutex profile must not show: waits that no lock causes, many of them for the same
+// semaphores of the runtime that locks use.
+var silentOperations = []operation{
+	{"waitGroup", 0, waitGroup},
+	{"condSignal", 0, condSignal},
+	{"condBroadcast", 0, condBroadcast},
+	{"bareSemaphore", 0, bareSemaphore},
+	{"fdReadLock", 0, fdReadLock},
+	{"fdWriteLock", 0, fdWriteLock},
+	{"channels", 0, channels},
+	{"selects", 0, selects},
+	{"timers", 0, timers},
+	{"uncontended", 0, uncontended},
+	{"tryFails", 0, tryFails},
+	{"stillQueued", 0, stillQueued},
+	{"collecting", 0, collecting},
+}
+
+const silentRounds = 20
+
+// together runs f in several goroutines and polls until they have ended.
+func together(goroutines int, f func()) {
+	var partners []*partner
+	for i := 0; i < goroutines; i++ {
+		p := newPartner(f)
+		p.begin()
+		partners = append(partners, p)
+	}
+	for _, p := range partners {
+		p.awaitEnd()
+		p.stopped.Store(true)
+	}
+}
+
+func waitGroup(int) {
+	var group sync.WaitGroup
+	prepare := func() { group.Add(1) }
+	crowd(5*silentRounds, 5, prepare, func() { group.Wait() }, group.Done)
+}
+
+// noLock keeps the lock of a Cond out of the profile.
+type noLock struct{}
+
+func (noLock) Lock()   {}
+func (noLock) Unlock() {}
+
+func condSignal(int) {
+	cond := sync.NewCond(noLock{})
+	rounds(silentRounds, nil, func() { cond.Wait() }, cond.Signal)
+}
+
+func condBroadcast(int) {
+	cond := sync.NewCond(noLock{})
+	crowd(5*silentRounds, 5, nil, func() { cond.Wait() }, cond.Broadcast)
+}
+
+//go:linkname semacquire sync.runtime_Semacquire
+func semacquire(addr *uint32)
+
+//go:linkname semrelease sync.runtime_Semrelease
+func semrelease(addr *uint32, handoff bool, skipframes int)
+
+func bareSemaphore(int) {
+	var semaphore uint32
+	wake := func() { semrelease(&semaphore, false, 0) }
+	rounds(silentRounds, nil, func() { semacquire(&semaphore) }, wake)
+}
+
+func (p *partner) awaitInput() {
+	poll(func() bool { return p.id.Load() != 0 })
+	awaitState(p.id.Load(), []string{"IO wait"})
+}
+
+// fdLock: the first of two goroutines waits for the other end of a pipe, the second one for the
+// right to do the same. `satisfy` lets both go on.
+func fdLock(act, satisfy func()) {
+	first, second := newPartner(act), newPartner(act)
+	for i := 0; i < silentRounds; i++ {
+		first.begin()
+		first.awaitInput()
+		second.begin()
+		second.awaitParked()
+		pause(i)
+		satisfy()
+		first.awaitEnd()
+		second.awaitEnd()
+	}
+	first.stopped.Store(true)
+	second.stopped.Store(true)
+}
+
+func fdReadLock(int) {
+	reader, writer, err := os.Pipe()
+	check(err)
+	read := func() {
+		_, err := reader.Read(make([]byte, 1))
+		check(err)
+	}
+	fdLock(read, func() {
+		_, err := writer.Write([]byte("ab"))
+		check(err)
+	})
+	check(reader.Close())
+	check(writer.Close())
+}
+
+func fdWriteLock(int) {
+	reader, writer, err := os.Pipe()
+	check(err)
+	full := make([]byte, 1<<17)
+	buffer := make([]byte, len(full))
+	write := func() {
+		_, err := writer.Write(full)
+		check(err)
+	}
+	fdLock(write, func() {
+		for left := 2 * len(full); left > 0; {
+			got, err := reader.Read(buffer)
+			check(err)
+			left -= got
+		}
+	})
+	check(reader.Close())
+	check(writer.Close())
+}
+
+func channels(int) {
+	c := make(chan int)
+	rounds(silentRounds, nil, func() { <-c }, func() { c <- 1 })
+	rounds(silentRounds, nil, func() { c <- 1 }, func() { <-c })
+	var closed chan int
+	prepare := func() { closed = make(chan int) }
+	rounds(silentRounds, prepare, func() { <-closed }, func() { close(closed) })
+}
+
+func selects(int) {
+	a, b := make(chan int), make(chan int)
+	block := func() {
+		select {
+		case <-a:
+		case <-b:
+		}
+	}
+	rounds(silentRounds, nil, block, func() { a <- 1 })
+	rounds(silentRounds, nil, block, func() { b <- 1 })
+}
+
+func timers(int) {
+	together(3, func() {
+		for i := 0; i < silentRounds; i++ {
+			time.Sleep(100 * time.Microsecond)
+			<-time.After(100 * time.Microsecond)
+		}
+	})
+}
+
+func uncontended(int) {
+	var mu sync.Mutex
+	var rw sync.RWMutex
+	together(1, func() {
+		for i := 0; i < 1000; i++ {
+			mu.Lock()
+			mu.Unlock()
+			rw.RLock()
+			rw.RUnlock()
+			rw.Lock()
+			rw.Unlock()
+		}
+	})
+}
+
+func tryFails(int) {
+	var mu sync.Mutex
+	var rw sync.RWMutex
+	mu.Lock()
+	rw.Lock()
+	var failures atomic.Int64
+	together(2, func() {
+		for i := 0; i < 100; i++ {
+			if !mu.TryLock() && !rw.TryLock() && !rw.TryRLock() {
+				failures.Add(1)
+			}
+		}
+	})
+	assert(failures.Load() == 200)
+	mu.Unlock()
+	rw.Unlock()
+}
+
+// stillQueued: the wait counts when the lock is released, this one never is.
+func stillQueued(int) {
+	var mu sync.Mutex
+	mu.Lock()
+	p := newPartner(func() { mu.Lock() })
+	p.begin()
+	p.awaitParked()
+}
+
+// collecting: several goroutines wait for the runtime's own semaphores.
+func collecting(int) {
+	together(4, func() {
+		var stats runtime.MemStats
+		for i := 0; i < 5; i++ {
+			runtime.GC()
+			debug.FreeOSMemory()
+			runtime.ReadMemStats(&stats)
+			debug.SetGCPercent(debug.SetGCPercent(50))
+		}
+	})
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// runStress does n operations of each contended kind on two processors, all kinds in turn. How
+// often they wait is chance; only Go's own profile of the run says it.
+func runStress(n int) {
+	runtime.GOMAXPROCS(2)
+	stressMutex(n)
+	stressRWMutex(n)
+	stressStarving(n / 20)
+	stressSites(n)
+	stressMany(n)
+	stressCond(n)
+	stressFleeting(n / 8)
+}
+
+// yieldTo lets the other goroutines run, and so run into the lock that this one holds, every
+// eighth time.
+func yieldTo(i int) {
+	if i%8 == 0 {
+		runtime.Gosched()
+	}
+}
+
+// stressMutex: who unlocks goes on working, so newcomers overtake the goroutine that was woken.
+func stressMutex(n int) {
+	var mu sync.Mutex
+	total := 0
+	together(8, func() {
+		for i := 0; i < n/8; i++ {
+			mu.Lock()
+			total++
+			spin(time.Duration(i%4) * time.Microsecond)
+			yieldTo(i)
+			mu.Unlock()
+			spin(time.Duration(i%7) * time.Microsecond)
+		}
+	})
+	assert(total == n/8*8)
+}
+
+func stressRWMutex(n int) {
+	var mu sync.RWMutex
+	var number atomic.Int64
+	total, copyOfTotal := 0, 0
+	together(6, func() {
+		writes := number.Add(1) <= 2
+		for i := 0; i < n/6; i++ {
+			if writes {
+				mu.Lock()
+				total++
+				spin(time.Duration(i%3) * time.Microsecond)
+				yieldTo(i)
+				copyOfTotal++
+				mu.Unlock()
+				spin(2 * time.Microsecond)
+			} else {
+				mu.RLock()
+				assert(total == copyOfTotal)
+				yieldTo(i)
+				mu.RUnlock()
+			}
+		}
+	})
+	assert(total == n/6*2)
+}
+
+// stressStarving: waits of a millisecond and more, so that the lock is handed over.
+func stressStarving(n int) {
+	var mu sync.Mutex
+	total := 0
+	together(8, func() {
+		for i := 0; i < n/8; i++ {
+			mu.Lock()
+			total++
+			spin(300 * time.Microsecond)
+			mu.Unlock()
+		}
+	})
+	assert(total == n/8*8)
+}
+
+// stressSites: one lock, released in many places.
+func stressSites(n int) {
+	a := &account{}
+	var l sync.Locker = a
+	unlock := a.Unlock
+	var started, ended atomic.Int64
+	together(6, func() {
+		for i := 0; i < n/6; i++ {
+			a.Lock()
+			yieldTo(i)
+			switch i % 6 {
+			case 0:
+				a.finish()
+			case 1:
+				func() { defer a.Unlock() }()
+			case 2:
+				release(l)
+			case 3:
+				call(unlock)
+			case 4:
+				unlockAll(l)
+			case 5:
+				started.Add(1)
+				go func() {
+					a.Unlock()
+					ended.Add(1)
+				}()
+			}
+		}
+	})
+	// A goroutine that is nothing but Unlock.
+	for i := 0; i < n/60; i++ {
+		a.Lock()
+		started.Add(1)
+		go func() {
+			a.Lock()
+			a.Unlock()
+			ended.Add(1)
+		}()
+		yieldTo(0)
+		go a.Unlock()
+	}
+	poll(func() bool { return started.Load() == ended.Load() })
+}
+
+// stressMany: more locks than the runtime's table of semaphores has rows, so that some of those
+// that are contended at the same time share one.
+func stressMany(n int) {
+	locks := make([]sync.RWMutex, 600)
+	totals := make([]int, len(locks))
+	var number atomic.Int64
+	together(12, func() {
+		first := number.Add(1)
+		for i := 0; i < n/12; i++ {
+			// All goroutines go through the locks in the same order.
+			at := (i/4 + int(first)/6) % len(locks)
+			locks[at].Lock()
+			totals[at]++
+			yieldTo(i)
+			locks[at].Unlock()
+			locks[at].RLock()
+			yieldTo(i + 4)
+			locks[at].RUnlock()
+		}
+	})
+	sum := 0
+	for _, total := range totals {
+		sum += total
+	}
+	assert(sum == n/12*12)
+}
+
+// stressCond is a bounded queue.
+func stressCond(n int) {
+	var mu sync.Mutex
+	notEmpty, notFull := sync.NewCond(&mu), sync.NewCond(&mu)
+	var queue []int
+	var number, taken, put atomic.Int64
+	together(4, func() {
+		puts := number.Add(1)%2 == 0
+		for i := 0; i < n/4; i++ {
+			mu.Lock()
+			if puts {
+				for len(queue) == 3 {
+					notFull.Wait()
+				}
+				queue = append(queue, i)
+				put.Add(int64(i))
+				notEmpty.Signal()
+			} else {
+				for len(queue) == 0 {
+					notEmpty.Wait()
+				}
+				taken.Add(int64(queue[0]))
+				queue = queue[1:]
+				notFull.Broadcast()
+			}
+			mu.Unlock()
+		}
+	})
+	assert(taken.Load() == put.Load())
+}
+
+// stressFleeting: a new lock every time, with a new goroutine that ends.
+func stressFleeting(n int) {
+	var ended atomic.Int64
+	together(3, func() {
+		for i := 0; i < n/3; i++ {
+			l := &fleeting{}
+			l.Lock()
+			for j := 0; j < 2; j++ {
+				go func() {
+					l.Lock()
+					runtime.Gosched()
+					l.Unlock()
+					ended.Add(1)
+				}()
+			}
+			yieldTo(0)
+			l.Unlock()
+			if i%256 == 255 {
+				runtime.GC()
+			}
+		}
+	})
+	poll(func() bool { return ended.Load() == int64(n/3*3*2) })
+}
