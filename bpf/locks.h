@@ -8,11 +8,11 @@
  *
  *     waited(T) = n * T - sum,    sum = (times of all parks) - (times of all wakes)
  *
- * and a release is charged what was waited since the one before. Parks come one at a time, since
- * the runtime's own lock is held, but wakes come from any processor. So n and sum share one word
- * that takes a single atomic addition: n in the low bits and above them the sum, modulo what fits
- * there. The differences of two such sums are right all the same as long as they are small enough:
- * 2^44 units are 1,250 hours waited between two releases, of all waiters together.
+ * and a release is charged what was waited since the one before. Goroutines come and go on all
+ * processors at once. So n and sum share one word that takes a single atomic addition: n in the
+ * low bits and above them the sum, modulo what fits there. The differences of two such sums are
+ * right all the same as long as they are small enough: 2^44 units are 1,250 hours waited between
+ * two releases, of all waiters together.
  *
  * The unit is 256 ns. All times are cut to it, begins and ends alike, so that on the average
  * nothing is lost.
@@ -40,8 +40,13 @@ struct lock {
 
 BPF_HASH(locks, u64, struct lock, MAX_LOCKS);
 
+/* What one goroutine that came or went at that time adds to a queue. */
+static __always_inline u64 one_waiter(u64 time_ns) {
+    return 1 + (time_ns >> UNIT_SHIFT << WAITERS_BITS);
+}
+
 /*
- * The semaphore that the goroutine at a park in semacquire1 waits for, if it is a lock's (sync's
+ * The semaphore that the goroutine in semacquire1 is about to wait for, if it is a lock's (sync's
  * functions for locks call semacquire1 from addresses of their own); 0 if not. Its address is
  * the first argument of semacquire1, which is kept in its slot above the return address
  * (symbolizer/semaphores.py). Returns false if the frame can't be read.
@@ -77,8 +82,16 @@ static __always_inline bool join_queue(u32 target_index, u64 sema, u64 g, u64 no
     if (lock->owner == g)
         lock->owner = 0; /* another one was quicker */
 #endif
-    __sync_fetch_and_add(&lock->queue, 1 + (now_ns >> UNIT_SHIFT << WAITERS_BITS));
+    __sync_fetch_and_add(&lock->queue, one_waiter(now_ns));
     return true;
+}
+
+/* Takes back that a goroutine came to the queue at since_ns: it got the semaphore at once. */
+static __always_inline void quit_queue(u32 target_index, u64 sema, u64 since_ns) {
+    u64 key = goroutine_key(sema, target_index);
+    struct lock *lock = locks.lookup(&key);
+    if (lock)
+        __sync_fetch_and_add(&lock->queue, -one_waiter(since_ns));
 }
 
 /*
@@ -92,7 +105,7 @@ static __always_inline u64 leave_queue(u32 target_index, u64 sema, u64 now_ns, u
     if (!lock)
         return 0; /* rows are never deleted: this can't be */
     u64 now = now_ns >> UNIT_SHIFT;
-    u64 queue = __sync_fetch_and_add(&lock->queue, -(1 + (now << WAITERS_BITS)));
+    u64 queue = __sync_fetch_and_add(&lock->queue, -one_waiter(now_ns));
     u64 waiters = queue & ((1 << WAITERS_BITS) - 1);
     u64 waited = waiters * now - (queue >> WAITERS_BITS);
     u64 before = __sync_lock_test_and_set(&lock->charged, waited);

@@ -17,12 +17,13 @@ struct callback {
 
 /* One profiled process: what its Go version lays out where. */
 struct target {
-    u32 active;          /* 0 until all its probes are in place: no wait is seen by half */
-    u32 sched_bp_offset; /* of runtime.g.sched.bp */
-    u32 status_offset;   /* of runtime.g.atomicstatus */
-    u32 m_offset;        /* of runtime.g.m */
-    u32 curg_offset;     /* of runtime.m.curg */
-    u32 unused;
+    u32 active;             /* 0 until all its probes are in place: no wait is seen by half */
+    u32 sched_bp_offset;    /* of runtime.g.sched.bp */
+    u32 status_offset;      /* of runtime.g.atomicstatus */
+    u32 m_offset;           /* of runtime.g.m */
+    u32 curg_offset;        /* of runtime.m.curg */
+    u32 wait_reason_offset; /* of runtime.g.waitreason */
+    u64 semaphore_reasons;  /* a bit for each runtime.waitReason that semacquire1 parks with */
     u64 lock_callers[LOCK_CALLERS]; /* return addresses of semacquire1 in what locks call */
     struct callback callback;
 };
@@ -31,7 +32,7 @@ struct target {
 struct site {
     u64 return_pc;    /* behind the call that stands here; 0 where it does not matter */
     u32 target;       /* index into targets */
-    u32 is_semaphore; /* the park of semacquire1 */
+    u32 is_semaphore; /* a wait in semacquire1 begins here */
 };
 
 BPF_ARRAY(targets, struct target, MAX_TARGETS);

@@ -4,12 +4,11 @@
  * and the semaphores below sync, added up by the stack that waited (block) and, for locks, by
  * the stack that released (mutex). Compiled with WITH_BLOCK, WITH_MUTEX or both.
  *
- * on_wait stands where such an operation parks, with the runtime's lock for the channel or
- * semaphore held: nobody wakes it before it is parked. on_wake stands in runtime.ready, which
- * makes it runnable again. semacquire1 parks once more when another goroutine was quicker at the
- * semaphore; on_again stands on the way there, and on_settled where it gets the semaphore on that
- * way without a park. To Go that is one event, from the first park to the last wake. So a wake
- * counts the event at once, and a further wake of the same operation adds the difference.
+ * on_wait stands where such an operation is about to park, once an operation; on_wake in
+ * runtime.ready, which makes the goroutine runnable again. semacquire1 parks once more when
+ * another goroutine was quicker at the semaphore. To Go that is one event, from the first park to
+ * the last wake. So a wake counts the event at once, and a further wake without a new on_wait in
+ * between adds the difference. semacquire1 also may not park after all: on_settled.
  *
  * With every event taken, the stack is walked before the goroutine parks: it is in this
  * processor's cache, and nobody moves it. With sampling, BLOCK_RATE_NS > 1, it is walked at the
@@ -25,17 +24,24 @@
 #define WITH_WAITERS (WITH_BLOCK || BY_LOCK)
 #define MOVE_SPINS 64
 
+enum state {
+    OVER,  /* nothing is known of what it waits for now */
+    WAITS, /* in a hooked operation */
+    WOKEN, /* from one */
+};
+
 /* The wait that a goroutine is in, or was in last. */
 struct wait {
-    u64 parked_ns;   /* when it parked; 0: it was woken */
-    u64 start_ns;    /* when the operation parked for the first time */
-    u64 stack;       /* key in totals and stacks; 0: not known yet */
-    u64 return_pc;   /* of the call in which it parks */
-    u64 counted_ns;  /* what the totals hold of it already; 0: nothing */
-    u64 draw_ns;     /* waits shorter than this are left out by sampling; 0: not drawn yet */
-    u64 sema;        /* address of the semaphore of the lock it waits for; 0: no lock */
-    u32 is_queued;   /* it stands in the queue of that lock */
-    u32 parks_again; /* the operation that it was woken from parks once more */
+    u64 start_ns;   /* when the operation began to wait */
+    u64 since_ns;   /* that, or when it was last woken from it */
+    u64 stack;      /* key in totals and stacks; 0: not known yet */
+    u64 return_pc;  /* of the call in which it parks */
+    u64 counted_ns; /* what the totals hold of it already; 0: nothing */
+    u64 draw_ns;    /* waits shorter than this are left out by sampling; 0: not drawn yet */
+    u64 sema;       /* address of the semaphore of the lock it waits for; 0: no lock */
+    u32 state;      /* enum state */
+    u16 is_queued;  /* it stands in the queue of that lock */
+    u16 is_semaphore;
 };
 
 BPF_HASH(waits, u64, struct wait, MAX_WAITS);
@@ -48,26 +54,22 @@ static __always_inline struct group waiters(u32 target_index, u64 sema) {
     return group;
 }
 
-static __always_inline void queue(struct wait *wait, u32 target_index, u64 g) {
-    if (WITH_MUTEX && wait->sema)
-        wait->is_queued = join_queue(target_index, wait->sema, g, wait->parked_ns);
-}
-
 static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
                                   const struct target *target, u64 g, u64 key, u64 sema) {
-    struct wait begun = {.return_pc = site->return_pc, .sema = sema};
+    struct wait begun = {
+        .return_pc = site->return_pc,
+        .sema = sema,
+        .state = WAITS,
+        .is_semaphore = site->is_semaphore,
+    };
     struct wait *wait = waits.lookup(&key);
-    if (wait && wait->parks_again) {
-        wait->parks_again = 0;
-        wait->parked_ns = bpf_ktime_get_ns();
-        queue(wait, site->target, g);
-        return;
-    }
     if (WITH_WAITERS && EVERY_EVENT) {
         struct start start;
         struct group group = waiters(site->target, sema);
         if (!start_here(g, ctx, site->return_pc, &start)) {
             count_loss(LOSS_goroutine_unreadable);
+            if (wait)
+                wait->state = OVER;
             return;
         }
         struct walk walk = walk_stack(&start, target, group_seed(&group), NULL);
@@ -75,28 +77,17 @@ static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
         if (!wait || wait->stack != walk.hash || walk.loss >= 0)
             begun.stack = stack_key(&walk, &start, target, &group);
     }
-    begun.start_ns = begun.parked_ns = bpf_ktime_get_ns();
+    begun.start_ns = begun.since_ns = bpf_ktime_get_ns();
     if (wait) {
         *wait = begun;
     } else {
         waits.update(&key, &begun);
         wait = waits.lookup(&key);
     }
-    if (wait)
-        queue(wait, site->target, g);
-    else
+    if (!wait)
         count_loss(LOSS_waits_full);
-}
-
-static __always_inline int set_parks_again(struct pt_regs *ctx, bool parks_again) {
-    struct site *site = site_of(ctx);
-    if (!site)
-        return 0;
-    u64 key = goroutine_key(ctx->r14, site->target);
-    struct wait *wait = waits.lookup(&key);
-    if (wait)
-        wait->parks_again = parks_again;
-    return 0;
+    else if (WITH_MUTEX && sema)
+        wait->is_queued = join_queue(site->target, sema, g, begun.since_ns);
 }
 
 int on_wait(struct pt_regs *ctx) {
@@ -105,21 +96,33 @@ int on_wait(struct pt_regs *ctx) {
     if (!target || !target->active)
         return 0;
     u64 g = ctx->r14;
+    u64 key = goroutine_key(g, site->target);
     u64 sema = 0;
     if (WITH_MUTEX && site->is_semaphore && !lock_waited_for(ctx, target, &sema))
         count_loss(LOSS_goroutine_unreadable);
-    if (!WITH_BLOCK && !sema)
-        return set_parks_again(ctx, false); /* the row is of another operation */
-    begin(ctx, site, target, g, goroutine_key(g, site->target), sema);
+    if (WITH_BLOCK || sema) {
+        begin(ctx, site, target, g, key, sema);
+    } else {
+        struct wait *wait = waits.lookup(&key);
+        if (wait)
+            wait->state = OVER; /* it waits for something else now */
+    }
     return 0;
 }
 
-int on_again(struct pt_regs *ctx) {
-    return set_parks_again(ctx, true);
-}
-
+/* In semacquire1, where the goroutine got the semaphore and won't park. */
 int on_settled(struct pt_regs *ctx) {
-    return set_parks_again(ctx, false);
+    struct site *site = site_of(ctx);
+    if (!site)
+        return 0;
+    u64 key = goroutine_key(ctx->r14, site->target);
+    struct wait *wait = waits.lookup(&key);
+    if (!wait)
+        return 0;
+    if (WITH_MUTEX && wait->state == WAITS && wait->is_queued)
+        quit_queue(site->target, wait->sema, wait->since_ns);
+    wait->state = OVER;
+    return 0;
 }
 
 /* Go's sampling by duration (runtime/mprof.go, blocksampled and saveBlockEventStack). */
@@ -186,14 +189,6 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
     wait->counted_ns = delay_ns;
 }
 
-/* What the release that woke g is charged, in nanoseconds. */
-static __always_inline u64 charge_of(const struct wait *wait, u64 parked_ns, u64 now_ns, u64 g,
-                                     u64 releaser, u32 target_index) {
-    if (!wait->is_queued)
-        return now_ns - parked_ns; /* a loss that was counted where it happened */
-    return leave_queue(target_index, wait->sema, now_ns, g, releaser);
-}
-
 /* The mutex profile's side of a wake: start is where the releasing goroutine's stack begins. */
 static __always_inline void count_release(u64 charge_ns, const struct start *start, u64 sema,
                                           const struct target *target, u32 target_index) {
@@ -215,40 +210,67 @@ static __always_inline bool release_sampled(void) {
     return MUTEX_FRACTION == 1 || bpf_get_prandom_u32() % MUTEX_FRACTION == 0;
 }
 
-/* Ends the wait with that key, if there is one that is recorded. */
-static __always_inline struct wait *end_wait(u64 key, u64 *parked_ns) {
+/*
+ * Whether g, woken from a semaphore before, was parked there once more: no other wait has begun,
+ * and that is what it waited for. If not, ready was called for one of its many other reasons.
+ */
+static __always_inline bool parked_again(const struct wait *wait, u64 g,
+                                         const struct target *target) {
+    u8 reason = 0;
+    if (wait->state != WOKEN || !wait->is_semaphore)
+        return false;
+    if (read_user(&reason, sizeof(reason), (void *)(g + target->wait_reason_offset))) {
+        count_loss(LOSS_goroutine_unreadable);
+        return false;
+    }
+    return reason < 64 && (target->semaphore_reasons >> reason & 1);
+}
+
+/*
+ * What all kinds of wakes have in common. Returns what the release is charged in nanoseconds, or
+ * NOT_TAKEN if there is nothing to be charged to it.
+ */
+#define NOT_TAKEN (~0ULL)
+static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, const struct target *target,
+                                    u32 target_index) {
+    u64 now_ns = bpf_ktime_get_ns();
+    u64 key = goroutine_key(g, target_index);
     struct wait *wait = waits.lookup(&key);
-    if (!wait || wait->parked_ns == 0)
-        return NULL; /* not in a hooked operation: ready is called for many reasons */
-    *parked_ns = wait->parked_ns;
-    wait->parked_ns = 0;
-    return wait;
+    if (!wait || (wait->state != WAITS && !parked_again(wait, g, target)))
+        return NOT_TAKEN;
+    u64 since_ns = wait->since_ns;
+    bool is_queued = wait->is_queued;
+    wait->state = WOKEN;
+    wait->since_ns = now_ns;
+    wait->is_queued = false;
+    if (WITH_WAITERS)
+        count_wait(wait, g, now_ns, target, target_index);
+    if (!WITH_MUTEX || !wait->sema)
+        return NOT_TAKEN;
+    *sema = wait->sema;
+    /* Parked again, or no room: what it waited itself. */
+    u64 charge_ns = now_ns - since_ns;
+    if (is_queued)
+        charge_ns = leave_queue(target_index, wait->sema, now_ns, g, releaser);
+    return release_sampled() ? charge_ns : NOT_TAKEN;
 }
 
 /* In runtime.ready, called on the g0 of the thread whose goroutine wakes the one in RAX. */
 int on_wake(struct pt_regs *ctx) {
-    u64 now_ns = bpf_ktime_get_ns();
     struct site *site = site_of(ctx);
     struct target *target = site ? target_at(site->target) : NULL;
     if (!target || !target->active)
         return 0;
-    u64 g = ctx->ax, parked_ns;
-    struct wait *wait = end_wait(goroutine_key(g, site->target), &parked_ns);
-    if (!wait)
+    u64 sema = 0;
+    u64 releaser = WITH_MUTEX && BY_LOCK ? running_goroutine(ctx->r14, target) : 0;
+    u64 charge_ns = end_wait(ctx->ax, releaser, &sema, target, site->target);
+    if (charge_ns == NOT_TAKEN)
         return 0;
-    if (WITH_WAITERS)
-        count_wait(wait, g, now_ns, target, site->target);
-    if (WITH_MUTEX && wait->sema) {
-        struct start start;
-        u64 releaser = running_goroutine(ctx->r14, target);
-        u64 charge_ns = charge_of(wait, parked_ns, now_ns, g, releaser, site->target);
-        if (!release_sampled())
-            return 0;
-        if (start_switched(releaser, target, &start))
-            count_release(charge_ns, &start, wait->sema, target, site->target);
-        else
-            count_loss(LOSS_releaser_unreadable);
-    }
+    struct start start;
+    if (start_switched(running_goroutine(ctx->r14, target), target, &start))
+        count_release(charge_ns, &start, sema, target, site->target);
+    else
+        count_loss(LOSS_releaser_unreadable);
     return 0;
 }
 
@@ -258,27 +280,21 @@ int on_wake(struct pt_regs *ctx) {
  * everything else cost nothing.
  */
 int on_release(struct pt_regs *ctx) {
-    u64 now_ns = bpf_ktime_get_ns();
     struct site *site = site_of(ctx);
     struct target *target = site ? target_at(site->target) : NULL;
     if (!target || !target->active)
         return 0;
-    u64 g, parked_ns;
+    u64 g, sema = 0;
     if (read_user(&g, sizeof(g), (void *)ctx->ax)) {
         count_loss(LOSS_releaser_unreadable);
         return 0;
     }
-    struct wait *wait = end_wait(goroutine_key(g, site->target), &parked_ns);
-    if (!wait)
+    u64 charge_ns = end_wait(g, ctx->r14, &sema, target, site->target);
+    if (charge_ns == NOT_TAKEN)
         return 0;
-    if (WITH_WAITERS)
-        count_wait(wait, g, now_ns, target, site->target);
     struct start start;
-    u64 charge_ns = charge_of(wait, parked_ns, now_ns, g, ctx->r14, site->target);
-    if (!release_sampled())
-        return 0;
     if (start_here(ctx->r14, ctx, site->return_pc, &start))
-        count_release(charge_ns, &start, wait->sema, target, site->target);
+        count_release(charge_ns, &start, sema, target, site->target);
     else
         count_loss(LOSS_releaser_unreadable);
     return 0;

@@ -153,15 +153,6 @@ def successors(function: Iterable[Instruction]) -> dict[int, tuple[int, ...]]:
     return flow
 
 
-def reverse(flow: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-    """The same control flow backwards: address of an instruction → addresses that lead to it."""
-    origins: dict[int, list[int]] = {address: [] for address in flow}
-    for address, leads in flow.items():
-        for to in leads:
-            origins[to].append(address)
-    return {address: tuple(leads) for address, leads in origins.items()}
-
-
 def reachable(
     flow: dict[int, tuple[int, ...]], start: Iterable[int], without: int = -1
 ) -> set[int]:

@@ -54,14 +54,15 @@ _DEAD_END_BYTES = 32
 class ParkSite:
     """One place where goroutines block.
 
-    At `call_pc` an operation calls what parks it: gopark or goparkunlock, or mcall where both
-    were inlined. There R14 holds the address of its runtime.g, and the runtime's lock for what
-    it waits for is held: nobody can wake it before. `recorded_pc` is the return address that
-    stands in place of that call's in Go's own profile: that of the call of blockevent. All are
-    addresses as linked.
+    `start_pc` is passed exactly once by each blocking operation, shortly before it parks for
+    the first time; there R14 holds the address of its runtime.g. At `call_pc` it calls what parks
+    it: gopark or goparkunlock, or mcall where both were inlined. `recorded_pc` is the return
+    address that stands in place of that call's in Go's own profile: that of the call of
+    blockevent. All are addresses as linked.
     """
 
     operation: str
+    start_pc: int
     call_pc: int
     recorded_pc: int
 
@@ -103,11 +104,21 @@ def probe_sites(binary: GoBinary) -> ProbeSites:
     for name in (_PARK, _LEAVE, _WAKE):
         if not code.functions(name):
             raise GoTableError(f"{name} is not in the function table; it may be obfuscated.")
-    parks = tuple(sorted(_parks(code), key=lambda site: site.call_pc))
-    semaphores = [semaphore_sites(code, park.call_pc) for park in parks if park.is_semaphore]
-    if len(semaphores) > 1:
+    calls = _parking_calls(code)
+    in_semaphores = [call_pc for call_pc, operation in calls.items() if operation == ACQUIRE]
+    if len(in_semaphores) > 1:
         raise unknown_code(f"{ACQUIRE} parks in several places")
-    return ProbeSites(parks, _wake(code), semaphores[0] if semaphores else None)
+    semaphores = semaphore_sites(code, in_semaphores[0]) if in_semaphores else None
+    parks = tuple(
+        ParkSite(
+            operation=operation,
+            start_pc=semaphores.start_pc if semaphores and operation == ACQUIRE else call_pc,
+            call_pc=call_pc,
+            recorded_pc=_recorded_pc(code, operation, call_pc),
+        )
+        for call_pc, operation in sorted(calls.items())
+    )
+    return ProbeSites(parks, _wake(code), semaphores)
 
 
 def _hooked_operation(code: RuntimeCode, call_pc: int, called: str) -> str | None:
@@ -118,18 +129,19 @@ def _hooked_operation(code: RuntimeCode, call_pc: int, called: str) -> str | Non
     return next((name for name in names if name in HOOKED), None)
 
 
-def _parks(code: RuntimeCode) -> list[ParkSite]:
+def _parking_calls(code: RuntimeCode) -> dict[int, str]:
+    """Addresses of the calls that park, with the hooked operation that each stands in."""
     throws = {function.entry for function in code.functions(_NEVER_RETURNS)}
-    sites = []
+    calls = {}
     for name in (_PARK, _PARK_UNLOCK, _LEAVE):
         for call_pc in code.calls(name):
             operation = _hooked_operation(code, call_pc, name)
             if operation and not _is_dead_end(code, call_pc, throws):
-                sites.append(ParkSite(operation, call_pc, _recorded_pc(code, operation, call_pc)))
+                calls[call_pc] = operation
     for function in code.functions(*HOOKED):
-        if not any(function.entry <= site.return_pc < function.end for site in sites):
+        if not any(function.entry <= call_pc < function.end for call_pc in calls):
             raise unknown_code(f"{function.name} never calls {_PARK}")
-    return sites
+    return calls
 
 
 def _wake(code: RuntimeCode) -> int:

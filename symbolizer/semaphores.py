@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symbolizer.callsites import CALL_BYTES
-from symbolizer.disasm import Instruction, reachable, reverse, successors
+from symbolizer.disasm import Instruction, reachable, successors
 from symbolizer.gobinary import Function
 from symbolizer.runtimecode import RuntimeCode, unknown_code
 
@@ -52,14 +52,14 @@ class ReleaseSite:
 class SemaphoreSites:
     """Addresses as linked.
 
-    `again_pc` is passed when semacquire1, woken in vain, goes back to the head of its loop. From
-    there it parks once more, unless it passes `settled_pc`: it got the semaphore after all. At
-    both R14 holds the runtime.g. `lock_callers` are the return addresses of semacquire1 in
-    what locks call: its frame then belongs to a wait for a lock, and the word at its frame
-    pointer + 16 is the address of the lock's semaphore.
+    `start_pc` is passed once by each call of semacquire1 that is about to wait, before it parks
+    for the first time; `settled_pc` by those which get the semaphore after all and don't park, or
+    not once more. At both R14 holds the runtime.g. `lock_callers` are the return addresses of
+    semacquire1 in what locks call: its frame then belongs to a wait for a lock, and the word at
+    its frame pointer + 16 is the address of the lock's semaphore.
     """
 
-    again_pc: int
+    start_pc: int
     settled_pc: int
     lock_callers: tuple[int, ...]
     releases: tuple[ReleaseSite, ...]
@@ -77,19 +77,19 @@ def semaphore_sites(code: RuntimeCode, park_pc: int) -> SemaphoreSites:
     flow = successors(instructions.values())
     if park_pc not in flow:
         raise unknown_code(f"the code of {ACQUIRE} at {function.entry:#x} can't be decoded")
-    _require_argument_on_stack(code, function, instructions, flow, park_pc)
+    start_pc = _before_loop(instructions, flow, function, park_pc)
+    _require_argument_on_stack(code, function, instructions, flow, start_pc)
+    settled = [pc for pc in code.calls(UNLOCK) if pc in instructions]
+    if len(settled) != 1:
+        raise unknown_code(f"{ACQUIRE} does not unlock in the one place known")
     callers = [pc for pc in code.calls(ACQUIRE) if _FOR_LOCKS & set(code.names_at(pc))]
     if len(callers) > MAX_LOCK_CALLERS:
         raise unknown_code(f"locks call {ACQUIRE} in {len(callers)} places")
     releases = [pc for pc in code.calls(WAKE) if RELEASE in code.names_at(pc)]
     if not releases:
         raise unknown_code(f"{RELEASE} never calls {WAKE}")
-    settled = [pc for pc in code.calls(UNLOCK) if pc in instructions]
-    again_pc = _again(instructions, flow, function.entry, park_pc)
-    if len(settled) != 1 or settled[0] not in reachable(flow, [again_pc], without=park_pc):
-        raise unknown_code(f"{ACQUIRE} does not unlock in the one place known")
     return SemaphoreSites(
-        again_pc=again_pc,
+        start_pc=start_pc,
         settled_pc=settled[0],
         lock_callers=tuple(pc + CALL_BYTES for pc in callers),
         releases=tuple(map(ReleaseSite, releases)),
@@ -101,54 +101,53 @@ def _require_argument_on_stack(
     function: Function,
     instructions: dict[int, Instruction],
     flow: dict[int, tuple[int, ...]],
-    park_pc: int,
+    start_pc: int,
 ) -> None:
-    """Check that every path to the park has put the argument into its slot."""
+    """Check that every path to `start_pc` has put the argument into its slot."""
     for each in instructions.values():
         if each.saves is None or each.saves[0] != _ARGUMENT:
             continue
         slot = code.binary.sp_delta(each.address) + _RETURN_ADDRESS_BYTES
-        is_passed = park_pc not in reachable(flow, [function.entry], without=each.address)
+        is_passed = start_pc not in reachable(flow, [function.entry], without=each.address)
         if each.saves[1] == slot and is_passed:
             return
     raise unknown_code(f"{ACQUIRE} does not keep its argument on the stack")
 
 
-def _again(
+def _before_loop(
     instructions: dict[int, Instruction],
     flow: dict[int, tuple[int, ...]],
-    entry: int,
+    function: Function,
     park_pc: int,
 ) -> int:
-    """An instruction on the way from the park back to it that nothing else leads through.
+    """Last emulated instruction that every path to the park passes, and passes only once.
 
-    Behind the park the function either returns or goes back to the head of its loop. So it is an
-    instruction that is reached only by way of the park, and from which there is no way out
-    but to the head of the loop.
+    semacquire1 parks again when another goroutine took the semaphore first. Go times the
+    operation from before that loop, so the call itself is the wrong place to start the clock.
     """
-    after_park = reachable(flow, flow[park_pc])
-    own = after_park - reachable(flow, [entry], without=park_pc)
-    loop = after_park & reachable(reverse(flow), [park_pc])
-    found = [
-        address
-        for address in own & loop
-        if all(to in loop for to in _left_to(flow, own, address))
-        and park_pc not in reachable(flow, flow[park_pc], without=address)
-    ]
-    if not found:
-        raise unknown_code(f"{ACQUIRE} has no place that tells when it parks once more")
-    return min(found, key=lambda address: (not instructions[address].emulated, address))
+    in_loop = reachable(flow, flow[park_pc])
+    for address in _backwards(flow, park_pc):
+        if (
+            address not in in_loop
+            and address != function.entry
+            and instructions[address].emulated
+            and park_pc not in reachable(flow, [function.entry], without=address)
+        ):
+            return address
+    raise unknown_code(f"{function.name} has no place to time a wait from")
 
 
-def _left_to(flow: dict[int, tuple[int, ...]], within: set[int], start: int) -> set[int]:
-    """Where control goes on from `start` when it leaves `within`; -1 for a return."""
-    seen, pending, left = {start}, [start], set[int]()
-    while pending:
-        address = pending.pop()
-        for to in flow[address] or (-1,):
-            if to not in within:
-                left.add(to)
-            elif to not in seen:
-                seen.add(to)
-                pending.append(to)
-    return left
+def _backwards(flow: dict[int, tuple[int, ...]], start: int) -> list[int]:
+    """Addresses that lead to `start`, nearest first (`start` itself is the first)."""
+    origins: dict[int, list[int]] = {}
+    for address, leads in flow.items():
+        for to in leads:
+            origins.setdefault(to, []).append(address)
+    order = [start]
+    seen = {start}
+    for address in order:
+        for origin in origins.get(address, []):
+            if origin not in seen:
+                seen.add(origin)
+                order.append(origin)
+    return order

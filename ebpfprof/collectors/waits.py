@@ -11,6 +11,7 @@ from ebpfprof.losses import Loss, losses
 
 if TYPE_CHECKING:  # the session imports them while BCC compiles
     from ebpfprof.gotarget import GoTarget
+    from symbolizer import RuntimeLayout
 
 _MAX_WAITS = 1 << 18
 _MAX_STACKS = 1 << 14
@@ -19,6 +20,16 @@ _MAX_DEPTH = 136  # more than Go's 128 logical frames and those that it drops at
 _MAX_LOCK_CALLERS = 4  # symbolizer.semaphores.MAX_LOCK_CALLERS, which is not imported here yet
 _COUNT_SHIFT = 16
 _SITES_PER_TARGET = 64
+
+# The runtime.waitReason with which runtime.semacquire1 parks (runtime/sema.go).
+_SEMAPHORE_REASONS = (
+    "Semacquire",
+    "SyncMutexLock",
+    "SyncRWMutexRLock",
+    "SyncRWMutexLock",
+    "SyncWaitGroupWait",
+    "SynctestWaitGroupWait",
+)
 
 Waiting = Literal["block", "mutex"]
 _KINDS: Final[tuple[Waiting, ...]] = ("block", "mutex")  # by number: bpf/totals.h
@@ -83,7 +94,7 @@ class WaitsCollector:
                 "LOCK_CALLERS": _MAX_LOCK_CALLERS,
                 "COUNT_SHIFT": _COUNT_SHIFT,
             },
-            functions=("on_wait", "on_again", "on_settled", self._wake),
+            functions=("on_wait", "on_settled", self._wake),
         )
 
     def attach(self, index: int, go: GoTarget) -> None:
@@ -100,7 +111,6 @@ class WaitsCollector:
             for release in semaphores.releases:
                 self._probe(index, go, "on_release", release.call_pc, return_pc=release.return_pc)
         if semaphores:
-            self._probe(index, go, "on_again", semaphores.again_pc)
             self._probe(index, go, "on_settled", semaphores.settled_pc)
         for park in go.sites.parks:
             if self._recipe.block or park.is_semaphore:
@@ -108,7 +118,7 @@ class WaitsCollector:
                     index,
                     go,
                     "on_wait",
-                    park.call_pc,
+                    park.start_pc,
                     return_pc=park.return_pc,
                     is_semaphore=park.is_semaphore,
                 )
@@ -167,6 +177,8 @@ class WaitsCollector:
             "status_offset": layout.offset("g", "atomicstatus"),
             "m_offset": layout.offset("g", "m"),
             "curg_offset": layout.offset("m", "curg"),
+            "wait_reason_offset": layout.offset("g", "waitreason"),
+            "semaphore_reasons": _semaphore_reasons(layout),
             "callback": _callback_fields(go),
         }
         if go.sites.semaphores:
@@ -193,6 +205,12 @@ class WaitsCollector:
         self._program.attach_uprobe(
             function, go.target.exe_path, go.file_offset(pc), go.target.pid, cookie=site
         )
+
+
+def _semaphore_reasons(layout: RuntimeLayout) -> int:
+    """A bit for each wait reason of semacquire1 that this version of Go has."""
+    known = layout.wait_reasons
+    return sum(1 << known[name] for name in _SEMAPHORE_REASONS if name in known)
 
 
 def _callback_fields(go: GoTarget) -> dict[str, int]:

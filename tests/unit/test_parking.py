@@ -30,9 +30,9 @@ def test_every_hooked_operation_is_probed(binary: GoBinary) -> None:
 def test_probes_stand_on_emulated_instructions_that_are_no_entry(binary: GoBinary) -> None:
     sites = probe_sites(binary)
     assert sites.semaphores is not None
-    calls = [park.call_pc for park in sites.parks]
+    starts = [park.start_pc for park in sites.parks]
     releases = [release.call_pc for release in sites.semaphores.releases]
-    for pc in [*calls, *releases, sites.wake_pc]:
+    for pc in [*starts, *releases, sites.wake_pc, sites.semaphores.settled_pc]:
         probed = instructions_around(binary, pc)[pc]
         assert probed.emulated
 
@@ -53,25 +53,24 @@ def test_locks_are_told_by_the_functions_that_only_they_call(binary: GoBinary) -
     assert len(semaphores.lock_callers) == len(callers)
 
 
-def test_only_a_park_that_is_repeated_passes_the_place_that_tells(binary: GoBinary) -> None:
-    """By running the code in mind: every path of semacquire1, to the park and from there on."""
+def test_a_wait_is_timed_once_before_it_parks(binary: GoBinary) -> None:
+    for site in probe_sites(binary).parks:
+        function = binary.function_at(site.start_pc)
+        assert function is not None
+        assert function.entry < site.start_pc <= site.call_pc < function.end
+        assert (site.start_pc < site.call_pc) == (site.operation == "runtime.semacquire1")
+
+
+def test_every_call_that_waits_for_a_semaphore_parks_or_settles(binary: GoBinary) -> None:
     sites = probe_sites(binary)
     assert sites.semaphores is not None
-    again_pc = sites.semaphores.again_pc
     (park,) = [park for park in sites.parks if park.is_semaphore]
-    function = instructions_around(binary, again_pc)
-    flow = successors(function.values())
-    entry = min(function)
-    assert again_pc != entry
-    assert again_pc not in reachable(flow, [entry], without=park.call_pc)
-    assert park.call_pc not in reachable(flow, flow[park.call_pc], without=again_pc)
-    # Whoever passes it comes to what a goroutine does before its first park.
-    head = reachable(flow, [entry], without=park.call_pc)
+    settled_pc = sites.semaphores.settled_pc
+    flow = successors(instructions_around(binary, settled_pc).values())
     returns = {pc for pc in flow if not flow[pc]}
-    assert (
-        not returns
-        & reachable({pc: flow[pc] if pc not in head else () for pc in flow}, [again_pc]) - head
-    )
+    to_park = {pc: () if pc == park.call_pc else flow[pc] for pc in flow}
+    assert not returns & reachable(to_park, [park.start_pc], without=settled_pc) - {park.call_pc}
+    assert settled_pc in reachable(to_park, [park.start_pc])
 
 
 def instructions_around(binary: GoBinary, pc: int) -> dict[int, Instruction]:
