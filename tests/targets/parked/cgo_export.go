@@ -1,0 +1,10 @@
+//go:build withcgo
+
+package main
+
+import "C"
+
+//export blockInGo
+func blockInGo() {
+	<-empty
+}

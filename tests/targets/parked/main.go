@@ -1,0 +1,137 @@
+// Parked parks a known number of goroutines in every operation that Go's block profiler hooks,
+// and in waits that it ignores, and leaves them there.
+//
+// Protocol: once all of them are parked it prints one line of JSON (by operation: the ids of its
+// goroutines, the state that Go's traceback shows, the address of the semaphore they wait for),
+// then "ready PID". It ends when its input closes. The stack of a goroutine in an operation has
+// a frame of the function NAME of package main, the innermost one of that package.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// An operation blocks `count` goroutines in `block` for good.
+type operation struct {
+	name  string
+	count int
+	sema  uintptr
+	block func()
+}
+
+type report struct {
+	Goids []int64 `json:"goids"`
+	State string  `json:"state"`
+	Sema  uintptr `json:"sema"`
+}
+
+var busy = flag.Int("busy", 0, "then keep so many goroutines parking and waking, and stacks moving")
+
+func main() {
+	flag.Parse()
+	go endWithInput()
+	reports := map[string]*report{}
+	for _, op := range append(operations(), silent()...) {
+		reports[op.name] = start(op)
+	}
+	awaitParked(reports)
+	startBusy(*busy)
+	line, err := json.Marshal(reports)
+	check(err)
+	fmt.Println(string(line))
+	fmt.Println("ready", os.Getpid())
+	for {
+		time.Sleep(time.Hour)
+	}
+}
+
+// start returns when all goroutines of the operation run.
+func start(op operation) *report {
+	ids := make([]int64, op.count)
+	for i := range ids {
+		id := &ids[i]
+		go func() {
+			atomic.StoreInt64(id, goroutineID())
+			op.block()
+		}()
+	}
+	for i := range ids {
+		for atomic.LoadInt64(&ids[i]) == 0 {
+			time.Sleep(50 * time.Microsecond)
+		}
+	}
+	return &report{Goids: ids, Sema: op.sema}
+}
+
+// awaitParked fills in the states once no goroutine of the reports runs any more.
+func awaitParked(reports map[string]*report) {
+	for {
+		states := goroutineStates()
+		running := 0
+		for _, each := range reports {
+			for _, id := range each.Goids {
+				each.State = states[id]
+				switch each.State {
+				case "", "running", "runnable", "syscall":
+					running++
+				}
+			}
+		}
+		if running == 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+var header = regexp.MustCompile(`(?m)^goroutine (\d+)[^\[]*\[([^\],]*)`)
+
+// goroutineStates reads the traceback of all goroutines.
+func goroutineStates() map[int64]string {
+	text := make([]byte, 1<<20)
+	size := runtime.Stack(text, true)
+	for size == len(text) {
+		text = make([]byte, 2*len(text))
+		size = runtime.Stack(text, true)
+	}
+	states := map[int64]string{}
+	for _, match := range header.FindAllSubmatch(text[:size], -1) {
+		id, err := strconv.ParseInt(string(match[1]), 10, 64)
+		check(err)
+		states[id] = string(bytes.TrimSuffix(match[2], []byte(" (scan)")))
+	}
+	return states
+}
+
+func goroutineID() int64 {
+	buffer := make([]byte, 64)
+	words := bytes.Fields(buffer[:runtime.Stack(buffer, false)])
+	id, err := strconv.ParseInt(string(words[1]), 10, 64)
+	check(err)
+	return id
+}
+
+func endWithInput() {
+	buffer := make([]byte, 64)
+	for {
+		if _, err := os.Stdin.Read(buffer); err != nil {
+			os.Exit(0)
+		}
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "parked:", err)
+		os.Exit(1)
+	}
+}
