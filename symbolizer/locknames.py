@@ -1,0 +1,280 @@
+"""Names of locks: by the package variable they lie in, or by the functions that lock them.
+
+An address on the heap tells nothing about what lies there. But a function can only lock what it
+can name: its receiver, parameters and variables, the package variables that its code uses, their
+fields, and no field that another package keeps to itself. What all functions that lock the same
+lock have in common is its name.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from symbolizer.dwarf import (
+    AT_LOCATION,
+    AT_TYPE,
+    TAG_FORMAL_PARAMETER,
+    TAG_LEXICAL_BLOCK,
+    TAG_POINTER,
+    TAG_STRUCTURE,
+    TAG_SUBPROGRAM,
+    TAG_VARIABLE,
+    Die,
+    Dwarf,
+)
+from symbolizer.dwarftypes import (
+    LockName,
+    Names,
+    Place,
+    Types,
+    is_struct,
+    package_of,
+    without_type_arguments,
+)
+from symbolizer.errors import SymbolizerError
+from symbolizer.gobinary import Function, GoBinary
+from symbolizer.variables import StaticPointers, Symbol, Symbols, is_data, references
+
+_AT_VARIABLE_PARAMETER = 0x4B
+_DW_OP_ADDR = 0x03
+_MAX_STATIC_DEPTH = 2
+_MAX_SHOWN = 4
+_MAX_CODE_BYTES = 1 << 20
+
+# sync.Mutex is made of internal/sync.Mutex from Go 1.24 on; internal/sync uses its own.
+_WANTED: Final[dict[str, tuple[str, ...]]] = {"sync.Mutex": ("sync.Mutex", "internal/sync.Mutex")}
+
+_RECEIVER = re.compile(r"\(\*([^()]+)\)")
+_CLOSURE = re.compile(r"((\.|-)(func|gowrap|deferwrap|range)?\d+)+$")
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A function that called Lock or Unlock itself: its name as in `Frame`, and where it did.
+
+    `pc` is the address of the call as linked, or the return address minus 1.
+    """
+
+    function: str
+    pc: int
+
+
+class LockNames:
+    """Names of a program's locks. Reads nothing before the first question.
+
+    Nothing is told of a stripped program, and nothing of one whose DWARF is corrupt.
+    """
+
+    def __init__(self, binary: GoBinary) -> None:
+        self._binary = binary
+        self._elf = binary.elf
+        self._symbols = Symbols(binary.elf)
+        self._pointers = StaticPointers(binary.elf)
+        self._dwarf = Dwarf(binary.elf)
+        self._types = Types(self._dwarf)
+        self._variables: dict[Symbol, Die | None] = {}
+        self._functions: dict[tuple[bytes, str, int], list[Names]] = {}
+
+    def variable(self, address: int) -> str | None:
+        """Return the name of what lies at the address, as linked, in a package variable.
+
+        "main.shards[3].mu"; "main.shards+0x38" if the program has symbols but no DWARF; None if it
+        lies in no variable.
+        """
+        if not is_data(self._elf, address):
+            return None
+        if self._dwarf.present:
+            place = _or_none(lambda: self._place(address, _MAX_STATIC_DEPTH))
+            if place is not None:
+                return _with_rest(place.path, place.rest)
+        symbol = _or_none(lambda: self._symbols.variable_at(address))
+        return None if symbol is None else _with_rest(symbol.name, address - symbol.address)
+
+    def field(self, callers: Sequence[Caller], kind: str) -> str | None:
+        """Return the name of a lock on the heap, told from the functions that lock it.
+
+        `kind` is "sync.Mutex" or "sync.RWMutex". "main.Cache.mu"; "main.Cache.{mu,other}" if it is
+        one of these; "main.worker.mu" for a variable of a function; None if nothing can be told.
+        """
+        if not self._dwarf.present:
+            return None
+        found = [_or_none(lambda each=each: self._nameable(each, kind)) for each in callers]  # type: ignore[misc]
+        return _text(_in_common([each for each in found if each]))
+
+    def _place(self, address: int, depth: int) -> Place | None:
+        """Return the place in a package variable, or behind its pointer; the path has its name."""
+        symbol = self._symbols.variable_at(address)
+        if symbol is not None:
+            variable = self._variable(symbol)
+            if variable is None:
+                return None
+            inner = self._types.place(self._types.of(variable), address - symbol.address)
+            return Place(symbol.name + inner.path, inner.type, inner.rest)
+        for value, word in self._pointers.near(address) if depth else ():
+            holder = self._place(word, depth - 1)
+            if holder is None or holder.rest:
+                continue
+            count = 1 if holder.type.tag == TAG_POINTER else self._word(word + 8)
+            element = self._types.element(holder.type, count, address - value)
+            if element is not None:
+                return Place(holder.path + element.path, element.type, element.rest)
+        return None
+
+    def _word(self, address: int) -> int:
+        return int.from_bytes(self._elf.read(address, 8), "little")
+
+    def _variable(self, symbol: Symbol) -> Die | None:
+        if symbol not in self._variables:
+            location = bytes([_DW_OP_ADDR]) + symbol.address.to_bytes(8, "little")
+            name = re.escape(symbol.name.encode())
+            self._variables[symbol] = next(
+                (
+                    die
+                    for die in self._dwarf.find(name, (TAG_VARIABLE,), package_of(symbol.name))
+                    if die.values.get(AT_LOCATION) == location and AT_TYPE in die.values
+                ),
+                None,
+            )
+        return self._variables[symbol]
+
+    def _nameable(self, caller: Caller, kind: str) -> list[Names]:
+        """Return the locks of a kind that a function can name; none if they can't be told."""
+        name = self._full_name(caller)
+        code = self._binary.function_at(caller.pc)
+        key = name, kind, code.entry if code else 0
+        if key not in self._functions:
+            wanted = _WANTED.get(kind, (kind,))
+            self._functions[key] = self._read_nameable(caller, code, name, wanted)
+        return self._functions[key]
+
+    def _full_name(self, caller: Caller) -> bytes:
+        """Return the function's name in DWARF, as a regular expression.
+
+        Go's tables leave out type arguments; the symbol has them, unless the function is inlined.
+        """
+        name = caller.function
+        if "[...]" in name:
+            symbol = self._symbols.function_at(caller.pc)
+            if symbol is not None and without_type_arguments(symbol.name) == name:
+                name = symbol.name
+        return _pattern(name)
+
+    def _read_nameable(
+        self, caller: Caller, code: Function | None, name: bytes, wanted: Sequence[str]
+    ) -> list[Names]:
+        package = package_of(caller.function)
+        if not package:
+            # A wrapper for a type without a name.
+            return []
+        owner = _CLOSURE.sub("", caller.function)
+        holders: list[tuple[Die, str]] = []
+        for variable in self._variables_of(name, package):
+            kind = self._types.of(variable)
+            if variable.name.startswith("&"):
+                # It has escaped to the heap: the stack holds a pointer to it.
+                kind = self._types.pointee(kind) or kind
+            elif variable.tag == TAG_FORMAL_PARAMETER and self._is_any_lock(variable, kind, wanted):
+                return []
+            holder = self._types.pointee(kind) or kind
+            holders.append((holder, f"{owner}.{variable.name.removeprefix('&')}"))
+        for symbol in self._package_variables(caller, code):
+            pointer = self._variable(symbol)
+            target = None if pointer is None else self._types.pointee(self._types.of(pointer))
+            if target is not None:
+                holders.append((target, symbol.name))
+        receivers = ((kind, "") for kind in self._receivers(caller.function, package))
+        return self._locks(holders, wanted, package) or self._locks(
+            list(receivers), wanted, package
+        )
+
+    def _package_variables(self, caller: Caller, code: Function | None) -> Iterator[Symbol]:
+        """Yield the package variables that a function uses, also where it is inlined."""
+        if code is None:
+            return
+        text = self._elf.read(code.entry, min(code.end - code.entry, _MAX_CODE_BYTES))
+        found = references(self._elf, code.entry, text)
+        frames = self._binary.frames_many(pc for pc, _ in found)
+        for pc, address in found:
+            if any(frame.function == caller.function for frame in frames[pc]):
+                symbol = self._symbols.variable_at(address)
+                if symbol is not None:
+                    yield symbol
+
+    def _locks(
+        self, holders: Sequence[tuple[Die, str]], wanted: Sequence[str], package: str
+    ) -> list[Names]:
+        for look in (self._types.locks, self._types.behind_pointers):
+            found = [names for kind, name in holders for names in look(kind, wanted, package, name)]
+            if found:
+                return list(dict.fromkeys(found))
+        return []
+
+    def _variables_of(self, function: bytes, package: str) -> Iterator[Die]:
+        """Yield the parameters and variables of a function, without those of what it inlines."""
+        for die in self._dwarf.find(function, (TAG_SUBPROGRAM,), package):
+            for child in self._dwarf.children(die, (TAG_LEXICAL_BLOCK,)):
+                if (
+                    child.tag in (TAG_FORMAL_PARAMETER, TAG_VARIABLE)
+                    and AT_TYPE in child.values
+                    and not child.values.get(_AT_VARIABLE_PARAMETER)
+                ):
+                    yield child
+
+    def _is_any_lock(self, parameter: Die, kind: Die, wanted: Sequence[str]) -> bool:
+        """Whether a parameter points to a lock that may lie anywhere."""
+        target = self._types.pointee(kind)
+        return self._types.name_of(parameter) == "sync.Locker" or (
+            kind.tag == TAG_POINTER and target is not None and target.name in wanted
+        )
+
+    def _receivers(self, function: str, package: str) -> list[Die]:
+        """Return the receiver's type, by name: a closure need not have it among its variables."""
+        names = _RECEIVER.findall(function)
+        if not names:
+            return []
+        found = self._dwarf.find(_pattern(f"{package}.{names[-1]}"), (TAG_STRUCTURE,))
+        return [die for die in found if is_struct(die)]
+
+
+def _or_none(ask: Callable[[], _T]) -> _T | None:
+    """Ask. What is corrupt tells nothing: it is only a name that is missing."""
+    try:
+        return ask()
+    except SymbolizerError:
+        return None
+
+
+def _with_rest(name: str, rest: int) -> str:
+    return f"{name}+{rest:#x}" if rest else name
+
+
+def _pattern(name: str) -> bytes:
+    """Return a regular expression for a name in which "[...]" stands for any type arguments."""
+    return re.escape(name.encode()).replace(rb"\[\.\.\.\]", rb"\[[^\0]{1,4096}\]")
+
+
+def _in_common(callers: Sequence[Sequence[Names]]) -> list[LockName]:
+    """Return the names that all callers have for a lock, without those of a type inside another."""
+    if not callers:
+        return []
+    known = [{name for names in caller for name in names} for caller in callers]
+    common = set.intersection(*known)
+    inner: set[LockName] = set()
+    for caller in callers:
+        for names in caller:
+            inner.update([name for name in names if name in common][1:])
+    ordered = dict.fromkeys(name for names in callers[0] for name in names)
+    return [name for name in ordered if name in common - inner]
+
+
+def _text(names: Sequence[LockName]) -> str | None:
+    if len(names) < 2:
+        return str(names[0]) if names else None
+    if len({name.base for name in names}) == 1:
+        paths = [name.path.removeprefix(".") for name in names[:_MAX_SHOWN]]
+        more = ["..."] if len(names) > _MAX_SHOWN else []
+        return f"{names[0].base}.{{{','.join(paths + more)}}}"
+    return f"{{{','.join(map(str, names))}}}" if len(names) <= _MAX_SHOWN else None

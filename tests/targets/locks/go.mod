@@ -1,0 +1,3 @@
+module ebpfprof.test/locks
+
+go 1.19

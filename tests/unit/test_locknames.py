@@ -1,0 +1,304 @@
+"""Names of locks in package variables and on the heap, by a target that says what they are."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections import defaultdict
+
+import pytest
+
+from symbolizer import ElfFile, GoBinary
+from symbolizer.dwarf import AT_TYPE, TAG_MEMBER, TAG_STRUCTURE, TAG_VARIABLE, Dwarf
+from symbolizer.dwarfforms import DwarfError, sleb, uleb
+from symbolizer.dwarftypes import LockName, Types, package_of, without_type_arguments
+from symbolizer.locknames import Caller, LockNames, _text
+from symbolizer.source import MemorySource
+from tests.unit.elfwriter import ElfWriter, Load, Part
+from tests.unit.locksprogram import NEWEST, binary, path, said, uncompressed
+
+BUILDS = (
+    *(("1.19", mode) for mode in ("plain", "trimpath", "pie", "cgo", "cgopie")),
+    ("1.23", "plain"),
+    ("1.24", "plain"),
+    *((NEWEST, mode) for mode in ("plain", "trimpath", "pie", "cgo", "cgopie")),
+)
+
+# What is told from one function where it takes another to tell more.
+BY_ITSELF = {
+    "main.(*left).swap": "{main.left.mu,main.right.mu}",
+    "main.(*account).transfer": "main.account.{balance.mu,other.mu}",
+}
+
+
+def names(minor: str = NEWEST, mode: str = "plain") -> LockNames:
+    return LockNames(binary(minor, mode))
+
+
+def opened(data: bytes) -> LockNames:
+    return LockNames(GoBinary.open(ElfFile.from_bytes(data)))
+
+
+@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+def test_locks_in_package_variables(minor: str, mode: str) -> None:
+    expected = said(minor, mode).variables
+    assert len(expected) == 20
+    found = names(minor, mode)
+    assert {name: found.variable(address) for name, address in expected.items()} == {
+        name: name for name in expected
+    }
+
+
+@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+def test_locks_on_the_heap_lie_in_no_variable(minor: str, mode: str) -> None:
+    found = names(minor, mode)
+    elsewhere = said(minor, mode).elsewhere
+    assert [found.variable(address) for address in elsewhere] == [None, None]
+
+
+@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+def test_locks_on_the_heap_by_one_function(minor: str, mode: str) -> None:
+    found = names(minor, mode)
+    callers = said(minor, mode).callers
+    assert len(callers) == 25
+    told = [(caller.function, found.field([caller], kind) or "") for caller, kind, _ in callers]
+    assert told == [
+        (caller.function, BY_ITSELF.get(caller.function, name)) for caller, _, name in callers
+    ]
+
+
+@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+def test_locks_on_the_heap_by_all_functions_that_lock_them(minor: str, mode: str) -> None:
+    found = names(minor, mode)
+    groups: dict[tuple[str, str], list[Caller]] = defaultdict(list)
+    for caller, kind, name in said(minor, mode).callers:
+        groups[kind, name].append(caller)
+    told = {
+        (kind, name): found.field(callers, kind) or "" for (kind, name), callers in groups.items()
+    }
+    assert told == {(kind, name): name for kind, name in groups}
+
+
+def test_nothing_is_common_to_functions_of_different_locks() -> None:
+    callers = {caller.function: caller for caller, _, _ in said(NEWEST, "plain").callers}
+    both = [callers["main.(*priceCache).get"], callers["main.(*left).alone"]]
+    assert names().field(both, "sync.Mutex") is None
+    # One that tells nothing does not take away what the other tells.
+    both = [callers["main.lockAny"], callers["main.(*left).alone"]]
+    assert names().field(both, "sync.Mutex") == "main.left.mu"
+
+
+def test_the_mutex_in_a_rwmutex_is_locked_by_package_sync() -> None:
+    (lock,) = binary(NEWEST, "plain").functions_named("sync.(*RWMutex).Lock")
+    caller = Caller(lock.name, lock.entry)
+    assert names().field([caller], "sync.Mutex") == "sync.RWMutex.w"
+    assert names().field([caller], "sync.RWMutex") is None
+
+
+def test_a_generic_function_by_the_name_that_go_prints() -> None:
+    callers = [each for each, _, name in said(NEWEST, "plain").callers if "box" in name]
+    assert len(callers) == 2
+    for caller in callers:
+        short = Caller(without_type_arguments(caller.function), caller.pc)
+        assert short.function == "main.(*box[...]).put"
+        assert names().field([short], "sync.Mutex") == "main.box[...].mu"
+        nowhere = Caller(short.function, 0)
+        assert names().field([nowhere], "sync.Mutex") == "main.box[...].mu"
+
+
+def test_functions_that_are_not_there() -> None:
+    for name in ("main.nothing", "main.(*nothing).at", "", ".", "main.\0", "go:(*struct {}).Lock"):
+        assert names().field([Caller(name, 1)], "sync.Mutex") is None
+    assert names().field([], "sync.Mutex") is None
+
+
+def test_what_is_no_lock() -> None:
+    address = said(NEWEST, "plain").variables["main.plain.first.mu"]
+    found = names()
+    assert found.variable(address - 8) == "main.plain.first.count"
+    assert found.variable(address - 5) == "main.plain.first.count+0x3"
+    assert found.variable(0) is None
+    assert found.variable((1 << 64) - 1) is None
+    assert found.variable(binary(NEWEST, "plain").text_start) is None
+
+
+class CountingSource(MemorySource):
+    """A file that counts what is read of it."""
+
+    read_bytes = 0
+
+    def read(self, offset: int, size: int) -> bytes:
+        self.read_bytes += size
+        return super().read(offset, size)
+
+
+@pytest.mark.parametrize("minor", ["1.19", NEWEST])
+def test_a_stripped_program_costs_nothing(minor: str) -> None:
+    source = CountingSource(path(minor, "stripped").read_bytes())
+    found = LockNames(GoBinary.open(ElfFile(source)))
+    read = source.read_bytes
+    answers = said(minor, "stripped")
+    for address in (*answers.variables.values(), *answers.elsewhere):
+        assert found.variable(address) is None
+    for caller, kind, _ in answers.callers:
+        assert found.field([caller], kind) is None
+    assert source.read_bytes == read
+
+
+def test_nothing_is_read_before_the_first_question() -> None:
+    source = CountingSource(path(NEWEST, "plain").read_bytes())
+    program = GoBinary.open(ElfFile(source))
+    read = source.read_bytes
+    LockNames(program)
+    assert source.read_bytes == read
+
+
+@pytest.mark.parametrize("minor", ["1.19", NEWEST])
+def test_a_program_with_symbols_but_no_dwarf(minor: str) -> None:
+    data = path(minor, "plain").read_bytes()
+    assert data.count(b".debug_info\0") == 1
+    found = opened(data.replace(b".debug_info\0", b".xebug_info\0"))
+    variables = said(minor, "plain").variables
+    assert found.variable(variables["main.global"]) == "main.global"
+    assert found.variable(variables["main.plain.first.mu"]) == "main.plain+0x18"
+    assert found.variable(variables["main.pool.first.mu"]) is None
+    for caller, kind, _ in said(minor, "plain").callers:
+        assert found.field([caller], kind) is None
+
+
+def test_dwarf_that_cannot_be_read_leaves_the_symbols() -> None:
+    data = bytearray(uncompressed(NEWEST))
+    abbrev = ElfFile.from_bytes(bytes(data)).sections[".debug_abbrev"]
+    data[abbrev.offset : abbrev.offset + abbrev.size] = b"\xff" * abbrev.size
+    found = opened(bytes(data))
+    assert (
+        found.variable(said(NEWEST, "plain").variables["main.plain.first.mu"]) == "main.plain+0x18"
+    )
+    for caller, kind, _ in said(NEWEST, "plain").callers:
+        assert found.field([caller], kind) is None
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("minor", ["1.19", NEWEST])
+def test_every_way_to_store_dwarf(minor: str, compress: bool) -> None:
+    dwarf = Dwarf(binary(minor, "plain").elf)
+    (expected,) = dwarf.find(rb"main\.plain", (TAG_VARIABLE,))
+    elf = dwarf_file(dwarf._load(), dwarf._abbrev_bytes, compress=compress)
+    assert Dwarf(elf).find(rb"main\.plain", (TAG_VARIABLE,)) == [expected]
+
+
+def dwarf_file(info: bytes, abbrev: bytes, *, compress: bool = False, claim: int = 0) -> ElfFile:
+    """A file with nothing but DWARF, with the size `claim` if it is compressed."""
+    parts = []
+    for name, content in (("debug_info", info), ("debug_abbrev", abbrev)):
+        if compress:
+            size = (claim or len(content)).to_bytes(8, "big")
+            parts.append(Part(f".z{name}", data=b"ZLIB" + size + zlib.compress(content)))
+        else:
+            parts.append(Part(f".{name}", data=content))
+    return ElfFile.from_bytes(ElfWriter([Load(0x1000, bytes(16))], parts).build())
+
+
+@pytest.mark.parametrize("claim", [1, 1 << 30, (1 << 64) - 1])
+def test_a_compressed_section_that_lies_about_its_size(claim: int) -> None:
+    dwarf = Dwarf(dwarf_file(bytes(1 << 16), b"\0", compress=True, claim=claim))
+    if claim == 1:
+        assert dwarf.find(rb"main", (TAG_VARIABLE,)) == []
+    else:
+        with pytest.raises(DwarfError):
+            dwarf.find(rb"main", (TAG_VARIABLE,))
+
+
+def test_types_that_contain_themselves() -> None:
+    """main.tree holds two of itself by value, and main.link one."""
+    data = bytearray(uncompressed(NEWEST))
+    elf = ElfFile.from_bytes(bytes(data))
+    info = elf.sections[".debug_info"].offset
+    dwarf = Dwarf(elf)
+    changed = 0
+    for name, pointers in ((b"main.tree", 2), (b"main.link", 1)):
+        for struct_type in dwarf.find(name, (TAG_STRUCTURE,)):
+            members = [each for each in dwarf.children(struct_type) if each.tag == TAG_MEMBER]
+            wanted = [each for each in members if each.name in ("left", "right", "next")]
+            assert len(wanted) == pointers
+            for member in wanted:
+                # The reference is followed by the flag that tells embedded fields.
+                at = info + member.end - 5
+                assert struct.unpack_from("<I", data, at)[0] == member.number(AT_TYPE)
+                struct.pack_into("<I", data, at, struct_type.offset)
+                changed += 1
+    assert changed == 3
+    found = opened(bytes(data))
+    said_of = said(NEWEST, "plain")
+    for caller, kind, _ in said_of.callers:
+        if caller.function == "main.(*tree).visit":
+            assert found.field([caller], kind) == "main.node.mu"
+    changed_types = Types(Dwarf(ElfFile.from_bytes(bytes(data))))
+    (tree,) = dwarf.find(b"main.tree", (TAG_STRUCTURE,))
+    assert changed_types.locks(tree, ("sync.Mutex",), "main", "") == []
+    assert changed_types.place(tree, 0).path == ".left" * 12
+
+
+def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("symbolizer.dwarf._MAX_WORK", 100)
+    found = names()
+    for caller, kind, _ in said(NEWEST, "plain").callers:
+        assert found.field([caller], kind) is None
+
+
+def test_entries_nested_without_end() -> None:
+    # One abbreviation: a lexical block with children and no attribute.
+    abbrev = bytes([1, 0x0B, 1, 0, 0, 0])
+    entries = b"\x01" * 100_000
+    header = struct.pack("<IHIB", len(entries) + 7, 4, 0, 8)
+    dwarf = Dwarf(dwarf_file(header + entries, abbrev))
+    with pytest.raises(DwarfError, match="nested"):
+        list(dwarf.children(dwarf.die(len(header)), (0x0B,)))
+
+
+def test_a_name_that_ends_another() -> None:
+    """The last byte before it may look like an abbreviation: 0x2a is "*"."""
+    abbrev = bytes([0x2A, TAG_STRUCTURE, 0, 3, 8, 0, 0, 1, 0x0F, 0, 3, 8, 0, 0, 0])
+    entries = b"\x01**main.T\0" + b"\x2amain.T\0"
+    header = struct.pack("<IHIB", len(entries) + 7, 4, 0, 8)
+    dwarf = Dwarf(dwarf_file(header + entries, abbrev))
+    (found,) = dwarf.find(rb"main\.T", (TAG_STRUCTURE,))
+    assert found.offset == len(header) + 10
+
+
+@pytest.mark.parametrize(
+    ("data", "unsigned", "signed"),
+    [(b"\x02", 2, 2), (b"\x7f", 127, -1), (b"\x80\x01", 128, 128), (b"\x80\x7f", 16256, -128)],
+)
+def test_numbers_of_variable_length(data: bytes, unsigned: int, signed: int) -> None:
+    assert uleb(data + b"\x55", 0) == (unsigned, len(data))
+    assert sleb(data + b"\x55", 0) == (signed, len(data))
+    with pytest.raises(DwarfError):
+        uleb(b"\x80" * 20, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("main.main", "main"),
+        ("net/http.(*Server).Serve.func1", "net/http"),
+        ("gopkg.in/yaml%2ev3.Unmarshal", "gopkg.in/yaml%2ev3"),
+        ("main.(*box[go.shape.struct { a/b.c d/e.F }]).put", "main"),
+        ("main.sum[a/b.T]", "main"),
+        ("go:(*struct { sync.Mutex }).Lock", ""),
+        ("", ""),
+    ],
+)
+def test_the_package_of_a_name(name: str, package: str) -> None:
+    assert package_of(name) == package
+
+
+def test_how_several_names_are_written() -> None:
+    fields = [LockName("main.T", f".{field}") for field in "abcde"]
+    assert _text([]) is None
+    assert _text(fields[:1]) == "main.T.a"
+    assert _text(fields[:4]) == "main.T.{a,b,c,d}"
+    assert _text(fields) == "main.T.{a,b,c,d,...}"
+    others = [LockName(f"main.{base}", ".mu") for base in "ABCDE"]
+    assert _text(others[:2]) == "{main.A.mu,main.B.mu}"
+    assert _text(others) is None
