@@ -7,6 +7,7 @@ import json
 import os
 import re
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -132,7 +133,7 @@ def test_no_stack_is_wrong_while_others_wake_and_all_stacks_move(minor: str) -> 
     with running(minor, "plain", "-busy=1000") as run:
         planned = expected(run)
         busy = set()
-        for _ in range(20):
+        for _ in range(40):
             parked = parked_goroutines(run.go)
             found = facts(run, parked)
             assert found.items() <= planned.items()
@@ -144,6 +145,81 @@ def test_no_stack_is_wrong_while_others_wake_and_all_stacks_move(minor: str) -> 
                     assert BUSY.fullmatch(names)
                     busy.add(each.goid)
         assert len(busy) > 500
+
+
+@pytest.mark.parametrize(("window_bytes", "least_reads"), [(1 << 14, 12), (1 << 20, 3)])
+def test_a_goroutine_that_parks_elsewhere_meanwhile_is_read_again(
+    monkeypatch: pytest.MonkeyPatch, window_bytes: int, least_reads: int
+) -> None:
+    """Whichever read of it comes before: its record, its stack at once, frames far away."""
+    monkeypatch.setattr(goroutines, "_WINDOW_BYTES", window_bytes)
+    with running(VERSIONS[-1], "plain") as run:
+        (goid,) = run.reports["turnLeft"]["goids"]
+        left, right = ("main.turnLeft", 12), ("main.turnRight", 13)
+        turn_behind = 1
+        while True:
+            reads = looks(monkeypatch, run, goid, left, None)
+            if turn_behind >= reads:
+                break
+            looks(monkeypatch, run, goid, right, turn_behind)
+            left, right = right, left
+            turn_behind += 1
+        assert turn_behind >= least_reads
+
+
+def looks(
+    monkeypatch: pytest.MonkeyPatch,
+    run: Running,
+    goid: int,
+    expected: tuple[str, int],
+    turn_behind: int | None,
+) -> int:
+    """How often one goroutine is read until it is found, in so many levels of that function.
+
+    It is made to park elsewhere behind the read `turn_behind`.
+    """
+    reads = 0
+    address = run.one("turnLeft").address
+    with Memory(run.go.target) as memory:
+        low, high = word(memory, address), word(memory, address + 8)
+    read = Memory.read
+
+    def counted(memory: Memory, at: int, size: int) -> bytes:
+        nonlocal reads
+        data = read(memory, at, size)
+        if at == address or low <= at < high:
+            reads += 1
+            if reads == turn_behind:
+                run.target.ask("turn", "turned")
+        return data
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Memory, "read", counted)
+        parked = parked_goroutines(run.go)
+    assert (parked.unreadable, parked.cut_short) == (0, 0)
+    (found,) = [each for each in parked.goroutines if each.goid == goid]
+    turns = Counter(name for name in run.names(found) if name.startswith("main.turn"))
+    assert turns == {expected[0]: expected[1], "main.turn": 1}
+    return reads
+
+
+@pytest.mark.parametrize(
+    ("status", "is_parked"),
+    [(0x1004, True), (10, True), (0x100A, True), (1, False), (2, False), (3, False), (6, False)],
+)
+def test_waiting_ones_are_parked_also_while_they_are_scanned(status: int, is_parked: bool) -> None:
+    """Numbers of runtime/runtime2.go: 4 is _Gwaiting, 10 _Gleaked, 0x1000 _Gscan."""
+    with running(VERSIONS[-1], "plain") as run:
+        planned = expected(run)
+        goroutine = run.one("send")
+        at = goroutine.address + run.go.binary.layout.offset("g", "atomicstatus")
+        poke(run.target.pid, at, status)
+        parked = parked_goroutines(run.go)
+        assert (parked.unreadable, parked.cut_short) == (0, 0)
+        if not is_parked:
+            del planned[goroutine.goid]
+        assert facts(run, parked) == planned
+        run.target.kill()
 
 
 def test_a_goroutine_whose_record_makes_no_sense_is_counted() -> None:
@@ -174,6 +250,11 @@ def test_a_stack_that_leads_astray_is_cut_short() -> None:
             assert facts(run, parked) == expected(run)
             (found,) = [each for each in parked.goroutines if each.goid == goroutine.goid]
             assert found.return_pcs == goroutine.return_pcs[:11]
+        # While its stack is being moved, another look may tell.
+        scanned = 0x1004
+        poke(run.target.pid, goroutine.address + layout.offset("g", "atomicstatus"), scanned)
+        parked = parked_goroutines(run.go)
+        assert (parked.unreadable, parked.cut_short) == (1, 0)
         run.target.kill()
 
 

@@ -3,11 +3,14 @@
 //
 // Protocol: once all of them are parked it prints one line of JSON (by operation: the ids of its
 // goroutines, the state that Go's traceback shows, the address of the semaphore they wait for),
-// then "ready PID". It ends when its input closes. The stack of a goroutine in an operation has
-// a frame of the function NAME of package main, the innermost one of that package.
+// then "ready PID". The stack of a goroutine in an operation has a frame of the function NAME of
+// package main, the innermost one of that package. For each line of input, the goroutine of
+// turnLeft is woken; it parks in turnRight, the next time in turnLeft again, and "turned" is
+// printed once it has. The program ends when its input closes.
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"flag"
@@ -38,19 +41,22 @@ var busy = flag.Int("busy", 0, "then keep so many goroutines parking and waking,
 
 func main() {
 	flag.Parse()
-	go endWithInput()
 	reports := map[string]*report{}
 	for _, op := range append(operations(), silent()...) {
 		reports[op.name] = start(op)
 	}
+	startCoroutines()
 	awaitParked(reports)
 	startBusy(*busy)
 	line, err := json.Marshal(reports)
 	check(err)
 	fmt.Println(string(line))
 	fmt.Println("ready", os.Getpid())
-	for {
-		time.Sleep(time.Hour)
+	input := bufio.NewScanner(os.Stdin)
+	for input.Scan() {
+		turns <- 1
+		awaitParked(map[string]*report{"": reports["turnLeft"]})
+		fmt.Println("turned")
 	}
 }
 
@@ -118,15 +124,6 @@ func goroutineID() int64 {
 	id, err := strconv.ParseInt(string(words[1]), 10, 64)
 	check(err)
 	return id
-}
-
-func endWithInput() {
-	buffer := make([]byte, 64)
-	for {
-		if _, err := os.Stdin.Read(buffer); err != nil {
-			os.Exit(0)
-		}
-	}
 }
 
 func check(err error) {

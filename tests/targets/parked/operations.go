@@ -16,14 +16,14 @@ const (
 )
 
 var (
-	mutex, deepMutex   sync.Mutex
-	written, read      sync.RWMutex
-	group              sync.WaitGroup
-	condLock           sync.Mutex
-	cond               = sync.NewCond(&condLock)
-	full               = make(chan int, 1)
-	empty, other, deep = make(chan int), make(chan int), make(chan int)
-	null               chan int
+	mutex, deepMutex          sync.Mutex
+	written, read             sync.RWMutex
+	group                     sync.WaitGroup
+	condLock                  sync.Mutex
+	cond                      = sync.NewCond(&condLock)
+	full                      = make(chan int, 1)
+	empty, other, deep, turns = make(chan int), make(chan int), make(chan int), make(chan int)
+	null                      chan int
 )
 
 func operations() []operation {
@@ -47,6 +47,7 @@ func operations() []operation {
 		{"deepReceive", 2, 0, func() { deepReceive(60) }},
 		{"deeperReceive", 2, 0, func() { deeperReceive(300) }},
 		{"wideReceive", 3, 0, func() { wideReceive(40) }},
+		{"turnLeft", 1, 0, turn},
 		{"deepLock", 2, uintptr(unsafe.Pointer(&deepMutex)) + mutexSema, func() { deepLock(100) }},
 	}
 	return append(all, cgoOperations...)
@@ -142,4 +143,32 @@ func deepLock(levels int) int {
 		return 1
 	}
 	return deepLock(levels-1) + 1
+}
+
+// turn parks a bit deeper every other time, with frames as far apart.
+func turn() {
+	for {
+		turnLeft(12)
+		turnRight(13)
+	}
+}
+
+//go:noinline
+func turnLeft(levels int) int {
+	var room [500]int
+	room[levels] = levels
+	if levels <= 1 {
+		return <-turns
+	}
+	return turnLeft(levels-1) + room[levels] + room[levels/2]
+}
+
+//go:noinline
+func turnRight(levels int) int {
+	var room [500]int
+	room[levels] = levels
+	if levels <= 1 {
+		return <-turns
+	}
+	return turnRight(levels-1) + room[levels] + room[levels/2]
 }

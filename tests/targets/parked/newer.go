@@ -1,0 +1,21 @@
+//go:build go1.23
+
+package main
+
+import "iter"
+
+var nexts []func() (int, bool)
+
+// startCoroutines leaves two coroutines, which wait in ways of their own: one that never ran, and
+// one that has yielded.
+func startCoroutines() {
+	endless := func(yield func(int) bool) {
+		for yield(0) {
+		}
+	}
+	for range 2 {
+		next, _ := iter.Pull(endless)
+		nexts = append(nexts, next)
+	}
+	nexts[1]()
+}
