@@ -97,18 +97,33 @@ func overtaken(n int) {
 		p.awaitParked()
 		spin(1500 * time.Microsecond)
 		unlock()
-		// The waiter may be quicker, and the last event has no room for a second one.
+		// The last event has no room for a second one.
 		if left > 1 && mu.TryLock() {
-			p.awaitParked()
-			pause(left)
-			unlock()
-			left--
-			overtakings++
+			if p.awaitParkedOrEnd() {
+				pause(left)
+				unlock()
+				left--
+				overtakings++
+			} else {
+				mu.Unlock()
+			}
 		}
 		p.awaitEnd()
 	}
 	p.stopped.Store(true)
 	assert(overtakings > 0)
+}
+
+// awaitParkedOrEnd says whether the partner waits for a lock; if not, it has ended its round.
+func (p *partner) awaitParkedOrEnd() (isParked bool) {
+	poll(func() bool {
+		now := stateOf(p.id.Load())
+		for _, state := range lockStates {
+			isParked = isParked || now == state
+		}
+		return isParked || p.ended.Load() == p.begun.Load()
+	})
+	return isParked
 }
 
 // lockStates are the states in which a goroutine waits for a lock, not for a Cond.
