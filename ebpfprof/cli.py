@@ -17,17 +17,22 @@ import ebpfprof
 from ebpfprof.errors import EbpfprofError, ExitCode
 from ebpfprof.output import OutputFile, default_name, invoking_user
 from ebpfprof.privileges import require_capabilities
-from ebpfprof.profile import Profile
+from ebpfprof.profile import Kind, Profile
 from ebpfprof.target import Target
 from ebpfprof.terminal import has_color, progress, say, width
 from ebpfprof.text import duration, printable
 
 if TYPE_CHECKING:
     from ebpfprof.collectors.waits import Waiting
+    from ebpfprof.report import Report
     from ebpfprof.session import Session
 
 _KINDS = ("block", "mutex")
-_HEADINGS = {"block": "Waits of", "mutex": "Releases of locks that others waited for in"}
+_HEADINGS = {
+    "block": "Waits of {process} in {length}",
+    "mutex": "Releases of locks that others waited for in {process} in {length}",
+    "open": "Goroutines of {process} that still wait after {length}",
+}
 _MAX_PID = (1 << 31) - 1
 
 
@@ -117,6 +122,22 @@ def cli() -> None:
     help="Sample as Go's SetMutexProfileFraction: one release in N, scaled. 1 takes every one.",
 )
 @click.option(
+    "--by-lock",
+    is_flag=True,
+    help="Also show which locks were waited for: their names, who held them, who waited.",
+)
+@click.option(
+    "--lock-labels",
+    is_flag=True,
+    help="Put the lock into the profile files, as labels of the samples.",
+)
+@click.option(
+    "--open",
+    "open_waits",
+    is_flag=True,
+    help="Also show who still waits at the end, and write COMMAND-PID.open.pb.gz.",
+)
+@click.option(
     "--allow-unknown-go",
     is_flag=True,
     help="Try a Go version that is not known, with the layout of the nearest one that is.",
@@ -128,6 +149,9 @@ def attach(
     output: Path | None,
     block_rate_ns: int,
     mutex_fraction: int,
+    by_lock: bool,
+    lock_labels: bool,
+    open_waits: bool,
     allow_unknown_go: bool,
 ) -> None:
     """Record running processes and write pprof files.
@@ -137,11 +161,16 @@ def attach(
       sudo ebpfprof attach --pid 1234
       sudo ebpfprof attach --pid 1234 --duration 10 -o block.pb.gz
       sudo ebpfprof attach --pid 1234 --profile block,mutex
+      sudo ebpfprof attach --pid 1234 --profile mutex --by-lock --open
       sudo ebpfprof attach --pid 1234 -o - | go tool pprof -top -
     """
-    from ebpfprof.session import Options, Session
+    from ebpfprof.options import Options
+    from ebpfprof.session import Session
 
-    if output and len(pids) * len(kinds) > 1:
+    if (by_lock or lock_labels) and "mutex" not in kinds:
+        raise click.UsageError("--by-lock and --lock-labels need --profile mutex.")
+    to_write: list[Kind] = [*kinds, "open"] if open_waits else [*kinds]
+    if output and len(pids) * len(to_write) > 1:
         raise click.UsageError("-o names one file, but there are several to write: leave it out.")
     require_capabilities()
     _allow_many_files()
@@ -149,6 +178,9 @@ def attach(
         kinds=tuple(kinds),
         block_rate_ns=block_rate_ns,
         mutex_fraction=mutex_fraction,
+        by_lock=by_lock,
+        lock_labels=lock_labels,
+        open_waits=open_waits,
         allow_unknown_go=allow_unknown_go,
     )
     written: list[str] = []
@@ -158,7 +190,7 @@ def attach(
             session = held.enter_context(Session(pids, options))
             files = [
                 held.enter_context(OutputFile.prepare(path, owner=invoking_user()))
-                for path in _paths(session.targets, kinds, output)
+                for path in _paths(session.targets, to_write, output)
             ]
             for assumption in session.assumptions():
                 say(f"ebpfprof: {assumption}; what it shows may be wrong.", err=True)
@@ -179,19 +211,26 @@ def _write(session: "Session", files: Sequence[OutputFile], written: list[str]) 
     Adds the names of the files to `written`. Raises all errors as one group.
     """
     errors: list[Exception] = []
-    profiles = session.finish()
-    for (_, profile), file in zip(profiles, files, strict=True):
-        with _kept(errors):
-            _write_one(profile, file)
-            written.append(file.name)
+    reports = session.finish()
+    written_to = iter(files)
+    shown = [(report, [(p, next(written_to)) for p in report.profiles]) for report in reports]
+    for _, profiles in shown:
+        for profile, file in profiles:
+            with _kept(errors):
+                _write_one(profile, file)
+                written.append(file.name)
     errors += session.failures()
     for ending in session.endings():
         say(f"ebpfprof: {ending.text}; the profile holds what was recorded.", err=True)
     for loss in session.losses():
         say(f"ebpfprof: lost {loss}", err=True)
-    for (target, profile), file in zip(profiles, files, strict=True):
-        with _kept(errors):
-            _show(target, profile, file.name, is_written=file.name in written)
+    for report, profiles in shown:
+        for profile, file in profiles:
+            with _kept(errors):
+                _show(report.target, profile, file.name, is_written=file.name in written)
+        if report.locks:
+            with _kept(errors):
+                _show_locks(report, to_stdout="-" in written)
     if errors:
         raise ExceptionGroup("not everything could be written", errors)
 
@@ -208,14 +247,22 @@ def _show(target: Target, profile: Profile, name: str, *, is_written: bool) -> N
     to_stdout = name == "-"
     stream = sys.stderr if to_stdout else sys.stdout
     table = summary.render(profile, width=width(stream), color=has_color(stream))
-    length = duration(profile.duration_ns)
-    say(
-        f"\n{_HEADINGS[profile.kind]} process {target.pid} ({target.name}) in {length}:\n{table}",
-        err=to_stdout,
+    heading = _HEADINGS[profile.kind].format(
+        process=f"process {target.pid} ({target.name})", length=duration(profile.duration_ns)
     )
+    say(f"\n{heading}:\n{table}", err=to_stdout)
     if is_written and not to_stdout:
         say(f"Written: {printable(name)}")
         say(f"Next: go tool pprof -http=: {printable(shlex.quote(name))}")
+
+
+def _show_locks(report: "Report", *, to_stdout: bool) -> None:
+    from ebpfprof.export import locktable
+
+    stream = sys.stderr if to_stdout else sys.stdout
+    table = locktable.render(report.locks, width=width(stream), color=has_color(stream))
+    target = report.target
+    say(f"\nLocks of process {target.pid} ({target.name}):\n{table}", err=to_stdout, end="")
 
 
 @contextmanager
@@ -228,7 +275,7 @@ def _kept(errors: list[Exception]) -> Iterator[None]:
 
 
 def _paths(
-    targets: Sequence[Target], kinds: "Sequence[Waiting]", output: Path | None
+    targets: Sequence[Target], kinds: Sequence[Kind], output: Path | None
 ) -> "list[Path | Literal['-']]":
     """Where to write the profiles, in the order in which a session has them."""
     if output is not None:

@@ -251,6 +251,8 @@ class _Reader:
             return g.bp, first
         if g.pc in self._returns:
             return 0, _Frame(g.bp, g.pc)
+        if first.bp == 0:
+            return None
         second = stack.frame_at(first.bp)
         if second.return_pc in self._returns:
             return first.bp, second

@@ -11,7 +11,7 @@ from typing import Literal
 
 from ebpfprof.errors import InvalidProfile
 
-Kind = Literal["block", "mutex", "cpu"]
+Kind = Literal["block", "mutex", "cpu", "open"]
 
 _INT64_MAX = (1 << 63) - 1
 _UINT64_MAX = (1 << 64) - 1
@@ -93,8 +93,40 @@ class Profile:
     comments: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A lock that goroutines waited for.
+
+    `address` is that of the sync.Mutex or sync.RWMutex, and `type` one of these names, or "" if
+    the semaphore at `address` is of something else. `name` is that of its variable or field, if it
+    is known. `waits` and `releases` are the stacks that waited for it and those that made the
+    others wait, with (count, nanoseconds). Of `holds` times it is known how long the lock was
+    held: `held_ns` in all.
+    """
+
+    address: int
+    type: str
+    name: str | None
+    waits: tuple[Sample, ...]
+    releases: tuple[Sample, ...]
+    holds: int
+    held_ns: int
+
+    @property
+    def contentions(self) -> int:
+        """How often it was released while others waited."""
+        return sum(sample.values[0] for sample in self.releases)
+
+    @property
+    def delay_ns(self) -> int:
+        """How long others waited for it, in nanoseconds."""
+        return sum(sample.values[1] for sample in self.releases)
+
+
 CONTENTIONS = ValueType("contentions", "count")
 DELAY = ValueType("delay", "nanoseconds")
+GOROUTINES = ValueType("goroutines", "count")
+WAITING = ValueType("waiting", "nanoseconds")
 
 
 def wait_profile(
@@ -106,15 +138,16 @@ def wait_profile(
     duration_ns: int,
     comments: Iterable[str] = (),
 ) -> Profile:
-    """A block or mutex profile with the types of Go's own.
+    """A block or mutex profile with the types of Go's own, or one of the waits still open.
 
     See runtime/pprof/pprof.go, printCountCycleProfile. Each sample's values are (contentions,
-    delay in nanoseconds).
+    delay in nanoseconds), or (goroutines, nanoseconds waited so far).
     """
+    sample_types = (GOROUTINES, WAITING) if kind == "open" else (CONTENTIONS, DELAY)
     return Profile(
         kind=kind,
-        sample_types=(CONTENTIONS, DELAY),
-        period_type=CONTENTIONS,
+        sample_types=sample_types,
+        period_type=sample_types[0],
         period=1,
         samples=tuple(samples),
         mappings=tuple(mappings),

@@ -10,28 +10,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-import ebpfprof
-from ebpfprof.collectors.waits import Recipe, StackTotal, Waiting, WaitsCollector
-from ebpfprof.errors import AttachFailed
+from ebpfprof.collectors.waits import WaitsCollector
+from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.losses import Loss
-from ebpfprof.profile import Profile, wait_profile
+from ebpfprof.options import Options
 from ebpfprof.target import Ending, Target
-from ebpfprof.text import printable
 
 if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init__
     from ebpfprof.gotarget import GoTarget
+    from ebpfprof.openwaits import Parked
+    from ebpfprof.report import Report
 
 _TICK_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to record; see the command line's options of the same names."""
-
-    kinds: tuple[Waiting, ...] = ("block",)
-    block_rate_ns: int = 1
-    mutex_fraction: int = 1
-    allow_unknown_go: bool = False
 
 
 @dataclass(slots=True)
@@ -39,6 +29,7 @@ class _Recording:
     go: GoTarget
     ending: Ending | None = None
     ended_ns: int = 0
+    parked: Parked | None = None
     failure: Exception | None = None
 
 
@@ -57,9 +48,12 @@ class Session:
             with ThreadPoolExecutor(max_workers=1) as pool:
                 # BCC takes some 0.2 s to compile. Meanwhile the libraries that read executables
                 # are imported and the executables read, which takes as long.
-                loading = pool.submit(WaitsCollector, len(pids), _recipe(options))
+                loading = pool.submit(WaitsCollector, len(pids), options.recipe)
                 self._held.callback(_close_when_loaded, loading)
                 from ebpfprof.gotarget import inspect
+
+                if options.open_waits:
+                    import ebpfprof.openwaits  # noqa: F401 - at the end there is no time for it
 
                 for pid in pids:
                     target = self._held.enter_context(Target(pid))
@@ -105,23 +99,35 @@ class Session:
             endings.poll(1000 * min(_TICK_S, duration_s - gone_s))
             self._notice_endings()
 
-    def finish(self) -> list[tuple[Target, Profile]]:
-        """Take the probes out and return the profiles, by target and kind, in order.
+    def finish(self) -> list[Report]:
+        """Take the probes out and return what was recorded of the targets, in order."""
+        from ebpfprof.report import Recording, report
 
-        Where names can't be had, a profile holds addresses, and `failures` says why.
-        """
         self._notice_endings()
+        if self._options.open_waits:
+            self._read_parked()
         self._collector.stop()
         stopped_ns = time.monotonic_ns()
         self._collector.detach()
-        totals = self._collector.snapshot()
-        profiles: list[tuple[Target, Profile]] = []
-        for index, recording in enumerate(self._recordings):
-            for kind in self._options.kinds:
-                mine = [total for total in totals.get(index, []) if total.kind == kind]
-                profile = self._profile(recording, kind, mine, recording.ended_ns or stopped_ns)
-                profiles.append((recording.go.target, profile))
-        return profiles
+        totals, holds = self._collector.snapshot(), self._collector.holds()
+        begun = self._collector.begun() if self._options.open_waits else {}
+        reports = []
+        for index, each in enumerate(self._recordings):
+            recording = Recording(
+                go=each.go,
+                started_ns=self._started_ns,
+                started_unix_ns=self._started_unix_ns,
+                ended_ns=each.ended_ns or stopped_ns,
+                ending=each.ending,
+                totals=totals.get(index, []),
+                holds=holds.get(index, {}),
+                begun=begun.get(index, {}),
+                parked=each.parked,
+                losses=self.losses(),
+            )
+            reports.append(report(recording, self._options))
+            each.failure = each.failure or reports[-1].failure
+        return reports
 
     def endings(self) -> list[Ending]:
         """Why targets went before the time was over, for those that did."""
@@ -133,12 +139,13 @@ class Session:
         return [assumption for assumption in found if assumption]
 
     def failures(self) -> list[Exception]:
-        """Why names are missing in profiles, for those where some are."""
+        """Why names or open waits are missing in profiles, for those where some are."""
         return [r.failure for r in self._recordings if r.failure]
 
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""
-        return self._collector.losses()
+        parked = [recording.parked for recording in self._recordings if recording.parked]
+        return [*self._collector.losses(), *(loss for each in parked for loss in each.losses)]
 
     def close(self) -> None:
         """Remove all probes and let go of the targets."""
@@ -156,65 +163,19 @@ class Session:
                 recording.ending = recording.go.target.ending()
                 recording.ended_ns = time.monotonic_ns() if recording.ending else 0
 
-    def _profile(
-        self,
-        recording: _Recording,
-        kind: Waiting,
-        totals: Sequence[StackTotal],
-        ended_ns: int,
-    ) -> Profile:
+    def _read_parked(self) -> None:
+        """Read which goroutines wait now; why that fails, if it does, is told at the end."""
         from ebpfprof.gotarget import for_user
-        from ebpfprof.stacks import wait_samples
+        from ebpfprof.openwaits import read_parked
 
-        go = recording.go
-        duration_ns = ended_ns - self._started_ns
-        samples, cut, failure = wait_samples(go, totals)
-        if failure:
-            recording.failure = for_user(go.target, failure)
-        comments = self._comments(recording, kind, duration_ns)
-        if cut:
-            comments.append(f"cut off where Go cuts them off, too: the stacks of {cut} events")
-        return wait_profile(
-            kind,
-            samples,
-            go.mappings,
-            time_ns=self._started_unix_ns,
-            duration_ns=duration_ns,
-            comments=comments,
-        )
-
-    def _comments(self, recording: _Recording, kind: Waiting, duration_ns: int) -> list[str]:
-        go = recording.go
-        comments = [
-            f"ebpfprof {ebpfprof.__version__}: {kind} profile of process {go.target.pid} "
-            f"({go.target.name}, {printable(go.binary.version.text)}), {duration_ns / 1e9:.3f} s, "
-            + _sampling(kind, self._options),
-        ]
-        if go.assumption:
-            comments.append(go.assumption)
-        if recording.failure:
-            comments.append(f"names are missing: {printable(str(recording.failure))}")
-        if recording.ending:
-            comments.append(f"ended early: {recording.ending.text}")
-        comments += [f"lost: {loss}" for loss in self.losses()]
-        return comments
-
-
-def _recipe(options: Options) -> Recipe:
-    return Recipe(
-        block="block" in options.kinds,
-        mutex="mutex" in options.kinds,
-        block_rate_ns=options.block_rate_ns,
-        mutex_fraction=options.mutex_fraction,
-    )
-
-
-def _sampling(kind: Waiting, options: Options) -> str:
-    if kind == "block" and options.block_rate_ns > 1:
-        return f"sampled at a rate of {options.block_rate_ns} ns"
-    if kind == "mutex" and options.mutex_fraction > 1:
-        return f"one release in {options.mutex_fraction}, scaled"
-    return "every event"
+        for each in self._recordings:
+            if each.ending is None:
+                try:
+                    each.parked = read_parked(each.go, time.monotonic_ns())
+                except TargetGone:
+                    pass  # and nothing waits any more
+                except Exception as error:  # what was recorded is worth more
+                    each.failure = for_user(each.go.target, error)
 
 
 def _close_when_loaded(loading: Future[WaitsCollector]) -> None:

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from ebpfprof.collectors.waits import StackTotal, Waiting
 from ebpfprof.gotarget import GoTarget
-from ebpfprof.profile import Frame, Location, Mapping, Sample
+from ebpfprof.profile import Frame, Label, Location, Mapping, Sample
 from symbolizer import Frame as GoFrame
 from symbolizer import FuncRole
 
@@ -110,7 +110,7 @@ class StackTranslator:
 
         Raises GoTableError if the binary's tables contradict themselves.
         """
-        call_pcs = set(map(self._call_pc, return_pcs))
+        call_pcs = set(map(self._call_pc, return_pcs)) - self._go_frames.keys()
         found = self._binary.frames_many(pc - self._load_bias for pc in call_pcs)
         self._go_frames.update((pc, found[pc - self._load_bias]) for pc in call_pcs)
 
@@ -121,12 +121,7 @@ class StackTranslator:
         the call of gopark, for a mutex event from a call in semrelease1 or what that calls.
         Raises GoTableError if the binary's tables contradict themselves.
         """
-        pcs = [self._recorded_pcs.get(return_pcs[0], return_pcs[0]), *return_pcs[1:]]
-        frames = [
-            _Logical(index, pc, frame)
-            for index, pc in enumerate(map(self._call_pc, pcs))
-            for frame in self._frames_at(pc) or [None]
-        ]
+        frames = self._logical(return_pcs)
         by_tables = self._rules.unwinds_by_tables or any(f.name == _CGO_CALLBACK for f in frames)
         frames = _without_wrappers(frames, everywhere=by_tables)
         names = [each.name for each in frames]
@@ -140,6 +135,29 @@ class StackTranslator:
             self._location(group) for group in physical if group[-1].name != "runtime.goexit"
         )
         return WaitStack(locations, is_cut=len(kept) < len(visible))
+
+    def bare_stack(self, return_pcs: Sequence[int]) -> WaitStack:
+        """The same stack without names, for a program whose tables are corrupt.
+
+        pprof finds names itself where the program's file is at hand.
+        """
+        locations = (Location(pc - 1, _mapping_of(pc - 1, self._mappings), ()) for pc in return_pcs)
+        return WaitStack(tuple(locations), is_cut=False)
+
+    def frames(self, return_pcs: Sequence[int]) -> list[GoFrame]:
+        """All logical frames, innermost first, with those that Go's profiles drop.
+
+        Raises GoTableError if the binary's tables contradict themselves.
+        """
+        return [each.frame for each in self._logical(return_pcs) if each.frame]
+
+    def _logical(self, return_pcs: Sequence[int]) -> list[_Logical]:
+        pcs = [self._recorded_pcs.get(return_pcs[0], return_pcs[0]), *return_pcs[1:]]
+        return [
+            _Logical(index, pc, frame)
+            for index, pc in enumerate(map(self._call_pc, pcs))
+            for frame in self._frames_at(pc) or [None]
+        ]
 
     def _call_pc(self, return_pc: int) -> int:
         """The address that Go takes for the call (runtime/traceback.go, symPC)."""
@@ -164,15 +182,6 @@ class StackTranslator:
             shown = tuple(Frame(f.function, f.file, f.line, f.start_line) for f in frames)
             location = self._locations[key] = Location(address, mapping, shown)
         return location
-
-
-def bare_stack(go: GoTarget, return_pcs: Sequence[int]) -> WaitStack:
-    """The same stack without names, for a program whose tables are corrupt.
-
-    pprof finds names itself where the program's file is at hand.
-    """
-    locations = (Location(pc - 1, _mapping_of(pc - 1, go.mappings), ()) for pc in return_pcs)
-    return WaitStack(tuple(locations), is_cut=False)
 
 
 def _mapping_of(address: int, mappings: Sequence[Mapping]) -> Mapping | None:
@@ -230,31 +239,33 @@ def _without_wrappers(frames: Sequence[_Logical], *, everywhere: bool) -> list[_
 
 
 def wait_samples(
-    go: GoTarget, totals: Sequence[StackTotal]
+    translator: StackTranslator, totals: Sequence[tuple[StackTotal, tuple[Label, ...]]]
 ) -> tuple[list[Sample], int, Exception | None]:
-    """Samples added up by the stack that Go keeps, and how many events have one that it cuts.
+    """Samples added up by the stack that Go keeps and by the labels.
 
-    The exception, if there is one, is why stacks consist of addresses only.
+    With them, how many events have a stack that Go cuts. The exception, if there is one, is why
+    stacks consist of addresses only.
     """
-    translator = StackTranslator(go)
     with suppress(Exception):  # it comes up again, at the stacks that it is about
-        translator.look_up({pc for total in totals for pc in total.return_pcs})
-    sums: dict[tuple[Location, ...], tuple[float, int]] = {}
+        translator.look_up({pc for total, _ in totals for pc in total.return_pcs})
+    sums: dict[tuple[tuple[Location, ...], tuple[Label, ...]], tuple[float, int]] = {}
     cut = 0.0
     failure: Exception | None = None
-    for total in totals:
+    for total, labels in totals:
         try:
             stack = translator.stack(total.kind, total.return_pcs)
         except Exception as error:  # whatever it is: names can be had again, the waits cannot
             failure = failure or error
-            stack = bare_stack(go, total.return_pcs)
+            stack = translator.bare_stack(total.return_pcs)
         if stack is None:
             continue
-        count, delay_ns = sums.get(stack.locations, (0.0, 0))
-        sums[stack.locations] = (count + total.count, delay_ns + total.delay_ns)
+        key = stack.locations, labels
+        count, delay_ns = sums.get(key, (0.0, 0))
+        sums[key] = (count + total.count, delay_ns + total.delay_ns)
         cut += total.count if stack.is_cut else 0
     # Go, too, cuts the fraction off and shows at least one (runtime/mprof.go, BlockProfile).
     samples = [
-        Sample(stack, (max(1, int(count)), delay_ns)) for stack, (count, delay_ns) in sums.items()
+        Sample(locations, (max(1, int(count)), delay_ns), labels)
+        for (locations, labels), (count, delay_ns) in sums.items()
     ]
     return samples, int(cut), failure

@@ -15,11 +15,14 @@ if TYPE_CHECKING:  # the session imports them while BCC compiles
 
 _MAX_WAITS = 1 << 18
 _MAX_STACKS = 1 << 14
+_MAX_STACKS_BY_LOCK = 1 << 15
 _MAX_LOCKS = 1 << 16
 _MAX_DEPTH = 136  # more than Go's 128 logical frames and those that it drops at the leaf
 _MAX_LOCK_CALLERS = 4  # symbolizer.semaphores.MAX_LOCK_CALLERS, which is not imported here yet
 _COUNT_SHIFT = 16
 _SITES_PER_TARGET = 64
+_WAITS = 1  # bpf/waits.bpf.c, enum state
+_TARGET_SHIFT = 48  # bpf/target.h, goroutine_key
 
 # The runtime.waitReason with which runtime.semacquire1 parks (runtime/sema.go).
 _SEMAPHORE_REASONS = (
@@ -68,6 +71,22 @@ class StackTotal:
     delay_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """How often, and how long in all, a lock was held between two hand-overs that were seen."""
+
+    count: int = 0
+    held_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The last wait of a goroutine: when it began (CLOCK_MONOTONIC), and whether it lasts."""
+
+    start_ns: int
+    waits: bool
+
+
 class WaitsCollector:
     """The program, loaded once, with the probes of any number of targets."""
 
@@ -88,7 +107,7 @@ class WaitsCollector:
                 "MAX_TARGETS": targets,
                 "MAX_SITES": targets * _SITES_PER_TARGET,
                 "MAX_WAITS": _MAX_WAITS,
-                "MAX_STACKS": _MAX_STACKS,
+                "MAX_STACKS": _MAX_STACKS_BY_LOCK if recipe.by_lock else _MAX_STACKS,
                 "MAX_LOCKS": _MAX_LOCKS,
                 "MAX_DEPTH": _MAX_DEPTH,
                 "LOCK_CALLERS": _MAX_LOCK_CALLERS,
@@ -153,6 +172,27 @@ class WaitsCollector:
                     int(total["delay_ns"]),
                 )
             )
+        return found
+
+    def holds(self) -> dict[int, dict[int, Hold]]:
+        """How long locks were held, by target and semaphore; empty unless locks are told apart."""
+        found: dict[int, dict[int, Hold]] = {}
+        if not self._recipe.by_lock:
+            return found
+        for key, lock in zip(*self._program.read_hash("locks"), strict=True):
+            if lock["holds"]:
+                target, sema = divmod(int(key), 1 << _TARGET_SHIFT)
+                hold = Hold(int(lock["holds"]), int(lock["held_ns"]))
+                found.setdefault(target, {})[sema] = hold
+        return found
+
+    def begun(self) -> dict[int, dict[int, Begun]]:
+        """The last wait of each goroutine, by target and address of the runtime.g."""
+        found: dict[int, dict[int, Begun]] = {}
+        for key, wait in zip(*self._program.read_hash("waits"), strict=True):
+            target, g = divmod(int(key), 1 << _TARGET_SHIFT)
+            begun = Begun(int(wait["start_ns"]), int(wait["state"]) == _WAITS)
+            found.setdefault(target, {})[g] = begun
         return found
 
     def losses(self) -> Sequence[Loss]:

@@ -1,11 +1,11 @@
 """The top of a profile as a table for people: where the goroutines waited, and for what."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from io import StringIO
 
-from ebpfprof.profile import Frame, Profile
+from ebpfprof.profile import Frame, Profile, Sample
 from ebpfprof.text import duration, printable
 
 _MAX_NAME = 512
@@ -25,7 +25,14 @@ _WORDS = {
 _NOTHING = {
     "block": "no goroutine waited and was woken",
     "mutex": "no goroutine waited for a lock",
+    "open": "no goroutine waits",
     "cpu": "the program used no CPU time",
+}
+_COLUMNS = {
+    "block": ("Delay", "Count"),
+    "mutex": ("Delay", "Count"),
+    "cpu": ("CPU", "Samples"),
+    "open": ("Waiting", "Goroutines"),
 }
 _SYNC = re.compile(r"(?:internal/)?sync\.(?:\(\*(?P<type>\w+)(?:\[.*\])?\)\.)?(?P<function>\w+)")
 _STANDARD = ("runtime", "internal", "sync", "reflect")
@@ -58,8 +65,13 @@ def top_rows(profile: Profile, limit: int) -> list[Row]:
 
     The values of `profile` must be (count, nanoseconds), as in block, mutex and CPU profiles.
     """
+    return rows_of(profile.samples, limit)
+
+
+def rows_of(samples: Iterable[Sample], limit: int) -> list[Row]:
+    """The same for samples that stand alone."""
     sums: dict[tuple[str, str, str, int], list[int]] = {}
-    for sample in profile.samples:
+    for sample in samples:
         count, ns = sample.values[0], sample.values[-1]
         frames = [frame for location in sample.locations for frame in location.frames]
         caller = _caller(frames)
@@ -142,14 +154,8 @@ def _table(profile: Profile, rows: list[Row], width: int | None, color: bool) ->
         )
         for row in rows
     ]
-    cpu = profile.kind == "cpu"
-    headings = (
-        "CPU" if cpu else "Delay",
-        "Share",
-        "Samples" if cpu else "Count",
-        "Mean",
-        "Operation",
-    )
+    total, count = _COLUMNS[profile.kind]
+    headings = (total, "Share", count, "Mean", "Operation")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for index, heading in enumerate(headings):
         table.add_column(heading, justify="right" if index < 4 else "left", no_wrap=True)

@@ -14,7 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ebpfprof.session import Options, Session
+from ebpfprof.options import Options
+from ebpfprof.session import Session
 from tests.kernel.kernel_state import bpf_objects, open_files
 
 _PAGE_KIB = 4
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str]) -> None:
         with Session(pids, Options()) as session:
             session.start()
             session.wait(_RECORDED_S, lambda gone_s: False)
-            profiles = [profile for _, profile in session.finish()]
+            profiles = [profile for report in session.finish() for profile in report.profiles]
             objects = sorted((each.kind, each.id) for each in bpf_objects(os.getpid()))
         held = {
             "objects": objects,

@@ -10,8 +10,9 @@ import pytest
 from ebpfprof.collectors import waits
 from ebpfprof.export import pprof
 from ebpfprof.losses import loss_kinds
+from ebpfprof.options import Options
 from ebpfprof.profile import Profile
-from ebpfprof.session import Options, Session
+from ebpfprof.session import Session
 from tests.differential.stacks import by_stack
 from tests.targets_run import Target
 from tests.toolchains import toolchain
@@ -28,7 +29,7 @@ def record(folder: Path) -> tuple[Profile, Profile, dict[str, int]]:
             session.start()
             target.ask("go", "done")
             assert json.loads(target.expect("{"))
-            ((_, ours),) = session.finish()
+            ((ours,),) = [report.profiles for report in session.finish()]
             lost = {loss.name: loss.count for loss in session.losses()}
         target.ask("write", "written")
     return pprof.decode(own.read_bytes(), kind="block"), ours, lost

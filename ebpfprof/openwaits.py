@@ -1,0 +1,70 @@
+"""Goroutines that still wait when a recording ends, also those that did when it began."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ebpfprof.collectors.waits import Begun, StackTotal
+from ebpfprof.goroutines import ParkedGoroutine, parked_goroutines
+from ebpfprof.gotarget import GoTarget
+from ebpfprof.losses import Loss
+from ebpfprof.profile import Label
+
+BEGAN_BEFORE: Final = Label("began", "before the recording")
+_MOVED = "goroutines that perhaps wait not shown: they could not be read while they changed"
+_CUT = "waiting goroutines with a stack cut short: a part of it could not be read"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWait:
+    """One goroutine that waits. `total` is its stack, with a count of 1 and the time waited so far.
+
+    Of one that waited already when the recording began, that is the length of the recording.
+    """
+
+    total: StackTotal
+    began_before: bool
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """What a sample says about when it began to wait."""
+        return (BEGAN_BEFORE,) if self.began_before else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """The goroutines parked at the time `read_ns` (CLOCK_MONOTONIC), and what could not be told."""
+
+    goroutines: Sequence[ParkedGoroutine]
+    read_ns: int
+    losses: tuple[Loss, ...]
+
+
+def read_parked(go: GoTarget, now_ns: int) -> Parked:
+    """Read which goroutines are parked now. Raises what parked_goroutines raises."""
+    found = parked_goroutines(go)
+    counts = (("goroutines_moving", _MOVED, found.unreadable), ("stack_cut", _CUT, found.cut_short))
+    lost = tuple(Loss(name, text, count) for name, text, count in counts if count)
+    return Parked(found.goroutines, now_ns, lost)
+
+
+def open_waits(parked: Parked, begun: Mapping[int, Begun], started_ns: int) -> list[OpenWait]:
+    """Those of the goroutines that were not woken before the recording ended.
+
+    `begun` is what the recording knew at its end of each runtime.g; it began at `started_ns`.
+    """
+    found = []
+    for goroutine in parked.goroutines:
+        known = begun.get(goroutine.address)
+        if known and (not known.waits or known.start_ns > parked.read_ns):
+            continue  # woken since
+        start_ns = known.start_ns if known else started_ns
+        total = StackTotal(
+            "block",
+            goroutine.sema,
+            goroutine.return_pcs,
+            count=1,
+            delay_ns=max(parked.read_ns - start_ns, 1),
+        )
+        found.append(OpenWait(total, began_before=known is None))
+    return found

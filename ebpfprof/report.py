@@ -1,0 +1,135 @@
+"""What was recorded of one target → its profiles and its locks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import ebpfprof
+from ebpfprof.collectors.waits import Begun, Hold, StackTotal
+from ebpfprof.gotarget import GoTarget, for_user
+from ebpfprof.locks import LockTable, place
+from ebpfprof.losses import Loss
+from ebpfprof.openwaits import OpenWait, Parked, open_waits
+from ebpfprof.options import Options
+from ebpfprof.profile import Kind, Label, Lock, Profile, wait_profile
+from ebpfprof.stacks import StackTranslator, wait_samples
+from ebpfprof.target import Ending, Target
+from ebpfprof.text import printable
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """All that is known of one target when the recording is over.
+
+    Times are of CLOCK_MONOTONIC, but for `started_unix_ns`. `holds` is by semaphore, `begun` by
+    runtime.g; `parked` is None unless open waits were asked for and could be read. `losses` are
+    those of all targets together.
+    """
+
+    go: GoTarget
+    started_ns: int
+    started_unix_ns: int
+    ended_ns: int
+    ending: Ending | None
+    totals: Sequence[StackTotal]
+    holds: Mapping[int, Hold]
+    begun: Mapping[int, Begun]
+    parked: Parked | None
+    losses: Sequence[Loss]
+
+
+@dataclass(slots=True)
+class Report:
+    """What to write and show of one target.
+
+    One profile for each kind that was recorded, in order; then, if asked for, that of the waits
+    that are open. Where names can't be had, profiles hold addresses, and `failure` says why.
+    """
+
+    target: Target
+    profiles: list[Profile] = field(default_factory=list)
+    locks: list[Lock] = field(default_factory=list)
+    failure: Exception | None = None
+
+
+def report(recording: Recording, options: Options) -> Report:
+    """Find the names for what was recorded."""
+    return _Reporter(recording, options).report()
+
+
+class _Reporter:
+    def __init__(self, recording: Recording, options: Options) -> None:
+        self._recording = recording
+        self._options = options
+        self._translator = StackTranslator(recording.go)
+        self._report = Report(recording.go.target)
+
+    def report(self) -> Report:
+        recording, options = self._recording, self._options
+        waiting = self._open_waits()
+        table = None
+        if options.recipe.by_lock:
+            table = LockTable(recording.go, self._translator, recording.totals, recording.holds)
+
+        def labels(total: StackTotal) -> tuple[Label, ...]:
+            return table.labels(total.sema) if table and options.lock_labels else ()
+
+        for kind in options.kinds:
+            totals = [(total, labels(total)) for total in recording.totals if total.kind == kind]
+            self._add(kind, totals, f"{kind} profile", options.sampling(kind))
+        if options.open_waits:
+            totals = [(each.total, each.labels + labels(each.total)) for each in waiting]
+            self._add("open", totals, "waits still open at the end", "every goroutine")
+        if table and options.by_lock:
+            self._report.locks = table.locks()
+        return self._report
+
+    def _open_waits(self) -> list[OpenWait]:
+        recording = self._recording
+        if recording.parked is None:
+            return []
+        found = open_waits(recording.parked, recording.begun, recording.started_ns)
+        if "block" in self._options.kinds:
+            return found
+        return [each for each in found if place(self._translator, each.total.return_pcs)]
+
+    def _add(
+        self,
+        kind: Kind,
+        totals: Sequence[tuple[StackTotal, tuple[Label, ...]]],
+        title: str,
+        sampling: str,
+    ) -> None:
+        recording = self._recording
+        samples, cut, failure = wait_samples(self._translator, totals)
+        if failure:
+            self._report.failure = for_user(recording.go.target, failure)
+        comments = self._comments(title, sampling)
+        if cut:
+            comments.append(f"cut off where Go cuts them off, too: the stacks of {cut} events")
+        self._report.profiles.append(
+            wait_profile(
+                kind,
+                samples,
+                recording.go.mappings,
+                time_ns=recording.started_unix_ns,
+                duration_ns=recording.ended_ns - recording.started_ns,
+                comments=comments,
+            )
+        )
+
+    def _comments(self, title: str, sampling: str) -> list[str]:
+        recording = self._recording
+        go, duration_ns = recording.go, recording.ended_ns - recording.started_ns
+        comments = [
+            f"ebpfprof {ebpfprof.__version__}: {title} of process {go.target.pid} "
+            f"({go.target.name}, {printable(go.binary.version.text)}), "
+            f"{duration_ns / 1e9:.3f} s, {sampling}",
+        ]
+        if go.assumption:
+            comments.append(go.assumption)
+        if self._report.failure:
+            comments.append(f"names are missing: {printable(str(self._report.failure))}")
+        if recording.ending:
+            comments.append(f"ended early: {recording.ending.text}")
+        comments += [f"lost: {loss}" for loss in recording.losses]
+        return comments
