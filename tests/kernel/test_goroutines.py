@@ -235,6 +235,25 @@ def test_a_goroutine_whose_record_makes_no_sense_is_counted() -> None:
         run.target.kill()
 
 
+def test_a_goroutine_that_sleeps_in_its_outermost_function_is_no_riddle() -> None:
+    with running(VERSIONS[-1], "plain") as run, Memory(run.go.target) as memory:
+        layout = run.go.binary.layout
+        goids = run.reports["silentSleep"]["goids"]
+        for g in all_goroutines(run, memory):
+            if word(memory, g + layout.offset("g", "goid")) in goids:
+                poke(run.target.pid, word(memory, g + layout.offset("g", "sched.bp")), 0)
+        parked = parked_goroutines(run.go)
+        assert (parked.unreadable, parked.cut_short) == (0, 0)
+        assert facts(run, parked) == expected(run)
+        run.target.kill()
+
+
+def all_goroutines(run: Running, memory: Memory) -> list[int]:
+    """The addresses of all runtime.g."""
+    allgs = allgs_address(run.go.binary) + run.go.load_bias
+    return [word(memory, word(memory, allgs) + 8 * i) for i in range(word(memory, allgs + 8))]
+
+
 def test_a_stack_that_leads_astray_is_cut_short() -> None:
     with running(VERSIONS[-1], "plain") as run:
         goroutine = run.one("deepReceive")
@@ -268,7 +287,7 @@ def test_a_list_that_makes_no_sense_is_refused() -> None:
 
 def test_goroutines_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     with running(VERSIONS[-1], "plain") as run, Memory(run.go.target) as memory:
-        total = word(memory, allgs_address(run.go.binary) + run.go.load_bias + 8)
+        total = len(all_goroutines(run, memory))
         monkeypatch.setattr(goroutines, "_MAX_GOROUTINES", 10)
         parked = parked_goroutines(run.go)
         assert parked.unreadable == total - 10
