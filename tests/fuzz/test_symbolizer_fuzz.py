@@ -18,7 +18,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from symbolizer import ElfFile, GoBinary, SymbolizerError, read_build_info
+from symbolizer.dwarf import TAG_STRUCTURE, TAG_SUBPROGRAM, TAG_VARIABLE, Dwarf
+from symbolizer.locknames import LockNames
 from tests.toolchains import MINORS, toolchain
+from tests.unit import locksprogram
 
 FRAMES: Final = Path(__file__).resolve().parents[1] / "targets" / "frames"
 PROGRAMS: Final = (("1.19", "stripped"), ("1.25", "pie"), (MINORS[-1], "stripped"))
@@ -228,3 +231,83 @@ def test_every_word_of_the_headers_set_to_an_extreme(
         for position in range(0, size, step):
             data = changed(program, [Change(region, position, step, value)])
             answer_or_error(partial(ask_everything, data, pcs))
+
+
+DWARF_REGIONS: Final = (
+    *("variables", "functions", "types", "abbrev", "symbols", "strings", "sections", "data"),
+)
+DWARF_CHANGES: Final = st.builds(
+    Change,
+    st.sampled_from(DWARF_REGIONS),
+    st.integers(0, 1 << 16) | st.integers(0, 400),
+    st.sampled_from((1, 1, 1, 2, 4, 4, 8)),
+    st.sampled_from((*SMALL, *EXTREME, *HUGE)) | st.integers(0, 255),
+)
+
+
+@cache
+def sound_dwarf(minor: str) -> Program:
+    """The program `locks`, and where the entries are that names are told from."""
+    data = locksprogram.uncompressed(minor)
+    elf = ElfFile.from_bytes(data)
+    info = elf.sections[".debug_info"].offset
+    dwarf = Dwarf(elf)
+
+    def entries(name: bytes, tag: int, size: int) -> tuple[int, int]:
+        return info + dwarf.find(name, (tag,))[0].offset, size
+
+    sections = {
+        region: (elf.sections[name].offset, elf.sections[name].size)
+        for region, name in (
+            ("abbrev", ".debug_abbrev"),
+            ("symbols", ".symtab"),
+            ("strings", ".strtab"),
+            ("data", ".data"),
+        )
+    }
+    regions = {
+        **sections,
+        "variables": entries(rb"main\.global", TAG_VARIABLE, 600),
+        "functions": entries(rb"main\.\(\*several\)\.add", TAG_SUBPROGRAM, 1 << 12),
+        "types": entries(rb"main\.priceCache", TAG_STRUCTURE, 1 << 12),
+        "sections": (struct.unpack_from("<Q", data, 40)[0], 64 * len(elf.sections)),
+    }
+    return Program(data, regions, [])
+
+
+def ask_names(minor: str, data: bytes) -> None:
+    """Ask for the names of all locks: there is no error, only a name or none."""
+    said = locksprogram.said(minor, "plain")
+    with ElfFile.from_bytes(data) as elf:
+        names = LockNames(GoBinary.open(elf))
+        for address in (*said.variables.values(), *said.elsewhere):
+            assert isinstance(names.variable(address), str | None)
+        for caller, kind, _ in said.callers:
+            assert isinstance(names.field([caller], kind), str | None)
+
+
+@pytest.mark.parametrize("minor", ["1.19", MINORS[-1]])
+@settings(
+    max_examples=400,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(changes=st.lists(DWARF_CHANGES, min_size=1, max_size=6))
+@example(changes=[])
+def test_corrupt_dwarf_costs_nothing_but_names(minor: str, changes: list[Change]) -> None:
+    data = changed(sound_dwarf(minor), changes)
+    locksprogram.said(minor, "plain")
+    with limits():
+        ask_names(minor, data)
+
+
+@pytest.mark.parametrize("minor", ["1.19", MINORS[-1]])
+@pytest.mark.parametrize("value", [0, 0x7F, 0xFF])
+def test_every_byte_of_the_abbreviations_set_to_an_extreme(minor: str, value: int) -> None:
+    program = sound_dwarf(minor)
+    locksprogram.said(minor, "plain")
+    with limits():
+        for position in range(program.regions["abbrev"][1]):
+            ask_names(minor, changed(program, [Change("abbrev", position, 1, value)]))
