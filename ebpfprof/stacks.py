@@ -129,7 +129,12 @@ class StackTranslator:
         if skipped is None:
             return None
         visible = frames[skipped:]
-        kept = visible[: self._rules.max_depth]
+        depth = self._rules.max_depth
+        # Go writes the last physical frame with all that is inlined into it, beyond the depth
+        # (runtime/symtab.go, expandFinalInlineFrame).
+        while depth < len(visible) and visible[depth].index == visible[depth - 1].index:
+            depth += 1
+        kept = visible[:depth]
         physical = [list(group) for _, group in groupby(kept, key=attrgetter("index"))]
         locations = tuple(
             self._location(group) for group in physical if group[-1].name != "runtime.goexit"
