@@ -38,7 +38,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
         *("profilehz", "spinning", "incgo", "ncgo", "alllink", "lockedg", "createstack"),
         *("waitunlockf", "waitlock", "waitTraceBlockReason", "waitTraceSkip"),
         *("mLockProfile", "mLockProfile.stack", "mLockProfile.cycles", "profStack"),
-        *("vdsoSP", "vdsoPC"),
+        *("vdsoSP", "vdsoPC", "mOS.waitsema", "mWaitList.startTicks"),
     ),
     "p": ("id", "status", "m", "runqhead", "runqtail", "runq", "runnext"),
     "sudog": (
