@@ -70,6 +70,24 @@ def test_every_release_as_go_counts_it(version: str, mode: str, tmp_path: Path) 
     agree_once(wrong_in_a_run, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("version", "mode"),
+    [("1.19", "cgo"), ("1.22", "plain"), ("1.24", "plain"), ("1.27", "cgo"), ("1.27", "pgopark")],
+)
+def test_every_release_with_the_block_profile(version: str, mode: str, tmp_path: Path) -> None:
+    """With both kinds the probe of the wake sees the releases, too, from the thread's g0."""
+    program = toolchain(version).build(MUTEXOPS, mode)
+
+    def wrong_in_a_run(folder: Path) -> dict[str, str]:
+        run = record(program, folder, kinds=("block", "mutex"))
+        assert_counts_agree(run)
+        waits = filter(is_for_a_lock, run.ours["block"].samples)
+        assert total(waits).count == sum(run.planned.values())
+        return delay_differences(run.go, run.mutex)
+
+    agree_once(wrong_in_a_run, tmp_path)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_locks_that_are_used_once(version: str, tmp_path: Path) -> None:
     """Later locks lie where earlier ones did, and their goroutines are reused, too."""

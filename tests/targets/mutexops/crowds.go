@@ -50,7 +50,8 @@ func readersOf2(l sync.Locker)          { l.Unlock() }
 func readersOf30(l sync.Locker)         { l.Unlock() }
 func readerBeforeWriters(l sync.Locker) { l.Unlock() }
 func writerBeforeWriters(l sync.Locker) { l.Unlock() }
-func interleavedRelease(l sync.Locker)  { l.Unlock() }
+func oddRelease(l sync.Locker)          { l.Unlock() }
+func evenRelease(l sync.Locker)         { l.Unlock() }
 func bargedRelease(semaphore *uint32)   { semrelease(semaphore, false, 0) }
 func bargedUnlock(l sync.Locker)        { l.Unlock() }
 func firstOfHundred(l sync.Locker)      { l.Unlock() }
@@ -197,30 +198,31 @@ func writersBehindReader() {
 	depart(partners)
 }
 
-// interleaved: two locks that are released in turns, in the same place.
+// interleaved: two locks that are released in turns.
 func interleaved() {
 	const hold = 40 * time.Millisecond
-	releases := tallyOf(nameOf(interleavedRelease))
+	releases := [...]func(sync.Locker){evenRelease, oddRelease}
 	var locks [2]sync.Mutex
 	var queues [2]queue
 	var partners []*partner
 	for i := range locks {
-		mu, q := &locks[i], &queues[i]
+		mu, q, release := &locks[i], &queues[i], releases[i]
+		charged := tallyOf(nameOf(release))
 		mu.Lock()
 		partners = append(partners, arrive(3, func() {
 			q.come()
 			mu.Lock()
 			time.Sleep(hold)
 			if len(q.since) > 0 {
-				releases.add(1, q.charge(1))
+				charged.add(1, q.charge(1))
 			}
-			interleavedRelease(mu)
+			release(mu)
 		})...)
 	}
 	for i := range locks {
 		time.Sleep(hold / 2)
-		releases.add(1, queues[i].charge(1))
-		interleavedRelease(&locks[i])
+		tallyOf(nameOf(releases[i])).add(1, queues[i].charge(1))
+		releases[i](&locks[i])
 	}
 	depart(partners)
 }
