@@ -147,19 +147,21 @@ class Types:
     def behind_pointers(
         self, kind: Die, wanted: Collection[str], package: str, name: str
     ) -> list[Names]:
-        """Return the locks that `locks` finds behind each pointer or slice that is a field."""
+        """Return the locks that `locks` finds behind each pointer or slice that is a field.
+
+        A field that points to a lock itself is named as the field.
+        """
         if not is_struct(kind):
             return []
-        home = package if is_unnamed(kind) else package_of(kind.name)
-        return [
-            names
-            for member in self._members(kind)
-            if _may_name(member, home, package)
-            and (target := self.pointee(self.of(member))) is not None
-            and is_struct(target)
-            and target.name not in LOCK_TYPES
-            for names in self.locks(target, wanted, package, f"{name}.{member.name}")
-        ]
+        unnamed = is_unnamed(kind)
+        home = package if unnamed else package_of(kind.name)
+        base = name if unnamed else without_type_arguments(kind.name)
+        found: list[Names] = []
+        for member in self._members(kind):
+            target = self.pointee(self.of(member)) if _may_name(member, home, package) else None
+            if target is not None:
+                found += self.locks(target, wanted, package, f"{base}.{member.name}")
+        return found
 
     def _locks(
         self,

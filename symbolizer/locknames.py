@@ -1,7 +1,7 @@
 """Names of locks: by the package variable they lie in, or by the functions that lock them.
 
 An address on the heap tells nothing about what lies there. But a function can only lock what it
-can name: its receiver, parameters and variables, the package variables that its code uses, their
+can name: its receiver, parameters and variables, the package variables that its code loads, their
 fields, and no field that another package keeps to itself. What all functions that lock the same
 lock have in common is its name.
 """
@@ -30,11 +30,10 @@ from symbolizer.dwarftypes import (
     Types,
     is_struct,
     package_of,
-    without_type_arguments,
 )
 from symbolizer.errors import SymbolizerError
 from symbolizer.gobinary import Function, GoBinary
-from symbolizer.variables import StaticPointers, Symbol, Symbols, is_data, references
+from symbolizer.variables import StaticPointers, Symbol, Symbols, is_data, loads
 
 _AT_VARIABLE_PARAMETER = 0x4B
 _DW_OP_ADDR = 0x03
@@ -44,6 +43,9 @@ _MAX_CODE_BYTES = 1 << 20
 
 # sync.Mutex is made of internal/sync.Mutex from Go 1.24 on; internal/sync uses its own.
 _WANTED: Final[dict[str, tuple[str, ...]]] = {"sync.Mutex": ("sync.Mutex", "internal/sync.Mutex")}
+
+# Wrappers for types without a name: "go:(*struct { sync.Mutex }).Lock", "go." in Go 1.19.
+_NO_PACKAGES: Final = ("", "go")
 
 _RECEIVER = re.compile(r"\(\*([^()]+)\)")
 _CLOSURE = re.compile(r"((\.|-)(func|gowrap|deferwrap|range)?\d+)+$")
@@ -62,6 +64,14 @@ class Caller:
     pc: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Nameable:
+    """Locks that a function can name: without following pointers if there are such, and all."""
+
+    near: list[Names]
+    wide: list[Names]
+
+
 class LockNames:
     """Names of a program's locks. Reads nothing before the first question.
 
@@ -76,7 +86,7 @@ class LockNames:
         self._dwarf = Dwarf(binary.elf)
         self._types = Types(self._dwarf)
         self._variables: dict[Symbol, Die | None] = {}
-        self._functions: dict[tuple[bytes, str, int], list[Names]] = {}
+        self._functions: dict[tuple[str, str, int], _Nameable] = {}
 
     def variable(self, address: int) -> str | None:
         """Return the name of what lies at the address, as linked, in a package variable.
@@ -102,7 +112,10 @@ class LockNames:
         if not self._dwarf.present:
             return None
         found = [_or_none(lambda each=each: self._nameable(each, kind)) for each in callers]  # type: ignore[misc]
-        return _text(_in_common([each for each in found if each]))
+        told = [each for each in found if each is not None and each.near]
+        return _text(
+            _in_common([each.near for each in told]) or _in_common([each.wide for each in told])
+        )
 
     def _place(self, address: int, depth: int) -> Place | None:
         """Return the place in a package variable, or behind its pointer; the path has its name."""
@@ -140,44 +153,30 @@ class LockNames:
             )
         return self._variables[symbol]
 
-    def _nameable(self, caller: Caller, kind: str) -> list[Names]:
+    def _nameable(self, caller: Caller, kind: str) -> _Nameable:
         """Return the locks of a kind that a function can name; none if they can't be told."""
-        name = self._full_name(caller)
         code = self._binary.function_at(caller.pc)
-        key = name, kind, code.entry if code else 0
+        key = caller.function, kind, code.entry if code else 0
         if key not in self._functions:
             wanted = _WANTED.get(kind, (kind,))
-            self._functions[key] = self._read_nameable(caller, code, name, wanted)
+            self._functions[key] = self._read_nameable(caller, code, wanted)
         return self._functions[key]
 
-    def _full_name(self, caller: Caller) -> bytes:
-        """Return the function's name in DWARF, as a regular expression.
-
-        Go's tables leave out type arguments; the symbol has them, unless the function is inlined.
-        """
-        name = caller.function
-        if "[...]" in name:
-            symbol = self._symbols.function_at(caller.pc)
-            if symbol is not None and without_type_arguments(symbol.name) == name:
-                name = symbol.name
-        return _pattern(name)
-
     def _read_nameable(
-        self, caller: Caller, code: Function | None, name: bytes, wanted: Sequence[str]
-    ) -> list[Names]:
+        self, caller: Caller, code: Function | None, wanted: Sequence[str]
+    ) -> _Nameable:
         package = package_of(caller.function)
-        if not package:
-            # A wrapper for a type without a name.
-            return []
+        if package in _NO_PACKAGES:
+            return _Nameable([], [])
         owner = _CLOSURE.sub("", caller.function)
         holders: list[tuple[Die, str]] = []
-        for variable in self._variables_of(name, package):
+        for variable in self._variables_of(caller.function, package):
             kind = self._types.of(variable)
             if variable.name.startswith("&"):
                 # It has escaped to the heap: the stack holds a pointer to it.
                 kind = self._types.pointee(kind) or kind
-            elif variable.tag == TAG_FORMAL_PARAMETER and self._is_any_lock(variable, kind, wanted):
-                return []
+            elif self._is_any_lock(variable, kind, wanted):
+                return _Nameable([], [])
             holder = self._types.pointee(kind) or kind
             holders.append((holder, f"{owner}.{variable.name.removeprefix('&')}"))
         for symbol in self._package_variables(caller, code):
@@ -185,17 +184,18 @@ class LockNames:
             target = None if pointer is None else self._types.pointee(self._types.of(pointer))
             if target is not None:
                 holders.append((target, symbol.name))
-        receivers = ((kind, "") for kind in self._receivers(caller.function, package))
-        return self._locks(holders, wanted, package) or self._locks(
-            list(receivers), wanted, package
-        )
+        found = self._locks(holders, wanted, package)
+        if not found.near:
+            receivers = self._receivers(caller.function, package)
+            found = self._locks([(kind, "") for kind in receivers], wanted, package)
+        return found
 
     def _package_variables(self, caller: Caller, code: Function | None) -> Iterator[Symbol]:
-        """Yield the package variables that a function uses, also where it is inlined."""
+        """Yield the package variables that a function loads, also where it is inlined."""
         if code is None:
             return
         text = self._elf.read(code.entry, min(code.end - code.entry, _MAX_CODE_BYTES))
-        found = references(self._elf, code.entry, text)
+        found = loads(self._elf, code.entry, text)
         frames = self._binary.frames_many(pc for pc, _ in found)
         for pc, address in found:
             if any(frame.function == caller.function for frame in frames[pc]):
@@ -205,28 +205,32 @@ class LockNames:
 
     def _locks(
         self, holders: Sequence[tuple[Die, str]], wanted: Sequence[str], package: str
-    ) -> list[Names]:
-        for look in (self._types.locks, self._types.behind_pointers):
-            found = [names for kind, name in holders for names in look(kind, wanted, package, name)]
-            if found:
-                return list(dict.fromkeys(found))
-        return []
+    ) -> _Nameable:
+        own, behind = (
+            dict.fromkeys(
+                names for kind, name in holders for names in look(kind, wanted, package, name)
+            )
+            for look in (self._types.locks, self._types.behind_pointers)
+        )
+        return _Nameable(list(own or behind), list(own | behind))
 
-    def _variables_of(self, function: bytes, package: str) -> Iterator[Die]:
-        """Yield the parameters and variables of a function, without those of what it inlines."""
-        for die in self._dwarf.find(function, (TAG_SUBPROGRAM,), package):
+    def _variables_of(self, function: str, package: str) -> Iterator[Die]:
+        """Yield the variables of a function, and its parameters and results if they have names."""
+        for die in self._dwarf.find(_pattern(function), (TAG_SUBPROGRAM,), package):
             for child in self._dwarf.children(die, (TAG_LEXICAL_BLOCK,)):
                 if (
                     child.tag in (TAG_FORMAL_PARAMETER, TAG_VARIABLE)
                     and AT_TYPE in child.values
-                    and not child.values.get(_AT_VARIABLE_PARAMETER)
+                    and not child.name.startswith("~")
                 ):
                     yield child
 
-    def _is_any_lock(self, parameter: Die, kind: Die, wanted: Sequence[str]) -> bool:
-        """Whether a parameter points to a lock that may lie anywhere."""
+    def _is_any_lock(self, variable: Die, kind: Die, wanted: Sequence[str]) -> bool:
+        """Whether it is a parameter that points to a lock, which may lie anywhere."""
+        if variable.tag != TAG_FORMAL_PARAMETER or variable.values.get(_AT_VARIABLE_PARAMETER):
+            return False
         target = self._types.pointee(kind)
-        return self._types.name_of(parameter) == "sync.Locker" or (
+        return self._types.name_of(variable) == "sync.Locker" or (
             kind.tag == TAG_POINTER and target is not None and target.name in wanted
         )
 

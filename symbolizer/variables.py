@@ -5,6 +5,7 @@ the variable holds its address in the file already (cmd/compile/internal/statici
 1.27). Go's linker gives it no symbol; others leave it the symbol "main..stmp_0".
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -23,14 +24,16 @@ _SYMBOL = np.dtype(
     ]
 )
 _OBJECT: Final = 1
-_FUNC: Final = 2
 _NAMELESS: Final = "..stmp_"
 _MAX_NAME_BYTES = 1 << 12
 _MAX_OVERLAPPING = 8
 _MAX_DATA_BYTES = 64 << 20
 _MAX_STATIC_BYTES = 1 << 20
 _MAX_POINTERS = 16
-_MAX_REFERENCES = 256
+_MAX_LOADS = 256
+
+# REX.W with or without REX.R, the opcode, and a ModRM byte with mod 00 and r/m 101.
+_LOAD = re.compile(rb"[\x48\x4c]\x8b[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](.{4})", re.DOTALL)
 
 _Words = npt.NDArray[np.uint64]
 
@@ -45,27 +48,20 @@ class Symbol:
 
 
 class Symbols:
-    """.symtab by address. Reads nothing before the first question."""
+    """The variables of .symtab by address. Reads nothing before the first question."""
 
     def __init__(self, elf: ElfFile) -> None:
         self._elf = elf
-        self._tables: dict[int, npt.NDArray[np.void]] | None = None
+        self._table: npt.NDArray[np.void] | None = None
 
     def variable_at(self, address: int) -> Symbol | None:
         """Return the named variable that the address lies in; None without a symbol table, too.
 
         Raises ElfError if its name cannot be read.
         """
-        return self._at(address, _OBJECT)
-
-    def function_at(self, address: int) -> Symbol | None:
-        """Return the function that the address lies in, as `variable_at` does."""
-        return self._at(address, _FUNC)
-
-    def _at(self, address: int, kind: int) -> Symbol | None:
-        if self._tables is None:
-            self._tables = self._read()
-        table = self._tables[kind]
+        if self._table is None:
+            self._table = self._read()
+        table = self._table
         after = int(np.searchsorted(table["value"], np.uint64(address), side="right"))
         for index in range(after - 1, max(-1, after - 1 - _MAX_OVERLAPPING), -1):
             start, size = int(table["value"][index]), int(table["size"][index])
@@ -85,7 +81,7 @@ class Symbols:
             .decode("utf-8", "replace")
         )
 
-    def _read(self) -> dict[int, npt.NDArray[np.void]]:
+    def _read(self) -> npt.NDArray[np.void]:
         section = self._elf.sections.get(".symtab")
         table = np.empty(0, _SYMBOL)
         if section is not None:
@@ -94,9 +90,10 @@ class Symbols:
                 table = np.frombuffer(self._elf.read_offset(section.offset, size), _SYMBOL)
             except ElfError:
                 pass  # As if it were stripped.
-        table = table[(table["size"] > 0) & (table["section"] > 0)]
-        table = table[np.argsort(table["value"], kind="stable")]
-        return {kind: table[table["info"] & 0xF == kind] for kind in (_OBJECT, _FUNC)}
+        table = table[(table["info"] & 0xF == _OBJECT) & (table["size"] > 0)]
+        order = np.argsort(table["value"], kind="stable")
+        ascending: npt.NDArray[np.void] = table[order]
+        return ascending
 
 
 class StaticPointers:
@@ -141,23 +138,19 @@ class StaticPointers:
         return joined[order], at[order]
 
 
-def references(elf: ElfFile, start: int, code: bytes) -> list[tuple[int, int]]:
-    """Return where code at the address `start` refers to writable data, and to which address.
+def loads(elf: ElfFile, start: int, code: bytes) -> list[tuple[int, int]]:
+    """Return where code at the address `start` loads a word of writable data, and its address.
 
-    On x86-64, Go's code reaches its variables by a displacement from the end of the instruction,
-    which is as a rule also the displacement's own end. Other bytes that look like one are found,
-    too, but seldom: they would have to point into the data. No more than 256 are returned.
+    Only `mov r64, [rip + displacement]` is looked for: Go's compiler loads a pointer from a package
+    variable with it. No more than 256 are returned.
     """
-    at = np.arange(max(0, len(code) - 3), dtype=np.int64)
-    data = np.frombuffer(code, np.uint8)
-    displacement = sum(data[i : i + len(at)].astype(np.uint32) << (8 * i) for i in range(4))
-    targets = np.asarray(displacement, np.uint32).view(np.int32) + at + (start + 4)
     found: list[tuple[int, int]] = []
-    for segment in elf.segments:
-        if segment.writable:
-            inside = (targets >= segment.vaddr) & (targets - segment.vaddr < segment.memsz)
-            hits = np.flatnonzero(inside)[: _MAX_REFERENCES - len(found)].tolist()
-            found += [(start + hit, int(targets[hit])) for hit in hits]
+    for match in _LOAD.finditer(code):
+        target = start + match.end() + int.from_bytes(match[1], "little", signed=True)
+        if is_data(elf, target):
+            found.append((start + match.start(), target))
+            if len(found) == _MAX_LOADS:
+                break
     return found
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from collections import defaultdict
 
 import pytest
 
 from symbolizer import ElfFile, GoBinary
 from symbolizer.dwarf import AT_TYPE, TAG_MEMBER, TAG_STRUCTURE, TAG_VARIABLE, Dwarf
-from symbolizer.dwarfforms import DwarfError, sleb, uleb
 from symbolizer.dwarftypes import LockName, Types, package_of, without_type_arguments
 from symbolizer.locknames import Caller, LockNames, _text
 from symbolizer.source import MemorySource
-from tests.unit.elfwriter import ElfWriter, Load, Part
 from tests.unit.locksprogram import NEWEST, binary, path, said, uncompressed
 
 BUILDS = (
@@ -28,6 +25,8 @@ BUILDS = (
 BY_ITSELF = {
     "main.(*left).swap": "{main.left.mu,main.right.mu}",
     "main.(*account).transfer": "main.account.{balance.mu,other.mu}",
+    # Its own is preferred to one behind a pointer, which here is wrong.
+    "main.(*server).drop": "main.server.mu",
 }
 
 
@@ -60,7 +59,7 @@ def test_locks_on_the_heap_lie_in_no_variable(minor: str, mode: str) -> None:
 def test_locks_on_the_heap_by_one_function(minor: str, mode: str) -> None:
     found = names(minor, mode)
     callers = said(minor, mode).callers
-    assert len(callers) == 25
+    assert len(callers) == 35
     told = [(caller.function, found.field([caller], kind) or "") for caller, kind, _ in callers]
     assert told == [
         (caller.function, BY_ITSELF.get(caller.function, name)) for caller, _, name in callers
@@ -96,7 +95,7 @@ def test_the_mutex_in_a_rwmutex_is_locked_by_package_sync() -> None:
 
 
 def test_a_generic_function_by_the_name_that_go_prints() -> None:
-    callers = [each for each, _, name in said(NEWEST, "plain").callers if "box" in name]
+    callers = [each for each, _, _ in said(NEWEST, "plain").callers if ").put" in each.function]
     assert len(callers) == 2
     for caller in callers:
         short = Caller(without_type_arguments(caller.function), caller.pc)
@@ -104,6 +103,60 @@ def test_a_generic_function_by_the_name_that_go_prints() -> None:
         assert names().field([short], "sync.Mutex") == "main.box[...].mu"
         nowhere = Caller(short.function, 0)
         assert names().field([nowhere], "sync.Mutex") == "main.box[...].mu"
+
+
+@pytest.mark.parametrize(("minor", "prefix"), [("1.19", "go.(*struct "), (NEWEST, "go:(*struct ")])
+def test_a_wrapper_for_a_type_without_a_name(minor: str, prefix: str) -> None:
+    wrappers = [
+        each
+        for each in binary(minor, "plain").functions()
+        if each.name.startswith(prefix) and each.name.endswith(" }).Lock")
+    ]
+    assert len(wrappers) == 1
+    callers = [Caller(each.name, each.entry) for each in wrappers]
+    assert names(minor).field(callers, "sync.Mutex") is None
+
+
+def test_locks_of_the_runtime_s_own_kind_of_mutex() -> None:
+    """internal/sync.HashTrieMap, Go 1.24 and later, can't import sync."""
+    (caller,) = (
+        Caller(each.name, each.entry)
+        for each in binary(NEWEST, "plain").functions()
+        if each.name
+        == "internal/sync.(*HashTrieMap[go.shape.interface {},go.shape.interface {}]).LoadOrStore"
+    )
+    assert names().field([caller], "sync.Mutex") == (
+        "{internal/sync.HashTrieMap[...].initMu,internal/sync.indirect[...].mu}"
+    )
+
+
+def test_a_variable_that_lies_elsewhere_than_its_symbol() -> None:
+    data = bytearray(uncompressed(NEWEST))
+    elf = ElfFile.from_bytes(bytes(data))
+    (die,) = Dwarf(elf).find(rb"main\.plain", (TAG_VARIABLE,))
+    at = data.index(b"main.plain\0", elf.sections[".debug_info"].offset + die.offset)
+    # Behind the name: the length of the location, DW_OP_addr, the address.
+    data[at + len("main.plain\0") + 2] ^= 8
+    address = said(NEWEST, "plain").variables["main.plain.first.mu"]
+    assert opened(bytes(data)).variable(address) == "main.plain+0x18"
+
+
+def test_the_end_of_what_a_slice_or_a_pointer_points_to() -> None:
+    dwarf = Dwarf(binary(NEWEST, "plain").elf)
+    types = Types(dwarf)
+    listed, pool = (
+        types.of(dwarf.find(name, (TAG_VARIABLE,))[0])
+        for name in (rb"main\.listed", rb"main\.pool")
+    )
+    last = types.element(listed, 3, 47)
+    assert last is not None
+    assert (last.path, last.rest) == ("[2].mu", 7)
+    assert types.element(listed, 3, 48) is None
+    assert types.element(listed, 3, -1) is None
+    first = types.element(pool, 1, 24)
+    assert first is not None
+    assert first.path == ".first.mu"
+    assert types.element(pool, 1, 168) is None
 
 
 def test_functions_that_are_not_there() -> None:
@@ -178,37 +231,6 @@ def test_dwarf_that_cannot_be_read_leaves_the_symbols() -> None:
         assert found.field([caller], kind) is None
 
 
-@pytest.mark.parametrize("compress", [False, True])
-@pytest.mark.parametrize("minor", ["1.19", NEWEST])
-def test_every_way_to_store_dwarf(minor: str, compress: bool) -> None:
-    dwarf = Dwarf(binary(minor, "plain").elf)
-    (expected,) = dwarf.find(rb"main\.plain", (TAG_VARIABLE,))
-    elf = dwarf_file(dwarf._load(), dwarf._abbrev_bytes, compress=compress)
-    assert Dwarf(elf).find(rb"main\.plain", (TAG_VARIABLE,)) == [expected]
-
-
-def dwarf_file(info: bytes, abbrev: bytes, *, compress: bool = False, claim: int = 0) -> ElfFile:
-    """A file with nothing but DWARF, with the size `claim` if it is compressed."""
-    parts = []
-    for name, content in (("debug_info", info), ("debug_abbrev", abbrev)):
-        if compress:
-            size = (claim or len(content)).to_bytes(8, "big")
-            parts.append(Part(f".z{name}", data=b"ZLIB" + size + zlib.compress(content)))
-        else:
-            parts.append(Part(f".{name}", data=content))
-    return ElfFile.from_bytes(ElfWriter([Load(0x1000, bytes(16))], parts).build())
-
-
-@pytest.mark.parametrize("claim", [1, 1 << 30, (1 << 64) - 1])
-def test_a_compressed_section_that_lies_about_its_size(claim: int) -> None:
-    dwarf = Dwarf(dwarf_file(bytes(1 << 16), b"\0", compress=True, claim=claim))
-    if claim == 1:
-        assert dwarf.find(rb"main", (TAG_VARIABLE,)) == []
-    else:
-        with pytest.raises(DwarfError):
-            dwarf.find(rb"main", (TAG_VARIABLE,))
-
-
 def test_types_that_contain_themselves() -> None:
     """main.tree holds two of itself by value, and main.link one."""
     data = bytearray(uncompressed(NEWEST))
@@ -244,37 +266,6 @@ def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     found = names()
     for caller, kind, _ in said(NEWEST, "plain").callers:
         assert found.field([caller], kind) is None
-
-
-def test_entries_nested_without_end() -> None:
-    # One abbreviation: a lexical block with children and no attribute.
-    abbrev = bytes([1, 0x0B, 1, 0, 0, 0])
-    entries = b"\x01" * 100_000
-    header = struct.pack("<IHIB", len(entries) + 7, 4, 0, 8)
-    dwarf = Dwarf(dwarf_file(header + entries, abbrev))
-    with pytest.raises(DwarfError, match="nested"):
-        list(dwarf.children(dwarf.die(len(header)), (0x0B,)))
-
-
-def test_a_name_that_ends_another() -> None:
-    """The last byte before it may look like an abbreviation: 0x2a is "*"."""
-    abbrev = bytes([0x2A, TAG_STRUCTURE, 0, 3, 8, 0, 0, 1, 0x0F, 0, 3, 8, 0, 0, 0])
-    entries = b"\x01**main.T\0" + b"\x2amain.T\0"
-    header = struct.pack("<IHIB", len(entries) + 7, 4, 0, 8)
-    dwarf = Dwarf(dwarf_file(header + entries, abbrev))
-    (found,) = dwarf.find(rb"main\.T", (TAG_STRUCTURE,))
-    assert found.offset == len(header) + 10
-
-
-@pytest.mark.parametrize(
-    ("data", "unsigned", "signed"),
-    [(b"\x02", 2, 2), (b"\x7f", 127, -1), (b"\x80\x01", 128, 128), (b"\x80\x7f", 16256, -128)],
-)
-def test_numbers_of_variable_length(data: bytes, unsigned: int, signed: int) -> None:
-    assert uleb(data + b"\x55", 0) == (unsigned, len(data))
-    assert sleb(data + b"\x55", 0) == (signed, len(data))
-    with pytest.raises(DwarfError):
-        uleb(b"\x80" * 20, 0)
 
 
 @pytest.mark.parametrize(

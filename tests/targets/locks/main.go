@@ -77,6 +77,13 @@ var (
 	onTheHeap  *registry
 	listOnHeap []inner
 	shared     *priceCache
+	seen       sync.Map
+
+	// Its wrappers have no package.
+	anyLocker sync.Locker = &struct {
+		sync.Mutex
+		count int
+	}{}
 )
 
 type link struct {
@@ -211,6 +218,15 @@ func (b *box[T]) put(value T) {
 	b.mu.Unlock()
 }
 
+// The value that it is put in has a lock, too.
+//
+//go:noinline
+func putInner(b *box[inner]) {
+	b.mu.Lock()
+	note("sync.Mutex", "main.box[...].{value.mu,mu}")
+	b.mu.Unlock()
+}
+
 type tree struct {
 	left, right *tree
 	root        *node
@@ -279,6 +295,98 @@ func lockLocker(l sync.Locker, c *priceCache) {
 	note("sync.Mutex", "-")
 	c.prices = nil
 	l.Unlock()
+}
+
+// The address of the variable itself is on the stack, not that of the cache.
+//
+//go:noinline
+func rebind() {
+	c := &priceCache{}
+	done := make(chan bool)
+	go func() {
+		c.mu.Lock()
+		note("sync.Mutex", "main.priceCache.mu")
+		c.mu.Unlock()
+		c = &priceCache{}
+		close(done)
+	}()
+	<-done
+	c = nil
+}
+
+//go:noinline
+func (c *priceCache) result() *right {
+	c.mu.Lock()
+	note("sync.Mutex", "main.priceCache.mu")
+	c.mu.Unlock()
+	return &right{}
+}
+
+//go:noinline
+func namedResult() (c *priceCache) {
+	c = &priceCache{}
+	c.mu.Lock()
+	note("sync.Mutex", "main.priceCache.mu")
+	c.mu.Unlock()
+	return c
+}
+
+//go:noinline
+func lockOuter(outer *store.Outer) {
+	outer.Lock()
+	note("sync.Mutex", "ebpfprof.test/locks/store.Outer.hidden.Mutex")
+	outer.Unlock()
+}
+
+type borrower struct {
+	id int
+	mu *sync.Mutex
+}
+
+//go:noinline
+func (b *borrower) use() {
+	b.mu.Lock()
+	note("sync.Mutex", "main.borrower.mu")
+	b.mu.Unlock()
+}
+
+// The lock behind the pointer is told from the functions of both.
+
+type client struct {
+	id int
+	mu sync.Mutex
+}
+
+type server struct {
+	mu   sync.Mutex
+	peer *client
+}
+
+//go:noinline
+func (s *server) drop() {
+	s.peer.mu.Lock()
+	note("sync.Mutex", "main.client.mu")
+	s.peer.mu.Unlock()
+}
+
+//go:noinline
+func (c *client) send() {
+	c.mu.Lock()
+	note("sync.Mutex", "main.client.mu")
+	c.mu.Unlock()
+}
+
+// Inlined into a function that uses more than this one does.
+func lockOnly(l *left) {
+	l.mu.Lock()
+	note("sync.Mutex", "main.left.mu")
+}
+
+//go:noinline
+func lockBeside(l *left) {
+	lockOnly(l)
+	shared.prices = nil
+	l.mu.Unlock()
 }
 
 // Behind package variables.
@@ -389,5 +497,17 @@ func heap() {
 	lockShared()
 	lockSharedOr(l)
 	lockListed(1)
+	lockBeside(l)
+	rebind()
+	cache.result()
+	namedResult()
+	lockOuter(new(store.Outer))
+	new(store.Guard[int64]).Set(1, note)
+	(&borrower{mu: &l.mu}).use()
+	putInner(new(box[inner]))
+	(&server{peer: &client{}}).drop()
+	new(client).send()
+	anyLocker.Lock()
+	seen.LoadOrStore(1, 2)
 	store.New("").Do(note)
 }

@@ -33,3 +33,27 @@ func (s *Store) Do(note func(kind, name string)) {
 	note("sync.Mutex", "ebpfprof.test/locks/store.Store.mu")
 	s.mu.Unlock()
 }
+
+type hidden struct {
+	count int
+	sync.Mutex
+}
+
+// Outer has a lock that everybody can lock, in a field that nobody can name.
+type Outer struct{ hidden }
+
+// Guard is instantiated by package main only.
+type Guard[T any] struct {
+	value T
+	mu    sync.Mutex
+}
+
+// Set changes the value, and calls note with the lock held.
+//
+//go:noinline
+func (g *Guard[T]) Set(value T, note func(kind, name string)) {
+	g.mu.Lock()
+	note("sync.Mutex", "ebpfprof.test/locks/store.Guard[...].mu")
+	g.value = value
+	g.mu.Unlock()
+}
