@@ -28,9 +28,10 @@ read -r -t 30 _ pid <&9 || {
 }
 printf '\nThe demo service runs as process %s. It knows nothing of profiling.\n' "$pid"
 
-profile=demo.block.pb.gz
-printf '\n$ ebpfprof attach --pid %s --duration 10 -o %s\n' "$pid" "$profile"
-.venv/bin/ebpfprof attach --pid "$pid" --duration 10 -o "$profile"
+options=(--profile block,mutex --by-lock --duration 10)
+printf '\n$ ebpfprof attach --pid %s %s\n' "$pid" "${options[*]}"
+.venv/bin/ebpfprof attach --pid "$pid" "${options[@]}"
 
+profile=demo-$pid.block.pb.gz
 printf '\n$ go tool pprof -top %s\n' "$profile"
 .venv/bin/python -m tests.toolchains go 1.27 tool pprof -top -nodecount=15 "$profile"
