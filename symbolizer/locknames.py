@@ -32,7 +32,7 @@ from symbolizer.dwarftypes import (
     package_of,
 )
 from symbolizer.errors import SymbolizerError
-from symbolizer.gobinary import Function, GoBinary
+from symbolizer.gobinary import GoBinary
 from symbolizer.variables import StaticPointers, Symbol, Symbols, is_data, loads
 
 _AT_VARIABLE_PARAMETER = 0x4B
@@ -43,9 +43,6 @@ _MAX_CODE_BYTES = 1 << 20
 
 # sync.Mutex is made of internal/sync.Mutex from Go 1.24 on; internal/sync uses its own.
 _WANTED: Final[dict[str, tuple[str, ...]]] = {"sync.Mutex": ("sync.Mutex", "internal/sync.Mutex")}
-
-# Wrappers for types without a name: "go:(*struct { sync.Mutex }).Lock", "go." in Go 1.19.
-_NO_PACKAGES: Final = ("", "go")
 
 _RECEIVER = re.compile(r"\(\*([^()]+)\)")
 _CLOSURE = re.compile(r"((\.|-)(func|gowrap|deferwrap|range)?\d+)+$")
@@ -86,7 +83,7 @@ class LockNames:
         self._dwarf = Dwarf(binary.elf)
         self._types = Types(self._dwarf)
         self._variables: dict[Symbol, Die | None] = {}
-        self._functions: dict[tuple[str, str, int], _Nameable] = {}
+        self._functions: dict[tuple[str, str], _Nameable] = {}
 
     def variable(self, address: int) -> str | None:
         """Return the name of what lies at the address, as linked, in a package variable.
@@ -155,18 +152,16 @@ class LockNames:
 
     def _nameable(self, caller: Caller, kind: str) -> _Nameable:
         """Return the locks of a kind that a function can name; none if they can't be told."""
-        code = self._binary.function_at(caller.pc)
-        key = caller.function, kind, code.entry if code else 0
+        key = caller.function, kind
         if key not in self._functions:
             wanted = _WANTED.get(kind, (kind,))
-            self._functions[key] = self._read_nameable(caller, code, wanted)
+            self._functions[key] = self._read_nameable(caller, wanted)
         return self._functions[key]
 
-    def _read_nameable(
-        self, caller: Caller, code: Function | None, wanted: Sequence[str]
-    ) -> _Nameable:
+    def _read_nameable(self, caller: Caller, wanted: Sequence[str]) -> _Nameable:
         package = package_of(caller.function)
-        if package in _NO_PACKAGES:
+        if not package:
+            # A wrapper for a type without a name: "go:(*struct { sync.Mutex }).Lock".
             return _Nameable([], [])
         owner = _CLOSURE.sub("", caller.function)
         holders: list[tuple[Die, str]] = []
@@ -179,7 +174,7 @@ class LockNames:
                 return _Nameable([], [])
             holder = self._types.pointee(kind) or kind
             holders.append((holder, f"{owner}.{variable.name.removeprefix('&')}"))
-        for symbol in self._package_variables(caller, code):
+        for symbol in self._package_variables(caller):
             pointer = self._variable(symbol)
             target = None if pointer is None else self._types.pointee(self._types.of(pointer))
             if target is not None:
@@ -190,8 +185,9 @@ class LockNames:
             found = self._locks([(kind, "") for kind in receivers], wanted, package)
         return found
 
-    def _package_variables(self, caller: Caller, code: Function | None) -> Iterator[Symbol]:
+    def _package_variables(self, caller: Caller) -> Iterator[Symbol]:
         """Yield the package variables that a function loads, also where it is inlined."""
+        code = self._binary.function_at(caller.pc)
         if code is None:
             return
         text = self._elf.read(code.entry, min(code.end - code.entry, _MAX_CODE_BYTES))

@@ -12,6 +12,8 @@ from symbolizer.dwarf import AT_TYPE, TAG_MEMBER, TAG_STRUCTURE, TAG_VARIABLE, D
 from symbolizer.dwarftypes import LockName, Types, package_of, without_type_arguments
 from symbolizer.locknames import Caller, LockNames, _text
 from symbolizer.source import MemorySource
+from symbolizer.variables import loads
+from tests.unit.elfwriter import PF_R, PF_W, ElfWriter, Load
 from tests.unit.locksprogram import NEWEST, binary, path, said, uncompressed
 
 BUILDS = (
@@ -59,7 +61,7 @@ def test_locks_on_the_heap_lie_in_no_variable(minor: str, mode: str) -> None:
 def test_locks_on_the_heap_by_one_function(minor: str, mode: str) -> None:
     found = names(minor, mode)
     callers = said(minor, mode).callers
-    assert len(callers) == 35
+    assert len(callers) == 37
     told = [(caller.function, found.field([caller], kind) or "") for caller, kind, _ in callers]
     assert told == [
         (caller.function, BY_ITSELF.get(caller.function, name)) for caller, _, name in callers
@@ -76,6 +78,15 @@ def test_locks_on_the_heap_by_all_functions_that_lock_them(minor: str, mode: str
         (kind, name): found.field(callers, kind) or "" for (kind, name), callers in groups.items()
     }
     assert told == {(kind, name): name for kind, name in groups}
+
+
+def test_the_target_has_a_function_that_is_inlined() -> None:
+    program = binary(NEWEST, "plain")
+    stacks = [
+        [frame.function for frame in program.frames(caller.pc)]
+        for caller, _, _ in said(NEWEST, "plain").callers
+    ]
+    assert ["main.lockOnly", "main.lockBeside"] in stacks
 
 
 def test_nothing_is_common_to_functions_of_different_locks() -> None:
@@ -105,16 +116,15 @@ def test_a_generic_function_by_the_name_that_go_prints() -> None:
         assert names().field([nowhere], "sync.Mutex") == "main.box[...].mu"
 
 
-@pytest.mark.parametrize(("minor", "prefix"), [("1.19", "go.(*struct "), (NEWEST, "go:(*struct ")])
-def test_a_wrapper_for_a_type_without_a_name(minor: str, prefix: str) -> None:
+def test_a_wrapper_for_a_type_without_a_name() -> None:
     wrappers = [
         each
-        for each in binary(minor, "plain").functions()
-        if each.name.startswith(prefix) and each.name.endswith(" }).Lock")
+        for each in binary(NEWEST, "plain").functions()
+        if each.name.startswith("go:(*struct ") and each.name.endswith(" }).Lock")
     ]
     assert len(wrappers) == 1
     callers = [Caller(each.name, each.entry) for each in wrappers]
-    assert names(minor).field(callers, "sync.Mutex") is None
+    assert names().field(callers, "sync.Mutex") is None
 
 
 def test_locks_of_the_runtime_s_own_kind_of_mutex() -> None:
@@ -128,6 +138,21 @@ def test_locks_of_the_runtime_s_own_kind_of_mutex() -> None:
     assert names().field([caller], "sync.Mutex") == (
         "{internal/sync.HashTrieMap[...].initMu,internal/sync.indirect[...].mu}"
     )
+
+
+def test_code_that_loads_a_word_of_data() -> None:
+    data = ElfWriter([Load(0x1000, bytes(64), PF_R), Load(0x2000, bytes(64), PF_R | PF_W)])
+    elf = ElfFile.from_bytes(data.build())
+    to_data, to_code = struct.pack("<i", 0x1000), struct.pack("<i", 0)
+    code = (
+        b"\x48\x8b\x05" + to_data  # mov rax, [rip + 0x1000]
+        + b"\x4c\x8b\x3d" + to_data  # mov r15, [rip + 0x1000]
+        + b"\x48\x8d\x05" + to_data  # lea rax, [rip + 0x1000]
+        + b"\x48\x8b\x05" + to_code  # mov rax, [rip]
+        + b"\x48\x8b\x40\x10"  # mov rax, [rax + 16]
+        + b"\x48\x8b\x05\x00"  # cut off
+    )  # fmt: skip
+    assert loads(elf, 0x1000, code) == [(0x1000, 0x2007), (0x1007, 0x200E)]
 
 
 def test_a_variable_that_lies_elsewhere_than_its_symbol() -> None:

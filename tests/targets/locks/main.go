@@ -338,6 +338,23 @@ func lockOuter(outer *store.Outer) {
 	outer.Unlock()
 }
 
+//go:noinline
+func lockedResult() (mu *sync.Mutex) {
+	mu = &sync.Mutex{}
+	mu.Lock()
+	note("sync.Mutex", "main.lockedResult.mu")
+	return mu
+}
+
+type holder struct{ table *table }
+
+//go:noinline
+func hold(keeper *store.Keeper, h *holder) {
+	h.table.slots[0].mu.Lock()
+	note("sync.RWMutex", "main.table.slots[].mu")
+	h.table.slots[0].mu.Unlock()
+}
+
 type borrower struct {
 	id int
 	mu *sync.Mutex
@@ -376,14 +393,15 @@ func (c *client) send() {
 	c.mu.Unlock()
 }
 
-// Inlined into a function that uses more than this one does.
+// Inlined into a function that uses more than this one does. With a call of Lock it would be too
+// large for that; what it could lock is the same.
 func lockOnly(l *left) {
-	l.mu.Lock()
 	note("sync.Mutex", "main.left.mu")
 }
 
 //go:noinline
 func lockBeside(l *left) {
+	l.mu.Lock()
 	lockOnly(l)
 	shared.prices = nil
 	l.mu.Unlock()
@@ -501,6 +519,8 @@ func heap() {
 	rebind()
 	cache.result()
 	namedResult()
+	lockedResult()
+	hold(new(store.Keeper), &holder{new(table)})
 	lockOuter(new(store.Outer))
 	new(store.Guard[int64]).Set(1, note)
 	(&borrower{mu: &l.mu}).use()

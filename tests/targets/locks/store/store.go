@@ -57,3 +57,6 @@ func (g *Guard[T]) Set(value T, note func(kind, name string)) {
 	g.value = value
 	g.mu.Unlock()
 }
+
+// Keeper keeps to itself what has a lock that everybody could lock.
+type Keeper struct{ shard *Shard }
