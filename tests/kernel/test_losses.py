@@ -3,61 +3,107 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ebpfprof.collectors import waits
+from ebpfprof.collectors.waits import Waiting
 from ebpfprof.export import pprof
 from ebpfprof.losses import loss_kinds
 from ebpfprof.options import Options
 from ebpfprof.profile import Profile
 from ebpfprof.session import Session
+from tests.differential.mutexes import below, without_runtime_locks
 from tests.differential.stacks import by_stack
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
-BLOCKOPS = Path(__file__).parent.parent / "targets" / "blockops"
+TARGETS = Path(__file__).parent.parent / "targets"
+GO_RECORDS: dict[Waiting, tuple[str, str]] = {
+    "block": ("blockops", "-blockrate=1"),
+    "mutex": ("mutexops", "-mutexfraction=1"),
+}
 
 
-def record(folder: Path) -> tuple[Profile, Profile, dict[str, int]]:
-    """Go's profile, ours, and what we lost, by name."""
+@dataclass(frozen=True)
+class Outcome:
+    """Go's profile, ours, what we lost, by name, and what the program said of its run."""
+
+    go: Profile
+    ours: Profile
+    lost: dict[str, int]
+    said: dict[str, Any]
+
+
+def record(folder: Path, kind: Waiting, *arguments: str) -> Outcome:
     own = folder / "go.prof"
-    program = toolchain("1.27").build(BLOCKOPS)
-    with Target.start(program, "-blockrate=1", f"-profile={own}") as target:
-        with Session([target.pid], Options()) as session:
+    name, go_records = GO_RECORDS[kind]
+    program = toolchain("1.27").build(TARGETS / name)
+    with Target.start(program, go_records, f"-profile={own}", *arguments) as target:
+        with Session([target.pid], Options(kinds=(kind,))) as session:
             session.start()
             target.ask("go", "done")
-            assert json.loads(target.expect("{"))
+            said = json.loads(target.expect("{"))
             ((ours,),) = [report.profiles for report in session.finish()]
             lost = {loss.name: loss.count for loss in session.losses()}
         target.ask("write", "written")
-    return pprof.decode(own.read_bytes(), kind="block"), ours, lost
+    go = pprof.decode(own.read_bytes(), kind=kind)
+    return Outcome(without_runtime_locks(go), ours, lost, said)
 
 
+@pytest.mark.parametrize("kind", ["block", "mutex"])
 @pytest.mark.parametrize(
     ("limit", "size", "loss"),
     [("_MAX_STACKS", 8, "stacks_full"), ("_MAX_WAITS", 4, "waits_full")],
 )
 def test_a_full_table_is_counted_and_wrongs_nothing(
-    limit: str, size: int, loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: Waiting,
+    limit: str,
+    size: int,
+    loss: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(waits, limit, size)
-    go, ours, lost = record(tmp_path)
+    outcome = record(tmp_path, kind)
 
-    theirs, mine = by_stack(go), by_stack(ours)
-    assert set(lost) == {loss}
-    assert any(comment.startswith("lost: ") and loss in comment for comment in ours.comments)
+    theirs, mine = by_stack(outcome.go), by_stack(outcome.ours)
+    assert set(outcome.lost) == {loss}
+    comments = outcome.ours.comments
+    assert any(comment.startswith("lost: ") and loss in comment for comment in comments)
     assert mine
     assert set(mine) < set(theirs)
     missing = sum(value.count for value in theirs.values())
     missing -= sum(value.count for value in mine.values())
     # Waits for the runtime's own semaphores are counted, too, which Go does not show; and of an
     # operation without a row, each park.
-    assert missing <= lost[loss] < missing * 1.25
+    assert missing <= outcome.lost[loss] < missing * 1.25
     if limit == "_MAX_STACKS":
         assert all(mine[stack].count == theirs[stack].count for stack in mine)
         assert len(mine) <= size
+
+
+def test_releases_of_locks_without_room_are_charged_what_who_is_woken_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "_MAX_LOCKS", 1)
+    outcome = record(tmp_path, "mutex", "-only=^$", "-crowds=^mutexOf", "-churn=200")
+
+    theirs, mine = by_stack(outcome.go), by_stack(outcome.ours)
+    assert set(outcome.lost) == {"locks_full"}
+    assert outcome.lost["locks_full"] > 3 * 200
+    assert {stack: value.count for stack, value in mine.items()} == {
+        stack: value.count for stack, value in theirs.items()
+    }
+    truth = {name: sums["delay_ns"] for name, sums in outcome.said["truth"].items()}
+    charged = {name: below(outcome.ours, name).delay_ns for name in truth}
+    for first, following in (("firstOf5", "nextOf5"), ("firstOf20", "nextOf20")):
+        assert charged[first] < truth[first] / 4
+        waited = truth[first] + truth[following]
+        assert abs(charged[first] + charged[following] - waited) < waited / 50
 
 
 def test_every_kind_of_loss_has_a_name_and_words() -> None:
