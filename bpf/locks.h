@@ -86,12 +86,41 @@ static __always_inline bool join_queue(u32 target_index, u64 sema, u64 g, u64 no
     return true;
 }
 
-/* Takes back that a goroutine came to the queue at since_ns: it got the semaphore at once. */
+/*
+ * Takes somebody out of the queue without a charge. With since_ns, when they came, that is taken
+ * back: they got the semaphore at once.
+ */
 static __always_inline void quit_queue(u32 target_index, u64 sema, u64 since_ns) {
     u64 key = goroutine_key(sema, target_index);
     struct lock *lock = locks.lookup(&key);
     if (lock)
         __sync_fetch_and_add(&lock->queue, -one_waiter(since_ns));
+}
+
+/* Go's sampling of releases (runtime/mprof.go, mutexevent). */
+static __always_inline bool release_sampled(void) {
+    return MUTEX_FRACTION == 1 || bpf_get_prandom_u32() % MUTEX_FRACTION == 0;
+}
+
+/*
+ * What a release at now_ns is charged, in nanoseconds, that found the queue so: all that was
+ * waited since the one before.
+ */
+static __always_inline u64 charge(struct lock *lock, u64 queue, u64 now_ns) {
+    u64 waiters = queue & ((1 << WAITERS_BITS) - 1);
+    u64 waited = waiters * (now_ns >> UNIT_SHIFT) - (queue >> WAITERS_BITS);
+    u64 before = __sync_lock_test_and_set(&lock->charged, waited);
+    /* Sign-extended: of two wakes at the same time, the second may have looked at the clock first.
+     */
+    s64 charge = (s64)((waited - before) << WAITERS_BITS) >> WAITERS_BITS;
+    return charge << UNIT_SHIFT;
+}
+
+/* The same for a release that takes nobody from the queue. */
+static __always_inline u64 charge_queue(u32 target_index, u64 sema, u64 now_ns) {
+    u64 key = goroutine_key(sema, target_index);
+    struct lock *lock = locks.lookup(&key);
+    return lock ? charge(lock, __sync_fetch_and_add(&lock->queue, 0), now_ns) : 0;
 }
 
 /*
@@ -104,24 +133,18 @@ static __always_inline u64 leave_queue(u32 target_index, u64 sema, u64 now_ns, u
     struct lock *lock = locks.lookup(&key);
     if (!lock)
         return 0; /* rows are never deleted: this can't be */
-    u64 now = now_ns >> UNIT_SHIFT;
     u64 queue = __sync_fetch_and_add(&lock->queue, -one_waiter(now_ns));
-    u64 waiters = queue & ((1 << WAITERS_BITS) - 1);
-    u64 waited = waiters * now - (queue >> WAITERS_BITS);
-    u64 before = __sync_lock_test_and_set(&lock->charged, waited);
+    u64 charge_ns = charge(lock, queue, now_ns);
 #if BY_LOCK
     if (lock->owner && lock->owner == releaser) {
         __sync_fetch_and_add(&lock->holds, 1);
         __sync_fetch_and_add(&lock->held_ns, now_ns - lock->owned_since_ns);
     }
     /* With nobody left waiting it may release and take the lock again unseen. */
-    lock->owner = waiters > 1 ? g : 0;
+    lock->owner = (queue & ((1 << WAITERS_BITS) - 1)) > 1 ? g : 0;
     lock->owned_since_ns = now_ns;
 #endif
-    /* Sign-extended: of two wakes at the same time, the second may have looked at the clock first.
-     */
-    s64 charge = (s64)((waited - before) << WAITERS_BITS) >> WAITERS_BITS;
-    return charge << UNIT_SHIFT;
+    return charge_ns;
 }
 
 #endif

@@ -146,6 +146,15 @@ static __always_inline u64 frame_below(const struct frame *frame, u64 bp,
     return frame->bp;
 }
 
+/* Adds a return address, the i-th, to what was walked; stores it where pcs is not NULL. */
+static __always_inline void take_pc(struct walk *walk, u64 pc, int i, u64 *pcs) {
+    walk->hash = (walk->hash ^ pc) * 0x9e3779b97f4a7c15ULL;
+    walk->hash ^= walk->hash >> 32;
+    if (pcs)
+        pcs[i] = pc;
+    walk->depth = i + 1;
+}
+
 /*
  * Follows the frame pointers and hashes the return addresses, beginning with seed; stores them
  * where pcs is not NULL. Two walks of one stack give the same hash, which is its key in the maps.
@@ -157,11 +166,7 @@ static __always_inline struct walk walk_stack(const struct start *start,
     u64 bp = start->bp, callback_bp = target->callback.none;
 
     for (int i = 0; i < MAX_DEPTH; i++) {
-        walk.hash = (walk.hash ^ frame.return_pc) * 0x9e3779b97f4a7c15ULL;
-        walk.hash ^= walk.hash >> 32;
-        if (pcs)
-            pcs[i] = frame.return_pc;
-        walk.depth = i + 1;
+        take_pc(&walk, frame.return_pc, i, pcs);
 
         u64 next = frame_below(&frame, bp, &target->callback, &callback_bp);
         if (next == 0)

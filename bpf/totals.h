@@ -41,29 +41,40 @@ static __always_inline u64 group_seed(const struct group *group) {
     return BY_LOCK ? seed ^ group->sema * 0x9e3779b97f4a7c15ULL : seed;
 }
 
-/* Makes room for the sums of a stack that was not seen before, and stores it. */
-static __always_inline bool remember(u64 hash, const struct start *start,
-                                     const struct target *target, const struct group *group) {
+/* Room for a stack that was not seen before; NULL if there is none. */
+static __always_inline struct stack *new_stack(u64 hash) {
     int zero = 0;
-    struct total none = {};
     struct stack *empty = empty_stack.lookup(&zero);
     if (!empty || stacks.update(&hash, empty)) {
         count_loss(LOSS_stacks_full);
-        return false;
+        return NULL;
     }
-    struct stack *stack = stacks.lookup(&hash);
-    if (!stack)
-        return false;
-    struct walk walk = walk_stack(start, target, group_seed(group), stack->pcs);
-    if (walk.hash != hash) { /* it was moved just now */
+    return stacks.lookup(&hash);
+}
+
+/* Makes a new stack known, whose walk stored it, and makes room for its sums. */
+static __always_inline bool keep_stack(struct stack *stack, const struct walk *walk, u64 hash,
+                                       const struct group *group) {
+    struct total none = {};
+    if (walk->hash != hash) { /* it was moved just now */
         stacks.delete(&hash);
         count_loss(LOSS_stack_moving);
         return false;
     }
     stack->group = *group;
-    stack->depth = walk.depth;
+    stack->depth = walk->depth;
     totals.insert(&hash, &none);
     return true;
+}
+
+/* Stores a stack that was not seen before. */
+static __always_inline bool remember(u64 hash, const struct start *start,
+                                     const struct target *target, const struct group *group) {
+    struct stack *stack = new_stack(hash);
+    if (!stack)
+        return false;
+    struct walk walk = walk_stack(start, target, group_seed(group), stack->pcs);
+    return keep_stack(stack, &walk, hash, group);
 }
 
 /* The key of the stack that begins at start; 0 if it is lost. */

@@ -2,7 +2,8 @@
 /*
  * The block and the mutex profile: how long goroutines were parked in channel operations, select
  * and the semaphores below sync, added up by the stack that waited (block) and, for locks, by
- * the stack that released (mutex). Compiled with WITH_BLOCK, WITH_MUTEX or both.
+ * the stack that released (mutex). Compiled with WITH_BLOCK, WITH_MUTEX or both. With
+ * WITH_RUNTIME_LOCKS the runtime's own locks are added to the mutex profile (runtimelocks.h).
  *
  * on_wait stands where such an operation is about to park, once an operation; on_wake in
  * runtime.ready, which makes the goroutine runnable again. semacquire1 parks once more when
@@ -19,6 +20,9 @@
 #include "stack.h"
 #include "target.h"
 #include "totals.h"
+#if WITH_RUNTIME_LOCKS
+#include "runtimelocks.h"
+#endif
 
 #define EVERY_EVENT (BLOCK_RATE_NS == 1)
 #define WITH_WAITERS (WITH_BLOCK || BY_LOCK)
@@ -203,11 +207,6 @@ static __always_inline void count_release(u64 charge_ns, const struct start *sta
     };
     if (key)
         add_to(key, &total);
-}
-
-/* Go's sampling of releases (runtime/mprof.go, mutexevent). */
-static __always_inline bool release_sampled(void) {
-    return MUTEX_FRACTION == 1 || bpf_get_prandom_u32() % MUTEX_FRACTION == 0;
 }
 
 /*

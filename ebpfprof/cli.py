@@ -132,6 +132,11 @@ def cli() -> None:
     help="Put the lock into the profile files, as labels of the samples.",
 )
 @click.option(
+    "--runtime-locks",
+    is_flag=True,
+    help="Put the Go runtime's own locks into the mutex profile, too (Go 1.25 and newer).",
+)
+@click.option(
     "--open",
     "open_waits",
     is_flag=True,
@@ -151,6 +156,7 @@ def attach(
     mutex_fraction: int,
     by_lock: bool,
     lock_labels: bool,
+    runtime_locks: bool,
     open_waits: bool,
     allow_unknown_go: bool,
 ) -> None:
@@ -169,6 +175,8 @@ def attach(
 
     if (by_lock or lock_labels) and "mutex" not in kinds:
         raise click.UsageError("--by-lock and --lock-labels need --profile mutex.")
+    if runtime_locks and "mutex" not in kinds:
+        raise click.UsageError("--runtime-locks needs --profile mutex.")
     to_write: list[Kind] = [*kinds, "open"] if open_waits else [*kinds]
     if output and len(pids) * len(to_write) > 1:
         raise click.UsageError("-o names one file, but there are several to write: leave it out.")
@@ -181,6 +189,7 @@ def attach(
         by_lock=by_lock,
         lock_labels=lock_labels,
         open_waits=open_waits,
+        runtime_locks=runtime_locks,
         allow_unknown_go=allow_unknown_go,
     )
     written: list[str] = []
@@ -194,6 +203,8 @@ def attach(
             ]
             for assumption in session.assumptions():
                 say(f"ebpfprof: {assumption}; what it shows may be wrong.", err=True)
+            for refusal in session.refusals():
+                say(f"ebpfprof: {refusal}.", err=True)
             session.start()
             signals.end_recording_only()
             say(_recording(session.targets, kinds, duration_s), err=True)

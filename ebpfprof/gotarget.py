@@ -10,6 +10,7 @@ from ebpfprof.text import printable
 from symbolizer import (
     ElfFile,
     GoBinary,
+    GoTableError,
     NotGoError,
     SymbolizerError,
     UnsupportedElf,
@@ -17,6 +18,7 @@ from symbolizer import (
 )
 from symbolizer.cgo import CgoCallback, cgo_callback
 from symbolizer.parking import ProbeSites, probe_sites
+from symbolizer.runtimelocks import RuntimeLockSites, runtime_lock_sites
 
 _MAX_CHILDREN = 8
 
@@ -26,7 +28,8 @@ class GoTarget:
     """What is needed to probe one Go process and to read its stacks.
 
     `load_bias` is runtime address minus linked address. Sites are linked addresses. `mappings`
-    are the executable ones, the main binary first.
+    are the executable ones, the main binary first. `no_runtime_locks` is why `runtime_locks` are
+    missing that were asked for.
     """
 
     target: Target
@@ -35,6 +38,8 @@ class GoTarget:
     mappings: tuple[Mapping, ...]
     sites: ProbeSites
     callback: CgoCallback | None
+    runtime_locks: RuntimeLockSites | None = None
+    no_runtime_locks: str | None = None
 
     def file_offset(self, pc: int) -> int:
         """Offset in bytes of the linked address `pc` in the executable file."""
@@ -49,9 +54,12 @@ class GoTarget:
         return f"{printable(version.text)} is not known and was read as Go {layout.version}"
 
 
-def inspect(target: Target, *, allow_unknown_go: bool = False) -> GoTarget:
+def inspect(
+    target: Target, *, allow_unknown_go: bool = False, runtime_locks: bool = False
+) -> GoTarget:
     """Read the target's executable and find the places to probe.
 
+    Those for the runtime's own locks are found only if asked for, and not in every Go version.
     Raises NotGoProgram, UnsupportedGo, UnsupportedTarget, CorruptBinary or TargetGone.
     """
     try:
@@ -60,9 +68,21 @@ def inspect(target: Target, *, allow_unknown_go: bool = False) -> GoTarget:
         bias = target.load_bias(elf.entry)
         mappings = target.executable_mappings(elf.build_id)
         sites, callback = probe_sites(binary), cgo_callback(binary)
-        return GoTarget(target, binary, bias, mappings, sites, callback)
+        locks, refusal = _runtime_locks(target, binary) if runtime_locks else (None, None)
+        return GoTarget(target, binary, bias, mappings, sites, callback, locks, refusal)
     except (SymbolizerError, struct.error) as error:
         raise for_user(target, error) from error
+
+
+def _runtime_locks(target: Target, binary: GoBinary) -> tuple[RuntimeLockSites | None, str | None]:
+    """The places to probe, or in words why there are none."""
+    try:
+        return runtime_lock_sites(binary), None
+    except (UnsupportedGoVersion, GoTableError) as error:
+        return None, (
+            f"the Go runtime's own locks are not recorded in process {target.pid} "
+            f"({printable(target.name)}): {printable(str(error).rstrip('.'))}"
+        )
 
 
 def for_user(target: Target, error: Exception) -> Exception:

@@ -15,6 +15,7 @@ class Options:
     by_lock: bool = False
     lock_labels: bool = False
     open_waits: bool = False
+    runtime_locks: bool = False
     allow_unknown_go: bool = False
 
     @property
@@ -26,6 +27,7 @@ class Options:
             block_rate_ns=self.block_rate_ns,
             mutex_fraction=self.mutex_fraction,
             by_lock=self.by_lock or self.lock_labels,
+            runtime_locks=self.runtime_locks,
         )
 
     def sampling(self, kind: Waiting) -> str:

@@ -127,6 +127,8 @@ class _Reporter:
         ]
         if go.assumption:
             comments.append(go.assumption)
+        if go.no_runtime_locks:
+            comments.append(go.no_runtime_locks)
         if self._report.failure:
             comments.append(f"names are missing: {printable(str(self._report.failure))}")
         if recording.ending:

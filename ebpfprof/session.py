@@ -57,7 +57,11 @@ class Session:
 
                 for pid in pids:
                     target = self._held.enter_context(Target(pid))
-                    go = inspect(target, allow_unknown_go=options.allow_unknown_go)
+                    go = inspect(
+                        target,
+                        allow_unknown_go=options.allow_unknown_go,
+                        runtime_locks=options.runtime_locks,
+                    )
                     self._held.enter_context(go.binary.elf)
                     self._recordings.append(_Recording(go))
                 self._collector = loading.result()
@@ -137,6 +141,11 @@ class Session:
         """What is assumed of targets whose Go version is not known: what they show may be wrong."""
         found = (recording.go.assumption for recording in self._recordings)
         return [assumption for assumption in found if assumption]
+
+    def refusals(self) -> list[str]:
+        """What was asked for and can't be had of some targets, and why."""
+        found = (recording.go.no_runtime_locks for recording in self._recordings)
+        return [refusal for refusal in found if refusal]
 
     def failures(self) -> list[Exception]:
         """Why names or open waits are missing in profiles, for those where some are."""

@@ -29,7 +29,8 @@ class Instruction:
     `target` is the address a direct jump or call names, else None. `falls_through` says
     whether control can reach the next instruction (true for calls). `refers_to` is the address
     that a `lea` relative to RIP computes, else None. `saves` is the register and the distance
-    from RSP in bytes of a `mov` that puts a whole register on the stack, else None. `emulated`
+    from RSP in bytes of a `mov` that puts a whole register on the stack, else None. `adds_to` is
+    the register and the displacement of the memory that an `xadd` changes, else None. `emulated`
     instructions cost a uprobe some 0.2 µs instead of some 2.5.
     """
 
@@ -41,6 +42,7 @@ class Instruction:
     falls_through: bool
     refers_to: int | None
     saves: tuple[str, int] | None
+    adds_to: tuple[str, int] | None
     emulated: bool
     written: frozenset[str]
 
@@ -103,6 +105,7 @@ def _instruction(raw: capstone.CsInsn) -> Instruction:
         falls_through=not ends,
         refers_to=_lea_target(raw),
         saves=_saved(raw),
+        adds_to=_added_to(raw),
         emulated=is_emulated(bytes(raw.bytes)),
         written=_written(raw),
     )
@@ -128,13 +131,28 @@ def _saved(raw: capstone.CsInsn) -> tuple[str, int] | None:
     return raw.reg_name(value.reg), int(to.mem.disp)
 
 
+def _added_to(raw: capstone.CsInsn) -> tuple[str, int] | None:
+    if raw.id != x86_const.X86_INS_XADD or raw.operands[0].type != x86_const.X86_OP_MEM:
+        return None
+    memory = raw.operands[0].mem
+    if memory.base == x86_const.X86_REG_INVALID or memory.index != x86_const.X86_REG_INVALID:
+        return None
+    return raw.reg_name(memory.base), int(memory.disp)
+
+
 def _written(raw: capstone.CsInsn) -> frozenset[str]:
     """Names of the 64-bit registers that the instruction changes, wholly or in part."""
     _, written = raw.regs_access()
     return frozenset(_WIDE.get(name, name) for name in map(raw.reg_name, written))
 
 
-_WIDE = {"eax": "rax", "ax": "rax", "al": "rax", "ah": "rax"}
+_WIDE = {
+    **{f"{letter}{end}": f"r{letter}x" for letter in "abcd" for end in "lhx"},
+    **{f"e{letter}x": f"r{letter}x" for letter in "abcd"},
+    **{f"{start}{name}": f"r{name}" for name in ("si", "di", "bp", "sp") for start in ("e", "")},
+    **{f"{name}l": f"r{name}" for name in ("si", "di", "bp", "sp")},
+    **{f"r{number}{end}": f"r{number}" for number in range(8, 16) for end in "dwb"},
+}
 
 
 def successors(function: Iterable[Instruction]) -> dict[int, tuple[int, ...]]:

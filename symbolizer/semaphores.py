@@ -78,7 +78,7 @@ def semaphore_sites(code: RuntimeCode, park_pc: int) -> SemaphoreSites:
     if park_pc not in flow:
         raise unknown_code(f"the code of {ACQUIRE} at {function.entry:#x} can't be decoded")
     start_pc = _before_loop(instructions, flow, function, park_pc)
-    _require_argument_on_stack(code, function, instructions, flow, start_pc)
+    require_argument_on_stack(code, function, instructions, flow, start_pc)
     settled = [pc for pc in code.calls(UNLOCK) if pc in instructions]
     if len(settled) != 1:
         raise unknown_code(f"{ACQUIRE} does not unlock in the one place known")
@@ -96,22 +96,25 @@ def semaphore_sites(code: RuntimeCode, park_pc: int) -> SemaphoreSites:
     )
 
 
-def _require_argument_on_stack(
+def require_argument_on_stack(
     code: RuntimeCode,
     function: Function,
     instructions: dict[int, Instruction],
     flow: dict[int, tuple[int, ...]],
-    start_pc: int,
+    pc: int,
 ) -> None:
-    """Check that every path to `start_pc` has put the argument into its slot."""
+    """Check that every path to `pc` in the function has put its first argument into its slot.
+
+    That is the word at the frame pointer + 16. Raises GoTableError if it has not.
+    """
     for each in instructions.values():
         if each.saves is None or each.saves[0] != _ARGUMENT:
             continue
         slot = code.binary.sp_delta(each.address) + _RETURN_ADDRESS_BYTES
-        is_passed = start_pc not in reachable(flow, [function.entry], without=each.address)
+        is_passed = pc not in reachable(flow, [function.entry], without=each.address)
         if each.saves[1] == slot and is_passed:
             return
-    raise unknown_code(f"{ACQUIRE} does not keep its argument on the stack")
+    raise unknown_code(f"{function.name} does not keep its argument on the stack")
 
 
 def _before_loop(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+from ebpfprof.collectors import runtimelocks
 from ebpfprof.loader import Program
 from ebpfprof.losses import Loss, losses
 
@@ -45,7 +46,8 @@ class Recipe:
     `block_rate_ns` is Go's block profile rate: waits that long and longer are all taken, of
     shorter ones as many as their length bears to it; 1 takes every wait. Of releases, one in
     `mutex_fraction` is taken. With `by_lock`, locks are told apart, and who waited for a lock is
-    recorded also without `block`.
+    recorded also without `block`. With `runtime_locks`, the mutex profile has those of the Go
+    runtime, too.
     """
 
     block: bool
@@ -53,6 +55,7 @@ class Recipe:
     block_rate_ns: int = 1
     mutex_fraction: int = 1
     by_lock: bool = False
+    runtime_locks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class WaitsCollector:
                 "WITH_BLOCK": int(recipe.block),
                 "WITH_MUTEX": int(recipe.mutex),
                 "BY_LOCK": int(recipe.by_lock),
+                "WITH_RUNTIME_LOCKS": int(recipe.runtime_locks),
                 "BLOCK_RATE_NS": f"{recipe.block_rate_ns}ULL",
                 "MUTEX_FRACTION": f"{recipe.mutex_fraction}ULL",
                 "MAX_TARGETS": targets,
@@ -109,11 +113,15 @@ class WaitsCollector:
                 "MAX_WAITS": _MAX_WAITS,
                 "MAX_STACKS": _MAX_STACKS_BY_LOCK if recipe.by_lock else _MAX_STACKS,
                 "MAX_LOCKS": _MAX_LOCKS,
+                "MAX_SLEEPERS": runtimelocks.MAX_SLEEPERS,
                 "MAX_DEPTH": _MAX_DEPTH,
                 "LOCK_CALLERS": _MAX_LOCK_CALLERS,
                 "COUNT_SHIFT": _COUNT_SHIFT,
             },
-            functions=("on_wait", "on_settled", self._wake),
+            functions=(
+                *("on_wait", "on_settled", self._wake),
+                *(runtimelocks.FUNCTIONS if recipe.runtime_locks else ()),
+            ),
         )
 
     def attach(self, index: int, go: GoTarget) -> None:
@@ -141,6 +149,10 @@ class WaitsCollector:
                     return_pc=park.return_pc,
                     is_semaphore=park.is_semaphore,
                 )
+        if go.runtime_locks:
+            self._program.set_element("runtime_layouts", index, runtimelocks.layout_fields(go))
+            for probe in runtimelocks.probes(go):
+                self._probe(index, go, probe.function, probe.pc, return_pc=probe.return_pc)
         self._describe(index, go, active=True)
 
     def stop(self) -> None:
