@@ -8,7 +8,6 @@ each size that a file claims at its word: a few bytes can make it build millions
 each attribute is counted, against one limit for the file.
 """
 
-import re
 import struct
 import zlib
 from bisect import bisect_right
@@ -58,6 +57,7 @@ _MAX_ABBREVS = 1 << 14
 _MAX_UNITS = 1 << 16
 _MAX_DEPTH = 256
 _MAX_HITS = 256
+_ANY_ARGUMENTS = b"[...]"
 _SHF_COMPRESSED = 0x800
 _COMPRESSION_HEADER = struct.Struct("<IIQQ")
 _ZLIB = 1
@@ -129,38 +129,39 @@ class Dwarf:
         """Whether the file has DWARF, as far as its section headers say."""
         return any(name in self._elf.sections for name in (".debug_info", ".zdebug_info"))
 
-    def find(self, name: bytes, tags: Collection[int], package: str = "") -> list[Die]:
-        """Return the entries with one of the tags whose name matches the regular expression.
+    def find(self, name: str, tags: Collection[int], package: str = "") -> list[Die]:
+        """Return the entries of that name with one of the tags; "[...]" is any type arguments.
 
-        `name` must not match a zero byte. If the unit of `package` has such entries, no other is
-        searched. No more than 256 are returned. Raises DwarfError.
+        If the unit of `package` has such entries, no other is searched. No more than 256 are
+        returned. Raises DwarfError.
         """
         info = self._load()
-        pattern = re.compile(name + rb"\0")
+        wanted = name.encode("utf-8", "replace")
         # The name of a unit is in place, and is its first attribute, too.
-        key = package.encode() + b"\0"
+        key = package.encode("utf-8", "replace") + b"\0"
         for unit in self._units if package else ():
             if info.startswith(key, unit.first + 1):
-                found = self._search(pattern, tags, unit.first, unit.end)
+                found = self._search(wanted, tags, unit.first, unit.end)
                 if found:
                     return found
-        return self._search(pattern, tags, 0, len(info))
+        return self._search(wanted, tags, 0, len(info))
 
-    def _search(
-        self, pattern: re.Pattern[bytes], tags: Collection[int], start: int, end: int
-    ) -> list[Die]:
+    def _search(self, name: bytes, tags: Collection[int], start: int, end: int) -> list[Die]:
         self._spend((end - start) // _SEARCHED_BYTES)
+        head, *rest = name.split(_ANY_ARGUMENTS)
+        needle, tail = (head + b"[", b"]" + rest[-1]) if rest else (name + b"\0", b"")
+        info = self._load()
         found: list[Die] = []
-        for match in pattern.finditer(self._load(), start, end):
+        hit = info.find(needle, start, end)
+        while hit >= 0 and len(found) < _MAX_HITS:
             self._spend(1)
             # Go has less than 128 abbreviations: they take one byte.
-            at = match.start() - 1
-            unit = self._unit_at(at)
-            if unit is None or not self._begins(unit, at, tags):
-                continue
-            found.append(self.die(at))
-            if len(found) == _MAX_HITS:
-                break
+            unit = self._unit_at(hit - 1)
+            if unit is not None and self._begins(unit, hit - 1, tags):
+                die = self.die(hit - 1)
+                if die.name.encode("utf-8", "replace").endswith(tail):
+                    found.append(die)
+            hit = info.find(needle, hit + 1, end)
         return found
 
     def die(self, offset: int) -> Die:

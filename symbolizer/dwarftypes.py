@@ -77,12 +77,12 @@ class Types:
 
     def pointee(self, kind: Die) -> Die | None:
         """Return what a pointer points to, or the elements of a slice; None for other types."""
-        if kind.tag == TAG_POINTER:
-            return self.of(kind) if AT_TYPE in kind.values else None
         if kind.values.get(AT_GO_KIND) == _KIND_SLICE:
-            for member in self._members(kind):
-                return self.pointee(self.of(member))
-        return None
+            # Its first field is the pointer.
+            first = next(self._members(kind), None)
+            kind = kind if first is None else self.of(first)
+        has_target = kind.tag == TAG_POINTER and AT_TYPE in kind.values
+        return self.of(kind) if has_target else None
 
     def size(self, kind: Die) -> int:
         """Return the size of a type in bytes. Pointers, maps and channels have none in DWARF."""

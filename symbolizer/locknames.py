@@ -139,11 +139,12 @@ class LockNames:
     def _variable(self, symbol: Symbol) -> Die | None:
         if symbol not in self._variables:
             location = bytes([_DW_OP_ADDR]) + symbol.address.to_bytes(8, "little")
-            name = re.escape(symbol.name.encode())
             self._variables[symbol] = next(
                 (
                     die
-                    for die in self._dwarf.find(name, (TAG_VARIABLE,), package_of(symbol.name))
+                    for die in self._dwarf.find(
+                        symbol.name, (TAG_VARIABLE,), package_of(symbol.name)
+                    )
                     if die.values.get(AT_LOCATION) == location and AT_TYPE in die.values
                 ),
                 None,
@@ -212,7 +213,7 @@ class LockNames:
 
     def _variables_of(self, function: str, package: str) -> Iterator[Die]:
         """Yield the variables of a function, and its parameters and results if they have names."""
-        for die in self._dwarf.find(_pattern(function), (TAG_SUBPROGRAM,), package):
+        for die in self._dwarf.find(function, (TAG_SUBPROGRAM,), package):
             for child in self._dwarf.children(die, (TAG_LEXICAL_BLOCK,)):
                 if (
                     child.tag in (TAG_FORMAL_PARAMETER, TAG_VARIABLE)
@@ -235,7 +236,7 @@ class LockNames:
         names = _RECEIVER.findall(function)
         if not names:
             return []
-        found = self._dwarf.find(_pattern(f"{package}.{names[-1]}"), (TAG_STRUCTURE,))
+        found = self._dwarf.find(f"{package}.{names[-1]}", (TAG_STRUCTURE,))
         return [die for die in found if is_struct(die)]
 
 
@@ -249,11 +250,6 @@ def _or_none(ask: Callable[[], _T]) -> _T | None:
 
 def _with_rest(name: str, rest: int) -> str:
     return f"{name}+{rest:#x}" if rest else name
-
-
-def _pattern(name: str) -> bytes:
-    """Return a regular expression for a name in which "[...]" stands for any type arguments."""
-    return re.escape(name.encode()).replace(rb"\[\.\.\.\]", rb"\[[^\0]{1,4096}\]")
 
 
 def _in_common(callers: Sequence[Sequence[Names]]) -> list[LockName]:

@@ -111,9 +111,8 @@ class StaticPointers:
         if self._words is None:
             self._words = self._read()
         values, addresses = self._words
-        first, after = np.searchsorted(
-            values, np.array([max(0, address - _MAX_STATIC_BYTES), address + 1], np.uint64)
-        )
+        first = np.searchsorted(values, np.uint64(max(0, address - _MAX_STATIC_BYTES)))
+        after = np.searchsorted(values, np.uint64(address), side="right")
         for index in islice(range(int(after) - 1, int(first) - 1, -1), _MAX_POINTERS):
             yield int(values[index]), int(addresses[index])
 
@@ -121,16 +120,17 @@ class StaticPointers:
         """Return the words in ascending order, and their addresses."""
         values, addresses = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
         for segment in self._elf.segments:
-            if not segment.writable or segment.vaddr % 8 or segment.filesz > _MAX_DATA_BYTES:
+            if not segment.writable or segment.vaddr % 8:
+                continue
+            if not 0 < segment.filesz <= _MAX_DATA_BYTES:
                 continue
             try:
                 data = self._elf.read_offset(segment.offset, segment.filesz & ~7)
             except ElfError:
                 continue
             words = np.frombuffer(data, "<u8")
-            inside = np.flatnonzero(
-                (words >= segment.vaddr) & (words - segment.vaddr < segment.memsz)
-            )
+            last = np.uint64(segment.vaddr + segment.memsz - 1)
+            inside = np.flatnonzero((words >= np.uint64(segment.vaddr)) & (words <= last))
             values.append(words[inside])
             addresses.append(inside.astype(np.uint64) * np.uint64(8) + np.uint64(segment.vaddr))
         joined, at = np.concatenate(values), np.concatenate(addresses)

@@ -253,7 +253,7 @@ def sound_dwarf(minor: str) -> Program:
     info = elf.sections[".debug_info"].offset
     dwarf = Dwarf(elf)
 
-    def entries(name: bytes, tag: int, size: int) -> tuple[int, int]:
+    def entries(name: str, tag: int, size: int) -> tuple[int, int]:
         return info + dwarf.find(name, (tag,))[0].offset, size
 
     sections = {
@@ -267,9 +267,9 @@ def sound_dwarf(minor: str) -> Program:
     }
     regions = {
         **sections,
-        "variables": entries(rb"main\.global", TAG_VARIABLE, 600),
-        "functions": entries(rb"main\.\(\*several\)\.add", TAG_SUBPROGRAM, 1 << 12),
-        "types": entries(rb"main\.priceCache", TAG_STRUCTURE, 1 << 12),
+        "variables": entries("main.global", TAG_VARIABLE, 600),
+        "functions": entries("main.(*several).add", TAG_SUBPROGRAM, 1 << 12),
+        "types": entries("main.priceCache", TAG_STRUCTURE, 1 << 12),
         "sections": (struct.unpack_from("<Q", data, 40)[0], 64 * len(elf.sections)),
     }
     return Program(data, regions, [])

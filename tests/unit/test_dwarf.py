@@ -39,19 +39,19 @@ def dwarf_file(info: bytes, abbrev: bytes, *, compress: bool = False, claim: int
 @pytest.mark.parametrize("minor", ["1.19", NEWEST])
 def test_every_way_to_store_dwarf(minor: str, compress: bool) -> None:
     dwarf = Dwarf(binary(minor, "plain").elf)
-    (expected,) = dwarf.find(rb"main\.plain", (TAG_VARIABLE,))
+    (expected,) = dwarf.find("main.plain", (TAG_VARIABLE,))
     elf = dwarf_file(dwarf._load(), dwarf._abbrev_bytes, compress=compress)
-    assert Dwarf(elf).find(rb"main\.plain", (TAG_VARIABLE,)) == [expected]
+    assert Dwarf(elf).find("main.plain", (TAG_VARIABLE,)) == [expected]
 
 
 @pytest.mark.parametrize("claim", [1, 1 << 17, 1 << 30, (1 << 64) - 1])
 def test_a_compressed_section_that_lies_about_its_size(claim: int) -> None:
     dwarf = Dwarf(dwarf_file(bytes(1 << 16), b"\0", compress=True, claim=claim))
     if claim == 1:
-        assert dwarf.find(rb"main", (TAG_VARIABLE,)) == []
+        assert dwarf.find("main", (TAG_VARIABLE,)) == []
     else:
         with pytest.raises(DwarfError):
-            dwarf.find(rb"main", (TAG_VARIABLE,))
+            dwarf.find("main", (TAG_VARIABLE,))
 
 
 def test_entries_nested_without_end() -> None:
@@ -83,12 +83,28 @@ def test_entries_below_entries() -> None:
     )
     header = struct.pack("<IHIB", len(function) + 7, 4, 0, 8)
     dwarf = Dwarf(dwarf_file(header + function, table + b"\0"))
-    (found,) = dwarf.find(b"f", (TAG_SUBPROGRAM,))
+    (found,) = dwarf.find("f", (TAG_SUBPROGRAM,))
     variables = [
         die.name for die in dwarf.children(found, (TAG_LEXICAL_BLOCK,)) if die.tag == TAG_VARIABLE
     ]
     assert variables == ["a", "b", "c"]
     assert [die.name for die in dwarf.children(found)] == ["a", "block", "h", "c"]
+
+
+def test_any_type_arguments() -> None:
+    table = bytes([1, TAG_VARIABLE, 0, 3, 8, 0, 0, 0])
+    names = ("F[int].a", "F[G[int]].a", "F[int].b", "F.a", "xF[int].a", "F[int", "F[int].a.c")
+    entries = b"".join(b"\x01" + name.encode() + b"\0" for name in names)
+    header = struct.pack("<IHIB", len(entries) + 7, 4, 0, 8)
+    dwarf = Dwarf(dwarf_file(header + entries, table))
+
+    def found(name: str) -> list[str]:
+        return [die.name for die in dwarf.find(name, (TAG_VARIABLE,))]
+
+    assert found("F[...].a") == ["F[int].a", "F[G[int]].a"]
+    assert found("F[int].a") == ["F[int].a"]
+    assert found("F") == []
+    assert found("F[...]") == []
 
 
 @pytest.mark.parametrize("form", [0x06, 0x08, 0x0A, 0x0F])
@@ -115,7 +131,7 @@ def test_a_name_that_ends_another() -> None:
     entries = b"\x01**main.T\0" + b"\x2amain.T\0"
     header = struct.pack("<IHIB", len(entries) + 7, 4, 0, 8)
     dwarf = Dwarf(dwarf_file(header + entries, abbrev))
-    (found,) = dwarf.find(rb"main\.T", (TAG_STRUCTURE,))
+    (found,) = dwarf.find("main.T", (TAG_STRUCTURE,))
     assert found.offset == len(header) + 10
 
 

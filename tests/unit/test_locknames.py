@@ -12,7 +12,7 @@ from symbolizer.dwarf import AT_TYPE, TAG_MEMBER, TAG_STRUCTURE, TAG_VARIABLE, D
 from symbolizer.dwarftypes import LockName, Types, package_of, without_type_arguments
 from symbolizer.locknames import Caller, LockNames, _text
 from symbolizer.source import MemorySource
-from symbolizer.variables import loads
+from symbolizer.variables import StaticPointers, loads
 from tests.unit.elfwriter import PF_R, PF_W, ElfWriter, Load
 from tests.unit.locksprogram import NEWEST, binary, path, said, uncompressed
 
@@ -158,7 +158,7 @@ def test_code_that_loads_a_word_of_data() -> None:
 def test_a_variable_that_lies_elsewhere_than_its_symbol() -> None:
     data = bytearray(uncompressed(NEWEST))
     elf = ElfFile.from_bytes(bytes(data))
-    (die,) = Dwarf(elf).find(rb"main\.plain", (TAG_VARIABLE,))
+    (die,) = Dwarf(elf).find("main.plain", (TAG_VARIABLE,))
     at = data.index(b"main.plain\0", elf.sections[".debug_info"].offset + die.offset)
     # Behind the name: the length of the location, DW_OP_addr, the address.
     data[at + len("main.plain\0") + 2] ^= 8
@@ -170,8 +170,7 @@ def test_the_end_of_what_a_slice_or_a_pointer_points_to() -> None:
     dwarf = Dwarf(binary(NEWEST, "plain").elf)
     types = Types(dwarf)
     listed, pool = (
-        types.of(dwarf.find(name, (TAG_VARIABLE,))[0])
-        for name in (rb"main\.listed", rb"main\.pool")
+        types.of(dwarf.find(name, (TAG_VARIABLE,))[0]) for name in ("main.listed", "main.pool")
     )
     last = types.element(listed, 3, 47)
     assert last is not None
@@ -263,7 +262,7 @@ def test_types_that_contain_themselves() -> None:
     info = elf.sections[".debug_info"].offset
     dwarf = Dwarf(elf)
     changed = 0
-    for name, pointers in ((b"main.tree", 2), (b"main.link", 1)):
+    for name, pointers in (("main.tree", 2), ("main.link", 1)):
         for struct_type in dwarf.find(name, (TAG_STRUCTURE,)):
             members = [each for each in dwarf.children(struct_type) if each.tag == TAG_MEMBER]
             wanted = [each for each in members if each.name in ("left", "right", "next")]
@@ -281,9 +280,34 @@ def test_types_that_contain_themselves() -> None:
         if caller.function == "main.(*tree).visit":
             assert found.field([caller], kind) == "main.node.mu"
     changed_types = Types(Dwarf(ElfFile.from_bytes(bytes(data))))
-    (tree,) = dwarf.find(b"main.tree", (TAG_STRUCTURE,))
+    (tree,) = dwarf.find("main.tree", (TAG_STRUCTURE,))
     assert changed_types.locks(tree, ("sync.Mutex",), "main", "") == []
     assert changed_types.place(tree, 0).path == ".left" * 12
+
+
+def test_a_slice_of_itself() -> None:
+    data = bytearray(uncompressed(NEWEST))
+    elf = ElfFile.from_bytes(bytes(data))
+    dwarf = Dwarf(elf)
+    (slices,) = dwarf.find("[]main.inner", (TAG_STRUCTURE,))
+    first = next(dwarf.children(slices))
+    at = elf.sections[".debug_info"].offset + first.end - 5
+    assert struct.unpack_from("<I", data, at)[0] == first.number(AT_TYPE)
+    struct.pack_into("<I", data, at, slices.offset)
+    assert Types(dwarf).pointee(slices) is not None
+    types = Types(Dwarf(ElfFile.from_bytes(bytes(data))))
+    assert types.pointee(slices) is None
+    assert (
+        opened(bytes(data)).variable(said(NEWEST, "plain").variables["main.listed[2].mu"]) is None
+    )
+
+
+def test_data_at_the_end_of_all_addresses() -> None:
+    start = (1 << 64) - 64
+    words = struct.pack("<8Q", *range(start, start + 64, 8))
+    elf = ElfFile.from_bytes(ElfWriter([Load(start, words, PF_R | PF_W)]).build())
+    near = list(StaticPointers(elf).near((1 << 64) - 1))
+    assert near == [(value, value) for value in range(start + 56, start - 8, -8)]
 
 
 def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
