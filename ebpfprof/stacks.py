@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, zip_longest
 from operator import attrgetter
 
 from ebpfprof.collectors.waits import StackTotal, Waiting
@@ -29,6 +29,12 @@ _OPERATIONS = frozenset(
         "sync.runtime_notifyListWait",
     }
 )
+# What records a release of one of the runtime's own locks: runtime/mprof.go, captureStack.
+_UNLOCK = "runtime.unlock2"
+_UNLOCK_SKIP = 2  # that and runtime.unlockWithRank
+# Where the stack goes on on the goroutine's own, morestack is left out, which does not return.
+_MORE_STACK = "runtime.morestack"
+_THREAD_START = "runtime.mstart"
 _CGO_CALLBACK = "runtime.cgocallback"
 _SEMACQUIRE = "runtime.semacquire1"
 # What sync and internal/poll call. The runtime's own semaphores come without: no block events.
@@ -61,6 +67,9 @@ class _Rules:
 
     max_depth: int
     unwinds_by_tables: bool
+    # Of a release of one of the runtime's own locks, which is always unwound by tables. A word of
+    # the buffer may be taken by runtime.logicalStackSentinel.
+    runtime_lock_depth: int = 0
 
 
 # As any traceback of Go (runtime/traceback.go, tracebackPCs): all wrappers are left out.
@@ -69,7 +78,9 @@ _RULES_TO_1_22 = _Rules(max_depth=32, unwinds_by_tables=True)
 # By frame pointers, unless C called back: a wrapper is left out only where its callee was
 # inlined into it (runtime/symtab.go, Frames.Next). The depth is debug.profstackdepth, unless
 # GODEBUG sets it.
-_RULES_FROM_1_23 = _Rules(max_depth=128, unwinds_by_tables=False)
+_RULES_TO_1_26 = _Rules(max_depth=128, unwinds_by_tables=False, runtime_lock_depth=127)
+_RULES_FROM_1_27 = _Rules(max_depth=128, unwinds_by_tables=False, runtime_lock_depth=128)
+_RULES = ((22, _RULES_TO_1_22), (26, _RULES_TO_1_26))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +107,8 @@ class StackTranslator:
         self._binary = go.binary
         self._load_bias = go.load_bias
         self._mappings = go.mappings
-        self._rules = _RULES_TO_1_22 if go.binary.version.minor <= 22 else _RULES_FROM_1_23
+        minor = go.binary.version.minor
+        self._rules = next((rules for last, rules in _RULES if minor <= last), _RULES_FROM_1_27)
         # Go takes the stack where it records the event, a few lines below the park.
         self._recorded_pcs = {
             park.return_pc + go.load_bias: park.recorded_pc + go.load_bias
@@ -118,18 +130,21 @@ class StackTranslator:
         """The stack of a block or mutex event; None if Go's profiler has no such event.
 
         `return_pcs` are the return addresses (at least one) outwards: for a block event from
-        the call of gopark, for a mutex event from a call in semrelease1 or what that calls.
+        the call of gopark, for a mutex event from a call in semrelease1 or what that calls, or
+        from one in unlock2.
         Raises GoTableError if the binary's tables contradict themselves.
         """
         frames = self._logical(return_pcs)
+        depth = self._rules.max_depth
         by_tables = self._rules.unwinds_by_tables or any(f.name == _CGO_CALLBACK for f in frames)
+        if frames[0].name == _UNLOCK:
+            frames, depth, by_tables = _jumped(frames), self._rules.runtime_lock_depth, True
         frames = _without_wrappers(frames, everywhere=by_tables)
         names = [each.name for each in frames]
         skipped = _bookkeeping_of_park(names) if kind == "block" else _bookkeeping_of_release(names)
         if skipped is None:
             return None
         visible = frames[skipped:]
-        depth = self._rules.max_depth
         # Go writes the last physical frame with all that is inlined into it, beyond the depth
         # (runtime/symtab.go, expandFinalInlineFrame).
         while depth < len(visible) and visible[depth].index == visible[depth - 1].index:
@@ -207,6 +222,8 @@ def _bookkeeping_of_park(names: Sequence[str]) -> int | None:
 
 def _bookkeeping_of_release(names: Sequence[str]) -> int | None:
     """How many logical frames Go drops at the leaf; None if this release is no mutex event."""
+    if names[0] == _UNLOCK:
+        return _UNLOCK_SKIP
     skip = _count_while(names, 0, _WAKES)
     if skip == len(names) or names[skip] != _SEMRELEASE:
         return None
@@ -228,6 +245,17 @@ def _behind_shim(names: Sequence[str], shim: int, pattern: re.Pattern[str]) -> i
         if tuple(names[shown : shown + len(slow_path)]) == slow_path:
             return shown + len(slow_path)
     return shown
+
+
+def _jumped(frames: Sequence[_Logical]) -> list[_Logical]:
+    """The stack of a thread as Go unwinds it (runtime/traceback.go, unwindJumpStack)."""
+    kept = [
+        each
+        for each, caller in zip_longest(frames, frames[1:])
+        if each.name != _MORE_STACK or caller is None
+    ]
+    start = next((i for i, each in enumerate(kept) if each.name == _THREAD_START), len(kept))
+    return kept[: start + 1]
 
 
 def _without_wrappers(frames: Sequence[_Logical], *, everywhere: bool) -> list[_Logical]:
