@@ -141,7 +141,7 @@ def test_a_hundred_waiters_as_in_the_test_of_go(version: str, tmp_path: Path) ->
 @pytest.mark.parametrize("version", VERSIONS)
 def test_contended_releases_as_go_counts_them(version: str, tmp_path: Path) -> None:
     program = toolchain(version).build(MUTEXOPS)
-    run = record(program, tmp_path, NO_OPERATION, "-stress=20000")
+    run = record(program, tmp_path, NO_OPERATION, "-stress=40000")
 
     assert_counts_agree(run)
     assert total(run.mutex.samples).count > 5000

@@ -15,6 +15,7 @@ func runStress(n int) {
 	stressRWMutex(n)
 	stressStarving(n / 20)
 	stressSites(n)
+	stressPaths(n)
 	stressMany(n)
 	stressCond(n)
 	stressFleeting(n / 8)
@@ -129,6 +130,32 @@ func stressSites(n int) {
 		go a.Unlock()
 	}
 	poll(func() bool { return started.Load() == ended.Load() })
+}
+
+//go:noinline
+func walk(path uint32, turns int, mu *sync.Mutex) int {
+	if turns == 0 {
+		mu.Unlock()
+		return 0
+	}
+	if path&1 == 0 {
+		return walk(path>>1, turns-1, mu) + 1
+	}
+	return walk(path>>1, turns-1, mu) + 2
+}
+
+// stressPaths: one lock, released by thousands of stacks, most of them seldom.
+func stressPaths(n int) {
+	const turns = 12
+	var mu sync.Mutex
+	var number atomic.Uint32
+	together(8, func() {
+		for i := 0; i < n/8; i++ {
+			mu.Lock()
+			yieldTo(i)
+			walk(number.Add(0x9e3779b9)>>(32-turns), turns, &mu)
+		}
+	})
 }
 
 // stressMany: more locks than the runtime's table of semaphores has rows, so that some of those
