@@ -48,8 +48,8 @@ AT_GO_EMBEDDED: Final = 0x2903
 
 _MAX_SECTION_BYTES = 256 << 20
 _MAX_ABBREV_BYTES = 16 << 20
-_MAX_WORK = 5_000_000
-"""Attributes read, and blocks of 4 KiB searched: some 10 s. An answer seldom takes a thousand."""
+_MAX_WORK = 10_000_000
+"""Attributes read, and blocks of 4 KiB searched: some 15 s. An answer seldom takes a thousand."""
 
 _SEARCHED_BYTES = 1 << 12
 

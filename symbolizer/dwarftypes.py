@@ -1,7 +1,7 @@
 """Go types in DWARF: what lies at an offset of one, and which locks one holds."""
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -175,7 +175,7 @@ class Types:
         if kind.name in wanted:
             yield names
         elif depth and kind.tag == TAG_ARRAY:
-            longer = _each(names, lambda path: f"{path}[]")
+            longer = _extended(names, "[]")
             yield from self._locks(self.of(kind), wanted, package, home, longer, depth - 1)
         elif depth and is_struct(kind):
             if not is_unnamed(kind):
@@ -183,8 +183,7 @@ class Types:
                 names = (*names, LockName(without_type_arguments(kind.name), ""))
             for member in self._members(kind):
                 if _may_name(member, home, package):
-                    field = f".{member.name}"
-                    longer = _each(names, lambda path, field=field: path + field)  # type: ignore[misc]
+                    longer = _extended(names, f".{member.name}")
                     yield from self._locks(
                         self.of(member), wanted, package, home, longer, depth - 1
                     )
@@ -234,5 +233,5 @@ def _may_name(member: Die, home: str, package: str) -> bool:
     return home == package or member.name[:1].isupper() or bool(member.values.get(AT_GO_EMBEDDED))
 
 
-def _each(names: Names, change: Callable[[str], str]) -> Names:
-    return tuple(LockName(each.base, change(each.path)) for each in names)
+def _extended(names: Names, path: str) -> Names:
+    return tuple(LockName(each.base, each.path + path) for each in names)

@@ -9,6 +9,7 @@ lock have in common is its name.
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from symbolizer.dwarf import (
@@ -43,6 +44,9 @@ _MAX_CODE_BYTES = 1 << 20
 
 # sync.Mutex is made of internal/sync.Mutex from Go 1.24 on; internal/sync uses its own.
 _WANTED: Final[dict[str, tuple[str, ...]]] = {"sync.Mutex": ("sync.Mutex", "internal/sync.Mutex")}
+
+# Go's linker moves all types there (movetomodule in cmd/link dwarf.go, Go 1.19 to 1.27).
+_UNIT_OF_TYPES = "runtime"
 
 _RECEIVER = re.compile(r"\(\*([^()]+)\)")
 _CLOSURE = re.compile(r"((\.|-)(func|gowrap|deferwrap|range)?\d+)+$")
@@ -94,10 +98,10 @@ class LockNames:
         if not is_data(self._elf, address):
             return None
         if self._dwarf.present:
-            place = _or_none(lambda: self._place(address, _MAX_STATIC_DEPTH))
+            place = _or_none(partial(self._place, address, _MAX_STATIC_DEPTH))
             if place is not None:
                 return _with_rest(place.path, place.rest)
-        symbol = _or_none(lambda: self._symbols.variable_at(address))
+        symbol = _or_none(partial(self._symbols.variable_at, address))
         return None if symbol is None else _with_rest(symbol.name, address - symbol.address)
 
     def field(self, callers: Sequence[Caller], kind: str) -> str | None:
@@ -108,7 +112,7 @@ class LockNames:
         """
         if not self._dwarf.present:
             return None
-        found = [_or_none(lambda each=each: self._nameable(each, kind)) for each in callers]  # type: ignore[misc]
+        found = [_or_none(partial(self._nameable, caller, kind)) for caller in callers]
         told = [each for each in found if each is not None and each.near]
         return _text(
             _in_common([each.near for each in told]) or _in_common([each.wide for each in told])
@@ -236,7 +240,8 @@ class LockNames:
         names = _RECEIVER.findall(function)
         if not names:
             return []
-        found = self._dwarf.find(f"{package}.{names[-1]}", (TAG_STRUCTURE,))
+        name = f"{package}.{names[-1]}"
+        found = self._dwarf.find(name, (TAG_STRUCTURE,), _UNIT_OF_TYPES)
         return [die for die in found if is_struct(die)]
 
 
