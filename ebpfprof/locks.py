@@ -35,7 +35,16 @@ _CALLERS: Final[Mapping[str, tuple[str, int]]] = {
 # A RWMutex begins with its Mutex, which writers lock first.
 _MUTEX_OF_RW_MUTEX: Final = frozenset({"sync.(*RWMutex).Lock", "sync.(*RWMutex).Unlock"})
 _SHIM: Final = re.compile(r"[\w/]+\.runtime_Sem(?:acquire|release)\w*")
-_INSIDE: Final = ("sync.", "internal/sync.")
+# What package sync does in the name of its caller: the lock is one that the caller knows. All
+# else in there has locks of its own, such as sync.Once.
+_FOR_CALLER: Final = (
+    "sync.(*Mutex).",
+    "internal/sync.(*Mutex).",
+    "sync.(*RWMutex).",
+    "sync.(*rlocker).",
+    "sync.(*Cond).",
+    "sync.Locker.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +170,6 @@ def place(translator: StackTranslator, return_pcs: Sequence[int]) -> Place | Non
 
 def _inside(frames: Iterable[GoFrame]) -> Iterable[GoFrame]:
     for frame in frames:
-        if not frame.function.startswith(_INSIDE):
+        if not frame.function.startswith(_FOR_CALLER):
             return
         yield frame

@@ -1,0 +1,353 @@
+"""Locks: the table of --by-lock and the labels of --lock-labels, against a target that knows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ebpfprof.export import pprof
+from ebpfprof.profile import Kind, Profile, Sample
+from ebpfprof.text import duration
+from tests.differential.mutexes import agree_once, losses, total, written_profiles
+from tests.differential.stacks import delay_differences, differences
+from tests.kernel.programs import program
+from tests.recorder import Finished, recording, run
+from tests.targets_run import Target
+from tests.toolchains import toolchain
+
+BUILDS: Final = (
+    ("1.19", "plain"),
+    ("1.21", "plain"),
+    ("1.23", "plain"),
+    ("1.27", "plain"),
+    ("1.27", "pie"),
+    ("1.27", "stripped"),
+    ("1.27", "cgo"),
+)
+KINDS: Final[tuple[tuple[Kind, ...], ...]] = (("mutex",), ("block", "mutex"))
+LOCKS: Final = 9
+SCENES: Final = 11
+CLOCK_NS: Final = 50_000  # what Lock and Unlock do before they queue up or wake
+HELD_NS: Final = 100_000
+PLACES: Final = 3
+
+ROW = re.compile(
+    r" *(?P<delay>\S+ \S+) +(?P<share>\S+%) +(?P<count>\d+) +(?P<mean>\S+ \S+)"
+    r" +(?P<held>\S+ \S+|-)  (?P<title>\S.*)"
+)
+TITLE = re.compile(r"(?:(?P<name>\S+) \()?(?P<type>\S+) at (?P<address>0x[0-9a-f]+)\)?")
+PLACE = re.compile(
+    r" +(?P<verb>released|waited for) by (?P<function>\S+), contend\.go:\d+: "
+    r"(?P<operation>\S+), (?P<count>\d+)x, \S+ \S+"
+)
+REST = re.compile(r" +(?P<verb>released|waited for) in (?P<count>\d+) more places")
+UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+
+
+@dataclass
+class Truth:
+    """What the target says of one lock; all its scenes together."""
+
+    kind: str = ""
+    name: str = ""
+    delay_ns: int = 0
+    holds: int = 0
+    held_ns: int = 0
+    releases: Counter[str] = field(default_factory=Counter)
+    waits: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class Row:
+    """What the table in the terminal says of one lock."""
+
+    kind: str
+    name: str
+    delay: str
+    count: int
+    mean: str
+    held: str
+    places: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    more: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of `contend`, recorded with labels and, by another command, without."""
+
+    truth: dict[int, Truth]
+    finished: Finished
+    labelled: dict[Kind, Profile]
+    bare: dict[Kind, Profile]
+
+
+def truths(said: str) -> dict[int, Truth]:
+    scenes = json.loads(said)
+    assert len(scenes) == SCENES
+    locks: dict[int, Truth] = defaultdict(Truth)
+    for scene in scenes:
+        lock = locks[scene["address"]]
+        lock.kind, lock.name = scene["kind"], scene["name"]
+        lock.delay_ns += scene["delay_ns"]
+        lock.holds += scene["holds"]
+        lock.held_ns += scene["held_ns"]
+        lock.releases.update(scene["releases"])
+        lock.waits.update(scene["waits"])
+    assert len(locks) == LOCKS
+    return locks
+
+
+def record(path: Path, folder: Path, kinds: tuple[Kind, ...]) -> Run:
+    with_labels, without = folder / "labelled", folder / "bare"
+    with_labels.mkdir()
+    without.mkdir()
+    profile = ("--profile", ",".join(kinds))
+    with (
+        Target.start(path) as target,
+        recording(target.pid, with_labels, *profile, "--by-lock", "--lock-labels") as recorder,
+        recording(target.pid, without, *profile) as second,
+    ):
+        truth = truths(target.ask("contend", "["))
+        second.interrupt()
+        assert second.finish().code == 0
+        recorder.interrupt()
+        finished = recorder.finish()
+    assert finished.code == 0, finished.stderr
+    found = Run(
+        truth, finished, written_profiles(with_labels, kinds), written_profiles(without, kinds)
+    )
+    for each in (*found.labelled.values(), *found.bare.values()):
+        assert losses(each) == []
+    return found
+
+
+def table(finished: Finished) -> dict[int, Row]:
+    """The rows of the table, by address."""
+    _, heading, text = finished.stdout.decode().partition("\nLocks of process ")
+    assert heading
+    _, headings, *lines = text.splitlines()
+    assert headings.split() == ["Delay", "Share", "Count", "Mean", "Held", "Lock"]
+    rows: dict[int, Row] = {}
+    row: Row | None = None
+    for line in lines:
+        if match := ROW.fullmatch(line):
+            title = TITLE.fullmatch(match["title"])
+            assert title, line
+            row = Row(
+                kind=title["type"],
+                name=title["name"] or "",
+                delay=match["delay"],
+                count=int(match["count"]),
+                mean=match["mean"],
+                held=match["held"],
+            )
+            assert int(title["address"], 16) not in rows
+            rows[int(title["address"], 16)] = row
+        elif match := PLACE.fullmatch(line):
+            assert row
+            row.places[match["verb"]][match["function"]] += int(match["count"])
+        else:
+            match = REST.fullmatch(line)
+            assert match, line
+            assert row
+            row.more[match["verb"]] += int(match["count"])
+    return rows
+
+
+def labels_of(sample: Sample) -> dict[str, str | int]:
+    assert len({label.key for label in sample.labels}) == len(sample.labels)
+    return {label.key: label.value for label in sample.labels}
+
+
+def by_address(profile: Profile) -> dict[int, list[Sample]]:
+    """Samples with labels, by the address in there."""
+    found = defaultdict(list)
+    for sample in profile.samples:
+        if sample.labels:
+            found[int(str(labels_of(sample)["lock_address"]), 16)].append(sample)
+    return found
+
+
+def functions(samples: Iterable[Sample]) -> Counter[str]:
+    """How often each function locked or released: the innermost one of package main."""
+    counts: Counter[str] = Counter()
+    for sample in samples:
+        names = [frame.function for at in sample.locations for frame in at.frames]
+        own = next(name for name in names if name.startswith("main."))
+        counts[own] += sample.values[0]
+    return counts
+
+
+def nanoseconds(text: str) -> float:
+    number, unit = text.split()
+    return float(number) * UNITS[unit]
+
+
+def wrong_times(found: Run, rows: dict[int, Row]) -> dict[str, str]:
+    """Locks whose delay or mean time held is not the truth, and by how much."""
+    wrong = {}
+    mutex = by_address(found.labelled["mutex"])
+    block = by_address(found.labelled["block"]) if "block" in found.labelled else {}
+    for number, (address, truth) in enumerate(found.truth.items()):
+        leeway_ns = max(truth.delay_ns / 50, truth.waits.total() * CLOCK_NS)
+        for kind, samples in (("mutex", mutex[address]), ("block", block.get(address))):
+            if samples is not None:
+                delay_ns = total(samples).delay_ns
+                if abs(delay_ns - truth.delay_ns) > leeway_ns:
+                    wrong[f"{number} {kind} delay"] = f"{delay_ns} ns, in truth {truth.delay_ns}"
+        mean_ns = truth.held_ns / truth.holds
+        held_ns = nanoseconds(rows[address].held)
+        if abs(held_ns - mean_ns) > max(mean_ns / 20, HELD_NS):
+            wrong[f"{number} held"] = f"{held_ns} ns, in truth {mean_ns}"
+    for kind, bare in found.bare.items():
+        wrong |= delay_differences(bare, found.labelled[kind])
+    return wrong
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids="+".join)
+@pytest.mark.parametrize(("version", "mode"), BUILDS)
+def test_each_lock_with_its_name_its_times_and_who_had_it(
+    version: str, mode: str, kinds: tuple[Kind, ...], tmp_path: Path
+) -> None:
+    path = program("heldlocks", version, mode)
+
+    def wrong_in_a_run(folder: Path) -> dict[str, str]:
+        found = record(path, folder, kinds)
+        rows = table(found.finished)
+        truth = found.truth
+        names = {address: "" if mode == "stripped" else truth[address].name for address in truth}
+        assert {a: (row.kind, row.name, row.count) for a, row in rows.items()} == {
+            a: (lock.kind, names[a], lock.releases.total()) for a, lock in truth.items()
+        }
+        assert_table_equals_profile(rows, found)
+        for kind in kinds:
+            assert_labels(found.labelled[kind], names)
+        assert_sums_of_labelled(found, kinds)
+        return wrong_times(found, rows)
+
+    agree_once(wrong_in_a_run, tmp_path)
+
+
+def assert_table_equals_profile(rows: dict[int, Row], found: Run) -> None:
+    """The table says of each lock what its samples sum up to, and names its first places."""
+    mutex = by_address(found.labelled["mutex"])
+    assert set(mutex) == set(rows)
+    delays_ns = []
+    for address, row in rows.items():
+        truth, value = found.truth[address], total(mutex[address])
+        delays_ns.append(value.delay_ns)
+        assert row.count == value.count
+        assert row.delay == duration(value.delay_ns)
+        assert row.mean == duration(value.delay_ns / value.count)
+        for verb, counts in (("released", truth.releases), ("waited for", truth.waits)):
+            shown = row.places[verb]
+            assert len(shown) == min(len(counts), PLACES)
+            assert shown.items() <= counts.items()
+            assert row.more[verb] == len(counts) - len(shown)
+    assert delays_ns == sorted(delays_ns, reverse=True)
+
+
+def assert_labels(profile: Profile, names: dict[int, str]) -> None:
+    """Each wait for a lock, and each release, has the lock's labels; all else has none."""
+    locks = by_address(profile)
+    assert set(locks) == set(names)
+    for address, samples in locks.items():
+        expected = {"lock_address": f"{address:#x}"}
+        if names[address]:
+            expected["lock"] = names[address]
+        assert all(labels_of(sample) == expected for sample in samples)
+    for sample in profile.samples:
+        inside = {frame.function for at in sample.locations for frame in at.frames}
+        is_lock = bool(inside & {"sync.(*Mutex).Lock", "sync.(*Mutex).Unlock"})
+        is_lock |= any(name.startswith("sync.(*RWMutex).") for name in inside)
+        assert bool(sample.labels) == is_lock
+    if profile.kind == "block":
+        leaves = {s.locations[0].frames[0].function for s in profile.samples if not s.labels}
+        assert "runtime.chanrecv1" in leaves
+
+
+def assert_sums_of_labelled(found: Run, kinds: tuple[Kind, ...]) -> None:
+    """Who did what to which lock; and without the labels, it is the profile without labels."""
+    for kind in kinds:
+        locks = by_address(found.labelled[kind])
+        for address, truth in found.truth.items():
+            expected = truth.releases if kind == "mutex" else truth.waits
+            assert functions(locks[address]) == expected
+        assert differences(found.bare[kind], found.labelled[kind]) == []
+        assert all(not sample.labels for sample in found.bare[kind].samples)
+
+
+def test_pprof_reads_the_labels(tmp_path: Path) -> None:
+    found = record(program("heldlocks"), tmp_path, ("block", "mutex"))
+    for path in (tmp_path / "labelled").iterdir():
+        tags = toolchain("1.27").go("tool", "pprof", "-tags", path.name, cwd=path.parent)
+        assert set(re.findall(r"^ *(\w+): Total", tags, re.M)) == {"lock", "lock_address"}
+        shown = set(re.findall(r"\): (\S+)$", tags, re.M))
+        addresses = {f"{address:#x}" for address in found.truth}
+        assert shown == addresses | {lock.name for lock in found.truth.values()}
+
+
+@pytest.mark.parametrize("option", ["--by-lock", "--lock-labels"])
+def test_the_locks_of_a_program_that_waits_for_none(option: str, tmp_path: Path) -> None:
+    with Target.start(program("heldlocks")) as target:
+        arguments = ("--pid", str(target.pid), "--profile", "mutex", "-d", "0.1", option)
+        finished = run(*arguments, folder=tmp_path)
+    assert finished.code == 0, finished.stderr
+    assert "no goroutine waited for a lock" in finished.stdout.decode()
+    assert written_profiles(tmp_path, ("mutex",))["mutex"].samples == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--by-lock",), "--by-lock and --lock-labels need --profile mutex."),
+        (("--lock-labels",), "--by-lock and --lock-labels need --profile mutex."),
+        (("--by-lock", "--profile", "block"), "--by-lock and --lock-labels need --profile mutex."),
+        (("--open", "-o", "x.pb.gz"), "-o names one file, but there are several to write"),
+        (("--open", "-o", "-"), "-o names one file, but there are several to write"),
+    ],
+)
+def test_what_does_not_go_together_is_said(
+    arguments: tuple[str, ...], sentence: str, tmp_path: Path
+) -> None:
+    finished = run("--pid", "1", *arguments, folder=tmp_path)
+    assert finished.code == 2
+    assert sentence in " ".join(finished.stderr.split())
+    assert finished.stdout == b""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_labels_alone_print_no_table(tmp_path: Path) -> None:
+    with (
+        Target.start(program("heldlocks")) as target,
+        recording(target.pid, tmp_path, "--profile", "mutex", "--lock-labels") as recorder,
+    ):
+        truth = truths(target.ask("contend", "["))
+        recorder.interrupt()
+        finished = recorder.finish()
+    assert finished.code == 0, finished.stderr
+    assert "Locks of process" not in finished.stdout.decode()
+    assert set(by_address(written_profiles(tmp_path, ("mutex",))["mutex"])) == set(truth)
+
+
+def test_the_table_goes_beside_a_profile_on_stdout(tmp_path: Path) -> None:
+    arguments = ("--profile", "mutex", "--by-lock", "-o", "-")
+    with (
+        Target.start(program("heldlocks")) as target,
+        recording(target.pid, tmp_path, *arguments) as recorder,
+    ):
+        truth = truths(target.ask("contend", "["))
+        recorder.interrupt()
+        finished = recorder.finish()
+    assert finished.code == 0, finished.stderr
+    profile = pprof.decode(finished.stdout)
+    assert total(profile.samples).count == sum(t.releases.total() for t in truth.values())
+    assert not any(sample.labels for sample in profile.samples)
+    assert set(table(Finished(0, finished.stderr.encode(), ""))) == set(truth)

@@ -1,0 +1,3 @@
+module ebpfprof.test/heldlocks
+
+go 1.19
