@@ -76,28 +76,41 @@ class LockTable:
         translator: StackTranslator,
         totals: Sequence[StackTotal],
         holds: Mapping[int, Hold],
+        waiting: Sequence[StackTotal] = (),
     ) -> None:
-        """Group what was recorded by lock; `holds` is by semaphore."""
+        """Group what was recorded by lock; `holds` is by semaphore.
+
+        `waiting` are waits that are still open. They tell of locks, also of such as were not
+        released, but are not counted.
+        """
         self._go = go
         self._translator = translator
         self._names = LockNames(go.binary)
         with suppress(Exception):  # without its tables, locks have no more than addresses
-            translator.look_up({pc for total in totals if total.sema for pc in total.return_pcs})
+            all_totals = (*totals, *waiting)
+            translator.look_up({pc for each in all_totals if each.sema for pc in each.return_pcs})
         self._of_sema: dict[int, int] = {}
         self._uses: dict[int, _Uses] = defaultdict(_Uses)
         self._locks: dict[int, tuple[str, str | None]] = {}
-        for total in totals:
-            if total.sema:
-                self._add(total, place(translator, total.return_pcs))
+        for total in waiting:
+            found = place(translator, total.return_pcs)
+            if found:  # not the semaphore of a WaitGroup
+                self._use(total.sema, found)
+        seen = [(total, place(translator, total.return_pcs)) for total in totals if total.sema]
+        # Those first that tell where the lock lies.
+        for total, found in sorted(seen, key=lambda each: each[1] is None):
+            self._use(total.sema, found).totals.append(total)
         for sema, hold in holds.items():
             if sema in self._of_sema:
                 uses = self._uses[self._of_sema[sema]]
                 uses.hold = Hold(uses.hold.count + hold.count, uses.hold.held_ns + hold.held_ns)
 
     def locks(self) -> list[Lock]:
-        """All locks, those first for which others waited longest."""
+        """All locks that were recorded, those first for which others waited longest."""
         found = []
         for address, uses in self._uses.items():
+            if not uses.totals:
+                continue
             waits, releases = (
                 wait_samples(self._translator, [(t, ()) for t in uses.totals if t.kind == kind])[0]
                 for kind in ("block", "mutex")
@@ -125,15 +138,14 @@ class LockTable:
         shown = Label("lock_address", f"{address:#x}")
         return (Label("lock", name), shown) if name else (shown,)
 
-    def _add(self, total: StackTotal, found: Place | None) -> None:
-        address = total.sema - (found.sema_offset if found else 0)
-        self._of_sema.setdefault(total.sema, address)
-        uses = self._uses[self._of_sema[total.sema]]
-        uses.totals.append(total)
+    def _use(self, sema: int, found: Place | None) -> _Uses:
+        address = sema - (found.sema_offset if found else 0)
+        uses = self._uses[self._of_sema.setdefault(sema, address)]
         if found:
             uses.types.add(found.type)
             if found.caller:
                 uses.callers[found.caller] = None
+        return uses
 
     def _described(self, address: int) -> tuple[str, str | None]:
         if address not in self._locks:

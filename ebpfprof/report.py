@@ -68,7 +68,13 @@ class _Reporter:
         waiting = self._open_waits()
         table = None
         if options.recipe.by_lock:
-            table = LockTable(recording.go, self._translator, recording.totals, recording.holds)
+            table = LockTable(
+                recording.go,
+                self._translator,
+                recording.totals,
+                recording.holds,
+                [each.total for each in waiting],
+            )
 
         def labels(total: StackTotal) -> tuple[Label, ...]:
             return table.labels(total.sema) if table and options.lock_labels else ()

@@ -1,0 +1,254 @@
+"""--open: who still waits at the end, since when, for which lock."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from ebpfprof.collectors import waits
+from ebpfprof.collectors.waits import Waiting
+from ebpfprof.export import pprof
+from ebpfprof.options import Options
+from ebpfprof.profile import Profile, Sample
+from ebpfprof.session import Session
+from tests.differential.mutexes import losses, total
+from tests.kernel.programs import program
+from tests.kernel.test_by_lock import BUILDS, labels_of, truths
+from tests.recorder import Finished, recording, run
+from tests.targets_run import Target
+from tests.toolchains import toolchain
+
+BEFORE: Final = "before the recording"
+LEEWAY_NS: Final = 50_000_000
+RUNS: Final[tuple[tuple[str, str, tuple[Waiting, ...]], ...]] = (
+    *((version, mode, ("block",)) for version, mode in BUILDS),
+    *((version, mode, ("mutex",)) for version, mode in BUILDS),
+    ("1.19", "plain", ("block", "mutex")),
+    ("1.27", "plain", ("block", "mutex")),
+)
+
+Stays = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Open:
+    """Goroutines that hang in one function: how many, and how long all of them have waited."""
+
+    count: int
+    waiting_ns: int
+
+
+# By function, and by whether it began before the recording.
+Found = dict[tuple[str, bool], Open]
+
+
+def hang(target: Target, group: str) -> Stays:
+    stays: Stays = json.loads(target.ask(f"hang {group}", "{"))
+    assert len(stays) == 6
+    return stays
+
+
+def open_profile(folder: Path) -> Profile:
+    (path,) = folder.glob("*.open.pb.gz")
+    return pprof.decode(path.read_bytes(), kind="open")
+
+
+def function(sample: Sample) -> str:
+    """The innermost function of package main."""
+    names = [frame.function for at in sample.locations for frame in at.frames]
+    return next(name for name in names if name.startswith("main."))
+
+
+def began_before(sample: Sample) -> bool:
+    return labels_of(sample).get("began") == BEFORE
+
+
+def found_in(samples: Iterable[Sample]) -> Found:
+    groups = defaultdict(list)
+    for sample in samples:
+        groups[function(sample), began_before(sample)].append(sample)
+    sums = {key: total(group) for key, group in groups.items()}
+    return {key: Open(value.count, value.delay_ns) for key, value in sums.items()}
+
+
+def end_ns(profile: Profile) -> int:
+    """When the recording ended, by CLOCK_MONOTONIC."""
+    return profile.time_ns + profile.duration_ns - (time.time_ns() - time.monotonic_ns())
+
+
+def expected(early: Stays, late: Stays, profile: Profile, *, with_block: bool) -> Found:
+    end = end_ns(profile)
+    found: Found = {}
+    for name in early:
+        if with_block or early[name]["address"]:
+            starts = early[name]["starts_ns"]
+            found[name, True] = Open(len(starts), len(starts) * profile.duration_ns)
+    for name in late:
+        if with_block or late[name]["address"]:
+            starts = late[name]["starts_ns"]
+            found[name, False] = Open(len(starts), sum(end - start for start in starts))
+    return found
+
+
+def assert_equal(found: Found, truth: Found) -> None:
+    assert {key: each.count for key, each in found.items()} == {
+        key: each.count for key, each in truth.items()
+    }
+    for key, known in truth.items():
+        leeway_ns = max(known.waiting_ns / 50, known.count * LEEWAY_NS)
+        assert abs(found[key].waiting_ns - known.waiting_ns) < leeway_ns, key
+
+
+@pytest.mark.parametrize(("version", "mode", "kinds"), RUNS)
+def test_who_still_waits_since_when_and_for_which_lock(
+    version: str, mode: str, kinds: tuple[Waiting, ...], tmp_path: Path
+) -> None:
+    labels = ("--lock-labels",) if "mutex" in kinds else ()
+    with Target.start(program("heldlocks", version, mode)) as target:
+        early = hang(target, "early")
+        arguments = ("--profile", ",".join(kinds), "--open", *labels)
+        with recording(target.pid, tmp_path, *arguments) as recorder:
+            target.ask("contend", "[")  # time passes
+            late = hang(target, "late")
+            hang(target, "woken")
+            truths(target.ask("contend", "["))
+            target.ask("release woken", "released")
+            recorder.interrupt()
+            finished = recorder.finish()
+    assert finished.code == 0, finished.stderr
+
+    assert len(list(tmp_path.iterdir())) == 1 + len(kinds)
+    profile = open_profile(tmp_path)
+    assert losses(profile) == []
+    assert [each.type for each in profile.sample_types] == ["goroutines", "waiting"]
+    # Long enough to be told from each other.
+    assert profile.duration_ns > 20 * LEEWAY_NS
+    truth = expected(early, late, profile, with_block="block" in kinds)
+    assert_equal(found_in(profile.samples), truth)
+    for sample in profile.samples:
+        stays = early if began_before(sample) else late
+        assert labels_of(sample) == {
+            **({"began": BEFORE} if began_before(sample) else {}),
+            **(lock_labels(stays[function(sample)], mode) if labels else {}),
+        }
+    assert_shown(finished, profile, target)
+
+
+def lock_labels(stay: dict[str, Any], mode: str) -> dict[str, str | int]:
+    """What --lock-labels says of a wait."""
+    if not stay["address"]:
+        return {}
+    name: dict[str, str | int] = {} if mode == "stripped" else {"lock": stay["name"]}
+    return {**name, "lock_address": f"{stay['address']:#x}"}
+
+
+def assert_shown(finished: Finished, profile: Profile, target: Target) -> None:
+    """The terminal shows each function of the open profile below a heading."""
+    text = finished.stdout.decode()
+    heading = f"\nGoroutines of process {target.pid} (heldlocks) that still wait after "
+    assert text.count(heading) == 1
+    table = text.partition(heading)[2].splitlines()
+    assert table[1].split()[:3] == ["Waiting", "Share", "Goroutines"]
+    assert all(any(function(sample) in line for line in table) for sample in profile.samples)
+    assert f"Written: heldlocks-{target.pid}.open.pb.gz" in table
+
+
+@pytest.mark.parametrize("kind", ["block", "mutex"])
+def test_an_end_in_time_is_as_good_as_one_by_a_signal(kind: Waiting, tmp_path: Path) -> None:
+    with Target.start(program("heldlocks")) as target:
+        early = hang(target, "early")
+        arguments = ("--pid", str(target.pid), "-d", "0.5", "--profile", kind, "--open")
+        finished = run(*arguments, folder=tmp_path)
+    assert finished.code == 0, finished.stderr
+    profile = open_profile(tmp_path)
+    assert profile.duration_ns >= 500_000_000
+    truth = expected(early, {}, profile, with_block=kind == "block")
+    assert_equal(found_in(profile.samples), truth)
+    tags = toolchain("1.27").go("tool", "pprof", "-tags", *names_in(tmp_path), cwd=tmp_path)
+    assert BEFORE in tags
+
+
+def names_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.glob("*.open.pb.gz")]
+
+
+@pytest.mark.parametrize("options", [(), ("--open",)])
+def test_of_a_target_that_ends_nobody_waits_any_more(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    """What was recorded is written, and the exit code is the same with and without --open."""
+    arguments = ("--profile", "mutex", "--lock-labels", *options)
+    with Target.start(program("heldlocks")) as target:
+        hang(target, "early")
+        with recording(target.pid, tmp_path, *arguments) as recorder:
+            hang(target, "late")
+            truth = truths(target.ask("contend", "["))
+            target.close_input()
+            target.wait()
+            finished = recorder.finish()
+    assert finished.code == 0
+    assert f"process {target.pid} ended; the profile holds what was recorded" in finished.stderr
+    (path,) = tmp_path.glob("*.mutex.pb.gz")
+    recorded = pprof.decode(path.read_bytes())
+    assert total(recorded.samples).count == sum(t.releases.total() for t in truth.values())
+    if options:
+        profile = open_profile(tmp_path)
+        assert profile.samples == ()
+        assert any(comment.startswith("ended early: ") for comment in profile.comments)
+        assert "no goroutine waits" in finished.stdout.decode()
+    else:
+        assert names_in(tmp_path) == []
+
+
+def test_nobody_waits_where_all_were_let_go(tmp_path: Path) -> None:
+    with Target.start(program("heldlocks")) as target:
+        hang(target, "early")
+        with recording(target.pid, tmp_path, "--open") as recorder:
+            hang(target, "late")
+            target.ask("release early", "released")
+            target.ask("release late", "released")
+            recorder.interrupt()
+            finished = recorder.finish()
+    assert finished.code == 0, finished.stderr
+    assert open_profile(tmp_path).samples == ()
+
+
+def test_without_the_option_nothing_is_said_of_it(tmp_path: Path) -> None:
+    with Target.start(program("heldlocks")) as target:
+        hang(target, "early")
+        arguments = ("--pid", str(target.pid), "-d", "0.1", "--profile", "block,mutex")
+        finished = run(*arguments, folder=tmp_path)
+    assert finished.code == 0, finished.stderr
+    assert "still wait" not in finished.stdout.decode()
+    assert names_in(tmp_path) == []
+
+
+def test_a_full_table_of_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose start is not known seems to have waited from the start on; that it may be is told."""
+    room = 4
+    monkeypatch.setattr(waits, "_MAX_WAITS", room)
+    with Target.start(program("heldlocks")) as target:
+        early = hang(target, "early")
+        options = Options(kinds=("mutex",), open_waits=True, lock_labels=True)
+        with Session([target.pid], options) as session:
+            session.start()
+            target.ask("hang late", "{")
+            ((_, profile),) = [report.profiles for report in session.finish()]
+            lost = {loss.name: loss.count for loss in session.losses()}
+    assert set(lost) == {"waits_full"}
+    assert any("waits_full" in comment for comment in profile.comments)
+    found = found_in(profile.samples)
+    in_locks = {name: len(stay["starts_ns"]) for name, stay in early.items() if stay["address"]}
+    for name, count in in_locks.items():
+        known = found.get((name, False), Open(0, 0)).count
+        assert found[name, True].count + known == 2 * count
+    timed = sum(each.count for (_, before), each in found.items() if not before)
+    assert timed + lost["waits_full"] == sum(in_locks.values())
+    assert 0 < timed <= room
