@@ -25,6 +25,7 @@
 #include "target.h"
 
 #define UNIT_SHIFT 8
+#define CHARGE_ATTEMPTS 8
 #define WAITERS_BITS 19 /* MAX_WAITS goroutines at most */
 
 struct lock {
@@ -48,20 +49,17 @@ static __always_inline u64 one_waiter(u64 time_ns) {
 /*
  * The semaphore that the goroutine in semacquire1 is about to wait for, if it is a lock's (sync's
  * functions for locks call semacquire1 from addresses of their own); 0 if not. Its address is
- * the first argument of semacquire1, which is kept in its slot above the return address
+ * the first argument of semacquire1, which is kept at a known distance from the frame pointer
  * (symbolizer/semaphores.py). Returns false if the frame can't be read.
  */
 static __always_inline bool lock_waited_for(const struct pt_regs *ctx, const struct target *target,
                                             u64 *sema) {
-    struct {
-        struct frame frame;
-        u64 addr;
-    } called;
-    if (read_user(&called, sizeof(called), (void *)ctx->bp))
+    struct frame frame;
+    if (read_user(&frame, sizeof(frame), (void *)ctx->bp))
         return false;
     for (int i = 0; i < LOCK_CALLERS; i++)
-        if (called.frame.return_pc == target->lock_callers[i])
-            *sema = called.addr;
+        if (frame.return_pc == target->lock_callers[i])
+            return read_user(sema, sizeof(*sema), (void *)(ctx->bp + target->sema_offset)) == 0;
     return true;
 }
 
@@ -104,16 +102,21 @@ static __always_inline bool release_sampled(void) {
 
 /*
  * What a release at now_ns is charged, in nanoseconds, that found the queue so: all that was
- * waited since the one before.
+ * waited since the one before. 0 where that is nothing or less: another release was charged just
+ * now, or somebody came after now_ns. What is not charged here is left for the next release.
  */
 static __always_inline u64 charge(struct lock *lock, u64 queue, u64 now_ns) {
     u64 waiters = queue & ((1 << WAITERS_BITS) - 1);
     u64 waited = waiters * (now_ns >> UNIT_SHIFT) - (queue >> WAITERS_BITS);
-    u64 before = __sync_lock_test_and_set(&lock->charged, waited);
-    /* Sign-extended: of two wakes at the same time, the second may have looked at the clock first.
-     */
-    s64 charge = (s64)((waited - before) << WAITERS_BITS) >> WAITERS_BITS;
-    return charge << UNIT_SHIFT;
+    for (int i = 0; i < CHARGE_ATTEMPTS; i++) {
+        u64 before = lock->charged;
+        s64 units = (s64)((waited - before) << WAITERS_BITS) >> WAITERS_BITS;
+        if (units <= 0)
+            return 0;
+        if (__sync_val_compare_and_swap(&lock->charged, before, waited) == before)
+            return (u64)units << UNIT_SHIFT;
+    }
+    return 0;
 }
 
 /* The same for a release that takes nobody from the queue. */

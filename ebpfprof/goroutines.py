@@ -20,9 +20,6 @@ _SCAN = 0x1000  # runtime._Gscan
 # _Gwaiting, and _Gleaked: found to wait for what nobody can reach any more (Go 1.26 on).
 _PARKED_STATUSES = frozenset({4, 10})
 _PARK = "runtime.gopark"
-# From the frame pointer of runtime.semacquire1 to where it keeps its first argument: in its
-# caller's frame, above the saved frame pointer and the return address (symbolizer/semaphores.py).
-_SEMA_ARGUMENT_OFFSET = 16
 
 _MAX_GOROUTINES = 1 << 22
 _MAX_DEPTH = 136  # as in the BPF programs
@@ -176,6 +173,7 @@ class _Reader:
         self._record = _record([(layout.offset("g", name), code) for name, code in _G_FIELDS])
         self._wait_reasons = {number: name for name, number in layout.wait_reasons.items()}
         self._returns = {park.return_pc + go.load_bias for park in go.sites.parks}
+        self._semaphores = go.sites.semaphores
         self._semacquires = {
             park.return_pc + go.load_bias for park in go.sites.parks if park.is_semaphore
         }
@@ -219,8 +217,8 @@ class _Reader:
                 return None, True
             bp, frame = start
             sema = 0
-            if frame.return_pc in self._semacquires:
-                sema = stack.word_at(frame.bp + _SEMA_ARGUMENT_OFFSET)
+            if self._semaphores and frame.return_pc in self._semacquires:
+                sema = stack.word_at(frame.bp + self._semaphores.address_offset)
         except _OffStack:
             raise _Unsteady from None
         return_pcs, is_whole = self._walk(bp, frame, stack)

@@ -14,7 +14,7 @@ from symbolizer.disasm import decode
 from symbolizer.errors import GoTableError
 from symbolizer.gobinary import GoBinary
 from symbolizer.runtimecode import RuntimeCode, unknown_code
-from symbolizer.semaphores import ACQUIRE, UNLOCK, SemaphoreSites, semaphore_sites
+from symbolizer.semaphores import ACQUIRE, THROW, UNLOCKS, SemaphoreSites, semaphore_sites
 from symbolizer.semaphores import WAKE as WAKE_FROM_SEMAPHORE
 
 # Logical functions (so also where they are inlined) in which a park is a block event to Go.
@@ -46,7 +46,6 @@ _WAKERS = (
     "_.goready.func1",
 )
 _RECORD = "runtime.blockevent"
-_NEVER_RETURNS = "runtime.throw"
 _DEAD_END_BYTES = 32
 
 
@@ -98,8 +97,17 @@ def probe_sites(binary: GoBinary) -> ProbeSites:
     """
     code = RuntimeCode(
         binary,
-        called=(_PARK, _PARK_UNLOCK, _LEAVE, _WAKE, _RECORD, ACQUIRE, UNLOCK, WAKE_FROM_SEMAPHORE),
-        others=(*HOOKED, *_WAKERS, _NEVER_RETURNS),
+        called=(
+            _PARK,
+            _PARK_UNLOCK,
+            _LEAVE,
+            _WAKE,
+            _RECORD,
+            ACQUIRE,
+            *UNLOCKS,
+            WAKE_FROM_SEMAPHORE,
+        ),
+        others=(*HOOKED, *_WAKERS, THROW),
     )
     for name in (_PARK, _LEAVE, _WAKE):
         if not code.functions(name):
@@ -131,7 +139,7 @@ def _hooked_operation(code: RuntimeCode, call_pc: int, called: str) -> str | Non
 
 def _parking_calls(code: RuntimeCode) -> dict[int, str]:
     """Addresses of the calls that park, with the hooked operation that each stands in."""
-    throws = {function.entry for function in code.functions(_NEVER_RETURNS)}
+    throws = {function.entry for function in code.functions(THROW)}
     calls = {}
     for name in (_PARK, _PARK_UNLOCK, _LEAVE):
         for call_pc in code.calls(name):

@@ -15,7 +15,10 @@ from symbolizer.runtimecode import RuntimeCode, unknown_code
 ACQUIRE: Final = "runtime.semacquire1"
 WAKE: Final = "runtime.readyWithTime"
 RELEASE: Final = "runtime.semrelease1"
+# All three where nothing is inlined, as a rule the last only (runtime/lock_*.go, lockrank_off.go).
+THROW: Final = "runtime.throw"
 UNLOCK: Final = "runtime.unlock2"
+UNLOCKS: Final = ("runtime.unlock", "runtime.unlockWithRank", UNLOCK)
 # What sync.Mutex and sync.RWMutex call to wait; WaitGroup, fdMutex and the runtime call others.
 _FOR_LOCKS: Final = frozenset(
     {
@@ -27,10 +30,12 @@ _FOR_LOCKS: Final = frozenset(
 )
 # As many as there is room for in the BPF program; no known version has more than three.
 MAX_LOCK_CALLERS: Final = 4
-# The first argument of a Go function arrives in this register and has its slot on the stack
-# above the return address, which the caller keeps free (cmd/compile/abi-internal.md).
+# The first argument of a Go function arrives in this register. Where it must be kept, that is as
+# a rule in its slot above the return address, which the caller leaves free
+# (cmd/compile/abi-internal.md); where nothing is inlined, it may be in the function's own frame.
 _ARGUMENT: Final = "rax"
-_RETURN_ADDRESS_BYTES: Final = 8
+_SLOT_OFFSET: Final = 16
+_WORD_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +60,13 @@ class SemaphoreSites:
     `start_pc` is passed once by each call of semacquire1 that is about to wait, before it parks
     for the first time; `settled_pc` by those which get the semaphore after all and don't park, or
     not once more. At both R14 holds the runtime.g. `lock_callers` are the return addresses of
-    semacquire1 in what locks call: its frame then belongs to a wait for a lock, and the word at
-    its frame pointer + 16 is the address of the lock's semaphore.
+    semacquire1 in what locks call: its frame then belongs to a wait for a lock. The word that
+    lies `address_offset` bytes from its frame pointer is the address of the semaphore.
     """
 
     start_pc: int
     settled_pc: int
+    address_offset: int
     lock_callers: tuple[int, ...]
     releases: tuple[ReleaseSite, ...]
 
@@ -74,12 +80,16 @@ def semaphore_sites(code: RuntimeCode, park_pc: int) -> SemaphoreSites:
     if function is None or function.name != ACQUIRE:
         raise unknown_code(f"{ACQUIRE} was inlined")
     instructions = {each.address: each for each in code.decoded(function)}
-    flow = successors(instructions.values())
+    throws = {function.entry for function in code.functions(THROW)}
+    flow = {
+        address: () if instructions[address].target in throws else leads
+        for address, leads in successors(instructions.values()).items()
+    }
     if park_pc not in flow:
         raise unknown_code(f"the code of {ACQUIRE} at {function.entry:#x} can't be decoded")
     start_pc = _before_loop(instructions, flow, function, park_pc)
-    require_argument_on_stack(code, function, instructions, flow, start_pc)
-    settled = [pc for pc in code.calls(UNLOCK) if pc in instructions]
+    address_offset = _kept_argument(code, function, instructions, flow, start_pc)
+    settled = [pc for name in UNLOCKS for pc in code.calls(name) if pc in instructions]
     if len(settled) != 1:
         raise unknown_code(f"{ACQUIRE} does not unlock in the one place known")
     callers = [pc for pc in code.calls(ACQUIRE) if _FOR_LOCKS & set(code.names_at(pc))]
@@ -91,6 +101,7 @@ def semaphore_sites(code: RuntimeCode, park_pc: int) -> SemaphoreSites:
     return SemaphoreSites(
         start_pc=start_pc,
         settled_pc=settled[0],
+        address_offset=address_offset,
         lock_callers=tuple(pc + CALL_BYTES for pc in callers),
         releases=tuple(map(ReleaseSite, releases)),
     )
@@ -107,13 +118,33 @@ def require_argument_on_stack(
 
     That is the word at the frame pointer + 16. Raises GoTableError if it has not.
     """
+    if _kept_argument(code, function, instructions, flow, pc) != _SLOT_OFFSET:
+        raise unknown_code(f"{function.name} does not keep its argument in the slot for it")
+
+
+def _kept_argument(
+    code: RuntimeCode,
+    function: Function,
+    instructions: dict[int, Instruction],
+    flow: dict[int, tuple[int, ...]],
+    pc: int,
+) -> int:
+    """Where every path to `pc` has put the first argument, in bytes from the frame pointer."""
     for each in instructions.values():
         if each.saves is None or each.saves[0] != _ARGUMENT:
             continue
-        slot = code.binary.sp_delta(each.address) + _RETURN_ADDRESS_BYTES
-        is_passed = pc not in reachable(flow, [function.entry], without=each.address)
-        if each.saves[1] == slot and is_passed:
-            return
+        before = reachable(flow, [function.entry], without=each.address)
+        if pc in before:
+            continue
+        offset = each.saves[1] - (code.binary.sp_delta(each.address) - _WORD_BYTES)
+        # Without a frame only the stack is grown, which puts the arguments back.
+        is_argument = not any(
+            _ARGUMENT in instructions[passed].written and code.binary.sp_delta(passed) > 0
+            for passed in before.intersection(_backwards(flow, each.address))
+        )
+        kept_there = [i for i in instructions.values() if i.saves and i.saves[1] == each.saves[1]]
+        if offset == _SLOT_OFFSET or (is_argument and kept_there == [each]):
+            return offset
     raise unknown_code(f"{function.name} does not keep its argument on the stack")
 
 

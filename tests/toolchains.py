@@ -36,6 +36,7 @@ MODES: Final[dict[str, tuple[tuple[str, ...], bool]]] = {
     "plain": ((), False),
     "stripped": (("-ldflags=-s -w",), False),
     "trimpath": (("-trimpath",), False),
+    "debug": (("-gcflags=all=-N -l",), False),
     "pie": (("-buildmode=pie",), False),
     "cgo": (("-tags=withcgo", "-ldflags=-linkmode=external"), True),
     "cgopie": (("-tags=withcgo", "-buildmode=pie", "-ldflags=-linkmode=external"), True),
@@ -139,11 +140,14 @@ class Toolchain:
         *,
         tags: Sequence[str] = (),
         pgo: Path | None = None,
+        checks_linkname: bool = True,
     ) -> Path:
         """Build the main package in `source_dir`; return the program, from the cache if it can.
 
         The modes "pgo" and "pgopark" take the profile `pgo`, or else one that makes the compiler
-        inline the runtime's blocking functions (tests/pgo.py). Raises ToolchainError.
+        inline the runtime's blocking functions (tests/pgo.py). Without `checks_linkname`, which
+        Go 1.23 and newer know, the program may use what the runtime does not offer. Raises
+        ToolchainError.
         """
         if mode not in self.modes:
             raise ToolchainError(f"Go {self.version} cannot build in mode {mode!r}.")
@@ -156,6 +160,9 @@ class Toolchain:
         if tags:
             known = [flag.removeprefix("-tags=") for flag in flags if flag.startswith("-tags=")]
             command.append(f"-tags={','.join([*known, *tags])}")
+        if not checks_linkname:
+            known = [flag.removeprefix("-ldflags=") for flag in flags if "-ldflags=" in flag]
+            command.append(f"-ldflags={' '.join([*known, '-checklinkname=0'])}")
         if pgo is not None:
             command.append(f"-pgo={pgo}")
         source_dir = source_dir.resolve()

@@ -234,6 +234,7 @@ class WaitsCollector:
             "callback": _callback_fields(go),
         }
         if go.sites.semaphores:
+            fields["sema_offset"] = go.sites.semaphores.address_offset
             fields["lock_callers"] = [pc + go.load_bias for pc in go.sites.semaphores.lock_callers]
         self._program.set_element("targets", index, fields)
 
