@@ -108,7 +108,10 @@ def test_targets_that_know_nothing_of_profiling(name: str) -> None:
     assert not [each for each in names if each.startswith(("runtime/pprof.", "net/http/pprof."))]
 
 
-@pytest.mark.parametrize("name", ["blockops", "checker", "pingpong", "sleeper", "nopprof", "demo"])
+@pytest.mark.parametrize(
+    "name",
+    ["blockops", "mutexops", "mutexloop", "checker", "pingpong", "sleeper", "nopprof", "demo"],
+)
 @pytest.mark.parametrize("line", ["", "go"])
 def test_every_target_ends_when_its_input_closes(name: str, line: str) -> None:
     with Target.start(toolchain("1.27").build(TARGETS / name)) as target:
