@@ -56,7 +56,7 @@ def open_waits(parked: Parked, begun: Mapping[int, Begun], started_ns: int) -> l
     found = []
     for goroutine in parked.goroutines:
         known = begun.get(goroutine.address)
-        if known and (not known.waits or known.start_ns > parked.read_ns):
+        if known and not _lasted(known, goroutine, parked.read_ns):
             continue  # woken since
         start_ns = known.start_ns if known else started_ns
         total = StackTotal(
@@ -68,3 +68,11 @@ def open_waits(parked: Parked, begun: Mapping[int, Begun], started_ns: int) -> l
         )
         found.append(OpenWait(total, began_before=known is None))
     return found
+
+
+def _lasted(known: Begun, goroutine: ParkedGoroutine, read_ns: int) -> bool:
+    """Whether the goroutine, found parked at `read_ns`, was so in the wait that is known of it."""
+    if known.waits:
+        return known.start_ns <= read_ns
+    # Another one was quicker at the semaphore, and it parked once more: the same wait to Go.
+    return goroutine.sema != 0 and 0 < known.woken_ns <= read_ns

@@ -22,7 +22,7 @@ _MAX_DEPTH = 136  # more than Go's 128 logical frames and those that it drops at
 _MAX_LOCK_CALLERS = 4  # symbolizer.semaphores.MAX_LOCK_CALLERS, which is not imported here yet
 _COUNT_SHIFT = 16
 _SITES_PER_TARGET = 64
-_WAITS = 1  # bpf/waits.bpf.c, enum state
+_WAITS, _WOKEN = 1, 2  # bpf/waits.bpf.c, enum state
 _TARGET_SHIFT = 48  # bpf/target.h, goroutine_key
 
 # The runtime.waitReason with which runtime.semacquire1 parks (runtime/sema.go).
@@ -84,10 +84,15 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The last wait of a goroutine: when it began (CLOCK_MONOTONIC), and whether it lasts."""
+    """The last wait of a goroutine: when it began (CLOCK_MONOTONIC), and whether it lasts.
+
+    `woken_ns` is when it was woken from it last, 0 if it was not. One in semacquire1 may park once
+    more after that.
+    """
 
     start_ns: int
     waits: bool
+    woken_ns: int = 0
 
 
 class WaitsCollector:
@@ -203,7 +208,9 @@ class WaitsCollector:
         found: dict[int, dict[int, Begun]] = {}
         for key, wait in zip(*self._program.read_hash("waits"), strict=True):
             target, g = divmod(int(key), 1 << _TARGET_SHIFT)
-            begun = Begun(int(wait["start_ns"]), int(wait["state"]) == _WAITS)
+            state = int(wait["state"])
+            woken_ns = int(wait["since_ns"]) if state == _WOKEN else 0
+            begun = Begun(int(wait["start_ns"]), state == _WAITS, woken_ns)
             found.setdefault(target, {})[g] = begun
         return found
 

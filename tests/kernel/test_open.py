@@ -161,6 +161,32 @@ def assert_shown(finished: Finished, profile: Profile, target: Target) -> None:
 
 
 @pytest.mark.parametrize("kind", ["block", "mutex"])
+@pytest.mark.parametrize("version", ["1.19", "1.27"])
+def test_one_that_was_woken_but_overtaken_still_waits(
+    version: str, kind: Waiting, tmp_path: Path
+) -> None:
+    with (
+        Target.start(program("heldlocks", version)) as target,
+        recording(target.pid, tmp_path, "--profile", kind, "--open") as recorder,
+    ):
+        stays: Stays = json.loads(target.ask("overtake", "{"))
+        target.ask("contend", "[")  # time passes
+        recorder.interrupt()
+        finished = recorder.finish()
+    assert finished.code == 0, finished.stderr
+    profile = open_profile(tmp_path)
+    truth = expected({}, stays, profile, with_block=True)
+    found = found_in(profile.samples)
+    found.pop(("main.(*contested).leave", False), None)  # in a channel
+    assert_equal(found, truth)
+    # It was woken: the waits that ended are counted up to then.
+    (path,) = tmp_path.glob(f"*.{kind}.pb.gz")
+    ended = pprof.decode(path.read_bytes()).samples
+    ended_in = "woken" if kind == "block" else "leave"
+    assert found_in(ended)[f"main.(*contested).{ended_in}", False].count == 1
+
+
+@pytest.mark.parametrize("kind", ["block", "mutex"])
 def test_an_end_in_time_is_as_good_as_one_by_a_signal(kind: Waiting, tmp_path: Path) -> None:
     with Target.start(program("heldlocks")) as target:
         early = hang(target, "early")

@@ -6,7 +6,9 @@
 //	contend         makes contention for each lock (contend.go); prints a line of JSON
 //	hang GROUP      lets goroutines hang in each way (hang.go), in locks and channels of a group
 //	                of their own; prints a line of JSON when all of them are parked
-//	release GROUP   lets them go; prints "released" when all of them have ended
+//	overtake        lets two goroutines hang in a lock, one of which was woken (overtake.go);
+//	                prints a line of JSON when both are parked
+//	release GROUP   lets those of a group go; prints "released" when all of them have ended
 //
 // Times are those of its own clock. It ends when its input closes, whoever hangs.
 package main
@@ -38,6 +40,8 @@ func main() {
 			g := newGroup()
 			groups[command[1]] = g
 			say(g.hang())
+		case "overtake":
+			say(overtake())
 		case "release":
 			groups[command[1]].release()
 			fmt.Println("released")

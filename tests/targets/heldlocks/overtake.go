@@ -1,0 +1,66 @@
+package main
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// A contested lock is held by a goroutine that never lets it go.
+type contested struct {
+	mu   sync.Mutex
+	open chan bool
+}
+
+// woken waits in Mutex.Lock, is woken, and does not get the semaphore: to the runtime it is parked
+// once more in the same call of semacquire1.
+//
+//go:noinline
+func (c *contested) woken(w *guest) {
+	w.begin()
+	c.mu.Lock()
+}
+
+// quicker takes the semaphore that was meant for the other one, and then waits for the lock.
+//
+//go:noinline
+func (c *contested) quicker(w *guest) {
+	w.begin()
+	c.mu.Lock()
+}
+
+// overtake returns what hangs by function.
+func overtake() map[string]*stay {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	c := &contested{open: make(chan bool)}
+	first, second := &guest{}, &guest{}
+	c.mu.Lock()
+	go c.woken(first)
+	for atomic.LoadInt64(&first.id) == 0 {
+		time.Sleep(50 * time.Microsecond)
+	}
+	awaitParked(first.id)
+	go c.leave(second)
+	for atomic.LoadInt64(&second.id) == 0 {
+		time.Sleep(50 * time.Microsecond)
+	}
+	awaitParked(second.id)
+	awaitParked(first.id)
+	lock := stay{
+		Kind: "sync.Mutex", Name: "main.contested.mu", Address: uintptr(unsafe.Pointer(&c.mu)),
+	}
+	one, other := lock, lock
+	one.Starts, other.Starts = []int64{first.startNs}, []int64{second.startNs}
+	return map[string]*stay{"main.(*contested).woken": &one, "main.(*contested).quicker": &other}
+}
+
+// leave wakes the first and takes the lock again. Then it starts the second, which is to run next,
+// before the one that was made runnable earlier, and stops.
+func (c *contested) leave(second *guest) {
+	c.mu.Unlock()
+	c.mu.Lock()
+	go c.quicker(second)
+	<-c.open
+}
