@@ -23,6 +23,7 @@
 
 /* The bits of runtime.mutex.key that are no part of the list's head: mutexMMask. */
 #define MUTEX_FLAGS 0x3ff
+#define MAX_SYSTEM_DEPTH 64
 #define G_SCHED_SP 56 /* offset of runtime.g.sched.sp, Go 1.25 to 1.27 */
 
 static long (*read_kernel)(void *to, u32 size_bytes,
@@ -122,87 +123,121 @@ int on_thread_wake(struct pt_regs *ctx) {
     return 0;
 }
 
-/* The goroutine's own stack, on which that of a thread's g0 goes on, or nothing. */
-struct goroutine_stack {
-    bool found;
-    u64 pc;             /* where morestack was called */
-    struct start start; /* at the frame that returns to what called systemstack or morestack's f */
-};
-
-static __always_inline void find_goroutine_stack(u64 g, const struct target *target,
-                                                 struct goroutine_stack *outer) {
+/*
+ * The start in g, whose thread switched to the system stack in morestack: it was called at pc,
+ * before the function there had a frame of its own, so its return address lies on top.
+ */
+static __always_inline bool start_in_prologue(u64 g, const struct target *target, u64 *pc,
+                                              struct start *start) {
     struct {
         u64 sp;
         u64 pc;
     } sched;
-    u64 curg = running_goroutine(g, target);
-    struct start *start = &outer->start;
-    outer->found =
-        curg && curg != g && read_user(&start->bounds, sizeof(start->bounds), (void *)curg) == 0 &&
-        read_user(&sched, sizeof(sched), (void *)(curg + G_SCHED_SP)) == 0 &&
+    if (read_user(&start->bounds, sizeof(start->bounds), (void *)g) != 0 ||
+        read_user(&sched, sizeof(sched), (void *)(g + G_SCHED_SP)) != 0 ||
         read_user(&start->frame.bp, sizeof(start->frame.bp),
-                  (void *)(curg + target->sched_bp_offset)) == 0 &&
-        sched.sp >= start->bounds.lo && sched.sp < start->bounds.hi &&
-        read_user(&start->frame.return_pc, sizeof(start->frame.return_pc), (void *)sched.sp) == 0;
-    outer->pc = sched.pc;
+                  (void *)(g + target->sched_bp_offset)) != 0 ||
+        sched.sp < start->bounds.lo || sched.sp >= start->bounds.hi)
+        return false;
+    start->bp = 0;
+    *pc = sched.pc;
+    return read_user(&start->frame.return_pc, sizeof(u64), (void *)sched.sp) == 0;
 }
 
-/*
- * walk_stack for a stack that may begin on the thread's system stack and go on on that of its
- * goroutine. From systemstack and morestack on, that is; at all other places where the stack was
- * switched Go's tracebacks end, too (runtime/traceback.go, unwindJumpStack).
- */
-static __always_inline struct walk walk_system_stack(const struct start *start,
-                                                     const struct goroutine_stack *outer,
-                                                     const struct runtime_layout *layout,
-                                                     const struct target *target, u64 seed,
-                                                     u64 *pcs) {
-    struct walk walk = {.hash = seed, .loss = -1};
-    struct frame frame = start->frame;
-    struct bounds bounds = start->bounds;
-    u64 bp = start->bp, callback_bp = target->callback.none;
-    bool on_system_stack = outer->found, in_prologue = false;
+/* Adds a return address to what was walked; false if there is no room for it. */
+static __always_inline bool add_pc(struct walk *walk, u64 pc, u64 *pcs) {
+    u64 depth = walk->depth;
+    asm volatile("" : "+r"(depth)); /* or the verifier might not see what is compared here */
+    if (depth >= MAX_DEPTH)
+        return false;
+    walk->hash = (walk->hash ^ pc) * 0x9e3779b97f4a7c15ULL;
+    walk->hash ^= walk->hash >> 32;
+    if (pcs)
+        pcs[depth] = pc;
+    walk->depth = depth + 1;
+    return true;
+}
 
-    for (int i = 0; i < MAX_DEPTH; i++) {
-        take_pc(&walk, frame.return_pc, i, pcs);
-        if (in_prologue || (on_system_stack && frame.return_pc == layout->system_stack_pc)) {
-            frame = outer->start.frame;
-            bounds = outer->start.bounds;
-            bp = 0;
-            on_system_stack = in_prologue = false;
-            continue;
-        }
-        if (on_system_stack && frame.return_pc == layout->more_stack_pc) {
-            frame.return_pc = outer->pc;
-            in_prologue = true;
-            continue;
-        }
+enum ending { ENDS, IN_SYSTEM_STACK, IN_MORE_STACK };
+
+/* Walks a system stack; says where it ends. Its outermost frame may have any frame pointer. */
+static __always_inline enum ending walk_system_stack(struct walk *walk, const struct start *start,
+                                                     const struct runtime_layout *layout,
+                                                     u64 *pcs) {
+    struct frame frame = start->frame;
+    u64 bp = start->bp;
+    for (int i = 0; i < MAX_SYSTEM_DEPTH; i++) {
+        add_pc(walk, frame.return_pc, pcs);
+        if (frame.return_pc == layout->system_stack_pc)
+            return IN_SYSTEM_STACK;
+        if (frame.return_pc == layout->more_stack_pc)
+            return IN_MORE_STACK;
+        u64 next = frame.bp;
+        if (next <= bp || !frame_at(next, &start->bounds, &frame))
+            return ENDS;
+        bp = next;
+    }
+    walk->loss = LOSS_stack_unreadable;
+    return ENDS;
+}
+
+/* Goes on on the stack of the goroutine, as walk_stack does. */
+static __always_inline void walk_goroutine_stack(struct walk *walk, const struct start *start,
+                                                 const struct target *target, u64 *pcs) {
+    struct frame frame = start->frame;
+    u64 bp = start->bp, callback_bp = target->callback.none;
+    for (int i = 0; i < MAX_DEPTH && add_pc(walk, frame.return_pc, pcs); i++) {
         u64 next = frame_below(&frame, bp, &target->callback, &callback_bp);
         if (next == 0)
             break;
-        if (next < bounds.lo || next >= bounds.hi) {
-            /* The outermost frame of a system stack has any. */
-            if (!on_system_stack)
-                walk.loss = LOSS_stack_left;
+        if (next < start->bounds.lo || next >= start->bounds.hi) {
+            walk->loss = LOSS_stack_left;
             break;
         }
-        if (next <= bp || !frame_at(next, &bounds, &frame)) {
-            walk.loss = LOSS_stack_unreadable;
+        if (next <= bp || !frame_at(next, &start->bounds, &frame)) {
+            walk->loss = LOSS_stack_unreadable;
             break;
         }
         bp = next;
     }
+}
+
+/*
+ * walk_stack for g, which may be the g0 of a thread that runs the goroutine curg. From systemstack
+ * and morestack on its stack goes on on that of the goroutine; at all other places where the stack
+ * was switched Go's tracebacks end, too (runtime/traceback.go, unwindJumpStack).
+ */
+static __always_inline struct walk walk_both_stacks(const struct start *start, u64 g, u64 curg,
+                                                    const struct runtime_layout *layout,
+                                                    const struct target *target, u64 seed,
+                                                    u64 *pcs) {
+    struct walk walk = {.hash = seed, .loss = -1};
+    struct start own = *start;
+    if (g != curg) {
+        enum ending ending = walk_system_stack(&walk, start, layout, pcs);
+        if (ending == ENDS || !curg)
+            return walk;
+        /* Where the system stack ended, the verifier need not know: it would try each. */
+        walk.depth = (walk.depth ^ *(const volatile u32 *)&target->callback.none) & 0xff;
+        u64 pc = 0;
+        if (ending == IN_SYSTEM_STACK ? !start_switched(curg, target, &own)
+                                      : !start_in_prologue(curg, target, &pc, &own)) {
+            walk.loss = LOSS_stack_unreadable;
+            return walk;
+        }
+        if (pc)
+            add_pc(&walk, pc, pcs);
+    }
+    walk_goroutine_stack(&walk, &own, target, pcs);
     return walk;
 }
 
 /* The key of that stack; 0 if it is lost. */
-static __always_inline u64 system_stack_key(const struct start *start,
-                                            const struct goroutine_stack *outer,
-                                            const struct runtime_layout *layout,
-                                            const struct target *target,
-                                            const struct group *group) {
-    u64 seed = group_seed(group);
-    struct walk walk = walk_system_stack(start, outer, layout, target, seed, NULL);
+static __always_inline u64 both_stacks_key(const struct start *start, u64 g,
+                                           const struct runtime_layout *layout,
+                                           const struct target *target, const struct group *group) {
+    u64 seed = group_seed(group), curg = running_goroutine(g, target);
+    struct walk walk = walk_both_stacks(start, g, curg, layout, target, seed, NULL);
     if (walk.loss >= 0)
         count_loss(walk.loss);
     u64 hash = walk.hash;
@@ -211,7 +246,7 @@ static __always_inline u64 system_stack_key(const struct start *start,
     struct stack *stack = new_stack(hash);
     if (!stack)
         return 0;
-    walk = walk_system_stack(start, outer, layout, target, seed, stack->pcs);
+    walk = walk_both_stacks(start, g, curg, layout, target, seed, stack->pcs);
     return keep_stack(stack, &walk, hash, group) ? hash : 0;
 }
 
@@ -237,10 +272,8 @@ int on_runtime_unlock(struct pt_regs *ctx) {
         count_loss(LOSS_releaser_unreadable);
         return 0;
     }
-    struct goroutine_stack outer = {};
     struct group group = {.target = site->target, .kind = KIND_MUTEX};
-    find_goroutine_stack(ctx->r14, target, &outer);
-    u64 key = system_stack_key(&start, &outer, layout, target, &group);
+    u64 key = both_stacks_key(&start, ctx->r14, layout, target, &group);
     struct total total = {
         .count = MUTEX_FRACTION * COUNT_ONE,
         .delay_ns = MUTEX_FRACTION * charge_ns,

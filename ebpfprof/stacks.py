@@ -35,6 +35,7 @@ _UNLOCK_SKIP = 2  # that and runtime.unlockWithRank
 # Where the stack goes on on the goroutine's own, morestack is left out, which does not return.
 _MORE_STACK = "runtime.morestack"
 _THREAD_START = "runtime.mstart"
+_THREAD_BODY = "runtime.mstart0"
 _CGO_CALLBACK = "runtime.cgocallback"
 _SEMACQUIRE = "runtime.semacquire1"
 # What sync and internal/poll call. The runtime's own semaphores come without: no block events.
@@ -107,6 +108,7 @@ class StackTranslator:
         self._binary = go.binary
         self._load_bias = go.load_bias
         self._mappings = go.mappings
+        self._runtime_locks = go.runtime_locks
         minor = go.binary.version.minor
         self._rules = next((rules for last, rules in _RULES if minor <= last), _RULES_FROM_1_27)
         # Go takes the stack where it records the event, a few lines below the park.
@@ -138,6 +140,10 @@ class StackTranslator:
         depth = self._rules.max_depth
         by_tables = self._rules.unwinds_by_tables or any(f.name == _CGO_CALLBACK for f in frames)
         if frames[0].name == _UNLOCK:
+            if frames[-1].name == _THREAD_BODY and self._runtime_locks:
+                # A thread comes back there to end, without a frame pointer.
+                start_pc = self._runtime_locks.thread_start_pc + self._load_bias
+                frames = self._logical([*return_pcs, start_pc])
             frames, depth, by_tables = _jumped(frames), self._rules.runtime_lock_depth, True
         frames = _without_wrappers(frames, everywhere=by_tables)
         names = [each.name for each in frames]

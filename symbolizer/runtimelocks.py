@@ -23,6 +23,8 @@ _WAKE: Final = "runtime.semawakeup"
 _SYSTEM_STACK: Final = "runtime.systemstack"
 _MORE_STACK: Final = "runtime.morestack"
 _NEW_STACK: Final = "runtime.newstack"
+_THREAD_START: Final = "runtime.mstart"
+_THREAD_BODY: Final = "runtime.mstart0"
 _NO_THREAD: Final = ("rsp", "rip")
 # An indirect call, which systemstack makes, is the only one of this size.
 _INDIRECT_CALL_BYTES: Final = 2
@@ -51,7 +53,8 @@ class RuntimeLockSites:
     frame pointer + 16 is the address of the lock. At `wake_pc` the register of the name
     `wake_register` holds the runtime.m that is about to be woken, or 0.
     `system_stack_pc` and `more_stack_pc` are the return addresses of systemstack's and morestack's
-    calls on the system stack: there the stack goes on on the goroutine's own.
+    calls on the system stack: there the stack goes on on the goroutine's own. `thread_start_pc`
+    is the return address of mstart0 in mstart, where all system stacks of Go's threads begin.
     """
 
     sleep_pc: int
@@ -60,6 +63,7 @@ class RuntimeLockSites:
     wake_register: str
     system_stack_pc: int
     more_stack_pc: int
+    thread_start_pc: int
 
 
 def runtime_lock_sites(binary: GoBinary) -> RuntimeLockSites:
@@ -76,8 +80,8 @@ def runtime_lock_sites(binary: GoBinary) -> RuntimeLockSites:
         )
     code = RuntimeCode(
         binary,
-        called=(_SLEEP, _FIND_NEXT, _NEW_STACK),
-        others=(_LOCK, UNLOCK, _SYSTEM_STACK, _MORE_STACK),
+        called=(_SLEEP, _FIND_NEXT, _NEW_STACK, _THREAD_BODY),
+        others=(_LOCK, UNLOCK, _SYSTEM_STACK),
     )
     unlock_pcs = [pc for pc in code.calls(_FIND_NEXT) if code.names_at(pc)[:1] == [UNLOCK]]
     if not unlock_pcs:
@@ -89,7 +93,8 @@ def runtime_lock_sites(binary: GoBinary) -> RuntimeLockSites:
         wake_pc=wake_pc,
         wake_register=register,
         system_stack_pc=_system_stack(code),
-        more_stack_pc=_more_stack(code),
+        more_stack_pc=_return_pc(code, _NEW_STACK, _MORE_STACK),
+        thread_start_pc=_return_pc(code, _THREAD_BODY, _THREAD_START),
     )
 
 
@@ -155,9 +160,9 @@ def _system_stack(code: RuntimeCode) -> int:
     raise unknown_code(f"{_SYSTEM_STACK} makes no call")
 
 
-def _more_stack(code: RuntimeCode) -> int:
-    """Return address of the call of newstack in morestack."""
-    calls = [pc for pc in code.calls(_NEW_STACK) if code.names_at(pc)[:1] == [_MORE_STACK]]
+def _return_pc(code: RuntimeCode, called: str, caller: str) -> int:
+    """Return address of the only call of one function in another."""
+    calls = [pc for pc in code.calls(called) if code.names_at(pc)[:1] == [caller]]
     if len(calls) != 1:
-        raise unknown_code(f"{_MORE_STACK} does not call {_NEW_STACK} in the one place known")
+        raise unknown_code(f"{caller} does not call {called} in the one place known")
     return calls[0] + CALL_BYTES
