@@ -1,0 +1,79 @@
+"""Who waited when the goroutines were read, given what the probes saw of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebpfprof.collectors.waits import Begun
+from ebpfprof.goroutines import ParkedGoroutine
+from ebpfprof.openwaits import BEGAN_BEFORE, OpenWait, Parked, open_waits
+
+STARTED_NS = 1_000
+READ_NS = 5_000
+G = 0xC000_0061_A0
+SEMA = 0xC000_0120_84
+
+
+def parked(*, address: int = G, sema: int = SEMA) -> ParkedGoroutine:
+    return ParkedGoroutine(address, 7, "SyncMutexLock", (0x401000, 0x402000), sema)
+
+
+def waits(
+    *goroutines: ParkedGoroutine, begun: dict[int, Begun] | None = None, read_ns: int = READ_NS
+) -> list[OpenWait]:
+    return open_waits(Parked(goroutines, read_ns, ()), begun or {}, STARTED_NS)
+
+
+def test_one_of_whom_nothing_is_known_waits_since_the_recording_began() -> None:
+    (wait,) = waits(parked())
+    assert (wait.total.count, wait.total.delay_ns) == (1, READ_NS - STARTED_NS)
+    assert wait.labels == (BEGAN_BEFORE,)
+
+
+def test_one_that_began_in_the_recording_waits_since_then() -> None:
+    goroutine = parked()
+    (wait,) = waits(goroutine, begun={G: Begun(3_500, waits=True)})
+    assert (wait.total.count, wait.total.delay_ns) == (1, 1_500)
+    assert wait.labels == ()
+    assert (wait.total.sema, wait.total.return_pcs) == (SEMA, goroutine.return_pcs)
+    assert wait.total.kind == "block"
+
+
+@pytest.mark.parametrize(
+    ("begun", "waited_ns"),
+    [
+        (Begun(READ_NS, waits=True), 1),  # no wait is shown as none
+        (Begun(READ_NS + 1, waits=True), None),  # another wait than the one that was read
+        (Begun(3_500, waits=False), None),
+        (Begun(3_500, waits=False, woken_ns=READ_NS + 1), None),
+        # Parked although it was woken before: overtaken at the semaphore.
+        (Begun(3_500, waits=False, woken_ns=READ_NS), 1_500),
+        (Begun(3_500, waits=False, woken_ns=4_000), 1_500),
+    ],
+)
+def test_those_that_were_woken_since_they_were_read_are_not_shown(
+    begun: Begun, waited_ns: int | None
+) -> None:
+    found = waits(parked(), begun={G: begun})
+    assert [wait.total.delay_ns for wait in found] == ([] if waited_ns is None else [waited_ns])
+
+
+def test_only_at_a_semaphore_one_parks_again_in_the_same_wait() -> None:
+    woken = Begun(3_500, waits=False, woken_ns=4_000)
+    assert waits(parked(sema=0), begun={G: woken}) == []
+
+
+def test_each_goroutine_by_its_own_address() -> None:
+    other = parked(address=G + 0x1A0)
+    found = waits(
+        parked(), other, begun={other.address: Begun(4_000, waits=True), 8: Begun(0, True)}
+    )
+    assert [(wait.total.delay_ns, wait.began_before) for wait in found] == [
+        (READ_NS - STARTED_NS, True),
+        (1_000, False),
+    ]
+
+
+def test_a_recording_of_no_length_shows_waits_of_a_nanosecond() -> None:
+    (wait,) = waits(parked(), read_ns=STARTED_NS)
+    assert wait.total.delay_ns == 1
