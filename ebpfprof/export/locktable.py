@@ -1,61 +1,64 @@
-"""Locks as a table for people: which, how long others waited, who waited and who held it."""
+"""Locks as a table for people: which, how long others waited, who held them and who waited."""
 
 from collections.abc import Iterator, Sequence
-from io import StringIO
 
 from ebpfprof.export.summary import Row, rows_of
+from ebpfprof.export.table import fit, rendered
 from ebpfprof.profile import Lock, Sample
 from ebpfprof.text import duration, printable
 
 _MAX_NAME = 512
+_MIN_ROOM = 24
+_UNLIMITED = 1 << 13
 _PLACES = 3
-_UNLIMITED = 4096
+_INDENT = "  "
 _HEADINGS = ("Delay", "Share", "Count", "Mean", "Held", "Lock")
 
 
 def render(locks: Sequence[Lock], *, limit: int = 10, width: int | None, color: bool) -> str:
-    """The first `limit` locks, below each where it was released and who waited for it.
+    """The first `limit` locks, below each the places that released it and those that waited.
 
-    "Held" is the mean of the times that could be seen. Made for `width` columns, but nothing is cut
-    off; None stands for as many as it takes. Without `color` the text is plain ASCII. Nothing
-    that the target says reaches the terminal as a control character. Ends with a newline.
+    "Held" is the mean of the times that could be seen. The table has at most `width` columns; None
+    stands for as many as it takes. Without `color` the text is plain ASCII. Nothing that the
+    target says reaches the terminal as a control character. Ends with a newline.
     """
     # rich takes some 30 ms to import: only who prints a table pays for it.
-    from rich.console import Console
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
-    def safe(text: str) -> str:
-        return printable(text[-_MAX_NAME:], ascii_only=not color)
-
     all_ns = sum(lock.delay_ns for lock in locks)
+    rows = [row for lock in locks[:limit] for row in _rows(lock, all_ns)]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in _HEADINGS:
         table.add_column(heading, justify="left" if heading == "Lock" else "right", no_wrap=True)
-    for lock in locks[:limit]:
-        text = Text(safe(_title(lock)))
-        for line in _places(lock):
-            text.append("\n  " + safe(line), style="dim")
-        table.add_row(
-            duration(lock.delay_ns),
-            f"{100 * lock.delay_ns / all_ns:.1f}%" if all_ns else "-",
-            str(lock.contentions),
-            duration(lock.delay_ns / lock.contentions) if lock.contentions else "-",
-            duration(lock.held_ns / lock.holds) if lock.holds else "-",
-            text,
-        )
-    console = Console(
-        file=StringIO(),
-        width=max(width or 0, _UNLIMITED),
-        color_system="standard" if color else None,
-        force_terminal=color,
-    )
-    with console.capture() as capture:
-        console.print(table)
-    lines = [line.rstrip() for line in capture.get().splitlines()]
+    columns = list(zip((*_HEADINGS, ""), *rows, strict=True))[:-2]
+    taken = sum(max(map(cell_len, column)) + 2 for column in columns)
+    room = None if width is None else max(width - taken, _MIN_ROOM)
+    for *numbers, indent, what in rows:
+        style = "dim" if indent else ""
+        safe = printable(what[-_MAX_NAME:], ascii_only=not color)
+        shown = indent + fit(safe, room and room - len(indent), cell_len)
+        table.add_row(*(Text(number, style) for number in numbers), Text(shown, style))
+    text = rendered(table, width=taken + (room or _UNLIMITED), color=color)
     if len(locks) > limit:
-        lines.append(f"... and {len(locks) - limit} more")
-    return "".join(line + "\n" for line in lines)
+        text += f"... and {len(locks) - limit} more\n"
+    return text
+
+
+def _rows(lock: Lock, all_ns: int) -> Iterator[tuple[str, ...]]:
+    """The texts of each row by column, the last one as indentation and text."""
+    yield (
+        duration(lock.delay_ns),
+        f"{100 * lock.delay_ns / all_ns:.1f}%" if all_ns else "-",
+        str(lock.contentions),
+        duration(lock.delay_ns / lock.contentions) if lock.contentions else "-",
+        duration(lock.held_ns / lock.holds) if lock.holds else "-",
+        "",
+        _title(lock),
+    )
+    yield from _places("released", lock.releases)
+    yield from _places("waited for", lock.waits)
 
 
 def _title(lock: Lock) -> str:
@@ -64,19 +67,22 @@ def _title(lock: Lock) -> str:
     return f"{lock.name} ({where})" if lock.name else where
 
 
-def _places(lock: Lock) -> Iterator[str]:
-    for verb, samples in (("released", lock.releases), ("waited for", lock.waits)):
-        for row in rows_of(samples, _PLACES):
-            yield f"{verb} by {_place(row)}"
-        yield from _rest(verb, samples)
+def _places(verb: str, samples: Sequence[Sample]) -> Iterator[tuple[str, ...]]:
+    rows = rows_of(samples, len(samples))
+    for row in rows[:_PLACES]:
+        yield _place(row, f"{verb} by {row.function}{_line(row)}: {row.operation}")
+    if len(rows) > _PLACES:
+        rest = rows[_PLACES:]
+        count = sum(row.contentions for row in rest)
+        delay_ns = sum(row.delay_ns for row in rest)
+        total = Row("", "", "", 0, contentions=count, delay_ns=delay_ns, share=0.0)
+        yield _place(total, f"{verb} in {len(rest)} more places")
 
 
-def _place(row: Row) -> str:
-    where = f", {row.file.rpartition('/')[2]}:{row.line}" if row.file else ""
-    return f"{row.function}{where}: {row.operation}, {row.contentions}x, {duration(row.delay_ns)}"
+def _place(row: Row, what: str) -> tuple[str, ...]:
+    numbers = (duration(row.delay_ns), "", str(row.contentions), duration(row.mean_ns), "")
+    return (*numbers, _INDENT, what)
 
 
-def _rest(verb: str, samples: Sequence[Sample]) -> Iterator[str]:
-    more = len(rows_of(samples, len(samples))) - _PLACES
-    if more > 0:
-        yield f"{verb} in {more} more places"
+def _line(row: Row) -> str:
+    return f", {row.file.rpartition('/')[2]}:{row.line}" if row.file else ""

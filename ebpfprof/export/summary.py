@@ -1,10 +1,10 @@
 """The top of a profile as a table for people: where the goroutines waited, and for what."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from io import StringIO
 
+from ebpfprof.export.table import fit, rendered
 from ebpfprof.profile import Frame, Profile, Sample
 from ebpfprof.text import duration, printable
 
@@ -137,12 +137,11 @@ def _operation(frames: list[Frame]) -> str:
 def _table(profile: Profile, rows: list[Row], width: int | None, color: bool) -> str:
     # rich takes some 30 ms to import: only who prints a table pays for it.
     from rich.cells import cell_len
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     def safe(text: str, room: int | None) -> str:
-        return _fit(printable(text[-_MAX_NAME:], ascii_only=not color), room, cell_len)
+        return fit(printable(text[-_MAX_NAME:], ascii_only=not color), room, cell_len)
 
     cells = [
         (
@@ -167,22 +166,4 @@ def _table(profile: Profile, rows: list[Row], width: int | None, color: bool) ->
         if row.file:
             where.append("\n" + safe(f"{row.file}:{row.line}", room), style="dim")
         table.add_row(*(Text(cell) for cell in fixed), where)
-    console = Console(
-        file=StringIO(),
-        width=taken + (room or _UNLIMITED),
-        color_system="standard" if color else None,
-        force_terminal=color,
-    )
-    with console.capture() as capture:
-        console.print(table)
-    return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
-
-
-def _fit(text: str, room: int | None, cell_len: Callable[[str], int]) -> str:
-    """Cut `text` on the left, where a package or a path says least, to `room` columns."""
-    if room is None or cell_len(text) <= room:
-        return text
-    start = max(len(text) - room, 0)
-    while cell_len(text[start:]) > room - 3:
-        start += 1
-    return "..." + text[start:]
+    return rendered(table, width=taken + (room or _UNLIMITED), color=color)

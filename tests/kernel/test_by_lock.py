@@ -43,11 +43,11 @@ ROW = re.compile(
     r" +(?P<held>\S+ \S+|-)  (?P<title>\S.*)"
 )
 TITLE = re.compile(r"(?:(?P<name>\S+) \()?(?P<type>\S+) at (?P<address>0x[0-9a-f]+)\)?")
+NUMBERS = r" *\S+ \S+ +(?P<count>\d+) +\S+ \S+ +"
 PLACE = re.compile(
-    r" +(?P<verb>released|waited for) by (?P<function>\S+), contend\.go:\d+: "
-    r"(?P<operation>\S+), (?P<count>\d+)x, \S+ \S+"
+    NUMBERS + r"(?P<verb>released|waited for) by (?P<function>\S+), contend\.go:\d+: \S+"
 )
-REST = re.compile(r" +(?P<verb>released|waited for) in (?P<count>\d+) more places")
+REST = re.compile(NUMBERS + r"(?P<verb>released|waited for) in (?P<places>\d+) more places")
 UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
@@ -157,7 +157,7 @@ def table(finished: Finished) -> dict[int, Row]:
             match = REST.fullmatch(line)
             assert match, line
             assert row
-            row.more[match["verb"]] += int(match["count"])
+            row.more[match["verb"]] += int(match["places"])
     return rows
 
 

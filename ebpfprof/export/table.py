@@ -1,0 +1,33 @@
+"""What tables in the terminal have in common."""
+
+from collections.abc import Callable
+from io import StringIO
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # it takes some 30 ms to import: only who prints a table pays for it
+    from rich.table import Table
+
+
+def rendered(table: "Table", *, width: int, color: bool) -> str:
+    """The table in `width` columns, without trailing spaces; ends with a newline."""
+    from rich.console import Console
+
+    console = Console(
+        file=StringIO(),
+        width=width,
+        color_system="standard" if color else None,
+        force_terminal=color,
+    )
+    with console.capture() as capture:
+        console.print(table)
+    return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
+
+
+def fit(text: str, room: int | None, cell_len: Callable[[str], int]) -> str:
+    """Cut `text` on the left, where a package or a path says least, to `room` columns."""
+    if room is None or cell_len(text) <= room:
+        return text
+    start = max(len(text) - room, 0)
+    while cell_len(text[start:]) > room - 3:
+        start += 1
+    return "..." + text[start:]
