@@ -202,7 +202,7 @@ def test_all_semaphores_of_a_rwmutex_are_one_lock(stacks: Stacks) -> None:
         stacks,
         [
             # Cut off before it tells that the Mutex is a RWMutex's.
-            waited(HEAP + 4, stacks.of(*LOCK), 0, 0),
+            waited(HEAP + 4, stacks.of(*LOCK), 1, 0),
             waited(HEAP + 4, stacks.of(*LOCK, "sync.(*RWMutex).Lock", "main.write"), 1, 100),
             waited(HEAP + 8, stacks.of(*WRITE, "main.write"), 2, 200),
             waited(HEAP + 12, stacks.of(*READ, "main.read"), 3, 300),
@@ -215,7 +215,7 @@ def test_all_semaphores_of_a_rwmutex_are_one_lock(stacks: Stacks) -> None:
     assert (lock.address, lock.type) == (HEAP, RW_MUTEX)
     assert lock.name == "sync.RWMutex of main.read, main.write"
     assert (lock.contentions, lock.delay_ns, lock.holds, lock.held_ns) == (9, 900, 3, 25)
-    assert sum(sample.values[0] for sample in lock.waits) == 6
+    assert sum(sample.values[0] for sample in lock.waits) == 7
     expected = (Label("lock", str(lock.name)), Label("lock_address", f"{HEAP:#x}"))
     assert [table.labels(HEAP + offset) for offset in (4, 8, 12)] == [expected] * 3
     assert table.labels(HEAP + 16) == table.labels(0) == ()
