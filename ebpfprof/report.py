@@ -21,8 +21,8 @@ class Recording:
     """All that is known of one target when the recording is over.
 
     Times are of CLOCK_MONOTONIC, but for `started_unix_ns`. `holds` is by semaphore, `begun` by
-    runtime.g; `parked` is None unless open waits were asked for and could be read. `losses` are
-    those of all targets together.
+    runtime.g; `parked` is None unless open waits were asked for and could be read; `unread` is why
+    they could not. `losses` are those of all targets together.
     """
 
     go: GoTarget
@@ -34,6 +34,7 @@ class Recording:
     holds: Mapping[int, Hold]
     begun: Mapping[int, Begun]
     parked: Parked | None
+    unread: Exception | None
     losses: Sequence[Loss]
 
 
@@ -137,6 +138,8 @@ class _Reporter:
             comments.append(go.no_runtime_locks)
         if self._report.failure:
             comments.append(f"names are missing: {printable(str(self._report.failure))}")
+        if recording.unread:
+            comments.append(f"open waits are missing: {printable(str(recording.unread))}")
         if recording.ending:
             comments.append(f"ended early: {recording.ending.text}")
         comments += [f"lost: {loss}" for loss in recording.losses]

@@ -127,6 +127,7 @@ class Session:
                 holds=holds.get(index, {}),
                 begun=begun.get(index, {}),
                 parked=each.parked,
+                unread=each.failure,
                 losses=self.losses(),
             )
             reports.append(report(recording, self._options))
@@ -182,7 +183,7 @@ class Session:
                 try:
                     each.parked = read_parked(each.go, time.monotonic_ns())
                 except TargetGone:
-                    pass  # and nothing waits any more
+                    self._notice_endings()  # and nothing waits any more
                 except Exception as error:  # what was recorded is worth more
                     each.failure = for_user(each.go.target, error)
 

@@ -12,12 +12,17 @@ from typing import Any, Final
 
 import pytest
 
+from ebpfprof import openwaits
 from ebpfprof.collectors import waits
 from ebpfprof.collectors.waits import Waiting
+from ebpfprof.errors import CorruptBinary
 from ebpfprof.export import pprof
+from ebpfprof.gotarget import GoTarget
+from ebpfprof.openwaits import Parked, read_parked
 from ebpfprof.options import Options
 from ebpfprof.profile import Profile, Sample
 from ebpfprof.session import Session
+from symbolizer import GoTableError
 from tests.differential.mutexes import losses, total
 from tests.kernel.programs import program
 from tests.kernel.test_by_lock import BUILDS, labels_of, truths
@@ -254,6 +259,81 @@ def test_without_the_option_nothing_is_said_of_it(tmp_path: Path) -> None:
     assert finished.code == 0, finished.stderr
     assert "still wait" not in finished.stdout.decode()
     assert names_in(tmp_path) == []
+
+
+def test_one_that_is_woken_while_the_others_are_read_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Target.start(program("heldlocks")) as target:
+
+        def read_and_release(go: GoTarget, now_ns: int) -> Parked:
+            parked = read_parked(go, now_ns)
+            assert len(parked.goroutines) >= 9
+            target.ask("release woken", "released")
+            return parked
+
+        monkeypatch.setattr(openwaits, "read_parked", read_and_release)
+        with Session([target.pid], Options(open_waits=True)) as session:
+            session.start()
+            hang(target, "woken")
+            ((_, profile),) = [report.profiles for report in session.finish()]
+    assert profile.samples == ()
+
+
+def test_each_target_has_its_own(tmp_path: Path) -> None:
+    path = program("heldlocks")
+    with Target.start(path) as one, Target.start(path) as other:
+        early = hang(one, "early")
+        with recording(one.pid, tmp_path, "--open", "--pid", str(other.pid)) as recorder:
+            late = hang(other, "late")
+            recorder.interrupt()
+            finished = recorder.finish()
+    assert finished.code == 0, finished.stderr
+    profiles = [
+        pprof.decode((tmp_path / f"heldlocks-{pid}.open.pb.gz").read_bytes(), kind="open")
+        for pid in (one.pid, other.pid)
+    ]
+    assert_equal(found_in(profiles[0].samples), expected(early, {}, profiles[0], with_block=True))
+    assert_equal(found_in(profiles[1].samples), expected({}, late, profiles[1], with_block=True))
+
+
+def test_why_goroutines_could_not_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(go: GoTarget, now_ns: int) -> Parked:
+        raise GoTableError("no list of goroutines")
+
+    monkeypatch.setattr(openwaits, "read_parked", fail)
+    with (
+        Target.start(program("heldlocks")) as target,
+        Session([target.pid], Options(open_waits=True)) as session,
+    ):
+        session.start()
+        target.ask("contend", "[")
+        ((block, profile),) = [report.profiles for report in session.finish()]
+        (failure,) = session.failures()
+    assert isinstance(failure, CorruptBinary)
+    assert block.samples
+    assert profile.samples == ()
+    (comment,) = [each for each in profile.comments if each.startswith("open waits are missing: ")]
+    assert "no list of goroutines" in comment
+
+
+def test_a_target_that_ends_while_it_is_read_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Target.start(program("heldlocks")) as target:
+
+        def kill_and_read(go: GoTarget, now_ns: int) -> Parked:
+            target.kill()
+            return read_parked(go, now_ns)
+
+        monkeypatch.setattr(openwaits, "read_parked", kill_and_read)
+        with Session([target.pid], Options(open_waits=True)) as session:
+            session.start()
+            target.ask("contend", "[")
+            ((block, profile),) = [report.profiles for report in session.finish()]
+            assert session.failures() == []
+            assert len(session.endings()) == 1
+    assert block.samples
+    assert profile.samples == ()
+    assert any(comment.startswith("ended early: ") for comment in profile.comments)
 
 
 def test_a_full_table_of_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
