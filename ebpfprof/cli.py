@@ -5,7 +5,7 @@ import resource
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -173,10 +173,14 @@ def attach(
     from ebpfprof.options import Options
     from ebpfprof.session import Session
 
-    if (by_lock or lock_labels) and "mutex" not in kinds:
-        raise click.UsageError("--by-lock and --lock-labels need --profile mutex.")
-    if runtime_locks and "mutex" not in kinds:
-        raise click.UsageError("--runtime-locks needs --profile mutex.")
+    _require_kind(kinds, "block", {"--block-rate": block_rate_ns != 1})
+    of_mutex = {
+        "--mutex-fraction": mutex_fraction != 1,
+        "--by-lock": by_lock,
+        "--lock-labels": lock_labels,
+        "--runtime-locks": runtime_locks,
+    }
+    _require_kind(kinds, "mutex", of_mutex)
     to_write: list[Kind] = [*kinds, "open"] if open_waits else [*kinds]
     if output and len(pids) * len(to_write) > 1:
         raise click.UsageError("-o names one file, but there are several to write: leave it out.")
@@ -214,6 +218,17 @@ def attach(
     except KeyboardInterrupt:
         names = ", ".join(map(printable, written))
         raise Aborted(f"Aborted. Written: {names or 'nothing'}.") from None
+
+
+def _require_kind(kinds: "Sequence[Waiting]", kind: "Waiting", given: Mapping[str, bool]) -> None:
+    """Refuse options that say something of a profile that is not asked for."""
+    for option, is_given in given.items():
+        if is_given and kind not in kinds:
+            asked_for = ",".join((*kinds, kind))
+            raise click.UsageError(
+                f"{option} is about the {kind} profile, which is not recorded: add it, with "
+                f"--profile {asked_for}."
+            )
 
 
 def _write(session: "Session", files: Sequence[OutputFile], written: list[str]) -> None:

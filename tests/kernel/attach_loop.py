@@ -21,18 +21,22 @@ from tests.kernel.kernel_state import bpf_objects, open_files
 _PAGE_KIB = 4
 _RECORDED_S = 0.01
 
+EVERYTHING = Options(
+    kinds=("block", "mutex"), by_lock=True, lock_labels=True, open_waits=True, runtime_locks=True
+)
+
 
 def main(arguments: Sequence[str]) -> None:
     rounds, *pids = map(int, arguments)
     for _ in range(rounds):
-        with Session(pids, Options()) as session:
+        with Session(pids, EVERYTHING) as session:
             session.start()
             session.wait(_RECORDED_S, lambda gone_s: False)
-            profiles = [profile for report in session.finish() for profile in report.profiles]
+            reports = session.finish()
             objects = sorted((each.kind, each.id) for each in bpf_objects(os.getpid()))
         held = {
             "objects": objects,
-            "samples": [len(profile.samples) for profile in profiles],
+            "samples": [sum(len(p.samples) for p in report.profiles) for report in reports],
             "files": open_files(os.getpid()),
             "threads": len(os.listdir("/proc/self/task")),
             "resident_kib": int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_KIB,

@@ -307,9 +307,11 @@ def test_the_locks_of_a_program_that_waits_for_none(option: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--by-lock",), "--by-lock and --lock-labels need --profile mutex."),
-        (("--lock-labels",), "--by-lock and --lock-labels need --profile mutex."),
-        (("--by-lock", "--profile", "block"), "--by-lock and --lock-labels need --profile mutex."),
+        (("--by-lock",), "--by-lock is about the mutex profile, which is not recorded"),
+        (("--lock-labels", "--profile", "block"), "add it, with --profile block,mutex."),
+        (("--mutex-fraction", "5"), "--mutex-fraction is about the mutex profile"),
+        (("--runtime-locks",), "--runtime-locks is about the mutex profile"),
+        (("--block-rate", "5", "--profile", "mutex"), "add it, with --profile mutex,block."),
         (("--open", "-o", "x.pb.gz"), "-o names one file, but there are several to write"),
         (("--open", "-o", "-"), "-o names one file, but there are several to write"),
     ],
