@@ -305,23 +305,24 @@ def test_the_locks_of_a_program_that_waits_for_none(option: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "words"),
     [
-        (("--by-lock",), "--by-lock is about the mutex profile, which is not recorded"),
-        (("--lock-labels", "--profile", "block"), "add it, with --profile block,mutex."),
-        (("--mutex-fraction", "5"), "--mutex-fraction is about the mutex profile"),
-        (("--runtime-locks",), "--runtime-locks is about the mutex profile"),
-        (("--block-rate", "5", "--profile", "mutex"), "add it, with --profile mutex,block."),
-        (("--open", "-o", "x.pb.gz"), "-o names one file, but there are several to write"),
-        (("--open", "-o", "-"), "-o names one file, but there are several to write"),
+        (("--by-lock",), {"--by-lock", "--profile", "mutex"}),
+        (("--lock-labels",), {"--lock-labels", "--profile", "mutex"}),
+        (("--by-lock", "--profile", "block"), {"--by-lock", "--profile", "mutex"}),
+        (("--open", "-o", "x.pb.gz"), {"-o", "several"}),
+        (("--open", "-o", "-"), {"-o", "several"}),
+        (("--open", "-o", "-", "--profile", "mutex", "--by-lock"), {"-o", "several"}),
     ],
 )
 def test_what_does_not_go_together_is_said(
-    arguments: tuple[str, ...], sentence: str, tmp_path: Path
+    arguments: tuple[str, ...], words: set[str], tmp_path: Path
 ) -> None:
     finished = run("--pid", "1", *arguments, folder=tmp_path)
     assert finished.code == 2
-    assert sentence in " ".join(finished.stderr.split())
+    sentence = finished.stderr.partition("Error: ")[2].strip()
+    assert sentence.endswith(".")
+    assert words <= set(re.split(r"[^\w-]+", sentence))
     assert finished.stdout == b""
     assert list(tmp_path.iterdir()) == []
 
