@@ -15,7 +15,8 @@ const (
 
 // A scene is one way to wait for one lock. In each round a goroutine calls hold, and while it has
 // the lock, three others call wait, one after the other, and are parked. Then all of them have
-// the lock in turn, in this order, for `length` each.
+// the lock in turn, in this order: the first and the second for `length`, the others for two and
+// three times as long.
 type scene struct {
 	kind, name     string
 	address        uintptr
@@ -93,7 +94,7 @@ func (s *scene) round(sum *outcome) {
 	s.begin(first, s.hold)
 	<-first.has
 	for i := 0; i < waiters; i++ {
-		t := newTurn(s.length)
+		t := newTurn(s.length * time.Duration(1+i))
 		close(t.mayGo)
 		s.begin(t, s.wait)
 		for atomic.LoadInt64(&t.id) == 0 {
@@ -385,7 +386,7 @@ func scenes() []*scene {
 		},
 	}
 	for i, each := range all {
-		each.length = time.Duration(2000+400*i) * time.Microsecond
+		each.length = time.Duration(1500+250*i) * time.Microsecond
 		if each.kind == "" {
 			each.kind = "sync.Mutex"
 		}
