@@ -1,0 +1,64 @@
+package main
+
+import "sync/atomic"
+
+// runCrowds lets two threads sleep for a lock, and then five, while another one holds it; then each
+// of them holds it in its turn, and the rest sleeps on.
+func runCrowds(times int) {
+	for range times {
+		meet(2, "firstOf2", firstOf2, "nextOf2", nextOf2)
+		meet(5, "firstOf5", firstOf5, "nextOf5", nextOf5)
+	}
+}
+
+func meet(waiters int, firstName string, first func(*mutex), nextName string, next func(*mutex)) {
+	var mu mutex
+	var got atomic.Int32
+	var all crew
+	starts := make([]int64, waiters)
+	releases := make([]int64, waiters+1)
+	all.start(waiters, func(i int) {
+		starts[i] = nanotime()
+		lock(&mu)
+		number := got.Add(1)
+		usleep(holdMicros)
+		releases[number] = nanotime()
+		if number < int32(waiters) {
+			next(&mu)
+		} else {
+			unlock(&mu)
+		}
+	})
+	lock(&mu)
+	var head uintptr
+	for i := range waiters {
+		all.letGo(i)
+		head = awaitSleeper(&mu, head)
+	}
+	usleep(holdMicros)
+	releases[0] = nanotime()
+	first(&mu)
+	all.wait()
+
+	// A release is charged with what all who sleep then have waited since the one before.
+	planned[firstName]++
+	for _, start := range starts {
+		truth[firstName] += releases[0] - start
+	}
+	for number := 1; number < waiters; number++ {
+		planned[nextName]++
+		truth[nextName] += int64(waiters-number) * (releases[number] - releases[number-1])
+	}
+}
+
+//go:noinline
+func firstOf2(mu *mutex) { unlock(mu) }
+
+//go:noinline
+func nextOf2(mu *mutex) { unlock(mu) }
+
+//go:noinline
+func firstOf5(mu *mutex) { unlock(mu) }
+
+//go:noinline
+func nextOf5(mu *mutex) { unlock(mu) }

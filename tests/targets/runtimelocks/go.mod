@@ -1,0 +1,3 @@
+module runtimelocks
+
+go 1.25
