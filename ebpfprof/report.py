@@ -15,6 +15,14 @@ from ebpfprof.stacks import StackTranslator, wait_samples
 from ebpfprof.target import Ending, Target
 from ebpfprof.text import printable
 
+# Without Go's own profiler, unlock2 releases the lock with an exchange that also takes back the
+# hint that somebody sleeps for it (runtime/lock_spinbit.go).
+_OF_RUNTIME_LOCKS = (
+    "the runtime's own locks (runtime.unlock): counts are lower bounds. While a thread is on its "
+    "way to a lock, who releases it wakes nobody and is not seen; what others waited is charged "
+    "to the next release that is. That is not so while the program has its own mutex profiler on"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Recording:
@@ -113,6 +121,8 @@ class _Reporter:
         comments = self._comments(title, sampling)
         if cut:
             comments.append(f"cut off where Go cuts them off, too: the stacks of {cut} events")
+        if kind == "mutex" and recording.go.runtime_locks:
+            comments.append(_OF_RUNTIME_LOCKS)
         self._report.profiles.append(
             wait_profile(
                 kind,

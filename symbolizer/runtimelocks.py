@@ -25,6 +25,7 @@ _MORE_STACK: Final = "runtime.morestack"
 _NEW_STACK: Final = "runtime.newstack"
 _THREAD_START: Final = "runtime.mstart"
 _THREAD_BODY: Final = "runtime.mstart0"
+_ARGUMENT: Final = "rax"  # the first one of a Go function
 _NO_THREAD: Final = ("rsp", "rip")
 # An indirect call, which systemstack makes, is the only one of this size.
 _INDIRECT_CALL_BYTES: Final = 2
@@ -80,7 +81,7 @@ def runtime_lock_sites(binary: GoBinary) -> RuntimeLockSites:
         )
     code = RuntimeCode(
         binary,
-        called=(_SLEEP, _FIND_NEXT, _NEW_STACK, _THREAD_BODY),
+        called=(_SLEEP, _FIND_NEXT, _WAKE, _NEW_STACK, _THREAD_BODY),
         others=(_LOCK, UNLOCK, _SYSTEM_STACK),
     )
     unlock_pcs = [pc for pc in code.calls(_FIND_NEXT) if code.names_at(pc)[:1] == [UNLOCK]]
@@ -115,8 +116,12 @@ def _sleep(code: RuntimeCode) -> int:
 def _wake(code: RuntimeCode, semaphore_offset: int) -> tuple[int, str]:
     """The place before the thread's semaphore is raised, and the register that holds the thread.
 
-    What follows is straight: nobody can jump in between, and the register is not written.
+    That is the call of semawakeup, or where that is inlined, as it is as a rule, a place before it
+    from which all is straight: nobody can jump in between, and the register is not written.
     """
+    calls = [pc for pc in code.calls(_WAKE) if code.names_at(pc)[:1] == [_FIND_NEXT]]
+    if len(calls) == 1:
+        return calls[0], _ARGUMENT
     for function in code.functions(_FIND_NEXT):
         instructions = code.decoded(function)
         jumped_to = {each.target for each in instructions if each.is_jump}

@@ -24,7 +24,7 @@ from tests.toolchains import toolchain
 
 TARGET = Path(__file__).parent.parent / "targets" / "runtimelocks"
 VERSIONS = ("1.25", "1.26", "1.27")
-MODES = ("plain", "stripped", "pie", "pgo", "pgopark")
+MODES = ("plain", "stripped", "pie", "pgo", "pgopark", "debug")
 BUILDS = (*((version, "plain") for version in VERSIONS), *(("1.27", mode) for mode in MODES[1:]))
 DEEP = {"deep126", "deep127", "deep128", "deep140"}
 ON_BOTH_STACKS = {"onSystemStack", "deepSystemStack", "alreadyOnSystemStack"}

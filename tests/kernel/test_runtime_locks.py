@@ -1,0 +1,52 @@
+"""--runtime-locks where they can't be had, and where it makes no sense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.differential.mutexes import MUTEXOPS, below, written_profiles
+from tests.recorder import only_profile, recording, run
+from tests.targets_run import Target
+from tests.toolchains import toolchain
+
+
+@pytest.mark.parametrize("version", ["1.19", "1.24"])
+def test_the_rest_is_recorded_of_a_go_that_keeps_no_list(version: str, tmp_path: Path) -> None:
+    program = toolchain(version).build(MUTEXOPS)
+    with Target.start(program, "-only=^mutexUnlock$") as target:
+        options = ("--profile", "mutex", "--runtime-locks")
+        with recording(target.pid, tmp_path, *options) as recorder:
+            target.ask("go", "done")
+            recorder.interrupt()
+            finished = recorder.finish()
+        target.ask("write", "written")
+    profile = only_profile(tmp_path)
+    (said,) = [line for line in finished.stderr.splitlines() if "own locks" in line]
+    assert finished.code == 0
+    assert said.startswith("ebpfprof: the Go runtime's own locks are not recorded in process")
+    assert f"go{version}" in said
+    assert said.endswith("(Go 1.25 and newer do).")
+    assert said.removeprefix("ebpfprof: ").removesuffix(".") in profile.comments
+    assert below(profile, "mutexUnlock").count > 0
+
+
+def test_it_needs_the_mutex_profile(tmp_path: Path) -> None:
+    finished = run("--pid", "1", "--profile", "block", "--runtime-locks", folder=tmp_path)
+    assert finished.code == 2
+    assert "--runtime-locks" in finished.stderr
+    assert "mutex" in finished.stderr
+
+
+def test_what_is_not_seen_of_them_stands_in_the_profile(tmp_path: Path) -> None:
+    with Target.start(toolchain("1.27").build(MUTEXOPS), "-only=^mutexUnlock$") as target:
+        options = ("--profile", "block,mutex", "--runtime-locks")
+        with recording(target.pid, tmp_path, *options) as recorder:
+            target.ask("go", "done")
+            recorder.interrupt()
+            assert recorder.finish().code == 0
+        target.ask("write", "written")
+    profiles = written_profiles(tmp_path, ("block", "mutex"))
+    assert any("lower bounds" in comment for comment in profiles["mutex"].comments)
+    assert not any("lower bounds" in comment for comment in profiles["block"].comments)
