@@ -24,7 +24,7 @@ from tests.toolchains import toolchain
 
 TARGET = Path(__file__).parent.parent / "targets" / "runtimelocks"
 VERSIONS = ("1.25", "1.26", "1.27")
-MODES = ("plain", "stripped", "pie", "pgo", "pgopark", "debug")
+MODES = ("plain", "stripped", "pie", "pgo", "pgopark", "debug", "cgo", "cgopie")
 BUILDS = (*((version, "plain") for version in VERSIONS), *(("1.27", mode) for mode in MODES[1:]))
 DEEP = {"deep126", "deep127", "deep128", "deep140"}
 ON_BOTH_STACKS = {"onSystemStack", "deepSystemStack", "alreadyOnSystemStack"}
@@ -122,6 +122,7 @@ def test_every_contended_release_as_go_counts_it(version: str, mode: str, tmp_pa
     def wrong_in_a_run(folder: Path) -> dict[str, str]:
         run = record(program, folder, "-rounds=25")
         assert set(run.planned) > {"plainUnlock", "throughMethod", *DEEP, *ON_BOTH_STACKS}
+        assert ("calledFromC" in run.planned) == mode.startswith("cgo")
         assert_counts_agree(run)
         return delay_differences(run.go, run.ours)
 

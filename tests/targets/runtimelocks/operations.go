@@ -32,7 +32,7 @@ const holdMicros = 300
 
 // runOperations runs each so many times, with one thread that sleeps for the lock each time.
 func runOperations(times int) {
-	for _, each := range operations {
+	for _, each := range append(operations, cgoOperations...) {
 		if times > 0 {
 			planned[each.name] = times
 		}

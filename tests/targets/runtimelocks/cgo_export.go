@@ -1,0 +1,8 @@
+//go:build withcgo
+
+package main
+
+import "C"
+
+//export releaseInGo
+func releaseInGo() { releasedFromC() }
