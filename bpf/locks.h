@@ -27,6 +27,8 @@
 #define UNIT_SHIFT 8
 #define CHARGE_ATTEMPTS 8
 #define WAITERS_BITS 19 /* MAX_WAITS goroutines at most */
+/* From the semaphore of the Mutex in a sync.RWMutex to writerSem (sync/rwmutex.go, Go 1.19 on). */
+#define WRITER_SEM_OFFSET 4
 
 struct lock {
     u64 queue;   /* (sum << WAITERS_BITS) + n */
@@ -146,6 +148,11 @@ static __always_inline u64 leave_queue(u32 target_index, u64 sema, u64 now_ns, u
     /* With nobody left waiting it may release and take the lock again unseen. */
     lock->owner = (queue & ((1 << WAITERS_BITS) - 1)) > 1 ? g : 0;
     lock->owned_since_ns = now_ns;
+    /* A writer waits for the Mutex first, then for readers: they let it have the lock only now. */
+    key = goroutine_key(sema - WRITER_SEM_OFFSET, target_index);
+    lock = locks.lookup(&key);
+    if (lock && lock->owner == g)
+        lock->owned_since_ns = now_ns;
 #endif
     return charge_ns;
 }

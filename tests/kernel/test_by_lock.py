@@ -45,7 +45,7 @@ ROW = re.compile(
 TITLE = re.compile(r"(?:(?P<name>\S+) \()?(?P<type>\S+) at (?P<address>0x[0-9a-f]+)\)?")
 NUMBERS = r" *\S+ \S+ +(?P<count>\d+) +\S+ \S+ +"
 PLACE = re.compile(
-    NUMBERS + r"(?P<verb>released|waited for) by (?P<function>\S+), contend\.go:\d+: \S+"
+    NUMBERS + r"(?P<verb>released|waited for) by (?P<function>\S+), \w+\.go:\d+: \S+"
 )
 REST = re.compile(NUMBERS + r"(?P<verb>released|waited for) in (?P<places>\d+) more places")
 UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
@@ -282,6 +282,33 @@ def assert_sums_of_labelled(found: Run, kinds: tuple[Kind, ...]) -> None:
             assert functions(locks[address]) == expected
         assert differences(found.bare[kind], found.labelled[kind]) == []
         assert all(not sample.labels for sample in found.bare[kind].samples)
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids="+".join)
+@pytest.mark.parametrize("version", ["1.19", "1.27"])
+def test_a_writer_does_not_hold_what_readers_have(
+    version: str, kinds: tuple[Kind, ...], tmp_path: Path
+) -> None:
+    """It is handed the Mutex inside a RWMutex, and then waits for the readers before it."""
+
+    def wrong_in_a_run(folder: Path) -> dict[str, str]:
+        arguments = ("--profile", ",".join(kinds), "--by-lock")
+        with (
+            Target.start(program("heldlocks", version)) as target,
+            recording(target.pid, folder, *arguments) as recorder,
+        ):
+            truth = json.loads(target.ask("mixed", "{"))
+            recorder.interrupt()
+            finished = recorder.finish()
+        assert finished.code == 0, finished.stderr
+        rows = table(finished)
+        assert list(rows) == [truth["address"]]
+        mean_ns, held = truth["held_ns"] / truth["holds"], rows[truth["address"]].held
+        if abs(nanoseconds(held) - mean_ns) <= max(mean_ns / 20, HELD_NS):
+            return {}
+        return {"held": f"{held}, in truth {mean_ns} ns"}
+
+    agree_once(wrong_in_a_run, tmp_path)
 
 
 def test_pprof_reads_the_labels(tmp_path: Path) -> None:

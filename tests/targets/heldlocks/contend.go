@@ -91,16 +91,13 @@ func contend(all []*scene) []outcome {
 func (s *scene) round(sum *outcome) {
 	first := newTurn(s.length)
 	turns := []*turn{first}
-	s.begin(first, s.hold)
+	begin(first, s.hold)
 	<-first.has
 	for i := 0; i < waiters; i++ {
 		t := newTurn(s.length * time.Duration(1+i))
 		close(t.mayGo)
-		s.begin(t, s.wait)
-		for atomic.LoadInt64(&t.id) == 0 {
-			time.Sleep(50 * time.Microsecond)
-		}
-		awaitParked(t.id)
+		begin(t, s.wait)
+		t.awaitParked()
 		turns = append(turns, t)
 	}
 	close(first.mayGo)
@@ -124,13 +121,6 @@ func (s *scene) round(sum *outcome) {
 		sum.Holds++
 		sum.Held += turns[1+i].released.Sub(turns[i].released)
 	}
-}
-
-func (s *scene) begin(t *turn, act func(*turn)) {
-	go func() {
-		act(t)
-		close(t.goneAgain)
-	}()
 }
 
 // Package variables.

@@ -4,6 +4,8 @@
 // Protocol: it prints "ready PID" and then obeys the lines that it reads:
 //
 //	contend         makes contention for each lock (contend.go); prints a line of JSON
+//	mixed           makes writers wait for readers that were before them (mixed.go); prints a line
+//	                of JSON
 //	hang GROUP      lets goroutines hang in each way (hang.go), in locks and channels of a group
 //	                of their own; prints a line of JSON when all of them are parked
 //	overtake        lets two goroutines hang in a lock, one of which was woken (overtake.go);
@@ -36,6 +38,8 @@ func main() {
 		switch command[0] {
 		case "contend":
 			say(contend(all))
+		case "mixed":
+			say(mixed())
 		case "hang":
 			g := newGroup()
 			groups[command[1]] = g

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+type gate struct {
+	open bool
+	rw   sync.RWMutex
+}
+
+//go:noinline
+func (g *gate) write(t *turn) {
+	t.arrive()
+	g.rw.Lock()
+	t.keep()
+	g.rw.Unlock()
+}
+
+//go:noinline
+func (g *gate) read(t *turn) {
+	t.arrive()
+	g.rw.RLock()
+	t.keep()
+	g.rw.RUnlock()
+}
+
+// mixed lets two writers and a reader wait for a writer. When that releases the lock, the reader
+// has it first, for a long time. The first writer was woken, too, but waits for the reader.
+// Of all of them, it alone is seen to hold the lock: from when the reader released it.
+func mixed() outcome {
+	const short, long = 3 * time.Millisecond, 30 * time.Millisecond
+	g := &gate{}
+	sum := outcome{Kind: "sync.RWMutex", Address: uintptr(unsafe.Pointer(&g.rw))}
+	for i := 0; i < rounds; i++ {
+		holder, writer, last, reader := newTurn(short), newTurn(short), newTurn(short), newTurn(long)
+		for _, t := range []*turn{writer, last, reader} {
+			close(t.mayGo)
+		}
+		begin(holder, g.write)
+		<-holder.has
+		begin(writer, g.write)
+		writer.awaitParked()
+		begin(last, g.write)
+		last.awaitParked()
+		begin(reader, g.read)
+		reader.awaitParked()
+		close(holder.mayGo)
+		for _, t := range []*turn{holder, reader, writer, last} {
+			<-t.goneAgain
+		}
+		sum.Holds++
+		sum.Held += writer.released.Sub(reader.released)
+	}
+	return sum
+}
+
+// begin starts a goroutine that does act.
+func begin(t *turn, act func(*turn)) {
+	go func() {
+		act(t)
+		close(t.goneAgain)
+	}()
+}
+
+// awaitParked polls until the goroutine has arrived and is parked.
+func (t *turn) awaitParked() {
+	for atomic.LoadInt64(&t.id) == 0 {
+		time.Sleep(50 * time.Microsecond)
+	}
+	awaitParked(t.id)
+}
