@@ -155,6 +155,23 @@ def test_releases_are_charged_with_the_waits_of_all(
     agree_once(wrong_in_a_run, tmp_path)
 
 
+@pytest.mark.parametrize("fraction", [0, 1])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_thread_that_is_overtaken_waits_on(version: str, fraction: int, tmp_path: Path) -> None:
+    """It sleeps several times in one call of lock2: the time it was awake is waited, too."""
+    program = build(version)
+
+    def wrong_in_a_run(folder: Path) -> dict[str, str]:
+        run = record(program, folder, "-barging=20", fraction=fraction)
+        assert run.planned["barge"] > 100
+        assert_counts_are_planned(run)
+        known_ns, charged_ns = run.truth["barge"], below(run.ours, "barge").delay_ns
+        is_right = abs(charged_ns - known_ns) < known_ns // 50
+        return {} if is_right else {"barge": f"in truth {known_ns} ns, we {charged_ns} ns"}
+
+    agree_once(wrong_in_a_run, tmp_path)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_where_go_does_not_profile(version: str, tmp_path: Path) -> None:
     """unlock2 takes another path then."""

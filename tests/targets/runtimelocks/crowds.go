@@ -51,6 +51,47 @@ func meet(waiters int, firstName string, first func(*mutex), nextName string, ne
 	}
 }
 
+// runBarging releases a lock and takes it again before the thread that was woken for it can, which
+// sleeps once more, in the same call. It has waited all the time.
+func runBarging(times int) {
+	for range times {
+		var mu mutex
+		var got atomic.Bool
+		var one crew
+		var since int64
+		one.start(1, func(int) {
+			since = nanotime()
+			lock(&mu)
+			got.Store(true)
+			unlock(&mu)
+		})
+		lock(&mu)
+		one.letGo(0)
+		for range barges {
+			awaitSleeper(&mu, 0)
+			usleep(1)
+			now := nanotime()
+			barge(&mu)
+			planned["barge"]++
+			truth["barge"] += now - since
+			since = now
+			if got.Load() {
+				break // it was quicker
+			}
+		}
+		unlock(&mu)
+		one.wait()
+	}
+}
+
+const barges = 20
+
+//go:noinline
+func barge(mu *mutex) {
+	unlock(mu)
+	lock(mu)
+}
+
 //go:noinline
 func firstOf2(mu *mutex) { unlock(mu) }
 

@@ -27,6 +27,7 @@ var (
 	profilePath = flag.String("profile", "", "write Go's own mutex profile to this file")
 	rounds      = flag.Int("rounds", 0, "let each operation run so often")
 	crowds      = flag.Int("crowds", 0, "let crowds of several waiters meet so often")
+	barging     = flag.Int("barging", 0, "let threads be overtaken at a lock so often")
 	growths     = flag.Int("growths", 0, "grow so many stacks under the runtime's lock for them")
 	stress      = flag.Int("stress", 0, "contend so many times without a plan")
 )
@@ -53,6 +54,7 @@ func main() {
 
 	runOperations(*rounds)
 	runCrowds(*crowds)
+	runBarging(*barging)
 	runGrowths(*growths)
 	runStress(*stress)
 
