@@ -254,9 +254,9 @@ def _write(session: "Session", files: Sequence[OutputFile], written: list[str]) 
         for profile, file in profiles:
             with _kept(errors):
                 _show(report.target, profile, file.name, is_written=file.name in written)
-        if report.locks:
-            with _kept(errors):
-                _show_locks(report, to_stdout="-" in written)
+            if profile.kind == "mutex" and report.locks:
+                with _kept(errors):
+                    _show_locks(report, to_stdout=file.name == "-")
     if errors:
         raise ExceptionGroup("not everything could be written", errors)
 

@@ -5,11 +5,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 from ebpfprof.collectors.waits import Hold, StackTotal
 from ebpfprof.gotarget import GoTarget
-from ebpfprof.profile import Label, Lock
+from ebpfprof.profile import Label, Lock, Sample
 from ebpfprof.stacks import StackTranslator, wait_samples
 from symbolizer import Frame as GoFrame
 from symbolizer.locknames import Caller, LockNames
@@ -62,8 +63,9 @@ class Place:
 @dataclass(slots=True)
 class _Uses:
     totals: list[StackTotal] = field(default_factory=list)
+    waiting: list[StackTotal] = field(default_factory=list)
     types: set[str] = field(default_factory=set)
-    callers: dict[Caller, None] = field(default_factory=dict)
+    callers: set[Caller] = field(default_factory=set)
     hold: Hold = field(default_factory=Hold)
 
 
@@ -80,8 +82,7 @@ class LockTable:
     ) -> None:
         """Group what was recorded by lock; `holds` is by semaphore.
 
-        `waiting` are waits that are still open. They tell of locks, also of such as were not
-        released, but are not counted.
+        `waiting` are waits that are still open: some may be for locks that were never released.
         """
         self._go = go
         self._translator = translator
@@ -95,7 +96,7 @@ class LockTable:
         for total in waiting:
             found = place(translator, total.return_pcs)
             if found:  # not the semaphore of a WaitGroup
-                self._use(total.sema, found)
+                self._use(total.sema, found).waiting.append(total)
         seen = [(total, place(translator, total.return_pcs)) for total in totals if total.sema]
         # Those first that tell where the lock lies.
         for total, found in sorted(seen, key=lambda each: each[1] is None):
@@ -106,28 +107,23 @@ class LockTable:
                 uses.hold = Hold(uses.hold.count + hold.count, uses.hold.held_ns + hold.held_ns)
 
     def locks(self) -> list[Lock]:
-        """All locks that were recorded, those first for which others waited longest."""
+        """All locks, those first for which others waited longest."""
         found = []
         for address, uses in self._uses.items():
-            if not uses.totals:
-                continue
-            waits, releases = (
-                wait_samples(self._translator, [(t, ()) for t in uses.totals if t.kind == kind])[0]
-                for kind in ("block", "mutex")
-            )
             lock_type, name = self._described(address)
             found.append(
                 Lock(
                     address=address,
                     type=lock_type,
                     name=name,
-                    waits=tuple(waits),
-                    releases=tuple(releases),
+                    waits=self._samples(t for t in uses.totals if t.kind == "block"),
+                    releases=self._samples(t for t in uses.totals if t.kind == "mutex"),
                     holds=uses.hold.count,
                     held_ns=uses.hold.held_ns,
+                    still_waiting=self._samples(uses.waiting),
                 )
             )
-        return sorted(found, key=lambda lock: (-lock.delay_ns, lock.address))
+        return sorted(found, key=lambda lock: (-lock.delay_ns - lock.waiting_ns, lock.address))
 
     def labels(self, sema: int) -> tuple[Label, ...]:
         """What a sample says about the lock of a semaphore: its name, if any, and its address."""
@@ -138,13 +134,17 @@ class LockTable:
         shown = Label("lock_address", f"{address:#x}")
         return (Label("lock", name), shown) if name else (shown,)
 
+    def _samples(self, totals: Iterable[StackTotal]) -> tuple[Sample, ...]:
+        samples, _, _ = wait_samples(self._translator, [(total, ()) for total in totals])
+        return tuple(samples)
+
     def _use(self, sema: int, found: Place | None) -> _Uses:
         address = sema - (found.sema_offset if found else 0)
         uses = self._uses[self._of_sema.setdefault(sema, address)]
         if found:
             uses.types.add(found.type)
             if found.caller:
-                uses.callers[found.caller] = None
+                uses.callers.add(found.caller)
         return uses
 
     def _described(self, address: int) -> tuple[str, str | None]:
@@ -154,7 +154,8 @@ class LockTable:
             lock_type = RW_MUTEX if RW_MUTEX in uses.types else next(iter(uses.types), "")
             name = self._names.variable(address - self._go.load_bias)
             if name is None and lock_type:
-                name = self._names.field(list(uses.callers), lock_type)
+                callers = sorted(uses.callers, key=attrgetter("function", "pc"))
+                name = self._names.field(callers, lock_type)
             self._locks[address] = lock_type, name
         return self._locks[address]
 

@@ -48,10 +48,13 @@ def read_parked(go: GoTarget, now_ns: int) -> Parked:
     return Parked(found.goroutines, now_ns, lost)
 
 
-def open_waits(parked: Parked, begun: Mapping[int, Begun], started_ns: int) -> list[OpenWait]:
+def open_waits(
+    parked: Parked, begun: Mapping[int, Begun], started_ns: int, *, all_known: bool
+) -> list[OpenWait]:
     """Those of the goroutines that were not woken before the recording ended.
 
-    `begun` is what the recording knew at its end of each runtime.g; it began at `started_ns`.
+    `begun` is what the recording knew at its end of each runtime.g; it began at `started_ns`. Where
+    it knows nothing, the wait began before, unless not `all_known`: the table had no more room.
     """
     found = []
     for goroutine in parked.goroutines:
@@ -66,7 +69,7 @@ def open_waits(parked: Parked, begun: Mapping[int, Begun], started_ns: int) -> l
             count=1,
             delay_ns=max(parked.read_ns - start_ns, 1),
         )
-        found.append(OpenWait(total, began_before=known is None))
+        found.append(OpenWait(total, began_before=all_known and known is None))
     return found
 
 

@@ -100,8 +100,9 @@ class Lock:
     `address` is that of the sync.Mutex or sync.RWMutex, and `type` one of these names, or "" if
     the semaphore at `address` is of something else. `name` is that of its variable or field, if it
     is known. `waits` and `releases` are the stacks that waited for it and those that made the
-    others wait, with (count, nanoseconds). Of `holds` times it is known how long the lock was
-    held: `held_ns` in all.
+    others wait, with (count, nanoseconds), and `still_waiting` those that do so at the end, with
+    (goroutines, nanoseconds so far). Of `holds` times it is known how long the lock was held:
+    `held_ns` in all.
     """
 
     address: int
@@ -111,6 +112,7 @@ class Lock:
     releases: tuple[Sample, ...]
     holds: int
     held_ns: int
+    still_waiting: tuple[Sample, ...] = ()
 
     @property
     def contentions(self) -> int:
@@ -119,8 +121,13 @@ class Lock:
 
     @property
     def delay_ns(self) -> int:
-        """How long others waited for it, in nanoseconds."""
+        """How long others waited for it until it was released, in nanoseconds."""
         return sum(sample.values[1] for sample in self.releases)
+
+    @property
+    def waiting_ns(self) -> int:
+        """How long those have waited so far that still wait, in nanoseconds."""
+        return sum(sample.values[1] for sample in self.still_waiting)
 
 
 CONTENTIONS = ValueType("contentions", "count")

@@ -102,7 +102,12 @@ class _Reporter:
         recording = self._recording
         if recording.parked is None:
             return []
-        found = open_waits(recording.parked, recording.begun, recording.started_ns)
+        found = open_waits(
+            recording.parked,
+            recording.begun,
+            recording.started_ns,
+            all_known=not any(loss.name == "waits_full" for loss in recording.losses),
+        )
         if "block" in self._options.kinds:
             return found
         return [each for each in found if place(self._translator, each.total.return_pcs)]

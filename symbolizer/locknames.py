@@ -39,6 +39,7 @@ from symbolizer.variables import StaticPointers, Symbol, Symbols, is_data, loads
 _AT_VARIABLE_PARAMETER = 0x4B
 _DW_OP_ADDR = 0x03
 _MAX_STATIC_DEPTH = 2
+_MADE_UP = "."  # ".autotmp_3", in programs built without optimization
 _MAX_SHOWN = 4
 _MAX_CODE_BYTES = 1 << 20
 
@@ -227,8 +228,10 @@ class LockNames:
                     yield child
 
     def _is_any_lock(self, variable: Die, kind: Die, wanted: Sequence[str]) -> bool:
-        """Whether it is a parameter that points to a lock, which may lie anywhere."""
-        if variable.tag != TAG_FORMAL_PARAMETER or variable.values.get(_AT_VARIABLE_PARAMETER):
+        """Whether it points to a lock that may lie anywhere: a parameter, or the compiler's own."""
+        is_result = bool(variable.values.get(_AT_VARIABLE_PARAMETER))
+        is_parameter = variable.tag == TAG_FORMAL_PARAMETER and not is_result
+        if not is_parameter and not variable.name.startswith(_MADE_UP):
             return False
         target = self._types.pointee(kind)
         return self._types.name_of(variable) == "sync.Locker" or (

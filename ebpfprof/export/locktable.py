@@ -32,13 +32,15 @@ def render(locks: Sequence[Lock], *, limit: int = 10, width: int | None, color: 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in _HEADINGS:
         table.add_column(heading, justify="left" if heading == "Lock" else "right", no_wrap=True)
-    columns = list(zip((*_HEADINGS, ""), *rows, strict=True))[:-2]
+    columns = list(zip(_HEADINGS, *rows, strict=False))[:-1]
     taken = sum(max(map(cell_len, column)) + 2 for column in columns)
     room = None if width is None else max(width - taken, _MIN_ROOM)
-    for *numbers, indent, what in rows:
-        style = "dim" if indent else ""
-        safe = printable(what[-_MAX_NAME:], ascii_only=not color)
-        shown = indent + fit(safe, room and room - len(indent), cell_len)
+    for *numbers, before, name, after in rows:
+        style = "dim" if before else ""
+        name, after = (printable(t[-_MAX_NAME:], ascii_only=not color) for t in (name, after))
+        if room and cell_len(before + name + after) > room:
+            after = ""
+        shown = before + fit(name, room and room - len(before + after), cell_len) + after
         table.add_row(*(Text(number, style) for number in numbers), Text(shown, style))
     text = rendered(table, width=taken + (room or _UNLIMITED), color=color)
     if len(locks) > limit:
@@ -47,7 +49,11 @@ def render(locks: Sequence[Lock], *, limit: int = 10, width: int | None, color: 
 
 
 def _rows(lock: Lock, all_ns: int) -> Iterator[tuple[str, ...]]:
-    """The texts of each row by column, the last one as indentation and text."""
+    """The texts of each row by column; the last column's in three parts.
+
+    In front of a name, the name, and what is left out where there is no room.
+    """
+    where = f"{lock.type or 'semaphore'} at {lock.address:#x}"
     yield (
         duration(lock.delay_ns),
         f"{100 * lock.delay_ns / all_ns:.1f}%" if all_ns else "-",
@@ -55,34 +61,25 @@ def _rows(lock: Lock, all_ns: int) -> Iterator[tuple[str, ...]]:
         duration(lock.delay_ns / lock.contentions) if lock.contentions else "-",
         duration(lock.held_ns / lock.holds) if lock.holds else "-",
         "",
-        _title(lock),
+        *((lock.name, f" ({where})") if lock.name else (where, "")),
     )
     yield from _places("released", lock.releases)
     yield from _places("waited for", lock.waits)
-
-
-def _title(lock: Lock) -> str:
-    """ "main.registry.mu (sync.Mutex at 0xc000012080)"."""
-    where = f"{lock.type or 'semaphore'} at {lock.address:#x}"
-    return f"{lock.name} ({where})" if lock.name else where
+    yield from _places("still waited for", lock.still_waiting)
 
 
 def _places(verb: str, samples: Sequence[Sample]) -> Iterator[tuple[str, ...]]:
     rows = rows_of(samples, len(samples))
     for row in rows[:_PLACES]:
-        yield _place(row, f"{verb} by {row.function}{_line(row)}: {row.operation}")
+        line = f", {row.file.rpartition('/')[2]}:{row.line}" if row.file else ""
+        yield (*_numbers(row), f"{_INDENT}{verb} by ", row.function + line, f": {row.operation}")
     if len(rows) > _PLACES:
         rest = rows[_PLACES:]
         count = sum(row.contentions for row in rest)
         delay_ns = sum(row.delay_ns for row in rest)
         total = Row("", "", "", 0, contentions=count, delay_ns=delay_ns, share=0.0)
-        yield _place(total, f"{verb} in {len(rest)} more places")
+        yield (*_numbers(total), f"{_INDENT}{verb} in ", f"{len(rest)} more places", "")
 
 
-def _place(row: Row, what: str) -> tuple[str, ...]:
-    numbers = (duration(row.delay_ns), "", str(row.contentions), duration(row.mean_ns), "")
-    return (*numbers, _INDENT, what)
-
-
-def _line(row: Row) -> str:
-    return f", {row.file.rpartition('/')[2]}:{row.line}" if row.file else ""
+def _numbers(row: Row) -> tuple[str, ...]:
+    return duration(row.delay_ns), "", str(row.contentions), duration(row.mean_ns), ""

@@ -30,6 +30,7 @@ BUILDS: Final = (
     ("1.27", "pie"),
     ("1.27", "stripped"),
     ("1.27", "cgo"),
+    ("1.27", "debug"),
 )
 KINDS: Final[tuple[tuple[Kind, ...], ...]] = (("mutex",), ("block", "mutex"))
 LOCKS: Final = 9
@@ -152,13 +153,18 @@ def table(finished: Finished) -> dict[int, Row]:
             rows[int(title["address"], 16)] = row
         elif match := PLACE.fullmatch(line):
             assert row
-            row.places[match["verb"]][match["function"]] += int(match["count"])
+            row.places[match["verb"]][written(match["function"])] += int(match["count"])
         else:
             match = REST.fullmatch(line)
             assert match, line
             assert row
             row.more[match["verb"]] += int(match["places"])
     return rows
+
+
+def written(function: str) -> str:
+    """The function in the program's text: without inlining, a deferred call has one of its own."""
+    return re.sub(r"\.deferwrap\d+$", "", function)
 
 
 def labels_of(sample: Sample) -> dict[str, str | int]:
@@ -181,7 +187,7 @@ def functions(samples: Iterable[Sample]) -> Counter[str]:
     for sample in samples:
         names = [frame.function for at in sample.locations for frame in at.frames]
         own = next(name for name in names if name.startswith("main."))
-        counts[own] += sample.values[0]
+        counts[written(own)] += sample.values[0]
     return counts
 
 

@@ -259,7 +259,7 @@ def test_a_lock_of_which_nothing_is_told_goes_by_its_semaphore(stacks: Stacks) -
     assert (lock.address, lock.type, lock.name) == (HEAP + 4, "", None)
 
 
-def test_open_waits_tell_of_locks_but_are_not_counted(stacks: Stacks) -> None:
+def test_open_waits_tell_of_locks_and_are_counted_apart(stacks: Stacks) -> None:
     wait_group = (*PARK, "sync.runtime_Semacquire", "sync.(*WaitGroup).Wait", "main.f")
     waiting = [
         waited(HEAP + 4, stacks.of(*LOCK, "main.hang")),
@@ -273,9 +273,11 @@ def test_open_waits_tell_of_locks_but_are_not_counted(stacks: Stacks) -> None:
         Label("lock_address", f"{HEAP:#x}"),
     )
     assert table.labels(HEAP + 0x20) == ()
-    (lock,) = table.locks()
+    lock, hung = sorted(table.locks(), key=lambda lock: -lock.address)
     assert (lock.address, lock.contentions, lock.waits) == (HEAP + 0x40, 1, ())
     assert lock.name == "sync.Mutex of main.f, main.g"
+    assert (hung.address, hung.contentions, hung.waits) == (HEAP, 0, ())
+    assert [len(each.still_waiting) for each in (lock, hung)] == [1, 1]
     assert {pc for each in (*totals, *waiting) for pc in each.return_pcs} <= stacks.looked_up
 
 

@@ -19,15 +19,25 @@ def parked(*, address: int = G, sema: int = SEMA) -> ParkedGoroutine:
 
 
 def waits(
-    *goroutines: ParkedGoroutine, begun: dict[int, Begun] | None = None, read_ns: int = READ_NS
+    *goroutines: ParkedGoroutine,
+    begun: dict[int, Begun] | None = None,
+    read_ns: int = READ_NS,
+    all_known: bool = True,
 ) -> list[OpenWait]:
-    return open_waits(Parked(goroutines, read_ns, ()), begun or {}, STARTED_NS)
+    parked = Parked(goroutines, read_ns, ())
+    return open_waits(parked, begun or {}, STARTED_NS, all_known=all_known)
 
 
 def test_one_of_whom_nothing_is_known_waits_since_the_recording_began() -> None:
     (wait,) = waits(parked())
     assert (wait.total.count, wait.total.delay_ns) == (1, READ_NS - STARTED_NS)
     assert wait.labels == (BEGAN_BEFORE,)
+
+
+def test_where_not_all_is_known_nothing_is_said_of_when_it_began() -> None:
+    (wait,) = waits(parked(), all_known=False)
+    assert wait.total.delay_ns == READ_NS - STARTED_NS
+    assert wait.labels == ()
 
 
 def test_one_that_began_in_the_recording_waits_since_then() -> None:
