@@ -254,6 +254,7 @@ static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, const struct
     return release_sampled() ? charge_ns : NOT_TAKEN;
 }
 
+#if WITH_BLOCK
 /* In runtime.ready, called on the g0 of the thread whose goroutine wakes the one in RAX. */
 int on_wake(struct pt_regs *ctx) {
     struct site *site = site_of(ctx);
@@ -272,6 +273,8 @@ int on_wake(struct pt_regs *ctx) {
         count_loss(LOSS_releaser_unreadable);
     return 0;
 }
+
+#else
 
 /*
  * At the call of readyWithTime in semrelease1, on the stack of the goroutine that releases; RAX
@@ -298,3 +301,5 @@ int on_release(struct pt_regs *ctx) {
         count_loss(LOSS_releaser_unreadable);
     return 0;
 }
+
+#endif
