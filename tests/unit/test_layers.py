@@ -4,8 +4,11 @@ An import inside a function or behind TYPE_CHECKING counts like any other.
 """
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -97,6 +100,40 @@ def outsiders(modules: dict[str, frozenset[str]], inside: Iterable[str]) -> list
         for name in sorted(modules[module])
         if is_in(name, ("ebpfprof", "symbolizer", "bcc")) and not is_in(name, inside)
     ]
+
+
+def ranks() -> dict[str, int]:
+    """The modules of `ebpfprof` by their row in ARCHITECTURE.md."""
+    lines = (ROOT / "ARCHITECTURE.md").read_text().splitlines()
+    first = lines.index("| module | job |") + 2
+    rows = takewhile(lambda line: line.startswith("|"), lines[first:])
+    found: dict[str, int] = {}
+    for rank, row in enumerate(rows):
+        for name in re.findall(r"`([^`]+)`", row.split("|")[1]):
+            pattern = f"ebpfprof.{name.replace('/', '.')}"
+            found |= {module: rank for module in graph() if fnmatchcase(module, pattern)}
+    return found
+
+
+def upwards(modules: dict[str, frozenset[str]], rank: dict[str, int]) -> list[str]:
+    """The imports of a module by one that stands below it."""
+    return [
+        f"{module} -> {name}"
+        for module in sorted(rank)
+        for name in sorted(modules[module] & rank.keys())
+        if rank[name] < rank[module]
+    ]
+
+
+def test_the_table_of_modules_is_whole_and_imports_run_down_it() -> None:
+    packages = {"ebpfprof", "ebpfprof.collectors", "ebpfprof.export"}
+    assert set(ranks()) == {name for name in graph() if is_in(name, ["ebpfprof"])} - packages
+    assert upwards(graph(), ranks()) == []
+
+
+def test_an_import_up_the_table_is_found() -> None:
+    modules = {"a": frozenset({"b"}), "b": frozenset({"a", "os"})}
+    assert upwards(modules, {"a": 0, "b": 1}) == ["b -> a"]
 
 
 def test_every_layer_has_modules() -> None:
