@@ -183,7 +183,10 @@ def attach(
     _require_kind(kinds, "mutex", of_mutex)
     to_write: list[Kind] = [*kinds, "open"] if open_waits else [*kinds]
     if output and len(pids) * len(to_write) > 1:
-        raise click.UsageError("-o names one file, but there are several to write: leave it out.")
+        raise click.UsageError(
+            "-o names one file, but there are several to write "
+            f"(processes: {len(pids)}, profiles of each: {len(to_write)}): leave it out."
+        )
     require_capabilities()
     _allow_many_files()
     options = Options(

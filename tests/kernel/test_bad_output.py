@@ -81,7 +81,7 @@ def test_a_read_only_folder_is_refused_before_it_records(target: Target, tmp_pat
 def test_one_output_for_two_targets_is_a_usage_error(target: Target, tmp_path: Path) -> None:
     finished = run("--pid", f"{target.pid},1", "-o", "x.pb.gz", folder=tmp_path)
     assert finished.code == ExitCode.USAGE
-    assert "several processes" in finished.stderr
+    assert "several to write (processes: 2, profiles of each: 1)" in finished.stderr
 
 
 def test_a_full_disk_saves_the_profile_elsewhere(target: Target, tmp_path: Path) -> None:
