@@ -210,13 +210,15 @@ static __always_inline void count_release(u64 charge_ns, const struct start *sta
 }
 
 /*
- * Whether g, woken from a semaphore before, was parked there once more: no other wait has begun,
- * and that is what it waited for. If not, ready was called for one of its many other reasons.
+ * Whether g, which is being woken, is parked in the operation of its row. If not, ready was called
+ * for one of its many other reasons. At a semaphore its own wait reason tells: there it may be
+ * stopped by the garbage collector on its way to the park, and it may park once more.
  */
-static __always_inline bool parked_again(const struct wait *wait, u64 g,
-                                         const struct target *target) {
+static __always_inline bool is_parked(const struct wait *wait, u64 g, const struct target *target) {
     u8 reason = 0;
-    if (wait->state != WOKEN || !wait->is_semaphore)
+    if (!wait->is_semaphore)
+        return wait->state == WAITS;
+    if (wait->state == OVER)
         return false;
     if (read_user(&reason, sizeof(reason), (void *)(g + target->wait_reason_offset))) {
         count_loss(LOSS_goroutine_unreadable);
@@ -235,7 +237,7 @@ static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, const struct
     u64 now_ns = bpf_ktime_get_ns();
     u64 key = goroutine_key(g, target_index);
     struct wait *wait = waits.lookup(&key);
-    if (!wait || (wait->state != WAITS && !parked_again(wait, g, target)))
+    if (!wait || !is_parked(wait, g, target))
         return NOT_TAKEN;
     u64 since_ns = wait->since_ns;
     bool is_queued = wait->is_queued;

@@ -1,0 +1,1 @@
+../blockops/collect.go
