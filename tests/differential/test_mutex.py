@@ -163,19 +163,6 @@ def test_block_and_mutex_profile_agree(version: str, tmp_path: Path) -> None:
     assert abs(waited_ns - charged_ns) < waited_ns / 100
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_collector_is_not_taken_for_a_wake(version: str, tmp_path: Path) -> None:
-    """It stops goroutines on their way to a park, and makes them runnable again."""
-    program = toolchain(version).build(MUTEXOPS)
-    arguments = (NO_OPERATION, "-collect", "-stress=20000")
-    run = record(program, tmp_path, *arguments, kinds=("block", "mutex"))
-
-    assert_counts_agree(run)
-    waited_ns = total(filter(is_for_a_lock, run.ours["block"].samples)).delay_ns
-    charged_ns = total(run.mutex.samples).delay_ns
-    assert abs(waited_ns - charged_ns) < waited_ns / 100
-
-
 def is_for_a_lock(wait: Sample) -> bool:
     return leaf(wait) in LOCK_WAITS
 

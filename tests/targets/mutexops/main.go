@@ -40,7 +40,6 @@ var (
 	crowds      = flag.String("crowds", "^$", "then the crowds that match this expression")
 	churn       = flag.Int("churn", 0, "then use this many locks of each kind once")
 	stress      = flag.Int("stress", 0, "then do this many operations of each contended kind")
-	collect     = flag.Bool("collect", false, "collect garbage all the while")
 )
 
 // lines counts the lines that arrived on standard input.
@@ -55,10 +54,6 @@ func main() {
 	fmt.Println("ready", os.Getpid())
 	awaitLine(1)
 
-	stopCollecting := func() {}
-	if *collect {
-		stopCollecting = startCollecting()
-	}
 	planned := map[string]int{}
 	chosen := regexp.MustCompile(*only)
 	for _, op := range operations() {
@@ -74,7 +69,6 @@ func main() {
 	if *stress > 0 {
 		runStress(*stress)
 	}
-	stopCollecting()
 
 	said, err := json.Marshal(map[string]any{"planned": planned, "truth": truths()})
 	check(err)

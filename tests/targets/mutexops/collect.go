@@ -1,1 +1,0 @@
-../blockops/collect.go
