@@ -75,15 +75,7 @@ class _Reporter:
     def report(self) -> Report:
         recording, options = self._recording, self._options
         waiting = self._open_waits()
-        table = None
-        if options.recipe.by_lock:
-            table = LockTable(
-                recording.go,
-                self._translator,
-                recording.totals,
-                recording.holds,
-                [each.total for each in waiting],
-            )
+        table = self._lock_table([each.total for each in waiting])
 
         def labels(total: StackTotal) -> tuple[Label, ...]:
             return table.labels(total.sema) if table and options.lock_labels else ()
@@ -94,9 +86,24 @@ class _Reporter:
         if options.open_waits:
             totals = [(each.total, each.labels + labels(each.total)) for each in waiting]
             self._add("open", totals, "waits still open at the end", "every goroutine")
-        if table and options.by_lock:
-            self._report.locks = table.locks()
         return self._report
+
+    def _lock_table(self, waiting: Sequence[StackTotal]) -> LockTable | None:
+        """The locks, if they are asked for and can be told apart."""
+        recording, options = self._recording, self._options
+        if not options.recipe.by_lock:
+            return None
+        try:
+            table = LockTable(
+                recording.go, self._translator, recording.totals, recording.holds, waiting
+            )
+            locks = table.locks()
+        except Exception as error:  # whatever it is: what was recorded is worth more than names
+            self._report.failure = for_user(recording.go.target, error)
+            return None
+        if options.by_lock:
+            self._report.locks = locks
+        return table
 
     def _open_waits(self) -> list[OpenWait]:
         recording = self._recording

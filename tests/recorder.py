@@ -97,9 +97,12 @@ class Recorder:
 
 
 @contextmanager
-def recording(pid: int, folder: Path, *arguments: str) -> Iterator[Recorder]:
+def recording(
+    pid: int, folder: Path, *arguments: str, command: Sequence[str] = COMMAND
+) -> Iterator[Recorder]:
     """Record process `pid` into `folder` while the block runs; the caller ends it."""
-    recorder = Recorder(["--pid", str(pid), "--duration", "600", *arguments], folder)
+    arguments = ("--pid", str(pid), "--duration", "600", *arguments)
+    recorder = Recorder(arguments, folder, command=command)
     try:
         recorder.wait_until_recording()
         yield recorder

@@ -19,6 +19,7 @@ from ebpfprof.__main__ import main
 from ebpfprof.export import summary
 from ebpfprof.loader import Program
 from ebpfprof.session import Session
+from symbolizer import locknames
 
 
 def command(how: str) -> tuple[str, ...]:
@@ -99,6 +100,7 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "stops while detaching": stop_while_detaching,
     "stops while writing": stop_while_writing,
     "fails to name frames": lambda: fail(stacks.StackTranslator, "stack"),
+    "fails to name locks": lambda: fail(locknames.LockNames, "field"),
     "fails to show the table": lambda: fail(summary, "render"),
 }
 

@@ -12,12 +12,14 @@ from typing import Final
 
 import pytest
 
+from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.profile import Kind, Profile, Sample
 from ebpfprof.text import duration
 from tests.differential.mutexes import agree_once, losses, total, written_profiles
 from tests.differential.stacks import delay_differences, differences
 from tests.kernel.programs import program
+from tests.kernel.tampered import command
 from tests.recorder import Finished, recording, run
 from tests.targets_run import Target
 from tests.toolchains import toolchain
@@ -358,6 +360,26 @@ def test_what_does_not_go_together_is_said(
     assert words <= set(re.split(r"[^\w-]+", sentence))
     assert finished.stdout == b""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_names_of_locks_that_cannot_be_had_lose_no_profile(tmp_path: Path) -> None:
+    options = ("--profile", "mutex", "--by-lock", "--lock-labels")
+    with (
+        Target.start(program("heldlocks")) as target,
+        recording(
+            target.pid, tmp_path, *options, command=command("fails to name locks")
+        ) as recorder,
+    ):
+        target.ask("contend", "[")
+        recorder.interrupt()
+        finished = recorder.finish()
+    assert finished.code == ExitCode.FAILURE
+    assert "This is a bug: KeyError" in finished.stderr
+    assert "Locks of process" not in finished.stdout.decode()
+    mutex = written_profiles(tmp_path, ("mutex",))["mutex"]
+    assert total(mutex.samples).count > 0
+    assert not any(sample.labels for sample in mutex.samples)
+    assert any(comment.startswith("names are missing: ") for comment in mutex.comments)
 
 
 def test_labels_alone_print_no_table(tmp_path: Path) -> None:
