@@ -15,9 +15,9 @@ from symbolizer.runtimecode import RuntimeCode, unknown_code
 ACQUIRE: Final = "runtime.semacquire1"
 WAKE: Final = "runtime.readyWithTime"
 RELEASE: Final = "runtime.semrelease1"
-# All three where nothing is inlined, as a rule the last only (runtime/lock_*.go, lockrank_off.go).
 THROW: Final = "runtime.throw"
 UNLOCK: Final = "runtime.unlock2"
+# semacquire1 calls the last, or where nothing is inlined the first (runtime/lockrank_off.go).
 UNLOCKS: Final = ("runtime.unlock", "runtime.unlockWithRank", UNLOCK)
 # What sync.Mutex and sync.RWMutex call to wait; WaitGroup, fdMutex and the runtime call others.
 _FOR_LOCKS: Final = frozenset(

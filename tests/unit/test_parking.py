@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from ebpfprof.collectors import waits
 from symbolizer import ElfFile, GoBinary, GoTableError
 from symbolizer.disasm import Instruction, decode, is_emulated, reachable, successors
 from symbolizer.parking import probe_sites
+from symbolizer.semaphores import MAX_LOCK_CALLERS
 from tests.builds import BUILDS
 from tests.toolchains import toolchain
 
@@ -51,6 +53,10 @@ def test_locks_are_told_by_the_functions_that_only_they_call(binary: GoBinary) -
         }
     )
     assert len(semaphores.lock_callers) == len(callers)
+
+
+def test_the_bpf_program_has_room_for_all_callers() -> None:
+    assert waits._MAX_LOCK_CALLERS == MAX_LOCK_CALLERS
 
 
 def test_a_wait_is_timed_once_before_it_parks(binary: GoBinary) -> None:
