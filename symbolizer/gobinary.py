@@ -24,7 +24,7 @@ from symbolizer.lookup import FrameLookup
 from symbolizer.moduledata import ModuleData, find_moduledata
 from symbolizer.names import NameIndex
 from symbolizer.pclntab import GO_1_18, FuncRecord, PclnTable, find_pclntab
-from symbolizer.pcvalue import PcValues, read_table
+from symbolizer.pcvalue import NO_VALUE, PcValues, read_table
 from symbolizer.relocations import RelocatedWords
 
 _MAX_DECODED_BYTES = 64 << 20
@@ -161,6 +161,23 @@ class GoBinary:
         table = read_table(self._table.pctab, self._table.function(index).pcsp)
         depth = PcValues([table]).at(np.array([0]), np.array([pc - self._entry(index)]))
         return int(depth[0])
+
+    def sp_deltas(self, function: Function) -> tuple[tuple[int, int, int], ...]:
+        """Return what `sp_delta` is all over a function: (start, end, delta) of each stretch.
+
+        Raises GoTableError.
+        """
+        table = read_table(self._table.pctab, self._table.function(function.index).pcsp)
+        found = []
+        start = function.entry
+        for offset, delta in PcValues([table]).steps(0):
+            end = min(function.entry + offset, function.end)
+            if end > start:
+                found.append((start, end, delta))
+            start = max(start, end)
+        if start < function.end:
+            found.append((start, function.end, NO_VALUE))
+        return tuple(found)
 
     def call_sites(self, *targets: Function) -> dict[int, tuple[int, ...]]:
         """Return the address of each `call` of the functions, by the entry of the function.

@@ -68,6 +68,13 @@ class PcValues:
         result[inside] = self._values[places[inside]]
         return result
 
+    def steps(self, table: int) -> list[tuple[int, int]]:
+        """Return the whole of a table: (offset at which a stretch ends, its value), ascending."""
+        start = int(self._stops[table - 1]) if table else 0
+        stop = int(self._stops[table])
+        ends = self._ends[start:stop] & ((1 << _CODE_BITS) - 1)
+        return list(zip(ends.tolist(), self._values[start:stop].tolist(), strict=True))
+
 
 def _varints(tables: Sequence[bytes]) -> tuple[Integers, Integers]:
     """Return the integers of all tables in a row, and how many each table has."""
