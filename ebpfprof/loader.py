@@ -19,6 +19,7 @@ from ebpfprof.privileges import way_out
 from ebpfprof.sources import bpf_folder, program_text
 
 if TYPE_CHECKING:  # numpy takes as long to import as BCC to get going: only when maps are read
+    import numpy as np
     import numpy.typing as npt
 
 Fields = Mapping[str, "int | Sequence[int] | Fields"]
@@ -33,15 +34,22 @@ class Program:
     """
 
     def __init__(
-        self, name: str, constants: Mapping[str, int | str], functions: Sequence[str]
+        self,
+        name: str,
+        constants: Mapping[str, int | str],
+        functions: Sequence[str],
+        perf_functions: Sequence[str] = (),
     ) -> None:
-        """Compile bpf/`name` with `constants` as preprocessor macros; load `functions` of it.
+        """Compile bpf/`name` with `constants` as preprocessor macros; load functions of it.
 
+        `functions` are for attach_uprobe, `perf_functions` for attach_sampler.
         Raises BccMissing, KernelUnsupported or PermissionDenied.
         """
         self._bcc = _import_bcc()
         perf.require_bpf()
         self._probe_fds: list[int] = []
+        self._sampler_links: dict[int, int] = {}  # the event's fd -> the link's
+        self._readers: list[RingReader] = []
         headers = str(bpf_folder() / "headers")
         os.environ["BCC_KERNEL_SOURCE"] = headers
         flags = [f"-D{key}={value}" for key, value in constants.items()]
@@ -52,7 +60,10 @@ class Program:
                 raise KernelUnsupported(
                     f"BCC could not compile {name} or create its maps: {error}\n{said()}"
                 ) from error
-        self._loaded = {function: self._load(function) for function in functions}
+        bpf = self._bcc.BPF
+        self._loaded = {function: self._load(function, bpf.KPROBE) for function in functions}
+        for function in perf_functions:
+            self._loaded[function] = self._load(function, bpf.PERF_EVENT)
 
     def attach_uprobe(self, function: str, path: str, offset: int, pid: int, cookie: int) -> None:
         """Run the loaded BPF function `function` at `offset` (bytes) of the file `path` in `pid`.
@@ -63,12 +74,33 @@ class Program:
         self._probe_fds.append(perf_fd)
         self._probe_fds.append(perf.link_program(self._loaded[function], perf_fd, cookie))
 
+    def attach_sampler(self, function: str, perf_fd: int, cookie: int) -> None:
+        """Run `function` (of the perf_functions) whenever the event `perf_fd` fires.
+
+        The program owns `perf_fd` from now on, also if this fails. Raises KernelUnsupported,
+        PermissionDenied or AttachFailed.
+        """
+        try:
+            self._sampler_links[perf_fd] = perf.link_program(
+                self._loaded[function], perf_fd, cookie
+            )
+        except BaseException:
+            os.close(perf_fd)
+            raise
+
+    def detach_sampler(self, perf_fd: int) -> None:
+        """Remove one event that was given to attach_sampler, and close it."""
+        os.close(self._sampler_links.pop(perf_fd))
+        os.close(perf_fd)
+
     def detach(self) -> None:
-        """Remove all probes; the maps stay readable.
+        """Remove all probes and samplers; the maps stay readable.
 
         The kernel takes some 0.1 s for each probe, and mostly one after the other
         (perf_uprobe_destroy holds event_mutex): closing them side by side saves a little.
         """
+        for perf_fd in list(self._sampler_links):
+            self.detach_sampler(perf_fd)
         fds, self._probe_fds = self._probe_fds, []
         if fds:
             with ThreadPoolExecutor(max_workers=len(fds)) as pool:
@@ -129,9 +161,52 @@ class Program:
                 return np.concatenate(keys), np.concatenate(values)
             start = ctypes.cast(position, ctypes.POINTER(ctypes.c_uint32))
 
+    def hash_types(self, name: str) -> tuple[np.dtype[Any], np.dtype[Any]]:
+        """The C types of a hash map's keys and values, as numpy's (structs as records)."""
+        import numpy as np
+
+        table = self._bpf[name.encode()]
+        return np.dtype(table.Key), np.dtype(table.Leaf)
+
+    def update_hash(self, name: str, keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> int:
+        """Add or replace rows of a hash map; returns how many went in before the map was full.
+
+        `keys` and `values` have one row each per row, and the types of hash_types. Raises
+        KernelUnsupported where the kernel has no batched updates (before Linux 5.6).
+        """
+        import numpy as np
+
+        if (keys.dtype, values.dtype) != self.hash_types(name) or len(keys) != len(values):
+            raise ValueError(f"these are no rows of the map {name}: {keys.dtype}, {values.dtype}")
+        keys, values = np.ascontiguousarray(keys), np.ascontiguousarray(values)
+        count = ctypes.c_uint32(len(keys))
+        failed = self._bcc.lib.bpf_update_batch(
+            self._bpf[name.encode()].map_fd,
+            keys.ctypes.data_as(ctypes.c_void_p),
+            values.ctypes.data_as(ctypes.c_void_p),
+            ctypes.byref(count),
+        )
+        code = ctypes.get_errno() if failed else 0
+        if code not in (0, errno.E2BIG, errno.ENOSPC, errno.ENOMEM):
+            raise KernelUnsupported(
+                f"The map {name} can't be written: {os.strerror(code)}. Linux 5.6 is needed."
+            )
+        return count.value
+
+    def ring_buffer(self, name: str) -> RingReader:
+        """A reader of the ring buffer `name`; it works until the program is closed.
+
+        Raises KernelUnsupported.
+        """
+        reader = RingReader(self._bcc, self._bpf[name.encode()].map_fd)
+        self._readers.append(reader)
+        return reader
+
     def close(self) -> None:
         """Remove all probes and free the maps."""
         self.detach()
+        for reader in self._readers:
+            reader.close()
         self._bpf.cleanup()
 
     def __enter__(self) -> Self:
@@ -145,10 +220,10 @@ class Program:
     ) -> None:
         self.close()
 
-    def _load(self, function: str) -> int:
+    def _load(self, function: str, program_type: int) -> int:
         with _native_stderr() as said:
             try:
-                return int(self._bpf.load_func(function.encode(), self._bcc.BPF.KPROBE).fd)
+                return int(self._bpf.load_func(function.encode(), program_type).fd)
             except Exception as error:  # BCC raises nothing narrower
                 if ctypes.get_errno() == errno.EPERM:
                     raise PermissionDenied(
@@ -157,6 +232,39 @@ class Program:
                 raise AttachFailed(
                     f"The kernel rejected the BPF program {function}: {error}\n{said()}"
                 ) from error
+
+
+class RingReader:
+    """Reads the records of one ring buffer, in the order in which they were written."""
+
+    def __init__(self, bcc: Any, map_fd: int) -> None:  # noqa: ANN401 - BCC has no types
+        self._lib = bcc.lib
+        self._records: list[bytes] = []
+        self._wanted = 0
+        self._callback = bcc.libbcc._RINGBUF_CB_TYPE(self._take)  # must live as long as the ring
+        self._ring = self._lib.bpf_new_ringbuf(map_fd, self._callback, None)
+        if not self._ring:
+            raise KernelUnsupported(
+                f"A ring buffer can't be read: {os.strerror(ctypes.get_errno())}. Linux 5.8 is "
+                "needed."
+            )
+
+    def consume(self, max_records: int = 4096) -> list[bytes]:
+        """All records that are there, but at most `max_records`; never waits."""
+        self._wanted = max_records
+        self._lib.bpf_consume_ringbuf(self._ring)
+        records, self._records = self._records, []
+        return records
+
+    def close(self) -> None:
+        """Give the memory back; nothing can be read any more."""
+        ring, self._ring = self._ring, None
+        self._lib.bpf_free_ringbuf(ring)
+
+    def _take(self, _context: int | None, data: int, size_bytes: int) -> int:
+        self._records.append(ctypes.string_at(data, size_bytes))
+        # Below 0 it stops; the record counts as read. A busy ring would never be empty.
+        return 0 if len(self._records) < self._wanted else -1
 
 
 def _fill(struct: ctypes.Structure, fields: Fields) -> None:

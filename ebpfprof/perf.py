@@ -6,7 +6,10 @@ attach cookies. A perf event of our own ends with its file descriptor, whatever 
 
 import ctypes
 import errno
+import fcntl
+import mmap
 import os
+import struct
 from pathlib import Path
 
 from ebpfprof.errors import AttachFailed, KernelUnsupported, PermissionDenied
@@ -24,12 +27,38 @@ _BPF_PERF_EVENT = 41
 
 # include/uapi/linux/perf_event.h
 _PERF_FLAG_FD_CLOEXEC = 1 << 3
+_PERF_EVENT_IOC_ENABLE = 0x2400
+_PERF_EVENT_IOC_DISABLE = 0x2401
+_PERF_TYPE_HARDWARE = 0
+_PERF_TYPE_SOFTWARE = 1
+_PERF_COUNT_HW_REF_CPU_CYCLES = 9
+_PERF_COUNT_SW_CPU_CLOCK = 0
+
+# The bits behind perf_event_attr.read_format.
+_DISABLED = 1 << 0
+_PINNED = 1 << 2
+_EXCLUDE_IDLE = 1 << 7
+
+# struct perf_event_mmap_page: capabilities, pmc_width, time_shift, time_mult from byte 40 on.
+_CLOCK_AT = 40
+_CLOCK = struct.Struct("=QHHI")
+_CAP_USER_TIME = 1 << 3
+
+_NS_PER_SECOND = 1_000_000_000
 
 _UPROBE_PMU = Path("/sys/bus/event_source/devices/uprobe/type")
 
 _NOT_ALLOWED = (errno.EPERM, errno.EACCES)
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class CpuOffline(AttachFailed):
+    """The processor is not online (any more); whoever watches processors catches this."""
+
+
+class NoHardwareCounter(AttachFailed):
+    """No usable counter of the processor's reference cycles; whoever samples takes the clock."""
 
 
 class _PerfEventAttr(ctypes.Structure):
@@ -107,18 +136,104 @@ def open_uprobe(path: str, offset: int, pid: int) -> int:
         ) from error
     name = ctypes.create_string_buffer(os.fsencode(path))
     attr = _PerfEventAttr(
-        type=pmu_type,
-        size=ctypes.sizeof(_PerfEventAttr),
-        sample_period=1,
-        config1=ctypes.addressof(name),
-        config2=offset,
+        type=pmu_type, sample_period=1, config1=ctypes.addressof(name), config2=offset
     )
-    fd = _libc.syscall(
-        _SYS_PERF_EVENT_OPEN, ctypes.byref(attr), pid, -1, -1, ctypes.c_ulong(_PERF_FLAG_FD_CLOEXEC)
-    )
+    fd = _open(attr, pid, -1)
     if fd < 0:
         raise _refused(f"a probe at offset {offset:#x} in process {pid}")
-    return int(fd)
+    return fd
+
+
+def open_cpu_sampler(cpu: int, hz: int, *, hardware: bool) -> int:
+    """Open an event that fires `hz` times per second of work of the processor `cpu`; an fd.
+
+    It watches whatever runs there, kernel and user, but not the idle task; it is disabled at
+    first, and does nothing until a program is linked to it. The period is fixed, so that each
+    sample stands for the same span of time. Without `hardware` a timer counts nanoseconds
+    (cpu-clock). With it, a counter of the processor counts reference cycles, which tick at the
+    TSC's rate whatever the frequency is, and only while the processor isn't halted; its samples
+    also see code that has interrupts disabled.
+    Raises CpuOffline, NoHardwareCounter (only with `hardware`), PermissionDenied or AttachFailed.
+    """
+    if hardware:
+        attr = _PerfEventAttr(
+            type=_PERF_TYPE_HARDWARE,
+            config=_PERF_COUNT_HW_REF_CPU_CYCLES,
+            sample_period=period_cycles(hz, *_tsc_clock()),
+            flags=_DISABLED | _PINNED,  # else it may share its counter, and lose samples
+        )
+    else:
+        attr = _PerfEventAttr(
+            type=_PERF_TYPE_SOFTWARE,
+            config=_PERF_COUNT_SW_CPU_CLOCK,
+            sample_period=_NS_PER_SECOND // hz,
+            flags=_DISABLED | _EXCLUDE_IDLE,
+        )
+    fd = _open(attr, -1, cpu)
+    if fd >= 0:
+        return fd
+    code = ctypes.get_errno()
+    if code == errno.ENODEV:
+        raise CpuOffline(f"Processor {cpu} is not online.")
+    if hardware and code not in (*_NOT_ALLOWED, errno.EMFILE):
+        raise NoHardwareCounter(f"Processor {cpu} has no reference cycles: {os.strerror(code)}.")
+    raise _refused(f"to sample processor {cpu}")
+
+
+def period_cycles(hz: int, time_shift: int, time_mult: int) -> int:
+    """Ticks of the TSC in 1/`hz` s, where ns = ticks * `time_mult` >> `time_shift`.
+
+    (The kernel's own words for the TSC's rate: struct perf_event_mmap_page.)
+    """
+    return (_NS_PER_SECOND << time_shift) // (hz * time_mult)
+
+
+def enable(perf_fd: int) -> None:
+    """Let a perf event that was opened disabled count, and run its program."""
+    fcntl.ioctl(perf_fd, _PERF_EVENT_IOC_ENABLE, 0)
+
+
+def disable(perf_fd: int) -> None:
+    """Stop a perf event; its program runs no more until it is enabled again."""
+    fcntl.ioctl(perf_fd, _PERF_EVENT_IOC_DISABLE, 0)
+
+
+def count(perf_fd: int) -> int | None:
+    """What the event has counted (nanoseconds or cycles); None if it failed.
+
+    A pinned event fails, for good, when its processor's counter is somebody else's.
+    """
+    value = os.read(perf_fd, 8)
+    return int.from_bytes(value, "little") if value else None
+
+
+def _tsc_clock() -> tuple[int, int]:
+    """time_shift and time_mult of the TSC, which the kernel tells beside every perf event."""
+    attr = _PerfEventAttr(
+        type=_PERF_TYPE_SOFTWARE, config=_PERF_COUNT_SW_CPU_CLOCK, flags=_DISABLED
+    )
+    fd = _open(attr, 0, -1)
+    if fd < 0:
+        raise _refused("a perf event of our own thread")
+    try:
+        with mmap.mmap(fd, mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ) as page:
+            capabilities, _, time_shift, time_mult = _CLOCK.unpack_from(page, _CLOCK_AT)
+    except OSError as error:
+        raise NoHardwareCounter(
+            f"The kernel does not show the rate of the TSC: {error}."
+        ) from error
+    finally:
+        os.close(fd)
+    if not capabilities & _CAP_USER_TIME or not time_mult:
+        raise NoHardwareCounter("The kernel does not tell the rate of the TSC.")
+    return time_shift, time_mult
+
+
+def _open(attr: _PerfEventAttr, pid: int, cpu: int) -> int:
+    """The system call perf_event_open; -1 if refused (the errno is ctypes')."""
+    attr.size = ctypes.sizeof(attr)
+    flags = ctypes.c_ulong(_PERF_FLAG_FD_CLOEXEC)
+    return int(_libc.syscall(_SYS_PERF_EVENT_OPEN, ctypes.byref(attr), pid, cpu, -1, flags))
 
 
 def link_program(prog_fd: int, perf_fd: int, cookie: int) -> int:
@@ -134,8 +249,8 @@ def link_program(prog_fd: int, perf_fd: int, cookie: int) -> int:
     if fd < 0:
         if ctypes.get_errno() == errno.EINVAL:
             raise KernelUnsupported(
-                f"This kernel ({os.uname().release}) can't link BPF programs to uprobes with "
-                "attach cookies: Linux 5.15 or newer is needed."
+                f"This kernel ({os.uname().release}) can't link BPF programs to perf events "
+                "with attach cookies: Linux 5.15 or newer is needed."
             )
         raise _refused("to link a BPF program to its probe")
     return int(fd)
