@@ -17,6 +17,7 @@
 
 #include "locks.h"
 #include "loss.h"
+#include "memory.h"
 #include "stack.h"
 #include "target.h"
 #include "totals.h"
@@ -25,9 +26,6 @@
 #define MUTEX_FLAGS 0x3ff
 #define MAX_SYSTEM_DEPTH 64
 #define G_SCHED_SP 56 /* offset of runtime.g.sched.sp, Go 1.25 to 1.27 */
-
-static long (*read_kernel)(void *to, u32 size_bytes,
-                           const void *from) = (void *)BPF_FUNC_probe_read_kernel;
 
 /* What its Go version lays out where; see symbolizer/runtimelocks.py. */
 struct runtime_layout {

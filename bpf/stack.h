@@ -17,14 +17,8 @@
 #define EBPFPROF_STACK_H
 
 #include "loss.h"
+#include "memory.h"
 #include "target.h"
-
-/*
- * bpf_probe_read_user under a name that BCC doesn't know: it would look the helper up in
- * /proc/kallsyms, to fall back on kernels before 5.5, and that takes longer than compiling.
- */
-static long (*read_user)(void *to, u32 size_bytes,
-                         const void *from) = (void *)BPF_FUNC_probe_read_user;
 
 #define G_SCAN 0x1000 /* runtime._Gscan */
 #define G_SCHED_PC 64 /* offset of runtime.g.sched.pc, Go 1.19 to 1.27 */

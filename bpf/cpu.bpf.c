@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/*
+ * The CPU profile: a perf event on every processor, at a fixed rate in time, counts the stack of
+ * the thread that runs there if it is a target's.
+ */
+#include "loss.h"
+#include "memory.h"
+#include "unwind.h"
+
+#define KERNEL_FRAMES 64
+#define COPY_BYTES 1024
+#define COPIES 16
+#define PAGE_SIZE 4096 /* BCC's macro for ring buffers asks for it */
+#define USER_MODE 3    /* of the code segment's selector */
+
+struct bpf_perf_event_data {
+    struct pt_regs regs;
+    u64 sample_period;
+    u64 addr;
+};
+
+/* One profiled process; offsets are 0 for one that is not Go's. */
+struct process {
+    u64 namespace_device; /* of its pid namespace */
+    u64 namespace_inode;
+    u64 memory; /* its struct mm_struct; 0 until it was seen first */
+    u32 tgid;   /* in that namespace */
+    u32 active;
+    s32 g_offset; /* of the running g, from the FS base */
+    u32 m_offset;
+    u32 curg_offset;
+    u32 c_calls_offset; /* of runtime.m.ncgo */
+    u32 vdso_sp_offset;
+    u32 vdso_pc_offset;
+    u32 sched_sp_offset;
+    u32 sched_pc_offset;
+    u32 syscall_sp_offset;
+    u32 syscall_pc_offset;
+};
+
+struct sample {
+    u64 count;
+    u64 labels;
+    u32 process; /* index into processes */
+    u32 ending;  /* enum ending */
+    u64 kernel_depth;
+    u64 kernel_pcs[KERNEL_FRAMES];
+    struct pcs user;
+};
+
+/* A sample that user space has to unwind to its end. */
+struct unfinished {
+    struct sample sample;
+    struct cursor at;
+    struct go_state go;
+    u64 stacks[2]; /* where the copies begin */
+    u64 sizes[2];  /* of the copies, in bytes */
+    u8 bytes[2][COPIES * COPY_BYTES];
+};
+
+BPF_ARRAY(processes, struct process, MAX_TARGETS);
+BPF_HASH(samples, u64, struct sample, MAX_STACKS);
+BPF_PERCPU_ARRAY(scratch, struct sample, 1);
+BPF_RINGBUF_OUTPUT(unlearned, RING_PAGES);
+
+static __always_inline void read_go_state(const struct process *process, u64 task,
+                                          struct go_state *go) {
+    u64 fs_base = 0, g = 0, m = 0, c_calls = 0;
+    u32 in_c = 0;
+    read_kernel(&fs_base, sizeof(fs_base), (void *)(task + FS_BASE_OFFSET));
+    if (!read_word(&g, fs_base + process->g_offset) || !g ||
+        !read_word(&m, g + process->m_offset) || !m)
+        return; /* a thread that C made, or that begins or ends */
+    if (!read_word(&go->curg, m + process->curg_offset))
+        go->curg = 0;
+    read_word(&go->vdso_sp, m + process->vdso_sp_offset);
+    read_word(&go->vdso_pc, m + process->vdso_pc_offset);
+    read_user(&in_c, sizeof(in_c), (void *)(m + process->c_calls_offset));
+    if (!go->curg)
+        return;
+    if (!read_word(&go->lo, go->curg) || !read_word(&go->hi, go->curg + 8) ||
+        !read_word(&go->sched_sp, go->curg + process->sched_sp_offset) ||
+        !read_word(&go->sched_pc, go->curg + process->sched_pc_offset)) {
+        go->curg = 0;
+        return;
+    }
+    if (in_c && read_word(&go->syscall_pc, go->curg + process->syscall_pc_offset))
+        read_word(&go->syscall_sp, go->curg + process->syscall_sp_offset);
+}
+
+/* The registers with which the thread runs, or entered the kernel. */
+static __always_inline bool user_registers(const struct cursor *interrupted, bool in_kernel,
+                                           void *task, struct cursor *at) {
+    struct pt_regs regs;
+    if (!in_kernel) {
+        *at = *interrupted;
+        return true;
+    }
+    if (read_kernel(&regs, sizeof(regs), (void *)bpf_task_pt_regs(task)) ||
+        (regs.cs & USER_MODE) != USER_MODE)
+        return false;
+    at->pc = regs.ip;
+    at->sp = regs.sp;
+    at->bp = regs.bp;
+    at->is_exact = 1;
+    return true;
+}
+
+static __always_inline u64 copy_stack(u8 *to, u64 start) {
+    u64 size = 0;
+    for (int i = 0; i < COPIES; i++) {
+        if (read_user(to + i * COPY_BYTES, COPY_BYTES, (void *)(start + i * COPY_BYTES)))
+            break;
+        size += COPY_BYTES;
+    }
+    return size;
+}
+
+/* Lets user space finish what can't be unwound here yet. */
+static __always_inline bool hand_over(const struct sample *sample, const struct cursor *at,
+                                      const struct go_state *go) {
+    struct unfinished *to = unlearned.ringbuf_reserve(sizeof(struct unfinished));
+    if (!to)
+        return false;
+    read_kernel(&to->sample, sizeof(to->sample), sample);
+    to->at = *at;
+    to->go = *go;
+    to->stacks[0] = at->sp & ~(COPY_BYTES - 1ULL);
+    to->sizes[0] = copy_stack(to->bytes[0], to->stacks[0]);
+    u64 other = 0;
+    if (is_on_other_stack(at->sp, go))
+        other = go->sched_sp;
+    else if (go->vdso_sp)
+        other = go->vdso_sp;
+    to->stacks[1] = other & ~(COPY_BYTES - 1ULL);
+    to->sizes[1] = other ? copy_stack(to->bytes[1], to->stacks[1]) : 0;
+    unlearned.ringbuf_submit(to, 0);
+    return true;
+}
+
+static __always_inline void take(struct bpf_perf_event_data *ctx, struct process *process,
+                                 u32 index, void *task) {
+    struct cursor interrupted = {ctx->regs.ip, ctx->regs.sp, ctx->regs.bp, 1};
+    bool in_kernel = (ctx->regs.cs & USER_MODE) != USER_MODE;
+    /* Or the compiler would load them later by a pointer that the verifier does not allow. */
+    asm volatile("" : "+r"(interrupted.pc), "+r"(interrupted.sp), "+r"(interrupted.bp));
+    int zero = 0;
+    struct sample *sample = scratch.lookup(&zero);
+    struct cursor at = {};
+    struct go_state go = {};
+    if (!sample)
+        return;
+    sample->count = 1;
+    sample->labels = 0;
+    sample->process = index;
+    sample->kernel_depth = 0;
+    sample->user.depth = 0;
+    sample->user.hash = index + 1;
+#if WITH_KERNEL
+    if (in_kernel) {
+        int size_bytes = bpf_get_stack(ctx, sample->kernel_pcs, sizeof(sample->kernel_pcs), 0);
+        if (size_bytes > 0)
+            sample->kernel_depth = size_bytes / 8;
+        for (int i = 0; i < KERNEL_FRAMES && i < sample->kernel_depth; i++)
+            sample->user.hash = (sample->user.hash ^ sample->kernel_pcs[i]) * 0x9e3779b97f4a7c15ULL;
+    }
+#endif
+    if (process->g_offset)
+        read_go_state(process, (u64)task, &go);
+    enum ending ending = UNREADABLE;
+    if (user_registers(&interrupted, in_kernel, task, &at))
+        ending = unwind(&at, &go, index, &sample->user);
+    sample->ending = ending;
+    if (ending == UNLEARNED) {
+        if (hand_over(sample, &at, &go))
+            return;
+        count_loss(LOSS_unlearned_full);
+    }
+    u64 key = sample->user.hash + ending;
+    struct sample *known = samples.lookup(&key);
+    if (!known && samples.insert(&key, sample) == 0)
+        return;
+    if (!known)
+        known = samples.lookup(&key);
+    if (known)
+        __sync_fetch_and_add(&known->count, 1);
+    else
+        count_loss(LOSS_samples_full);
+}
+
+int on_sample(struct bpf_perf_event_data *ctx) {
+    void *task = (void *)bpf_get_current_task_btf();
+    u64 memory = 0;
+    for (int index = 0; index < MAX_TARGETS; index++) {
+        int key = index;
+        struct bpf_pidns_info ids = {};
+        struct process *process = processes.lookup(&key);
+        if (!process || !process->active ||
+            bpf_get_ns_current_pid_tgid(process->namespace_device, process->namespace_inode, &ids,
+                                        sizeof(ids)) ||
+            ids.tgid != process->tgid)
+            continue;
+        read_kernel(&memory, sizeof(memory), task + MEMORY_OFFSET);
+        if (!process->memory)
+            process->memory = memory;
+        if (memory && memory == process->memory)
+            take(ctx, process, index, task);
+        return 0;
+    }
+    return 0;
+}

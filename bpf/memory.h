@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/*
+ * Reading memory, under names that BCC doesn't know: it would look the helpers up in
+ * /proc/kallsyms, to fall back on kernels before 5.5, and that takes longer than compiling.
+ */
+#ifndef EBPFPROF_MEMORY_H
+#define EBPFPROF_MEMORY_H
+
+static long (*read_user)(void *to, u32 size_bytes,
+                         const void *from) = (void *)BPF_FUNC_probe_read_user;
+static long (*read_kernel)(void *to, u32 size_bytes,
+                           const void *from) = (void *)BPF_FUNC_probe_read_kernel;
+
+#endif

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/*
+ * Walks a thread's user stack by rules, as symbolizer/unwind.py has them, one for each byte of
+ * code. Where a rule is not known yet the walk stops, and user space goes on from there with a
+ * copy of the stack (ebpfprof/unwinding.py, which does the same as this file).
+ */
+#ifndef EBPFPROF_UNWIND_H
+#define EBPFPROF_UNWIND_H
+
+#define LINE_SHIFT 6
+#define LINE_BYTES (1 << LINE_SHIFT)
+#define TARGET_SHIFT 48
+
+/* RuleKind */
+enum kind { UNKNOWN, SP, BP, BP_POINTS, END, SIGNAL, SYSTEM_STACK, MORE_STACK, SWITCH, NONE };
+
+struct rule {
+    s32 cfa_offset;
+    s32 bp_offset; /* 0: the frame pointer is in its register still */
+    u16 kind;
+    u16 exact_caller;
+};
+
+/* The numbers of the rules of so many bytes of code; 0: not known. */
+struct line {
+    u16 rules[LINE_BYTES];
+};
+
+/* How a walk ended. */
+enum ending {
+    WHOLE,
+    UNLEARNED, /* no rule known yet */
+    TOO_DEEP,
+    NO_RULE, /* nothing tells where the caller is */
+    UNREADABLE,
+    ASTRAY, /* the caller's frame would not lie above */
+};
+
+struct cursor {
+    u64 pc;
+    u64 sp;
+    u64 bp;
+    u64 is_exact; /* pc is an instruction that was interrupted, not a return address */
+};
+
+/* What the Go runtime's own records say of a thread; all 0 for a program that is not Go's. */
+struct go_state {
+    u64 curg; /* address of the runtime.g whose code the thread runs */
+    u64 lo;   /* bounds of its stack */
+    u64 hi;
+    u64 sched_sp; /* where it left its own stack */
+    u64 sched_pc;
+    u64 vdso_sp; /* where a call of the vDSO began */
+    u64 vdso_pc;
+    u64 syscall_sp; /* where a call of C began; 0 outside of one */
+    u64 syscall_pc;
+};
+
+BPF_HASH(lines, u64, struct line, MAX_LINES);
+BPF_ARRAY(rules, struct rule, MAX_RULES);
+
+static __always_inline struct rule *rule_at(u64 pc, u64 target) {
+    u64 key = (pc >> LINE_SHIFT) ^ (target << TARGET_SHIFT);
+    struct line *line = lines.lookup(&key);
+    if (!line)
+        return NULL;
+    int number = line->rules[pc & (LINE_BYTES - 1)];
+    return number ? rules.lookup(&number) : NULL;
+}
+
+static __always_inline bool read_word(u64 *to, u64 from) {
+    return read_user(to, sizeof(*to), (void *)from) == 0;
+}
+
+static __always_inline bool is_on_other_stack(u64 sp, const struct go_state *go) {
+    return go->curg && (sp < go->lo || sp >= go->hi);
+}
+
+static __always_inline void jump(struct cursor *at, u64 pc, u64 sp) {
+    at->pc = pc;
+    at->sp = sp;
+    at->is_exact = 0;
+}
+
+/* Whether the stack goes on where Go code left it; a record is followed once. */
+static __always_inline bool go_on(struct cursor *at, struct go_state *go) {
+    if (go->vdso_sp) {
+        jump(at, go->vdso_pc, go->vdso_sp);
+        go->vdso_sp = 0;
+        return true;
+    }
+    if (go->syscall_sp) {
+        jump(at, go->syscall_pc, go->syscall_sp);
+        go->syscall_sp = 0;
+        return true;
+    }
+    return false;
+}
+
+/* From who was called by a signal to who was interrupted: struct ucontext lies at SP. */
+#define UCONTEXT_BP 120
+#define UCONTEXT_SP 160
+#define UCONTEXT_PC 168
+static __always_inline enum ending interrupted(struct cursor *at) {
+    u64 context = at->sp;
+    if (!read_word(&at->pc, context + UCONTEXT_PC) || !read_word(&at->sp, context + UCONTEXT_SP) ||
+        !read_word(&at->bp, context + UCONTEXT_BP))
+        return UNREADABLE;
+    at->is_exact = 1;
+    return WHOLE;
+}
+
+/* From a frame to its caller's; WHOLE where there is none, with pc 0. */
+static __always_inline enum ending caller(struct cursor *at, const struct rule *rule,
+                                          const struct go_state *go) {
+    u64 cfa, sp = at->sp;
+    if (rule->kind == SYSTEM_STACK) {
+        at->pc = 0;
+        if (!is_on_other_stack(sp, go))
+            return WHOLE;
+        sp = go->sched_sp;
+    }
+    cfa = (rule->kind == BP || rule->kind == BP_POINTS ? at->bp : sp) + rule->cfa_offset;
+    if (rule->kind == BP_POINTS && !read_word(&cfa, cfa))
+        return UNREADABLE;
+    if (cfa <= sp || cfa - sp > 1ULL << 31)
+        return ASTRAY;
+    if (rule->bp_offset && !read_word(&at->bp, cfa + rule->bp_offset))
+        return UNREADABLE;
+    if (!read_word(&at->pc, cfa - 8))
+        return UNREADABLE;
+    at->sp = cfa;
+    at->is_exact = rule->exact_caller;
+    return WHOLE;
+}
+
+struct pcs {
+    u64 hash;
+    u64 depth;
+    u64 pcs[MAX_DEPTH]; /* innermost first; return addresses, or where interrupted, 1 more */
+};
+
+/* Walks on from where the cursor is. */
+static __always_inline enum ending unwind(struct cursor *at, struct go_state *go, u64 target,
+                                          struct pcs *to) {
+    for (int i = 0; i < MAX_DEPTH; i++) {
+        struct rule *rule = rule_at(at->pc - 1 + at->is_exact, target);
+        if (!rule)
+            return UNLEARNED;
+        if (rule->kind == MORE_STACK && is_on_other_stack(at->sp, go)) {
+            jump(at, go->sched_pc, go->sched_sp);
+            continue;
+        }
+        u64 pc = at->pc + at->is_exact, depth = to->depth;
+        if (depth >= MAX_DEPTH)
+            return TOO_DEEP;
+        to->pcs[depth] = pc;
+        to->depth = depth + 1;
+        to->hash = (to->hash ^ pc) * 0x9e3779b97f4a7c15ULL;
+        to->hash ^= to->hash >> 32;
+        enum ending ending = WHOLE;
+        switch (rule->kind) {
+        case END:
+        case MORE_STACK:
+            return WHOLE;
+        case SWITCH:
+            if (!go_on(at, go))
+                return WHOLE;
+            continue;
+        case NONE:
+            ending = NO_RULE;
+            break;
+        case SIGNAL:
+            ending = interrupted(at);
+            break;
+        default:
+            ending = caller(at, rule, go);
+        }
+        if (ending != WHOLE) {
+            /* C code that can't be unwound, called by Go code, which can. */
+            if (!go_on(at, go))
+                return ending;
+        } else if (at->pc == 0) {
+            return WHOLE;
+        }
+    }
+    return TOO_DEEP;
+}
+
+#endif
