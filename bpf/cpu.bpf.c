@@ -6,6 +6,9 @@
 #include "loss.h"
 #include "memory.h"
 #include "unwind.h"
+#if WITH_LABELS
+#include "labels.h"
+#endif
 
 #define KERNEL_FRAMES 64
 #define COPY_BYTES 1024
@@ -36,6 +39,8 @@ struct process {
     u32 sched_pc_offset;
     u32 syscall_sp_offset;
     u32 syscall_pc_offset;
+    u32 labels_offset; /* of runtime.g.labels */
+    u32 labels_in_slice;
 };
 
 struct sample {
@@ -58,9 +63,17 @@ struct unfinished {
     u8 bytes[2][COPIES * COPY_BYTES];
 };
 
+/* Too large for the stack of a BPF program. */
+struct work {
+    struct sample sample;
+    struct cursor at;
+    struct go_state go;
+    struct pt_regs registers;
+};
+
 BPF_ARRAY(processes, struct process, MAX_TARGETS);
 BPF_HASH(samples, u64, struct sample, MAX_STACKS);
-BPF_PERCPU_ARRAY(scratch, struct sample, 1);
+BPF_PERCPU_ARRAY(works, struct work, 1);
 BPF_RINGBUF_OUTPUT(unlearned, RING_PAGES);
 
 static __always_inline void read_go_state(const struct process *process, u64 task,
@@ -88,21 +101,15 @@ static __always_inline void read_go_state(const struct process *process, u64 tas
         read_word(&go->syscall_sp, go->curg + process->syscall_sp_offset);
 }
 
-/* The registers with which the thread runs, or entered the kernel. */
-static __always_inline bool user_registers(const struct cursor *interrupted, bool in_kernel,
-                                           void *task, struct cursor *at) {
-    struct pt_regs regs;
-    if (!in_kernel) {
-        *at = *interrupted;
-        return true;
-    }
-    if (read_kernel(&regs, sizeof(regs), (void *)bpf_task_pt_regs(task)) ||
-        (regs.cs & USER_MODE) != USER_MODE)
+/* The registers with which the thread entered the kernel. */
+static __always_inline bool user_registers(void *task, struct work *work) {
+    struct pt_regs *registers = &work->registers;
+    if (read_kernel(registers, sizeof(*registers), (void *)bpf_task_pt_regs(task)) ||
+        (registers->cs & USER_MODE) != USER_MODE)
         return false;
-    at->pc = regs.ip;
-    at->sp = regs.sp;
-    at->bp = regs.bp;
-    at->is_exact = 1;
+    work->at.pc = registers->ip;
+    work->at.sp = registers->sp;
+    work->at.bp = registers->bp;
     return true;
 }
 
@@ -117,12 +124,13 @@ static __always_inline u64 copy_stack(u8 *to, u64 start) {
 }
 
 /* Lets user space finish what can't be unwound here yet. */
-static __always_inline bool hand_over(const struct sample *sample, const struct cursor *at,
-                                      const struct go_state *go) {
+static __always_inline bool hand_over(const struct work *work) {
     struct unfinished *to = unlearned.ringbuf_reserve(sizeof(struct unfinished));
     if (!to)
         return false;
-    read_kernel(&to->sample, sizeof(to->sample), sample);
+    const struct cursor *at = &work->at;
+    const struct go_state *go = &work->go;
+    read_kernel(&to->sample, sizeof(to->sample), &work->sample);
     to->at = *at;
     to->go = *go;
     to->stacks[0] = at->sp & ~(COPY_BYTES - 1ULL);
@@ -140,16 +148,15 @@ static __always_inline bool hand_over(const struct sample *sample, const struct 
 
 static __always_inline void take(struct bpf_perf_event_data *ctx, struct process *process,
                                  u32 index, void *task) {
-    struct cursor interrupted = {ctx->regs.ip, ctx->regs.sp, ctx->regs.bp, 1};
+    u64 pc = ctx->regs.ip, sp = ctx->regs.sp, bp = ctx->regs.bp;
     bool in_kernel = (ctx->regs.cs & USER_MODE) != USER_MODE;
     /* Or the compiler would load them later by a pointer that the verifier does not allow. */
-    asm volatile("" : "+r"(interrupted.pc), "+r"(interrupted.sp), "+r"(interrupted.bp));
+    asm volatile("" : "+r"(pc), "+r"(sp), "+r"(bp));
     int zero = 0;
-    struct sample *sample = scratch.lookup(&zero);
-    struct cursor at = {};
-    struct go_state go = {};
-    if (!sample)
+    struct work *work = works.lookup(&zero);
+    if (!work)
         return;
+    struct sample *sample = &work->sample;
     sample->count = 1;
     sample->labels = 0;
     sample->process = index;
@@ -165,14 +172,24 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
             sample->user.hash = (sample->user.hash ^ sample->kernel_pcs[i]) * 0x9e3779b97f4a7c15ULL;
     }
 #endif
+    __builtin_memset(&work->go, 0, sizeof(work->go));
     if (process->g_offset)
-        read_go_state(process, (u64)task, &go);
+        read_go_state(process, (u64)task, &work->go);
+#if WITH_LABELS
+    if (work->go.curg)
+        sample->labels = label_set(work->go.curg, process->labels_offset, process->labels_in_slice);
+    sample->user.hash ^= sample->labels;
+#endif
+    work->at.pc = pc;
+    work->at.sp = sp;
+    work->at.bp = bp;
+    work->at.is_exact = 1;
     enum ending ending = UNREADABLE;
-    if (user_registers(&interrupted, in_kernel, task, &at))
-        ending = unwind(&at, &go, index, &sample->user);
+    if (!in_kernel || user_registers(task, work))
+        ending = unwind(&work->at, &work->go, index, &sample->user);
     sample->ending = ending;
     if (ending == UNLEARNED) {
-        if (hand_over(sample, &at, &go))
+        if (hand_over(work))
             return;
         count_loss(LOSS_unlearned_full);
     }

@@ -1,0 +1,316 @@
+"""CPU stacks: samplers on all processors; sums by stack out of the maps; rules into them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+
+from ebpfprof.btf import field_offsets
+from ebpfprof.cpus import Samplers
+from ebpfprof.labels import MAX_LABEL_SETS, label_sets, target_fields
+from ebpfprof.loader import Program
+from ebpfprof.losses import Loss, losses
+from ebpfprof.profile import Label
+from ebpfprof.unwinding import (
+    LINE_SHIFT,
+    MAX_DEPTH,
+    Code,
+    Copies,
+    Cursor,
+    Ending,
+    GoState,
+    Places,
+    RuleBook,
+    RuleNumbers,
+    unwind,
+)
+from symbolizer.gounwind import GoUnwind
+from symbolizer.tls import g_offset
+
+if TYPE_CHECKING:
+    from ebpfprof.gotarget import GoTarget
+    from ebpfprof.objects import Objects
+    from ebpfprof.target import Target
+
+_FUNCTION: Final = "on_sample"
+_MAX_STACKS = 1 << 14
+_MAX_LINES = 1 << 16  # 64 bytes of code each: 4 MB of code that is run
+_MAX_RULES = 1 << 14
+_RING_PAGES = 1 << 11  # 8 MB: some 240 samples that are unwound outside of the kernel
+_TARGET_SHIFT = 48  # bpf/unwind.h
+_MAX_FINISHED = 1 << 16
+
+# Which loss stands for a stack that ended so.
+_LOSS_OF_ENDING = {
+    Ending.UNLEARNED: "unlearned_full",
+    Ending.NO_RULE: "no_unwind_rule",
+    Ending.UNREADABLE: "user_stack_unreadable",
+    Ending.ASTRAY: "stack_astray",
+}
+
+_KERNEL_FRAMES = 64
+_COPY_BYTES = 1 << 14
+_U64 = "<u8"
+# struct unfinished of bpf/cpu.bpf.c
+_SAMPLE = np.dtype(
+    [
+        ("count", _U64),
+        ("labels", _U64),
+        ("process", "<u4"),
+        ("ending", "<u4"),
+        ("kernel_depth", _U64),
+        ("kernel_pcs", _U64, _KERNEL_FRAMES),
+        ("hash", _U64),
+        ("depth", _U64),
+        ("pcs", _U64, MAX_DEPTH),
+    ]
+)
+_UNFINISHED = np.dtype(
+    [
+        ("sample", _SAMPLE),
+        ("at", _U64, 4),
+        ("go", _U64, 9),
+        ("stacks", _U64, 2),
+        ("sizes", _U64, 2),
+        ("bytes", "u1", (2, _COPY_BYTES)),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuRecipe:
+    """How to sample: `hz` times a second of CPU time, with the kernel's stacks and labels or not."""
+
+    hz: int = 99
+    kernel: bool = True
+    labels: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CpuStack:
+    """One stack of one target. Addresses are return addresses, innermost first.
+
+    Where code was interrupted, such as in the innermost frame, that is its address plus 1 (as Go
+    has it). `labels` are the goroutine's.
+    """
+
+    kernel_pcs: tuple[int, ...]
+    pcs: tuple[int, ...]
+    ending: Ending
+    labels: tuple[Label, ...] = ()
+
+
+class _TargetPlaces(Places):
+    """What is mapped in a target, with Go's own tables for Go's code."""
+
+    def __init__(self, objects: Objects, go: GoTarget | None) -> None:
+        self._objects = objects
+        self._go_code = Code(GoUnwind(go.binary), go.load_bias) if go else None
+        self._go_text = (
+            range(go.binary.text_start + go.load_bias, go.binary.text_end + go.load_bias)
+            if go
+            else range(0)
+        )
+
+    def code_at(self, address: int) -> Code | None:
+        if address in self._go_text:
+            return self._go_code
+        mapped = self._objects.at(address)
+        table = mapped.unwind_table() if mapped else None
+        return Code(table, mapped.bias) if mapped and table else None
+
+    def is_code(self, address: int) -> bool:
+        return self._objects.at(address) is not None
+
+
+class CpuCollector:
+    """The program, loaded once, with the rules of any number of targets."""
+
+    def __init__(self, targets: int, recipe: CpuRecipe) -> None:
+        """Compile and load for up to so many targets. Raises what Program and field_offsets do."""
+        thread, fs_base, memory = field_offsets(
+            ("task_struct", "thread"), ("thread_struct", "fsbase"), ("task_struct", "mm")
+        )
+        self._recipe = recipe
+        self._fields: dict[int, dict[str, int]] = {}
+        self._books: dict[int, RuleBook] = {}
+        self._numbers = RuleNumbers(_MAX_RULES)
+        self._installed_rules = 1
+        self._finished: Counter[tuple[int, int, CpuStack]] = Counter()
+        self._cut = Counter[str]()
+        self._samplers: Samplers | None = None
+        self._program = Program(
+            "cpu.bpf.c",
+            {
+                "WITH_KERNEL": int(recipe.kernel),
+                "WITH_LABELS": int(recipe.labels),
+                "MAX_LABEL_SETS": MAX_LABEL_SETS,
+                "MAX_TARGETS": targets,
+                "MAX_STACKS": _MAX_STACKS,
+                "MAX_DEPTH": MAX_DEPTH,
+                "MAX_LINES": _MAX_LINES,
+                "MAX_RULES": _MAX_RULES,
+                "RING_PAGES": _RING_PAGES,
+                "FS_BASE_OFFSET": thread + fs_base,
+                "MEMORY_OFFSET": memory,
+            },
+            functions=(),
+            perf_functions=(_FUNCTION,),
+        )
+        self._unlearned = self._program.ring_buffer("unlearned")
+
+    def attach(self, index: int, target: Target, objects: Objects, go: GoTarget | None) -> None:
+        """Make a target number `index`. It is sampled as soon as the samplers are started."""
+        self._books[index] = RuleBook(_TargetPlaces(objects, go), self._numbers)
+        self._fields[index] = _process_fields(target, go)
+        self._describe(index, active=True)
+
+    def start(self) -> None:
+        """Start the samplers. Raises AttachFailed or PermissionDenied."""
+        self._samplers = Samplers(self._program, _FUNCTION, self._recipe.hz)
+        self._samplers.enable()
+
+    @property
+    def sampler(self) -> str:
+        """What the samplers count: "cpu-clock" or "ref-cycles"."""
+        return self._samplers.kind if self._samplers else ""
+
+    def poll(self) -> None:
+        """Finish the samples that the kernel could not unwind, and teach it how to.
+
+        To be called some ten times a second while it records.
+        """
+        if self._samplers:
+            self._samplers.refresh()
+        for record in self._unlearned.consume():
+            self._finish(np.frombuffer(record, _UNFINISHED, 1)[0])
+        self._install()
+
+    def stop(self) -> None:
+        """End the recording of all targets at once."""
+        for index in self._books:
+            self._describe(index, active=False)
+
+    def detach(self) -> None:
+        """Close the samplers; the sums stay readable."""
+        self.poll()
+        if self._samplers:
+            self._samplers.close()
+            self._samplers = None
+        self._program.detach()
+
+    def snapshot(self) -> dict[int, Counter[CpuStack]]:
+        """How many samples each stack has since the start, by target."""
+        sets = label_sets(*self._program.read_hash("label_sets")) if self._recipe.labels else {}
+        found: dict[int, Counter[CpuStack]] = {index: Counter() for index in self._books}
+        for _, row in zip(*self._program.read_hash("samples"), strict=True):
+            stack = CpuStack(
+                tuple(row["kernel_pcs"][: row["kernel_depth"]].tolist()),
+                tuple(row["user"]["pcs"][: row["user"]["depth"]].tolist()),
+                Ending(int(row["ending"])),
+                sets.get(int(row["labels"]), ()),
+            )
+            found[int(row["process"])][stack] += int(row["count"])
+        for (index, labels, stack), count in self._finished.items():
+            whole = CpuStack(stack.kernel_pcs, stack.pcs, stack.ending, sets.get(labels, ()))
+            found[index][whole] += count
+        return found
+
+    def losses(self) -> Sequence[Loss]:
+        """What was lost so far, all targets together."""
+        return losses(self._program.read_array("losses"))
+
+    def close(self) -> None:
+        """Close the samplers and free the maps."""
+        if self._samplers:
+            self._samplers.close()
+            self._samplers = None
+        self._program.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _describe(self, index: int, *, active: bool) -> None:
+        fields = {**self._fields[index], "active": int(active)}
+        self._program.set_element("processes", index, fields)
+
+    def _finish(self, record: Any) -> None:  # noqa: ANN401 - a record of numpy
+        sample = record["sample"]
+        pc, sp, bp, is_exact = (int(word) for word in record["at"])
+        copies = Copies(
+            [
+                (int(start), data[: int(size)].tobytes())
+                for start, size, data in zip(
+                    record["stacks"], record["sizes"], record["bytes"], strict=True
+                )
+                if size
+            ]
+        )
+        pcs, ending = unwind(
+            Cursor(pc, sp, bp, bool(is_exact)),
+            GoState(*(int(word) for word in record["go"])),
+            copies,
+            self._books[int(sample["process"])],
+            sample["pcs"][: sample["depth"]].tolist(),
+        )
+        kernel_pcs = tuple(sample["kernel_pcs"][: sample["kernel_depth"]].tolist())
+        stack = CpuStack(kernel_pcs, tuple(pcs), ending)
+        self._finished[int(sample["process"]), int(sample["labels"]), stack] += 1
+
+    def _install(self) -> None:
+        """Put the rules that are new into the kernel's maps; first those that lines refer to."""
+        rules = self._numbers.rules
+        for number in range(self._installed_rules, len(rules)):
+            rule = rules[number]
+            fields = {
+                "cfa_offset": rule.cfa_offset,
+                "bp_offset": rule.bp_offset or 0,
+                "kind": rule.kind.value,
+                "exact_caller": int(rule.exact_caller),
+            }
+            self._program.set_element("rules", number, fields)
+        self._installed_rules = len(rules)
+        for index, book in self._books.items():
+            if not book.new_lines:
+                continue
+            key_type, value_type = self._program.hash_types("lines")
+            keys = np.array(sorted(book.new_lines), key_type)
+            values = np.zeros(len(keys), value_type)
+            values["rules"] = [book.lines[int(key)] for key in keys]
+            self._program.update_hash("lines", keys ^ np.uint64(index << _TARGET_SHIFT), values)
+            book.new_lines.clear()
+
+
+def _process_fields(target: Target, go: GoTarget | None) -> dict[str, int]:
+    """struct process of bpf/cpu.bpf.c, but for `active`."""
+    namespace = os.stat(f"/proc/{target.pid}/ns/pid")
+    fields = {
+        "namespace_device": namespace.st_dev,
+        "namespace_inode": namespace.st_ino,
+        "tgid": target.innermost_pid(),
+    }
+    if go is None:
+        return fields
+    layout = go.binary.layout
+    return {
+        **fields,
+        "g_offset": g_offset(go.binary),
+        "m_offset": layout.offset("g", "m"),
+        "curg_offset": layout.offset("m", "curg"),
+        "c_calls_offset": layout.offset("m", "ncgo"),
+        "vdso_sp_offset": layout.offset("m", "vdsoSP"),
+        "vdso_pc_offset": layout.offset("m", "vdsoPC"),
+        "sched_sp_offset": layout.offset("g", "sched.sp"),
+        "sched_pc_offset": layout.offset("g", "sched.pc"),
+        "syscall_sp_offset": layout.offset("g", "syscallsp"),
+        "syscall_pc_offset": layout.offset("g", "syscallpc"),
+        **target_fields(layout),
+    }

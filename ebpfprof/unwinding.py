@@ -1,0 +1,269 @@
+"""Unwinding outside of the kernel: what bpf/unwind.h does, on copies of stacks, and its rules.
+
+Rules are found when they are needed first. The walk of a sample that met code without rules is
+finished here, and the rules of the functions on its way go to the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, unique
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from symbolizer.errors import SymbolizerError
+from symbolizer.unwind import RuleKind, RuleRange, UnwindRule, UnwindTable
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+LINE_SHIFT: Final = 6
+MAX_DEPTH: Final = 128
+_LINE_BYTES = 1 << LINE_SHIFT
+_MAX_CFA_BYTES = 1 << 31
+_WINDOW_BYTES = 2048  # of a large function, on both sides of the address that was met
+_MAX_LINES = 1 << 20  # of one process
+_UCONTEXT_BP, _UCONTEXT_SP, _UCONTEXT_PC = 120, 160, 168
+_ADDRESS_END = 1 << 47
+
+# Code that nothing is known of most likely keeps a frame pointer, as compilers of JIT code do.
+_BY_FRAME_POINTER = UnwindRule(RuleKind.BP, 16, -16)
+_NOWHERE = UnwindRule(RuleKind.NONE)
+
+
+@unique
+class Ending(IntEnum):
+    """How a walk ended; numbers are those of bpf/unwind.h."""
+
+    WHOLE = 0
+    UNLEARNED = 1
+    TOO_DEEP = 2
+    NO_RULE = 3
+    UNREADABLE = 4
+    ASTRAY = 5
+
+
+@dataclass(slots=True)
+class Cursor:
+    """Where a walk has come to."""
+
+    pc: int
+    sp: int
+    bp: int
+    is_exact: bool
+
+
+@dataclass(slots=True)
+class GoState:
+    """What the Go runtime's own records say of a thread: struct go_state of bpf/unwind.h."""
+
+    curg: int = 0
+    lo: int = 0
+    hi: int = 0
+    sched_sp: int = 0
+    sched_pc: int = 0
+    vdso_sp: int = 0
+    vdso_pc: int = 0
+    syscall_sp: int = 0
+    syscall_pc: int = 0
+
+    def is_other_stack(self, sp: int) -> bool:
+        """Whether an address lies outside of the stack of the goroutine that runs."""
+        return self.curg != 0 and not self.lo <= sp < self.hi
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Pieces of a target's stacks: (address, bytes) each."""
+
+    pieces: Sequence[tuple[int, bytes]]
+
+    def word(self, address: int) -> int | None:
+        """The 8 bytes at an address; None if they were not copied."""
+        for start, data in self.pieces:
+            at = address - start
+            if 0 <= at <= len(data) - 8:
+                return int.from_bytes(data[at : at + 8], "little")
+        return None
+
+
+class RuleNumbers:
+    """Numbers for rules, 1 and up, for all processes together."""
+
+    def __init__(self, limit: int) -> None:
+        self.rules: list[UnwindRule] = [UnwindRule(RuleKind.UNKNOWN)]
+        self._numbers: dict[UnwindRule, int] = {}
+        self._limit = limit
+
+    def of(self, rule: UnwindRule) -> int:
+        """The number of a rule; 0 if there is no room for another one."""
+        number = self._numbers.get(rule)
+        if number is None:
+            if len(self.rules) >= self._limit:
+                return 0
+            number = self._numbers[rule] = len(self.rules)
+            self.rules.append(rule)
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Where the rules of an address stand: a table, and what to add to its addresses."""
+
+    table: UnwindTable
+    bias: int
+
+
+class Places:
+    """What an address of a process belongs to. Implemented by collectors.cpu for real ones."""
+
+    def code_at(self, address: int) -> Code | None:
+        """The table for an address; None if it is code without one (JIT, a file without)."""
+        raise NotImplementedError
+
+    def is_code(self, address: int) -> bool:
+        """Whether there is code at an address at all."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class RuleBook:
+    """The rules of one process, as far as they are known, and those that the kernel lacks."""
+
+    places: Places
+    numbers: RuleNumbers
+    lines: dict[int, npt.NDArray[np.uint16]] = field(default_factory=dict)
+    new_lines: set[int] = field(default_factory=set)
+    is_full: bool = False
+
+    def rule_at(self, address: int) -> UnwindRule:
+        """The rule for the code at an address, looked up once."""
+        number = self._number(address)
+        if not number:
+            self._learn(address)
+            number = self._number(address)
+        return self.numbers.rules[number] if number else _NOWHERE
+
+    def _number(self, address: int) -> int:
+        line = self.lines.get(address >> LINE_SHIFT)
+        return 0 if line is None else int(line[address & (_LINE_BYTES - 1)])
+
+    def _learn(self, address: int) -> None:
+        code = self.places.code_at(address) if address < _ADDRESS_END else None
+        ranges: tuple[RuleRange, ...] = ()
+        bias = 0
+        if code is not None:
+            bias = code.bias
+            try:
+                ranges = code.table.ranges(address - bias)
+            except SymbolizerError:
+                ranges = ()  # of a corrupt table nothing is known
+        low, high = address - _WINDOW_BYTES, address + _WINDOW_BYTES
+        for each in ranges:
+            start, end = max(each.start + bias, low), min(each.end + bias, high)
+            if start < end:
+                self._put(start, end, each.rule)
+        if not self._number(address):
+            is_code = address < _ADDRESS_END and self.places.is_code(address)
+            self._put(address, address + 1, _BY_FRAME_POINTER if is_code else _NOWHERE)
+
+    def _put(self, start: int, end: int, rule: UnwindRule) -> None:
+        number = self.numbers.of(rule)
+        if not number:
+            self.is_full = True
+        for key in range(start >> LINE_SHIFT, ((end - 1) >> LINE_SHIFT) + 1):
+            line = self.lines.get(key)
+            if line is None:
+                if len(self.lines) >= _MAX_LINES:
+                    self.is_full = True
+                    return
+                line = self.lines[key] = np.zeros(_LINE_BYTES, np.uint16)
+            base = key << LINE_SHIFT
+            line[max(start - base, 0) : min(end - base, _LINE_BYTES)] = number
+            self.new_lines.add(key)
+
+
+def unwind(
+    at: Cursor, go: GoState, copies: Copies, book: RuleBook, pcs: Sequence[int]
+) -> tuple[list[int], Ending]:
+    """Walk on from the cursor; `pcs` are those found so far, innermost first.
+
+    Returns all of them: return addresses, or where code was interrupted, its address plus 1 (as
+    Go has them). `at` and `go` are used up.
+    """
+    found = list(pcs)
+    for _ in range(MAX_DEPTH):
+        rule = book.rule_at(at.pc - 1 + at.is_exact)
+        if rule.kind is RuleKind.MORE_STACK and go.is_other_stack(at.sp):
+            at.pc, at.sp, at.is_exact = go.sched_pc, go.sched_sp, False
+            continue
+        if len(found) >= MAX_DEPTH:
+            break
+        found.append(at.pc + at.is_exact)
+        match rule.kind:
+            case RuleKind.END | RuleKind.MORE_STACK:
+                return found, Ending.WHOLE
+            case RuleKind.SWITCH:
+                if not _go_on(at, go):
+                    return found, Ending.WHOLE
+                continue
+            case RuleKind.NONE:
+                ending = Ending.NO_RULE
+            case RuleKind.SIGNAL:
+                ending = _interrupted(at, copies)
+            case _:
+                ending = _caller(at, rule, go, copies)
+        if ending is not Ending.WHOLE:
+            if not _go_on(at, go):
+                return found, ending
+        elif at.pc == 0:
+            return found, Ending.WHOLE
+    return found, Ending.TOO_DEEP
+
+
+def _go_on(at: Cursor, go: GoState) -> bool:
+    """Go on where Go code left the stack, if its records tell; each is followed once."""
+    if go.vdso_sp:
+        at.pc, at.sp, at.is_exact = go.vdso_pc, go.vdso_sp, False
+        go.vdso_sp = 0
+    elif go.syscall_sp:
+        at.pc, at.sp, at.is_exact = go.syscall_pc, go.syscall_sp, False
+        go.syscall_sp = 0
+    else:
+        return False
+    return True
+
+
+def _interrupted(at: Cursor, copies: Copies) -> Ending:
+    pc, sp, bp = (
+        copies.word(at.sp + offset) for offset in (_UCONTEXT_PC, _UCONTEXT_SP, _UCONTEXT_BP)
+    )
+    if pc is None or sp is None or bp is None:
+        return Ending.UNREADABLE
+    at.pc, at.sp, at.bp, at.is_exact = pc, sp, bp, True
+    return Ending.WHOLE
+
+
+def _caller(at: Cursor, rule: UnwindRule, go: GoState, copies: Copies) -> Ending:
+    sp = at.sp
+    if rule.kind is RuleKind.SYSTEM_STACK:
+        at.pc = 0
+        if not go.is_other_stack(sp):
+            return Ending.WHOLE
+        sp = go.sched_sp
+    by_bp = rule.kind in (RuleKind.BP, RuleKind.BP_POINTS)
+    cfa: int | None = (at.bp if by_bp else sp) + rule.cfa_offset
+    if rule.kind is RuleKind.BP_POINTS and cfa is not None:
+        cfa = copies.word(cfa)
+    if cfa is None:
+        return Ending.UNREADABLE
+    if not 0 < cfa - sp <= _MAX_CFA_BYTES:
+        return Ending.ASTRAY
+    bp = copies.word(cfa + rule.bp_offset) if rule.bp_offset is not None else at.bp
+    pc = copies.word(cfa - 8)
+    if bp is None or pc is None:
+        return Ending.UNREADABLE
+    at.pc, at.sp, at.bp, at.is_exact = pc, cfa, bp, rule.exact_caller
+    return Ending.WHOLE
