@@ -120,6 +120,19 @@ class Target:
         if ending:
             raise TargetGone(f"Nothing was recorded: {ending.text} while the probes were set up.")
 
+    def innermost_pid(self) -> int:
+        """The process's number in its own pid namespace.
+
+        Raises TargetGone if it has ended.
+        """
+        try:
+            match = re.search(rb"^NSpid:.*?(\d+)$", self._read("status"), re.MULTILINE)
+        except OSError:
+            match = None
+        if match is None:
+            raise TargetGone(f"Process {self.pid} ended before it could be looked at.")
+        return int(match[1])
+
     @property
     def pidfd(self) -> int:
         """Readable (in the sense of poll) once the process has ended."""
