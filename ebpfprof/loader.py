@@ -89,9 +89,11 @@ class Program:
             raise
 
     def detach_sampler(self, perf_fd: int) -> None:
-        """Remove one event that was given to attach_sampler, and close it."""
-        os.close(self._sampler_links.pop(perf_fd))
-        os.close(perf_fd)
+        """Close an event that was given to attach_sampler; nothing happens if it is closed."""
+        link_fd = self._sampler_links.pop(perf_fd, None)
+        if link_fd is not None:
+            os.close(link_fd)
+            os.close(perf_fd)
 
     def detach(self) -> None:
         """Remove all probes and samplers; the maps stay readable.
