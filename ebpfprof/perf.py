@@ -171,6 +171,9 @@ def open_cpu_sampler(cpu: int, hz: int, *, hardware: bool) -> int:
         )
     fd = _open(attr, -1, cpu)
     if fd >= 0:
+        if hardware and not _counts(fd):
+            os.close(fd)
+            raise NoHardwareCounter(f"The reference cycles of processor {cpu} are not counted.")
         return fd
     code = ctypes.get_errno()
     if code == errno.ENODEV:
@@ -205,6 +208,17 @@ def count(perf_fd: int) -> int | None:
     """
     value = os.read(perf_fd, 8)
     return int.from_bytes(value, "little") if value else None
+
+
+def _counts(perf_fd: int) -> bool:
+    """Whether an event gets a counter, and it moves: some virtual machines only pretend.
+
+    The interrupts that enable and read it are work enough. It is disabled when this returns.
+    """
+    enable(perf_fd)
+    counted = count(perf_fd)
+    disable(perf_fd)
+    return bool(counted)
 
 
 def _tsc_clock() -> tuple[int, int]:
