@@ -16,12 +16,9 @@
 #include "loss.h"
 
 #define MAX_LABELS 8 /* that are stored of a set; all take part in the hash */
-#define LABEL_KEY_BYTES 63
-#define LABEL_KEY_ROOM 64
-#define LABEL_VALUE_BYTES 126
+#define LABEL_KEY_ROOM 64 /* bytes, of which the last one is 0 */
 #define LABEL_VALUE_ROOM 128
-#define LABEL_CHUNK 63 /* bytes that are hashed at a time: a key, or half a value */
-#define LABEL_CHUNK_ROOM 64
+#define LABEL_READERS 4
 #define MAX_LABEL_SLOTS 32   /* of a map, empty ones included, or of a slice, that are looked at */
 #define MAX_LABEL_COUNT 4096 /* more are none: g.labels holds something else */
 /* runtime.bmap: tophash [8]uint8, keys [8]string, values [8]string, overflow *bmap. */
@@ -33,18 +30,15 @@
 struct label {
     u32 key_bytes; /* as long as the target has it; what did not fit was cut */
     u32 value_bytes;
-    u8 key[LABEL_KEY_ROOM];
-    u8 value[LABEL_VALUE_ROOM];
+    u64 key[LABEL_KEY_ROOM / 8];
+    u64 value[LABEL_VALUE_ROOM / 8];
 };
 
 struct label_set {
-    u32 count; /* as many as the goroutine has; 0 while it is being written */
+    u32 count; /* as many as the goroutine has */
     u32 stored;
     struct label labels[MAX_LABELS];
 };
-
-BPF_HASH(label_sets, u64, struct label_set, MAX_LABEL_SETS);
-BPF_ARRAY(empty_label_set, struct label_set, 1);
 
 /* A string of Go. */
 struct label_text {
@@ -67,169 +61,176 @@ struct label_slice {
     u64 count;
 };
 
-/* Where the labels are. */
-struct label_walk {
-    u64 count;
-    u64 next_bucket; /* address; 0: none */
+/*
+ * What is known of a set while it is read. That does not lie on the stack, where there is not
+ * enough room, and of which the verifier would try each combination of what it can hold.
+ */
+struct label_reader {
+    u64 is_taken;
+    u64 bucket; /* address; of a slice: of its first label */
+    u64 next_bucket;
     u64 buckets_end;
-    u64 overflow; /* of the bucket before: address; 0: none */
-    u64 bucket;   /* of a slice: its first label */
-    u64 tops;     /* 8 tophashes */
-    u64 hash;
-    u64 is_cut; /* not 0: a key or a value did not fit */
-    bool is_unreadable;
+    u64 overflow; /* that of the bucket; 0: none */
+    u64 tops;     /* its 8 tophashes */
+    u64 hash;     /* the sum of those of the labels so far */
+    u64 is_cut;   /* not 0: a key or a value did not fit */
+    union {
+        struct label_map map;
+        struct label_slice slice;
+        struct label_text text;
+    };
+    struct label_set set;
+    struct label beyond; /* for one that has no room in the set: it is read for its hash */
 };
+
+BPF_HASH(label_sets, u64, struct label_set, MAX_LABEL_SETS);
+/* Of a processor; several, as a program that reads labels may give way to another one. */
+BPF_PERCPU_ARRAY(label_readers, struct label_reader, LABEL_READERS);
 
 static __always_inline u64 mix_label(u64 hash, u64 word) {
     hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
     return hash ^ hash >> 32;
 }
 
-/* Goes on to the next bucket of a map; false if there is none, or it can't be read. */
-static __always_inline bool next_label_bucket(struct label_walk *walk) {
-    walk->bucket = walk->overflow;
-    if (!walk->bucket) {
-        if (walk->next_bucket >= walk->buckets_end)
-            return false;
-        walk->bucket = walk->next_bucket;
-        walk->next_bucket += BUCKET_BYTES;
+static __always_inline struct label_reader *take_label_reader(void) {
+    for (int i = 0; i < LABEL_READERS; i++) {
+        int index = i;
+        struct label_reader *reader = label_readers.lookup(&index);
+        if (reader && __sync_val_compare_and_swap(&reader->is_taken, 0, 1) == 0)
+            return reader;
     }
-    if (read_user(&walk->tops, sizeof(walk->tops), (void *)walk->bucket) ||
-        read_user(&walk->overflow, sizeof(walk->overflow),
-                  (void *)(walk->bucket + BUCKET_OVERFLOW))) {
-        walk->is_unreadable = true;
+    return NULL;
+}
+
+/* Goes on to the next bucket of a map. Returns 1 if there is none, -1 if it can't be read. */
+static __always_inline int next_label_bucket(struct label_reader *reader) {
+    u64 bucket = reader->overflow;
+    if (!bucket) {
+        bucket = reader->next_bucket;
+        if (bucket >= reader->buckets_end)
+            return 1;
+        reader->next_bucket = bucket + BUCKET_BYTES;
+    }
+    reader->bucket = bucket;
+    if (read_user(&reader->tops, sizeof(reader->tops), (void *)bucket) ||
+        read_user(&reader->overflow, sizeof(u64), (void *)(bucket + BUCKET_OVERFLOW)))
+        return -1;
+    return 0;
+}
+
+/* Reads the string at an address, as much of it as fits; false if it can't be read. */
+static __always_inline bool read_label_text(struct label_reader *reader, u64 address, u32 *bytes,
+                                            u64 *words, u64 room) {
+    if (read_user(&reader->text, sizeof(reader->text), (void *)address))
         return false;
+    __builtin_memset(words, 0, room);
+    u64 kept = reader->text.bytes;
+    asm volatile("" : "+r"(kept)); /* or the verifier might not see what is compared here */
+    if (kept >= room) {
+        kept = room - 1;
+        reader->is_cut = true;
     }
+    *bytes = reader->text.bytes;
+    return read_user(words, kept, (void *)reader->text.address) == 0;
+}
+
+/* Adds a label to the hash and, if there is room, to the set; false if it can't be read. */
+static __always_inline bool take_label(struct label_reader *reader, u64 key_address,
+                                       u64 value_address) {
+    u64 stored = reader->set.stored;
+    asm volatile("" : "+r"(stored));
+    if (stored > MAX_LABELS)
+        return false;
+    /* The one behind the last one of the set is label_reader.beyond. */
+    struct label *label = (void *)reader->set.labels + stored * sizeof(struct label);
+    if (!read_label_text(reader, key_address, &label->key_bytes, label->key, sizeof(label->key)) ||
+        !read_label_text(reader, value_address, &label->value_bytes, label->value,
+                         sizeof(label->value)))
+        return false;
+    u64 hash = mix_label(label->key_bytes, label->value_bytes);
+    for (int i = 0; i < LABEL_KEY_ROOM / 8; i++)
+        hash = mix_label(hash, label->key[i]);
+    for (int i = 0; i < LABEL_VALUE_ROOM / 8; i++)
+        hash = mix_label(hash, label->value[i]);
+    reader->hash += hash;
+    if (stored < MAX_LABELS)
+        reader->set.stored = stored + 1;
     return true;
 }
 
-/*
- * How much of so many bytes is kept: all, or what fits, which is less than room, a power of 2.
- * Reckoned, since the verifier would try each combination of what is compared.
- */
-static __always_inline u64 kept_bytes(u64 bytes, u64 fits, u64 room) {
-    u64 left = fits - bytes;
-    u64 is_over = (s64)left >> 63;
-    asm volatile("" : "+r"(is_over)); /* or it might become a comparison after all */
-    return (bytes + (left & is_over)) & (room - 1);
-}
-
-/* Hashes the first bytes at an address, LABEL_CHUNK at most; false if they can't be read. */
-static __always_inline bool hash_chunk(u64 *hash, u64 address, u64 bytes) {
-    u64 words[LABEL_CHUNK_ROOM / 8] = {};
-    u64 kept = kept_bytes(bytes, LABEL_CHUNK, LABEL_CHUNK_ROOM);
-    if (read_user(words, kept, (void *)address))
-        return false;
-#pragma unroll
-    for (int i = 0; i < LABEL_CHUNK_ROOM / 8; i++)
-        *hash = mix_label(*hash, words[i]);
-    *hash = mix_label(*hash, bytes);
-    return true;
-}
-
-/* Adds a label to the hash and, where set is not NULL, to the set; false if it can't be read. */
-static __always_inline bool take_label(struct label_walk *walk, u64 key_address, u64 value_address,
-                                       struct label_set *set) {
-    struct label_text key, value;
-    u64 hash = 0;
-    if (read_user(&key, sizeof(key), (void *)key_address) ||
-        read_user(&value, sizeof(value), (void *)value_address) ||
-        !hash_chunk(&hash, key.address, key.bytes) ||
-        !hash_chunk(&hash, value.address, value.bytes))
-        return false;
-    if (value.bytes > LABEL_CHUNK &&
-        !hash_chunk(&hash, value.address + LABEL_CHUNK, value.bytes - LABEL_CHUNK))
-        return false;
-    walk->hash += hash;
-    walk->is_cut |= (LABEL_KEY_BYTES - key.bytes | LABEL_VALUE_BYTES - value.bytes) >> 63;
-    if (!set)
-        return true;
-    u32 stored = set->stored;
-    if (stored >= MAX_LABELS)
-        return true;
-    struct label *label = &set->labels[stored];
-    label->key_bytes = key.bytes;
-    label->value_bytes = value.bytes;
-    set->stored = stored + 1;
-    return !read_user(label->key, kept_bytes(key.bytes, LABEL_KEY_BYTES, LABEL_KEY_ROOM),
-                      (void *)key.address) &&
-           !read_user(label->value, kept_bytes(value.bytes, LABEL_VALUE_BYTES, LABEL_VALUE_ROOM),
-                      (void *)value.address);
-}
-
-/* Hashes the labels, all that are within reach, and stores them where set is not NULL. */
-static __always_inline void walk_labels(struct label_walk *walk, bool is_slice,
-                                        struct label_set *set) {
+/* Reads all labels that are within reach; false if one can't be read. */
+static __always_inline bool take_labels(struct label_reader *reader, bool is_slice) {
     for (u32 i = 0; i < MAX_LABEL_SLOTS; i++) {
         u64 key_address, value_address;
         if (is_slice) {
-            if (i >= walk->count)
+            if (i >= reader->set.count)
                 break;
-            key_address = walk->bucket + i * 2 * sizeof(struct label_text);
+            key_address = reader->bucket + i * 2 * sizeof(struct label_text);
             value_address = key_address + sizeof(struct label_text);
         } else {
             u32 slot = i % BUCKET_SLOTS;
-            if (slot == 0 && !next_label_bucket(walk))
-                break;
-            if ((walk->tops >> 8 * slot & 0xff) < MIN_TOP_HASH)
+            int end = slot == 0 ? next_label_bucket(reader) : 0;
+            if (end)
+                return end > 0;
+            if ((reader->tops >> 8 * slot & 0xff) < MIN_TOP_HASH)
                 continue;
-            key_address = walk->bucket + 8 + slot * sizeof(struct label_text);
+            key_address = reader->bucket + 8 + slot * sizeof(struct label_text);
             value_address = key_address + BUCKET_SLOTS * sizeof(struct label_text);
         }
-        if (!take_label(walk, key_address, value_address, set)) {
-            walk->is_unreadable = true;
-            break;
-        }
+        if (!take_label(reader, key_address, value_address))
+            return false;
     }
-    walk->hash = mix_label(walk->hash, walk->count);
+    return true;
 }
 
 /* Where the labels begin; false if they can't be read. There may be none: a count of 0. */
-static __always_inline bool find_labels(u64 labels, bool is_slice, struct label_walk *walk) {
+static __always_inline bool find_labels(struct label_reader *reader, u64 labels, bool is_slice) {
+    u64 count, map;
+    reader->hash = reader->is_cut = reader->overflow = reader->set.stored = 0;
     if (is_slice) {
-        struct label_slice slice;
-        if (read_user(&slice, sizeof(slice), (void *)labels))
+        if (read_user(&reader->slice, sizeof(reader->slice), (void *)labels))
             return false;
-        walk->bucket = slice.address;
-        walk->count = slice.count;
+        reader->bucket = reader->slice.address;
+        count = reader->slice.count;
     } else {
-        u64 address;
-        struct label_map map = {};
-        if (read_user(&address, sizeof(address), (void *)labels) ||
-            (address && read_user(&map, sizeof(map), (void *)address)))
+        if (read_user(&map, sizeof(map), (void *)labels))
             return false;
-        walk->next_bucket = map.buckets;
-        walk->buckets_end = map.buckets + ((u64)BUCKET_BYTES << (map.log2_buckets & 15));
-        walk->count = map.count;
+        if (!map) {
+            reader->set.count = 0;
+            return true;
+        }
+        if (read_user(&reader->map, sizeof(reader->map), (void *)map))
+            return false;
+        reader->next_bucket = reader->map.buckets;
+        reader->buckets_end =
+            reader->map.buckets + ((u64)BUCKET_BYTES << (reader->map.log2_buckets & 15));
+        count = reader->map.count;
     }
-    return walk->count <= MAX_LABEL_COUNT;
+    reader->set.count = count;
+    return count <= MAX_LABEL_COUNT;
 }
 
-/* Stores a set that was not seen before; false if it can't be. */
-static __always_inline bool store_labels(u64 hash, u64 labels, bool is_slice) {
-    int zero = 0;
-    struct label_set *empty = empty_label_set.lookup(&zero);
-    if (!empty)
-        return false;
-    if (label_sets.insert(&hash, empty)) {
-        if (label_sets.lookup(&hash))
-            return true; /* somebody else was quicker and stores it */
-        count_loss(LOSS_label_sets_full);
-        return false;
-    }
-    struct label_set *set = label_sets.lookup(&hash);
-    struct label_walk walk = {};
-    if (!set)
-        return false;
-    if (find_labels(labels, is_slice, &walk))
-        walk_labels(&walk, is_slice, set);
-    if (walk.hash != hash) { /* it is no set of labels: it changed */
-        label_sets.delete(&hash);
+/* The key of the set in label_sets, where it is stored if it is new; 0 if it is empty or lost. */
+static __always_inline u64 read_labels(struct label_reader *reader, u64 labels, bool is_slice) {
+    bool is_read = find_labels(reader, labels, is_slice);
+    if (is_read && !reader->set.count)
+        return 0;
+    if (!is_read || !take_labels(reader, is_slice)) {
         count_loss(LOSS_labels_unreadable);
-        return false;
+        return 0;
     }
-    set->count = walk.count;
-    return true;
+    u64 hash = mix_label(reader->hash, reader->set.count);
+    if (reader->is_cut)
+        count_loss(LOSS_label_cut);
+    if (reader->set.count > MAX_LABELS)
+        count_loss(LOSS_labels_many);
+    if (label_sets.lookup(&hash))
+        return hash;
+    label_sets.update(&hash, &reader->set);
+    if (label_sets.lookup(&hash))
+        return hash;
+    count_loss(LOSS_label_sets_full);
+    return 0;
 }
 
 /*
@@ -238,27 +239,22 @@ static __always_inline bool store_labels(u64 hash, u64 labels, bool is_slice) {
  */
 static __always_inline u64 label_set(u64 g, u32 labels_offset, bool is_slice) {
     u64 labels = 0;
-    if (!g || (read_user(&labels, sizeof(labels), (void *)(g + labels_offset)) == 0 && !labels))
+    if (!g)
         return 0;
-    struct label_walk walk = {};
-    if (!labels || !find_labels(labels, is_slice, &walk)) {
+    if (read_user(&labels, sizeof(labels), (void *)(g + labels_offset))) {
         count_loss(LOSS_labels_unreadable);
         return 0;
     }
-    if (!walk.count)
+    if (!labels)
         return 0;
-    walk_labels(&walk, is_slice, NULL);
-    if (walk.is_unreadable) {
+    struct label_reader *reader = take_label_reader();
+    if (!reader) {
         count_loss(LOSS_labels_unreadable);
         return 0;
     }
-    if (walk.is_cut)
-        count_loss(LOSS_label_cut);
-    if (walk.count > MAX_LABELS)
-        count_loss(LOSS_labels_many);
-    if (!label_sets.lookup(&walk.hash) && !store_labels(walk.hash, labels, is_slice))
-        return 0;
-    return walk.hash;
+    u64 hash = read_labels(reader, labels, is_slice);
+    reader->is_taken = 0;
+    return hash;
 }
 
 #endif

@@ -231,10 +231,11 @@ static __always_inline struct walk walk_both_stacks(const struct start *start, u
 }
 
 /* The key of that stack; 0 if it is lost. */
-static __always_inline u64 both_stacks_key(const struct start *start, u64 g,
+static __always_inline u64 both_stacks_key(const struct start *start, u64 g, u64 curg,
                                            const struct runtime_layout *layout,
-                                           const struct target *target, const struct group *group) {
-    u64 seed = group_seed(group), curg = running_goroutine(g, target);
+                                           const struct target *target,
+                                           const struct group *group) {
+    u64 seed = group_seed(group);
     struct walk walk = walk_both_stacks(start, g, curg, layout, target, seed, NULL);
     if (walk.loss >= 0)
         count_loss(walk.loss);
@@ -270,8 +271,9 @@ int on_runtime_unlock(struct pt_regs *ctx) {
         count_loss(LOSS_releaser_unreadable);
         return 0;
     }
-    struct group group = {.target = site->target, .kind = KIND_MUTEX};
-    u64 key = both_stacks_key(&start, ctx->r14, layout, target, &group);
+    u64 curg = running_goroutine(ctx->r14, target);
+    struct group group = group_of(site->target, KIND_MUTEX, curg, target);
+    u64 key = both_stacks_key(&start, ctx->r14, curg, layout, target, &group);
     struct total total = {
         .count = MUTEX_FRACTION * COUNT_ONE,
         .delay_ns = MUTEX_FRACTION * charge_ns,

@@ -23,6 +23,8 @@ struct target {
     u32 m_offset;           /* of runtime.g.m */
     u32 curg_offset;        /* of runtime.m.curg */
     u32 wait_reason_offset; /* of runtime.g.waitreason */
+    u32 labels_offset;      /* of runtime.g.labels */
+    u32 labels_in_slice;    /* Go 1.24 or newer: labels.h */
     u64 semaphore_reasons;  /* a bit for each runtime.waitReason that semacquire1 parks with */
     s64 sema_offset;        /* of semacquire1's argument, from its frame pointer */
     u64 lock_callers[LOCK_CALLERS]; /* return addresses of semacquire1 in what locks call */

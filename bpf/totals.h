@@ -6,6 +6,9 @@
 #include "loss.h"
 #include "stack.h"
 #include "target.h"
+#if WITH_LABELS
+#include "labels.h"
+#endif
 
 #define COUNT_ONE (1ULL << COUNT_SHIFT)
 
@@ -16,7 +19,8 @@
 struct group {
     u32 target; /* index into targets */
     u32 kind;
-    u64 sema; /* BY_LOCK: the semaphore that was waited for or released; else 0 */
+    u64 sema;   /* BY_LOCK: the semaphore that was waited for or released; else 0 */
+    u64 labels; /* WITH_LABELS: key of the goroutine's in label_sets; 0: it has none */
 };
 
 struct stack {
@@ -38,7 +42,19 @@ BPF_ARRAY(empty_stack, struct stack, 1);
 /* Where the hash of a stack begins, so that groups have keys of their own. */
 static __always_inline u64 group_seed(const struct group *group) {
     u64 seed = group->target + 1 + ((u64)group->kind << 32);
-    return BY_LOCK ? seed ^ group->sema * 0x9e3779b97f4a7c15ULL : seed;
+    if (BY_LOCK)
+        seed ^= group->sema * 0x9e3779b97f4a7c15ULL;
+    return WITH_LABELS ? seed ^ group->labels : seed;
+}
+
+/* What is added up for something that the goroutine g did. */
+static __always_inline struct group group_of(u32 target_index, u32 kind, u64 g,
+                                             const struct target *target) {
+    struct group group = {.target = target_index, .kind = kind};
+#if WITH_LABELS
+    group.labels = label_set(g, target->labels_offset, target->labels_in_slice);
+#endif
+    return group;
 }
 
 /* Room for a stack that was not seen before; NULL if there is none. */

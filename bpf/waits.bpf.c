@@ -50,9 +50,10 @@ struct wait {
 
 BPF_HASH(waits, u64, struct wait, MAX_WAITS);
 
-/* The kind of what is added up for a wait that is begun by g. */
-static __always_inline struct group waiters(u32 target_index, u64 sema) {
-    struct group group = {.target = target_index, .kind = KIND_BLOCK};
+/* The kind of what is added up for a wait of g. */
+static __always_inline struct group waiters(u32 target_index, u64 sema, u64 g,
+                                            const struct target *target) {
+    struct group group = group_of(target_index, KIND_BLOCK, g, target);
     if (BY_LOCK)
         group.sema = sema;
     return group;
@@ -69,7 +70,7 @@ static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
     struct wait *wait = waits.lookup(&key);
     if (WITH_WAITERS && EVERY_EVENT) {
         struct start start;
-        struct group group = waiters(site->target, sema);
+        struct group group = waiters(site->target, sema, g, target);
         if (!start_here(g, ctx, site->return_pc, &start)) {
             count_loss(LOSS_goroutine_unreadable);
             if (wait)
@@ -180,7 +181,7 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
     if (!sampled(wait, delay_ns))
         return;
     if (!EVERY_EVENT && wait->stack == 0) {
-        struct group group = waiters(target_index, wait->sema);
+        struct group group = waiters(target_index, wait->sema, g, target);
         wait->stack = parked_stack(g, wait->return_pc, target, &group);
     }
     if (wait->stack == 0)
@@ -193,10 +194,11 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
     wait->counted_ns = delay_ns;
 }
 
-/* The mutex profile's side of a wake: start is where the releasing goroutine's stack begins. */
-static __always_inline void count_release(u64 charge_ns, const struct start *start, u64 sema,
-                                          const struct target *target, u32 target_index) {
-    struct group group = {.target = target_index, .kind = KIND_MUTEX};
+/* The mutex profile's side of a wake by releaser, whose stack begins at start. */
+static __always_inline void count_release(u64 charge_ns, u64 releaser, const struct start *start,
+                                          u64 sema, const struct target *target,
+                                          u32 target_index) {
+    struct group group = group_of(target_index, KIND_MUTEX, releaser, target);
     if (BY_LOCK)
         group.sema = sema;
     struct walk walk = walk_stack(start, target, group_seed(&group), NULL);
@@ -269,8 +271,10 @@ int on_wake(struct pt_regs *ctx) {
     if (charge_ns == NOT_TAKEN)
         return 0;
     struct start start;
-    if (start_switched(running_goroutine(ctx->r14, target), target, &start))
-        count_release(charge_ns, &start, sema, target, site->target);
+    if (!BY_LOCK)
+        releaser = running_goroutine(ctx->r14, target);
+    if (start_switched(releaser, target, &start))
+        count_release(charge_ns, releaser, &start, sema, target, site->target);
     else
         count_loss(LOSS_releaser_unreadable);
     return 0;
@@ -298,7 +302,7 @@ int on_release(struct pt_regs *ctx) {
         return 0;
     struct start start;
     if (start_here(ctx->r14, ctx, site->return_pc, &start))
-        count_release(charge_ns, &start, sema, target, site->target);
+        count_release(charge_ns, ctx->r14, &start, sema, target, site->target);
     else
         count_loss(LOSS_releaser_unreadable);
     return 0;

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+from ebpfprof import labels
 from ebpfprof.collectors import runtimelocks
 from ebpfprof.loader import Program
 from ebpfprof.losses import Loss, losses
+from ebpfprof.profile import Label
 
 if TYPE_CHECKING:  # the session imports them while BCC compiles
     from ebpfprof.gotarget import GoTarget
@@ -47,7 +49,7 @@ class Recipe:
     shorter ones as many as their length bears to it; 1 takes every wait. Of releases, one in
     `mutex_fraction` is taken. With `by_lock`, locks are told apart, and who waited for a lock is
     recorded also without `block`. With `runtime_locks`, the mutex profile has those of the Go
-    runtime, too.
+    runtime, too. With `labels`, goroutines are told apart by the labels that they have.
     """
 
     block: bool
@@ -56,6 +58,7 @@ class Recipe:
     mutex_fraction: int = 1
     by_lock: bool = False
     runtime_locks: bool = False
+    labels: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,8 @@ class StackTotal:
 
     `return_pcs` are return addresses, innermost first: from the park, or from the wake in
     semrelease1. `sema` is the address of the lock's semaphore where locks are told apart, else 0.
-    `count` is not whole under sampling: a short wait then stands for several.
+    `count` is not whole under sampling: a short wait then stands for several. `labels` are those of
+    the goroutine that waited or released.
     """
 
     kind: Waiting
@@ -72,6 +76,7 @@ class StackTotal:
     return_pcs: tuple[int, ...]
     count: float
     delay_ns: int
+    labels: tuple[Label, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,7 @@ class WaitsCollector:
                 "WITH_BLOCK": int(recipe.block),
                 "WITH_MUTEX": int(recipe.mutex),
                 "BY_LOCK": int(recipe.by_lock),
+                "WITH_LABELS": int(recipe.labels),
                 "WITH_RUNTIME_LOCKS": int(recipe.runtime_locks),
                 "BLOCK_RATE_NS": f"{recipe.block_rate_ns}ULL",
                 "MUTEX_FRACTION": f"{recipe.mutex_fraction}ULL",
@@ -118,6 +124,7 @@ class WaitsCollector:
                 "MAX_WAITS": _MAX_WAITS,
                 "MAX_STACKS": _MAX_STACKS_BY_LOCK if recipe.by_lock else _MAX_STACKS,
                 "MAX_LOCKS": _MAX_LOCKS,
+                "MAX_LABEL_SETS": labels.MAX_LABEL_SETS,
                 "MAX_SLEEPERS": runtimelocks.MAX_SLEEPERS,
                 "MAX_DEPTH": _MAX_DEPTH,
                 "LOCK_CALLERS": _MAX_LOCK_CALLERS,
@@ -173,6 +180,7 @@ class WaitsCollector:
         """The sums since the start, by target. Never decreasing from one call to the next."""
         hashes, stacks = self._program.read_hash("stacks")
         by_hash = dict(zip(hashes.tolist(), range(len(hashes)), strict=True))
+        sets = self._label_sets()
         found: dict[int, list[StackTotal]] = {}
         for key, total in zip(*self._program.read_hash("totals"), strict=True):
             row = by_hash.get(int(key))
@@ -187,6 +195,7 @@ class WaitsCollector:
                     tuple(stack["pcs"][: stack["depth"]].tolist()),
                     int(total["count"]) / (1 << _COUNT_SHIFT),
                     int(total["delay_ns"]),
+                    sets.get(int(group["labels"]), ()),
                 )
             )
         return found
@@ -228,6 +237,11 @@ class WaitsCollector:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _label_sets(self) -> dict[int, tuple[Label, ...]]:
+        if not self._recipe.labels:
+            return {}
+        return labels.label_sets(*self._program.read_hash("label_sets"))
+
     def _describe(self, index: int, go: GoTarget, *, active: bool) -> None:
         layout = go.binary.layout
         fields: dict[str, Any] = {
@@ -239,6 +253,7 @@ class WaitsCollector:
             "wait_reason_offset": layout.offset("g", "waitreason"),
             "semaphore_reasons": _semaphore_reasons(layout),
             "callback": _callback_fields(go),
+            **labels.target_fields(layout),
         }
         if go.sites.semaphores:
             fields["sema_offset"] = go.sites.semaphores.address_offset
