@@ -52,6 +52,20 @@ def _list_of(inner: "click.ParamType[Any]") -> Callable[..., list[Any]]:
     return convert
 
 
+def _label_keys(
+    ctx: click.Context, param: click.Parameter, values: Sequence[str]
+) -> tuple[str, ...] | None:
+    """The keys named; none of them, (), for the word "none", and None for "all"."""
+    keys = _list_of(click.STRING)(ctx, param, values)
+    if keys == ["all"]:
+        return None
+    if keys == ["none"]:
+        return ()
+    if "" in keys or {"all", "none"} & set(keys):
+        raise click.BadParameter("Say all, none, or which keys.", ctx, param)
+    return tuple(keys)
+
+
 def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
     if not math.isfinite(value):
         raise click.BadParameter("This is no number of seconds.", ctx, param)
@@ -137,6 +151,15 @@ def cli() -> None:
     help="Put the Go runtime's own locks into the mutex profile, too (Go 1.25 and newer).",
 )
 @click.option(
+    "--labels",
+    callback=_label_keys,
+    metavar="all|none|KEY[,KEY...]",
+    multiple=True,
+    default=("all",),
+    show_default=True,
+    help="Which of the labels that the program gave its goroutines (runtime/pprof) to show.",
+)
+@click.option(
     "--open",
     "open_waits",
     is_flag=True,
@@ -157,6 +180,7 @@ def attach(
     by_lock: bool,
     lock_labels: bool,
     runtime_locks: bool,
+    labels: tuple[str, ...] | None,
     open_waits: bool,
     allow_unknown_go: bool,
 ) -> None:
@@ -197,6 +221,7 @@ def attach(
         lock_labels=lock_labels,
         open_waits=open_waits,
         runtime_locks=runtime_locks,
+        labels=labels,
         allow_unknown_go=allow_unknown_go,
     )
     written: list[str] = []

@@ -7,7 +7,10 @@ from ebpfprof.collectors.waits import Recipe, Waiting
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to record; see the command line's options of the same names."""
+    """How to record; see the command line's options of the same names.
+
+    `labels` are the keys of the pprof labels to show: None for all, () for none.
+    """
 
     kinds: tuple[Waiting, ...] = ("block",)
     block_rate_ns: int = 1
@@ -16,6 +19,7 @@ class Options:
     lock_labels: bool = False
     open_waits: bool = False
     runtime_locks: bool = False
+    labels: tuple[str, ...] | None = None
     allow_unknown_go: bool = False
 
     @property
@@ -28,6 +32,7 @@ class Options:
             mutex_fraction=self.mutex_fraction,
             by_lock=self.by_lock or self.lock_labels,
             runtime_locks=self.runtime_locks,
+            labels=self.labels != (),
         )
 
     def sampling(self, kind: Waiting) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import ebpfprof
 from ebpfprof.collectors.waits import Begun, Hold, StackTotal
 from ebpfprof.gotarget import GoTarget, for_user
+from ebpfprof.labels import chosen
 from ebpfprof.locks import LockTable, place
 from ebpfprof.losses import Loss
 from ebpfprof.openwaits import OpenWait, Parked, open_waits
@@ -78,7 +79,8 @@ class _Reporter:
         table = self._lock_table([each.total for each in waiting])
 
         def labels(total: StackTotal) -> tuple[Label, ...]:
-            return table.labels(total.sema) if table and options.lock_labels else ()
+            of_lock = table.labels(total.sema) if table and options.lock_labels else ()
+            return chosen(total.labels, options.labels) + of_lock
 
         for kind in options.kinds:
             totals = [(total, labels(total)) for total in recording.totals if total.kind == kind]
