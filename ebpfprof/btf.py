@@ -70,8 +70,10 @@ class Types:
         if magic != _MAGIC:
             raise ValueError("not little-endian BTF")
         start = header_bytes + types_at
-        self._bytes = data[start : start + types_bytes]
-        self._words = memoryview(self._bytes).cast("I")
+        types = data[start : start + types_bytes]
+        if len(types) % 4 or len(types) != types_bytes:
+            raise ValueError("cut off")
+        self._words = memoryview(types).cast("I")
         self._names = data[header_bytes + names_at :][:names_bytes]
         self._positions = self._headers()  # of type id - 1
         self._structs = self._find(names)
@@ -119,8 +121,8 @@ class Types:
             return
         for member in range(position + 3, position + 3 + 3 * (info & 0xFFFF), 3):
             name_at, type_id, offset = words[member : member + 3]
-            if info >> 31:  # kind_flag: the upper byte is a bitfield's size
-                offset &= 0xFFFFFF
+            if info >> 31 and offset >> 24:  # kind_flag: the upper byte is a bitfield's size
+                continue
             if self._names.startswith(field + b"\0", name_at):
                 yield offset
             elif not self._names[name_at] and type_id and nesting:
