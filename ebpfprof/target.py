@@ -16,7 +16,10 @@ _AT_ENTRY = 9  # include/uapi/linux/auxvec.h
 _PF_KTHREAD = 0x0020_0000  # include/linux/sched.h
 _MAX_PROC_BYTES = 1 << 24
 _UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]")
-_MAPS_LINE = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) \S+ \d+ *(.*)")
+_MAPS_LINE = re.compile(
+    rb"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)"
+)
+_DELETED = " (deleted)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,27 @@ class Ending:
     """Why nothing more can be recorded from a target."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MapsLine:
+    """An executable line of /proc/PID/maps: addresses [start, limit) from `offset` of a file.
+
+    `device` and `inode` are those of the file, 0 if there is none. `name` is as the kernel writes
+    it, with " (deleted)" behind a file's name that is gone.
+    """
+
+    start: int
+    limit: int
+    offset: int
+    device: int
+    inode: int
+    name: str
+
+    @property
+    def path(self) -> str:
+        """The name without the kernel's remark that the file was deleted."""
+        return self.name.removesuffix(_DELETED)
 
 
 class Target:
@@ -45,7 +69,7 @@ class Target:
             _refuse_what_runs_no_program(pid)
             self._auxv = self._read("auxv")
             self.exe_fd = os.open(f"/proc/{pid}/exe", os.O_RDONLY | os.O_CLOEXEC)
-            self.exe_name = os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
+            self.exe_name = os.readlink(f"/proc/{pid}/exe").removesuffix(_DELETED)
             # /proc goes by the number. If the pinned process lives, and has not called exec, then
             # all that was the same program's.
             self.require_running()
@@ -85,19 +109,34 @@ class Target:
 
         `build_id` is the main binary's own. Empty if the process has ended.
         """
+        found = [
+            Mapping(
+                line.start,
+                line.limit,
+                line.offset,
+                line.path,
+                build_id if line.path == self.exe_name else "",
+            )
+            for line in self.executable_lines()
+        ]
+        return tuple(sorted(found, key=lambda mapping: mapping.filename != self.exe_name))
+
+    def executable_lines(self) -> tuple[MapsLine, ...]:
+        """The executable lines of /proc/PID/maps, by address; empty if the process has ended."""
         try:
             text = self._read("maps")
         except OSError:
             return ()
         found = []
-        for line in text.splitlines():
+        # Not splitlines: in names the kernel escapes newlines only (fs/proc/task_mmu.c).
+        for line in text.split(b"\n")[:-1]:
             match = _MAPS_LINE.fullmatch(line)
             if match:
-                start, limit, offset = (int(field, 16) for field in match.groups()[:3])
-                path = os.fsdecode(match[4]).removesuffix(" (deleted)")
-                is_main = path == self.exe_name
-                found.append(Mapping(start, limit, offset, path, build_id if is_main else ""))
-        return tuple(sorted(found, key=lambda mapping: mapping.filename != self.exe_name))
+                start, limit, offset, major, minor = (int(f, 16) for f in match.groups()[:5])
+                device = os.makedev(major, minor)
+                name = os.fsdecode(match[7])
+                found.append(MapsLine(start, limit, offset, device, int(match[6]), name))
+        return tuple(found)
 
     def ending(self) -> Ending | None:
         """Why the target no longer runs what was opened, or None while it does."""
