@@ -72,7 +72,7 @@ class Types:
         start = header_bytes + types_at
         types = data[start : start + types_bytes]
         if len(types) % 4 or len(types) != types_bytes:
-            raise ValueError("cut off")
+            raise ValueError("the types are cut off")
         self._words = memoryview(types).cast("I")
         self._names = data[header_bytes + names_at :][:names_bytes]
         self._positions = self._headers()  # of type id - 1
@@ -101,6 +101,8 @@ class Types:
         while position < end:
             positions.append(position)
             position += steps[words[position + 1]]
+        if position != end:
+            raise ValueError("a type is cut off")
         return positions
 
     def _find(self, names: Collection[str]) -> dict[str, list[int]]:

@@ -1,0 +1,101 @@
+"""The names of the running kernel's functions, seen and hidden."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from ebpfprof import loader
+from ebpfprof.kallsyms import KernelSymbol, KernelSymbols
+from ebpfprof.loader import Program
+
+ROOT = Path(__file__).parents[2]
+RESTRICT = Path("/proc/sys/kernel/kptr_restrict")
+TELL = """
+from ebpfprof.kallsyms import KernelSymbols
+symbols = KernelSymbols.read()
+print(symbols.hidden, symbols.at(0xFFFFFFFF81000000), symbols.hidden_text)
+"""
+HIDDEN = "Functions of the kernel have no names: the kernel hides their addresses"
+
+
+@contextmanager
+def restricted(value: int) -> Iterator[None]:
+    """Set kernel.kptr_restrict."""
+    before = RESTRICT.read_text()
+    RESTRICT.write_text(str(value))
+    try:
+        yield
+    finally:
+        RESTRICT.write_text(before)
+
+
+def told(*prefix: str) -> str:
+    """What another process is told, started by way of `prefix`."""
+    command = [*prefix, sys.executable, "-c", TELL]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_every_function_is_found_by_its_addresses() -> None:
+    with restricted(1):
+        lines = Path("/proc/kallsyms").read_text().splitlines()
+        symbols = KernelSymbols.read()
+    assert not symbols.hidden
+    at: dict[int, set[tuple[str, str]]] = defaultdict(set)
+    for line in lines:
+        digits, kind, name, *module = line.split()
+        if kind in "tTwW":
+            at[int(digits, 16)].add((name, module[0].strip("[]") if module else ""))
+    starts = sorted(at)
+    assert len(starts) > 10_000
+    for start, following in list(pairwise(starts))[::37]:
+        for address in (start, start + min(following - start, 1 << 16) - 1):
+            symbol = symbols.at(address)
+            assert symbol is not None
+            assert symbol.start == start
+            assert (symbol.name, symbol.module) in at[start]
+
+
+def test_known_functions_have_their_names() -> None:
+    lines = Path("/proc/kallsyms").read_text().splitlines()
+    addresses = {line.split()[2]: int(line.split()[0], 16) for line in lines}
+    symbols = KernelSymbols.read()
+    for name in ("do_syscall_64", "schedule", "ksys_read", "do_sys_openat2"):
+        assert symbols.at(addresses[name] + 1) == KernelSymbol(name, "", addresses[name])
+
+
+def test_bpf_programs_are_functions_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "int ends_at_once(struct pt_regs *ctx) { return 0; }"
+    monkeypatch.setattr(loader, "program_text", lambda name: source)
+    with Program("test.bpf.c", {}, ("ends_at_once",)):
+        lines = Path("/proc/kallsyms").read_text().splitlines()
+        symbols = KernelSymbols.read()
+    (line,) = [each for each in lines if "_ends_at_once" in each]
+    address, _, name, module = line.split()
+    assert module == "[bpf]"
+    assert symbols.at(int(address, 16)) == KernelSymbol(name, "bpf", int(address, 16))
+
+
+def test_the_kernel_hides_them_from_all() -> None:
+    way_out = "(kernel.kptr_restrict is 2). Type: sudo sysctl kernel.kptr_restrict=1"
+    with restricted(2):
+        assert told() == f"True None {HIDDEN} {way_out}"
+
+
+def test_the_kernel_hides_them_from_those_without_the_capability() -> None:
+    setpriv = shutil.which("setpriv")
+    assert setpriv is not None
+    with restricted(1):
+        without = told(setpriv, "--bounding-set=-syslog", "--inh-caps=-syslog")
+        assert without.startswith(f"True None {HIDDEN} (CAP_SYSLOG is missing). This root is ")
+        assert told().startswith("False KernelSymbol(")
