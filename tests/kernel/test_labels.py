@@ -1,0 +1,314 @@
+"""Labels of goroutines in the block and mutex profiles, against a target that knows."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ebpfprof.export import pprof
+from ebpfprof.labels import CUT, LEFT_OUT, MAX_LABEL_SETS
+from ebpfprof.profile import Kind, Profile, Sample
+from tests.differential.mutexes import losses, written_profiles
+from tests.kernel.programs import program
+from tests.recorder import recording, run
+from tests.targets_run import Target
+from tests.toolchains import MINORS, toolchain
+
+BOTH: Final[tuple[Kind, ...]] = ("block", "mutex")
+FUNCTIONS: Final = ("main.receive", "main.lock", "main.unlock")
+ACTORS: Final = 27
+# How much is kept of a set, of a key and of a value: bpf/labels.h.
+KEPT: Final = 8
+KEY_BYTES: Final = 63
+VALUE_BYTES: Final = 127
+
+Labels = frozenset[tuple[str, str]]
+NO_LABELS: Final[Labels] = frozenset()
+
+
+@dataclass(frozen=True)
+class Actor:
+    """What a goroutine of the target did, and the labels that it had, as Go has them."""
+
+    name: str
+    rounds: int
+    labels: dict[bytes, bytes]
+
+    @property
+    def has_too_many(self) -> bool:
+        return len(self.labels) > KEPT
+
+    @property
+    def is_cut(self) -> bool:
+        return any(len(k) > KEY_BYTES or len(v) > VALUE_BYTES for k, v in self.labels.items())
+
+    def shown(self, keys: Iterable[str] | None = None) -> Labels:
+        """How a profile shows these labels, or those of them with one of the keys."""
+        pairs = ((text(k, KEY_BYTES), text(v, VALUE_BYTES)) for k, v in self.labels.items())
+        return frozenset((k, v) for k, v in pairs if v and (keys is None or k in keys))
+
+
+def text(data: bytes, limit: int) -> str:
+    if len(data) <= limit:
+        return data.decode(errors="backslashreplace")
+    return data[:limit].decode(errors="ignore") + CUT
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was recorded of one performance, and what the target says of it."""
+
+    actors: list[Actor]
+    profiles: dict[Kind, Profile]
+
+
+def record(
+    folder: Path, *arguments: str, version: str = "1.27", kinds: tuple[Kind, ...] = BOTH
+) -> Run:
+    with (
+        Target.start(program("labels", version)) as target,
+        recording(target.pid, folder, "--profile", ",".join(kinds), *arguments) as recorder,
+    ):
+        target.ask("go", "done")
+        actors = [actor(line) for line in target.output if line.startswith("{")]
+        recorder.interrupt()
+        finished = recorder.finish()
+    assert finished.code == 0, finished.stderr
+    assert len(actors) == ACTORS
+    return Run(actors, written_profiles(folder, kinds))
+
+
+def actor(line: str) -> Actor:
+    said = json.loads(line)
+    labels = {base64.b64decode(k): base64.b64decode(v) for k, v in said["labels"]}
+    return Actor(said["name"], said["rounds"], labels)
+
+
+def functions(sample: Sample) -> set[str]:
+    return {frame.function for at in sample.locations for frame in at.frames}
+
+
+def labels_of(sample: Sample) -> Labels:
+    assert len({label.key for label in sample.labels}) == len(sample.labels)
+    return frozenset((label.key, str(label.value)) for label in sample.labels)
+
+
+def counts(profile: Profile) -> Counter[tuple[str, Labels]]:
+    """How often each function waited or released, by labels."""
+    found: Counter[tuple[str, Labels]] = Counter()
+    for sample in profile.samples:
+        for function in functions(sample) & set(FUNCTIONS):
+            found[function, labels_of(sample)] += sample.values[0]
+    return found
+
+
+def expected(
+    actors: list[Actor], kind: Kind, keys: Iterable[str] | None = None
+) -> Counter[tuple[str, Labels]]:
+    """What counts() should return; `keys` are those asked for, None for all."""
+    found: Counter[tuple[str, Labels]] = Counter()
+    for each in actors:
+        shown = each.shown(keys)
+        for function in ("main.receive", "main.lock") if kind == "block" else ("main.unlock",):
+            found[function, shown] += each.rounds
+        # The others wait for what the actor holds, and release what it waits for.
+        found["main.lock" if kind == "block" else "main.unlock", NO_LABELS] += each.rounds
+    return found
+
+
+def parted(
+    found: Counter[tuple[str, Labels]],
+) -> tuple[Counter[tuple[str, Labels]], Counter[tuple[str, Labels]]]:
+    """Those with all their labels, and those of which some were left out."""
+    left_out = Counter({at: n for at, n in found.items() if LEFT_OUT in dict(at[1])})
+    return found - left_out, left_out
+
+
+def assert_counts(found: Run, kind: Kind) -> None:
+    whole, left_out = parted(counts(found.profiles[kind]))
+    assert whole == expected([a for a in found.actors if not a.has_too_many], kind) + Counter(
+        {
+            at: n
+            for at, n in expected([a for a in found.actors if a.has_too_many], kind).items()
+            if at[1] == NO_LABELS
+        }
+    )
+    sums: Counter[tuple[str, int]] = Counter()
+    for (function, labels), count in left_out.items():
+        numbers = dict(labels)
+        missing = int(numbers.pop(LEFT_OUT))
+        assert len(numbers) == KEPT
+        assert numbers.items() <= dict(numbered(KEPT + missing)).items()
+        sums[function, KEPT + missing] += count
+    truth: Counter[tuple[str, int]] = Counter()
+    for each in found.actors:
+        if each.has_too_many:
+            assert each.shown() == numbered(len(each.labels))
+            for function in ("main.receive", "main.lock") if kind == "block" else ("main.unlock",):
+                truth[function, len(each.labels)] += each.rounds
+    assert sums == truth
+    # The same nine labels, whatever their order, are one set.
+    nine = [at for at in left_out if (LEFT_OUT, "1") in at[1]]
+    assert len(nine) == len({function for function, _ in nine})
+
+
+def numbered(count: int) -> Labels:
+    return frozenset((f"key{n:03}", f"value {n}") for n in range(count))
+
+
+def assert_losses(found: Run) -> None:
+    """What was cut or left out is counted: at each wait of an actor, and at each release."""
+    events = len(found.profiles) if "block" not in found.profiles else len(found.profiles) + 1
+    truth = {
+        "label_cut": sum(a.rounds for a in found.actors if a.is_cut),
+        "labels_many": sum(a.rounds for a in found.actors if a.has_too_many),
+    }
+    for profile in found.profiles.values():
+        told = {}
+        for loss in losses(profile):
+            match = re.fullmatch(r"lost: (\d+) .*\((\w+)\)", loss)
+            assert match, loss
+            told[match[2]] = int(match[1])
+        assert told == {name: events * count for name, count in truth.items()}
+
+
+@pytest.mark.parametrize("version", MINORS)
+def test_each_wait_and_release_has_the_labels_of_its_goroutine(
+    version: str, tmp_path: Path
+) -> None:
+    found = record(tmp_path, version=version)
+    for kind in BOTH:
+        assert_counts(found, kind)
+    assert_losses(found)
+
+
+@pytest.mark.parametrize("version", ["1.23", "1.27"])
+@pytest.mark.parametrize(
+    ("kinds", "arguments"),
+    [
+        (("mutex",), ()),
+        (("block",), ("--block-rate", "1000")),  # no wait is as short
+        (BOTH, ("--block-rate", "1000")),
+        (BOTH, ("--by-lock",)),
+        (("mutex",), ("--by-lock",)),
+        (("mutex",), ("--runtime-locks",)),
+    ],
+)
+def test_other_ways_to_record_have_the_same_labels(
+    version: str, kinds: tuple[Kind, ...], arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    found = record(tmp_path, *arguments, version=version, kinds=kinds)
+    for kind in kinds:
+        assert_counts(found, kind)
+
+
+def test_stacks_are_the_same_whatever_the_labels(tmp_path: Path) -> None:
+    found = record(tmp_path)
+    for kind, profile in found.profiles.items():
+        function = "main.receive" if kind == "block" else "main.unlock"
+        for value in ("first", "second"):
+            (sample,) = [
+                each
+                for each in profile.samples
+                if labels_of(each) == {("request", value)} and function in functions(each)
+            ]
+            same = [each for each in profile.samples if each.locations == sample.locations]
+            assert len(same) > 10
+            assert len({labels_of(each) for each in same}) == len(same)
+
+
+def test_without_labels_equal_stacks_are_one(tmp_path: Path) -> None:
+    found = record(tmp_path, "--labels", "none")
+    for kind, profile in found.profiles.items():
+        assert counts(profile) == expected(found.actors, kind, keys=())
+        stacks = [sample.locations for sample in profile.samples]
+        assert len(set(stacks)) == len(stacks)
+        assert losses(profile) == []
+
+
+@pytest.mark.parametrize("named", [("request",), ("by", "depth"), ("no such key",)])
+def test_only_labels_with_the_keys_that_were_asked_for(
+    named: tuple[str, ...], tmp_path: Path
+) -> None:
+    found = record(tmp_path, "--labels", ",".join(named))
+    for kind, profile in found.profiles.items():
+        assert counts(profile) == expected(found.actors, kind, keys=named)
+        seen = [(sample.locations, labels_of(sample)) for sample in profile.samples]
+        assert len(set(seen)) == len(seen)
+
+
+def test_the_labels_of_the_lock_stand_beside_those_of_the_goroutine(tmp_path: Path) -> None:
+    found = record(tmp_path, "--lock-labels")
+    of_lock = {"lock", "lock_address"}
+    for kind, profile in found.profiles.items():
+        seen = Counter[tuple[str, Labels]]()
+        for (function, labels), count in counts(profile).items():
+            keys = {key for key, _ in labels}
+            assert ("lock_address" in keys) == (function != "main.receive")
+            seen[function, frozenset((k, v) for k, v in labels if k not in of_lock)] += count
+        whole, _ = parted(seen)
+        few = [each for each in found.actors if not each.has_too_many]
+        truth = expected(few, kind)
+        assert all(whole[at] == truth[at] for at in truth if at[1])
+
+
+def test_pprof_reads_the_labels(tmp_path: Path) -> None:
+    found = record(tmp_path, kinds=("block",))
+    (path,) = tmp_path.glob("*.block.pb.gz")
+    tags = toolchain("1.27").go("tool", "pprof", "-tags", path.name, cwd=tmp_path)
+    shown = set(re.findall(r"^ *(\S+): Total", tags, re.M))
+    assert {"tenant", "request", "attempt", "by", "depth", "ключ", LEFT_OUT} <= shown
+    assert "empty" not in shown
+    assert len(found.actors) == ACTORS
+
+
+def test_more_sets_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ebpfprof import labels
+    from ebpfprof.options import Options
+    from ebpfprof.session import Session
+
+    room = 4
+    assert room < MAX_LABEL_SETS
+    monkeypatch.setattr(labels, "MAX_LABEL_SETS", room)
+    with (
+        Target.start(program("labels")) as target,
+        Session([target.pid], Options(kinds=BOTH)) as session,
+    ):
+        session.start()
+        target.ask("go", "done")
+        actors = [actor(line) for line in target.output if line.startswith("{")]
+        (report,) = session.finish()
+        lost = {loss.name: loss.count for loss in session.losses()}
+    for profile in report.profiles:
+        whole = counts(pprof.decode(pprof.encode(profile), kind=profile.kind))
+        truth = expected(actors, profile.kind)
+        for function in FUNCTIONS:
+            seen = {at: n for at, n in whole.items() if at[0] == function and at[1]}
+            assert len(seen) <= room
+            assert seen.items() <= truth.items()
+        assert sum(whole.values()) == sum(truth.values())
+    labelled = sum(each.rounds for each in actors if each.labels)
+    with_labels = sum(
+        sample.values[0]
+        for profile in report.profiles
+        for sample in profile.samples
+        if sample.labels and functions(sample) & set(FUNCTIONS)
+    )
+    # One more waits for a goroutine that has its labels from it.
+    assert lost["label_sets_full"] == 3 * labelled - with_labels + 1
+
+
+@pytest.mark.parametrize("named", ["all,none", "none,request", "request,", ""])
+def test_what_does_not_go_together_is_said(named: str, tmp_path: Path) -> None:
+    finished = run("--pid", "1", "--labels", named, folder=tmp_path)
+    assert finished.code == 2
+    assert "--labels" in finished.stderr
+    assert finished.stdout == b""

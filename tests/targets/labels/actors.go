@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+//go:noinline
+func receive(c chan int) { <-c }
+
+//go:noinline
+func lock(mu *sync.Mutex) { mu.Lock() }
+
+//go:noinline
+func unlock(mu *sync.Mutex) { mu.Unlock() }
+
+// An actor is a goroutine. In each round it waits in receive and in lock, and releases the lock in
+// unlock while another goroutine, which has no labels, waits for it in lock.
+type actor struct {
+	name   string
+	start  func(*actor)
+	rounds int
+	ctx    context.Context // of the labels that it has while it acts
+
+	id, ready, mayRelease int64
+	values                chan int
+	mu                    sync.Mutex
+	ended                 chan bool
+}
+
+// A performance is what the actor did, and under which labels, by Go's own account.
+type performance struct {
+	Name   string      `json:"name"`
+	Rounds int         `json:"rounds"`
+	Labels [][2][]byte `json:"labels"`
+}
+
+//go:noinline
+func (a *actor) act(ctx context.Context) {
+	a.ctx = ctx
+	atomic.StoreInt64(&a.id, goroutineID())
+	for i := 0; i < a.rounds; i++ {
+		receive(a.values)
+		lock(&a.mu)
+		atomic.AddInt64(&a.ready, 1)
+		poll(&a.mayRelease, int64(i+1))
+		unlock(&a.mu)
+	}
+}
+
+// poll waits without an event for a block profile.
+func poll(counter *int64, value int64) {
+	for atomic.LoadInt64(counter) < value {
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+// perform lets the actor act; only main calls it.
+func (a *actor) perform(rounds int) performance {
+	a.rounds, a.values, a.ended = rounds, make(chan int), make(chan bool)
+	go func() {
+		a.start(a)
+		close(a.ended)
+	}()
+	poll(&a.id, 1)
+	for i := 0; i < rounds; i++ {
+		awaitParked(a.id)
+		lock(&a.mu)
+		a.values <- 1
+		awaitParked(a.id)
+		unlock(&a.mu)
+		poll(&a.ready, int64(i+1))
+		var other int64
+		ended := make(chan bool)
+		go func() {
+			atomic.StoreInt64(&other, goroutineID())
+			lock(&a.mu)
+			a.mu.Unlock()
+			close(ended)
+		}()
+		poll(&other, 1)
+		awaitParked(other)
+		atomic.StoreInt64(&a.mayRelease, int64(i+1))
+		<-ended
+	}
+	<-a.ended
+	done := performance{Name: a.name, Rounds: rounds, Labels: [][2][]byte{}}
+	pprof.ForLabels(a.ctx, func(key, value string) bool {
+		done.Labels = append(done.Labels, [2][]byte{[]byte(key), []byte(value)})
+		return true
+	})
+	return done
+}
+
+// with is an actor whose goroutine sets these labels itself: the stack is the same for all.
+func with(name string, labels ...string) *actor {
+	return &actor{name: name, start: func(a *actor) {
+		ctx := pprof.WithLabels(context.Background(), pprof.Labels(labels...))
+		pprof.SetGoroutineLabels(ctx)
+		a.act(ctx)
+	}}
+}
+
+func numbered(count int, backwards bool) []string {
+	labels := []string{}
+	for i := 0; i < count; i++ {
+		n := i
+		if backwards {
+			n = count - 1 - i
+		}
+		labels = append(labels, fmt.Sprintf("key%03d", n), fmt.Sprintf("value %d", n))
+	}
+	return labels
+}
+
+func actors() []*actor {
+	return []*actor{
+		{name: "never labelled", start: func(a *actor) { a.act(context.Background()) }},
+		with("first of the same stack", "request", "first"),
+		with("second of the same stack", "request", "second"),
+		with("once more", "request", "first"),
+		with("several", "tenant", "blue", "request", "first", "attempt", "1"),
+		with("several, in another order", "attempt", "1", "request", "first", "tenant", "blue"),
+		with("swapped", "first", "request"),
+		with("no set", []string{}...),
+		with("an empty value", "empty", "", "full", "1"),
+		with("key and value as long as fits", strings.Repeat("k", 63), strings.Repeat("v", 127)),
+		with("a key too long", strings.Repeat("k", 64), "1"),
+		with("a value too long", "k", strings.Repeat("v", 128)),
+		with("another with the same beginning", "k", strings.Repeat("v", 128)+"w"),
+		with("both much too long", strings.Repeat("k", 5000), strings.Repeat("v", 50000)),
+		with("not ASCII", "ключ", "значение 🙂"),
+		with("cut in a character", "long", strings.Repeat("🙂", 50)),
+		with("no UTF-8", "bytes", "\xff\x00\xfe."),
+		with("eight", numbered(8, false)...),
+		with("nine", numbered(9, false)...),
+		with("nine backwards", numbered(9, true)...),
+		with("forty", numbered(40, false)...),
+		{name: "in Do", start: func(a *actor) {
+			pprof.Do(context.Background(), pprof.Labels("by", "Do"), a.act)
+		}},
+		{name: "in two Do", start: func(a *actor) {
+			outer := pprof.Labels("by", "outer", "depth", "1")
+			pprof.Do(context.Background(), outer, func(ctx context.Context) {
+				pprof.Do(ctx, pprof.Labels("depth", "2", "more", "yes"), a.act)
+			})
+		}},
+		{name: "after the inner Do", start: func(a *actor) {
+			pprof.Do(context.Background(), pprof.Labels("by", "outer"), func(ctx context.Context) {
+				pprof.Do(ctx, pprof.Labels("by", "inner"), func(context.Context) {})
+				a.act(ctx)
+			})
+		}},
+		{name: "after Do", start: func(a *actor) {
+			pprof.Do(context.Background(), pprof.Labels("by", "Do"), func(context.Context) {})
+			a.act(context.Background())
+		}},
+		{name: "cleared", start: func(a *actor) {
+			ctx := pprof.WithLabels(context.Background(), pprof.Labels("by", "Set"))
+			pprof.SetGoroutineLabels(ctx)
+			pprof.SetGoroutineLabels(context.Background())
+			a.act(context.Background())
+		}},
+		{name: "inherited", start: func(a *actor) {
+			pprof.Do(context.Background(), pprof.Labels("by", "parent"), func(ctx context.Context) {
+				ended := make(chan bool)
+				go func() {
+					a.act(ctx)
+					close(ended)
+				}()
+				<-ended
+			})
+		}},
+	}
+}

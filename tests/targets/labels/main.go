@@ -1,0 +1,75 @@
+// Labels makes goroutines with labels of many kinds wait and release a lock, known numbers of times.
+//
+// Protocol: it prints "ready PID" and then obeys the lines that it reads:
+//
+//	go     lets all actors act (actors.go), one after the other; prints a line of JSON for each, and
+//	       "done"
+//
+// It ends when its input closes.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func main() {
+	fmt.Println("ready", os.Getpid())
+	input := bufio.NewScanner(os.Stdin)
+	for input.Scan() {
+		if input.Text() != "go" {
+			panic("labels: no such command")
+		}
+		for i, a := range actors() {
+			line, err := json.Marshal(a.perform(i + 1))
+			if err != nil {
+				panic(err)
+			}
+			fmt.Println(string(line))
+		}
+		fmt.Println("done")
+	}
+}
+
+var waitingStates = map[string]bool{
+	"chan receive": true, "semacquire": true, "sync.Mutex.Lock": true,
+}
+
+// awaitParked polls until the goroutine is parked.
+func awaitParked(id int64) {
+	for !waitingStates[stateOf(id)] {
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+var traceback = make([]byte, 1<<20)
+
+// stateOf reads a goroutine's state from the traceback of all goroutines; only main calls it.
+func stateOf(id int64) string {
+	text := "\n" + string(traceback[:runtime.Stack(traceback, true)])
+	_, text, found := strings.Cut(text, fmt.Sprintf("\ngoroutine %d ", id))
+	if !found {
+		return ""
+	}
+	_, text, _ = strings.Cut(text, "[")
+	state, _, _ := strings.Cut(text, "]")
+	state, _, _ = strings.Cut(state, ",")
+	return strings.TrimSuffix(state, " (scan)")
+}
+
+func goroutineID() int64 {
+	buffer := make([]byte, 64)
+	words := bytes.Fields(buffer[:runtime.Stack(buffer, false)])
+	id, err := strconv.ParseInt(string(words[1]), 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return id
+}
