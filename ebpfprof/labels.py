@@ -48,13 +48,11 @@ def chosen(labels: Iterable[Label], keys: tuple[str, ...] | None) -> tuple[Label
 
 def _labels(row: Any) -> tuple[Label, ...]:  # noqa: ANN401 - a record of numpy
     stored, count = int(row["stored"]), int(row["count"])
-    found = {
-        _text(label["key"], int(label["key_bytes"])): _text(
-            label["value"], int(label["value_bytes"])
-        )
+    found = sorted(
+        (_text(label["key"], label["key_bytes"]), _text(label["value"], label["value_bytes"]))
         for label in row["labels"][:stored]
-    }
-    labels = [Label(key, value) for key, value in sorted(found.items()) if key and value]
+    )
+    labels = [Label(key, value) for key, value in found if key and value]
     if count > stored:
         labels.append(Label(LEFT_OUT, str(count - stored)))
     return tuple(labels)
