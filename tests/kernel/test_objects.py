@@ -16,6 +16,8 @@ import pytest
 from ebpfprof.objects import MappedObject, ObjectKind, Objects
 from ebpfprof.target import Target as Process
 from symbolizer import ElfFile
+from tests.kernel.namespaces import NEEDS_NAMESPACES
+from tests.kernel.test_containers import NAMESPACES, container
 from tests.targets_run import Target
 
 # Does what it is told: a word and what it is about on each line.
@@ -343,6 +345,33 @@ def test_debug_files_are_those_of_the_targets_root(where: str, host: Path, tmp_p
         reasons = {"wrong": "its build id is", "fifo": "not a regular file"}
         assert len(found.warnings) == (where in reasons)
         assert all(reasons[where] in warning for warning in found.warnings)
+
+
+@NEEDS_NAMESPACES
+@pytest.mark.usefixtures("native_stub")
+@pytest.mark.parametrize("how", NAMESPACES)
+def test_a_container(how: str, tmp_path: Path) -> None:
+    debug = build(tmp_path / "whole", HOST, "-static")
+    file = tmp_path / "app"
+    subprocess.run(["objcopy", "--strip-all", debug, file], check=True)
+    subprocess.run(["objcopy", "--only-keep-debug", debug], check=True)
+    identity = build_id(file)
+    with (
+        container(how, file, tmp_path) as (target, pid),
+        Process(pid) as process,
+        Objects(process) as found,
+    ):
+        # Where only the container sees it, and as its own root user would put it there.
+        folder = Path(f"/proc/{pid}/root/usr/lib/debug/.build-id/{identity[:2]}")
+        folder.mkdir(parents=True)
+        shutil.copy(debug, folder / f"{identity[2:]}.debug")
+        main = at(found, told(target, "main"))
+        assert (main.kind, main.mapping.build_id) == (ObjectKind.FILE, identity)
+        assert main.mapping.filename == process.exe_name
+        native = main.native()
+        assert isinstance(native, NativeStub)
+        assert native.debug_id == identity
+        assert found.warnings == ()
 
 
 def needed_libraries(program: Path) -> list[Path]:
