@@ -194,13 +194,15 @@ def _by_expression(machine: Machine, state: State) -> UnwindRule | _Plt:
 
 
 def _by_register(machine: Machine, state: State, kind: RuleKind, offset: int) -> UnwindRule:
-    match state.saved.get(_RBP, _Place.SAME):
-        case int(bp_offset):
-            return _checked(UnwindRule(kind, offset, bp_offset, machine.is_signal))
-        case _Place.SAME | _Place.UNDEFINED:  # who gets an undefined one does not need it
-            return _checked(UnwindRule(kind, offset, None, machine.is_signal))
-        case _:
-            return _NONE
+    bp = state.saved.get(_RBP)
+    if bp in (None, _Place.SAME, _Place.UNDEFINED):  # nobody needs an undefined one
+        return _checked(UnwindRule(kind, offset, None, machine.is_signal))
+    if bp == _AT_BP and kind is RuleKind.SP:
+        # Where GCC realigned a stack, it does not say that rbp is restored before the return.
+        return _checked(UnwindRule(kind, offset, None, machine.is_signal))
+    if isinstance(bp, int):
+        return _checked(UnwindRule(kind, offset, bp, machine.is_signal))
+    return _NONE
 
 
 def _checked(rule: UnwindRule) -> UnwindRule:

@@ -8,6 +8,7 @@ are read; .eh_frame_hdr has a sorted table of them.
 import struct
 from bisect import bisect_right
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 from symbolizer.cfi import (
@@ -33,20 +34,25 @@ _PAIR_BYTES = 8
 _CIE_VERSIONS = (1, 3)
 _MAX_AUGMENTATION_BYTES = 16
 # Entries in libLLVM (98,000 functions) are at most 1,716 bytes long.
-_MAX_ENTRY_BYTES = 1 << 17
+_MAX_ENTRY_BYTES = 1 << 16
 _MAX_CIE_BYTES = 1 << 12
 _FIRST_READ_BYTES = 256
 _MAX_CIES = 1 << 10
 _MAX_SCANNED = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Cie:
-    """What many functions have in common; the state is that in which they begin."""
+    """What many functions have in common."""
 
     machine: Machine
-    state: State
+    program: Program
     has_augmentation: bool
+
+    @cached_property
+    def state(self) -> State:
+        """What holds where each function begins. Raises DwarfError."""
+        return initial_state(self.machine, self.program)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +122,12 @@ class EhFrame:
             return ()
         return rule_ranges(cie.machine, cie.state, program, vaddr)
 
-    def _entry(self, vaddr: int) -> bytes:
+    def _entry(self, vaddr: int, limit_bytes: int = _MAX_ENTRY_BYTES) -> bytes:
         """An entry with its length, which is 0 at the end of all."""
         left = self._elf.file_bytes_after(vaddr)
         data = self._elf.read(vaddr, min(left, _FIRST_READ_BYTES))
         size = int.from_bytes(take(data, 0, 4), "little") + 4
-        if size > min(left, _MAX_ENTRY_BYTES):
+        if size > min(left, limit_bytes):
             raise DwarfError(f"the unwind entry at {vaddr:#x} has {size} bytes")
         return data[:size] if size <= len(data) else self._elf.read(vaddr, size)
 
@@ -147,7 +153,7 @@ class EhFrame:
         if cie is None:
             if len(self._cies) >= _MAX_CIES:
                 self._cies.clear()
-            cie = self._cies[vaddr] = _parse_cie(self._entry(vaddr), vaddr)
+            cie = self._cies[vaddr] = _parse_cie(self._entry(vaddr, _MAX_CIE_BYTES), vaddr)
         return cie
 
     def _scan_for(self, vaddr: int) -> int | None:
@@ -203,7 +209,7 @@ def _read_hdr(elf: ElfFile, vaddr: int) -> tuple[_Table | None, int]:
 
 
 def _parse_cie(data: bytes, vaddr: int) -> _Cie:
-    if len(data) > _MAX_CIE_BYTES or take(data, 4, 4) != bytes(4):
+    if take(data, 4, 4) != bytes(4):
         raise DwarfError(f"the unwind entry at {vaddr:#x} is not for many functions")
     version = take(data, 8, 1)[0]
     end = data.find(b"\0", 9, 9 + _MAX_AUGMENTATION_BYTES)
@@ -217,8 +223,7 @@ def _parse_cie(data: bytes, vaddr: int) -> _Cie:
         raise DwarfError(f"the unwind entry at {vaddr:#x} is not for x86-64")
     encoding, is_signal, program = _augmented(augmentation, data, at, vaddr)
     machine = Machine(code_align, data_align, encoding, is_signal)
-    state = initial_state(machine, Program(data, vaddr, program))
-    return _Cie(machine, state, augmentation[:1] == b"z")
+    return _Cie(machine, Program(data, vaddr, program), augmentation[:1] == b"z")
 
 
 def _augmented(letters: bytes, data: bytes, at: int, vaddr: int) -> tuple[int, bool, int]:
