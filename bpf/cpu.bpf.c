@@ -136,10 +136,10 @@ static __always_inline bool hand_over(const struct work *work) {
     to->stacks[0] = at->sp & ~(COPY_BYTES - 1ULL);
     to->sizes[0] = copy_stack(to->bytes[0], to->stacks[0]);
     u64 other = 0;
-    if (is_on_other_stack(at->sp, go))
-        other = go->sched_sp;
-    else if (go->vdso_sp)
+    if (go->vdso_sp && (go->vdso_sp < at->sp || go->vdso_sp - at->sp > COPIES * COPY_BYTES))
         other = go->vdso_sp;
+    else if (is_on_other_stack(at->sp, go))
+        other = go->sched_sp;
     to->stacks[1] = other & ~(COPY_BYTES - 1ULL);
     to->sizes[1] = other ? copy_stack(to->bytes[1], to->stacks[1]) : 0;
     unlearned.ringbuf_submit(to, 0);

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import click
+from click.core import ParameterSource
 
 import ebpfprof
 from ebpfprof.errors import EbpfprofError, ExitCode
@@ -23,14 +24,14 @@ from ebpfprof.terminal import has_color, progress, say, width
 from ebpfprof.text import duration, printable
 
 if TYPE_CHECKING:
-    from ebpfprof.collectors.waits import Waiting
     from ebpfprof.report import Report
     from ebpfprof.session import Session
 
-_KINDS = ("block", "mutex")
+_KINDS = ("block", "mutex", "cpu")
 _HEADINGS = {
     "block": "Waits of {process} in {length}",
     "mutex": "Releases of locks that others waited for in {process} in {length}",
+    "cpu": "CPU time of {process} in {length}",
     "open": "Goroutines of {process} that still wait after {length}",
 }
 _MAX_PID = (1 << 31) - 1
@@ -95,8 +96,8 @@ def cli() -> None:
     callback=_list_of(click.Choice(_KINDS)),
     metavar="KIND[,KIND...]",
     multiple=True,
-    default=("block",),
-    show_default=True,
+    default=_KINDS,
+    show_default=",".join(_KINDS),
     help=f"What to record: {', '.join(_KINDS)}.",
 )
 @click.option(
@@ -116,6 +117,20 @@ def cli() -> None:
     type=click.Path(path_type=Path, allow_dash=True),
     metavar="FILE",
     help="Where to write, - for stdout.  [default: COMMAND-PID.KIND.pb.gz]",
+)
+@click.option(
+    "--hz",
+    type=click.IntRange(min=1, max=999),
+    metavar="HZ",
+    default=99,
+    show_default=True,
+    help="How many CPU samples to take per second of CPU time.",
+)
+@click.option(
+    "--kernel/--no-kernel",
+    default=True,
+    show_default=True,
+    help="Show the kernel's functions in the CPU profile; Go's own profile does not.",
 )
 @click.option(
     "--block-rate",
@@ -170,11 +185,15 @@ def cli() -> None:
     is_flag=True,
     help="Try a Go version that is not known, with the layout of the nearest one that is.",
 )
+@click.pass_context
 def attach(
+    context: click.Context,
     pids: list[int],
-    kinds: "list[Waiting]",
+    kinds: list[Kind],
     duration_s: float,
     output: Path | None,
+    hz: int,
+    kernel: bool,
     block_rate_ns: int,
     mutex_fraction: int,
     by_lock: bool,
@@ -205,16 +224,21 @@ def attach(
         "--runtime-locks": runtime_locks,
     }
     _require_kind(kinds, "mutex", of_mutex)
-    to_write: list[Kind] = [*kinds, "open"] if open_waits else [*kinds]
-    if output and len(pids) * len(to_write) > 1:
+    _require_kind(kinds, "cpu", {"--hz": hz != 99, "--no-kernel": not kernel})
+    to_write = len(kinds) + open_waits
+    if output and len(pids) * to_write > 1:
         raise click.UsageError(
             "-o names one file, but there are several to write "
-            f"(processes: {len(pids)}, profiles of each: {len(to_write)}): leave it out."
+            f"(processes: {len(pids)}, profiles of each: {to_write}): leave it out, or choose one "
+            "with --profile."
         )
     require_capabilities()
     _allow_many_files()
     options = Options(
         kinds=tuple(kinds),
+        kinds_given=context.get_parameter_source("kinds") is not ParameterSource.DEFAULT,
+        hz=hz,
+        kernel=kernel,
         block_rate_ns=block_rate_ns,
         mutex_fraction=mutex_fraction,
         by_lock=by_lock,
@@ -231,7 +255,7 @@ def attach(
             session = held.enter_context(Session(pids, options))
             files = [
                 held.enter_context(OutputFile.prepare(path, owner=invoking_user()))
-                for path in _paths(session.targets, to_write, output)
+                for path in _paths(session, output, open_waits=open_waits)
             ]
             for assumption in session.assumptions():
                 say(f"ebpfprof: {assumption}; what it shows may be wrong.", err=True)
@@ -248,7 +272,7 @@ def attach(
         raise Aborted(f"Aborted. Written: {names or 'nothing'}.") from None
 
 
-def _require_kind(kinds: "Sequence[Waiting]", kind: "Waiting", given: Mapping[str, bool]) -> None:
+def _require_kind(kinds: Sequence[Kind], kind: Kind, given: Mapping[str, bool]) -> None:
     """Refuse options that say something of a profile that is not asked for."""
     for option, is_given in given.items():
         if is_given and kind not in kinds:
@@ -296,11 +320,12 @@ def _write_one(profile: Profile, file: OutputFile) -> None:
 
 
 def _show(target: Target, profile: Profile, name: str, *, is_written: bool) -> None:
-    from ebpfprof.export import summary
+    from ebpfprof.export import cputable, summary
 
     to_stdout = name == "-"
     stream = sys.stderr if to_stdout else sys.stdout
-    table = summary.render(profile, width=width(stream), color=has_color(stream))
+    render = cputable.render if profile.kind == "cpu" else summary.render
+    table = render(profile, width=width(stream), color=has_color(stream))
     heading = _HEADINGS[profile.kind].format(
         process=f"process {target.pid} ({target.name})", length=duration(profile.duration_ns)
     )
@@ -329,20 +354,24 @@ def _kept(errors: list[Exception]) -> Iterator[None]:
 
 
 def _paths(
-    targets: Sequence[Target], kinds: Sequence[Kind], output: Path | None
+    session: "Session", output: Path | None, *, open_waits: bool
 ) -> "list[Path | Literal['-']]":
     """Where to write the profiles, in the order in which a session has them."""
     if output is not None:
         return ["-" if str(output) == "-" else output]
     return [
-        Path(default_name(target.name, target.pid, kind)) for target in targets for kind in kinds
+        Path(default_name(target.name, target.pid, kind))
+        for target in session.targets
+        for kind in session.files(target, open_waits=open_waits)
     ]
 
 
-def _recording(targets: Sequence[Target], kinds: "Sequence[Waiting]", duration_s: float) -> str:
+def _recording(targets: Sequence[Target], kinds: Sequence[Kind], duration_s: float) -> str:
     who = ", ".join(f"{target.pid} ({target.name})" for target in targets)
     noun = "process" if len(targets) == 1 else "processes"
-    profiles = " and ".join(kinds) + (" profile" if len(kinds) == 1 else " profiles")
+    *others, last = kinds
+    named = f"{', '.join(others)} and {last}" if others else last
+    profiles = named + (" profile" if len(kinds) == 1 else " profiles")
     return f"recording {profiles} of {noun} {who} for {duration_s:g} s; Ctrl-C ends it"
 
 

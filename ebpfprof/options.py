@@ -1,26 +1,49 @@
 """How to record: what the command line asks for."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-from ebpfprof.collectors.waits import Recipe, Waiting
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ebpfprof.collectors.waits import Recipe
+from ebpfprof.profile import Kind
+
+if TYPE_CHECKING:  # it takes time to import, and not everybody needs it
+    from ebpfprof.collectors.cpu import CpuRecipe
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """How to record; see the command line's options of the same names.
 
+    Unless `kinds_given`, programs that are not Go's get those profiles that they can have.
     `labels` are the keys of the pprof labels to show: None for all, () for none.
     """
 
-    kinds: tuple[Waiting, ...] = ("block",)
+    kinds: tuple[Kind, ...] = ("block",)
+    kinds_given: bool = True
+    hz: int = 99
+    kernel: bool = True
+    labels: tuple[str, ...] | None = None
     block_rate_ns: int = 1
     mutex_fraction: int = 1
     by_lock: bool = False
     lock_labels: bool = False
     open_waits: bool = False
     runtime_locks: bool = False
-    labels: tuple[str, ...] | None = None
     allow_unknown_go: bool = False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether waits are to be recorded at all."""
+        return "block" in self.kinds or "mutex" in self.kinds
+
+    @property
+    def cpu_recipe(self) -> CpuRecipe:
+        """What the sampler is to record."""
+        from ebpfprof.collectors.cpu import CpuRecipe
+
+        return CpuRecipe(hz=self.hz, kernel=self.kernel, labels=self.labels != ())
 
     @property
     def recipe(self) -> Recipe:
@@ -35,10 +58,12 @@ class Options:
             labels=self.labels != (),
         )
 
-    def sampling(self, kind: Waiting) -> str:
+    def sampling(self, kind: Kind) -> str:
         """In words, which events of a kind are taken."""
         if kind == "block" and self.block_rate_ns > 1:
             return f"sampled at a rate of {self.block_rate_ns} ns"
         if kind == "mutex" and self.mutex_fraction > 1:
             return f"one release in {self.mutex_fraction}, scaled"
+        if kind == "cpu":
+            return f"{self.hz} samples per second of CPU time"
         return "every event"

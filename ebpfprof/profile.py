@@ -134,6 +134,8 @@ CONTENTIONS = ValueType("contentions", "count")
 DELAY = ValueType("delay", "nanoseconds")
 GOROUTINES = ValueType("goroutines", "count")
 WAITING = ValueType("waiting", "nanoseconds")
+SAMPLES = ValueType("samples", "count")
+CPU = ValueType("cpu", "nanoseconds")
 
 
 def wait_profile(
@@ -156,6 +158,32 @@ def wait_profile(
         sample_types=sample_types,
         period_type=sample_types[0],
         period=1,
+        samples=tuple(samples),
+        mappings=tuple(mappings),
+        time_ns=time_ns,
+        duration_ns=duration_ns,
+        comments=tuple(comments),
+    )
+
+
+def cpu_profile(
+    samples: Iterable[Sample],
+    mappings: Iterable[Mapping],
+    *,
+    period_ns: int,
+    time_ns: int,
+    duration_ns: int,
+    comments: Iterable[str] = (),
+) -> Profile:
+    """A CPU profile with the types of Go's own (runtime/pprof/proto.go, newProfileBuilder).
+
+    Each sample's values are (samples, CPU time in nanoseconds); a sample stands for `period_ns`.
+    """
+    return Profile(
+        kind="cpu",
+        sample_types=(SAMPLES, CPU),
+        period_type=CPU,
+        period=period_ns,
         samples=tuple(samples),
         mappings=tuple(mappings),
         time_ns=time_ns,

@@ -1,7 +1,9 @@
 """What was recorded of one target → its profiles and its locks."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import ebpfprof
 from ebpfprof.collectors.waits import Begun, Hold, StackTotal
@@ -11,10 +13,15 @@ from ebpfprof.locks import LockTable, place
 from ebpfprof.losses import Loss
 from ebpfprof.openwaits import OpenWait, Parked, open_waits
 from ebpfprof.options import Options
-from ebpfprof.profile import Kind, Label, Lock, Profile, wait_profile
+from ebpfprof.profile import Kind, Label, Lock, Profile, cpu_profile, wait_profile
 from ebpfprof.stacks import StackTranslator, wait_samples
 from ebpfprof.target import Ending, Target
 from ebpfprof.text import printable
+from ebpfprof.unwinding import CUT_TEXTS
+
+if TYPE_CHECKING:  # not everybody needs them
+    from ebpfprof.collectors.cpu import CpuStack
+    from ebpfprof.objects import Objects
 
 # Without Go's own profiler, unlock2 releases the lock with an exchange that also takes back the
 # hint that somebody sleeps for it (runtime/lock_spinbit.go).
@@ -30,11 +37,15 @@ class Recording:
     """All that is known of one target when the recording is over.
 
     Times are of CLOCK_MONOTONIC, but for `started_unix_ns`. `holds` is by semaphore, `begun` by
-    runtime.g; `parked` is None unless open waits were asked for and could be read; `unread` is why
-    they could not. `losses` are those of all targets together.
+    runtime.g; `stacks` are CPU samples, taken by `sampler`; `parked` is None unless open waits were
+    asked for and could be read; `unread` is why they could not. `losses` are those of all targets
+    together.
     """
 
-    go: GoTarget
+    target: Target
+    go: GoTarget | None
+    objects: "Objects | None"
+    kinds: tuple[Kind, ...]
     started_ns: int
     started_unix_ns: int
     ended_ns: int
@@ -44,6 +55,8 @@ class Recording:
     begun: Mapping[int, Begun]
     parked: Parked | None
     unread: Exception | None
+    stacks: "Mapping[CpuStack, int]"
+    sampler: str
     losses: Sequence[Loss]
 
 
@@ -70,10 +83,20 @@ class _Reporter:
     def __init__(self, recording: Recording, options: Options) -> None:
         self._recording = recording
         self._options = options
-        self._translator = StackTranslator(recording.go)
-        self._report = Report(recording.go.target)
+        self._report = Report(recording.target)
 
     def report(self) -> Report:
+        if self._recording.go:
+            self._report_waits(self._recording.go)
+        if "cpu" in self._recording.kinds:
+            self._add_cpu()
+        order = (*self._recording.kinds, "open")
+        self._report.profiles.sort(key=lambda profile: order.index(profile.kind))
+        return self._report
+
+    def _report_waits(self, go: GoTarget) -> None:
+        self._go = go
+        self._translator = StackTranslator(go)
         recording, options = self._recording, self._options
         waiting = self._open_waits()
         table = self._lock_table([each.total for each in waiting])
@@ -82,13 +105,50 @@ class _Reporter:
             of_lock = table.labels(total.sema) if table and options.lock_labels else ()
             return chosen(total.labels, options.labels) + of_lock
 
-        for kind in options.kinds:
+        for kind in (kind for kind in recording.kinds if kind != "cpu"):
             totals = [(total, labels(total)) for total in recording.totals if total.kind == kind]
             self._add(kind, totals, f"{kind} profile", options.sampling(kind))
         if options.open_waits:
             totals = [(each.total, each.labels + labels(each.total)) for each in waiting]
             self._add("open", totals, "waits still open at the end", "every goroutine")
-        return self._report
+
+    def _add_cpu(self) -> None:
+        """The CPU profile, with whatever names can be found."""
+        from ebpfprof.cpustacks import KERNEL, CpuTranslator
+        from ebpfprof.kallsyms import KernelSymbols
+
+        recording, options = self._recording, self._options
+        if recording.objects is None:
+            return
+        kernel = KernelSymbols.read() if any(s.kernel_pcs for s in recording.stacks) else None
+        translator = CpuTranslator(recording.objects, recording.go, kernel)
+        period_ns = 1_000_000_000 // options.hz
+        labels = {stack: chosen(stack.labels, options.labels) for stack in recording.stacks}
+        samples = translator.samples(recording.stacks, period_ns, labels)
+        if translator.failure:
+            self._report.failure = for_user(recording.target, translator.failure)
+        comments = self._comments("CPU profile", options.sampling("cpu"))
+        comments.append(f"sampled by {recording.sampler}")
+        if kernel and kernel.hidden:
+            comments.append(kernel.hidden_text)
+        cut = Counter[str]()
+        for stack, count in recording.stacks.items():
+            if stack.ending in CUT_TEXTS:
+                cut[CUT_TEXTS[stack.ending]] += count
+        comments += [f"{count} samples with a stack cut short: {why}" for why, count in cut.items()]
+        mappings = list(recording.objects.mappings)
+        if recording.go:  # as it was when the recording began
+            mappings += [each for each in recording.go.mappings if each not in mappings]
+        self._report.profiles.append(
+            cpu_profile(
+                samples,
+                [*mappings, KERNEL] if kernel else mappings,
+                period_ns=period_ns,
+                time_ns=recording.started_unix_ns,
+                duration_ns=recording.ended_ns - recording.started_ns,
+                comments=comments,
+            )
+        )
 
     def _lock_table(self, waiting: Sequence[StackTotal]) -> LockTable | None:
         """The locks, if they are asked for and can be told apart."""
@@ -97,11 +157,11 @@ class _Reporter:
             return None
         try:
             table = LockTable(
-                recording.go, self._translator, recording.totals, recording.holds, waiting
+                self._go, self._translator, recording.totals, recording.holds, waiting
             )
             locks = table.locks()
         except Exception as error:  # whatever it is: what was recorded is worth more than names
-            self._report.failure = for_user(recording.go.target, error)
+            self._report.failure = for_user(recording.target, error)
             return None
         if options.by_lock:
             self._report.locks = locks
@@ -117,7 +177,7 @@ class _Reporter:
             recording.started_ns,
             all_known=not any(loss.name == "waits_full" for loss in recording.losses),
         )
-        if "block" in self._options.kinds:
+        if "block" in self._recording.kinds:
             return found
         return [each for each in found if place(self._translator, each.total.return_pcs)]
 
@@ -131,17 +191,17 @@ class _Reporter:
         recording = self._recording
         samples, cut, failure = wait_samples(self._translator, totals)
         if failure:
-            self._report.failure = for_user(recording.go.target, failure)
+            self._report.failure = for_user(recording.target, failure)
         comments = self._comments(title, sampling)
         if cut:
             comments.append(f"cut off where Go cuts them off, too: the stacks of {cut} events")
-        if kind == "mutex" and recording.go.runtime_locks:
+        if kind == "mutex" and self._go.runtime_locks:
             comments.append(_OF_RUNTIME_LOCKS)
         self._report.profiles.append(
             wait_profile(
                 kind,
                 samples,
-                recording.go.mappings,
+                self._go.mappings,
                 time_ns=recording.started_unix_ns,
                 duration_ns=recording.ended_ns - recording.started_ns,
                 comments=comments,
@@ -150,15 +210,17 @@ class _Reporter:
 
     def _comments(self, title: str, sampling: str) -> list[str]:
         recording = self._recording
-        go, duration_ns = recording.go, recording.ended_ns - recording.started_ns
+        target, go = recording.target, recording.go
+        duration_ns = recording.ended_ns - recording.started_ns
+        language = printable(go.binary.version.text) if go else "not Go"
         comments = [
-            f"ebpfprof {ebpfprof.__version__}: {title} of process {go.target.pid} "
-            f"({go.target.name}, {printable(go.binary.version.text)}), "
+            f"ebpfprof {ebpfprof.__version__}: {title} of process {target.pid} "
+            f"({target.name}, {language}), "
             f"{duration_ns / 1e9:.3f} s, {sampling}",
         ]
-        if go.assumption:
+        if go and go.assumption:
             comments.append(go.assumption)
-        if go.no_runtime_locks:
+        if go and go.no_runtime_locks:
             comments.append(go.no_runtime_locks)
         if self._report.failure:
             comments.append(f"names are missing: {printable(str(self._report.failure))}")

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from ebpfprof.collectors.waits import WaitsCollector
-from ebpfprof.errors import AttachFailed, TargetGone
+from ebpfprof.errors import AttachFailed, NotGoProgram, TargetGone
 from ebpfprof.losses import Loss
 from ebpfprof.options import Options
+from ebpfprof.profile import Kind
 from ebpfprof.target import Ending, Target
 
 if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init__
+    from ebpfprof.collectors.cpu import CpuCollector
     from ebpfprof.gotarget import GoTarget
+    from ebpfprof.objects import Objects
     from ebpfprof.openwaits import Parked
     from ebpfprof.report import Report
 
@@ -26,7 +29,10 @@ _TICK_S = 0.1
 
 @dataclass(slots=True)
 class _Recording:
-    go: GoTarget
+    target: Target
+    go: GoTarget | None
+    kinds: tuple[Kind, ...]
+    objects: Objects | None = None
     ending: Ending | None = None
     ended_ns: int = 0
     parked: Parked | None = None
@@ -44,27 +50,20 @@ class Session:
         self._options = options
         self._held = contextlib.ExitStack()
         self._recordings: list[_Recording] = []
+        self._waits: WaitsCollector | None = None
+        self._cpu: CpuCollector | None = None
         try:
             with ThreadPoolExecutor(max_workers=1) as pool:
                 # BCC takes some 0.2 s to compile. Meanwhile the libraries that read executables
                 # are imported and the executables read, which takes as long.
-                loading = pool.submit(WaitsCollector, len(pids), options.recipe)
+                loading = pool.submit(_load, len(pids), options)
                 self._held.callback(_close_when_loaded, loading)
-                from ebpfprof.gotarget import inspect
-
                 if options.open_waits:
                     import ebpfprof.openwaits  # noqa: F401 - at the end there is no time for it
 
                 for pid in pids:
-                    target = self._held.enter_context(Target(pid))
-                    go = inspect(
-                        target,
-                        allow_unknown_go=options.allow_unknown_go,
-                        runtime_locks=options.runtime_locks,
-                    )
-                    self._held.enter_context(go.binary.elf)
-                    self._recordings.append(_Recording(go))
-                self._collector = loading.result()
+                    self._recordings.append(self._open(self._held.enter_context(Target(pid))))
+                self._waits, self._cpu = loading.result()
         except BaseException:
             self._held.close()
             raise
@@ -72,18 +71,29 @@ class Session:
     @property
     def targets(self) -> tuple[Target, ...]:
         """The targets, in the order in which they were named."""
-        return tuple(recording.go.target for recording in self._recordings)
+        return tuple(recording.target for recording in self._recordings)
+
+    def files(self, target: Target, *, open_waits: bool) -> tuple[Kind, ...]:
+        """The profiles that finish() has of a target, in order; CPU alone of one that is no Go."""
+        recording = next(each for each in self._recordings if each.target is target)
+        with_open = open_waits and recording.go is not None
+        return (*recording.kinds, "open") if with_open else recording.kinds
 
     def start(self) -> None:
         """Put the probes in. Raises AttachFailed, or TargetGone if a target has gone."""
         for index, recording in enumerate(self._recordings):
-            target = recording.go.target
+            target = recording.target
             try:
-                self._collector.attach(index, recording.go)
+                if self._waits and recording.go:
+                    self._waits.attach(index, recording.go)
+                if self._cpu and recording.objects:
+                    self._cpu.attach(index, target, recording.objects, recording.go)
             except AttachFailed:
                 target.require_running()  # that it went says more than that the probe failed
                 raise
             target.require_running()
+        if self._cpu:
+            self._cpu.start()
         self._started_ns, self._started_unix_ns = time.monotonic_ns(), time.time_ns()
 
     def wait(self, duration_s: float, should_stop: Callable[[float], bool]) -> None:
@@ -99,9 +109,11 @@ class Session:
             endings = select.poll()
             for recording in self._recordings:
                 if recording.ending is None:
-                    endings.register(recording.go.target.pidfd, select.POLLIN)
+                    endings.register(recording.target.pidfd, select.POLLIN)
             endings.poll(1000 * min(_TICK_S, duration_s - gone_s))
             self._notice_endings()
+            if self._cpu:
+                self._cpu.poll()
 
     def finish(self) -> list[Report]:
         """Take the probes out and return what was recorded of the targets, in order."""
@@ -110,15 +122,24 @@ class Session:
         self._notice_endings()
         if self._options.open_waits:
             self._read_parked()
-        self._collector.stop()
+        for collector in (self._waits, self._cpu):
+            if collector:
+                collector.stop()
         stopped_ns = time.monotonic_ns()
-        self._collector.detach()
-        totals, holds = self._collector.snapshot(), self._collector.holds()
-        begun = self._collector.begun() if self._options.open_waits else {}
+        for collector in (self._cpu, self._waits):
+            if collector:
+                collector.detach()
+        waits = self._waits
+        totals, holds = (waits.snapshot(), waits.holds()) if waits else ({}, {})
+        begun = waits.begun() if waits and self._options.open_waits else {}
+        stacks = self._cpu.snapshot() if self._cpu else {}
         reports = []
         for index, each in enumerate(self._recordings):
             recording = Recording(
+                target=each.target,
                 go=each.go,
+                objects=each.objects,
+                kinds=each.kinds,
                 started_ns=self._started_ns,
                 started_unix_ns=self._started_unix_ns,
                 ended_ns=each.ended_ns or stopped_ns,
@@ -128,6 +149,8 @@ class Session:
                 begun=begun.get(index, {}),
                 parked=each.parked,
                 unread=each.failure,
+                stacks=stacks.get(index, {}),
+                sampler=self._cpu.sampler if self._cpu else "",
                 losses=self.losses(),
             )
             reports.append(report(recording, self._options))
@@ -140,22 +163,33 @@ class Session:
 
     def assumptions(self) -> list[str]:
         """What is assumed of targets whose Go version is not known: what they show may be wrong."""
-        found = (recording.go.assumption for recording in self._recordings)
+        found = (recording.go.assumption for recording in self._recordings if recording.go)
         return [assumption for assumption in found if assumption]
 
     def refusals(self) -> list[str]:
         """What was asked for and can't be had of some targets, and why."""
-        found = (recording.go.no_runtime_locks for recording in self._recordings)
-        return [refusal for refusal in found if refusal]
+        found = (recording.go.no_runtime_locks for recording in self._recordings if recording.go)
+        no_go = [
+            f"process {each.target.pid} ({each.target.name}) is no Go program: only its CPU "
+            "profile is recorded"
+            for each in self._recordings
+            if each.kinds != self._options.kinds
+        ]
+        return [*no_go, *(refusal for refusal in found if refusal)]
 
     def failures(self) -> list[Exception]:
-        """Why names or open waits are missing in profiles, for those where some are."""
-        return [r.failure for r in self._recordings if r.failure]
+        """Why names, callers or open waits are missing in profiles, where some are."""
+        failures = [self._cpu.failure if self._cpu else None]
+        failures += [recording.failure for recording in self._recordings]
+        return [failure for failure in failures if failure]
 
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""
         parked = [recording.parked for recording in self._recordings if recording.parked]
-        return [*self._collector.losses(), *(loss for each in parked for loss in each.losses)]
+        collected = [c.losses() for c in (self._waits, self._cpu) if c]
+        return [
+            loss for losses in (*collected, *(each.losses for each in parked)) for loss in losses
+        ]
 
     def close(self) -> None:
         """Remove all probes and let go of the targets."""
@@ -167,10 +201,33 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _open(self, target: Target) -> _Recording:
+        from ebpfprof.gotarget import inspect
+
+        options, kinds = self._options, self._options.kinds
+        go = None
+        try:
+            go = inspect(
+                target,
+                allow_unknown_go=options.allow_unknown_go,
+                runtime_locks=options.runtime_locks,
+            )
+            self._held.enter_context(go.binary.elf)
+        except NotGoProgram:
+            if "cpu" not in kinds or (options.kinds_given and kinds != ("cpu",)):
+                raise
+            kinds = ("cpu",)
+        recording = _Recording(target, go, kinds)
+        if "cpu" in kinds:
+            from ebpfprof.objects import Objects
+
+            recording.objects = self._held.enter_context(Objects(target))
+        return recording
+
     def _notice_endings(self) -> None:
         for recording in self._recordings:
             if recording.ending is None:
-                recording.ending = recording.go.target.ending()
+                recording.ending = recording.target.ending()
                 recording.ended_ns = time.monotonic_ns() if recording.ending else 0
 
     def _read_parked(self) -> None:
@@ -179,15 +236,34 @@ class Session:
         from ebpfprof.openwaits import read_parked
 
         for each in self._recordings:
-            if each.ending is None:
+            if each.ending is None and each.go:
                 try:
                     each.parked = read_parked(each.go, time.monotonic_ns())
                 except TargetGone:
                     self._notice_endings()  # and nothing waits any more
                 except Exception as error:  # what was recorded is worth more
-                    each.failure = for_user(each.go.target, error)
+                    each.failure = for_user(each.target, error)
 
 
-def _close_when_loaded(loading: Future[WaitsCollector]) -> None:
+def _load(targets: int, options: Options) -> tuple[WaitsCollector | None, CpuCollector | None]:
+    """Compile and load what records the profiles that are asked for."""
+    waits = WaitsCollector(targets, options.recipe) if options.waiting else None
+    if "cpu" not in options.kinds:
+        return waits, None
+    try:
+        from ebpfprof.collectors.cpu import CpuCollector
+
+        return waits, CpuCollector(targets, options.cpu_recipe)
+    except BaseException:
+        if waits:
+            waits.close()
+        raise
+
+
+def _close_when_loaded(
+    loading: Future[tuple[WaitsCollector | None, CpuCollector | None]],
+) -> None:
     if loading.exception() is None:
-        loading.result().close()
+        for collector in loading.result():
+            if collector:
+                collector.close()

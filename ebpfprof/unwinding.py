@@ -45,6 +45,16 @@ class Ending(IntEnum):
     ASTRAY = 5
 
 
+CUT_TEXTS: Final = {
+    Ending.UNLEARNED: "it was not learnt yet how to unwind it",
+    Ending.TOO_DEEP: f"it is deeper than {MAX_DEPTH} frames",
+    Ending.NO_RULE: "nothing tells who called a function",
+    Ending.UNREADABLE: "a part of it could not be read",
+    Ending.ASTRAY: "it does not lead where stacks lead",
+}
+"""Why a stack is not whole, in words."""
+
+
 @dataclass(slots=True)
 class Cursor:
     """Where a walk has come to."""

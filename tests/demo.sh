@@ -28,7 +28,7 @@ read -r -t 30 _ pid <&9 || {
 }
 printf '\nThe demo service runs as process %s. It knows nothing of profiling.\n' "$pid"
 
-options=(--profile block,mutex --by-lock --duration 10)
+options=(--by-lock --duration 10)
 printf '\n$ ebpfprof attach --pid %s %s\n' "$pid" "${options[*]}"
 .venv/bin/ebpfprof attach --pid "$pid" "${options[@]}"
 

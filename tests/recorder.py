@@ -17,6 +17,8 @@ from ebpfprof.profile import Profile
 
 DEADLINE_S = 60
 COMMAND = (sys.executable, "-m", "ebpfprof", "attach")
+# What tests ask for that don't say: one file, and the sooner.
+BLOCK_ONLY = ("--profile", "block")
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,10 @@ class Finished:
 
 
 class Recorder:
-    """A running `ebpfprof attach`."""
+    """A running `ebpfprof attach`, of the block profile unless the arguments say otherwise.
+
+    `--profile default` among them stands for what the command does without that option.
+    """
 
     def __init__(
         self,
@@ -39,6 +44,11 @@ class Recorder:
         command: Sequence[str] = COMMAND,
         env: Mapping[str, str] | None = None,
     ) -> None:
+        if "--profile" not in arguments:
+            arguments = (*BLOCK_ONLY, *arguments)
+        elif "default" in arguments:
+            place = list(arguments).index("default")
+            arguments = (*arguments[: place - 1], *arguments[place + 1 :])
         self._stdout = tempfile.TemporaryFile()  # noqa: SIM115 (closed in finish)
         self._process = subprocess.Popen(
             [*command, *arguments],

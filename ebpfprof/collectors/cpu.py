@@ -17,7 +17,6 @@ from ebpfprof.loader import Program
 from ebpfprof.losses import Loss, losses
 from ebpfprof.profile import Label
 from ebpfprof.unwinding import (
-    LINE_SHIFT,
     MAX_DEPTH,
     Code,
     Copies,
@@ -43,15 +42,6 @@ _MAX_LINES = 1 << 16  # 64 bytes of code each: 4 MB of code that is run
 _MAX_RULES = 1 << 14
 _RING_PAGES = 1 << 11  # 8 MB: some 240 samples that are unwound outside of the kernel
 _TARGET_SHIFT = 48  # bpf/unwind.h
-_MAX_FINISHED = 1 << 16
-
-# Which loss stands for a stack that ended so.
-_LOSS_OF_ENDING = {
-    Ending.UNLEARNED: "unlearned_full",
-    Ending.NO_RULE: "no_unwind_rule",
-    Ending.UNREADABLE: "user_stack_unreadable",
-    Ending.ASTRAY: "stack_astray",
-}
 
 _KERNEL_FRAMES = 64
 _COPY_BYTES = 1 << 14
@@ -84,7 +74,7 @@ _UNFINISHED = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class CpuRecipe:
-    """How to sample: `hz` times a second of CPU time, with the kernel's stacks and labels or not."""
+    """How to sample: how often a second of CPU time, and what else than user stacks."""
 
     hz: int = 99
     kernel: bool = True
@@ -142,8 +132,10 @@ class CpuCollector:
         self._numbers = RuleNumbers(_MAX_RULES)
         self._installed_rules = 1
         self._finished: Counter[tuple[int, int, CpuStack]] = Counter()
-        self._cut = Counter[str]()
         self._samplers: Samplers | None = None
+        self._sampler = ""
+        self.failure: Exception | None = None
+        """Why stacks are not whole that could have been, if there was an error."""
         self._program = Program(
             "cpu.bpf.c",
             {
@@ -174,22 +166,32 @@ class CpuCollector:
         """Start the samplers. Raises AttachFailed or PermissionDenied."""
         self._samplers = Samplers(self._program, _FUNCTION, self._recipe.hz)
         self._samplers.enable()
+        self._sampler = self._samplers.kind
 
     @property
     def sampler(self) -> str:
         """What the samplers count: "cpu-clock" or "ref-cycles"."""
-        return self._samplers.kind if self._samplers else ""
+        return self._sampler
 
     def poll(self) -> None:
         """Finish the samples that the kernel could not unwind, and teach it how to.
 
-        To be called some ten times a second while it records.
+        To be called some ten times a second while it records. What goes wrong is kept in
+        `failure`: whatever it is, the samples and all other profiles are worth more.
         """
-        if self._samplers:
-            self._samplers.refresh()
-        for record in self._unlearned.consume():
+        try:
+            if self._samplers:
+                self._samplers.refresh()
+            records = self._unlearned.consume()
+        except Exception as error:
+            self.failure = self.failure or error
+            return
+        for record in records:
             self._finish(np.frombuffer(record, _UNFINISHED, 1)[0])
-        self._install()
+        try:
+            self._install()
+        except Exception as error:
+            self.failure = self.failure or error
 
     def stop(self) -> None:
         """End the recording of all targets at once."""
@@ -254,13 +256,19 @@ class CpuCollector:
                 if size
             ]
         )
-        pcs, ending = unwind(
-            Cursor(pc, sp, bp, bool(is_exact)),
-            GoState(*(int(word) for word in record["go"])),
-            copies,
-            self._books[int(sample["process"])],
-            sample["pcs"][: sample["depth"]].tolist(),
-        )
+        pcs, ending = sample["pcs"][: sample["depth"]].tolist(), Ending.UNLEARNED
+        try:
+            pcs, ending = unwind(
+                Cursor(pc, sp, bp, bool(is_exact)),
+                GoState(*(int(word) for word in record["go"])),
+                copies,
+                self._books[int(sample["process"])],
+                pcs,
+            )
+        except Exception as error:  # see poll
+            self.failure = self.failure or error
+        if ending is Ending.UNREADABLE:
+            ending = Ending.UNLEARNED  # the stack may be larger than its copy
         kernel_pcs = tuple(sample["kernel_pcs"][: sample["kernel_depth"]].tolist())
         stack = CpuStack(kernel_pcs, tuple(pcs), ending)
         self._finished[int(sample["process"]), int(sample["labels"]), stack] += 1

@@ -26,12 +26,10 @@ _NOTHING = {
     "block": "no goroutine waited and was woken",
     "mutex": "no goroutine waited for a lock",
     "open": "no goroutine waits",
-    "cpu": "the program used no CPU time",
 }
 _COLUMNS = {
     "block": ("Delay", "Count"),
     "mutex": ("Delay", "Count"),
-    "cpu": ("CPU", "Samples"),
     "open": ("Waiting", "Goroutines"),
 }
 _SYNC = re.compile(r"(?:internal/)?sync\.(?:\(\*(?P<type>\w+)(?:\[.*\])?\)\.)?(?P<function>\w+)")
@@ -63,7 +61,7 @@ class Row:
 def top_rows(profile: Profile, limit: int) -> list[Row]:
     """The `limit` lines of the program with the largest total delay, largest first.
 
-    The values of `profile` must be (count, nanoseconds), as in block, mutex and CPU profiles.
+    The values of `profile` must be (count, nanoseconds), as in block and mutex profiles.
     """
     return rows_of(profile.samples, limit)
 

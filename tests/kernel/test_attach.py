@@ -23,7 +23,7 @@ from ebpfprof.export import pprof
 from ebpfprof.profile import Profile
 from tests.kernel.kernel_state import bpf_objects, has_probes
 from tests.kernel.programs import program
-from tests.recorder import COMMAND, only_profile, recording, run
+from tests.recorder import BLOCK_ONLY, COMMAND, only_profile, recording, run
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -232,7 +232,7 @@ def on_terminal(
     """The command with a terminal for stdout and stderr."""
     terminal = Terminal(columns)
     process = subprocess.Popen(
-        [*COMMAND, "--pid", str(target.pid), *arguments],
+        [*COMMAND, *BLOCK_ONLY, "--pid", str(target.pid), *arguments],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=terminal.file,

@@ -20,7 +20,7 @@ from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.kernel.refusal import refused
 from tests.kernel.tampered import command
-from tests.recorder import COMMAND, Finished, only_profile, run
+from tests.recorder import BLOCK_ONLY, COMMAND, Finished, only_profile, run
 from tests.targets_run import Target
 
 
@@ -136,7 +136,7 @@ def test_a_failing_output_loses_no_other_profile(target: Target, tmp_path: Path)
 
 def shell(script: str, target: Target, folder: Path) -> Finished:
     """Run the command as $RUN in a shell script; the code is that of its last pipe's first."""
-    words = " ".join([*COMMAND, "--pid", str(target.pid), "--duration", "0.3"])
+    words = " ".join([*COMMAND, *BLOCK_ONLY, "--pid", str(target.pid), "--duration", "0.3"])
     done = subprocess.run(
         ["/bin/bash", "-c", script.replace("$RUN", words)],
         cwd=folder,
@@ -191,7 +191,7 @@ def test_a_profile_is_not_written_to_a_terminal(target: Target, tmp_path: Path) 
     main, terminal = pty.openpty()
     try:
         done = subprocess.run(
-            [*COMMAND, "--pid", str(target.pid), "-o", "-"],
+            [*COMMAND, *BLOCK_ONLY, "--pid", str(target.pid), "-o", "-"],
             cwd=tmp_path,
             stdout=terminal,
             stderr=subprocess.PIPE,

@@ -203,16 +203,11 @@ def test_the_environment_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> Non
     assert render(SHOP, width=80, color=True) == expected
 
 
-@pytest.mark.parametrize("kind", ["block", "mutex", "cpu"])
+@pytest.mark.parametrize("kind", ["block", "mutex"])
 def test_an_empty_profile_says_so(kind: str) -> None:
     text = render(replace(profile_of(), kind=kind), width=80, color=True)  # type: ignore[arg-type]
     assert text.startswith("Nothing was recorded: ")
     assert text.endswith(".\n")
-
-
-def test_a_cpu_profile_has_its_own_headings() -> None:
-    text = render(replace(SHOP, kind="cpu"), width=80, color=False)
-    assert text.split()[:4] == ["CPU", "Share", "Samples", "Mean"]
 
 
 HOSTILE = [

@@ -1,0 +1,187 @@
+"""CPU stacks as addresses → stacks with names: Go's, native code's, the kernel's.
+
+Go frames are shown as Go's own CPU profile shows them: inlined calls in one location, wrappers
+and goexit left out (runtime/traceback.go, tracebackPCs; runtime/pprof/proto.go).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.collectors.cpu import CpuStack
+from ebpfprof.profile import Frame, Label, Location, Sample
+from ebpfprof.profile import Mapping as MappedRange
+from ebpfprof.text import printable
+from ebpfprof.unwinding import Ending
+from symbolizer import Frame as CodeFrame
+from symbolizer import FuncRole
+
+if TYPE_CHECKING:
+    from ebpfprof.gotarget import GoTarget
+    from ebpfprof.kallsyms import KernelSymbols
+    from ebpfprof.objects import Objects
+
+_ADDRESS_END: Final = 1 << 64
+_GO_END: Final = "runtime.goexit"
+KERNEL: Final = MappedRange(0xFFFF_8000_0000_0000, _ADDRESS_END - 1, 0, "[kernel.kallsyms]", "")
+
+# At the root of a stack that is not whole.
+_MARKS = {
+    Ending.TOO_DEEP: "[cut off: 128 frames]",
+    Ending.UNLEARNED: "[cut off: not learnt yet]",
+    Ending.NO_RULE: "[cut off: caller unknown]",
+    Ending.UNREADABLE: "[cut off: unreadable]",
+    Ending.ASTRAY: "[cut off: stack leads astray]",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Physical:
+    """An address of a stack with its logical frames, innermost first."""
+
+    address: int
+    mapping: MappedRange | None
+    frames: tuple[CodeFrame, ...]
+
+
+class CpuTranslator:
+    """Turns the stacks of one target into locations; each address is looked up once."""
+
+    def __init__(self, objects: Objects, go: GoTarget | None, kernel: KernelSymbols | None) -> None:
+        self._objects = objects
+        self._go = go
+        self._kernel = kernel
+        self._physical: dict[int, _Physical] = {}
+        self._locations: dict[tuple[int, tuple[Frame, ...]], Location] = {}
+        self.failure: Exception | None = None
+        """Why names are missing, if some are."""
+
+    def samples(
+        self,
+        stacks: Mapping[CpuStack, int],
+        period_ns: int,
+        labels: Mapping[CpuStack, tuple[Label, ...]],
+    ) -> list[Sample]:
+        """Samples with (count, nanoseconds), added up by the stack that is shown and by labels."""
+        self._look_up({pc - 1 for stack in stacks for pc in stack.pcs})
+        sums: Counter[tuple[tuple[Location, ...], tuple[Label, ...]]] = Counter()
+        for stack, count in stacks.items():
+            sums[self._stack(stack), labels[stack]] += count
+        return [
+            Sample(locations, (count, count * period_ns), found)
+            for (locations, found), count in sums.items()
+        ]
+
+    def _stack(self, stack: CpuStack) -> tuple[Location, ...]:
+        locations = [
+            self._kernel_location(pc - (1 if index else 0))
+            for index, pc in enumerate(stack.kernel_pcs)
+        ]
+        logical = [
+            (index, frame, physical)
+            for index, physical in enumerate(self._physical[pc - 1] for pc in stack.pcs)
+            for frame in physical.frames or (None,)
+        ]
+        callee = FuncRole.NORMAL
+        kept = []
+        for index, frame, physical in logical:
+            role = frame.role if frame else FuncRole.NORMAL
+            if not (role is FuncRole.WRAPPER and callee.elides_wrapper):
+                kept.append((index, frame, physical))
+            callee = role
+        for _, group in groupby(kept, key=lambda each: each[0]):
+            members = list(group)
+            frames = [frame for _, frame, _ in members if frame]
+            if not frames or frames[-1].function != _GO_END:
+                locations.append(self._location(members[0][2], frames))
+        mark = _MARKS.get(stack.ending)
+        if mark or not locations:
+            locations.append(self._known(1, None, (Frame(mark or "[no stack]", "", 0),)))
+        return tuple(locations)
+
+    def _location(self, physical: _Physical, frames: Sequence[CodeFrame]) -> Location:
+        # Of a physical frame that is left out in part, Go keeps the address of what remains.
+        address = physical.address
+        if frames and len(frames) < len(physical.frames) and self._go:
+            address = frames[0].pc + self._go.load_bias
+        shown = tuple(Frame(f.function, f.file, f.line, f.start_line) for f in frames)
+        if not shown:
+            shown = (Frame(_unnamed(physical), "", 0),)
+        return self._known(address, physical.mapping, shown)
+
+    def _kernel_location(self, address: int) -> Location:
+        symbol = self._kernel.at(address) if self._kernel else None
+        name = symbol.name if symbol else "[kernel]"
+        if symbol and symbol.module:
+            name = f"{name} [{symbol.module}]"
+        mapping = KERNEL if KERNEL.start <= address < KERNEL.limit else None
+        return self._known(address, mapping, (Frame(name, "", 0),))
+
+    def _known(
+        self, address: int, mapping: MappedRange | None, frames: tuple[Frame, ...]
+    ) -> Location:
+        key = (address, frames)
+        location = self._locations.get(key)
+        if location is None:
+            location = self._locations[key] = Location(max(address, 1), mapping, frames)
+        return location
+
+    def _look_up(self, addresses: Iterable[int]) -> None:
+        """Find the frames of all addresses, those of one file together."""
+        of_go: list[int] = []
+        of_objects: dict[int, list[int]] = {}
+        mapped = {}
+        for address in addresses:
+            if self._go and self._is_go(address):
+                of_go.append(address)
+                continue
+            found = self._objects.at(address)
+            if found is None:
+                self._physical[address] = _Physical(address, None, ())
+            else:
+                mapped[id(found)] = found
+                of_objects.setdefault(id(found), []).append(address)
+        if self._go:
+            self._look_up_go(self._go, of_go)
+        for key, members in of_objects.items():
+            found = mapped[key]
+            frames: Mapping[int, tuple[CodeFrame, ...]] = {}
+            try:
+                native = found.native()
+                if native:
+                    frames = native.frames_many([address - found.bias for address in members])
+            except Exception as error:  # whatever it is: samples are worth more than names
+                self.failure = self.failure or error
+            for address in members:
+                physical = _Physical(address, found.mapping, frames.get(address - found.bias, ()))
+                self._physical[address] = physical
+
+    def _look_up_go(self, go: GoTarget, addresses: Sequence[int]) -> None:
+        frames: Mapping[int, tuple[CodeFrame, ...]] = {}
+        try:
+            frames = go.binary.frames_many(address - go.load_bias for address in addresses)
+        except Exception as error:  # as above
+            self.failure = self.failure or error
+        for address in addresses:
+            mapping = next((m for m in go.mappings if m.start <= address < m.limit), None)
+            found = frames.get(address - go.load_bias, ())
+            self._physical[address] = _Physical(address, mapping, found)
+
+    def _is_go(self, address: int) -> bool:
+        go = self._go
+        return go is not None and (
+            go.binary.text_start <= address - go.load_bias < go.binary.text_end
+        )
+
+
+def _unnamed(physical: _Physical) -> str:
+    """What to show of an address without a name: where it lies."""
+    mapping = physical.mapping
+    if mapping is None:
+        return "[unmapped]"
+    name = mapping.filename.rsplit("/", 1)[-1] or "[anonymous]"
+    return printable(name) if name.startswith("[") else f"[{printable(name)}]"

@@ -1,0 +1,58 @@
+"""The table of a CPU profile."""
+
+from __future__ import annotations
+
+from ebpfprof.export.cputable import FunctionRow, function_rows, render
+from ebpfprof.profile import Frame, Location, Profile, Sample, cpu_profile
+
+
+def location(address: int, *functions: str) -> Location:
+    return Location(address, None, tuple(Frame(name, "a.go", 1) for name in functions))
+
+
+LEAF, MIDDLE, ROOT = location(1, "leaf"), location(2, "inlined", "middle"), location(3, "root")
+SAMPLES = (
+    Sample((LEAF, MIDDLE, ROOT), (2, 20_000_000)),
+    Sample((MIDDLE, MIDDLE, ROOT), (1, 10_000_000)),
+    Sample((ROOT,), (1, 10_000_000)),
+)
+
+
+def profile(*samples: Sample) -> Profile:
+    return cpu_profile(samples, (), period_ns=10_000_000, time_ns=1, duration_ns=10**9)
+
+
+def test_time_is_a_functions_own_and_its_callees() -> None:
+    assert function_rows(SAMPLES) == [
+        FunctionRow("leaf", "a.go", 20_000_000, 20_000_000),
+        FunctionRow("root", "a.go", 10_000_000, 40_000_000),
+        FunctionRow("inlined", "a.go", 10_000_000, 30_000_000),
+        FunctionRow("middle", "a.go", 0, 30_000_000),
+    ]
+
+
+def test_the_table_leaves_out_what_used_nothing_itself() -> None:
+    assert render(profile(*SAMPLES), width=80, color=False) == (
+        "    CPU  Share  With callees   Share  Function\n"
+        "20.0 ms  50.0%       20.0 ms   50.0%  leaf\n"
+        "10.0 ms  25.0%       40.0 ms  100.0%  root\n"
+        "10.0 ms  25.0%       30.0 ms   75.0%  inlined\n"
+        "40.0 ms in all\n"
+    )
+
+
+def test_what_there_is_no_room_for_is_counted() -> None:
+    text = render(profile(*SAMPLES), limit=1, width=80, color=False)
+    assert text.splitlines()[-1] == "40.0 ms in all; 2 more functions"
+
+
+def test_names_are_cut_to_the_terminal_and_made_harmless() -> None:
+    long = Sample((location(1, "\x1b[31m" + "x" * 600),), (1, 10_000_000))
+    text = render(profile(long), width=80, color=False)
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "..." in text
+
+
+def test_a_program_that_used_no_time_is_said_so() -> None:
+    assert "no CPU time" in render(profile(), width=80, color=False)
