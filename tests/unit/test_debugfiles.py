@@ -95,9 +95,11 @@ class Root:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Root]:
+    files = len(os.listdir("/proc/self/fd"))
     made = Root(tmp_path / "root")
     yield made
     os.close(made.fd)
+    assert len(os.listdir("/proc/self/fd")) == files
 
 
 PLACES = (

@@ -65,8 +65,10 @@ class Clock:
 def target(tmp_path: Path) -> Iterator[ScriptedTarget]:
     exe = tmp_path / "exe"
     exe.write_bytes(image())
+    files = len(os.listdir("/proc/self/fd"))
     with ScriptedTarget(exe) as made:
         yield made
+    assert len(os.listdir("/proc/self/fd")) == files
 
 
 def line(start: int, limit: int, file: Path | None = None, name: str = "") -> MapsLine:
@@ -125,6 +127,13 @@ def test_the_bias_comes_from_the_segment_that_is_mapped() -> None:
     # Data that was made executable.
     assert bias(0x5000, 0x1000, *segments) == 0x7F0000000000 - 0x5000 - (0x6670 - 0x4670)
     assert bias(0x9000, 0x1000, *segments) is None
+
+
+def test_code_counts_however_little_of_it_is_in_the_mapping() -> None:
+    header = 64 + 2 * 56
+    read_only = Load(0, bytes(0x1F00 - header), PF_R)
+    code = Load(0x2F00, bytes(0x80), PF_R | PF_X)
+    assert bias(0x1000, 0x1000, read_only, code) == 0x7F0000000000 - 0x1000 - 0x1000
 
 
 def test_of_two_segments_of_code_that_with_most_of_the_mapping_counts() -> None:
