@@ -15,15 +15,17 @@
 
 #include "loss.h"
 
-#define MAX_LABELS 8 /* that are stored of a set; all take part in the hash */
+#define MAX_LABELS 8 /* that are stored of a set; all within reach take part in the hash */
 #define LABEL_KEY_ROOM 64 /* bytes, of which the last one is 0 */
 #define LABEL_VALUE_ROOM 128
+#define LABEL_CHUNK_WORDS 4 /* that are hashed at a time */
 #define LABEL_READERS 4
-#define MAX_LABEL_SLOTS 32   /* of a map, empty ones included, or of a slice, that are looked at */
+#define MAX_LABEL_SLOTS 24   /* of a map, empty ones included, or of a slice, that are looked at */
 #define MAX_LABEL_COUNT 4096 /* more are none: g.labels holds something else */
 /* runtime.bmap: tophash [8]uint8, keys [8]string, values [8]string, overflow *bmap. */
 #define BUCKET_SLOTS 8
 #define BUCKET_BYTES 272
+#define BUCKET_KEYS 8
 #define BUCKET_OVERFLOW 264
 #define MIN_TOP_HASH 5 /* smaller: an empty slot */
 
@@ -77,7 +79,10 @@ struct label_reader {
     union {
         struct label_map map;
         struct label_slice slice;
-        struct label_text text;
+        struct {
+            struct label_text key;
+            struct label_text value;
+        };
     };
     struct label_set set;
     struct label beyond; /* for one that has no room in the set: it is read for its hash */
@@ -118,40 +123,41 @@ static __always_inline int next_label_bucket(struct label_reader *reader) {
     return 0;
 }
 
-/* Reads the string at an address, as much of it as fits; false if it can't be read. */
-static __always_inline bool read_label_text(struct label_reader *reader, u64 address, u32 *bytes,
-                                            u64 *words, u64 room) {
-    if (read_user(&reader->text, sizeof(reader->text), (void *)address))
-        return false;
-    __builtin_memset(words, 0, room);
-    u64 kept = reader->text.bytes;
+/* Reads and hashes a string, as much of it as fits; false if it can't be read. */
+static __always_inline bool read_label_text(struct label_reader *reader,
+                                            const struct label_text *text, u64 *words, u64 room,
+                                            u64 *hash) {
+    u64 bytes = text->bytes, kept = bytes;
     asm volatile("" : "+r"(kept)); /* or the verifier might not see what is compared here */
     if (kept >= room) {
         kept = room - 1;
         reader->is_cut = true;
     }
-    *bytes = reader->text.bytes;
-    return read_user(words, kept, (void *)reader->text.address) == 0;
+    *hash = mix_label(*hash, bytes);
+    /* What is not hashed is not shown either and may be left from another one. */
+    for (int i = 0; i < room / 8 && i * 8 < kept; i += LABEL_CHUNK_WORDS)
+        __builtin_memset(&words[i], 0, LABEL_CHUNK_WORDS * 8);
+    if (read_user(words, kept, (void *)text->address))
+        return false;
+    for (int i = 0; i < room / 8 && i * 8 < kept; i += LABEL_CHUNK_WORDS)
+        for (int j = i; j < i + LABEL_CHUNK_WORDS; j++)
+            *hash = mix_label(*hash, words[j]);
+    return true;
 }
 
 /* Adds a label to the hash and, if there is room, to the set; false if it can't be read. */
-static __always_inline bool take_label(struct label_reader *reader, u64 key_address,
-                                       u64 value_address) {
-    u64 stored = reader->set.stored;
+static __always_inline bool take_label(struct label_reader *reader) {
+    u64 stored = reader->set.stored, hash = 0;
     asm volatile("" : "+r"(stored));
     if (stored > MAX_LABELS)
         return false;
     /* The one behind the last one of the set is label_reader.beyond. */
     struct label *label = (void *)reader->set.labels + stored * sizeof(struct label);
-    if (!read_label_text(reader, key_address, &label->key_bytes, label->key, sizeof(label->key)) ||
-        !read_label_text(reader, value_address, &label->value_bytes, label->value,
-                         sizeof(label->value)))
+    label->key_bytes = reader->key.bytes;
+    label->value_bytes = reader->value.bytes;
+    if (!read_label_text(reader, &reader->key, label->key, sizeof(label->key), &hash) ||
+        !read_label_text(reader, &reader->value, label->value, sizeof(label->value), &hash))
         return false;
-    u64 hash = mix_label(label->key_bytes, label->value_bytes);
-    for (int i = 0; i < LABEL_KEY_ROOM / 8; i++)
-        hash = mix_label(hash, label->key[i]);
-    for (int i = 0; i < LABEL_VALUE_ROOM / 8; i++)
-        hash = mix_label(hash, label->value[i]);
     reader->hash += hash;
     if (stored < MAX_LABELS)
         reader->set.stored = stored + 1;
@@ -161,12 +167,12 @@ static __always_inline bool take_label(struct label_reader *reader, u64 key_addr
 /* Reads all labels that are within reach; false if one can't be read. */
 static __always_inline bool take_labels(struct label_reader *reader, bool is_slice) {
     for (u32 i = 0; i < MAX_LABEL_SLOTS; i++) {
-        u64 key_address, value_address;
         if (is_slice) {
+            u32 bytes = sizeof(reader->key) + sizeof(reader->value);
             if (i >= reader->set.count)
                 break;
-            key_address = reader->bucket + i * 2 * sizeof(struct label_text);
-            value_address = key_address + sizeof(struct label_text);
+            if (read_user(&reader->key, bytes, (void *)(reader->bucket + i * bytes)))
+                return false;
         } else {
             u32 slot = i % BUCKET_SLOTS;
             int end = slot == 0 ? next_label_bucket(reader) : 0;
@@ -174,10 +180,13 @@ static __always_inline bool take_labels(struct label_reader *reader, bool is_sli
                 return end > 0;
             if ((reader->tops >> 8 * slot & 0xff) < MIN_TOP_HASH)
                 continue;
-            key_address = reader->bucket + 8 + slot * sizeof(struct label_text);
-            value_address = key_address + BUCKET_SLOTS * sizeof(struct label_text);
+            u64 key = reader->bucket + BUCKET_KEYS + slot * sizeof(reader->key);
+            u64 value = key + BUCKET_SLOTS * sizeof(reader->key);
+            if (read_user(&reader->key, sizeof(reader->key), (void *)key) ||
+                read_user(&reader->value, sizeof(reader->value), (void *)value))
+                return false;
         }
-        if (!take_label(reader, key_address, value_address))
+        if (!take_label(reader))
             return false;
     }
     return true;
