@@ -208,10 +208,10 @@ def attach(
     \b
     Examples:
       sudo ebpfprof attach --pid 1234
-      sudo ebpfprof attach --pid 1234 --duration 10 -o block.pb.gz
+      sudo ebpfprof attach --pid 1234 --profile cpu --duration 10 -o cpu.pb.gz
       sudo ebpfprof attach --pid 1234 --profile block,mutex
       sudo ebpfprof attach --pid 1234 --profile mutex --by-lock --open
-      sudo ebpfprof attach --pid 1234 -o - | go tool pprof -top -
+      sudo ebpfprof attach --pid 1234 --profile block -o - | go tool pprof -top -
     """
     from ebpfprof.options import Options
     from ebpfprof.session import Session
@@ -255,7 +255,7 @@ def attach(
             session = held.enter_context(Session(pids, options))
             files = [
                 held.enter_context(OutputFile.prepare(path, owner=invoking_user()))
-                for path in _paths(session, output, open_waits=open_waits)
+                for path in _paths(session, output)
             ]
             for assumption in session.assumptions():
                 say(f"ebpfprof: {assumption}; what it shows may be wrong.", err=True)
@@ -263,7 +263,11 @@ def attach(
                 say(f"ebpfprof: {refusal}.", err=True)
             session.start()
             signals.end_recording_only()
-            say(_recording(session.targets, kinds, duration_s), err=True)
+            recorded = {kind for each in session.targets for kind in session.files(each)}
+            say(
+                _recording(session.targets, [k for k in kinds if k in recorded], duration_s),
+                err=True,
+            )
             with progress(duration_s) as draw:
                 session.wait(duration_s, lambda gone_s: draw(gone_s) or signals.came)
             _write(session, files, written)
@@ -353,16 +357,14 @@ def _kept(errors: list[Exception]) -> Iterator[None]:
         errors.append(error)
 
 
-def _paths(
-    session: "Session", output: Path | None, *, open_waits: bool
-) -> "list[Path | Literal['-']]":
+def _paths(session: "Session", output: Path | None) -> "list[Path | Literal['-']]":
     """Where to write the profiles, in the order in which a session has them."""
     if output is not None:
         return ["-" if str(output) == "-" else output]
     return [
         Path(default_name(target.name, target.pid, kind))
         for target in session.targets
-        for kind in session.files(target, open_waits=open_waits)
+        for kind in session.files(target)
     ]
 
 

@@ -73,10 +73,10 @@ class Session:
         """The targets, in the order in which they were named."""
         return tuple(recording.target for recording in self._recordings)
 
-    def files(self, target: Target, *, open_waits: bool) -> tuple[Kind, ...]:
+    def files(self, target: Target) -> tuple[Kind, ...]:
         """The profiles that finish() has of a target, in order; CPU alone of one that is no Go."""
         recording = next(each for each in self._recordings if each.target is target)
-        with_open = open_waits and recording.go is not None
+        with_open = self._options.open_waits and recording.go is not None
         return (*recording.kinds, "open") if with_open else recording.kinds
 
     def start(self) -> None:
