@@ -92,7 +92,10 @@ class Samplers:
         Does not fail: a processor that came and can't be sampled is added to `unsampled`, with
         the reason.
         """
-        online = set(online_cpus())
+        try:
+            online = set(online_cpus())
+        except KernelUnsupported:  # it did tell when they were opened
+            return
         for cpu in self._fds.keys() - online:
             self._drop(cpu)
         self._check_next()

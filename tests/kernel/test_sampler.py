@@ -220,9 +220,47 @@ def test_a_failing_attach_closes_the_event(program: Program) -> None:
             program.attach_sampler("on_sample", fd, 0)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
-    with pytest.raises(KeyError):
-        Samplers(program, "no_such_function", HZ)
     assert perf_events(os.getpid()) == before
+
+
+def test_without_all_processors_none_is_sampled(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = perf_events(os.getpid())
+    refused(monkeypatch, online_now()[-1])
+    with pytest.raises(AttachFailed, match="refused"):
+        Samplers(program, "on_sample", HZ)
+    assert perf_events(os.getpid()) == before
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, refused_cpu: int) -> None:
+    """Let the kernel refuse to sample one processor."""
+
+    def open_sampler(cpu: int, hz: int, *, hardware: bool) -> int:
+        if cpu == refused_cpu:
+            raise AttachFailed("refused")
+        return OPEN_SAMPLER(cpu, hz, hardware=hardware)
+
+    monkeypatch.setattr(perf, "open_cpu_sampler", open_sampler)
+
+
+def test_what_an_event_has_counted() -> None:
+    cpu = online_now()[0]
+    fd = perf.open_cpu_sampler(cpu, HZ, hardware=False)
+    try:
+        assert perf.count(fd) == 0
+        perf.enable(fd)
+        with only_on(cpu):
+            work(0.05)
+        perf.disable(fd)
+        counted = perf.count(fd)
+        assert counted is not None
+        assert counted >= SECOND_NS // 20
+        assert perf.count(fd) == counted
+    finally:
+        os.close(fd)
+    with open("/dev/null", "rb") as nothing:  # nothing to read: so is an event that failed
+        assert perf.count(nothing.fileno()) is None
 
 
 def test_a_processor_that_is_not_there(program: Program) -> None:
@@ -272,6 +310,54 @@ def test_processors_that_come_and_go(
         assert list(samplers.cpus) == [first, second]
         assert set(samplers.unsampled) == {99999}
         assert "processor 99999" in samplers.unsampled[99999]
+
+        online.unlink()
+        samplers.refresh()
+        assert list(samplers.cpus) == [first, second]
+
+        with monkeypatch.context() as patched:
+            refused(patched, first)
+            for text in (f"{second}", f"{first}-{second}"):
+                online.write_text(text)
+                samplers.refresh()
+        assert list(samplers.cpus) == [second]
+        assert samplers.unsampled[first] == "refused"
+        samplers.disable()
+        samplers.refresh()
+        assert list(samplers.cpus) == [first, second]
+        assert first not in samplers.unsampled
+        count = mine(program, cpu=first)
+        with only_on(first):
+            work(5 / HZ)
+        assert mine(program, cpu=first) == count  # it came while they were disabled
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0\n", (0,)),
+        ("0-3\n", (0, 1, 2, 3)),
+        ("0-1,4,6-7\n", (0, 1, 4, 6, 7)),
+        ("1,130-131", (1, 130, 131)),
+    ],
+)
+def test_lists_of_processors(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, expected: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(cpus, "_ONLINE", tmp_path / "online")
+    (tmp_path / "online").write_text(text)
+    assert online_cpus() == expected
+
+
+@pytest.mark.parametrize("text", [None, "", "\n", "x", "0-", "-1", "0,,1", "0-1-2", "1:2", "٣"])
+def test_what_is_no_list_of_processors(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None
+) -> None:
+    monkeypatch.setattr(cpus, "_ONLINE", tmp_path / "online")
+    if text is not None:
+        (tmp_path / "online").write_text(text)
+    with pytest.raises(KernelUnsupported, match="does not tell which processors it has"):
+        online_cpus()
 
 
 def test_a_processor_that_goes_before_it_is_sampled_is_left_out(
@@ -363,6 +449,9 @@ def test_a_counter_that_fails_is_replaced(
             work_until(lambda: mine(program) >= 5)
         assert set(seen_of(program, thread=get_native_id())["period_ns"]) == {COUNTER_PERIOD}
 
+        for _ in online_now():
+            samplers.refresh()
+        assert periods(program, second) == {COUNTER_PERIOD}
         with_counters(monkeypatch, first)
         with monkeypatch.context() as patched:
             patched.setattr(perf, "count", lambda fd: None)  # as of a pinned event that failed

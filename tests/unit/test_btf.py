@@ -100,9 +100,13 @@ def test_fields_of_anonymous_structs_and_unions_belong_to_the_one_around() -> No
     writer.add(INT, "int", 4, 32)
     writer.struct("", ("deep", 1, 32), ("", 5, 64))
     writer.struct("", ("", 2, 0), ("", 1, 0), ("flat", 1, 8), kind=UNION)
-    writer.struct("outer", ("first", 1, 0), ("", 3, 128), ("named", 2, 512), ("", 6, 640))
+    writer.struct(
+        "outer", ("first", 1, 0), ("", 3, 128), ("named", 2, 512), ("", 6, 640), ("", 7, 0)
+    )
     writer.struct("", ("deepest", 1, 8))
     writer.add(FORWARD, "", 0)
+    # Unnamed bits of an enum, whose first name and numbers would do as a member.
+    writer.add(ENUM, "e", 4, writer.name("missing"), 0, 8, 0, 0, 0, count=3)
     assert offset(writer, "outer", "flat") == 17
     assert offset(writer, "outer", "deep") == 20
     assert offset(writer, "outer", "deepest") == 16 + 8 + 1

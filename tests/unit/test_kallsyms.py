@@ -95,6 +95,13 @@ def test_a_global_name_is_preferred_and_one_without_underscores() -> None:
     )
 
 
+def test_of_names_that_are_equally_good_the_first_is_preferred() -> None:
+    text = b"".join(b"ffffffff8100%04x T name%d\n" % (16 * (n % 2), n) for n in range(1000))
+    symbols = KernelSymbols(text)
+    assert symbols.at(0xFFFFFFFF81000000) == KernelSymbol("name0", "", 0xFFFFFFFF81000000)
+    assert symbols.at(0xFFFFFFFF81000010) == KernelSymbol("name1", "", 0xFFFFFFFF81000010)
+
+
 def test_names_that_are_not_ascii_are_shown_harmless() -> None:
     symbol = KernelSymbols(b"ffffffff81000000 T a\xffb\t[m\xfe]\n").at(0xFFFFFFFF81000000)
     assert symbol == KernelSymbol("a\ufffdb", "m\ufffd", 0xFFFFFFFF81000000)
