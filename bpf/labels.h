@@ -16,7 +16,7 @@
 #include "loss.h"
 
 #define MAX_LABELS 8 /* that are stored of a set; all within reach take part in the hash */
-#define LABEL_KEY_ROOM 64 /* bytes, of which the last one is 0 */
+#define LABEL_KEY_ROOM 64 /* bytes */
 #define LABEL_VALUE_ROOM 128
 #define LABEL_CHUNK_WORDS 4 /* that are hashed at a time */
 #define LABEL_READERS 4
@@ -129,8 +129,8 @@ static __always_inline bool read_label_text(struct label_reader *reader,
                                             u64 *hash) {
     u64 bytes = text->bytes, kept = bytes;
     asm volatile("" : "+r"(kept)); /* or the verifier might not see what is compared here */
-    if (kept >= room) {
-        kept = room - 1;
+    if (kept > room) {
+        kept = room;
         reader->is_cut = true;
     }
     *hash = mix_label(*hash, bytes);

@@ -59,10 +59,10 @@ def _labels(row: Any) -> tuple[Label, ...]:  # noqa: ANN401 - a record of numpy
 
 
 def _text(stored: npt.NDArray[Any], length: int) -> str:
-    """A string of Go, which may hold any bytes, of which all were stored but for the last."""
+    """A string of Go, which may hold any bytes, as much of it as was stored."""
     data = stored.tobytes()
-    if length < len(data):
+    if length <= len(data):
         return data[:length].decode(errors="backslashreplace")
     # A character that was cut in two is left out.
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
-    return decoder.decode(data[:-1]) + CUT
+    return decoder.decode(data) + CUT

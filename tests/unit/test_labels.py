@@ -45,7 +45,7 @@ def row(*labels: tuple[bytes, bytes], rest: bytes = b"\0") -> np.ndarray[Any, An
     for slot, (key, value) in zip(made[0]["labels"], labels, strict=False):
         slot["key_bytes"], slot["value_bytes"] = len(key), len(value)
         for field, text, room in (("key", key, KEY_ROOM), ("value", value, VALUE_ROOM)):
-            kept = text[: room - 1].ljust(room, b"\0")
+            kept = text[:room].ljust(room, b"\0")
             slot[field] = np.frombuffer(kept, "<u8")
     return made
 
@@ -70,13 +70,13 @@ def test_what_an_earlier_set_left_behind_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "shown"),
     [
-        (b"k" * 63, b"v" * 127, ("k" * 63, "v" * 127)),
-        (b"k" * 64, b"v" * 128, ("k" * 63 + CUT, "v" * 127 + CUT)),
-        (b"k", "é".encode() * 64, ("k", "é" * 63 + CUT)),
-        (b"k", b"v" * 124 + "🙂🙂".encode(), ("k", "v" * 124 + CUT)),
+        (b"k" * 64, b"v" * 128, ("k" * 64, "v" * 128)),
+        (b"k" * 65, b"v" * 129, ("k" * 64 + CUT, "v" * 128 + CUT)),
+        (b"k", "é".encode() * 65, ("k", "é" * 64 + CUT)),
+        (b"k", b"v" * 125 + "🙂🙂".encode(), ("k", "v" * 125 + CUT)),
         (b"k", b"\xff\x00.", ("k", "\\xff\0.")),
-        (b"k", b"v" * 126 + "é".encode()[:1], ("k", "v" * 126 + "\\xc3")),
-        (b"k", b"\xff" + b"v" * 127, ("k", "\\xff" + "v" * 126 + CUT)),
+        (b"k", b"v" * 127 + "é".encode()[:1], ("k", "v" * 127 + "\\xc3")),
+        (b"k", b"\xff" + b"v" * 128, ("k", "\\xff" + "v" * 127 + CUT)),
     ],
 )
 def test_texts_of_any_bytes_and_lengths(key: bytes, value: bytes, shown: tuple[str, str]) -> None:
@@ -95,7 +95,7 @@ def test_pprof_has_no_empty_labels() -> None:
 
 def test_keys_that_are_cut_to_the_same_are_both_shown() -> None:
     rows = row((b"k" * 71, b"2"), (b"k" * 70, b"1"))
-    key = "k" * 63 + CUT
+    key = "k" * 64 + CUT
     assert label_sets(np.array([7], "<u8"), rows) == {7: (Label(key, "1"), Label(key, "2"))}
 
 
@@ -118,5 +118,5 @@ def test_where_a_version_has_its_labels(version: str, offset: int, in_slice: int
 def test_the_words_for_what_is_lost_have_the_numbers_of_the_code() -> None:
     words = dict(loss_kinds())
     assert f"more than {KEPT}" in words["labels_many"]
-    assert f"over {KEY_ROOM - 1} bytes" in words["label_cut"]
-    assert f"over {VALUE_ROOM - 1}" in words["label_cut"]
+    assert f"over {KEY_ROOM} bytes" in words["label_cut"]
+    assert f"over {VALUE_ROOM}" in words["label_cut"]

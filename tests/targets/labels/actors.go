@@ -119,7 +119,7 @@ func numbered(count int, backwards bool) []string {
 }
 
 func actors() []*actor {
-	return []*actor{
+	all := []*actor{
 		{name: "never labelled", start: func(a *actor) { a.act(context.Background()) }},
 		with("first of the same stack", "request", "first"),
 		with("second of the same stack", "request", "second"),
@@ -129,13 +129,17 @@ func actors() []*actor {
 		with("swapped", "first", "request"),
 		with("no set", []string{}...),
 		with("an empty value", "empty", "", "full", "1"),
-		with("key and value as long as fits", strings.Repeat("k", 63), strings.Repeat("v", 127)),
-		with("a key too long", strings.Repeat("k", 64), "1"),
-		with("a value too long", "k", strings.Repeat("v", 128)),
-		with("another with the same beginning", "k", strings.Repeat("v", 128)+"w"),
+		with("key and value as long as fits", strings.Repeat("k", 64), strings.Repeat("v", 128)),
+		with("a key too long", strings.Repeat("k", 65), "1"),
+		with("a value too long", "k", strings.Repeat("v", 129)),
+		with("another with the same beginning", "k", strings.Repeat("v", 129)+"w"),
 		with("both much too long", strings.Repeat("k", 5000), strings.Repeat("v", 50000)),
+		with("the same at first", "k", "the same at first, 1"),
+		with("the same at first, too", "k", "the same at first, 2"),
+		with("the same for long", "k", strings.Repeat("v", 100)+"1"),
+		with("the same for long, too", "k", strings.Repeat("v", 100)+"2"),
 		with("not ASCII", "ключ", "значение 🙂"),
-		with("cut in a character", "long", strings.Repeat("🙂", 50)),
+		with("cut in a character", "long", "."+strings.Repeat("🙂", 50)),
 		with("no UTF-8", "bytes", "\xff\x00\xfe."),
 		with("eight", numbered(8, false)...),
 		with("nine", numbered(9, false)...),
@@ -177,4 +181,9 @@ func actors() []*actor {
 			})
 		}},
 	}
+	// In a map with two buckets; now and then there are more in one than fit into it.
+	for i := 0; i < 8; i++ {
+		all = append(all, with("thirteen", numbered(13, false)...))
+	}
+	return all
 }
