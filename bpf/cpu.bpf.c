@@ -12,7 +12,7 @@
 
 #define KERNEL_FRAMES 64
 #define COPY_BYTES 1024
-#define COPIES 16
+#define COPIES 32
 #define PAGE_SIZE 4096 /* BCC's macro for ring buffers asks for it */
 #define USER_MODE 3    /* of the code segment's selector */
 

@@ -62,6 +62,8 @@ class GoUnwind:
             return UnwindRule(RuleKind.NONE)
         role = self._binary.layout.role(function.func_id)
         kind = RuleKind.SYSTEM_STACK if role is FuncRole.SYSTEMSTACK else RuleKind.SP
+        # A signal's return address is the first byte of what returns from it.
+        is_exact = role in _INTERRUPTED or function.name == _SIGNAL_ENTRY
         # Where a function has a frame, the assembler saves the frame pointer at its top.
         bp_offset = -2 * _WORD_BYTES if delta >= _WORD_BYTES else None
-        return UnwindRule(kind, delta + _WORD_BYTES, bp_offset, exact_caller=role in _INTERRUPTED)
+        return UnwindRule(kind, delta + _WORD_BYTES, bp_offset, exact_caller=is_exact)

@@ -40,11 +40,13 @@ _FUNCTION: Final = "on_sample"
 _MAX_STACKS = 1 << 14
 _MAX_LINES = 1 << 16  # 64 bytes of code each: 4 MB of code that is run
 _MAX_RULES = 1 << 14
-_RING_PAGES = 1 << 11  # 8 MB: some 240 samples that are unwound outside of the kernel
+_RING_PAGES = 1 << 12  # 16 MB: some 240 samples that are unwound outside of the kernel
+_UNSAMPLED = "processors that came while it recorded and could not be sampled"
+_RULES_FULL = "processes of which not all rules for unwinding had room: stacks may be cut short"
 _TARGET_SHIFT = 48  # bpf/unwind.h
 
 _KERNEL_FRAMES = 64
-_COPY_BYTES = 1 << 14
+_COPY_BYTES = 1 << 15
 _U64 = "<u8"
 # struct unfinished of bpf/cpu.bpf.c
 _SAMPLE = np.dtype(
@@ -134,6 +136,7 @@ class CpuCollector:
         self._finished: Counter[tuple[int, int, CpuStack]] = Counter()
         self._samplers: Samplers | None = None
         self._sampler = ""
+        self._unsampled = 0
         self.failure: Exception | None = None
         """Why stacks are not whole that could have been, if there was an error."""
         self._program = Program(
@@ -182,6 +185,7 @@ class CpuCollector:
         try:
             if self._samplers:
                 self._samplers.refresh()
+                self._unsampled = len(self._samplers.unsampled)
             records = self._unlearned.consume()
         except Exception as error:
             self.failure = self.failure or error
@@ -225,7 +229,13 @@ class CpuCollector:
 
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""
-        return losses(self._program.read_array("losses"))
+        found = list(losses(self._program.read_array("losses")))
+        if self._unsampled:
+            found.append(Loss("cpus_unsampled", _UNSAMPLED, self._unsampled))
+        full = sum(book.is_full for book in self._books.values())
+        if full:
+            found.append(Loss("rules_full", _RULES_FULL, full))
+        return found
 
     def close(self) -> None:
         """Close the samplers and free the maps."""

@@ -1,0 +1,83 @@
+"""Frames of native code: names from symbols, lines and inlined calls from DWARF."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from symbolizer.demangle import demangled
+from symbolizer.elf import ElfFile
+from symbolizer.errors import SymbolizerError
+from symbolizer.goruntime import FuncRole
+from symbolizer.inline import Frame
+from symbolizer.nativesymbols import SymbolTable
+
+if TYPE_CHECKING:
+    from symbolizer.nativelines import NativeFrame, NativeLines
+
+
+class NativeBinary:
+    """One ELF file with its separate debug file, looked up as needed.
+
+    Both files stay the caller's to close. Not for use by several threads at a time.
+    """
+
+    def __init__(self, elf: ElfFile, debug: ElfFile | None = None) -> None:
+        self._elf = elf
+        self._debug = debug
+        self._is_open = False
+        self._symbols: SymbolTable | None = None
+        self._lines: NativeLines | None = None
+        self.failure: SymbolizerError | None = None
+        """Why some names or lines are missing, if a table is corrupt."""
+
+    def frames_many(self, vaddrs: Iterable[int]) -> dict[int, tuple[Frame, ...]]:
+        """The logical frames at each address, as linked, innermost inlined call first.
+
+        For a return address pass the address minus 1. () where nothing is known. Names are
+        demangled. A corrupt table loses what it says, and nothing else.
+        """
+        wanted = set(vaddrs)
+        self._open()
+        lines: dict[int, tuple[NativeFrame, ...]] = {}
+        if self._lines:
+            try:
+                lines = self._lines.frames(wanted)
+            except SymbolizerError as error:
+                self.failure = self.failure or error
+        return {vaddr: self._frames(vaddr, lines.get(vaddr, ())) for vaddr in wanted}
+
+    def _open(self) -> None:
+        if self._is_open:
+            return
+        self._is_open = True
+        try:
+            self._symbols = SymbolTable.open(self._elf, self._debug)
+        except SymbolizerError as error:
+            self.failure = error
+        try:
+            from symbolizer.nativelines import NativeLines
+        except ImportError:
+            return
+        for file in (self._elf, self._debug):
+            try:
+                if file and self._lines is None:
+                    self._lines = NativeLines.open(file)
+            except SymbolizerError as error:
+                self.failure = self.failure or error
+
+    def _frames(self, vaddr: int, known: "tuple[NativeFrame, ...]") -> tuple[Frame, ...]:
+        symbol = self._symbols.at(vaddr) if self._symbols else None
+        name = demangled(symbol.name) if symbol else ""
+        if not known:
+            return (_frame(name, "", 0, 0, vaddr),) if name else ()
+        *inlined, physical = known
+        frames = [
+            _frame(demangled(each.function) or "?", each.file, each.line, each.start_line, vaddr)
+            for each in inlined
+        ]
+        function = demangled(physical.function) or name or "?"
+        frames.append(_frame(function, physical.file, physical.line, physical.start_line, vaddr))
+        return tuple(frames)
+
+
+def _frame(function: str, file: str, line: int, start_line: int, vaddr: int) -> Frame:
+    return Frame(function, file, line, start_line, FuncRole.NORMAL, vaddr)
