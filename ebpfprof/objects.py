@@ -58,12 +58,11 @@ class Image:
     _debug: ElfFile | None = field(default=None, init=False)
     _native: "NativeBinary | None" = field(default=None, init=False)
     _table: "EhFrame | None" = field(default=None, init=False)
-    _made: set[str] = field(default_factory=set, init=False)
+    _table_was_opened: bool = field(default=False, init=False)
 
-    def native(self) -> "NativeBinary | None":
-        """Names for its addresses; None if its symbols can't be read."""
-        if "native" not in self._made:
-            self._made.add("native")
+    def native(self) -> "NativeBinary":
+        """Names for its addresses."""
+        if self._native is None:
             from symbolizer.native import NativeBinary
 
             if self.root_fd >= 0:
@@ -71,16 +70,13 @@ class Image:
                 self._debug = found.elf
                 for refusal in found.refused:
                     self.warn(refusal)
-            try:
-                self._native = NativeBinary(self.elf, self._debug)
-            except (SymbolizerError, struct.error) as error:
-                self.warn(f"{printable(self.path)} has symbols that can't be read: {error}")
+            self._native = NativeBinary(self.elf, self._debug)
         return self._native
 
     def unwind_table(self) -> "EhFrame | None":
         """Its .eh_frame; None if it has none that can be read."""
-        if "table" not in self._made:
-            self._made.add("table")
+        if not self._table_was_opened:
+            self._table_was_opened = True
             from symbolizer.ehframe import EhFrame
 
             try:
@@ -88,6 +84,13 @@ class Image:
             except (SymbolizerError, struct.error) as error:
                 self.warn(f"{printable(self.path)} has an .eh_frame that can't be read: {error}")
         return self._table
+
+    @property
+    def failure(self) -> str:
+        """Why names are missing that were asked for; "" if none are."""
+        if self._native is None or self._native.failure is None:
+            return ""
+        return f"{printable(self.path)} lacks names or lines: {self._native.failure}"
 
     def close(self) -> None:
         """Close the file and its debug file."""
@@ -185,13 +188,15 @@ class Objects:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Why names may be missing: what could not be opened or read, what did not fit."""
+        for image in self._all_images():
+            if image.failure:
+                self._warn(image.failure)
         return tuple(self._warnings)
 
     def close(self) -> None:
         """Close all files. What `at` gave can't be read afterwards."""
-        for image in (*self._images.values(), self._vdso):
-            if image:
-                image.close()
+        for image in self._all_images():
+            image.close()
         self._images, self._vdso = {}, None
         fd, self._root_fd = self._root_fd, -1
         if fd >= 0:
@@ -206,6 +211,9 @@ class Objects:
     def _warn(self, text: str) -> None:
         if len(self._warnings) < _MAX_WARNINGS:
             self._warnings[text] = None
+
+    def _all_images(self) -> list[Image]:
+        return [image for image in (*self._images.values(), self._vdso) if image]
 
     def _image(self, elf: ElfFile, path: str) -> Image:
         return Image(elf, path, self._root_fd, self._warn)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+import symbolizer.native
 from ebpfprof.objects import MappedObject, ObjectKind, Objects
 from ebpfprof.target import Target as Process
 from symbolizer import ElfFile
+from symbolizer.native import NativeBinary
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.test_containers import NAMESPACES, container
 from tests.targets_run import Target
@@ -294,21 +294,20 @@ def test_a_target_that_ended_before(host: Path) -> None:
             assert found.at(0x401000) is None
 
 
-class NativeStub:
-    """Stands in for symbolizer.native.NativeBinary: keeps what it is given."""
+class KnownNative(NativeBinary):
+    """Tells which debug file it was made of."""
 
     def __init__(self, elf: ElfFile, debug: ElfFile | None) -> None:
+        super().__init__(elf, debug)
         self.debug_id = debug.build_id if debug else None
 
 
 @pytest.fixture
-def native_stub(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("symbolizer.native")
-    module.NativeBinary = NativeStub  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "symbolizer.native", module)
+def known_native(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symbolizer.native, "NativeBinary", KnownNative)
 
 
-@pytest.mark.usefixtures("native_stub")
+@pytest.mark.usefixtures("known_native")
 @pytest.mark.parametrize("where", ["inside", "outside", "wrong", "fifo"])
 def test_debug_files_are_those_of_the_targets_root(where: str, host: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
@@ -342,7 +341,7 @@ def test_debug_files_are_those_of_the_targets_root(where: str, host: Path, tmp_p
     ):
         assert os.readlink(f"/proc/{target.pid}/root") == str(root)
         native = at(found, told(target, "main")).native()
-        assert isinstance(native, NativeStub)
+        assert isinstance(native, KnownNative)
         assert native.debug_id == (identity if where == "inside" else None)
         reasons = {"wrong": "its build id is", "fifo": "not a regular file"}
         assert len(found.warnings) == (where in reasons)
@@ -351,7 +350,7 @@ def test_debug_files_are_those_of_the_targets_root(where: str, host: Path, tmp_p
 
 
 @NEEDS_NAMESPACES
-@pytest.mark.usefixtures("native_stub")
+@pytest.mark.usefixtures("known_native")
 @pytest.mark.parametrize("how", NAMESPACES)
 def test_a_container(how: str, tmp_path: Path) -> None:
     debug = build(tmp_path / "whole", HOST, "-static")
@@ -372,7 +371,7 @@ def test_a_container(how: str, tmp_path: Path) -> None:
         assert (main.kind, main.mapping.build_id) == (ObjectKind.FILE, identity)
         assert main.mapping.filename == process.exe_name
         native = main.native()
-        assert isinstance(native, NativeStub)
+        assert isinstance(native, KnownNative)
         assert native.debug_id == identity
         assert found.warnings == ()
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+import symbolizer.native
 from ebpfprof import objects
 from ebpfprof.objects import MappedObject, ObjectKind, Objects, Pieces, bias_of
 from ebpfprof.profile import Mapping
 from ebpfprof.target import Ending, MapsLine, Target
 from symbolizer import ElfError, ElfFile
+from symbolizer.ehframe import EhFrame
+from symbolizer.native import NativeBinary
 from tests.unit.elfwriter import PF_R, PF_W, PF_X, PT_NOTE, ElfWriter, Load, note
 
 BUILD_ID = bytes(range(20))
@@ -377,27 +378,24 @@ def test_there_is_an_end_to_warnings(target: ScriptedTarget, tmp_path: Path) -> 
         assert len(found.warnings) == 16
 
 
-class NativeStub:
-    """Stands in for symbolizer.native.NativeBinary."""
+class KnownNative(NativeBinary):
+    """Tells what it was made of."""
 
     made: list[tuple[ElfFile, ElfFile | None]]
 
     def __init__(self, elf: ElfFile, debug: ElfFile | None) -> None:
+        super().__init__(elf, debug)
         self.made.append((elf, debug))
-        if elf.build_id == "ee" * 20:
-            raise ElfError("of the test")
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterable[tuple[ElfFile, ElfFile | None]]:
-    module = ModuleType("symbolizer.native")
-    module.NativeBinary = NativeStub  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "symbolizer.native", module)
-    NativeStub.made = []
-    return NativeStub.made
+    monkeypatch.setattr(symbolizer.native, "NativeBinary", KnownNative)
+    KnownNative.made = []
+    return KnownNative.made
 
 
-def test_names_are_made_once_for_a_file_and_failures_stay_inside(
+def test_names_are_made_once_for_a_file_and_failures_are_told(
     made: list[tuple[ElfFile, ElfFile | None]], target: ScriptedTarget, tmp_path: Path
 ) -> None:
     library, broken = tmp_path / "library.so", tmp_path / "broken.so"
@@ -416,11 +414,35 @@ def test_names_are_made_once_for_a_file_and_failures_stay_inside(
         assert made == []
         assert one.native() is one.native() is two.native() is not None
         assert made == [(one.elf, None)]
-        assert three.native() is None
-        assert three.native() is None
+        native = three.native()
+        assert native is not None
+        assert list(found.warnings) == []
+        native.failure = ElfError("of the test")
+        assert three.native() is native
         assert len(made) == 2
-        (warning,) = found.warnings
-        assert warning == f"{broken} has symbols that can't be read: of the test"
+        assert found.warnings == (f"{broken} lacks names or lines: of the test",)
+
+
+def test_an_unwind_table_is_opened_once_and_a_broken_one_is_told(
+    target: ScriptedTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+
+    def broken(elf: ElfFile) -> EhFrame:
+        opened.append(elf)
+        raise ElfError("of the test")
+
+    library = tmp_path / "library.so"
+    library.write_bytes(image())
+    target.lines = [line(0x10000, 0x11000, library), line(0x20000, 0x21000, library)]
+    with Objects(target) as found:
+        one, two = found.at(0x10000), found.at(0x20000)
+        assert one is not None
+        assert two is not None
+        monkeypatch.setattr(EhFrame, "open", broken)
+        assert [one.unwind_table(), two.unwind_table(), one.unwind_table()] == [None] * 3
+        assert opened == [one.elf]
+        assert found.warnings == (f"{library} has an .eh_frame that can't be read: of the test",)
 
 
 def test_closing_closes_every_file(target: ScriptedTarget, tmp_path: Path) -> None:
