@@ -23,6 +23,7 @@ _MAX_SYMBOLS: Final = 4_000_000
 _MAX_NAME_BYTES: Final = 4096
 _MAX_UNSIZED_BYTES: Final = 1 << 16
 _NOTYPE, _FUNC, _IFUNC = 0, 2, 10  # STT_*, elf.h
+_EXECUTABLE = 4  # SHF_EXECINSTR
 _GLOBAL, _WEAK = 1, 2  # STB_*
 _TABLES: Final = ((".symtab", ".strtab"), (".dynsym", ".dynstr"))
 
@@ -44,6 +45,7 @@ class SymbolTable:
         self._elf = elf
         self._symbols = symbols
         self._strings = strings
+        self._code = [s for s in elf.sections.values() if s.flags & _EXECUTABLE]
         self._starts = np.ascontiguousarray(symbols["value"])
 
     @classmethod
@@ -62,20 +64,26 @@ class SymbolTable:
 
     def at(self, vaddr: int) -> Symbol | None:
         """The function at an address; None if no symbol covers it."""
+        if not 0 <= vaddr < 1 << 64:
+            return None
         index = int(np.searchsorted(self._starts, np.uint64(vaddr), side="right")) - 1
-        if not 0 <= vaddr < 1 << 64 or index < 0:
+        if index < 0:
             return None
         row = self._symbols[index]
         start, size = int(row["value"]), int(row["size"])
         if size == 0:
-            # A label in assembly: it reaches to the next one.
-            size = _MAX_UNSIZED_BYTES
+            # A label in assembly: it reaches to the next one, in its own section.
+            size = min(_MAX_UNSIZED_BYTES, self._section_end(start) - start)
             if index + 1 < len(self._starts):
                 size = min(size, int(self._starts[index + 1]) - start)
         if vaddr >= start + size:
             return None
         name = self._name(int(row["name"]))
         return Symbol(name, start, start + size) if name else None
+
+    def _section_end(self, vaddr: int) -> int:
+        ends = [s.vaddr + s.size for s in self._code if s.vaddr <= vaddr < s.vaddr + s.size]
+        return min(ends, default=vaddr + _MAX_UNSIZED_BYTES)
 
     def _name(self, position: int) -> str:
         strings = self._strings
