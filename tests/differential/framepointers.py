@@ -1,0 +1,99 @@
+"""CPU profiles by perf and by bpftrace, which walk frame pointers, for comparison."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+DEADLINE_S: Final = 60
+BPFTRACE_HZ: Final = 999
+
+# Functions, innermost first, and how many samples; filled in when the recording is over.
+Stacks = list[tuple[list[str], int]]
+
+
+@contextmanager
+def perf_recording(pid: int, folder: Path, hz: int) -> Iterator[Stacks]:
+    """`perf record -g` on a process while the block runs."""
+    stacks: Stacks = []
+    data = folder / "perf.data"
+    orders, ordering = os.pipe()
+    answers, answering = os.pipe()
+    command = ["perf", "record", "-q", "-D", "-1", f"--control=fd:{orders},{answering}"]
+    command += ["-e", "cpu-clock:u", "-F", str(hz), "-g", "-p", str(pid), "-o", str(data)]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=(orders, answering),
+        text=True,
+    )
+    try:
+        os.close(orders)
+        os.close(answering)
+        os.write(ordering, b"enable\n")
+        if not os.read(answers, 16).startswith(b"ack"):
+            raise RuntimeError(f"perf did not start: {process.communicate()[1]}")
+        yield stacks
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=DEADLINE_S)
+        if not data.exists():
+            raise RuntimeError(f"perf wrote nothing: {errors}")
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(ordering)
+        os.close(answers)
+    script = ["perf", "script", "-F", "ip,sym", "-i", str(data)]
+    stacks += _of_perf(subprocess.run(script, capture_output=True, text=True, check=True).stdout)
+
+
+def _of_perf(text: str) -> Stacks:
+    """Stacks are paragraphs; each line is an address and a symbol."""
+    paragraphs = [paragraph.split("\n") for paragraph in text.split("\n\n")]
+    stacks = [
+        [line.split(maxsplit=1)[-1] for line in lines if line.strip()] for lines in paragraphs
+    ]
+    return [(stack, 1) for stack in stacks if stack]
+
+
+@contextmanager
+def bpftrace_recording(pid: int) -> Iterator[Stacks]:
+    """bpftrace with ustack on a process while the block runs; it must live on until then."""
+    stacks: Stacks = []
+    script = (
+        'BEGIN { printf("attached\\n"); } '
+        f"profile:hz:{BPFTRACE_HZ} /pid == {pid}/ {{ @[ustack] = count(); }}"
+    )
+    process = subprocess.Popen(
+        ["bpftrace", "-B", "line", "-p", str(pid), "-e", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        # What BEGIN prints is read when all probes are in place.
+        if "attached\n" not in iter(process.stdout.readline, ""):
+            raise RuntimeError(f"bpftrace did not attach: {process.communicate()[1]}")
+        yield stacks
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+        process.communicate()
+    stacks += _of_bpftrace(output)
+
+
+def _of_bpftrace(text: str) -> Stacks:
+    """Stacks stand in brackets, a line for each function with an offset; the count comes last."""
+    return [
+        ([line.strip().rsplit("+", 1)[0] for line in lines.strip().splitlines()], int(count))
+        for lines, count in re.findall(r"^@\[(.*?)\]: (\d+)$", text, re.MULTILINE | re.DOTALL)
+    ]

@@ -1,0 +1,215 @@
+"""The CPU profile from outside against the one that Go writes itself, in the same run.
+
+Go's profile is taken at 100 samples a second: its timers run out at the kernel's ticks, and at
+higher rates Go loses samples. At 100 its shares of some 900 samples have a standard deviation of
+1 point at most, as long as no function but main's has much more than a tenth.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ebpfprof.export import pprof
+from ebpfprof.profile import Profile
+from tests.builds import BUILDS, VERSIONS
+from tests.differential.cpustacks import (
+    Calls,
+    Stack,
+    comparable,
+    share_differences,
+    strange_pairs,
+)
+from tests.differential.framepointers import bpftrace_recording, perf_recording
+from tests.recorder import recording
+from tests.targets_run import Target
+from tests.toolchains import toolchain
+
+CPUOPS = Path(__file__).parent.parent / "targets" / "cpuops"
+OUR_HZ: Final = 999
+GO_HZ: Final = 100
+SHARE_LIMIT: Final = 0.03
+TOTAL_LIMIT: Final = 0.03
+# The works with assembly that stay in one thread and make no garbage, and where their time goes:
+# functions that are called directly.
+ASSEMBLY: Final = {
+    "copyBlocks": r"runtime\.memmove",
+    "findByte": r"indexbytebody",
+    "sumSHA256": r"crypto/.*sha256\.block.*",
+    "sumCRC32": r"hash/crc32\.ieeeCLMUL",
+    "sumMD5": r"crypto/md5\.block",
+    "multiply": r"math/big\.(addMul|mulAdd|mulAddAdd)VV?W+",
+    "askKernel": r"syscall\.rawSyscallNoError|.*internal/(runtime/)?syscall.*\.Syscall6",
+}
+# Go cuts stacks off after 64 frames: they are for a test of their own.
+SHALLOW: Final = "^[^d]"
+DEEP: Final = "^deep"
+# 19 works: some 9 s of CPU time, and 2 s.
+WORK_MS: Final = 450
+SHORT_MS: Final = 110
+# What a work itself uses of its time: the collector, sysmon and the clock take the rest.
+WORK_LIMIT: Final = 0.06
+# All three sample at once, in works that lose callers all the time.
+LOSING_MS: Final = 200
+OUR_MAX_FRAMES: Final = 128
+GO_MAX_FRAMES: Final = 64
+CUT: Final = "[cut off: 128 frames]"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Both profiles of some works, and the CPU time that the system says they took."""
+
+    go: list[Stack]
+    ours: list[Stack]
+    our_profile: Profile
+    cpu_ns: int
+    works_ns: dict[str, int]
+
+    @property
+    def our_ns(self) -> int:
+        return sum(sample.values[1] for sample in self.our_profile.samples)
+
+
+def record(program: Path, folder: Path, works: str, work_ms: int, *, hz: int = OUR_HZ) -> Run:
+    own, from_outside = folder / "go.prof", folder / "ours.pb.gz"
+    arguments = ("--profile", "cpu", "--hz", str(hz), "--no-kernel", "-o", str(from_outside))
+    with Target.start(program) as target:
+        with recording(target.pid, folder, *arguments) as recorder:
+            target.ask(f"profile {own} {GO_HZ}", "profiling")
+            said = json.loads(target.ask(f"work {works} {work_ms}", "{"))
+            recorder.interrupt()
+            finished = recorder.finish()
+        assert finished.code == 0, finished.stderr
+        target.ask("stop", "stopped")
+    go = pprof.decode(own.read_bytes(), kind="cpu")
+    ours = pprof.decode(from_outside.read_bytes(), kind="cpu")
+    return Run(comparable(go), comparable(ours), ours, said["cpu_ns"], said["works"])
+
+
+def check_stacks(run: Run, program: Path) -> None:
+    """What must be true of every sample."""
+    with Calls(program, run.our_profile.mappings[0]) as calls:
+        leaves = {stack.functions[0] for stack in run.ours}
+        exact = {leaf for leaf in leaves if any(is_in(leaf, w) for w in ASSEMBLY.values())}
+        assert strange_pairs(run.go, run.ours, calls, exact=exact) == []
+    assert incomplete(run.ours) == []
+    assert [s.functions for s in run.ours if lacks_work(s.functions, run.works_ns)] == []
+    for name, functions in ASSEMBLY.items():
+        inside = [stack for stack in run.ours if leads_to(stack, name)]
+        assert sum(s.count for s in inside if is_in(s.functions[0], functions)) > 0, name
+        assert {tuple(s.functions[-2:]) for s in inside} == {("main.main", "runtime.main")}, name
+
+
+def incomplete(stacks: Iterable[Stack]) -> list[str]:
+    """The stacks that end with a remark that something is missing."""
+    return [" < ".join(s.functions) for s in stacks if s.functions[-1].startswith("[")]
+
+
+def lacks_work(functions: Sequence[str], works: Iterable[str]) -> bool:
+    """Whether a stack leads to main.perform past the function that this called."""
+    if "main.perform" not in functions[1:] or "main.cpuTime" in functions:
+        return False
+    return not any(is_function(function, work) for function in functions for work in works)
+
+
+def leads_to(stack: Stack, work: str) -> bool:
+    return any(is_function(function, work) for function in stack.functions)
+
+
+def is_in(function: str, expression: str) -> bool:
+    return re.fullmatch(expression, function) is not None
+
+
+def is_function(name: str, work: str) -> bool:
+    """Whether it is the function main.WORK or a closure in it."""
+    return re.fullmatch(rf"main\.{work}(\..*)?", name) is not None
+
+
+def test_all_versions_are_there() -> None:
+    assert set(VERSIONS) == {version for version, _ in BUILDS}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_same_cpu_time_as_go_shows(version: str, tmp_path: Path) -> None:
+    program = toolchain(version).build(CPUOPS)
+    run = record(program, tmp_path, SHALLOW, WORK_MS)
+
+    assert run.our_ns == pytest.approx(run.cpu_ns, rel=TOTAL_LIMIT)
+    assert share_differences(run.go, run.ours, SHARE_LIMIT) == []
+    check_stacks(run, program)
+    for work in ASSEMBLY:
+        samples = sum(stack.count for stack in run.ours if leads_to(stack, work))
+        assert samples / OUR_HZ == pytest.approx(run.works_ns[work] / 1e9, rel=WORK_LIMIT), work
+
+
+@pytest.mark.parametrize(("version", "mode"), [build for build in BUILDS if build[1] != "plain"])
+def test_same_stacks_however_it_was_built(version: str, mode: str, tmp_path: Path) -> None:
+    program = toolchain(version).build(CPUOPS, mode)
+    run = record(program, tmp_path, SHALLOW, SHORT_MS)
+
+    assert run.our_ns == pytest.approx(run.cpu_ns, rel=TOTAL_LIMIT)
+    check_stacks(run, program)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_deeper_than_go(version: str, tmp_path: Path) -> None:
+    """Go cuts off after 64 frames; we have a hundred, and say so when there are over 128."""
+    program = toolchain(version).build(CPUOPS)
+    run = record(program, tmp_path, DEEP, SHORT_MS)
+
+    theirs = [s.functions for s in run.go if "main.descend" in s.functions]
+    assert theirs
+    assert max(map(len, theirs)) <= GO_MAX_FRAMES
+    whole, cut = [], []
+    for stack in run.ours:
+        if stack.functions.count("main.descend") > 101:
+            cut.append(stack)
+        elif "main.descend" in stack.functions:
+            whole.append(stack)
+    assert {s.functions[-1] for s in cut} == {CUT}
+    assert {len(s.functions) for s in cut} == {OUR_MAX_FRAMES + 1}
+    assert {s.functions[-1] for s in whole} == {"runtime.main"}
+    assert all("main.deep100" in s.functions for s in whole)
+    assert sum(s.count for s in whole) / OUR_HZ > 0.9 * run.works_ns["deep100"] / 1e9
+    assert sum(s.count for s in cut) / OUR_HZ > 0.9 * run.works_ns["deep200"] / 1e9
+
+
+@pytest.mark.parametrize("version", ["1.19", "1.27"])
+def test_keeps_the_callers_that_frame_pointers_lose(version: str, tmp_path: Path) -> None:
+    """perf and bpftrace walk frame pointers; a function without a frame has none of its own."""
+    program = toolchain(version).build(CPUOPS)
+    works, file = f"^({'|'.join(ASSEMBLY)})$", tmp_path / "ours.pb.gz"
+    arguments = ("--profile", "cpu", "--hz", str(OUR_HZ), "--no-kernel", "-o", str(file))
+    with Target.start(program) as target:
+        with (
+            recording(target.pid, tmp_path, *arguments) as recorder,
+            perf_recording(target.pid, tmp_path, OUR_HZ) as by_perf,
+            bpftrace_recording(target.pid) as by_bpftrace,
+        ):
+            target.ask(f"work {works} {LOSING_MS}", "{")
+            recorder.interrupt()
+            assert recorder.finish().code == 0
+        ours = comparable(pprof.decode(file.read_bytes(), kind="cpu"))
+    mine = [(stack.functions, stack.count) for stack in ours]
+
+    lost = {
+        name: sum(count for functions, count in stacks if lacks_work(functions, ASSEMBLY))
+        for name, stacks in {"we": mine, "perf": by_perf, "bpftrace": by_bpftrace}.items()
+    }
+    print(
+        lost,
+        {
+            n: sum(c for _, c in x)
+            for n, x in {"we": mine, "perf": by_perf, "bpftrace": by_bpftrace}.items()
+        },
+    )
+    assert lost["we"] == 0
+    assert lost["perf"] > 0
+    assert lost["bpftrace"] > 0

@@ -1,0 +1,201 @@
+"""CPU profiles of C and C++: called from Go, and in programs that are not Go's at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ebpfprof.export import pprof
+from ebpfprof.profile import Frame, Profile, Sample
+from tests.kernel.nativeprograms import compiled
+from tests.kernel.programs import program
+from tests.recorder import recording
+from tests.targets_run import Target
+
+HZ: Final = 999
+WORK_MS: Final = 400
+# What a work itself uses of its time: the clock and starting up take the rest.
+PART: Final = 0.9
+
+
+def record(target: Target, folder: Path, *commands: str, kernel: bool = False) -> Profile:
+    """The profile of a target while it obeys the commands."""
+    file = folder / "cpu.pb.gz"
+    arguments = ["--profile", "cpu", "--hz", str(HZ), "-o", str(file)]
+    if not kernel:
+        arguments.append("--no-kernel")
+    with recording(target.pid, folder, *arguments) as recorder:
+        for command in commands:
+            target.ask(command, "done")
+        recorder.interrupt()
+        finished = recorder.finish()
+    assert finished.code == 0, finished.stderr
+    return pprof.decode(file.read_bytes(), kind="cpu")
+
+
+def work_in_c(folder: Path, *works: str) -> Profile:
+    plugin = compiled("plugin", "-shared", "-fPIC")
+    with Target.start(compiled("cwork"), str(plugin)) as target:
+        return record(target, folder, *(f"{work} {WORK_MS}" for work in works))
+
+
+def functions(sample: Sample) -> list[str]:
+    return [frame.function for frame in frames(sample)]
+
+
+def frames(sample: Sample) -> list[Frame]:
+    return [frame for location in sample.locations for frame in location.frames]
+
+
+def line(sample: Sample) -> str:
+    return " < ".join(functions(sample))
+
+
+def count(profile: Profile, fits: Callable[[Sample], bool]) -> int:
+    return sum(sample.values[0] for sample in profile.samples if fits(sample))
+
+
+def begins(profile: Profile, *wanted: str) -> int:
+    """How many samples have a stack that begins with these functions, the innermost first."""
+    return count(profile, lambda sample: tuple(functions(sample)[: len(wanted)]) == wanted)
+
+
+def with_leaf(profile: Profile, leaf: str) -> list[Sample]:
+    found = [sample for sample in profile.samples if functions(sample)[0] == leaf]
+    assert found
+    return found
+
+
+def has_in_order(names: Sequence[str], *wanted: str) -> bool:
+    rest = iter(names)
+    return all(name in rest for name in wanted)
+
+
+def enough(ms: int = WORK_MS) -> int:
+    return int(PART * ms / 1000 * HZ)
+
+
+CHAIN: Final = ("_leaf", "_middle", "_outer")
+
+
+@pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
+@pytest.mark.parametrize("mode", ["cgo", "cgopie"])
+@pytest.mark.parametrize("name", ["framed", "frameless"])
+def test_c_called_from_go(version: str, mode: str, name: str, tmp_path: Path) -> None:
+    with Target.start(program("cgocpu", version, mode)) as target:
+        profile = record(target, tmp_path, f"{name} {WORK_MS}")
+
+    in_c = with_leaf(profile, f"{name}_leaf")
+    caller = f"main.call{name.capitalize()}"
+    for sample in in_c:
+        names = functions(sample)
+        assert names[:3] == [name + part for part in CHAIN]
+        assert has_in_order(
+            names,
+            *("runtime.asmcgocall", "runtime.cgocall", f"cgocpu/{name}.Work", caller),
+            *("main.perform", "runtime/pprof.Do", "main.main", "runtime.main"),
+        ), line(sample)
+        assert [(label.key, label.value) for label in sample.labels] == [("work", name)]
+        assert all(f.file.endswith(f"/{name}/{name}.c") and f.line for f in frames(sample)[:3])
+    assert sum(sample.values[0] for sample in in_c) > enough()
+
+
+@pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
+@pytest.mark.parametrize("name", ["framed", "frameless"])
+def test_go_called_from_c(version: str, name: str, tmp_path: Path) -> None:
+    with Target.start(program("cgocpu", version, "cgo")) as target:
+        profile = record(target, tmp_path, f"{name}Back {WORK_MS}")
+
+    in_go = with_leaf(profile, "main.computeInGo")
+    for sample in in_go:
+        assert has_in_order(
+            functions(sample),
+            *("runtime.cgocallbackg", "runtime.cgocall", f"cgocpu/{name}.Back"),
+            *(f"main.{name}Back", "main.perform", "main.main", "runtime.main"),
+        ), line(sample)
+        assert [(label.key, label.value) for label in sample.labels] == [("work", f"{name}Back")]
+    assert sum(sample.values[0] for sample in in_go) > enough()
+
+
+def test_deep_calls_in_c(tmp_path: Path) -> None:
+    profile = work_in_c(tmp_path, "callDeep", "callRecursive")
+
+    assert begins(profile, "burn", "level3", "level2", "level1", "callDeep") > enough()
+    assert begins(profile, "burn", *["recurse"] * 61, "callRecursive") > enough()
+    for sample in with_leaf(profile, "burn"):
+        assert "main" in functions(sample), line(sample)
+        assert all(f.file.endswith("/cwork.c") and f.line for f in frames(sample)[:3])
+
+
+def test_functions_that_libc_calls(tmp_path: Path) -> None:
+    profile = work_in_c(tmp_path, "sortNumbers")
+
+    in_compare = [sample for sample in profile.samples if "compare" in functions(sample)]
+    for sample in in_compare:
+        assert has_in_order(functions(sample), "compare", "sortNumbers", "main"), line(sample)
+        after = sample.locations[functions(sample).index("compare") + 1]
+        assert after.mapping is not None
+        assert "libc" in after.mapping.filename
+    assert sum(sample.values[0] for sample in in_compare) > enough()
+
+
+def test_library_that_is_loaded_while_recording(tmp_path: Path) -> None:
+    profile = work_in_c(tmp_path, "callPlugin")
+
+    chain = ("plugin_inner", "plugin_middle", "plugin_work", "callPlugin")
+    assert begins(profile, *chain) > enough()
+    assert all("main" in functions(sample) for sample in with_leaf(profile, "plugin_inner"))
+
+
+def test_code_written_at_run_time_is_shown_as_such(tmp_path: Path) -> None:
+    profile = work_in_c(tmp_path, "callWritten")
+
+    assert count(profile, lambda sample: functions(sample)[0] == "[jit]") > enough()
+
+
+def test_threads_that_come_and_go(tmp_path: Path) -> None:
+    profile = work_in_c(tmp_path, "startThreads")
+
+    assert begins(profile, "burn", "level3", "level2", "level1", "inThread") > enough()
+    marks = [line(s) for s in with_leaf(profile, "burn") if functions(s)[-1].startswith("[")]
+    assert marks == []
+
+
+def test_thread_that_moves_between_processors(tmp_path: Path) -> None:
+    profile = work_in_c(tmp_path, "moveBetween")
+
+    assert begins(profile, "burn", "level3", "level2", "level1", "moveBetween") > enough()
+    assert count(profile, lambda _: True) == pytest.approx(WORK_MS / 1000 * HZ, rel=0.06)
+
+
+def test_cxx(tmp_path: Path) -> None:
+    works = ("callMethods", "sortWithLambda", "throwAndCatch")
+    with Target.start(compiled("cxxwork")) as target:
+        profile = record(target, tmp_path, *(f"{work} {WORK_MS}" for work in works))
+
+    inlined, outlined = (
+        r"shop::Basket<long>::add\(long\) const",
+        r".*Basket<long>::total\(long\) .*",
+    )
+    in_total = [s for s in profile.samples if re.fullmatch(outlined, functions(s)[1])]
+    for sample in in_total:
+        assert re.fullmatch(inlined, functions(sample)[0])
+        assert len(sample.locations[0].frames) == 2
+        assert has_in_order(
+            functions(sample),
+            "shop::Reduced::of(long) const",
+            "shop::charge(shop::Price const&, long)",
+            "callMethods()",
+            "main",
+        ), line(sample)
+    assert sum(sample.values[0] for sample in in_total) > enough()
+    assert count(profile, lambda s: has_in_order(functions(s), "sortWithLambda()", "main")) > (
+        enough()
+    )
+    assert count(profile, lambda s: has_in_order(functions(s), "throwAndCatch()", "main")) > (
+        enough()
+    )

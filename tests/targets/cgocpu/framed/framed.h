@@ -1,0 +1,2 @@
+long framed_outer(long rounds);
+long framed_back(long rounds);

@@ -1,0 +1,2 @@
+long frameless_outer(long rounds);
+long frameless_back(long rounds);

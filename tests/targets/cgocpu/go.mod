@@ -1,0 +1,3 @@
+module cgocpu
+
+go 1.19

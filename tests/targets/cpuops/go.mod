@@ -1,0 +1,3 @@
+module cpuops
+
+go 1.19

@@ -1,0 +1,116 @@
+// Cpuops uses the processor in ways that are hard to unwind, each for a known CPU time.
+//
+// Protocol: it prints "ready PID" and then obeys the lines that it reads:
+//
+//	profile FILE HZ   starts Go's own CPU profile at so many samples a second; prints "profiling"
+//	work REGEXP MS    does the works whose names match, each for so many milliseconds of CPU time;
+//	                  prints a line of JSON: {"cpu_ns": CPU time of the process meanwhile,
+//	                  "works": {name: its part of it}}
+//	stop              ends and writes the profile; prints "stopped"
+//
+// It ends when its input closes.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A work takes some milliseconds. All its stacks that lead to a function of package main lead to
+// the function NAME, or to a closure in it.
+type work struct {
+	name string
+	run  func()
+}
+
+func main() {
+	fmt.Println("ready", os.Getpid())
+	input := bufio.NewScanner(os.Stdin)
+	var profile *os.File
+	for input.Scan() {
+		words := strings.Fields(input.Text())
+		switch words[0] {
+		case "profile":
+			profile = startProfile(words[1], number(words[2]))
+			fmt.Println("profiling")
+		case "work":
+			duration := time.Duration(number(words[2])) * time.Millisecond
+			said, err := json.Marshal(performAll(regexp.MustCompile(words[1]), duration))
+			check(err)
+			fmt.Println(string(said))
+		case "stop":
+			pprof.StopCPUProfile()
+			check(profile.Close())
+			fmt.Println("stopped")
+		default:
+			panic("cpuops: no such command")
+		}
+	}
+}
+
+type performed struct {
+	CPU   time.Duration            `json:"cpu_ns"`
+	Works map[string]time.Duration `json:"works"`
+}
+
+func performAll(chosen *regexp.Regexp, duration time.Duration) performed {
+	began := cpuTime()
+	result := performed{Works: map[string]time.Duration{}}
+	for _, some := range [][]work{assemblyWorks, callWorks, systemWorks} {
+		for _, w := range some {
+			if chosen.MatchString(w.name) {
+				result.Works[w.name] = perform(w, duration)
+			}
+		}
+	}
+	result.CPU = cpuTime() - began
+	return result
+}
+
+//go:noinline
+func perform(w work, duration time.Duration) time.Duration {
+	began := cpuTime()
+	for cpuTime()-began < duration {
+		w.run()
+	}
+	return cpuTime() - began
+}
+
+// startProfile starts at a rate that pprof.StartCPUProfile does not offer: a rate that was set
+// before stays, at the price of a message on standard error.
+func startProfile(path string, hz int) *os.File {
+	file, err := os.Create(path)
+	check(err)
+	runtime.SetCPUProfileRate(hz)
+	check(pprof.StartCPUProfile(file))
+	return file
+}
+
+// cpuTime is the time that all threads have used so far, in user and kernel mode.
+func cpuTime() time.Duration {
+	var usage syscall.Rusage
+	check(syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+func number(text string) int {
+	found, err := strconv.Atoi(text)
+	check(err)
+	return found
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cpuops:", err)
+		os.Exit(1)
+	}
+}
