@@ -145,7 +145,7 @@ class _Plt:
 def _split(start: int, end: int, rules: UnwindRule | _Plt, vaddr: int) -> Iterator[RuleRange]:
     if isinstance(rules, UnwindRule):
         yield RuleRange(start, end, rules)
-    elif start <= vaddr < end:
+    else:
         entry = vaddr - vaddr % _PLT_ENTRY_BYTES
         start, end = max(start, entry), min(end, entry + _PLT_ENTRY_BYTES)
         middle = min(max(start, entry + rules.pushed_at), end)

@@ -32,12 +32,14 @@ class Cie:
     code_align: bytes = b"\x01"
     data_align: bytes = b"\x78"
     register: bytes = b"\x10"
+    data_size: int | None = None
 
     def build(self) -> bytes:
         body = bytes([0, 0, 0, 0, self.version]) + self.augmentation + b"\0"
         body += self.code_align + self.data_align + self.register
         if self.augmentation.startswith(b"z"):
-            body += bytes([len(self.data)]) + self.data
+            size = len(self.data) if self.data_size is None else self.data_size
+            body += bytes([size]) + self.data
         return with_length(body + self.initial)
 
 

@@ -233,8 +233,11 @@ def with_byte(data: bytes, vaddr: int, value: int) -> bytes:
 def test_without_a_usable_table_all_entries_are_read(changed_byte: int) -> None:
     data = library("libc.so.6").read_bytes()
     elf = ElfFile.from_bytes(data)
-    whole, hdr = opened(data), elf.sections[".eh_frame_hdr"].vaddr
-    scanning = opened(with_byte(data, hdr + changed_byte, 0xFF))
+    whole, hdr = opened(data), elf.sections[".eh_frame_hdr"]
+    # A table that would lead astray whoever used it.
+    pairs = hdr.offset + 12
+    astray = data[:pairs] + bytes(hdr.size - 12) + data[hdr.offset + hdr.size :]
+    scanning = opened(with_byte(astray, hdr.vaddr + changed_byte, 0xFF))
     text = elf.sections[".text"]
     vaddrs = range(text.vaddr, text.vaddr + text.size, 997)
     assert len(vaddrs) > 1000
@@ -342,6 +345,7 @@ BP16: Final = UnwindRule(RuleKind.BP, 16, -16)
         pytest.param(b"\x14\x06\x02", [(0, 64, NONE)], id="rbp is an address"),
         pytest.param(b"\x15\x06\x02", [(0, 64, NONE)], id="rbp is an address, signed"),
         pytest.param(b"\x16\x06\x02\x76\x08", [(0, 64, NONE)], id="rbp is computed"),
+        pytest.param(b"\x16\x06\x02\x76\x00", [(0, 64, NONE)], id="rbp is computed of itself"),
         pytest.param(b"\x10\x06\x02\x77\x08", [(0, 64, NONE)], id="rbp somewhere"),
         pytest.param(b"\x86\x00", [(0, 64, NONE)], id="rbp at the CFA"),
         pytest.param(b"\x83\x02\x8f\x03\x09\x03\x0c", [(0, 64, SP8)], id="other registers"),
@@ -363,7 +367,11 @@ BP16: Final = UnwindRule(RuleKind.BP, 16, -16)
             [(0, 1, UnwindRule(RuleKind.BP_POINTS, -8)), (1, 64, SP8)],
             id="realigned stack",
         ),
-        pytest.param(b"\x0f\x04\x76\x78\x06\x06", [(0, 64, NONE)], id="rbp points twice"),
+        pytest.param(
+            b"\x0f\x04\x76\x78\x06\x06\x10\x06\x02\x76\x00",
+            [(0, 64, NONE)],
+            id="rbp points twice",
+        ),
         pytest.param(b"\x0f\x00", [(0, 64, NONE)], id="empty expression"),
     ],
 )
@@ -376,8 +384,8 @@ def test_each_instruction(program: bytes, expected: list[tuple[int, int, UnwindR
     [
         (Cie(code_align=b"\x04"), b"\x42\x0e\x10", [(0, 8, SP8), (8, 64, sp(16))]),
         (Cie(data_align=b"\x7c", initial=b"\x0c\x07\x08\x90\x02"), b"", [(0, 64, SP8)]),
-        (Cie(version=3), b"", [(0, 64, SP8)]),
-        (Cie(b"zPLR", b"\x9b\1\2\3\4\x1b\x1b"), b"", [(0, 64, SP8)]),
+        (Cie(version=3, register=b"\x90\x00"), b"", [(0, 64, SP8)]),
+        (Cie(b"zPLR", b"\x9b\1\2\3\4\x0b\x1b"), b"", [(0, 64, SP8)]),
         (Cie(b"zRS"), b"", [(0, 64, UnwindRule(RuleKind.SP, 8, None, True))]),
         (Cie(b"zRS"), b"\x0f\x03\x77\x08\x06", [(0, 64, NONE)]),
         (Cie(b"zRS"), b"\x0f\x04\x77\xa0\x01\x06", [(0, 64, UnwindRule(RuleKind.SIGNAL))]),
@@ -425,6 +433,8 @@ def test_a_corrupt_program_is_an_error(program: bytes) -> None:
     [
         Cie(version=4),
         Cie(augmentation=b"eh"),
+        Cie(augmentation=b"R", initial=INITIAL + bytes(20)),
+        Cie(data_size=0x7F),
         Cie(augmentation=b"zRX"),
         Cie(augmentation=b"z" * 20),
         Cie(register=b"\x1e"),
@@ -467,3 +477,18 @@ def test_a_table_that_leads_nowhere_is_an_error() -> None:
             data = with_byte(data, HDR_VADDR + 6, 0x7F)
         with pytest.raises(SymbolizerError):
             EhFrame.open(ElfFile.from_bytes(data)) and opened(data).ranges(CODE_VADDR)
+
+
+def test_a_table_of_any_length_ends_with_the_file() -> None:
+    data = eh_elf([Fde(b"")])
+    # The number of functions takes 8 bytes, and is as high as can be.
+    for position, value in ((2, 0x04), *((at, 0xFF) for at in range(8, 16))):
+        data = with_byte(data, HDR_VADDR + position, value)
+    with pytest.raises(SymbolizerError):
+        opened(data).ranges(CODE_VADDR)
+
+
+def test_a_table_without_a_length_is_none() -> None:
+    data = with_byte(eh_elf([Fde(b"")]), HDR_VADDR + 2, 0xFF)
+    (only,) = opened(data).ranges(CODE_VADDR)
+    assert only.rule == SP8
