@@ -1,18 +1,31 @@
-"""Names of C++ and Rust as people write them."""
+"""Names of C++ and Rust as people write them.
 
+A mangled name may refer back to parts of itself, which refer back: 300 characters can stand for
+2**30. The demanglers there are follow them until all memory is taken. They therefore run in a
+process of their own, which has little memory and little time for each name.
+"""
+
+import atexit
+import os
 import re
+import resource
+import select
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stdout
 from functools import cache
-from io import StringIO
-from types import FrameType
-from typing import Any, Final
+from typing import IO, Final
 
 _MAX_NAME_CHARS: Final = 4096
-_MAX_CALLS: Final = 20_000  # of functions, for one name: real ones take some hundred
+_MAX_ANSWER_BYTES: Final = 1 << 16
+_MAX_MEMORY_BYTES: Final = 256 << 20
+_MAX_CPU_S: Final = 0.5
+_MAX_WAIT_S: Final = 10
+_MAX_STARTS: Final = 8
 _RUST: Final = re.compile(r"_R[A-Z]|_ZN.*17h[0-9a-f]{16}E")
 _RUST_HASH: Final = re.compile(r"::h[0-9a-f]{16}$")
+_COUNTED: Final = re.compile(r"\{(\w+):#(\d+)\}")
+_OPTIMISER: Final = re.compile(r"\.llvm\.[0-9A-F]+$")
 
 
 @cache
@@ -20,39 +33,101 @@ def demangled(name: str) -> str:
     """The name that a mangled one stands for; any other name as it is.
 
     C++ by libstdc++'s own demangler (cxxfilt), Rust by rust_demangler, without the hash at the end.
-    Names of more than 4,096 characters are left alone.
+    Names of more than 4,096 characters are left alone, and those that take too long or stand for
+    more than 64 KiB; libstdc++ takes none of more than 1,024. Not for use by several threads at a
+    time.
     """
-    if not name.startswith(("_Z", "_R")) or len(name) > _MAX_NAME_CHARS:
+    if not name.startswith(("_Z", "_R")) or len(name) > _MAX_NAME_CHARS or not name.isprintable():
         return name
-    try:
-        if _RUST.match(name):
-            import rust_demangler
-
-            return _RUST_HASH.sub("", _bounded(rust_demangler.demangle, name)) or name
-        import cxxfilt
-
-        return cxxfilt.demangle(name) or name
-    except Exception:  # a library may raise anything of a hostile name, or not find libstdc++
-        return name
+    return _servant.ask(_OPTIMISER.sub("", name)) or name
 
 
-def _bounded(demangle: Callable[[str], str], name: str) -> str:
-    """What a library written in Python makes of a name, unless that takes it too long.
+class _Servant:
+    """The process that demangles, started when it is needed and again when a name has ended it."""
 
-    A name that refers back to parts of itself, which refer back, doubles with each step.
-    """
-    calls = 0
-    before = sys.getprofile()
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
 
-    def count(frame: FrameType, event: str, argument: Any) -> None:  # noqa: ANN401 - anything
-        nonlocal calls
-        calls += 1
-        if calls > _MAX_CALLS:
-            raise RecursionError("the name takes too long")
+    def ask(self, name: str) -> str:
+        """What a name stands for; "" if that can't be told."""
+        try:
+            process = self._process or self._start()
+            if process is None or process.stdin is None or process.stdout is None:
+                return ""
+            process.stdin.write(name.encode() + b"\n")
+            answer = _answer(process.stdout)
+        except OSError:
+            answer = b""
+        if not answer.endswith(b"\n"):
+            self.end()
+        return answer.rstrip(b"\n").decode("utf-8", "replace")
 
-    sys.setprofile(count)
-    try:
-        with redirect_stdout(StringIO()):  # rust_demangler prints what it does not understand
-            return demangle(name)
-    finally:
-        sys.setprofile(before)
+    def end(self) -> None:
+        """Stop the process, if there is one."""
+        process, self._process = self._process, None
+        if process:
+            process.kill()
+            process.communicate()
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        if self._starts >= _MAX_STARTS:
+            return None
+        self._starts += 1
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", __file__, os.pathsep.join(sys.path)],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C ends a recording, whose names are wanted then
+        )
+        return self._process
+
+
+_servant: Final = _Servant()
+atexit.register(_servant.end)
+
+
+def _answer(stream: IO[bytes]) -> bytes:
+    """One line; less of it if the process ends before, is too slow or says too much."""
+    answer = b""
+    while not answer.endswith(b"\n") and len(answer) <= _MAX_ANSWER_BYTES:
+        ready, _, _ = select.select([stream], [], [], _MAX_WAIT_S)
+        data = os.read(stream.fileno(), _MAX_ANSWER_BYTES) if ready else b""
+        if not data:
+            return b""
+        answer += data
+    return answer
+
+
+def _serve(names: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer one name a line, in the process of its own."""
+    import cxxfilt
+    import rust_demangler
+
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - rust_demangler prints what it can't read
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # who starts this process may ignore it
+    for line in names:
+        name = line.rstrip(b"\n").decode()
+        # What runs out ends the process: also code in C that never comes back.
+        signal.setitimer(signal.ITIMER_PROF, _MAX_CPU_S)
+        try:
+            if _RUST.match(name):
+                found = _RUST_HASH.sub("", rust_demangler.demangle(name))
+                found = _COUNTED.sub(r"{\1#\2}", found)  # as rustc's own demangler writes it
+            else:
+                found = cxxfilt.demangle(name)
+        except Exception:  # a library may raise anything of a hostile name
+            found = ""
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        answer = found.encode("utf-8", "replace").replace(b"\n", b"")
+        answers.write((answer if len(answer) < _MAX_ANSWER_BYTES else b"") + b"\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    sys.path[:] = sys.argv[1].split(os.pathsep)
+    _serve(sys.stdin.buffer, sys.stdout.buffer)
