@@ -20,7 +20,7 @@
 #define LABEL_VALUE_ROOM 128
 #define LABEL_CHUNK_WORDS 4 /* that are hashed at a time */
 #define LABEL_READERS 4
-#define MAX_LABEL_SLOTS 24   /* of a map, empty ones included, or of a slice, that are looked at */
+#define MAX_LABEL_STEPS 20 /* one for each label, and for each bucket of a map */
 #define MAX_LABEL_COUNT 4096 /* more are none: g.labels holds something else */
 /* runtime.bmap: tophash [8]uint8, keys [8]string, values [8]string, overflow *bmap. */
 #define BUCKET_SLOTS 8
@@ -28,6 +28,7 @@
 #define BUCKET_KEYS 8
 #define BUCKET_OVERFLOW 264
 #define MIN_TOP_HASH 5 /* smaller: an empty slot */
+#define EACH_TOP(byte) ((byte) * 0x0101010101010101ULL)
 
 struct label {
     u32 key_bytes; /* as long as the target has it; what did not fit was cut */
@@ -73,7 +74,7 @@ struct label_reader {
     u64 next_bucket;
     u64 buckets_end;
     u64 overflow; /* that of the bucket; 0: none */
-    u64 tops;     /* its 8 tophashes */
+    u64 occupied; /* the highest bit of the byte of each of its slots that is still to be read */
     u64 hash;     /* the sum of those of the labels so far */
     u64 is_cut;   /* not 0: a key or a value did not fit */
     union {
@@ -117,9 +118,12 @@ static __always_inline int next_label_bucket(struct label_reader *reader) {
         reader->next_bucket = bucket + BUCKET_BYTES;
     }
     reader->bucket = bucket;
-    if (read_user(&reader->tops, sizeof(reader->tops), (void *)bucket) ||
+    u64 tops;
+    if (read_user(&tops, sizeof(tops), (void *)bucket) ||
         read_user(&reader->overflow, sizeof(u64), (void *)(bucket + BUCKET_OVERFLOW)))
         return -1;
+    reader->occupied = (((tops & ~EACH_TOP(0x80)) + EACH_TOP(0x80 - MIN_TOP_HASH)) | tops) &
+                       EACH_TOP(0x80);
     return 0;
 }
 
@@ -166,7 +170,7 @@ static __always_inline bool take_label(struct label_reader *reader) {
 
 /* Reads all labels that are within reach; false if one can't be read. */
 static __always_inline bool take_labels(struct label_reader *reader, bool is_slice) {
-    for (u32 i = 0; i < MAX_LABEL_SLOTS; i++) {
+    for (u32 i = 0; i < MAX_LABEL_STEPS; i++) {
         if (is_slice) {
             u32 bytes = sizeof(reader->key) + sizeof(reader->value);
             if (i >= reader->set.count)
@@ -174,12 +178,17 @@ static __always_inline bool take_labels(struct label_reader *reader, bool is_sli
             if (read_user(&reader->key, bytes, (void *)(reader->bucket + i * bytes)))
                 return false;
         } else {
-            u32 slot = i % BUCKET_SLOTS;
-            int end = slot == 0 ? next_label_bucket(reader) : 0;
-            if (end)
-                return end > 0;
-            if ((reader->tops >> 8 * slot & 0xff) < MIN_TOP_HASH)
+            u64 occupied = reader->occupied;
+            if (!occupied) {
+                int end = next_label_bucket(reader);
+                if (end)
+                    return end > 0;
                 continue;
+            }
+            reader->occupied = occupied & (occupied - 1);
+            /* The number of the byte with the lowest bit that is set: as many bytes is the
+               factor shifted, which leaves that number on top. */
+            u64 slot = ((occupied & -occupied) >> 7) * 0x0001020304050607ULL >> 56;
             u64 key = reader->bucket + BUCKET_KEYS + slot * sizeof(reader->key);
             u64 value = key + BUCKET_SLOTS * sizeof(reader->key);
             if (read_user(&reader->key, sizeof(reader->key), (void *)key) ||
@@ -195,7 +204,8 @@ static __always_inline bool take_labels(struct label_reader *reader, bool is_sli
 /* Where the labels begin; false if they can't be read. There may be none: a count of 0. */
 static __always_inline bool find_labels(struct label_reader *reader, u64 labels, bool is_slice) {
     u64 count, map;
-    reader->hash = reader->is_cut = reader->overflow = reader->set.stored = 0;
+    reader->hash = reader->is_cut = reader->overflow = 0;
+    reader->occupied = reader->set.stored = 0;
     if (is_slice) {
         if (read_user(&reader->slice, sizeof(reader->slice), (void *)labels))
             return false;

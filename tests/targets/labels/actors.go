@@ -19,8 +19,15 @@ func lock(mu *sync.Mutex) { mu.Lock() }
 //go:noinline
 func unlock(mu *sync.Mutex) { mu.Unlock() }
 
-// An actor is a goroutine. In each round it waits in receive and in lock, and releases the lock in
-// unlock while another goroutine, which has no labels, waits for it in lock.
+//go:noinline
+func lockUnlabelled(mu *sync.Mutex) { mu.Lock() }
+
+//go:noinline
+func unlockUnlabelled(mu *sync.Mutex) { mu.Unlock() }
+
+// An actor is a goroutine. In each round it waits in receive and in lock, until main releases the
+// lock in unlockUnlabelled, and then releases it in unlock while another goroutine waits for it in
+// lockUnlabelled. Neither main nor the other one has labels.
 type actor struct {
 	name   string
 	start  func(*actor)
@@ -70,16 +77,16 @@ func (a *actor) perform(rounds int) performance {
 	poll(&a.id, 1)
 	for i := 0; i < rounds; i++ {
 		awaitParked(a.id)
-		lock(&a.mu)
+		a.mu.Lock()
 		a.values <- 1
 		awaitParked(a.id)
-		unlock(&a.mu)
+		unlockUnlabelled(&a.mu)
 		poll(&a.ready, int64(i+1))
 		var other int64
 		ended := make(chan bool)
 		go func() {
 			atomic.StoreInt64(&other, goroutineID())
-			lock(&a.mu)
+			lockUnlabelled(&a.mu)
 			a.mu.Unlock()
 			close(ended)
 		}()
@@ -181,9 +188,10 @@ func actors() []*actor {
 			})
 		}},
 	}
-	// In a map with two buckets; now and then there are more in one than fit into it.
-	for i := 0; i < 8; i++ {
-		all = append(all, with("thirteen", numbered(13, false)...))
+	// In a map with a few buckets; now and then there are more in one than fit into it.
+	for i := 0; i < 4; i++ {
+		all = append(all, with("twelve", numbered(12, false)...))
+		all = append(all, with("thirteen", numbered(13, true)...))
 	}
 	return all
 }
