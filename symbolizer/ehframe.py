@@ -247,6 +247,6 @@ def _augmented(letters: bytes, data: bytes, at: int, vaddr: int) -> tuple[int, b
                 is_signal = True
             case _:
                 raise DwarfError(f"the unwind entry at {vaddr:#x} is augmented in an unknown way")
-    if max(at, end) > len(data):
+    if not at <= end <= len(data):
         raise DwarfError(f"the unwind entry at {vaddr:#x} runs past its end")
     return encoding, is_signal, end

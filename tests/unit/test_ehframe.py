@@ -448,7 +448,7 @@ def test_a_corrupt_program_is_an_error(program: bytes) -> None:
 )
 def test_a_corrupt_cie_is_an_error(cie: Cie) -> None:
     with pytest.raises(SymbolizerError):
-        ranges(b"", cie)
+        ranges(bytes(32), cie)
 
 
 @pytest.mark.parametrize("has_hdr", [True, False])
