@@ -35,7 +35,7 @@ _MARKS = {
     Ending.UNLEARNED: "[cut off: not learnt yet]",
     Ending.NO_RULE: "[cut off: caller unknown]",
     Ending.UNREADABLE: "[cut off: unreadable]",
-    Ending.ASTRAY: "[cut off: stack leads astray]",
+    Ending.ASTRAY: "[cut off: caller not found]",
 }
 
 
@@ -167,7 +167,8 @@ class CpuTranslator:
         except Exception as error:  # as above
             self.failure = self.failure or error
         for address in addresses:
-            mapping = next((m for m in go.mappings if m.start <= address < m.limit), None)
+            mapped = self._objects.at(address)
+            mapping = mapped.mapping if mapped else None
             found = frames.get(address - go.load_bias, ())
             self._physical[address] = _Physical(address, mapping, found)
 

@@ -136,13 +136,12 @@ class _Reporter:
             if stack.ending in CUT_TEXTS:
                 cut[CUT_TEXTS[stack.ending]] += count
         comments += [f"{count} samples with a stack cut short: {why}" for why, count in cut.items()]
-        mappings = list(recording.objects.mappings)
-        if recording.go:  # as it was when the recording began
-            mappings += [each for each in recording.go.mappings if each not in mappings]
+        comments += [f"names may be missing: {warning}" for warning in recording.objects.warnings]
+        mappings = recording.objects.mappings
         self._report.profiles.append(
             cpu_profile(
                 samples,
-                [*mappings, KERNEL] if kernel else mappings,
+                (*mappings, KERNEL) if kernel else mappings,
                 period_ns=period_ns,
                 time_ns=recording.started_unix_ns,
                 duration_ns=recording.ended_ns - recording.started_ns,

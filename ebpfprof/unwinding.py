@@ -50,7 +50,7 @@ CUT_TEXTS: Final = {
     Ending.TOO_DEEP: f"it is deeper than {MAX_DEPTH} frames",
     Ending.NO_RULE: "nothing tells who called a function",
     Ending.UNREADABLE: "a part of it could not be read",
-    Ending.ASTRAY: "it does not lead where stacks lead",
+    Ending.ASTRAY: "the caller is not where it should be",
 }
 """Why a stack is not whole, in words."""
 

@@ -10,6 +10,7 @@ from symbolizer.unwind import RuleKind, RuleRange, UnwindRule
 _TOP_FRAME: Final = 1  # abi.FuncFlagTopFrame
 _SP_WRITE: Final = 2  # abi.FuncFlagSPWrite
 _WORD_BYTES = 8
+_MINOR_OF_SAVED_PC: Final = 21
 _MAX_OFFSET_BYTES = (1 << 31) - 1
 # The signal's return, named differently over the versions (runtime/sys_linux_amd64.s).
 _SIGNAL_RETURNS: Final = ("runtime.sigreturn", "runtime.sigreturn__sigaction")
@@ -64,6 +65,8 @@ class GoUnwind:
         kind = RuleKind.SYSTEM_STACK if role is FuncRole.SYSTEMSTACK else RuleKind.SP
         # A signal's return address is the first byte of what returns from it.
         is_exact = role in _INTERRUPTED or function.name == _SIGNAL_ENTRY
+        # Up to Go 1.20, so is what gosave_systemstack_switch saves for callbacks to return to.
+        is_exact |= role is FuncRole.CGOCALLBACK and self._binary.version.minor < _MINOR_OF_SAVED_PC
         # Where a function has a frame, the assembler saves the frame pointer at its top.
         bp_offset = -2 * _WORD_BYTES if delta >= _WORD_BYTES else None
         return UnwindRule(kind, delta + _WORD_BYTES, bp_offset, exact_caller=is_exact)

@@ -41,6 +41,7 @@ _MAX_STACKS = 1 << 14
 _MAX_LINES = 1 << 16  # 64 bytes of code each: 4 MB of code that is run
 _MAX_RULES = 1 << 14
 _RING_PAGES = 1 << 12  # 16 MB: some 240 samples that are unwound outside of the kernel
+_POLLS_PER_LOOK = 10  # at what the targets have mapped
 _UNSAMPLED = "processors that came while it recorded and could not be sampled"
 _RULES_FULL = "processes of which not all rules for unwinding had room: stacks may be cut short"
 _TARGET_SHIFT = 48  # bpf/unwind.h
@@ -131,6 +132,8 @@ class CpuCollector:
         self._recipe = recipe
         self._fields: dict[int, dict[str, int]] = {}
         self._books: dict[int, RuleBook] = {}
+        self._objects: list[Objects] = []
+        self._polls = 0
         self._numbers = RuleNumbers(_MAX_RULES)
         self._installed_rules = 1
         self._finished: Counter[tuple[int, int, CpuStack]] = Counter()
@@ -161,6 +164,7 @@ class CpuCollector:
 
     def attach(self, index: int, target: Target, objects: Objects, go: GoTarget | None) -> None:
         """Make a target number `index`. It is sampled as soon as the samplers are started."""
+        self._objects.append(objects)
         self._books[index] = RuleBook(_TargetPlaces(objects, go), self._numbers)
         self._fields[index] = _process_fields(target, go)
         self._describe(index, active=True)
@@ -186,6 +190,10 @@ class CpuCollector:
             if self._samplers:
                 self._samplers.refresh()
                 self._unsampled = len(self._samplers.unsampled)
+            self._polls += 1
+            if self._polls % _POLLS_PER_LOOK == 0:
+                for objects in self._objects:
+                    objects.refresh()
             records = self._unlearned.consume()
         except Exception as error:
             self.failure = self.failure or error

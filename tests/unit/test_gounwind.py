@@ -85,6 +85,11 @@ def test_who_was_preempted_is_no_caller(binary: GoBinary) -> None:
     assert not any(rule.exact_caller for rule in rules(binary, "runtime.gopark").values())
 
 
+def test_callbacks_return_to_what_the_version_saves(binary: GoBinary) -> None:
+    known = [r for r in rules(binary, "runtime.cgocallback").values() if r.kind is RuleKind.SP]
+    assert {rule.exact_caller for rule in known} == {binary.version.minor < 21}
+
+
 def test_a_signals_return_leads_to_who_was_interrupted(binary: GoBinary) -> None:
     names = ("runtime.sigreturn", "runtime.sigreturn__sigaction")
     (name,) = [name for name in names if in_text(binary, name)]
