@@ -152,9 +152,10 @@ class _Encoder:
         return self._strings.setdefault(text, len(self._strings))
 
 
-def _sample_order(sample: Sample) -> tuple[int, list[int]]:
-    # Go sorts by the delay alone; the addresses make the order of equals definite.
-    return -sample.values[-1], [location.address for location in sample.locations]
+def _sample_order(sample: Sample) -> tuple[int, list[int], list[tuple[str, str]]]:
+    # Go sorts by the delay alone; addresses and labels make the order of equals definite.
+    addresses = [location.address for location in sample.locations]
+    return -sample.values[-1], addresses, [(each.key, str(each.value)) for each in sample.labels]
 
 
 def decode(data: bytes, *, kind: Kind | None = None) -> Profile:

@@ -20,7 +20,7 @@ from ebpfprof.profile import Kind, Profile, Sample
 from ebpfprof.session import Session
 from tests.differential.mutexes import losses, written_profiles
 from tests.kernel.programs import program
-from tests.recorder import recording, run
+from tests.recorder import only_profile, recording, run
 from tests.targets_run import Target
 from tests.toolchains import MINORS, toolchain
 
@@ -217,6 +217,24 @@ def test_other_ways_to_record_have_the_same_labels(
     found = record(tmp_path, *arguments, version=version, kinds=kinds)
     for kind in kinds:
         assert_counts(found, kind)
+
+
+@pytest.mark.parametrize("version", ["1.25", "1.27"])
+def test_releases_of_locks_of_the_runtime_have_labels(version: str, tmp_path: Path) -> None:
+    with (
+        Target.start(program("labels", version)) as target,
+        recording(target.pid, tmp_path, "--profile", "mutex", "--runtime-locks") as recorder,
+    ):
+        target.ask("crowd", "done")
+        recorder.interrupt()
+        finished = recorder.finish()
+    assert finished.code == 0, finished.stderr
+    seen = Counter(
+        labels_of(sample)
+        for sample in only_profile(tmp_path).samples
+        if "main.sendAndReceive" in functions(sample)
+    )
+    assert set(seen) == {frozenset({("in", "crowd")})}
 
 
 def test_stacks_are_the_same_whatever_the_labels(tmp_path: Path) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ebpfprof.export import pprof
 from ebpfprof.labels import CUT, LEFT_OUT, chosen, label_sets, target_fields
 from ebpfprof.losses import loss_kinds
 from ebpfprof.profile import Label
 from symbolizer.goruntime import layout_for
 from symbolizer.goversion import GoVersion
+from tests.unit.small_profile import SMALL
 
 HEADER = (Path(__file__).parents[2] / "bpf" / "labels.h").read_text()
 
@@ -97,6 +100,15 @@ def test_keys_that_are_cut_to_the_same_are_both_shown() -> None:
     rows = row((b"k" * 71, b"2"), (b"k" * 70, b"1"))
     key = "k" * 64 + CUT
     assert label_sets(np.array([7], "<u8"), rows) == {7: (Label(key, "1"), Label(key, "2"))}
+
+
+def test_samples_that_differ_in_their_labels_alone_are_written_in_one_order() -> None:
+    samples = [replace(SMALL.samples[0], labels=(Label("a", value),)) for value in "213"]
+    given, sorted_first = (
+        pprof.encode(replace(SMALL, samples=tuple(each)))
+        for each in (samples, sorted(samples, key=lambda sample: str(sample.labels)))
+    )
+    assert given == sorted_first
 
 
 def test_only_the_labels_asked_for() -> None:

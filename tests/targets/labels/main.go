@@ -4,6 +4,8 @@
 //
 //	go     lets all actors act (actors.go), one after the other; prints a line of JSON for each, and
 //	       "done"
+//	crowd  lets goroutines with a label contend for the runtime's lock of a channel (crowd.go);
+//	       prints "done"
 //
 // It ends when its input closes.
 package main
@@ -24,15 +26,19 @@ func main() {
 	fmt.Println("ready", os.Getpid())
 	input := bufio.NewScanner(os.Stdin)
 	for input.Scan() {
-		if input.Text() != "go" {
-			panic("labels: no such command")
-		}
-		for i, a := range actors() {
-			line, err := json.Marshal(a.perform(i + 1))
-			if err != nil {
-				panic(err)
+		switch input.Text() {
+		case "go":
+			for i, a := range actors() {
+				line, err := json.Marshal(a.perform(i + 1))
+				if err != nil {
+					panic(err)
+				}
+				fmt.Println(string(line))
 			}
-			fmt.Println(string(line))
+		case "crowd":
+			crowd()
+		default:
+			panic("labels: no such command")
 		}
 		fmt.Println("done")
 	}
