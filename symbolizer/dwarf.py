@@ -232,8 +232,8 @@ class Dwarf:
     def _load(self) -> bytes:
         if self._info is None:
             self._info = b""
-            self._info = _section(self._elf, "debug_info", _MAX_SECTION_BYTES)
-            self._abbrev_bytes = _section(self._elf, "debug_abbrev", _MAX_ABBREV_BYTES)
+            self._info = dwarf_section(self._elf, "debug_info", _MAX_SECTION_BYTES)
+            self._abbrev_bytes = dwarf_section(self._elf, "debug_abbrev", _MAX_ABBREV_BYTES)
             self._units = list(_units(self._info))
             self._starts = [unit.start for unit in self._units]
         return self._info
@@ -273,7 +273,7 @@ class Dwarf:
             raise DwarfError("the DWARF has more to read than any question needs")
 
 
-def _section(elf: ElfFile, name: str, limit: int) -> bytes:
+def dwarf_section(elf: ElfFile, name: str, limit: int) -> bytes:
     """Return a section's bytes, decompressed; b"" if there is none. Raises DwarfError."""
     plain, old = elf.sections.get(f".{name}"), elf.sections.get(f".z{name}")
     try:
