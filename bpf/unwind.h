@@ -121,7 +121,8 @@ static __always_inline enum ending caller(struct cursor *at, const struct rule *
         sp = go->sched_sp;
     }
     cfa = (rule->kind == BP || rule->kind == BP_POINTS ? at->bp : sp) + rule->cfa_offset;
-    if (rule->kind == BP_POINTS && !read_word(&cfa, cfa))
+    /* There the caller's frame pointer is the word at ours. */
+    if (rule->kind == BP_POINTS && (!read_word(&cfa, cfa) || !read_word(&at->bp, at->bp)))
         return UNREADABLE;
     if (cfa <= sp || cfa - sp > 1ULL << 31)
         return ASTRAY;

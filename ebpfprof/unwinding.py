@@ -271,7 +271,11 @@ def _caller(at: Cursor, rule: UnwindRule, go: GoState, copies: Copies) -> Ending
         return Ending.UNREADABLE
     if not 0 < cfa - sp <= _MAX_CFA_BYTES:
         return Ending.ASTRAY
-    bp = copies.word(cfa + rule.bp_offset) if rule.bp_offset is not None else at.bp
+    bp: int | None = at.bp
+    if rule.kind is RuleKind.BP_POINTS:
+        bp = copies.word(at.bp)
+    elif rule.bp_offset is not None:
+        bp = copies.word(cfa + rule.bp_offset)
     pc = copies.word(cfa - 8)
     if bp is None or pc is None:
         return Ending.UNREADABLE

@@ -19,7 +19,7 @@ class RuleKind(IntEnum):
     BP = 2
     """CFA = frame pointer + cfa_offset."""
     BP_POINTS = 3
-    """CFA = the word at frame pointer + cfa_offset."""
+    """CFA = the word at frame pointer + cfa_offset; the caller's frame pointer the one at it."""
     END = 4
     """The outermost frame: nobody called it."""
     SIGNAL = 5

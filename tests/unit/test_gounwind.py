@@ -85,9 +85,12 @@ def test_who_was_preempted_is_no_caller(binary: GoBinary) -> None:
     assert not any(rule.exact_caller for rule in rules(binary, "runtime.gopark").values())
 
 
-def test_callbacks_return_to_what_the_version_saves(binary: GoBinary) -> None:
-    known = [r for r in rules(binary, "runtime.cgocallback").values() if r.kind is RuleKind.SP]
-    assert {rule.exact_caller for rule in known} == {binary.version.minor < 21}
+@pytest.mark.parametrize("version", [version for version, mode in BUILDS if mode == "cgo"])
+def test_callbacks_return_to_what_the_version_saves(version: str) -> None:
+    program = GoBinary.open(ElfFile.open(toolchain(version).build(BLOCKOPS, "cgo")))
+    found = rules(program, "runtime.cgocallback").values()
+    known = [rule for rule in found if rule.kind is RuleKind.SP]
+    assert {rule.exact_caller for rule in known} == {version == "1.19"}
 
 
 def test_a_signals_return_leads_to_who_was_interrupted(binary: GoBinary) -> None:

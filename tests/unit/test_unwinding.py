@@ -105,14 +105,18 @@ def test_a_saved_frame_pointer_is_used_by_who_needs_it() -> None:
     rules = book(
         function(0, UnwindRule(RuleKind.SP, 24, -16)),
         function(1, UnwindRule(RuleKind.BP, 16, -16)),
-        function(2, UnwindRule(RuleKind.BP_POINTS, 8)),
-        function(3, END),
+        function(2, UnwindRule(RuleKind.BP_POINTS, -8)),
+        function(3, UnwindRule(RuleKind.BP, 16, -16)),
+        function(4, END),
     )
     pieces = [
         words(STACK, 0, STACK + 64, at(1)),
-        words(STACK + 64, STACK + 96, at(2), 0, 0, 0, STACK + 128, 0, at(3), 0),
+        # The frame of 1, the pointer of 2 and below it the word it finds its caller by, of 3.
+        words(STACK + 64, STACK + 96, at(2)),
+        words(STACK + 88, STACK + 128, STACK + 160, 0, 0, at(3)),
+        words(STACK + 160, 0, at(4)),
     ]
-    assert walked(rules, pieces) == ([at(0) + 1, at(1), at(2), at(3)], Ending.WHOLE)
+    assert walked(rules, pieces) == ([at(0) + 1, at(1), at(2), at(3), at(4)], Ending.WHOLE)
 
 
 def test_a_return_address_belongs_to_the_call_before_it() -> None:
