@@ -1,0 +1,188 @@
+"""`ebpfprof attach` and the CPU profile: what is sampled, where it is written, what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.collectors.cpu import CpuCollector, CpuRecipe
+from ebpfprof.errors import ExitCode
+from ebpfprof.export import pprof
+from ebpfprof.gotarget import inspect
+from ebpfprof.objects import Objects
+from ebpfprof.profile import Profile
+from ebpfprof.target import Target as Process
+from ebpfprof.unwinding import Ending
+from tests.kernel.namespaces import NEEDS_NAMESPACES
+from tests.kernel.programs import program
+from tests.kernel.refusal import refused
+from tests.recorder import only_profile, run
+from tests.targets_run import Target
+
+YES = Path("/usr/bin/yes")
+
+
+@contextmanager
+def busy() -> Iterator[int]:
+    """A program that is not Go's and writes all the time; its pid."""
+    process = subprocess.Popen([YES], stdout=subprocess.DEVNULL)
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def checker() -> Iterator[Target]:
+    """A Go program that is never idle."""
+    with Target.start(program("checker")) as running:
+        yield running
+
+
+def functions(profile: Profile) -> set[str]:
+    return {
+        frame.function
+        for sample in profile.samples
+        for location in sample.locations
+        for frame in location.frames
+    }
+
+
+def test_without_a_choice_all_three_profiles_are_written(checker: Target, tmp_path: Path) -> None:
+    pid = checker.pid
+    finished = run("--pid", str(pid), "-d", "2", "--profile", "default", folder=tmp_path)
+    assert finished.code == 0, finished.stderr
+    assert finished.stderr.startswith("recording block, mutex and cpu profiles of process")
+    profiles = {
+        kind: pprof.decode((tmp_path / f"checker-{pid}.{kind}.pb.gz").read_bytes())
+        for kind in ("block", "mutex", "cpu")
+    }
+    assert len(list(tmp_path.iterdir())) == 3
+    assert "sync.(*Mutex).Lock" in functions(profiles["block"])
+    assert "sync.(*Mutex).Unlock" in functions(profiles["mutex"])
+    assert "main.growStacks" in functions(profiles["cpu"])
+    types = [(each.type, each.unit) for each in profiles["cpu"].sample_types]
+    assert types == [("samples", "count"), ("cpu", "nanoseconds")]
+    assert profiles["cpu"].period == 1_000_000_000 // 99
+    assert checker.ask("check", "ok")
+
+
+def test_a_program_that_is_not_gos_has_its_cpu_profile(tmp_path: Path) -> None:
+    with busy() as pid:
+        finished = run("--pid", str(pid), "-d", "1", "--profile", "default", folder=tmp_path)
+    assert finished.code == 0, finished.stderr
+    said, recording, *_ = finished.stderr.splitlines()
+    assert said == (
+        f"ebpfprof: process {pid} (yes) is no Go program: only its CPU profile is recorded."
+    )
+    assert recording.startswith(f"recording cpu profile of process {pid} (yes)")
+    assert [path.name for path in tmp_path.iterdir()] == [f"yes-{pid}.cpu.pb.gz"]
+    profile = only_profile(tmp_path)
+    assert "write" in " ".join(functions(profile))
+    assert profile.mappings[0].filename == str(YES.resolve())
+
+
+def test_who_asks_for_waits_of_what_is_not_go_is_refused(tmp_path: Path) -> None:
+    with busy() as pid:
+        arguments = ("--pid", str(pid), "--profile", "block,cpu")
+        said = refused(ExitCode.NOT_GO_PROGRAM, *arguments, folder=tmp_path)
+    assert "yes" in said
+
+
+@pytest.mark.parametrize("option", ["--kernel", "--no-kernel"])
+def test_the_kernel_is_shown_unless_it_is_not_wanted(option: str, tmp_path: Path) -> None:
+    with busy() as pid:
+        arguments = ("--pid", str(pid), "-d", "1", "--profile", "cpu", "--hz", "499", option)
+        assert run(*arguments, folder=tmp_path).code == 0
+    profile = only_profile(tmp_path)
+    in_kernel = [
+        location
+        for sample in profile.samples
+        for location in sample.locations
+        if location.mapping and location.mapping.filename == "[kernel.kallsyms]"
+    ]
+    assert bool(in_kernel) == (option == "--kernel")
+    if option == "--kernel":
+        names = {frame.function for location in in_kernel for frame in location.frames}
+        assert "ksys_write" in names or "vfs_write" in names
+
+
+def test_of_two_programs_each_has_its_own_samples(checker: Target, tmp_path: Path) -> None:
+    with busy() as pid:
+        pids = f"{pid},{checker.pid}"
+        finished = run("--pid", pids, "-d", "1", "--profile", "cpu", folder=tmp_path)
+    assert finished.code == 0, finished.stderr
+    (native,) = tmp_path.glob("yes-*")
+    (go,) = tmp_path.glob("checker-*")
+    of_go = functions(pprof.decode(go.read_bytes()))
+    of_native = functions(pprof.decode(native.read_bytes()))
+    assert any(name.startswith("main.") for name in of_go)
+    assert not any(name.startswith(("main.", "runtime.")) for name in of_native)
+    assert "write" in " ".join(of_native)
+
+
+def test_a_rate_without_the_cpu_profile_is_a_usage_error(tmp_path: Path) -> None:
+    finished = run("--pid", "1", "--profile", "block", "--hz", "50", folder=tmp_path)
+    assert finished.code == ExitCode.USAGE
+    assert "--hz is about the cpu profile, which is not recorded" in finished.stderr
+
+
+@NEEDS_NAMESPACES
+def test_a_process_in_a_pid_namespace_of_its_own_is_sampled(tmp_path: Path) -> None:
+    isolating = ["/usr/bin/unshare", "--pid", "--fork", "--kill-child"]
+    shell = ["/bin/sh", "-c", "yes > /dev/null & echo ready; read end; exit 0"]
+    with Target.start(Path(isolating[0]), *isolating[1:], *shell, ready="ready") as unshared:
+        found = subprocess.run(
+            ["pgrep", "--newest", "--exact", "yes"], check=True, capture_output=True, text=True
+        )
+        pid = found.stdout.strip()
+        status = Path(f"/proc/{pid}/status").read_text()
+        (numbers,) = [line for line in status.splitlines() if line.startswith("NSpid:")]
+        assert len(numbers.split()) == 3  # the word, and a number in each namespace
+        assert unshared.returncode is None
+        arguments = ("--pid", pid, "-d", "1", "--profile", "cpu")
+        assert run(*arguments, folder=tmp_path).code == 0
+    assert only_profile(tmp_path).samples
+
+
+def stacks(pid: int, *, learn: bool) -> Counter[tuple[int, ...]]:
+    """Callers of what ran in a second, without the address where it was interrupted.
+
+    Without `learn` the kernel is taught nothing, and every sample is unwound outside of it.
+    """
+    with ExitStack() as held:
+        target = held.enter_context(Process(pid))
+        go = inspect(target)
+        held.enter_context(go.binary.elf)
+        objects = held.enter_context(Objects(target))
+        collector = held.enter_context(CpuCollector(1, CpuRecipe(hz=199, kernel=False)))
+        if not learn:
+            collector._install = lambda: None  # type: ignore[method-assign]
+        collector.attach(0, target, objects, go)
+        collector.start()
+        while sum(collector.snapshot()[0].values()) < 400:
+            collector.poll()
+        collector.stop()
+        collector.detach()
+        assert collector.failure is None
+        found: Counter[tuple[int, ...]] = Counter()
+        outside = sum(collector._finished.values())
+        for stack, count in collector.snapshot()[0].items():
+            if stack.ending is Ending.WHOLE:
+                found[stack.pcs[1:]] += count
+        assert (outside == sum(collector.snapshot()[0].values())) != learn
+        return found
+
+
+def test_the_kernel_unwinds_as_we_do_outside_of_it(checker: Target) -> None:
+    inside, outside = (stacks(checker.pid, learn=learn) for learn in (True, False))
+    for one, other in ((inside, outside), (outside, inside)):
+        common = [pcs for pcs, count in one.items() if count >= 0.04 * sum(one.values())]
+        assert common
+        assert set(common) <= set(other)
