@@ -74,12 +74,13 @@ class Step(NamedTuple):
 class Abbrev:
     """What an entry looks like. `fixed` is its size if nothing of it is read, else -1.
 
-    `reads` says whether anything of it is read.
+    `reads` says whether anything of it is read; `skips` are the steps that read nothing.
     """
 
     tag: int
     has_children: bool
     steps: tuple[Step, ...]
+    skips: tuple[Step, ...]
     fixed: int
     reads: bool
 
@@ -165,15 +166,23 @@ def skip(data: bytes, at: int, op: int, size: int) -> int:
 
 
 def _abbrev(tag: int, has_children: bool, specs: list[tuple[int, int, int]]) -> Abbrev:
-    steps: list[Step] = []
     wanted = _WANTED if tag in _READ_TAGS else _SIBLING if tag in TYPE_TAGS else set()
+    steps = _steps(specs, wanted)
+    skips = _steps(specs, set())
+    reads = any(step.op == READ for step in steps)
+    is_fixed = not reads and all(step.op == SKIP for step in skips)
+    fixed = sum(step.size for step in skips) if is_fixed else -1
+    return Abbrev(tag, has_children, steps, skips, fixed, reads)
+
+
+def _steps(specs: list[tuple[int, int, int]], wanted: set[int]) -> tuple[Step, ...]:
+    steps: list[Step] = []
     for attribute, form, constant in specs:
         size = _SIZES.get(form)
         can_read = form in FORMS or form == FORM_IMPLICIT_CONST
         if attribute in wanted and can_read and form not in _ELSEWHERE_SIZES:
             steps.append(Step(READ, 0, attribute, form, constant))
-            continue
-        if size is not None:
+        elif size is not None:
             if steps and steps[-1].op == SKIP:
                 size += steps.pop().size
             steps.append(Step(SKIP, size))
@@ -185,6 +194,4 @@ def _abbrev(tag: int, has_children: bool, specs: list[tuple[int, int, int]]) -> 
             steps.append(Step(SKIP_BLOCK, _BLOCKS[form]))
         else:
             raise DwarfError(f"an abbreviation has a value of unknown form {form:#x}")
-    fixed = sum(step.size for step in steps) if all(s.op == SKIP for s in steps) else -1
-    reads = any(step.op == READ for step in steps)
-    return Abbrev(tag, has_children, tuple(steps), fixed, reads)
+    return tuple(steps)

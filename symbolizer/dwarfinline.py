@@ -30,7 +30,6 @@ from symbolizer.dwarfforms import DwarfError, uleb
 from symbolizer.dwarfranges import entry_ranges
 from symbolizer.dwarfunits import Unit, Units, Values, read_values
 
-_CODE_TAGS = (TAG_SUBPROGRAM, TAG_INLINED)
 _MAX_DEPTH = 1 << 12
 _MAX_CHAIN = 16
 _MAX_UNIT_BYTES = 256 << 20
@@ -80,16 +79,16 @@ class Functions:
 
         Raises DwarfError, ElfError.
         """
-        found = self._scan(unit, wanted, skips_functions=True)
+        found, has_jumped = self._scan(unit, wanted, skips_functions=True)
         left = [address for address in wanted if address not in found]
-        if left:
+        if left and has_jumped:
             # A function nested in another one's entry has code of its own.
-            found |= self._scan(unit, left, skips_functions=False)
+            found |= self._scan(unit, left, skips_functions=False)[0]
         return found
 
     def _scan(
         self, unit: Unit, wanted: Sequence[int], skips_functions: bool
-    ) -> dict[int, list[Call]]:
+    ) -> tuple[dict[int, list[Call]], bool]:
         size = unit.end - unit.first
         if size > _MAX_UNIT_BYTES:
             raise DwarfError("a unit is larger than any real program's")
@@ -101,12 +100,15 @@ class Functions:
 
     def _walk(
         self, unit: Unit, data: bytes, wanted: Sequence[int], skips_functions: bool
-    ) -> dict[int, list[Call]]:
+    ) -> tuple[dict[int, list[Call]], bool]:
+        """Return what `chains` does, and whether a function was passed by."""
         found: dict[int, list[Call]] = {}
         table = self._units.table(unit)
         known = table.known
         spend = self._units.work.spend
         at, end, depth, count = 0, len(data), 0, 0
+        # From this depth on, calls are inside a function or call that holds no wanted address.
+        quiet, has_jumped = _MAX_UNIT_BYTES, False
         while at < end:
             count += 1
             if not count & 0xFFF:
@@ -115,6 +117,8 @@ class Functions:
             at += 1
             if not code:
                 depth -= 1
+                if depth < quiet:
+                    quiet = _MAX_UNIT_BYTES
                 if depth <= 0:
                     break
                 continue
@@ -127,17 +131,24 @@ class Functions:
                 at += abbrev.fixed
                 continue
             tag = abbrev.tag
-            if tag in _CODE_TAGS:
+            if tag == TAG_SUBPROGRAM or (
+                tag == TAG_INLINED and depth - abbrev.has_children < quiet
+            ):
                 values, at = read_values(data, at, unit, abbrev)
                 holds = self._note(found, unit, wanted, Call(depth, unit, values), abbrev)
+                if not holds and abbrev.has_children:
+                    quiet = min(quiet, depth)
+                elif holds:
+                    quiet = _MAX_UNIT_BYTES
                 if holds or not skips_functions:
                     continue
-            elif abbrev.reads:
+                has_jumped |= AT_SIBLING in values
+            elif abbrev.reads and tag != TAG_INLINED:
                 values, at = read_values(data, at, unit, abbrev)
                 if tag not in TYPE_TAGS:
                     continue
             else:
-                for op, size, _, _, _ in abbrev.steps:
+                for op, size, _, _, _ in abbrev.skips:
                     at = at + size if op == SKIP else skip(data, at, op, size)
                 continue
             if AT_SIBLING in values and abbrev.has_children:
@@ -146,10 +157,12 @@ class Functions:
                 if after > at:
                     at = after
                     depth -= 1
+                    if depth < quiet:
+                        quiet = _MAX_UNIT_BYTES
         spend(count & 0xFFF)
         if depth > _MAX_DEPTH:
             raise DwarfError("entries are nested deeper than in any real program")
-        return found
+        return found, has_jumped
 
     def _note(
         self,
