@@ -1,5 +1,6 @@
 """Names of native functions: the symbol tables of an ELF file, .symtab or .dynsym."""
 
+import struct
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -22,9 +23,13 @@ _SYMBOL = np.dtype(
 _MAX_SYMBOLS: Final = 4_000_000
 _MAX_NAME_BYTES: Final = 4096
 _MAX_UNSIZED_BYTES: Final = 1 << 16
+_MAX_NESTED: Final = 64
 _NOTYPE, _FUNC, _IFUNC = 0, 2, 10  # STT_*, elf.h
 _EXECUTABLE = 4  # SHF_EXECINSTR
 _GLOBAL, _WEAK = 1, 2  # STB_*
+_DT_NULL, _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_GNU_HASH = 0, 4, 5, 6, 10, 0x6FFFFEF5
+_MAX_CHAIN: Final = 1 << 16
+_MAX_DYNAMIC_BYTES: Final = 1 << 16
 _TABLES: Final = ((".symtab", ".strtab"), (".dynsym", ".dynstr"))
 
 
@@ -47,6 +52,8 @@ class SymbolTable:
         self._strings = strings
         self._code = [s for s in elf.sections.values() if s.flags & _EXECUTABLE]
         self._starts = np.ascontiguousarray(symbols["value"])
+        self._reach = np.maximum.accumulate(_ends(symbols))
+        """The highest address that a symbol, or any before it, reaches."""
 
     @classmethod
     def open(cls, elf: ElfFile, debug: ElfFile | None = None) -> Self | None:
@@ -60,26 +67,34 @@ class SymbolTable:
                     symbols = _functions(file, file.sections[names], elf)
                     if len(symbols):
                         return cls(file, symbols, file.sections[strings])
+        found = None if elf.sections else _dynamic_tables(elf)
+        if found:
+            symbols = _functions(elf, found[0], elf)
+            if len(symbols):
+                return cls(elf, symbols, found[1])
         return None
 
     def at(self, vaddr: int) -> Symbol | None:
-        """The function at an address; None if no symbol covers it."""
+        """The function at an address, the innermost if one lies in another; None if there is none.
+
+        A symbol without a size, of assembly, reaches to the next one in its section.
+        """
         if not 0 <= vaddr < 1 << 64:
             return None
         index = int(np.searchsorted(self._starts, np.uint64(vaddr), side="right")) - 1
-        if index < 0:
-            return None
-        row = self._symbols[index]
-        start, size = int(row["value"]), int(row["size"])
-        if size == 0:
-            # A label in assembly: it reaches to the next one, in its own section.
-            size = min(_MAX_UNSIZED_BYTES, self._section_end(start) - start)
-            if index + 1 < len(self._starts):
-                size = min(size, int(self._starts[index + 1]) - start)
-        if vaddr >= start + size:
-            return None
-        name = self._name(int(row["name"]))
-        return Symbol(name, start, start + size) if name else None
+        for at in range(index, max(index - _MAX_NESTED, -1), -1):
+            row = self._symbols[at]
+            start, size = int(row["value"]), int(row["size"])
+            if size == 0:
+                size = min(_MAX_UNSIZED_BYTES, self._section_end(start) - start)
+                if at + 1 < len(self._starts):
+                    size = min(size, int(self._starts[at + 1]) - start)
+            if vaddr < start + size:
+                name = self._name(int(row["name"]))
+                return Symbol(name, start, start + size) if name else None
+            if int(self._reach[at]) <= vaddr:
+                return None
+        return None
 
     def _section_end(self, vaddr: int) -> int:
         ends = [s.vaddr + s.size for s in self._code if s.vaddr <= vaddr < s.vaddr + s.size]
@@ -123,5 +138,64 @@ def _functions(file: ElfFile, table: Section, code: ElfFile) -> npt.NDArray[np.v
     symbols = symbols[order]
     first = np.ones(len(symbols), bool)
     first[1:] = symbols["value"][1:] != symbols["value"][:-1]
-    result: npt.NDArray[np.void] = symbols[first]
+    symbols = symbols[first]
+    # A label in a function that has a size is no function.
+    ends = _ends(symbols)
+    inside = np.zeros(len(symbols), bool)
+    inside[1:] = np.maximum.accumulate(ends)[:-1] > symbols["value"][1:]
+    result: npt.NDArray[np.void] = symbols[~(inside & (symbols["size"] == 0))]
     return result
+
+
+def _ends(symbols: npt.NDArray[np.void]) -> npt.NDArray[np.uint64]:
+    """Where each symbol ends; no further than the addresses do."""
+    starts: npt.NDArray[np.uint64] = symbols["value"].astype(np.uint64)
+    sizes: npt.NDArray[np.uint64] = symbols["size"].astype(np.uint64)
+    ends: npt.NDArray[np.uint64] = starts + np.minimum(sizes, np.uint64((1 << 64) - 1) - starts)
+    return ends
+
+
+def _dynamic_tables(elf: ElfFile) -> tuple[Section, Section] | None:
+    """The dynamic symbols and their strings, by PT_DYNAMIC, of a file without section headers.
+
+    None if it does not name both. Raises ElfError.
+    """
+    if elf.dynamic is None:
+        return None
+    offset, size = elf.dynamic
+    data = elf.read_offset(offset, min(size, _MAX_DYNAMIC_BYTES) & ~15)
+    tags: dict[int, int] = {}
+    for tag, value in struct.iter_unpack("<QQ", data):
+        if tag == _DT_NULL:
+            break
+        tags.setdefault(tag, value)
+    if not {_DT_SYMTAB, _DT_STRTAB, _DT_STRSZ} <= tags.keys():
+        return None
+    if _DT_HASH in tags:
+        (count,) = struct.unpack("<I", elf.read(tags[_DT_HASH] + 4, 4))
+    elif _DT_GNU_HASH in tags:
+        count = _count_of_gnu_hash(elf, tags[_DT_GNU_HASH])
+    else:
+        return None
+    symbols, strings = (elf.vaddr_to_offset(tags[tag]) for tag in (_DT_SYMTAB, _DT_STRTAB))
+    return (
+        Section(".dynsym", tags[_DT_SYMTAB], symbols, count * _SYMBOL.itemsize, 0),
+        Section(".dynstr", tags[_DT_STRTAB], strings, tags[_DT_STRSZ], 0),
+    )
+
+
+def _count_of_gnu_hash(elf: ElfFile, vaddr: int) -> int:
+    """How many symbols there are: one more than the last of the last chain. Raises ElfError."""
+    buckets, first, bloom_words, _ = struct.unpack("<IIII", elf.read(vaddr, 16))
+    if max(buckets, bloom_words) > _MAX_SYMBOLS:
+        raise ElfError(f"the table .gnu.hash claims {max(buckets, bloom_words)} entries")
+    at = vaddr + 16 + 8 * bloom_words
+    last = int(np.frombuffer(elf.read(at, 4 * buckets), "<u4").max(initial=0))
+    if last < first:
+        return int(first)  # no symbol is in a chain
+    chain = at + 4 * buckets + 4 * (last - first)
+    for number in range(last, last + _MAX_CHAIN):
+        (word,) = struct.unpack("<I", elf.read(chain + 4 * (number - last), 4))
+        if word & 1:
+            return number + 1
+    raise ElfError("a chain of .gnu.hash does not end")
