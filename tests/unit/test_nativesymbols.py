@@ -11,7 +11,7 @@ import pytest
 
 from symbolizer import ElfFile
 from symbolizer.errors import ElfError
-from symbolizer.nativesymbols import SymbolTable
+from symbolizer.nativesymbols import SymbolTable, _dynamic_tables
 from tests.unit.elfwriter import PF_R, PF_X, ElfWriter, Load, Part
 
 SOURCE = """
@@ -88,7 +88,7 @@ def test_of_several_names_the_global_one_is_taken(library: Path, elf: ElfFile) -
     assert name_at(opened(elf), at["private_one"]) == "private_one"
 
 
-def test_versions_and_data_are_left_out(library: Path, tmp_path: Path) -> None:
+def test_data_is_left_out(library: Path, tmp_path: Path) -> None:
     stripped = tmp_path / "stripped.so"
     subprocess.run(["strip", "-o", str(stripped), str(library)], check=True)
     at = addresses(library, "--dynamic")
@@ -108,6 +108,11 @@ def test_a_file_without_sections_has_the_names_that_it_exports(
     exported = addresses(path, "--dynamic")
     elf = ElfFile.from_bytes(without_sections(path.read_bytes()))
     assert not elf.sections
+    with ElfFile.open(path) as whole:
+        wanted = whole.sections[".dynsym"], whole.sections[".dynstr"]
+    found = _dynamic_tables(elf)
+    assert found is not None
+    assert [(s.offset, s.size) for s in found] == [(s.offset, s.size) for s in wanted]
     table = opened(elf)
     assert exported.keys() >= {"label", "sized", "public_one", "weak_one"}
     for name in ("label", "sized", "public_one"):
@@ -125,11 +130,11 @@ def test_a_hash_table_that_lies_is_refused(library: Path) -> None:
 
 
 def written(*symbols: tuple[int, int]) -> SymbolTable:
-    """The table of a made-up file: (start, size) of functions called f0, f1, ..."""
-    names = b"\0" + b"".join(b"f%d\0" % number for number in range(len(symbols)))
+    """The table of a made-up file: (start, size) of functions f0@@V_1, f1@@V_1, ..."""
+    names = b"\0" + b"".join(b"f%d@@V_1\0" % number for number in range(len(symbols)))
     rows = bytes(24)
     for number, (start, size) in enumerate(symbols):
-        rows += struct.pack("<IBBHQQ", names.index(b"f%d\0" % number), 0x12, 0, 1, start, size)
+        rows += struct.pack("<IBBHQQ", names.index(b"f%d@" % number), 0x12, 0, 1, start, size)
     code = Load(0x1000, bytes(0x1000), PF_R | PF_X)
     parts = [Part(".symtab", data=rows), Part(".strtab", data=names)]
     return opened(ElfFile.from_bytes(ElfWriter(segments=[code], sections=parts).build()))
