@@ -32,8 +32,15 @@ UNKNOWN: Final = frozenset(
 CLOCKS: Final = frozenset(
     {"runtime.nanotime1", "runtime.walltime", "runtime.walltime1", "time.now"}
 )
+# The code that handles a signal, and what it returns to, in Go's runtime or in libc.
 SIGNAL_ENTRIES: Final = frozenset(
-    {"runtime.sigtramp", "runtime.cgoSigtramp", "runtime.sigreturn", "runtime.sigreturn__sigaction"}
+    {
+        "runtime.sigtramp",
+        "runtime.cgoSigtramp",
+        "runtime.sigreturn",
+        "runtime.sigreturn__sigaction",
+        "__restore_rt",
+    }
 )
 MARK: Final = "[cut off"
 MAX_JUMPS: Final = 3
@@ -50,6 +57,8 @@ class Stack:
 
     locations: tuple[Location, ...]
     count: int
+    in_handler: bool = False
+    """Whether the handler of a signal was running, which is taken off."""
 
     @property
     def functions(self) -> list[str]:
@@ -68,7 +77,7 @@ def comparable(profile: Profile) -> list[Stack]:
         while start < len(names) and _is_left_out(sample.locations[start]):
             start += 1
         if start < len(names):
-            stacks.append(Stack(sample.locations[start:], sample.values[0]))
+            stacks.append(Stack(sample.locations[start:], sample.values[0], bool(handlers)))
     return stacks
 
 

@@ -19,14 +19,24 @@ Stacks = list[tuple[list[str], int]]
 
 
 @contextmanager
-def perf_recording(pid: int, folder: Path, hz: int) -> Iterator[Stacks]:
+def perf_recording(pid: int, folder: Path, hz: int, *, kernel: bool = False) -> Iterator[Stacks]:
     """`perf record -g` on a process while the block runs."""
     stacks: Stacks = []
     data = folder / "perf.data"
     orders, ordering = os.pipe()
     answers, answering = os.pipe()
     command = ["perf", "record", "-q", "-D", "-1", f"--control=fd:{orders},{answering}"]
-    command += ["-e", "cpu-clock:u", "-F", str(hz), "-g", "-p", str(pid), "-o", str(data)]
+    command += [
+        "-e",
+        "cpu-clock" if kernel else "cpu-clock:u",
+        "-F",
+        str(hz),
+        "-g",
+        "-p",
+        str(pid),
+        "-o",
+        str(data),
+    ]
     process = subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,

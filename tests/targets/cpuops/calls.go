@@ -38,13 +38,13 @@ func useMaps() {
 	sink += len(fresh)
 }
 
-// growStacks lets stacks grow from 2 KB to 128 KB, over and over.
+// growStacks lets stacks grow from 2 KB to 16 KB, over and over.
 //
 //go:noinline
 func growStacks() {
 	done := make(chan int)
 	for i := 0; i < 10; i++ {
-		go func() { done <- grow(30) }()
+		go func() { done <- grow(12) }()
 	}
 	for i := 0; i < 10; i++ {
 		sink += <-done
@@ -53,7 +53,7 @@ func growStacks() {
 
 //go:noinline
 func grow(depth int) int {
-	var frame [2048]byte
+	var frame [768]byte
 	if depth == 0 {
 		return 1
 	}

@@ -1,0 +1,3 @@
+module cpuload
+
+go 1.19
