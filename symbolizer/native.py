@@ -43,20 +43,20 @@ class NativeBinary:
                 lines = self._lines.frames(wanted)
             except SymbolizerError as error:
                 self.failure = self.failure or error
+            self.failure = self.failure or self._lines.failure
         return {vaddr: self._frames(vaddr, lines.get(vaddr, ())) for vaddr in wanted}
 
     def _open(self) -> None:
         if self._is_open:
             return
+        from symbolizer.nativelines import NativeLines
+
         self._is_open = True
-        try:
-            self._symbols = SymbolTable.open(self._elf, self._debug)
-        except SymbolizerError as error:
-            self.failure = error
-        try:
-            from symbolizer.nativelines import NativeLines
-        except ImportError:
-            return
+        for debug in (self._debug, None):
+            try:
+                self._symbols = self._symbols or SymbolTable.open(self._elf, debug)
+            except SymbolizerError as error:
+                self.failure = self.failure or error
         for file in (self._elf, self._debug):
             try:
                 if file and self._lines is None:
@@ -75,6 +75,8 @@ class NativeBinary:
             for each in inlined
         ]
         function = demangled(physical.function) or name or "?"
+        if function == physical.function and symbol and symbol.name != name:
+            function = name  # gcc gives no linkage name to what is static: neither its namespace
         frames.append(_frame(function, physical.file, physical.line, physical.start_line, vaddr))
         return tuple(frames)
 
