@@ -98,9 +98,12 @@ class CpuTranslator:
             frames = [frame for _, frame, _ in members if frame]
             if not frames or frames[-1].function != _GO_END:
                 locations.append(self._location(members[0][2], frames))
+        if not locations and logical:  # a goroutine that begins or ends: the little there is
+            _, frame, physical = logical[0]
+            locations.append(self._location(physical, [frame] if frame else []))
         mark = _MARKS.get(stack.ending)
-        if mark or not locations:
-            locations.append(self._known(1, None, (Frame(mark or "[no stack]", "", 0),)))
+        if mark:
+            locations.append(self._known(1, None, (Frame(mark, "", 0),)))
         return tuple(locations)
 
     def _location(self, physical: _Physical, frames: Sequence[CodeFrame]) -> Location:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init
     from ebpfprof.report import Report
 
 _TICK_S = 0.1
+_LEARNING_TICK_S = 0.02  # samples that the kernel can not unwind yet have little room
 
 
 @dataclass(slots=True)
@@ -110,7 +111,8 @@ class Session:
             for recording in self._recordings:
                 if recording.ending is None:
                     endings.register(recording.target.pidfd, select.POLLIN)
-            endings.poll(1000 * min(_TICK_S, duration_s - gone_s))
+            tick_s = _LEARNING_TICK_S if self._cpu else _TICK_S
+            endings.poll(1000 * min(tick_s, duration_s - gone_s))
             self._notice_endings()
             if self._cpu:
                 self._cpu.poll()
