@@ -92,6 +92,14 @@ def test_other_ways_to_build(tmp_path: Path, language: str, way: str) -> None:
     check(native_program(tmp_path, language, "-g", *way.split()))
 
 
+@pytest.mark.parametrize("version", [4, 5])
+def test_units_without_a_table_of_addresses(tmp_path: Path, version: int) -> None:
+    """clang, rustc and Go write no .debug_aranges."""
+    program = native_program(tmp_path, "c++", f"-gdwarf-{version}")
+    subprocess.run(["objcopy", "--remove-section=.debug_aranges", program], check=True)
+    check(program)
+
+
 def test_only_the_units_that_are_asked_for(tmp_path: Path) -> None:
     with ElfFile.open(native_program(tmp_path, "c++", "-g")) as elf:
         lines = NativeLines.open(elf)
