@@ -233,8 +233,7 @@ static __always_inline struct walk walk_both_stacks(const struct start *start, u
 /* The key of that stack; 0 if it is lost. */
 static __always_inline u64 both_stacks_key(const struct start *start, u64 g, u64 curg,
                                            const struct runtime_layout *layout,
-                                           const struct target *target,
-                                           const struct group *group) {
+                                           const struct target *target, const struct group *group) {
     u64 seed = group_seed(group);
     struct walk walk = walk_both_stacks(start, g, curg, layout, target, seed, NULL);
     if (walk.loss >= 0)
