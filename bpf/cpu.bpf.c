@@ -11,6 +11,7 @@
 #endif
 
 #define KERNEL_FRAMES 64
+#define BREAKPOINT 0xcc
 #define COPY_BYTES 1024
 #define COPIES 32
 #define PAGE_SIZE 4096 /* BCC's macro for ring buffers asks for it */
@@ -101,8 +102,14 @@ static __always_inline void read_go_state(const struct process *process, u64 tas
         read_word(&go->syscall_sp, go->curg + process->syscall_sp_offset);
 }
 
-/* The registers with which the thread entered the kernel. */
-static __always_inline bool user_registers(void *task, struct work *work) {
+/*
+ * The registers with which the thread entered the kernel. Where it did so by a uprobe, such as one
+ * of ours, the instruction behind the breakpoint is not where it goes on: the one in place of which
+ * the breakpoint stands was not run yet. (Padding between Go's functions consists of breakpoints,
+ * too. There the rule is NONE.)
+ */
+static __always_inline bool user_registers(void *task, u64 index, struct work *work) {
+    u8 before = 0;
     struct pt_regs *registers = &work->registers;
     if (read_kernel(registers, sizeof(*registers), (void *)bpf_task_pt_regs(task)) ||
         (registers->cs & USER_MODE) != USER_MODE)
@@ -110,6 +117,12 @@ static __always_inline bool user_registers(void *task, struct work *work) {
     work->at.pc = registers->ip;
     work->at.sp = registers->sp;
     work->at.bp = registers->bp;
+    if (read_user(&before, sizeof(before), (void *)(registers->ip - 1)) == 0 &&
+        before == BREAKPOINT) {
+        struct rule *rule = rule_at(registers->ip - 1, index);
+        if (!rule || rule->kind != NONE)
+            work->at.pc--;
+    }
     return true;
 }
 
@@ -185,7 +198,7 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
     work->at.bp = bp;
     work->at.is_exact = 1;
     enum ending ending = UNREADABLE;
-    if (!in_kernel || user_registers(task, work))
+    if (!in_kernel || user_registers(task, index, work))
         ending = unwind(&work->at, &work->go, index, &sample->user);
     sample->ending = ending;
     if (ending == UNLEARNED) {

@@ -71,6 +71,19 @@ def test_without_a_choice_all_three_profiles_are_written(checker: Target, tmp_pa
     assert types == [("samples", "count"), ("cpu", "nanoseconds")]
     assert profiles["cpu"].period == 1_000_000_000 // 99
     assert checker.ask("check", "ok")
+    # Where a probe stands, the processor is in the kernel with a breakpoint behind it.
+    at_probes = samples_with(profiles["cpu"], "runtime.ready")
+    unknown = samples_with(profiles["cpu"], "[cut off: caller unknown]")
+    assert at_probes
+    assert unknown <= 0.1 * at_probes
+
+
+def samples_with(profile: Profile, function: str) -> int:
+    return sum(
+        sample.values[0]
+        for sample in profile.samples
+        if any(frame.function == function for each in sample.locations for frame in each.frames)
+    )
 
 
 def test_a_program_that_is_not_gos_has_its_cpu_profile(tmp_path: Path) -> None:
