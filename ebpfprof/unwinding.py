@@ -175,9 +175,9 @@ class RuleBook:
             start, end = max(each.start + bias, low), min(each.end + bias, high)
             if start < end:
                 self._put(start, end, each.rule)
-        if not self._number(address):
-            is_code = address < _ADDRESS_END and self.places.is_code(address)
-            self._put(address, address + 1, _BY_FRAME_POINTER if is_code else _NOWHERE)
+        # Where nothing is mapped, nothing is remembered: a library may be on its way there.
+        if not self._number(address) and address < _ADDRESS_END and self.places.is_code(address):
+            self._put(address, address + 1, _BY_FRAME_POINTER)
 
     def _put(self, start: int, end: int, rule: UnwindRule) -> None:
         number = self.numbers.of(rule)
