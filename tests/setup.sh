@@ -75,7 +75,8 @@ run)
     install_go 1.27
     ;;
 test)
-    install_packages python3 python3-venv python3-bpfcc golang-1.19-go gcc g++ libc6-dev llvm bpftrace
+    install_packages python3 python3-venv python3-bpfcc golang-1.19-go gcc g++ libc6-dev llvm \
+        bpftrace linux-perf
     install_python test
     install_go
     say "programs of others"

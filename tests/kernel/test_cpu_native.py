@@ -172,6 +172,27 @@ def test_thread_that_moves_between_processors(tmp_path: Path) -> None:
     assert count(profile, lambda _: True) == pytest.approx(WORK_MS / 1000 * HZ, rel=0.06)
 
 
+def test_program_that_execs_another(tmp_path: Path) -> None:
+    """What was recorded before is there, and nothing of the new program under the old names."""
+    plugin, file = compiled("plugin", "-shared", "-fPIC"), tmp_path / "cpu.pb.gz"
+    arguments = ("--profile", "cpu", "--hz", str(HZ), "--no-kernel", "-o", str(file))
+    with (
+        Target.start(compiled("cwork"), str(plugin)) as target,
+        recording(target.pid, tmp_path, *arguments) as recorder,
+    ):
+        target.ask(f"callDeep {WORK_MS}", "done")
+        target.ask("execute 1", "ready ")
+        target.ask(f"callRecursive {WORK_MS}", "done")
+        finished = recorder.finish()  # of its own accord
+    assert finished.code == 0, finished.stderr
+    assert "replaced itself by another program (exec)" in finished.stderr
+
+    profile = pprof.decode(file.read_bytes(), kind="cpu")
+    assert begins(profile, "burn", "level3", "level2", "level1", "callDeep") > enough()
+    assert count(profile, lambda _: True) < WORK_MS / 1000 * HZ * 1.2
+    assert count(profile, lambda sample: "callRecursive" in functions(sample)) == 0
+
+
 def test_cxx(tmp_path: Path) -> None:
     works = ("callMethods", "sortWithLambda", "throwAndCatch")
     with Target.start(compiled("cxxwork")) as target:
