@@ -13,7 +13,8 @@
 #define KERNEL_FRAMES 64
 #define BREAKPOINT 0xcc
 #define COPY_BYTES 1024
-#define COPIES 32
+#define COPIES 32 /* of a stack, at most */
+#define FEW_COPIES 4
 #define PAGE_SIZE 4096 /* BCC's macro for ring buffers asks for it */
 #define USER_MODE 3    /* of the code segment's selector */
 
@@ -32,6 +33,7 @@ struct process {
     u32 active;
     s32 g_offset; /* of the running g, from the FS base */
     u32 m_offset;
+    u32 g0_offset;
     u32 curg_offset;
     u32 c_calls_offset; /* of runtime.m.ncgo */
     u32 vdso_sp_offset;
@@ -61,6 +63,16 @@ struct unfinished {
     struct go_state go;
     u64 stacks[2]; /* where the copies begin */
     u64 sizes[2];  /* of the copies, in bytes */
+};
+
+/* With the copies. Most stacks are small, and the ring buffer holds many more small ones. */
+struct small_unfinished {
+    struct unfinished head;
+    u8 bytes[2][FEW_COPIES * COPY_BYTES];
+};
+
+struct large_unfinished {
+    struct unfinished head;
     u8 bytes[2][COPIES * COPY_BYTES];
 };
 
@@ -79,7 +91,7 @@ BPF_RINGBUF_OUTPUT(unlearned, RING_PAGES);
 
 static __always_inline void read_go_state(const struct process *process, u64 task,
                                           struct go_state *go) {
-    u64 fs_base = 0, g = 0, m = 0, c_calls = 0;
+    u64 fs_base = 0, g = 0, g0 = 0, m = 0;
     u32 in_c = 0;
     read_kernel(&fs_base, sizeof(fs_base), (void *)(task + FS_BASE_OFFSET));
     if (!read_word(&g, fs_base + process->g_offset) || !g ||
@@ -87,6 +99,8 @@ static __always_inline void read_go_state(const struct process *process, u64 tas
         return; /* a thread that C made, or that begins or ends */
     if (!read_word(&go->curg, m + process->curg_offset))
         go->curg = 0;
+    if (read_word(&g0, m + process->g0_offset))
+        read_word(&go->thread_hi, g0 + 8);
     read_word(&go->vdso_sp, m + process->vdso_sp_offset);
     read_word(&go->vdso_pc, m + process->vdso_pc_offset);
     read_user(&in_c, sizeof(in_c), (void *)(m + process->c_calls_offset));
@@ -126,9 +140,9 @@ static __always_inline bool user_registers(void *task, u64 index, struct work *w
     return true;
 }
 
-static __always_inline u64 copy_stack(u8 *to, u64 start) {
+static __always_inline u64 copy_stack(u8 *to, u64 start, int copies) {
     u64 size = 0;
-    for (int i = 0; i < COPIES; i++) {
+    for (int i = 0; i < copies; i++) {
         if (read_user(to + i * COPY_BYTES, COPY_BYTES, (void *)(start + i * COPY_BYTES)))
             break;
         size += COPY_BYTES;
@@ -136,26 +150,50 @@ static __always_inline u64 copy_stack(u8 *to, u64 start) {
     return size;
 }
 
+static __always_inline u64 copy_start(u64 sp) {
+    return sp & ~(COPY_BYTES - 1ULL);
+}
+
+/* Where on another stack than that which the cursor is on the walk may go on; 0: nowhere. */
+static __always_inline u64 other_stack(const struct cursor *at, const struct go_state *go) {
+    if (go->vdso_sp && (go->vdso_sp < at->sp || go->vdso_sp - at->sp > COPIES * COPY_BYTES))
+        return go->vdso_sp;
+    return is_on_other_stack(at->sp, go) ? go->sched_sp : 0;
+}
+
+/* Whether few copies hold all of the stack at sp. */
+static __always_inline bool is_small(u64 sp, const struct go_state *go) {
+    u64 end = go->curg && sp >= go->lo && sp < go->hi ? go->hi : go->thread_hi;
+    return end > sp && end - copy_start(sp) <= FEW_COPIES * COPY_BYTES;
+}
+
+static __always_inline void fill(struct unfinished *to, const struct work *work, u64 other,
+                                 u8 *first, u8 *second, int copies) {
+    read_kernel(&to->sample, sizeof(to->sample), &work->sample);
+    to->at = work->at;
+    to->go = work->go;
+    to->stacks[0] = copy_start(work->at.sp);
+    to->sizes[0] = copy_stack(first, to->stacks[0], copies);
+    to->stacks[1] = copy_start(other);
+    to->sizes[1] = other ? copy_stack(second, to->stacks[1], copies) : 0;
+}
+
 /* Lets user space finish what can't be unwound here yet. */
 static __always_inline bool hand_over(const struct work *work) {
-    struct unfinished *to = unlearned.ringbuf_reserve(sizeof(struct unfinished));
-    if (!to)
-        return false;
-    const struct cursor *at = &work->at;
-    const struct go_state *go = &work->go;
-    read_kernel(&to->sample, sizeof(to->sample), &work->sample);
-    to->at = *at;
-    to->go = *go;
-    to->stacks[0] = at->sp & ~(COPY_BYTES - 1ULL);
-    to->sizes[0] = copy_stack(to->bytes[0], to->stacks[0]);
-    u64 other = 0;
-    if (go->vdso_sp && (go->vdso_sp < at->sp || go->vdso_sp - at->sp > COPIES * COPY_BYTES))
-        other = go->vdso_sp;
-    else if (is_on_other_stack(at->sp, go))
-        other = go->sched_sp;
-    to->stacks[1] = other & ~(COPY_BYTES - 1ULL);
-    to->sizes[1] = other ? copy_stack(to->bytes[1], to->stacks[1]) : 0;
-    unlearned.ringbuf_submit(to, 0);
+    u64 other = other_stack(&work->at, &work->go);
+    if (is_small(work->at.sp, &work->go) && (!other || is_small(other, &work->go))) {
+        struct small_unfinished *to = unlearned.ringbuf_reserve(sizeof(struct small_unfinished));
+        if (!to)
+            return false;
+        fill(&to->head, work, other, to->bytes[0], to->bytes[1], FEW_COPIES);
+        unlearned.ringbuf_submit(to, 0);
+    } else {
+        struct large_unfinished *to = unlearned.ringbuf_reserve(sizeof(struct large_unfinished));
+        if (!to)
+            return false;
+        fill(&to->head, work, other, to->bytes[0], to->bytes[1], COPIES);
+        unlearned.ringbuf_submit(to, 0);
+    }
     return true;
 }
 

@@ -54,6 +54,7 @@ struct go_state {
     u64 vdso_pc;
     u64 syscall_sp; /* where a call of C began; 0 outside of one */
     u64 syscall_pc;
+    u64 thread_hi; /* where the thread's own stack, that of its g0, ends */
 };
 
 BPF_HASH(lines, u64, struct line, MAX_LINES);

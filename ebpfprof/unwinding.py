@@ -78,6 +78,7 @@ class GoState:
     vdso_pc: int = 0
     syscall_sp: int = 0
     syscall_pc: int = 0
+    thread_hi: int = 0
 
     def is_other_stack(self, sp: int) -> bool:
         """Whether an address lies outside of the stack of the goroutine that runs."""

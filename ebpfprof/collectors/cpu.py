@@ -40,14 +40,13 @@ _FUNCTION: Final = "on_sample"
 _MAX_STACKS = 1 << 14
 _MAX_LINES = 1 << 16  # 64 bytes of code each: 4 MB of code that is run
 _MAX_RULES = 1 << 14
-_RING_PAGES = 1 << 12  # 16 MB: some 240 samples that are unwound outside of the kernel
+_RING_PAGES = 1 << 12  # 16 MB: some 1,600 samples with small stacks, or 240
 _POLLS_PER_LOOK = 10  # at what the targets have mapped
 _UNSAMPLED = "processors that came while it recorded and could not be sampled"
 _RULES_FULL = "processes of which not all rules for unwinding had room: stacks may be cut short"
 _TARGET_SHIFT = 48  # bpf/unwind.h
 
 _KERNEL_FRAMES = 64
-_COPY_BYTES = 1 << 15
 _U64 = "<u8"
 # struct unfinished of bpf/cpu.bpf.c
 _SAMPLE = np.dtype(
@@ -67,10 +66,9 @@ _UNFINISHED = np.dtype(
     [
         ("sample", _SAMPLE),
         ("at", _U64, 4),
-        ("go", _U64, 9),
+        ("go", _U64, 10),
         ("stacks", _U64, 2),
         ("sizes", _U64, 2),
-        ("bytes", "u1", (2, _COPY_BYTES)),
     ]
 )
 
@@ -199,7 +197,7 @@ class CpuCollector:
             self.failure = self.failure or error
             return
         for record in records:
-            self._finish(np.frombuffer(record, _UNFINISHED, 1)[0])
+            self._finish(np.frombuffer(record, _UNFINISHED, 1)[0], record[_UNFINISHED.itemsize :])
         try:
             self._install()
         except Exception as error:
@@ -262,18 +260,13 @@ class CpuCollector:
         fields = {**self._fields[index], "active": int(active)}
         self._program.set_element("processes", index, fields)
 
-    def _finish(self, record: Any) -> None:  # noqa: ANN401 - a record of numpy
+    def _finish(self, record: Any, copied: bytes) -> None:  # noqa: ANN401 - a record of numpy
         sample = record["sample"]
         pc, sp, bp, is_exact = (int(word) for word in record["at"])
-        copies = Copies(
-            [
-                (int(start), data[: int(size)].tobytes())
-                for start, size, data in zip(
-                    record["stacks"], record["sizes"], record["bytes"], strict=True
-                )
-                if size
-            ]
-        )
+        half = len(copied) // 2
+        sizes = [int(size) for size in record["sizes"]]
+        pieces = [copied[: sizes[0]], copied[half : half + sizes[1]]]
+        copies = Copies(list(zip(map(int, record["stacks"]), pieces, strict=True)))
         pcs, ending = sample["pcs"][: sample["depth"]].tolist(), Ending.UNLEARNED
         try:
             pcs, ending = unwind(
@@ -330,6 +323,7 @@ def _process_fields(target: Target, go: GoTarget | None) -> dict[str, int]:
         **fields,
         "g_offset": g_offset(go.binary),
         "m_offset": layout.offset("g", "m"),
+        "g0_offset": layout.offset("m", "g0"),
         "curg_offset": layout.offset("m", "curg"),
         "c_calls_offset": layout.offset("m", "ncgo"),
         "vdso_sp_offset": layout.offset("m", "vdsoSP"),
