@@ -36,6 +36,8 @@ OUR_HZ: Final = 999
 GO_HZ: Final = 100
 SHARE_LIMIT: Final = 0.03
 TOTAL_LIMIT: Final = 0.03
+# In a second or so: while the hypervisor runs somebody else, time passes and no timer fires.
+SHORT_TOTAL_LIMIT: Final = 0.06
 # The works with assembly that stay in one thread and make no garbage, and where their time goes:
 # functions that are called directly.
 ASSEMBLY: Final = {
@@ -169,7 +171,7 @@ def test_same_stacks_however_it_was_built(version: str, mode: str, tmp_path: Pat
     program = toolchain(version).build(CPUOPS, mode)
     run = record(program, tmp_path, SHALLOW, SHORT_MS)
 
-    assert run.our_ns == pytest.approx(run.cpu_ns, rel=TOTAL_LIMIT)
+    assert run.our_ns == pytest.approx(run.cpu_ns, rel=SHORT_TOTAL_LIMIT)
     check_stacks(run, program)
 
 
