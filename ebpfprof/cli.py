@@ -304,6 +304,8 @@ def _write(session: "Session", files: Sequence[OutputFile], written: list[str]) 
     errors += session.failures()
     for ending in session.endings():
         say(f"ebpfprof: {ending.text}; the profile holds what was recorded.", err=True)
+    for hint in dict.fromkeys(hint for report in reports for hint in report.hints):
+        say(f"ebpfprof: {hint}", err=True)
     for loss in session.losses():
         say(f"ebpfprof: lost {loss}", err=True)
     for report, profiles in shown:

@@ -66,12 +66,15 @@ class Report:
 
     One profile for each kind that was recorded, in order; then, if asked for, that of the waits
     that are open. Where names can't be had, profiles hold addresses, and `failure` says why.
+    `hints` are sentences for the user about names that are missing for reasons outside of the
+    target.
     """
 
     target: Target
     profiles: list[Profile] = field(default_factory=list)
     locks: list[Lock] = field(default_factory=list)
     failure: Exception | None = None
+    hints: list[str] = field(default_factory=list)
 
 
 def report(recording: Recording, options: Options) -> Report:
@@ -131,6 +134,7 @@ class _Reporter:
         comments.append(f"sampled by {recording.sampler}")
         if kernel and kernel.hidden:
             comments.append(kernel.hidden_text)
+            self._report.hints.append(kernel.hidden_text)
         cut = Counter[str]()
         for stack, count in recording.stacks.items():
             if stack.ending in CUT_TEXTS:

@@ -24,6 +24,7 @@ from tests.kernel.refusal import refused
 from tests.recorder import only_profile, run
 from tests.targets_run import Target
 
+KPTR_RESTRICT = Path("/proc/sys/kernel/kptr_restrict")
 YES = Path("/usr/bin/yes")
 
 
@@ -124,6 +125,21 @@ def test_the_kernel_is_shown_unless_it_is_not_wanted(option: str, tmp_path: Path
     if option == "--kernel":
         names = {frame.function for location in in_kernel for frame in location.frames}
         assert "ksys_write" in names or "vfs_write" in names
+
+
+def test_what_the_kernel_hides_is_said(tmp_path: Path) -> None:
+    before = KPTR_RESTRICT.read_text()
+    KPTR_RESTRICT.write_text("2")
+    try:
+        with busy() as pid:
+            finished = run("--pid", str(pid), "-d", "1", "--profile", "cpu", folder=tmp_path)
+    finally:
+        KPTR_RESTRICT.write_text(before)
+    assert finished.code == 0
+    profile = only_profile(tmp_path)
+    assert "[kernel]" in functions(profile)
+    (said,) = [line for line in finished.stderr.splitlines() if "kptr_restrict" in line]
+    assert said.removeprefix("ebpfprof: ") in profile.comments
 
 
 def test_of_two_programs_each_has_its_own_samples(checker: Target, tmp_path: Path) -> None:
