@@ -15,12 +15,12 @@
 
 #include "loss.h"
 
-#define MAX_LABELS 8 /* that are stored of a set; all within reach take part in the hash */
+#define MAX_LABELS 8      /* that are stored of a set; all within reach take part in the hash */
 #define LABEL_KEY_ROOM 64 /* bytes */
 #define LABEL_VALUE_ROOM 128
 #define LABEL_CHUNK_WORDS 4 /* that are hashed at a time */
 #define LABEL_READERS 4
-#define MAX_LABEL_STEPS 20 /* one for each label, and for each bucket of a map */
+#define MAX_LABEL_STEPS 20   /* one for each label, and for each bucket of a map */
 #define MAX_LABEL_COUNT 4096 /* more are none: g.labels holds something else */
 /* runtime.bmap: tophash [8]uint8, keys [8]string, values [8]string, overflow *bmap. */
 #define BUCKET_SLOTS 8
@@ -28,7 +28,7 @@
 #define BUCKET_KEYS 8
 #define BUCKET_OVERFLOW 264
 #define MIN_TOP_HASH 5 /* smaller: an empty slot */
-#define EACH_TOP(byte) ((byte) * 0x0101010101010101ULL)
+#define EACH_TOP(byte) ((byte)*0x0101010101010101ULL)
 
 struct label {
     u32 key_bytes; /* as long as the target has it; what did not fit was cut */
@@ -122,8 +122,8 @@ static __always_inline int next_label_bucket(struct label_reader *reader) {
     if (read_user(&tops, sizeof(tops), (void *)bucket) ||
         read_user(&reader->overflow, sizeof(u64), (void *)(bucket + BUCKET_OVERFLOW)))
         return -1;
-    reader->occupied = (((tops & ~EACH_TOP(0x80)) + EACH_TOP(0x80 - MIN_TOP_HASH)) | tops) &
-                       EACH_TOP(0x80);
+    reader->occupied =
+        (((tops & ~EACH_TOP(0x80)) + EACH_TOP(0x80 - MIN_TOP_HASH)) | tops) & EACH_TOP(0x80);
     return 0;
 }
 

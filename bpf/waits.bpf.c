@@ -196,8 +196,7 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
 
 /* The mutex profile's side of a wake by releaser, whose stack begins at start. */
 static __always_inline void count_release(u64 charge_ns, u64 releaser, const struct start *start,
-                                          u64 sema, const struct target *target,
-                                          u32 target_index) {
+                                          u64 sema, const struct target *target, u32 target_index) {
     struct group group = group_of(target_index, KIND_MUTEX, releaser, target);
     if (BY_LOCK)
         group.sema = sema;

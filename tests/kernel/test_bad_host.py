@@ -103,7 +103,9 @@ def test_a_missing_capability_is_named(
         env={"PYTHONPATH": str(checkout)},
     )
     assert f": CAP_{missing.upper()} is missing. " in said
-    assert said.endswith(f"Type: sudo {python_of(checkout)} -m ebpfprof attach --profile block --pid {pid}")
+    assert said.endswith(
+        f"Type: sudo {python_of(checkout)} -m ebpfprof attach --profile block --pid {pid}"
+    )
 
 
 def test_a_root_without_rights_is_told_to_leave_its_container(pid: str, tmp_path: Path) -> None:
