@@ -22,7 +22,11 @@ _PAGE_KIB = 4
 _RECORDED_S = 0.01
 
 EVERYTHING = Options(
-    kinds=("block", "mutex"), by_lock=True, lock_labels=True, open_waits=True, runtime_locks=True
+    kinds=("block", "mutex", "cpu"),
+    by_lock=True,
+    lock_labels=True,
+    open_waits=True,
+    runtime_locks=True,
 )
 
 
