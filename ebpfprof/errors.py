@@ -14,10 +14,10 @@ EbpfprofError            1   anything else that failed
 ├── KernelUnsupported   10   no uprobes, no BPF, too old, or locked down
 ├── BccMissing          11   BCC's Python module is not there
 ├── CorruptBinary       12   a truncated, corrupt or hostile ELF file or Go table
-└── AttachFailed        13   the kernel refused a probe
+├── AttachFailed        13   the kernel refused a probe
+└── Aborted            130   a second Ctrl-C
 
-Not exceptions of ours: 0 is success, 2 a usage error (click's own), 130 a run that a second
-Ctrl-C aborted.
+Not exceptions of ours: 0 is success, 2 a usage error (click's own).
 """
 
 # The names say what is wrong; "Error" behind each would only lengthen them.
@@ -132,3 +132,9 @@ class AttachFailed(EbpfprofError):
     """The kernel refused a probe; the message names the function and the errno."""
 
     exit_code = ExitCode.ATTACH_FAILED
+
+
+class Aborted(EbpfprofError):
+    """The user did not want to wait for the end."""
+
+    exit_code = ExitCode.ABORTED

@@ -55,10 +55,10 @@ def invoking_user() -> Owner | None:
     return Owner(uid, gid)
 
 
-def default_name(command: str, pid: int, kind: str) -> str:
+def default_name(command: str, pid: int, kind: str, suffix: str = ".pb.gz") -> str:
     """COMMAND-PID.KIND.pb.gz; the command is the target's word and loses all that is unsafe."""
     safe = re.sub(r"[^A-Za-z0-9._+-]", "_", command).lstrip(".-")[:64]
-    return f"{safe or 'process'}-{pid}.{kind}.pb.gz"
+    return f"{safe or 'process'}-{pid}.{kind}{suffix}"
 
 
 class OutputFile:
@@ -74,15 +74,17 @@ class OutputFile:
         self._open = True
 
     @classmethod
-    def prepare(cls, path: Path | Literal["-"], *, owner: Owner | None = None) -> Self:
+    def prepare(
+        cls, path: Path | Literal["-"], *, owner: Owner | None = None, is_text: bool = False
+    ) -> Self:
         """Get everything ready so that writing can hardly fail later; "-" is stdout.
 
         The file appears under its name, with mode 0600 and belonging to `owner`, at commit().
         Raises OutputError if `path` cannot be written, is a directory, a symbolic link or
-        anything but a regular file, or if stdout is a terminal.
+        anything but a regular file, or if stdout is a terminal, unless it `is_text`.
         """
         if path == "-":
-            return cls("-", _stdout(), None, owner)
+            return cls("-", _stdout(is_text=is_text), None, owner)
         name = Path(path).name
         shown = printable(str(path))
         if name in ("", ".."):
@@ -273,8 +275,8 @@ def _undo_umask(fd: int) -> None:
         os.fchmod(fd, _MODE)
 
 
-def _stdout() -> int:
-    if os.isatty(_STDOUT_FD):
+def _stdout(*, is_text: bool) -> int:
+    if os.isatty(_STDOUT_FD) and not is_text:
         raise OutputError(
             "A profile is binary and not for a terminal: redirect standard output, or name a "
             "file with -o."

@@ -72,7 +72,10 @@ class Recorder:
             self._said.append(line)
             if line.startswith("recording"):
                 return line
-        raise AssertionError("the command ended without recording:\n" + "".join(self._said))
+        status = self._process.wait()
+        raise AssertionError(
+            f"the command ended without recording, status {status}:\n" + "".join(self._said)
+        )
 
     def wait_until_stopped(self) -> None:
         """Wait until a SIGSTOP has stopped it; fails if it ends before."""

@@ -1,14 +1,21 @@
 """The top of a profile as a table for people: where the goroutines waited, and for what."""
 
+from __future__ import annotations
+
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ebpfprof.export.table import fit, rendered
 from ebpfprof.profile import Frame, Profile, Sample
 from ebpfprof.text import duration, printable
 
+if TYPE_CHECKING:
+    from ebpfprof.idle import Hidden
+
 _MAX_NAME = 512
+_MAX_RULES_NAMED = 4
 _MIN_ROOM = 24
 _OPERATION_ROOM = 40
 _UNLIMITED = 10 * _MAX_NAME  # printable() makes at most ten characters of one
@@ -95,6 +102,18 @@ def render(profile: Profile, *, limit: int = 10, width: int | None, color: bool)
     if not rows:
         return f"Nothing was recorded: {_NOTHING[profile.kind]}.\n"
     return _table(profile, rows, width, color)
+
+
+def hidden_line(hidden: Sequence[Hidden]) -> str:
+    """What was left out as idle, in a line (with its newline); nothing if nothing was."""
+    if not hidden:
+        return ""
+    whole_ns = sum(each.delay_ns for each in hidden)
+    count = sum(each.count for each in hidden)
+    largest = sorted(hidden, key=lambda each: -each.delay_ns)[:_MAX_RULES_NAMED]
+    named = ", ".join(f"{each.rule.name} {duration(each.delay_ns)}" for each in largest)
+    more = ", ..." if len(hidden) > _MAX_RULES_NAMED else ""
+    return f"Hidden as idle: {duration(whole_ns)} in {count} waits ({named}{more})\n"
 
 
 def _caller(frames: list[Frame]) -> Frame:

@@ -22,6 +22,7 @@ CODES = {
     "BccMissing": 11,
     "CorruptBinary": 12,
     "AttachFailed": 13,
+    "Aborted": 130,
 }
 
 

@@ -17,13 +17,20 @@ ROOT = Path(__file__).parents[2]
 
 # What may know what: a module reaches only those of its own line or of a lower one.
 LAYERS = (
-    ("ebpfprof.cli", "ebpfprof.server", "ebpfprof.__main__"),
-    ("ebpfprof.session",),
+    ("ebpfprof.cli", "ebpfprof.commands", "ebpfprof.server", "ebpfprof.__main__"),
+    ("ebpfprof.live", "ebpfprof.session"),
     ("ebpfprof.collectors",),
     ("ebpfprof.loader",),
 )
 # The model and the exporters: what a profile is, however it was taken.
-MODEL = ("ebpfprof.profile", "ebpfprof.export", "ebpfprof.errors", "ebpfprof.text")
+MODEL = (
+    "ebpfprof.profile",
+    "ebpfprof.delta",
+    "ebpfprof.idle",
+    "ebpfprof.export",
+    "ebpfprof.errors",
+    "ebpfprof.text",
+)
 
 
 def is_in(module: str, packages: Iterable[str]) -> bool:
@@ -48,8 +55,18 @@ def imports(source: str, module: str, *, is_package: bool = False) -> Iterator[s
                 yield from (f"{base}.{alias.name}" for alias in names)
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[argument, *_]):
                 if name in ("__import__", "import_module"):
-                    assert isinstance(argument, ast.Constant), f"{module}: a computed import"
-                    yield str(argument.value)
+                    yield _imported(argument, module)
+
+
+def _imported(argument: ast.expr, module: str) -> str:
+    """What an import by name imports: of "package.{name}", the package."""
+    if isinstance(argument, ast.JoinedStr):
+        argument, *_ = argument.values
+        assert isinstance(argument, ast.Constant), f"{module}: a computed import"
+        assert str(argument.value).endswith("."), f"{module}: a computed import"
+        return str(argument.value)[:-1]
+    assert isinstance(argument, ast.Constant), f"{module}: a computed import"
+    return str(argument.value)
 
 
 @cache
@@ -126,7 +143,9 @@ def upwards(modules: dict[str, frozenset[str]], rank: dict[str, int]) -> list[st
 
 
 def test_the_table_of_modules_is_whole_and_imports_run_down_it() -> None:
-    packages = {"ebpfprof", "ebpfprof.collectors", "ebpfprof.export"}
+    packages = {
+        f"ebpfprof{name}" for name in ("", ".collectors", ".commands", ".export", ".server")
+    }
     assert set(ranks()) == {name for name in graph() if is_in(name, ["ebpfprof"])} - packages
     assert upwards(graph(), ranks()) == []
 

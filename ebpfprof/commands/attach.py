@@ -1,0 +1,88 @@
+"""`ebpfprof attach`: record running processes and write their profiles."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ebpfprof.commands.common import (
+    duration_option,
+    pid_option,
+    recording_options,
+    writing_options,
+)
+from ebpfprof.errors import Aborted
+from ebpfprof.text import printable
+
+if TYPE_CHECKING:
+    from ebpfprof.commands.writing import Writing
+    from ebpfprof.options import Options
+
+
+@click.command("attach")
+@pid_option
+@duration_option(
+    default=30, help="How long to record; Ctrl-C ends it earlier and writes what there is."
+)
+@writing_options
+@recording_options
+def command(
+    pids: list[int],
+    duration_s: float,
+    output: Path | None,
+    writing: Writing,
+    options: Options,
+) -> None:
+    """Record running processes and write pprof files.
+
+    \b
+    Examples:
+      sudo ebpfprof attach --pid 1234
+      sudo ebpfprof attach --pid 1234 --profile cpu --duration 10 -o cpu.pb.gz
+      sudo ebpfprof attach --pid 1234 --profile block,mutex
+      sudo ebpfprof attach --pid 1234 --profile mutex --by-lock --open
+      sudo ebpfprof attach --pid 1234 --profile block -o - | go tool pprof -top -
+      sudo ebpfprof attach --pid 1234 --profile block -f html --hide-idle
+    """
+    from ebpfprof.commands.writing import allow_many_files, recording_line, say_what_is_assumed
+    from ebpfprof.output import OutputFile, invoking_user
+    from ebpfprof.privileges import require_capabilities
+    from ebpfprof.session import Session
+    from ebpfprof.signals import Signals
+    from ebpfprof.terminal import progress, say
+
+    to_write = len(options.kinds) + options.open_waits
+    if output and len(pids) * to_write > 1:
+        raise click.UsageError(
+            "-o names one file, but there are several to write "
+            f"(processes: {len(pids)}, profiles of each: {to_write}): leave it out, or choose one "
+            "with --profile."
+        )
+    require_capabilities()
+    allow_many_files()
+    written: list[str] = []
+    try:
+        with ExitStack() as held:
+            signals = held.enter_context(Signals())
+            session = held.enter_context(Session(pids, options))
+            files = [
+                held.enter_context(
+                    OutputFile.prepare(path, owner=invoking_user(), is_text=writing.is_text)
+                )
+                for path in writing.paths(session, output)
+            ]
+            say_what_is_assumed(session)
+            session.start()
+            signals.end_recording_only()
+            recorded = {kind for each in session.targets for kind in session.files(each)}
+            kinds = [kind for kind in options.kinds if kind in recorded]
+            say(recording_line(session.targets, kinds, duration_s), err=True)
+            with progress(duration_s) as draw:
+                session.wait(duration_s, lambda gone_s: draw(gone_s) or signals.came)
+            writing.write(session, files, written)
+    except KeyboardInterrupt:
+        names = ", ".join(map(printable, written))
+        raise Aborted(f"Aborted. Written: {names or 'nothing'}.") from None

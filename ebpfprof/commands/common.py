@@ -1,0 +1,242 @@
+"""Options that several verbs share, and what is made of them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from ebpfprof.options import Options
+    from ebpfprof.profile import Kind
+
+KINDS = ("block", "mutex", "cpu")
+FORMATS = ("pprof", "folded", "speedscope", "html", "json", "text")  # ebpfprof.export.formats
+MAX_PID = (1 << 31) - 1
+
+
+def list_of(inner: click.ParamType[Any]) -> Callable[..., list[Any]]:
+    """A callback that makes a flat list of an option that may be given several times."""
+
+    def convert(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[Any]:
+        parts = (part.strip() for value in values for part in value.split(","))
+        return list(dict.fromkeys(inner.convert(part, param, ctx) for part in parts))
+
+    return convert
+
+
+def _label_keys(
+    ctx: click.Context, param: click.Parameter, values: Sequence[str]
+) -> tuple[str, ...] | None:
+    """The keys named; none of them, (), for the word "none", and None for "all"."""
+    keys = list_of(click.STRING)(ctx, param, values)
+    if keys == ["all"]:
+        return None
+    if keys == ["none"]:
+        return ()
+    if "" in keys or {"all", "none"} & set(keys):
+        raise click.BadParameter("Say all, none, or which keys.", ctx, param)
+    return tuple(keys)
+
+
+def finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    """A callback that refuses a number of seconds that is none."""
+    if not math.isfinite(value):
+        raise click.BadParameter("This is no number of seconds.", ctx, param)
+    return value
+
+
+def duration_option(*, default: float | None, help: str) -> Callable[..., Any]:
+    """The option -d/--duration, passed as `duration_s`."""
+    return click.option(
+        "-d",
+        "--duration",
+        "duration_s",
+        type=click.FloatRange(min=0, min_open=True),
+        callback=finite if default is not None else None,
+        metavar="SECONDS",
+        default=default,
+        show_default=True,
+        help=help,
+    )
+
+
+def pid_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator: the option -p/--pid, passed as `pids: list[int]`."""
+    return click.option(
+        "-p",
+        "--pid",
+        "pids",
+        callback=list_of(click.IntRange(min=1, max=MAX_PID)),
+        metavar="PID[,PID...]",
+        multiple=True,
+        required=True,
+        help="Process to profile; may be given several times.",
+    )(command)
+
+
+def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator: what to write and where, passed as `writing: Writing` and `output`."""
+
+    @functools.wraps(command)
+    def with_writing(*args: Any, format: str, hide_idle: bool, **values: Any) -> Any:  # noqa: ANN401
+        from ebpfprof.commands.writing import Writing
+
+        return command(*args, writing=Writing(format, hide_idle), **values)
+
+    for option in reversed(_WRITING_OPTIONS):
+        with_writing = option(with_writing)
+    return with_writing
+
+
+def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator: the options that say how to record, passed as one `options: Options`."""
+
+    @functools.wraps(command)
+    def with_options(*args: Any, **values: Any) -> Any:  # noqa: ANN401 - click's own
+        names = tuple(_RECORDING_OPTIONS)
+        given = {name: values.pop(name) for name in names}
+        return command(*args, options=_options(given), **values)
+
+    for option in reversed(_RECORDING_OPTIONS.values()):
+        with_options = option(with_options)
+    return with_options
+
+
+def _options(given: Mapping[str, Any]) -> Options:
+    from ebpfprof.options import Options
+
+    kinds: list[Kind] = given["kinds"]
+    _require_kind(kinds, "block", {"--block-rate": given["block_rate_ns"] != 1})
+    of_mutex = {
+        "--mutex-fraction": given["mutex_fraction"] != 1,
+        "--by-lock": given["by_lock"],
+        "--lock-labels": given["lock_labels"],
+        "--runtime-locks": given["runtime_locks"],
+    }
+    _require_kind(kinds, "mutex", of_mutex)
+    _require_kind(kinds, "cpu", {"--hz": given["hz"] != 99, "--no-kernel": not given["kernel"]})
+    source = click.get_current_context().get_parameter_source("kinds")
+    return Options(
+        **{**given, "kinds": tuple(kinds)}, kinds_given=source is not ParameterSource.DEFAULT
+    )
+
+
+def _require_kind(kinds: Sequence[Kind], kind: Kind, given: Mapping[str, bool]) -> None:
+    """Refuse options that say something of a profile that is not asked for."""
+    for option, is_given in given.items():
+        if is_given and kind not in kinds:
+            asked_for = ",".join((*kinds, kind))
+            raise click.UsageError(
+                f"{option} is about the {kind} profile, which is not recorded: add it, with "
+                f"--profile {asked_for}."
+            )
+
+
+_RECORDING_OPTIONS = {
+    "kinds": click.option(
+        "--profile",
+        "kinds",
+        callback=list_of(click.Choice(KINDS)),
+        metavar="KIND[,KIND...]",
+        multiple=True,
+        default=KINDS,
+        show_default=",".join(KINDS),
+        help=f"What to record: {', '.join(KINDS)}.",
+    ),
+    "hz": click.option(
+        "--hz",
+        type=click.IntRange(min=1, max=999),
+        metavar="HZ",
+        default=99,
+        show_default=True,
+        help="How many CPU samples to take per second of CPU time.",
+    ),
+    "kernel": click.option(
+        "--kernel/--no-kernel",
+        default=True,
+        show_default=True,
+        help="Show the kernel's functions in the CPU profile; Go's own profile does not.",
+    ),
+    "block_rate_ns": click.option(
+        "--block-rate",
+        "block_rate_ns",
+        type=click.IntRange(min=1, max=(1 << 47) - 1),
+        metavar="NS",
+        default=1,
+        show_default=True,
+        help="Sample as Go's SetBlockProfileRate: all waits of NS nanoseconds and more, "
+        "shorter ones in proportion. 1 takes every wait.",
+    ),
+    "mutex_fraction": click.option(
+        "--mutex-fraction",
+        type=click.IntRange(min=1, max=(1 << 31) - 1),
+        metavar="N",
+        default=1,
+        show_default=True,
+        help="Sample as Go's SetMutexProfileFraction: one release in N, scaled. 1 takes every one.",
+    ),
+    "by_lock": click.option(
+        "--by-lock",
+        is_flag=True,
+        help="Also show which locks were waited for: their names, who held them, who waited.",
+    ),
+    "lock_labels": click.option(
+        "--lock-labels",
+        is_flag=True,
+        help="Put the lock into the profile files, as labels of the samples.",
+    ),
+    "runtime_locks": click.option(
+        "--runtime-locks",
+        is_flag=True,
+        help="Put the Go runtime's own locks into the mutex profile, too (Go 1.25 and newer).",
+    ),
+    "labels": click.option(
+        "--labels",
+        callback=_label_keys,
+        metavar="all|none|KEY[,KEY...]",
+        multiple=True,
+        default=("all",),
+        show_default=True,
+        help="Which of the labels that the program gave its goroutines (runtime/pprof) to show.",
+    ),
+    "open_waits": click.option(
+        "--open",
+        "open_waits",
+        is_flag=True,
+        help="Also show who still waits at the end, and write COMMAND-PID.open.pb.gz.",
+    ),
+    "allow_unknown_go": click.option(
+        "--allow-unknown-go",
+        is_flag=True,
+        help="Try a Go version that is not known, with the layout of the nearest one that is.",
+    ),
+}
+_WRITING_OPTIONS = (
+    click.option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path, allow_dash=True),
+        metavar="FILE",
+        help="Where to write, - for stdout.  [default: COMMAND-PID.KIND.SUFFIX]",
+    ),
+    click.option(
+        "-f",
+        "--format",
+        type=click.Choice(FORMATS),
+        default="pprof",
+        show_default=True,
+        help="What to write.",
+    ),
+    click.option(
+        "--hide-idle",
+        is_flag=True,
+        help="Leave waits for work (idle workers, tickers, servers that listen) out of what people "
+        "read, and say how much that was. A pprof file always has them.",
+    ),
+)

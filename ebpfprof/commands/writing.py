@@ -1,0 +1,166 @@
+"""Writing what was recorded, and saying so: the end of every verb that records."""
+
+from __future__ import annotations
+
+import resource
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TextIO
+
+from ebpfprof.output import OutputFile, default_name
+from ebpfprof.profile import Kind, Profile
+from ebpfprof.target import Target
+from ebpfprof.terminal import has_color, say, width
+from ebpfprof.text import duration, printable
+
+if TYPE_CHECKING:
+    from ebpfprof.report import Report
+    from ebpfprof.session import Session
+
+_HEADINGS = {
+    "block": "Waits of {process} in {length}",
+    "mutex": "Releases of locks that others waited for in {process} in {length}",
+    "cpu": "CPU time of {process} in {length}",
+    "open": "Goroutines of {process} that still wait after {length}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How to write: in which format, whether idle waits are left out of what people read.
+
+    What is said of a profile goes to stdout, unless that holds the profile itself, or `to_stderr`.
+    """
+
+    format: str = "pprof"
+    hide_idle: bool = False
+    to_stderr: bool = False
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the files can be shown in a terminal."""
+        from ebpfprof.export.formats import FORMATS
+
+        return FORMATS[self.format].is_text
+
+    def paths(self, session: Session, output: Path | None) -> list[Path | Literal["-"]]:
+        """Where to write the profiles, in the order in which a session has them."""
+        if output is not None:
+            return ["-" if str(output) == "-" else output]
+        from ebpfprof.export.formats import FORMATS
+
+        suffix = FORMATS[self.format].suffix
+        return [
+            Path(default_name(target.name, target.pid, kind, suffix))
+            for target in session.targets
+            for kind in session.files(target)
+        ]
+
+    def write(self, session: Session, files: Sequence[OutputFile], written: list[str]) -> None:
+        """End the recording and write all that can be written, before a word is said about it.
+
+        Adds the names of the files to `written`. Raises all errors as one group.
+        """
+        errors: list[Exception] = []
+        reports = session.finish()
+        written_to = iter(files)
+        shown = [(report, [(p, next(written_to)) for p in report.profiles]) for report in reports]
+        for _, profiles in shown:
+            for profile, file in profiles:
+                with _kept(errors):
+                    self._write_one(profile, file)
+                    written.append(file.name)
+        errors += session.failures()
+        for ending in session.endings():
+            say(f"ebpfprof: {ending.text}; the profile holds what was recorded.", err=True)
+        for hint in dict.fromkeys(hint for report in reports for hint in report.hints):
+            say(f"ebpfprof: {hint}", err=True)
+        for loss in session.losses():
+            say(f"ebpfprof: lost {loss}", err=True)
+        for report, profiles in shown:
+            for profile, file in profiles:
+                with _kept(errors):
+                    self._show(report.target, profile, file.name, file.name in written)
+                if profile.kind == "mutex" and report.locks:
+                    with _kept(errors):
+                        self._show_locks(report, to_stdout=file.name == "-")
+        if errors:
+            raise ExceptionGroup("not everything could be written", errors)
+
+    def _write_one(self, profile: Profile, file: OutputFile) -> None:
+        from ebpfprof.export import formats
+
+        hide_idle = self.hide_idle and self.format != "pprof"
+        file.commit(formats.encode(profile, self.format, hide_idle=hide_idle))
+
+    def _show(self, target: Target, profile: Profile, name: str, is_written: bool) -> None:
+        from ebpfprof.export import cputable, summary
+
+        to_stderr = self.to_stderr or name == "-"
+        stream = self._stream(name)
+        hidden = ""
+        if self.hide_idle:
+            from ebpfprof import idle
+
+            profile, waits = idle.split(profile)
+            hidden = summary.hidden_line(waits)
+        render = cputable.render if profile.kind == "cpu" else summary.render
+        table = render(profile, width=width(stream), color=has_color(stream))
+        heading = _HEADINGS[profile.kind].format(
+            process=f"process {target.pid} ({target.name})", length=duration(profile.duration_ns)
+        )
+        say(f"\n{heading}:\n{table}{hidden}", err=to_stderr)
+        if is_written and name != "-":
+            say(f"Written: {printable(name)}", err=to_stderr)
+            if self.format == "pprof":
+                say(f"Next: go tool pprof -http=: {printable(shlex.quote(name))}", err=to_stderr)
+
+    def _show_locks(self, report: Report, *, to_stdout: bool) -> None:
+        from ebpfprof.export import locktable
+
+        stream = self._stream("-" if to_stdout else "")
+        table = locktable.render(report.locks, width=width(stream), color=has_color(stream))
+        target = report.target
+        heading = f"\nLocks of process {target.pid} ({target.name})"
+        say(f"{heading}:\n{table}", err=stream is sys.stderr, end="")
+
+    def _stream(self, name: str) -> TextIO:
+        return sys.stderr if self.to_stderr or name == "-" else sys.stdout
+
+
+@contextmanager
+def _kept(errors: list[Exception]) -> Iterator[None]:
+    """Put an exception into `errors` instead of raising it."""
+    try:
+        yield
+    except Exception as error:
+        errors.append(error)
+
+
+def recording_line(targets: Sequence[Target], kinds: Sequence[Kind], duration_s: float) -> str:
+    """What is said once all probes are in place; `duration_s` may be infinite."""
+    who = ", ".join(f"{target.pid} ({target.name})" for target in targets)
+    noun = "process" if len(targets) == 1 else "processes"
+    *others, last = kinds
+    named = f"{', '.join(others)} and {last}" if others else last
+    profiles = named + (" profile" if len(kinds) == 1 else " profiles")
+    length = f" for {duration_s:g} s" if duration_s < float("inf") else ""
+    return f"recording {profiles} of {noun} {who}{length}; Ctrl-C ends it"
+
+
+def say_what_is_assumed(session: Session) -> None:
+    """Say what may be wrong, and what was asked for and can't be had."""
+    for assumption in session.assumptions():
+        say(f"ebpfprof: {assumption}; what it shows may be wrong.", err=True)
+    for refusal in session.refusals():
+        say(f"ebpfprof: {refusal}.", err=True)
+
+
+def allow_many_files() -> None:
+    """Raise the soft limit of open files: each probe takes two, a process some twenty."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
