@@ -54,7 +54,9 @@ class CpuTranslator:
     def __init__(self, objects: Objects, go: GoTarget | None, kernel: KernelSymbols | None) -> None:
         self._objects = objects
         self._go = go
-        self._kernel = kernel
+        self.kernel = kernel
+        """Names of the kernel's functions; without them there are addresses."""
+        self._stacks: dict[CpuStack, tuple[Location, ...]] = {}
         self._physical: dict[int, _Physical] = {}
         self._locations: dict[tuple[int, tuple[Frame, ...]], Location] = {}
         self.failure: Exception | None = None
@@ -67,10 +69,12 @@ class CpuTranslator:
         labels: Mapping[CpuStack, tuple[Label, ...]],
     ) -> list[Sample]:
         """Samples with (count, nanoseconds), added up by the stack that is shown and by labels."""
-        self._look_up({pc - 1 for stack in stacks for pc in stack.pcs})
+        new = [stack for stack in stacks if stack not in self._stacks]
+        self._look_up({pc - 1 for stack in new for pc in stack.pcs} - self._physical.keys())
+        self._stacks.update((stack, self._stack(stack)) for stack in new)
         sums: Counter[tuple[tuple[Location, ...], tuple[Label, ...]]] = Counter()
         for stack, count in stacks.items():
-            sums[self._stack(stack), labels[stack]] += count
+            sums[self._stacks[stack], labels[stack]] += count
         return [
             Sample(locations, (count, count * period_ns), found)
             for (locations, found), count in sums.items()
@@ -117,7 +121,7 @@ class CpuTranslator:
         return self._known(address, physical.mapping, shown)
 
     def _kernel_location(self, address: int) -> Location:
-        symbol = self._kernel.at(address) if self._kernel else None
+        symbol = self.kernel.at(address) if self.kernel else None
         name = symbol.name if symbol else "[kernel]"
         if symbol and symbol.module:
             name = f"{name} [{symbol.module}]"

@@ -47,7 +47,7 @@ class Program:
         """
         self._bcc = _import_bcc()
         perf.require_bpf()
-        self._probe_fds: list[int] = []
+        self._probe_fds: dict[int, list[int]] = {}  # by group, as attach_uprobe has it
         self._sampler_links: dict[int, int] = {}  # the event's fd -> the link's
         self._readers: list[RingReader] = []
         headers = str(bpf_folder() / "headers")
@@ -65,14 +65,18 @@ class Program:
         for function in perf_functions:
             self._loaded[function] = self._load(function, bpf.PERF_EVENT)
 
-    def attach_uprobe(self, function: str, path: str, offset: int, pid: int, cookie: int) -> None:
+    def attach_uprobe(
+        self, function: str, path: str, offset: int, pid: int, *, cookie: int, group: int = 0
+    ) -> None:
         """Run the loaded BPF function `function` at `offset` (bytes) of the file `path` in `pid`.
 
-        `cookie` is what the program reads as its attach cookie. Raises AttachFailed.
+        `cookie` is what the program reads as its attach cookie; those of a `group` can be removed
+        apart. Raises AttachFailed.
         """
+        fds = self._probe_fds.setdefault(group, [])
         perf_fd = perf.open_uprobe(path, offset, pid)
-        self._probe_fds.append(perf_fd)
-        self._probe_fds.append(perf.link_program(self._loaded[function], perf_fd, cookie))
+        fds.append(perf_fd)
+        fds.append(perf.link_program(self._loaded[function], perf_fd, cookie))
 
     def attach_sampler(self, function: str, perf_fd: int, cookie: int) -> None:
         """Run `function` (of the perf_functions) whenever the event `perf_fd` fires.
@@ -103,7 +107,11 @@ class Program:
         """
         for perf_fd in list(self._sampler_links):
             self.detach_sampler(perf_fd)
-        fds, self._probe_fds = self._probe_fds, []
+        self.detach_uprobes(list(self._probe_fds))
+
+    def detach_uprobes(self, groups: Sequence[int]) -> None:
+        """Remove the uprobes of these groups; those that have none are passed over."""
+        fds = [fd for group in groups for fd in self._probe_fds.pop(group, [])]
         if fds:
             with ThreadPoolExecutor(max_workers=len(fds)) as pool:
                 list(pool.map(os.close, reversed(fds)))
@@ -194,6 +202,12 @@ class Program:
                 f"The map {name} can't be written: {os.strerror(code)}. Linux 5.6 is needed."
             )
         return count.value
+
+    def delete_rows(self, name: str, keys: npt.NDArray[Any]) -> None:
+        """Delete rows of a hash map; those that are not there are passed over."""
+        map_fd = self._bpf[name.encode()].map_fd
+        for index in range(len(keys)):
+            self._bcc.lib.bpf_delete_elem(map_fd, keys[index : index + 1].ctypes.data)
 
     def ring_buffer(self, name: str) -> RingReader:
         """A reader of the ring buffer `name`; it works until the program is closed.

@@ -21,6 +21,7 @@ from ebpfprof.unwinding import CUT_TEXTS
 
 if TYPE_CHECKING:  # not everybody needs them
     from ebpfprof.collectors.cpu import CpuStack
+    from ebpfprof.cpustacks import CpuTranslator
     from ebpfprof.objects import Objects
 
 # Without Go's own profiler, unlock2 releases the lock with an exchange that also takes back the
@@ -77,15 +78,24 @@ class Report:
     hints: list[str] = field(default_factory=list)
 
 
-def report(recording: Recording, options: Options) -> Report:
-    """Find the names for what was recorded."""
-    return _Reporter(recording, options).report()
+@dataclass(slots=True)
+class Names:
+    """What turns the addresses of one target into names; keeps what it found between reports."""
+
+    waits: StackTranslator | None = None
+    cpu: "CpuTranslator | None" = None
+
+
+def report(recording: Recording, options: Options, names: Names | None = None) -> Report:
+    """Find the names for what was recorded; of later recordings of a target with its `names`."""
+    return _Reporter(recording, options, names or Names()).report()
 
 
 class _Reporter:
-    def __init__(self, recording: Recording, options: Options) -> None:
+    def __init__(self, recording: Recording, options: Options, names: Names) -> None:
         self._recording = recording
         self._options = options
+        self._names = names
         self._report = Report(recording.target)
 
     def report(self) -> Report:
@@ -99,7 +109,7 @@ class _Reporter:
 
     def _report_waits(self, go: GoTarget) -> None:
         self._go = go
-        self._translator = StackTranslator(go)
+        self._translator = self._names.waits = self._names.waits or StackTranslator(go)
         recording, options = self._recording, self._options
         waiting = self._open_waits()
         table = self._lock_table([each.total for each in waiting])
@@ -123,8 +133,11 @@ class _Reporter:
         recording, options = self._recording, self._options
         if recording.objects is None:
             return
-        kernel = KernelSymbols.read() if any(s.kernel_pcs for s in recording.stacks) else None
-        translator = CpuTranslator(recording.objects, recording.go, kernel)
+        translator = self._names.cpu or CpuTranslator(recording.objects, recording.go, None)
+        self._names.cpu = translator
+        if translator.kernel is None and any(s.kernel_pcs for s in recording.stacks):
+            translator.kernel = KernelSymbols.read()
+        kernel = translator.kernel
         period_ns = 1_000_000_000 // options.hz
         labels = {stack: chosen(stack.labels, options.labels) for stack in recording.stacks}
         samples = translator.samples(recording.stacks, period_ns, labels)

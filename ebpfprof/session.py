@@ -7,37 +7,22 @@ import select
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from ebpfprof.collectors.waits import WaitsCollector
-from ebpfprof.errors import AttachFailed, NotGoProgram, TargetGone
+from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.losses import Loss
 from ebpfprof.options import Options
 from ebpfprof.profile import Kind
+from ebpfprof.recorded import Recorded, load_collectors, open_recorded
 from ebpfprof.target import Ending, Target
 
 if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init__
     from ebpfprof.collectors.cpu import CpuCollector
-    from ebpfprof.gotarget import GoTarget
-    from ebpfprof.objects import Objects
-    from ebpfprof.openwaits import Parked
     from ebpfprof.report import Report
 
 _TICK_S = 0.1
 _LEARNING_TICK_S = 0.02  # samples that the kernel can not unwind yet have little room
-
-
-@dataclass(slots=True)
-class _Recording:
-    target: Target
-    go: GoTarget | None
-    kinds: tuple[Kind, ...]
-    objects: Objects | None = None
-    ending: Ending | None = None
-    ended_ns: int = 0
-    parked: Parked | None = None
-    failure: Exception | None = None
 
 
 class Session:
@@ -50,20 +35,20 @@ class Session:
         """
         self._options = options
         self._held = contextlib.ExitStack()
-        self._recordings: list[_Recording] = []
+        self._recordings: list[Recorded] = []
         self._waits: WaitsCollector | None = None
         self._cpu: CpuCollector | None = None
         try:
             with ThreadPoolExecutor(max_workers=1) as pool:
                 # BCC takes some 0.2 s to compile. Meanwhile the libraries that read executables
                 # are imported and the executables read, which takes as long.
-                loading = pool.submit(_load, len(pids), options)
+                loading = pool.submit(load_collectors, len(pids), options)
                 self._held.callback(_close_when_loaded, loading)
                 if options.open_waits:
                     import ebpfprof.openwaits  # noqa: F401 - at the end there is no time for it
 
                 for pid in pids:
-                    self._recordings.append(self._open(self._held.enter_context(Target(pid))))
+                    self._recordings.append(open_recorded(pid, options, self._held))
                 self._waits, self._cpu = loading.result()
         except BaseException:
             self._held.close()
@@ -203,29 +188,6 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self, target: Target) -> _Recording:
-        from ebpfprof.gotarget import inspect
-
-        options, kinds = self._options, self._options.kinds
-        go = None
-        try:
-            go = inspect(
-                target,
-                allow_unknown_go=options.allow_unknown_go,
-                runtime_locks=options.runtime_locks,
-            )
-            self._held.enter_context(go.binary.elf)
-        except NotGoProgram:
-            if "cpu" not in kinds or (options.kinds_given and kinds != ("cpu",)):
-                raise
-            kinds = ("cpu",)
-        recording = _Recording(target, go, kinds)
-        if "cpu" in kinds:
-            from ebpfprof.objects import Objects
-
-            recording.objects = self._held.enter_context(Objects(target))
-        return recording
-
     def _notice_endings(self) -> None:
         for recording in self._recordings:
             if recording.ending is None:
@@ -245,21 +207,6 @@ class Session:
                     self._notice_endings()  # and nothing waits any more
                 except Exception as error:  # what was recorded is worth more
                     each.failure = for_user(each.target, error)
-
-
-def _load(targets: int, options: Options) -> tuple[WaitsCollector | None, CpuCollector | None]:
-    """Compile and load what records the profiles that are asked for."""
-    waits = WaitsCollector(targets, options.recipe) if options.waiting else None
-    if "cpu" not in options.kinds:
-        return waits, None
-    try:
-        from ebpfprof.collectors.cpu import CpuCollector
-
-        return waits, CpuCollector(targets, options.cpu_recipe)
-    except BaseException:
-        if waits:
-            waits.close()
-        raise
 
 
 def _close_when_loaded(

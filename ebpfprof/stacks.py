@@ -118,6 +118,7 @@ class StackTranslator:
         }
         self._go_frames: dict[int, tuple[GoFrame, ...]] = {}
         self._locations: dict[tuple[int, tuple[GoFrame, ...]], Location] = {}
+        self._stacks: dict[tuple[Waiting, tuple[int, ...]], WaitStack | None] = {}
 
     def look_up(self, return_pcs: Iterable[int]) -> None:
         """Look up many addresses at once, which is ten times as fast as one by one.
@@ -136,6 +137,12 @@ class StackTranslator:
         from one in unlock2.
         Raises GoTableError if the binary's tables contradict themselves.
         """
+        key = kind, tuple(return_pcs)
+        if key not in self._stacks:
+            self._stacks[key] = self._stack(kind, return_pcs)
+        return self._stacks[key]
+
+    def _stack(self, kind: Waiting, return_pcs: Sequence[int]) -> WaitStack | None:
         frames = self._logical(return_pcs)
         depth = self._rules.max_depth
         by_tables = self._rules.unwinds_by_tables or any(f.name == _CGO_CALLBACK for f in frames)

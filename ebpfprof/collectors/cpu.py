@@ -130,7 +130,8 @@ class CpuCollector:
         self._recipe = recipe
         self._fields: dict[int, dict[str, int]] = {}
         self._books: dict[int, RuleBook] = {}
-        self._objects: list[Objects] = []
+        self._objects: dict[int, Objects] = {}
+        self._known_stacks: dict[int, tuple[int, CpuStack]] = {}
         self._polls = 0
         self._numbers = RuleNumbers(_MAX_RULES)
         self._installed_rules = 1
@@ -162,7 +163,7 @@ class CpuCollector:
 
     def attach(self, index: int, target: Target, objects: Objects, go: GoTarget | None) -> None:
         """Make a target number `index`. It is sampled as soon as the samplers are started."""
-        self._objects.append(objects)
+        self._objects[index] = objects
         self._books[index] = RuleBook(_TargetPlaces(objects, go), self._numbers)
         self._fields[index] = _process_fields(target, go)
         self._describe(index, active=True)
@@ -190,7 +191,7 @@ class CpuCollector:
                 self._unsampled = len(self._samplers.unsampled)
             self._polls += 1
             if self._polls % _POLLS_PER_LOOK == 0:
-                for objects in self._objects:
+                for objects in self._objects.values():
                     objects.refresh()
             records = self._unlearned.consume()
         except Exception as error:
@@ -208,6 +209,22 @@ class CpuCollector:
         for index in self._books:
             self._describe(index, active=False)
 
+    def pause(self, index: int) -> None:
+        """Sample a target no more until resume(); the last samples are finished before."""
+        self._describe(index, active=False)
+        self.poll()
+
+    def resume(self, index: int) -> None:
+        """Sample a target again."""
+        self._describe(index, active=True)
+
+    def halt(self) -> None:
+        """Close the samplers until the next start(), of which there may be any number."""
+        self.poll()
+        if self._samplers:
+            self._samplers.close()
+            self._samplers = None
+
     def detach(self) -> None:
         """Close the samplers; the sums stay readable."""
         self.poll()
@@ -220,14 +237,18 @@ class CpuCollector:
         """How many samples each stack has since the start, by target."""
         sets = label_sets(*self._program.read_hash("label_sets")) if self._recipe.labels else {}
         found: dict[int, Counter[CpuStack]] = {index: Counter() for index in self._books}
-        for _, row in zip(*self._program.read_hash("samples"), strict=True):
-            stack = CpuStack(
-                tuple(row["kernel_pcs"][: row["kernel_depth"]].tolist()),
-                tuple(row["user"]["pcs"][: row["user"]["depth"]].tolist()),
-                Ending(int(row["ending"])),
-                sets.get(int(row["labels"]), ()),
-            )
-            found[int(row["process"])][stack] += int(row["count"])
+        keys, rows = self._program.read_hash("samples")
+        for key, count, row in zip(keys.tolist(), rows["count"].tolist(), rows, strict=True):
+            known = self._known_stacks.get(key)
+            if known is None:
+                stack = CpuStack(
+                    tuple(row["kernel_pcs"][: row["kernel_depth"]].tolist()),
+                    tuple(row["user"]["pcs"][: row["user"]["depth"]].tolist()),
+                    Ending(int(row["ending"])),
+                    sets.get(int(row["labels"]), ()),
+                )
+                known = self._known_stacks[key] = (int(row["process"]), stack)
+            found[known[0]][known[1]] += count
         for (index, labels, stack), count in self._finished.items():
             whole = CpuStack(stack.kernel_pcs, stack.pcs, stack.ending, sets.get(labels, ()))
             found[index][whole] += count

@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # the session imports them while BCC compiles
 _MAX_WAITS = 1 << 18
 _MAX_STACKS = 1 << 14
 _MAX_STACKS_BY_LOCK = 1 << 15
+_FEW_TARGETS = 8
+_MANY_STACKS = 4  # times as many where there are more targets
 _MAX_LOCKS = 1 << 16
 _MAX_DEPTH = 136  # more than Go's 128 logical frames and those that it drops at the leaf
 _MAX_LOCK_CALLERS = 4  # as symbolizer.semaphores has it, which is imported later
@@ -100,13 +102,25 @@ class Begun:
     woken_ns: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _KnownStack:
+    """A row of the map `stacks`."""
+
+    target: int
+    kind: Waiting
+    sema: int
+    return_pcs: tuple[int, ...]
+    labels: tuple[Label, ...]
+
+
 class WaitsCollector:
     """The program, loaded once, with the probes of any number of targets."""
 
     def __init__(self, targets: int, recipe: Recipe) -> None:
         """Compile and load for up to so many targets. Raises what Program raises."""
         self._recipe = recipe
-        self._sites = 0
+        self._sites: dict[tuple[int, str, int], int] = {}
+        self._known_stacks: dict[int, _KnownStack] = {}
         self._attached: dict[int, GoTarget] = {}
         self._wake = "on_wake" if recipe.block else "on_release"
         self._program = Program(
@@ -122,7 +136,7 @@ class WaitsCollector:
                 "MAX_TARGETS": targets,
                 "MAX_SITES": targets * _SITES_PER_TARGET,
                 "MAX_WAITS": _MAX_WAITS,
-                "MAX_STACKS": _MAX_STACKS_BY_LOCK if recipe.by_lock else _MAX_STACKS,
+                "MAX_STACKS": _max_stacks(targets, recipe),
                 "MAX_LOCKS": _MAX_LOCKS,
                 "MAX_LABEL_SETS": labels.MAX_LABEL_SETS,
                 "MAX_SLEEPERS": runtimelocks.MAX_SLEEPERS,
@@ -139,8 +153,10 @@ class WaitsCollector:
     def attach(self, index: int, go: GoTarget) -> None:
         """Put the probes into a target, which becomes number `index`, and begin to record it.
 
-        Raises AttachFailed.
+        It may have had them before: the sums go on. Raises AttachFailed.
         """
+        if index in self._attached:
+            self._forget_waits(index)
         self._attached[index] = go
         self._describe(index, go, active=False)
         semaphores = go.sites.semaphores
@@ -176,28 +192,34 @@ class WaitsCollector:
         """Remove all probes; the sums stay readable."""
         self._program.detach()
 
+    def detach_target(self, index: int) -> None:
+        """End the recording of one target and remove its probes; the sums stay readable."""
+        if index in self._attached:
+            self._describe(index, self._attached[index], active=False)
+            self._program.detach_uprobes([index])
+
     def snapshot(self) -> dict[int, list[StackTotal]]:
         """The sums since the start, by target. Never decreasing from one call to the next."""
-        hashes, stacks = self._program.read_hash("stacks")
-        by_hash = dict(zip(hashes.tolist(), range(len(hashes)), strict=True))
-        sets = self._label_sets()
+        keys, totals = self._program.read_hash("totals")
+        if any(key not in self._known_stacks for key in keys.tolist()):
+            self._read_stacks()
         found: dict[int, list[StackTotal]] = {}
-        for key, total in zip(*self._program.read_hash("totals"), strict=True):
-            row = by_hash.get(int(key))
-            if row is None or not stacks[row]["depth"] or not total["count"]:
+        counts = totals["count"].tolist()
+        for key, count, delay_ns in zip(
+            keys.tolist(), counts, totals["delay_ns"].tolist(), strict=True
+        ):
+            stack = self._known_stacks.get(key)
+            if stack is None or not count:
                 continue  # being written this moment: the next snapshot has it
-            stack = stacks[row]
-            group = stack["group"]
-            found.setdefault(int(group["target"]), []).append(
-                StackTotal(
-                    _KINDS[group["kind"]],
-                    int(group["sema"]),
-                    tuple(stack["pcs"][: stack["depth"]].tolist()),
-                    int(total["count"]) / (1 << _COUNT_SHIFT),
-                    int(total["delay_ns"]),
-                    sets.get(int(group["labels"]), ()),
-                )
+            total = StackTotal(
+                stack.kind,
+                stack.sema,
+                stack.return_pcs,
+                count / (1 << _COUNT_SHIFT),
+                delay_ns,
+                stack.labels,
             )
+            found.setdefault(stack.target, []).append(total)
         return found
 
     def holds(self) -> dict[int, dict[int, Hold]]:
@@ -237,6 +259,30 @@ class WaitsCollector:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _read_stacks(self) -> None:
+        """Take note of the stacks that are new: once written, they don't change."""
+        sets = self._label_sets()
+        for key, stack in zip(*self._program.read_hash("stacks"), strict=True):
+            depth, number = int(stack["depth"]), int(key)
+            if depth and number not in self._known_stacks:
+                group = stack["group"]
+                self._known_stacks[number] = _KnownStack(
+                    int(group["target"]),
+                    _KINDS[group["kind"]],
+                    int(group["sema"]),
+                    tuple(stack["pcs"][:depth].tolist()),
+                    sets.get(int(group["labels"]), ()),
+                )
+
+    def _forget_waits(self, index: int) -> None:
+        """Forget who waited when the target was watched last: its wake was not seen."""
+        tables = ["waits"]
+        tables += ["locks"] if self._recipe.mutex or self._recipe.by_lock else []
+        tables += ["sleepers"] if self._recipe.runtime_locks else []
+        for table in tables:
+            keys, _ = self._program.read_hash(table)
+            self._program.delete_rows(table, keys[keys >> _TARGET_SHIFT == index])
+
     def _label_sets(self) -> dict[int, tuple[Label, ...]]:
         if not self._recipe.labels:
             return {}
@@ -270,7 +316,7 @@ class WaitsCollector:
         return_pc: int = 0,
         is_semaphore: bool = False,
     ) -> None:
-        site, self._sites = self._sites, self._sites + 1
+        site = self._sites.setdefault((index, function, pc), len(self._sites))
         fields = {
             "return_pc": return_pc + go.load_bias if return_pc else 0,
             "target": index,
@@ -278,8 +324,18 @@ class WaitsCollector:
         }
         self._program.set_element("sites", site, fields)
         self._program.attach_uprobe(
-            function, go.target.exe_path, go.file_offset(pc), go.target.pid, cookie=site
+            function,
+            go.target.exe_path,
+            go.file_offset(pc),
+            go.target.pid,
+            cookie=site,
+            group=index,
         )
+
+
+def _max_stacks(targets: int, recipe: Recipe) -> int:
+    stacks = _MAX_STACKS_BY_LOCK if recipe.by_lock else _MAX_STACKS
+    return stacks * (_MANY_STACKS if targets > _FEW_TARGETS else 1)
 
 
 def _semaphore_reasons(layout: RuntimeLayout) -> int:

@@ -65,7 +65,7 @@ def stop_while_detaching() -> None:
 
     def detach(program: Program) -> None:
         tamper(Program, "detach", original)  # what closes it detaches again
-        fds = program._probe_fds
+        (fds,) = program._probe_fds.values()
         for fd in reversed(fds[len(fds) // 2 :]):
             os.close(fd)
         del fds[len(fds) // 2 :]

@@ -1,0 +1,274 @@
+"""Targets that are recorded for as long as somebody asks, by one loaded program."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from ebpfprof.errors import AttachFailed, TargetGone
+from ebpfprof.losses import Loss
+from ebpfprof.options import Options
+from ebpfprof.profile import Kind
+from ebpfprof.recorded import Recorded, load_collectors, open_recorded
+from ebpfprof.target import Ending
+from ebpfprof.text import printable
+
+if TYPE_CHECKING:  # what reads executables is imported late
+    from ebpfprof.report import Names, Report
+
+_TICK_S = 0.1
+_LEARNING_TICK_S = 0.02  # see session
+
+
+class LiveTarget:
+    """A process that can be recorded at any time; made by LiveSession.add."""
+
+    def __init__(self, number: int, recorded: Recorded, held: ExitStack, names: Names) -> None:
+        self._number = number
+        self._recorded = recorded
+        self._held = held
+        self._names = names
+        self._users = 0
+        self._was_sampled = False
+        self._is_sampled = False
+        self._watched_ns = 0  # before the present start
+        self._started_ns = 0  # CLOCK_MONOTONIC; of the present start
+        self.started_unix_ns = 0
+        """When it was first recorded, Unix time; 0: not yet."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._recorded.target.pid
+
+    @property
+    def name(self) -> str:
+        """What its command is called, made harmless."""
+        return self._recorded.target.name
+
+    @property
+    def go_version(self) -> str | None:
+        """Its version of Go, such as "go1.27.3"; None if it is no Go program."""
+        go = self._recorded.go
+        return printable(go.binary.version.text) if go else None
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The profiles it can have."""
+        return self._recorded.kinds
+
+    @property
+    def ending(self) -> Ending | None:
+        """Why it went; None while it runs."""
+        return self._recorded.ending
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether the probes are in it."""
+        return self._users > 0 and self.ending is None
+
+    @property
+    def watched_ns(self) -> int:
+        """For how many nanoseconds it was recorded, until now or until it went."""
+        if not self.is_recording:
+            return self._watched_ns
+        return self._watched_ns + time.monotonic_ns() - self._started_ns
+
+    def _pause(self) -> None:
+        """Stop the clock."""
+        self._watched_ns, self._users = self.watched_ns, 0
+
+
+class LiveSession:
+    """One loaded program, and targets that come and go. Safe to be used by several threads.
+
+    A context manager: leaving it removes every probe. A thread of its own notices when targets go
+    and teaches the kernel how to unwind.
+    """
+
+    def __init__(self, options: Options, *, capacity: int = 64) -> None:
+        """Compile and load for up to `capacity` targets. Raises any of ebpfprof.errors."""
+        self._options = options
+        self._capacity = capacity
+        self._lock = threading.RLock()
+        self._targets: dict[int, LiveTarget] = {}  # by number
+        self._numbers = 0
+        self._sampled = 0
+        self._waits, self._cpu = load_collectors(capacity, options)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="ebpfprof-live", daemon=True)
+        self._thread.start()
+
+    def add(self, pid: int) -> LiveTarget:
+        """Open and inspect a process; no probe yet.
+
+        Raises any of ebpfprof.errors: NoSuchProcess, NotGoProgram, UnsupportedGo, PermissionDenied
+        and so on; AttachFailed if there were too many.
+        """
+        from ebpfprof.report import Names
+
+        with ExitStack() as held:
+            recorded = open_recorded(pid, self._options, held)
+            with self._lock:
+                if self._numbers == self._capacity:
+                    raise AttachFailed(
+                        f"Process {pid} has no room: {self._capacity} processes were recorded "
+                        "since the start. Start ebpfprof again."
+                    )
+                target = LiveTarget(self._numbers, recorded, held.pop_all(), Names())
+                self._numbers += 1
+                self._targets[target._number] = target
+        return target
+
+    def start(self, target: LiveTarget) -> None:
+        """Put the probes in, unless they are; each start wants its stop().
+
+        Raises AttachFailed, or TargetGone if it has gone.
+        """
+        with self._lock:
+            self._require_running(target)
+            if target._users == 0:
+                try:
+                    self._attach(target)
+                except BaseException:
+                    self._detach(target)
+                    self._require_running(target)  # that it went says more
+                    raise
+            target._users += 1
+
+    def stop(self, target: LiveTarget) -> None:
+        """Take the probes out if nobody else wants them; the sums stay."""
+        with self._lock:
+            if target._users > 1:
+                target._users -= 1
+            elif target._users == 1:
+                target._pause()
+                self._detach(target)
+
+    def remove(self, target: LiveTarget) -> None:
+        """Let go of a target, whoever wants it. Nothing more can be had of it."""
+        with self._lock:
+            if self._targets.pop(target._number, None) is None:
+                return
+            if target._users:
+                target._pause()
+                self._detach(target)
+            target._held.close()
+
+    def snapshot(self, target: LiveTarget, kinds: Collection[str] | None = None) -> Report:
+        """What was recorded of a target since its first start: sums that never decrease.
+
+        Of profiles: those of `kinds`, or all. Locations are the same objects in later snapshots.
+        The time of a profile is when the first start was, its duration how long the target was
+        watched since.
+        """
+        from ebpfprof.report import Recording, report
+
+        with self._lock:
+            recorded, number = target._recorded, target._number
+            kept = tuple(kind for kind in recorded.kinds if kinds is None or kind in kinds)
+            waits = self._waits if set(kept) & {"block", "mutex"} else None
+            cpu = self._cpu if "cpu" in kept else None
+            if cpu:
+                cpu.poll()
+            recording = Recording(
+                target=recorded.target,
+                go=recorded.go,
+                objects=recorded.objects,
+                kinds=kept,
+                started_ns=0,
+                started_unix_ns=target.started_unix_ns,
+                ended_ns=target.watched_ns,
+                ending=recorded.ending,
+                totals=waits.snapshot().get(number, []) if waits else [],
+                holds=waits.holds().get(number, {}) if waits else {},
+                begun={},
+                parked=None,
+                unread=None,
+                stacks=cpu.snapshot().get(number, {}) if cpu else {},
+                sampler=cpu.sampler if cpu else "",
+                losses=self.losses(),
+            )
+            return report(recording, self._options, target._names)
+
+    def losses(self) -> Sequence[Loss]:
+        """What was lost so far, all targets together."""
+        with self._lock:
+            return [loss for c in (self._waits, self._cpu) if c for loss in c.losses()]
+
+    def close(self) -> None:
+        """Remove all probes and let go of all targets."""
+        self._closing.set()
+        self._thread.join()
+        with self._lock:
+            for collector in (self._waits, self._cpu):
+                if collector:
+                    collector.close()
+            for target in self._targets.values():
+                target._held.close()
+            self._targets.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _attach(self, target: LiveTarget) -> None:
+        recorded, number = target._recorded, target._number
+        if self._waits and recorded.go:
+            self._waits.attach(number, recorded.go)
+        if self._cpu and recorded.objects:
+            if target._was_sampled:
+                self._cpu.resume(number)
+            else:
+                self._cpu.attach(number, recorded.target, recorded.objects, recorded.go)
+            target._was_sampled = target._is_sampled = True
+            self._sampled += 1
+            if self._sampled == 1:
+                self._cpu.start()
+        target._started_ns = time.monotonic_ns()
+        target.started_unix_ns = target.started_unix_ns or time.time_ns()
+        self._require_running(target)
+
+    def _detach(self, target: LiveTarget) -> None:
+        recorded, number = target._recorded, target._number
+        if self._cpu and target._is_sampled:
+            target._is_sampled = False
+            self._cpu.pause(number)
+            self._sampled -= 1
+            if self._sampled == 0:
+                self._cpu.halt()
+        if self._waits and recorded.go:
+            self._waits.detach_target(number)
+
+    def _require_running(self, target: LiveTarget) -> None:
+        self._notice_ending(target)
+        if target.ending:
+            raise TargetGone(f"Nothing is recorded any more: {target.ending.text}.")
+        if target._number not in self._targets:
+            raise AttachFailed(f"Process {target.pid} was let go of.")
+
+    def _notice_ending(self, target: LiveTarget) -> None:
+        recorded = target._recorded
+        if recorded.ending is None and target._number in self._targets:
+            ending = recorded.target.ending()
+            if ending and target._users:
+                target._pause()
+                recorded.ending = ending
+                self._detach(target)
+            recorded.ending = ending
+
+    def _poll(self) -> None:
+        polls = 0
+        while not self._closing.wait(_LEARNING_TICK_S if self._sampled else _TICK_S):
+            polls += 1
+            with self._lock:
+                if self._cpu and self._sampled:
+                    self._cpu.poll()
+                if polls % 5 == 0:
+                    for target in list(self._targets.values()):
+                        self._notice_ending(target)

@@ -1,0 +1,74 @@
+"""A process that is recorded, and the collectors that record it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ebpfprof.collectors.waits import WaitsCollector
+from ebpfprof.errors import NotGoProgram
+from ebpfprof.options import Options
+from ebpfprof.profile import Kind
+from ebpfprof.target import Ending, Target
+
+if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init__
+    from ebpfprof.collectors.cpu import CpuCollector
+    from ebpfprof.gotarget import GoTarget
+    from ebpfprof.objects import Objects
+    from ebpfprof.openwaits import Parked
+
+
+@dataclass(slots=True)
+class Recorded:
+    """A target, with what is known of its program; `objects` where its CPU time is sampled."""
+
+    target: Target
+    go: GoTarget | None
+    kinds: tuple[Kind, ...]
+    objects: Objects | None = None
+    ending: Ending | None = None
+    ended_ns: int = 0
+    parked: Parked | None = None
+    failure: Exception | None = None
+
+
+def open_recorded(pid: int, options: Options, held: ExitStack) -> Recorded:
+    """Open and inspect a process; `held` will let go of it. Raises any of ebpfprof.errors."""
+    from ebpfprof.gotarget import inspect
+
+    target, kinds, go = held.enter_context(Target(pid)), options.kinds, None
+    try:
+        go = inspect(
+            target,
+            allow_unknown_go=options.allow_unknown_go,
+            runtime_locks=options.runtime_locks,
+        )
+        held.enter_context(go.binary.elf)
+    except NotGoProgram:
+        if "cpu" not in kinds or (options.kinds_given and kinds != ("cpu",)):
+            raise
+        kinds = ("cpu",)
+    recorded = Recorded(target, go, kinds)
+    if "cpu" in kinds:
+        from ebpfprof.objects import Objects
+
+        recorded.objects = held.enter_context(Objects(target))
+    return recorded
+
+
+def load_collectors(
+    targets: int, options: Options
+) -> tuple[WaitsCollector | None, CpuCollector | None]:
+    """Compile and load what records the profiles that are asked for, of up to so many targets."""
+    waits = WaitsCollector(targets, options.recipe) if options.waiting else None
+    if "cpu" not in options.kinds:
+        return waits, None
+    try:
+        from ebpfprof.collectors.cpu import CpuCollector
+
+        return waits, CpuCollector(targets, options.cpu_recipe)
+    except BaseException:
+        if waits:
+            waits.close()
+        raise
