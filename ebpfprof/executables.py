@@ -1,0 +1,170 @@
+"""What the executables of running processes are: Go or not, of which version, built how."""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+
+from symbolizer import (
+    ElfError,
+    ElfFile,
+    GoBinary,
+    NotGoError,
+    SymbolizerError,
+    UnsupportedElf,
+    UnsupportedGoVersion,
+    layout_for,
+    read_build_info,
+)
+
+_GO_SECTIONS = frozenset(
+    (".gopclntab", ".data.rel.ro.gopclntab", ".go.buildinfo", ".note.go.buildid")
+)
+_BUILD_INFO_MAGIC = b"\xff Go buildinf:"
+_CHUNK_BYTES = 1 << 20
+_MAX_SEARCHED_BYTES = 1 << 29
+_DT_NEEDED = 1
+_MAX_DYNAMIC_BYTES = 1 << 16
+_MAX_KEPT = 4096
+
+NOT_GO = "not a Go program"
+
+
+@dataclass(frozen=True, slots=True)
+class Executable:
+    """What is known of an executable file.
+
+    `go_version` is None where it doesn't tell. `build_mode` is "exe" or "pie", and behind it what
+    else there is of "cgo", "race" and "stripped" (of its symbol table). `why_not` is "" if ebpfprof
+    knows the version.
+    """
+
+    is_go: bool
+    go_version: str | None = None
+    build_mode: str = ""
+    why_not: str = ""
+
+
+_NO_PROGRAM = Executable(is_go=False, why_not=NOT_GO)
+_TOO_LARGE = Executable(
+    is_go=False, why_not="not looked into: there is too much without a section table"
+)
+
+
+class Executables:
+    """Looks into each file once, however many processes run it, and however often it is asked.
+
+    A file is recognised as Go the way `attach` does it, but not at any cost: one that has sections,
+    and none of those that Go's linker writes, is taken to be something else; in files without a
+    section table not more than 512 MiB are searched in all.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int, int, int], Executable] = {}
+        self._to_search_bytes = _MAX_SEARCHED_BYTES
+
+    def of(self, pid: int) -> Executable:
+        """What process `pid` runs. Raises OSError if its executable can't be had."""
+        path = f"/proc/{pid}/exe"
+        status = os.stat(path)
+        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _MAX_KEPT:
+                self._known.clear()
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                found = self._inspected(fd)
+            finally:
+                os.close(fd)
+            self._known[key] = found
+        return found
+
+    def _inspected(self, fd: int) -> Executable:
+        try:
+            with ElfFile.open(fd) as elf:
+                return self._elf(elf)
+        except UnsupportedElf as error:
+            if self._may_search(fd) and _holds_build_info(fd):
+                return Executable(is_go=True, why_not=str(error))
+        except (SymbolizerError, struct.error):
+            pass
+        return _NO_PROGRAM
+
+    def _elf(self, elf: ElfFile) -> Executable:
+        if not _GO_SECTIONS & elf.sections.keys():
+            if elf.sections:
+                return _NO_PROGRAM
+            if not self._take(elf.size):
+                return _TOO_LARGE
+        try:
+            # What only the version stands in the way of has a mode all the same.
+            binary = GoBinary.open(elf, allow_unknown_version=True)
+        except NotGoError:
+            return _NO_PROGRAM
+        except (SymbolizerError, struct.error) as error:
+            return Executable(True, _told_version(elf), _mode(elf, None), str(error))
+        return Executable(True, str(binary.version), _mode(elf, binary), _refusal(binary))
+
+    def _may_search(self, fd: int) -> bool:
+        return self._take(os.fstat(fd).st_size)
+
+    def _take(self, size_bytes: int) -> bool:
+        if size_bytes > self._to_search_bytes:
+            return False
+        self._to_search_bytes -= size_bytes
+        return True
+
+
+def _refusal(binary: GoBinary) -> str:
+    """Why attach would refuse a program whose tables are sound; "" if it would not."""
+    try:
+        layout_for(binary.version)
+    except UnsupportedGoVersion as error:
+        return str(error)
+    return ""
+
+
+def _told_version(elf: ElfFile) -> str | None:
+    try:
+        info = read_build_info(elf)
+    except (SymbolizerError, struct.error):
+        return None
+    return info.version or None if info else None
+
+
+def _mode(elf: ElfFile, binary: GoBinary | None) -> str:
+    words = ["pie" if elf.is_pie else "exe"]
+    # Go's own linker begins a program with Go's code, C's with that of C's runtime. Linked by Go's
+    # own, cgo needs libraries.
+    starts_in_c = binary is not None and not binary.text_start <= elf.entry < binary.text_end
+    if starts_in_c or _needs_libraries(elf):
+        words.append("cgo")
+    info = binary.build_info if binary else None
+    if info is not None and info.settings.get("-race") == "true":
+        words.append("race")
+    if ".symtab" not in elf.sections:
+        words.append("stripped")
+    return " ".join(words)
+
+
+def _needs_libraries(elf: ElfFile) -> bool:
+    if elf.dynamic is None:
+        return False
+    offset, size = elf.dynamic
+    try:
+        data = elf.read_offset(offset, min(size, _MAX_DYNAMIC_BYTES) // 16 * 16)
+    except ElfError:
+        return False
+    return any(tag == _DT_NEEDED for tag, _ in struct.iter_unpack("<QQ", data))
+
+
+def _holds_build_info(fd: int) -> bool:
+    """Whether Go's linker left its mark in a file of another architecture."""
+    offset, tail = 0, b""
+    while data := os.pread(fd, _CHUNK_BYTES, offset):
+        if _BUILD_INFO_MAGIC in tail + data:
+            return True
+        offset, tail = offset + len(data), data[-len(_BUILD_INFO_MAGIC) :]
+    return False
