@@ -1,0 +1,212 @@
+"""Targets that are recorded off and on by one loaded program."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ebpfprof.errors import AttachFailed, NoSuchProcess, NotGoProgram, TargetGone
+from ebpfprof.live import LiveSession, LiveTarget
+from ebpfprof.options import Options
+from ebpfprof.profile import Profile
+from tests.kernel.kernel_state import has_probes
+from tests.kernel.programs import program
+from tests.targets_run import Target
+
+HANDS = 11  # ten values and the end
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[LiveSession]:
+    with LiveSession(Options(kinds=("block", "mutex", "cpu")), capacity=16) as session:
+        yield session
+
+
+def count_in(profile: Profile, function: str) -> int:
+    return sum(
+        sample.values[0]
+        for sample in profile.samples
+        if any(f.function.startswith(function) for at in sample.locations for f in at.frames)
+    )
+
+
+def counts(live: LiveSession, target: LiveTarget, function: str) -> dict[str, int]:
+    report = live.snapshot(target)
+    assert report.failure is None
+    return {profile.kind: count_in(profile, function) for profile in report.profiles}
+
+
+@pytest.mark.parametrize("minor", ["1.19", "1.27"])
+def test_what_happens_while_it_is_stopped_is_not_counted(live: LiveSession, minor: str) -> None:
+    with Target.start(program("steps", minor)) as steps:
+        target = live.add(steps.pid)
+        assert not has_probes(steps.pid)
+        seen = []
+        for _ in range(3):
+            live.start(target)
+            steps.ask("hand", "done")
+            live.stop(target)
+            assert not has_probes(steps.pid)
+            steps.ask("hand", "done")
+            seen.append(counts(live, target, "main.hand")["block"])
+        live.remove(target)
+    assert seen == [HANDS, 2 * HANDS, 3 * HANDS]
+
+
+def test_cpu_time_is_sampled_only_in_between(live: LiveSession) -> None:
+    with Target.start(program("steps")) as steps:
+        target = live.add(steps.pid)
+        seen = []
+        for _ in range(2):
+            live.start(target)
+            steps.ask("burn", "done")
+            live.stop(target)
+            steps.ask("burn", "done")
+            steps.ask("burn", "done")
+            seen.append(counts(live, target, "main.burn")["cpu"])
+        live.remove(target)
+    first, both = seen
+    assert 25 < first < 75
+    assert 25 < both - first < 75
+
+
+def test_a_wait_whose_end_was_not_seen_is_forgotten(live: LiveSession) -> None:
+    """Else the next thing that makes the goroutine ready would count as its end."""
+    with Target.start(program("steps")) as steps:
+        target = live.add(steps.pid)
+        live.start(target)
+        steps.ask("park", "done")
+        live.stop(target)
+        steps.ask("wake", "done")
+        live.start(target)
+        steps.ask("nap", "done")
+        live.stop(target)
+        assert counts(live, target, "main.park")["block"] == 0
+        live.start(target)
+        for step in ("park", "wake", "nap"):
+            steps.ask(step, "done")
+        assert counts(live, target, "main.park")["block"] == 1
+        live.remove(target)
+        assert not has_probes(steps.pid)
+
+
+def test_each_start_wants_its_stop(live: LiveSession) -> None:
+    with Target.start(program("steps")) as steps:
+        target = live.add(steps.pid)
+        live.start(target)
+        live.start(target)
+        live.stop(target)
+        assert target.is_recording
+        steps.ask("hand", "done")
+        live.stop(target)
+        assert not target.is_recording
+        watched_ns = target.watched_ns
+        live.stop(target)
+        assert counts(live, target, "main.hand")["block"] == HANDS
+        report = live.snapshot(target, ["block"])
+        assert [(p.kind, p.duration_ns) for p in report.profiles] == [("block", watched_ns)]
+        live.remove(target)
+
+
+def test_targets_are_told_apart(live: LiveSession) -> None:
+    with Target.start(program("steps")) as one, Target.start(program("steps", "1.22")) as other:
+        first, second = live.add(one.pid), live.add(other.pid)
+        assert (first.go_version or "").startswith("go1.27")
+        assert (second.go_version or "").startswith("go1.22")
+        live.start(first)
+        live.start(second)
+        one.ask("hand", "done")
+        live.remove(first)
+        other.ask("hand", "done")
+        other.ask("hand", "done")
+        assert counts(live, second, "main.hand")["block"] == 2 * HANDS
+        assert not has_probes(one.pid)
+        live.remove(second)
+
+
+def test_a_target_that_ends_keeps_its_sums(live: LiveSession) -> None:
+    with Target.start(program("steps")) as steps:
+        target = live.add(steps.pid)
+        live.start(target)
+        steps.ask("hand", "done")
+        steps.close_input()
+        steps.wait()
+    with pytest.raises(TargetGone, match="ended"):
+        live.start(target)
+    assert not target.is_recording
+    assert target.ending is not None
+    assert counts(live, target, "main.hand")["block"] == HANDS
+    live.stop(target)
+    live.remove(target)
+    with pytest.raises(TargetGone):
+        live.start(target)
+
+
+def test_locations_are_the_same_objects_in_later_snapshots(live: LiveSession) -> None:
+    with Target.start(program("steps")) as steps:
+        target = live.add(steps.pid)
+        live.start(target)
+        steps.ask("hand", "done")
+        steps.ask("burn", "done")
+        before, after = live.snapshot(target), live.snapshot(target)
+        for earlier, later in zip(before.profiles, after.profiles, strict=True):
+            known = {id(at) for sample in earlier.samples for at in sample.locations}
+            stacks = {sample.locations for sample in earlier.samples}
+            again = [s for s in later.samples if s.locations in stacks]
+            assert {id(at) for sample in again for at in sample.locations} <= known
+        live.remove(target)
+
+
+def test_several_threads_use_it_at_once(live: LiveSession) -> None:
+    with Target.start(program("steps")) as steps:
+        target = live.add(steps.pid)
+
+        def use(_: int) -> None:
+            live.start(target)
+            live.snapshot(target)
+            live.stop(target)
+
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            list(pool.map(use, range(24)))
+        assert not target.is_recording
+        assert not has_probes(steps.pid)
+        live.remove(target)
+
+
+def test_what_cannot_be_recorded_is_refused(live: LiveSession) -> None:
+    with pytest.raises(NoSuchProcess):
+        live.add((1 << 22) - 1)
+
+
+def test_it_is_full_and_it_leaves_no_probe() -> None:
+    with Target.start(program("steps")) as steps:
+        with LiveSession(Options(), capacity=2) as live:
+            targets = [live.add(steps.pid), live.add(steps.pid)]
+            for target in targets:
+                live.start(target)
+            steps.ask("hand", "done")
+            assert [counts(live, t, "main.hand")["block"] for t in targets] == [HANDS, HANDS]
+            with pytest.raises(AttachFailed, match="no room"):
+                live.add(steps.pid)
+            assert has_probes(steps.pid)
+        assert not has_probes(steps.pid)
+
+
+def test_a_program_that_is_no_go_has_a_cpu_profile_only(live: LiveSession) -> None:
+    with pytest.raises(NotGoProgram):
+        live.add(os.getpid())
+    options = Options(kinds=("block", "cpu"), kinds_given=False)
+    with LiveSession(options, capacity=1) as of_any:
+        target = of_any.add(os.getpid())
+        assert (target.kinds, target.go_version) == (("cpu",), None)
+        of_any.start(target)
+        burn_until = time.process_time() + 0.3
+        while time.process_time() < burn_until:
+            pass
+        (profile,) = of_any.snapshot(target).profiles
+        assert profile.kind == "cpu"
+        assert sum(sample.values[0] for sample in profile.samples) > 10

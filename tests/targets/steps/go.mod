@@ -1,0 +1,3 @@
+module steps.example/steps
+
+go 1.19
