@@ -31,16 +31,21 @@ def effective_capabilities() -> set[int]:
     return {bit for bit in range(64) if mask >> bit & 1}
 
 
+def missing_capabilities() -> list[str]:
+    """Names of the capabilities that are needed and not in force."""
+    held = effective_capabilities()
+    return [name for capability, name in _NEEDED.items() if capability not in held]
+
+
 def require_capabilities() -> None:
     """Raise PermissionDenied, naming what is missing and what to type, unless all is there."""
-    held = effective_capabilities()
-    missing = [name for capability, name in _NEEDED.items() if capability not in held]
+    missing = missing_capabilities()
     if missing:
         raise PermissionDenied(
             f"This user may not trace other processes: {', '.join(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} missing. {way_out()}"
         )
-    if not _in_first_user_namespace():
+    if not in_first_user_namespace():
         raise PermissionDenied(
             "This is root in a user namespace only, which may not trace. Run ebpfprof as root of "
             "the machine, outside of the container."
@@ -57,7 +62,7 @@ def way_out() -> str:
     return f"Type: sudo {_typed()}"
 
 
-def _in_first_user_namespace() -> bool:
+def in_first_user_namespace() -> bool:
     """Whether this is the machine's own user namespace: only there the capabilities count."""
     try:
         return os.stat("/proc/self/ns/user").st_ino == _FIRST_USER_NAMESPACE

@@ -20,6 +20,8 @@ _DELETED = " (deleted)"
 _MAX_NAMED = 4
 _EFFECTIVE_UID = re.compile(rb"^Uid:\t\d+\t(\d+)", re.MULTILINE)
 
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # include/linux/proc_ns.h, PROC_PID_INIT_INO
+
 LIST = "`ebpfprof list` shows the Go processes here"
 
 
@@ -85,6 +87,14 @@ def go_processes() -> list[GoProcess]:
     return ProcessTable().survey().go
 
 
+def sees_whole_machine() -> bool:
+    """Whether we are in the machine's own pid namespace: in others one sees only what is below."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
+    except OSError:  # a kernel without pid namespaces
+        return True
+
+
 def find(
     pids: Sequence[int], names: Sequence[str], containers: Sequence[str], all_go: bool
 ) -> list[int]:
@@ -114,7 +124,7 @@ def _best(
     matching = [
         process
         for process in survey.processes
-        if (not names or _has_name(process, names))
+        if (not names or has_name(process, names))
         and (not containers or process.container in ids)
         and not _is_ours(process.pid)
     ]
@@ -129,7 +139,8 @@ def _best(
     return best
 
 
-def _has_name(process: GoProcess, patterns: Iterable[str]) -> bool:
+def has_name(process: GoProcess, patterns: Iterable[str]) -> bool:
+    """Whether its command or its executable's base name is one of these, or fits the pattern."""
     own = (process.name, os.path.basename(process.executable))
     return any(name and (name == p or fnmatchcase(name, p)) for p in patterns for name in own)
 

@@ -70,7 +70,8 @@ def _container_ids(ctx: click.Context, param: click.Parameter, values: Sequence[
     return ids
 
 
-def _names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
+def names_of(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
+    """A callback that refuses an empty name."""
     if "" in values:
         raise click.BadParameter("An empty name fits no process.", ctx, param)
     return list(values)
@@ -90,7 +91,7 @@ _OPTIONS = (
         "-n",
         "--name",
         "names",
-        callback=_names,
+        callback=names_of,
         metavar="NAME",
         multiple=True,
         help="Processes whose command or executable is called so, or fits the shell pattern; may "

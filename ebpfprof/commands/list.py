@@ -1,0 +1,166 @@
+"""`ebpfprof list`: the Go processes here, and whether they can be profiled."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from ebpfprof.commands.targets import names_of
+from ebpfprof.text import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ebpfprof.processes import GoProcess, Survey
+
+_MAX_COMMAND = 512
+_MAX_CONTAINER = 20
+_WIDEST = 4096
+_NATIVE_HINT = "Of a program that is not Go's the CPU profile can be recorded, by --pid or --name."
+
+
+@click.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs to read.")
+@click.option(
+    "--all",
+    "show_all",
+    is_flag=True,
+    help="Also show processes of other programs, which have a CPU profile only.",
+)
+@click.option(
+    "-n",
+    "--name",
+    "names",
+    callback=names_of,
+    metavar="NAME",
+    multiple=True,
+    help="Only processes whose command or executable is called so, or fits the shell pattern.",
+)
+def command(as_json: bool, show_all: bool, names: list[str]) -> None:
+    """List the Go processes here: version, build mode, container, whether they can be profiled.
+
+    Without root only one's own processes can be looked into; how many others there are is said.
+
+    \b
+    Examples:
+      ebpfprof list
+      sudo ebpfprof list --name 'api-*'
+      sudo ebpfprof list --json | jq '.processes[] | select(.supported) | .pid'
+    """
+    from ebpfprof.processes import ProcessTable, has_name, sees_whole_machine
+    from ebpfprof.terminal import has_color, say, width
+
+    survey = ProcessTable().survey()
+    shown = [
+        process
+        for process in (survey.processes if show_all else survey.go)
+        if process.pid != os.getpid() and (not names or has_name(process, names))
+    ]
+    if as_json:
+        rows = [asdict(process) for process in shown]
+        say(json.dumps({"processes": rows, "unseen": survey.unseen}, indent=2))
+    elif shown:
+        table = _rendered(shown, width(sys.stdout), color=has_color(sys.stdout))
+        say(table + "".join(f"{note}\n" for note in _notes(shown)), end="")
+    else:
+        say(_nothing(names, show_all))
+    if survey.unseen:
+        say(f"ebpfprof: {_unseen(survey)}", err=True)
+    if not sees_whole_machine():
+        say(
+            "ebpfprof: only the processes of this container are in sight. Run ebpfprof outside of "
+            "it, or give it the host's pids (docker run --pid=host).",
+            err=True,
+        )
+
+
+def _rendered(processes: Sequence[GoProcess], width: int | None, *, color: bool) -> str:
+    from ebpfprof.export.table import rendered
+
+    with_containers = any(process.container for process in processes)
+    return rendered(
+        _table(processes, with_containers=with_containers), width=width or _WIDEST, color=color
+    )
+
+
+def _table(processes: Sequence[GoProcess], *, with_containers: bool) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    # Of a terminal that is too narrow the command gives way first.
+    table.add_column("PID", justify="right", no_wrap=True, min_width=3)
+    table.add_column("User", no_wrap=True, overflow="ellipsis")
+    table.add_column("Go", no_wrap=True, overflow="ellipsis")
+    table.add_column("Build", no_wrap=True, overflow="ellipsis")
+    if with_containers:
+        table.add_column("Container", no_wrap=True, overflow="ellipsis")
+    table.add_column("Profiles", no_wrap=True, overflow="ellipsis")
+    table.add_column("Command", no_wrap=True, overflow="ellipsis", ratio=1)
+    for process in processes:
+        cells = [str(process.pid), process.user, _version(process), process.build_mode]
+        if with_containers:
+            cells.append(_container(process))
+        # As Text: in a str, rich would take [...] for markup.
+        row: list[Text] = [Text(printable(cell)) for cell in cells]
+        row.append(_supported(process))
+        row.append(Text(printable(process.command or f"[{process.name}]")[:_MAX_COMMAND]))
+        table.add_row(*row)
+    return table
+
+
+def _version(process: GoProcess) -> str:
+    if not process.is_go:
+        return "-"
+    return (process.go_version or "?").removeprefix("go")
+
+
+def _container(process: GoProcess) -> str:
+    from ebpfprof.containers import SHORT_ID
+
+    container = process.container or ""
+    if len(container) <= _MAX_CONTAINER:
+        return container
+    return container[:SHORT_ID]
+
+
+def _supported(process: GoProcess) -> Text:
+    from rich.text import Text
+
+    if process.supported:
+        return Text("all", style="green")
+    return Text("none", style="red") if process.is_go else Text("cpu", style="yellow")
+
+
+def _notes(processes: Sequence[GoProcess]) -> list[str]:
+    """Why some can't be profiled, each reason once, in sentences."""
+    pids: dict[str, list[int]] = {}
+    for process in processes:
+        if process.is_go and not process.supported:
+            pids.setdefault(process.why_not, []).append(process.pid)
+    notes = [f"{', '.join(map(str, those))}: {printable(why)}." for why, those in pids.items()]
+    if any(not process.is_go for process in processes):
+        notes.append(_NATIVE_HINT)
+    return ["", *notes] if notes else []
+
+
+def _nothing(names: Sequence[str], show_all: bool) -> str:
+    called = f" called {' or '.join(map(printable, names))}" if names else ""
+    return f"There is no {'' if show_all else 'Go '}process{called} here."
+
+
+def _unseen(survey: Survey) -> str:
+    from ebpfprof.privileges import missing_capabilities, way_out
+
+    one = survey.unseen == 1
+    what = f"{survey.unseen} {'process' if one else 'processes'} could not be looked into"
+    if not missing_capabilities():
+        return f"{what}: the kernel does not let even this user do it."
+    return f"{what}, since {'it is' if one else 'they are'} not this user's. {way_out()}"
