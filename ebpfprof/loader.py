@@ -6,10 +6,13 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:  # numpy takes as long to import as BCC to get going: only whe
 Fields = Mapping[str, "int | Sequence[int] | Fields"]
 
 _BATCH_ROWS = 4096
+_LLVM = re.compile(r"/libLLVM[-.](?:so\.)?([0-9]+(?:\.[0-9]+)*)")
 
 
 class Program:
@@ -291,6 +295,23 @@ def _fill(struct: ctypes.Structure, fields: Fields) -> None:
             _fill(getattr(struct, name), value)
         else:
             getattr(struct, name)[: len(value)] = value
+
+
+@dataclass(frozen=True, slots=True)
+class BccVersions:
+    """The version of BCC and the LLVM that compiles for it, "" where it doesn't tell."""
+
+    bcc: str
+    llvm: str
+
+
+def bcc_versions() -> BccVersions:
+    """Which BCC there is. Raises BccMissing."""
+    bcc = _import_bcc()
+    # Distributions link it to LLVM's shared library, whose file has its version in its name.
+    maps = Path("/proc/self/maps").read_text(errors="replace")
+    llvm = _LLVM.search(maps)
+    return BccVersions(str(getattr(bcc, "__version__", "")), llvm[1] if llvm else "")
 
 
 def _import_bcc() -> Any:  # noqa: ANN401 - BCC has no types
