@@ -10,10 +10,10 @@ import click
 
 from ebpfprof.commands.common import (
     duration_option,
-    pid_option,
     recording_options,
     writing_options,
 )
+from ebpfprof.commands.targets import target_options
 from ebpfprof.errors import Aborted
 from ebpfprof.text import printable
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command("attach")
-@pid_option
+@target_options()
 @duration_option(
     default=30, help="How long to record; Ctrl-C ends it earlier and writes what there is."
 )
@@ -41,6 +41,7 @@ def command(
     \b
     Examples:
       sudo ebpfprof attach --pid 1234
+      sudo ebpfprof attach --name shop --duration 10
       sudo ebpfprof attach --pid 1234 --profile cpu --duration 10 -o cpu.pb.gz
       sudo ebpfprof attach --pid 1234 --profile block,mutex
       sudo ebpfprof attach --pid 1234 --profile mutex --by-lock --open

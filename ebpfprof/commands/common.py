@@ -66,20 +66,6 @@ def duration_option(*, default: float | None, help: str) -> Callable[..., Any]:
     )
 
 
-def pid_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator: the option -p/--pid, passed as `pids: list[int]`."""
-    return click.option(
-        "-p",
-        "--pid",
-        "pids",
-        callback=list_of(click.IntRange(min=1, max=MAX_PID)),
-        metavar="PID[,PID...]",
-        multiple=True,
-        required=True,
-        help="Process to profile; may be given several times.",
-    )(command)
-
-
 def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """A decorator: what to write and where, passed as `writing: Writing` and `output`."""
 
