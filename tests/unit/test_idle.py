@@ -1,0 +1,433 @@
+"""Idle waits: each rule on a wait that it is for, and on one that only looks like it."""
+
+import re
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from ebpfprof import idle
+from ebpfprof.idle import Hidden, rule_of, rules, split
+from ebpfprof.profile import Frame, Kind, Location, Profile, Sample, cpu_profile, wait_profile
+from tests.toolchains import toolchain
+
+RECEIVE: Final = "runtime.chanrecv1"
+RECEIVE_OK: Final = "runtime.chanrecv2"
+SELECT: Final = "runtime.selectgo"
+SEND: Final = "runtime.chansend1"
+COND: Final = "sync.(*Cond).Wait"
+JOIN: Final = "sync.(*WaitGroup).Wait"
+LOCK: Final = "sync.(*Mutex).Lock"
+MAIN: Final = ("main.main", "runtime.main")
+CONN: Final = "net/http.(*conn).serve"
+GRPC: Final = "google.golang.org/grpc"
+TRANSPORT: Final = f"{GRPC}/internal/transport"
+K8S: Final = "k8s.io/client-go"
+
+Stack = tuple[str, ...]
+
+# By rule: stacks that are idle by it, leaf first, and stacks that it must leave alone.
+EXAMPLES: Final[dict[str, tuple[list[Stack], list[Stack]]]] = {
+    "Go's runtime": (
+        [(SELECT, "runtime.ensureSigM.func1"), (RECEIVE, "runtime.gcenable", "runtime.main")],
+        [
+            # A finalizer that waits holds up all others.
+            (RECEIVE, "main.finalize", "runtime.runfinq"),
+            (LOCK, "runtime.bgsweep"),
+            (SELECT, "runtimex.com/a.F"),
+        ],
+    ),
+    "signals": (
+        [(SELECT, "os/signal.NotifyContext.func1")],
+        [(SELECT, "main.onSignal", "os/signal.NotifyContext.func1")],
+    ),
+    "watching a context": (
+        [
+            (SELECT, "context.(*cancelCtx).propagateCancel.func2"),
+            (SELECT, "net/http.setRequestCancel.func4"),
+            (RECEIVE, "database/sql.(*Tx).awaitDone"),
+            (SELECT, "os/exec.(*Cmd).watchCtx.func1"),
+            (SELECT, f"{GRPC}.newClientStreamWithParams.func4"),
+        ],
+        [
+            # Waits for an answer, a process, a connection.
+            (SELECT, "net/http.(*persistConn).roundTrip", "main.fetch", *MAIN),
+            (RECEIVE, "os/exec.(*Cmd).Wait", "main.convert", "main.main.func1"),
+            (SELECT, "net.(*netFD).connect", "net.(*netFD).dial", "main.worker"),
+            (SELECT, "main.query", "database/sql.(*Tx).awaitDone"),
+        ],
+    ),
+    "HTTP client connection": (
+        [
+            (SELECT, "net/http.(*persistConn).writeLoop"),
+            (SELECT, "net/http.(*persistConn).readLoop", "net/http.(*Transport).dialConn.gowrap2"),
+            (RECEIVE, "net/http.(*persistConn).readLoop"),
+        ],
+        [
+            (SELECT, "net/http.(*persistConn).roundTrip", "net/http.(*Transport).roundTrip"),
+            (SELECT, "net/http.(*Transport).getConn", "net/http.(*Transport).roundTrip"),
+            (SEND, "net/http.(*persistConn).readLoop"),
+        ],
+    ),
+    "HTTP/2 server connection": (
+        [
+            (
+                SELECT,
+                "net/http.(*http2serverConn).serve",
+                "net/http.(*http2Server).serveConn",
+                CONN,
+            ),
+            (SELECT, "golang.org/x/net/http2.(*serverConn).serve", "main.serve", "main.main.func1"),
+            (SELECT, "net/http/internal/http2.(*serverConn).serve", CONN),
+        ],
+        [
+            (COND, "net/http.(*http2pipe).Read", "main.read", "net/http.(*http2serverConn).serve"),
+            (SELECT, "net/http.(*http2serverConn).writeDataFromHandler", "main.(*H).ServeHTTP"),
+        ],
+    ),
+    "HTTP/2 frame reader": (
+        [
+            (SELECT, "net/http.(*http2serverConn).readFrames"),
+            (SELECT, "net/http/internal/http2.(*serverConn).readFrames"),
+        ],
+        [(SELECT, "net/http.(*http2clientStream).writeRequest", "net/http.(*x).doRequest")],
+    ),
+    "connections of database/sql": (
+        [
+            (SELECT, "database/sql.(*DB).connectionOpener"),
+            (SELECT, "database/sql.(*DB).connectionOpener", "database/sql.OpenDB.gowrap1"),
+            (SELECT, "database/sql.(*DB).connectionCleaner"),
+        ],
+        [
+            # The pool is exhausted.
+            (SELECT, "database/sql.(*DB).conn", "database/sql.(*DB).query", "main.worker"),
+            (SELECT, "database/sql.(*DB).conn"),
+        ],
+    ),
+    "gRPC connection": (
+        [
+            (
+                SELECT,
+                f"{TRANSPORT}.(*controlBuffer).get",
+                f"{TRANSPORT}.(*loopyWriter).run",
+                f"{TRANSPORT}.newHTTP2Client.func6",
+            ),
+            (SELECT, f"{TRANSPORT}.(*http2Server).keepalive"),
+            (COND, f"{TRANSPORT}.(*http2Client).keepalive"),
+            (SELECT, f"{GRPC}/internal/grpcsync.(*CallbackSerializer).run"),
+            (RECEIVE, f"{GRPC}.(*Server).serverWorker"),
+        ],
+        [
+            # A call waits for its answer.
+            (SELECT, f"{TRANSPORT}.(*recvBufferReader).readClient", "main.call", *MAIN),
+            # Too much to send.
+            (SELECT, f"{TRANSPORT}.(*controlBuffer).throttle", f"{TRANSPORT}.(*http2Server).x"),
+            (SELECT, f"{TRANSPORT}.(*controlBuffer).get", "main.call", *MAIN),
+        ],
+    ),
+    "telemetry and logging": (
+        [
+            (SELECT, "go.opencensus.io/stats/view.(*worker).start"),
+            (
+                SELECT,
+                "go.opentelemetry.io/otel/sdk/trace.(*batchSpanProcessor).processQueue",
+                "go.opentelemetry.io/otel/sdk/trace.NewBatchSpanProcessor.func1",
+            ),
+            (RECEIVE_OK, "k8s.io/klog/v2.(*loggingT).flushDaemon"),
+            (SELECT, "github.com/golang/glog.(*fileSink).flushDaemon"),
+            (RECEIVE_OK, "gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"),
+            (SELECT, "go.uber.org/zap/zapcore.(*BufferedWriteSyncer).flushLoop"),
+        ],
+        [
+            (LOCK, "github.com/golang/glog.(*loggingT).output", "main.worker"),
+            (SELECT, "go.opentelemetry.io/otel/sdk/trace.(*batchSpanProcessor).ForceFlush", *MAIN),
+        ],
+    ),
+    "Kubernetes client": (
+        [
+            (
+                COND,
+                f"{K8S}/util/workqueue.(*Typed[go.shape.struct {{ x.Y string; z [4]int }}]).Get",
+                "main.(*Controller).processNext",
+                "main.(*Controller).work",
+                "k8s.io/apimachinery/pkg/util/wait.BackoffUntil",
+            ),
+            (COND, f"{K8S}/util/workqueue.(*Type).Get", "main.x", "main.y"),
+            (SELECT, f"{K8S}/tools/cache.(*processorListener).pop"),
+        ],
+        [
+            (LOCK, f"{K8S}/util/workqueue.(*Type).Get", "main.x"),
+            (COND, f"{K8S}/util/workqueue.(*Type).ShutDownWithDrain", "main.x"),
+            (COND, f"{K8S}/util/workqueue.(*Type).Get", "main.(*Handler).ServeHTTP", CONN),
+        ],
+    ),
+    "main goroutine": (
+        [
+            (RECEIVE, *MAIN),
+            (SELECT, *MAIN),
+            (JOIN, *MAIN),
+            (COND, *MAIN),
+            (JOIN, "golang.org/x/sync/errgroup.(*Group).Wait", "main.run", *MAIN),
+            (RECEIVE, "main.waitForSignal", *MAIN),
+        ],
+        [
+            (SEND, *MAIN),
+            (LOCK, *MAIN),
+            (RECEIVE, "main.convert", *MAIN),
+            (SELECT, "example.com/db.(*Client).Run", *MAIN),
+            (RECEIVE, "main.run", "main.convert", *MAIN),
+            (RECEIVE, "main.main.func1", *MAIN),
+            # Not the main goroutine.
+            (JOIN, "main.main"),
+            (JOIN, "main.(*Server).run"),
+        ],
+    ),
+    "worker waiting for work": (
+        [
+            (RECEIVE_OK, "main.worker"),
+            (RECEIVE_OK, "main.(*Pool).startWorker"),
+            (RECEIVE, "main.(*InvoicePool).work"),
+            (RECEIVE, "main.(*InvoicePool).work", "main.main.func2"),
+            (RECEIVE, "main.(*InvoicePool).work", "main.main.gowrap1"),
+            (RECEIVE, "main.(*InvoicePool).work", "main.main·dwrap·1"),
+            (RECEIVE, "main.(*Pool).work", "main.(*Pool).work-fm"),
+            (RECEIVE, "main.main.func1"),
+            (RECEIVE, "main.init.0.func1"),
+            (RECEIVE_OK, "example.com/pool/v3.NewPool[...].func1"),
+            (RECEIVE_OK, "example.com/pool.(*Pool[go.shape.*[]int]).Start.func12"),
+            (RECEIVE, "main.main.NewPool.func1"),
+            (RECEIVE, "main.main.(*Pool).Start.func1"),
+            (RECEIVE, "main.(*JobRunner).run"),
+            (RECEIVE, "main.messageLoop"),
+            (COND, "main.(*Queue).dispatcher"),
+            (RECEIVE, "main.main.func1", "sync.(*WaitGroup).Go.func1"),
+            (RECEIVE, "main.worker.func1", "runtime/pprof.Do", "main.worker"),
+            ("reflect.chanrecv", "reflect.Value.recv", "reflect.Value.Recv", "main.pollLoop"),
+        ],
+        [
+            # Somebody is too slow to receive.
+            (SEND, "main.worker"),
+            ("reflect.chansend0", "main.worker"),
+            (LOCK, "main.worker"),
+            # A worker at work.
+            (RECEIVE, "main.(*Client).Call", "main.worker"),
+            (RECEIVE, "main.acquire", "main.main.func1"),
+            (RECEIVE, "main.(*Pool).get", "main.(*Pool).Start.func1"),
+            (RECEIVE, "main.worker", "main.outer", "main.main.func1"),
+            # Goroutines for one task: nobody knows what they wait for.
+            (RECEIVE, "main.reserve"),
+            (RECEIVE, "main.(*Shop).Checkout.func1"),
+            (RECEIVE, "main.(*Shop).handleOrder.func1"),
+            (RECEIVE, "main.startJob.func1"),
+            (RECEIVE, "main.handleOrder.NewPool.func1"),
+            (RECEIVE, "main.runQuery"),
+            (RECEIVE, "main.(*Job).run"),
+            (RECEIVE, "main.(*Job).Run.func1"),
+            (RECEIVE, "main.fetchWorkers.func1"),
+            # Perhaps a handler that was written down in main.
+            (RECEIVE, "main.main.func1.1"),
+            (RECEIVE, "main.main.func1.2.1"),
+            (RECEIVE, "main.glob..func1"),
+            # Below a handler, or started by one.
+            (RECEIVE, "main.(*Server).ServeHTTP", "net/http.serverHandler.ServeHTTP", CONN),
+            (RECEIVE, "main.(*Server).ServeHTTP.func1"),
+            (RECEIVE, "main.main.func1", "net/http.HandlerFunc.ServeHTTP", CONN),
+            (RECEIVE, "main.worker.func1", "runtime/pprof.Do", "main.handle"),
+            (RECEIVE, "main.worker", "runtime/pprof.Do", "main.worker"),
+            # The end of the stack is not known.
+            (RECEIVE, "main.worker", ""),
+            (RECEIVE, ""),
+            (RECEIVE,),
+        ],
+    ),
+    "loop waiting in a select": (
+        [
+            (SELECT, "main.(*Hub).run"),
+            (SELECT, "main.(*Client).writePump"),
+            (SELECT, "main.main.func3"),
+            (SELECT, "reflect.rselect", "reflect.Select", "main.(*Mux).eventLoop"),
+            (SELECT, "main.(*Cache).janitor", "main.NewCache.func1"),
+        ],
+        [
+            (SELECT, "main.(*Client).Call"),
+            (SELECT, "main.(*Client).Do", "main.(*Hub).run"),
+            (SELECT, "main.(*Limiter).Wait", "main.worker"),
+            (SELECT, "golang.org/x/time/rate.(*Limiter).wait", "main.worker"),
+            (SELECT, "main.(*Semaphore).acquire"),
+            (SELECT, "main.(*H).ServeHTTP", "main.(*Server).loop"),
+            ("runtime.selectnbsend", "main.(*Hub).run"),
+        ],
+    ),
+}
+
+
+def sample_of(functions: Stack, count: int = 1, ns: int = 10) -> Sample:
+    """A sample with a location a function; "" is an address without a name."""
+    return Sample(
+        tuple(
+            Location(0x1000 + n, None, (Frame(name, "/src/x.go", n + 1),) if name else ())
+            for n, name in enumerate(functions)
+        ),
+        (count, ns),
+    )
+
+
+def profile_of(*samples: Sample, kind: Kind = "block") -> Profile:
+    return wait_profile(kind, samples, [], time_ns=1, duration_ns=2, comments=["a comment"])
+
+
+IDLE: Final = [(name, stack) for name, (idle_ones, _) in EXAMPLES.items() for stack in idle_ones]
+PROBLEMS: Final = [stack for _, problems in EXAMPLES.values() for stack in problems]
+
+
+def name_of(stack: Stack, kind: Kind = "block") -> str | None:
+    rule = rule_of(kind, sample_of(stack))
+    return rule.name if rule else None
+
+
+def test_every_rule_has_examples_of_both() -> None:
+    assert set(EXAMPLES) == {rule.name for rule in rules()}
+    assert all(idle_ones and problems for idle_ones, problems in EXAMPLES.values())
+
+
+@pytest.mark.parametrize(("name", "stack"), IDLE)
+def test_idle_waits_are_recognised(name: str, stack: Stack) -> None:
+    assert name_of(stack) == name
+    assert name_of(stack, "open") == name
+
+
+@pytest.mark.parametrize("stack", PROBLEMS)
+def test_what_may_be_a_problem_is_shown(stack: Stack) -> None:
+    assert name_of(stack) is None
+
+
+@pytest.mark.parametrize("kind", ["mutex", "cpu"])
+def test_other_profiles_have_no_idle_waits(kind: Kind) -> None:
+    assert [stack for _, stack in IDLE if name_of(stack, kind)] == []
+
+
+def test_no_send_and_no_lock_is_idle_wherever_it_stands() -> None:
+    for operation in (SEND, "reflect.chansend0", LOCK, "sync.(*RWMutex).RLock"):
+        assert [s for _, s in IDLE if name_of((operation, *s[1:]))] == []
+
+
+def test_nothing_below_a_request_handler_is_idle() -> None:
+    for handler in (
+        "main.(*Api).ServeHTTP",
+        "net/http.HandlerFunc.ServeHTTP",
+        f"{GRPC}.(*Server).processUnaryRPC",
+        "net/rpc.(*service).call",
+    ):
+        assert [s for _, s in IDLE if name_of((*s, handler))] == []
+        assert [s for _, s in IDLE if name_of((*s, handler, CONN, "main.x.gowrap1"))] == []
+
+
+def test_a_stack_that_may_be_cut_off_has_no_goroutine_function() -> None:
+    # Go 1.19 to 1.22 keep 32 frames: the last one may be in the midst of the stack.
+    leaf, worker, runner = (
+        Frame(name, "/x.go", 1) for name in (RECEIVE, "main.worker", "sync.(*WaitGroup).Go.func1")
+    )
+    for runners, is_idle in ((29, True), (30, False)):
+        inlined = Location(1, None, (leaf, worker, *runners * (runner,)))
+        assert (rule_of("block", Sample((inlined,), (1, 1))) is not None) is is_idle
+    # However deep a call stands, what it is for doesn't change.
+    queue = (COND, f"{K8S}/util/workqueue.(*Type).Get", *(f"main.f{n}" for n in range(40)))
+    assert name_of(queue) == "Kubernetes client"
+
+
+def test_inlined_frames_count_as_frames() -> None:
+    frames = tuple(Frame(name, "/x.go", 1) for name in (RECEIVE, "main.worker", "main.main.func1"))
+    sample = Sample((Location(1, None, frames),), (1, 1))
+    assert rule_of("block", sample) is not None
+    between = (frames[0], Frame("main.(*Client).Call", "/x.go", 1), *frames[1:])
+    assert rule_of("block", replace(sample, locations=(Location(1, None, between),))) is None
+
+
+def test_a_sample_without_a_stack_is_not_idle() -> None:
+    assert rule_of("block", Sample((), (1, 1))) is None
+
+
+def test_what_is_hidden_and_what_is_kept_is_all() -> None:
+    samples = [sample_of(s, n + 1, 1000 + n) for n, (_, s) in enumerate(IDLE)]
+    samples += [sample_of(s, 7, 3) for s in PROBLEMS]
+    profile = profile_of(*samples)
+    kept, hidden = split(profile)
+    assert [s.values for s in kept.samples] == [(7, 3)] * len(PROBLEMS)
+    assert kept == replace(profile, samples=kept.samples)
+    assert {each.rule.name for each in hidden} == set(EXAMPLES)
+    for index in (0, 1):
+        total = sum(sample.values[index] for sample in profile.samples)
+        rest = sum(sample.values[index] for sample in kept.samples)
+        assert total == rest + sum((each.count, each.delay_ns)[index] for each in hidden)
+    assert [e.delay_ns for e in hidden] == sorted((e.delay_ns for e in hidden), reverse=True)
+
+
+def test_sums_are_by_rule() -> None:
+    worker, main = (RECEIVE, "main.worker"), (JOIN, *MAIN)
+    samples = [sample_of(worker, 2, 30), sample_of(main, 1, 50), sample_of(worker, 3, 40)]
+    _, hidden = split(profile_of(*samples, kind="open"))
+    by_name = {rule.name: rule for rule in rules()}
+    assert hidden == [
+        Hidden(by_name["worker waiting for work"], 5, 70),
+        Hidden(by_name["main goroutine"], 1, 50),
+    ]
+
+
+def test_a_profile_with_nothing_idle_is_not_touched() -> None:
+    busy = profile_of(sample_of((LOCK, "main.worker")))
+    assert split(busy) == (busy, [])
+    on_cpu = cpu_profile(
+        [sample_of((RECEIVE, "main.worker"))], [], period_ns=1, time_ns=0, duration_ns=0
+    )
+    assert split(on_cpu) == (on_cpu, [])
+
+
+def test_reasons_are_sentences() -> None:
+    for rule in rules():
+        assert re.fullmatch(r"[A-Z].{20,200}\.", rule.reason), rule.name
+        assert set(rule.kinds) <= {"block", "open"}
+        assert rule.operations
+        assert bool(rule.calls or rule.goroutines) != bool(rule.shape), rule.name
+
+
+def names_in_go() -> set[str]:
+    """The functions of Go's standard library that rules name, without marks of closures."""
+    calls = {name for rule in rules() for call in rule.calls for name in call}
+    goroutines = {name for rule in rules() for name in rule.goroutines}
+    return {
+        name.removesuffix(".func")
+        for name in calls | goroutines
+        if "." not in name.partition("(")[0].rpartition("/")[0]
+    }
+
+
+def declared(minor: str) -> set[str]:
+    """The functions that the packages so named declare in one version of Go."""
+    sources = toolchain(minor).goroot / "src"
+    pattern = re.compile(r"^func (?:\(\w* ?(?P<star>\*?)(?P<type>\w+)\) )?(?P<name>\w+)[\[(]", re.M)
+    found = set()
+    for package in {name.partition(".")[0] for name in names_in_go()}:
+        for path in (sources / package).glob("*.go"):
+            for match in pattern.finditer(path.read_text()):
+                receiver = f"({match['star']}{match['type']})." if match["type"] else ""
+                found.add(f"{package}.{receiver}{match['name']}")
+    return found
+
+
+def test_functions_of_go_are_so_called() -> None:
+    assert len(names_in_go()) > 15
+    found = declared("1.19") | declared("1.22") | declared("1.27")
+    assert names_in_go() - found == set()
+
+
+def test_hostile_names_are_only_names() -> None:
+    for name in ("[" * 10_000, "main." + "a[" * 5_000, ".func1", "main.", "(", "a/b/c", "\x00"):
+        assert name_of((RECEIVE, name)) is None
+        assert name_of((RECEIVE, name, *MAIN)) is None
+
+
+def test_a_name_is_looked_at_once() -> None:
+    idle._plain.cache_clear()
+    profile = profile_of(*(sample_of((SELECT, "main.f", "main.g")) for _ in range(100)))
+    split(profile)
+    assert idle._plain.cache_info().misses == 3
