@@ -8,7 +8,7 @@ import click
 
 import ebpfprof
 
-VERBS = ("attach", "list")
+VERBS = ("attach", "list", "serve")
 """In the order in which the help shows them; each is `command` in ebpfprof.commands.VERB."""
 
 

@@ -1,0 +1,268 @@
+"""`ebpfprof serve`: answer as net/http/pprof would, for programs that have none, and as a page."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ebpfprof.commands.common import finite, recording_options
+from ebpfprof.commands.targets import target_options
+
+if TYPE_CHECKING:
+    from ebpfprof.options import Options
+    from ebpfprof.server.access import Policy
+    from ebpfprof.server.listening import Address
+    from ebpfprof.server.recorder import Recorder
+
+_CAPACITY = 64
+_MIN_TOKEN = 16
+_MAX_TOKEN = 4096
+
+
+def _address(ctx: click.Context, param: click.Parameter, value: str) -> Address:
+    from ebpfprof.server.listening import parse_address
+
+    try:
+        return parse_address(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+def _following(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator for --all-go: processes that come later are served, too, so it may find none."""
+
+    @functools.wraps(command)
+    def with_following(
+        *args: Any,  # noqa: ANN401 - click's own
+        pids: list[int],
+        names: list[str],
+        containers: list[str],
+        all_go: bool,
+        **values: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        if all_go and (pids or names):
+            raise click.UsageError(
+                "--all-go takes every Go process already: leave out --pid and --name."
+            )
+        if not (pids or names or containers or all_go):
+            raise click.UsageError(
+                "Say which processes: --pid PID, --name NAME, --container ID or --all-go. "
+                "`ebpfprof list` shows what there is."
+            )
+        followed = tuple(containers) if all_go else ()
+        return command(
+            *args,
+            pids=pids,
+            names=names,
+            containers=[] if all_go else containers,
+            all_go=False,
+            follows=all_go,
+            followed=followed,
+            **values,
+        )
+
+    return with_following
+
+
+@click.command("serve")
+@_following
+@target_options(required=False)
+@click.option(
+    "--listen",
+    "address",
+    callback=_address,
+    metavar="HOST:PORT|unix:PATH",
+    default="127.0.0.1:6060",
+    show_default=True,
+    help="Where to listen; port 0 takes a free one. Other than on loopback, a token is needed.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help=f"Ask everybody for the token in this file (at least {_MIN_TOKEN} characters).",
+)
+@click.option(
+    "--token",
+    "token_mode",
+    type=click.Choice(["auto"]),
+    help="auto: make up a token, and say it.",
+)
+@click.option(
+    "--continuous",
+    is_flag=True,
+    help="Record all the time, not only while somebody asks.",
+)
+@click.option(
+    "--window",
+    "interval_s",
+    type=click.FloatRange(min=1, max=3600),
+    callback=finite,
+    metavar="SECONDS",
+    default=5,
+    show_default=True,
+    help="How long each step of the page's timeline is.",
+)
+@click.option(
+    "--retention",
+    "retention_s",
+    type=click.FloatRange(min=10, max=86400),
+    callback=finite,
+    metavar="SECONDS",
+    default=600,
+    show_default=True,
+    help="How far back the page's timeline goes.",
+)
+@recording_options
+def command(
+    pids: list[int],
+    follows: bool,
+    followed: tuple[str, ...],
+    address: Address,
+    token_file: str | None,
+    token_mode: str | None,
+    continuous: bool,
+    interval_s: float,
+    retention_s: float,
+    options: Options,
+) -> None:
+    """Answer as net/http/pprof does, for processes that have none; with a page at /.
+
+    /debug/pprof/ has profile (CPU), block, mutex, cmdline and symbol; of several processes,
+    each has its own below /proc/PID/debug/pprof/. /metrics is for Prometheus.
+
+    A process is recorded while somebody asks. With ?seconds=N that is for N seconds. Without,
+    block and mutex hold all that was recorded of the process so far: for 5 seconds before the
+    answer, if it was not being recorded, and for 2 minutes after, so that whoever asks regularly
+    misses nothing. With --continuous it is recorded all the time.
+
+    On loopback, root and the user who typed sudo are answered. Others need a token: --token-file,
+    and then ?token=TOKEN or the header Authorization: Bearer TOKEN. A unix socket is for the user
+    who typed sudo.
+
+    \b
+    Examples:
+      sudo ebpfprof serve --pid 1234
+      go tool pprof http://localhost:6060/debug/pprof/block?seconds=5
+      go tool pprof -http=: http://localhost:6060/debug/pprof/profile?seconds=10
+      sudo ebpfprof serve --all-go --continuous
+      go tool pprof http://localhost:6060/proc/1234/debug/pprof/mutex
+      sudo ebpfprof serve --pid 1234 --listen 0.0.0.0:6060 --token auto
+      sudo ebpfprof serve --pid 1234 --listen unix:/run/user/1000/ebpfprof.sock
+    """
+    from contextlib import ExitStack
+
+    from ebpfprof.commands.writing import allow_many_files
+    from ebpfprof.errors import Aborted
+    from ebpfprof.live import LiveSession
+    from ebpfprof.output import invoking_user
+    from ebpfprof.privileges import require_capabilities
+    from ebpfprof.server.listening import listening
+    from ebpfprof.server.running import Service, run
+    from ebpfprof.signals import Signals
+
+    policy = _policy(address, token_file, token_mode)
+    if options.open_waits or options.by_lock:
+        raise click.UsageError("--open and --by-lock are for `ebpfprof attach`; leave them out.")
+    require_capabilities()
+    allow_many_files()
+    service = Service(
+        kinds=options.kinds,
+        interval_s=interval_s,
+        retention_s=retention_s,
+        continuous=continuous,
+        all_go=follows,
+        containers=followed,
+        capacity=max(_CAPACITY, len(pids)),
+    )
+    try:
+        with ExitStack() as held:
+            signals = held.enter_context(Signals())
+            listener = held.enter_context(listening(address, invoking_user()))
+            live = held.enter_context(LiveSession(options, capacity=service.capacity))
+            targets = [live.add(pid) for pid in pids]
+            port = listener.getsockname()[1] if not address.path else 0
+
+            def on_ready(recorder: Recorder) -> None:
+                signals.end_recording_only()
+                _say_ready(recorder, address, port, policy, token_mode)
+
+            run(
+                live,
+                targets,
+                service,
+                policy,
+                listener,
+                on_ready=on_ready,
+                should_end=lambda: signals.came,
+            )
+    except KeyboardInterrupt:
+        raise Aborted("Aborted.") from None
+
+
+def _policy(address: Address, token_file: str | None, token_mode: str | None) -> Policy:
+    import secrets
+
+    from ebpfprof.output import invoking_user
+    from ebpfprof.server.access import Policy
+
+    if token_file and token_mode:
+        raise click.UsageError("Either --token-file or --token, not both.")
+    token = secrets.token_urlsafe(24) if token_mode else None
+    if token_file:
+        token = _read_token(token_file)
+    if token is None and not address.is_loopback:
+        raise click.UsageError(
+            f"At {address}, others than this machine could ask: give --token-file FILE or "
+            "--token auto, or listen on 127.0.0.1 and let ssh -L lead there."
+        )
+    user = invoking_user()
+    return Policy(
+        token=token,
+        uids=frozenset({0} | ({user.uid} if user else set())),
+        is_loopback=address.is_loopback,
+        is_unix=bool(address.path),
+    )
+
+
+def _read_token(path: str) -> str:
+    from ebpfprof.text import printable
+
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MAX_TOKEN + 1)
+    except OSError as error:
+        raise click.UsageError(f"Cannot read {printable(path)}: {error.strerror}.") from error
+    token = data.decode("ascii", "replace").strip()
+    is_sound = token.isascii() and token.isprintable() and " " not in token
+    if not (_MIN_TOKEN <= len(token) <= _MAX_TOKEN and is_sound):
+        raise click.UsageError(
+            f"{printable(path)} holds no token: one line of {_MIN_TOKEN} characters and more, "
+            "without spaces; `openssl rand -hex 16` makes one."
+        )
+    return token
+
+
+def _say_ready(
+    recorder: Recorder, address: Address, port: int, policy: Policy, token_mode: str | None
+) -> None:
+    from ebpfprof.server.listening import Address
+    from ebpfprof.terminal import say
+
+    served = recorder.served
+    who = ", ".join(f"{each.pid} ({each.name})" for each in served[:5])
+    if len(served) > 5:
+        who += f" and {len(served) - 5} more"
+    noun = "process" if len(served) == 1 else "processes"
+    where = str(address) if address.path else f"http://{Address(address.host, port)}/"
+    if token_mode:
+        where += f"?token={policy.token}"
+    what = f"{noun} {who}" if served else "Go processes as they come"
+    say(f"serving {what} at {where}; Ctrl-C ends it", err=True)
+    if not address.path and served and not policy.token:
+        prefix = "" if len(served) == 1 else f"/proc/{served[0].pid}"
+        url = f"http://{Address(address.host, port)}{prefix}/debug/pprof/block?seconds=5"
+        say(f"Next: go tool pprof '{url}'", err=True)

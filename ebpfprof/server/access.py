@@ -1,0 +1,195 @@
+"""Who may ask: a token, or on loopback who the connecting user is; and under which name.
+
+Without a token, the server listens on loopback or on a unix socket only. A unix socket has the
+permissions of its file. On loopback everybody on the machine can connect: there the kernel tells
+whose the connecting socket is, and only root and the user who started the server are answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import json
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+COOKIE = "ebpfprof-token"
+_NAME_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(?::[0-9]*)?")
+# What /proc/net/tcp and tcp6 show of a socket (net/ipv4/tcp_ipv4.c, get_tcp4_sock).
+_SOCKET = re.compile(
+    rb" *\d+: (?P<local>[0-9A-F]+:[0-9A-F]{4}) (?P<remote>[0-9A-F]+:[0-9A-F]{4}) "
+    rb"[0-9A-F]{2} \S+ \S+ \S+ +(?P<uid>\d+) +\d+ (?P<inode>\d+) "
+)
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Who is answered. `token` is asked for if there is one, else `uids` may connect, on loopback.
+
+    `is_unix`: the file's permissions have decided already.
+    """
+
+    token: str | None = None
+    uids: Collection[int] = (0,)
+    is_loopback: bool = True
+    is_unix: bool = False
+
+
+class Access:
+    """Middleware (ASGI) that lets through those who may ask."""
+
+    def __init__(self, app: ASGIApp, policy: Policy) -> None:
+        self._app = app
+        self._policy = policy
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with a refusal, or pass the request on."""
+        if scope["type"] != "http":
+            return
+        await (await self._refusal(scope) or self._app)(scope, receive, send)
+
+    async def _refusal(self, scope: Scope) -> Response | None:
+        policy, headers = self._policy, Headers(scope=scope)
+        if policy.is_loopback and not policy.is_unix and not is_own_name(headers.get("host", "")):
+            return refused(
+                scope,
+                403,
+                "This server is asked by a name that is not its own, as a hostile page does it: "
+                "use localhost or its address.",
+            )
+        if headers.get("sec-fetch-site") == "cross-site" and (
+            headers.get("sec-fetch-mode") != "navigate"
+        ):
+            return refused(scope, 403, "Pages of other sites are not answered.")
+        if policy.token is not None:
+            return self._token_refusal(scope, headers, policy.token)
+        if policy.is_unix:
+            return None
+        uid = await asyncio.to_thread(peer_uid, scope.get("client"), scope.get("server"))
+        if uid in policy.uids:
+            return None
+        return refused(
+            scope,
+            403,
+            "This server answers only root and the user who started it. Others need a token: "
+            "start it with --token-file FILE.",
+        )
+
+    def _token_refusal(self, scope: Scope, headers: Headers, token: str) -> Response | None:
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        in_query = [value for name, value in query if name == "token"]
+        if in_query and _same(in_query[0], token):
+            # On the page it is taken out of the address, which is shared and remembered.
+            return _remembered(token, query) if scope["path"] == "/" else None
+        cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE)
+        # A wrong one in the query is told, also to who had the right one before.
+        given = [_bearer(headers)] if in_query else [_bearer(headers), cookie]
+        if any(each is not None and _same(each, token) for each in given):
+            return None
+        return refused(
+            scope,
+            401,
+            "A token is needed, or this one is wrong: add ?token=TOKEN to the address, or send "
+            "the header Authorization: Bearer TOKEN.",
+            {"WWW-Authenticate": "Bearer"},
+        )
+
+
+def refused(
+    scope: Scope, status: int, sentence: str, headers: dict[str, str] | None = None
+) -> Response:
+    """An error: JSON for the page, a line that `go tool pprof` prints for all others."""
+    own = {"X-Content-Type-Options": "nosniff", **(headers or {})}
+    if scope["path"].startswith("/api/"):
+        body = json.dumps({"error": sentence})
+        return Response(body, status, {**own, "Cache-Control": "no-store"}, "application/json")
+    return PlainTextResponse(sentence + "\n", status, {**own, "X-Go-Pprof": "1"})
+
+
+def is_own_name(host: str) -> bool:
+    """Whether a Host header is a name that leads here without the DNS: localhost, or an address.
+
+    A page whose name its owner lets point to 127.0.0.1 (DNS rebinding) sends that name.
+    """
+    match = _NAME_AND_PORT.fullmatch(host)
+    if match is None:
+        return False
+    name = match[1].strip("[]").lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def peer_uid(client: tuple[str, int] | None, server: tuple[str, int | None] | None) -> int | None:
+    """The user who opened the other end of a connection on loopback, None if it can't be told.
+
+    Both are (address, port). Read from /proc/net/tcp, where the other end has a line of its own.
+    """
+    if not client or not server or server[1] is None:
+        return None
+    try:
+        version = ipaddress.ip_address(client[0]).version
+        local, remote = _endpoint(client[0], client[1]), _endpoint(server[0], server[1])
+    except ValueError:
+        return None
+    path = "/proc/net/tcp" if version == 4 else "/proc/net/tcp6"
+    # While it is read, sockets come and go, and one may be passed over.
+    for _ in range(_TRIES):
+        uid = _uid_of(path, local, remote)
+        if uid is not None:
+            return uid
+    return None
+
+
+def _uid_of(path: str, local: bytes, remote: bytes) -> int | None:
+    with open(path, "rb") as lines:
+        for line in lines:
+            if local not in line:
+                continue
+            match = _SOCKET.match(line)
+            # One that nobody has open any more is shown as root's, without an inode.
+            if (
+                match
+                and (match["local"], match["remote"]) == (local, remote)
+                and match["inode"] != b"0"
+            ):
+                return int(match["uid"])
+    return None
+
+
+def _endpoint(address: str, port: int) -> bytes:
+    """As the kernel writes it: 32-bit words in the machine's byte order, in hex."""
+    packed = ipaddress.ip_address(address).packed
+    words = (packed[at : at + 4][::-1] for at in range(0, len(packed), 4))
+    return b"".join(words).hex().upper().encode() + b":%04X" % port
+
+
+def _same(given: str, token: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
+
+
+def _bearer(headers: Headers) -> str | None:
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    return value.strip() if scheme.lower() == "bearer" else None
+
+
+def _remembered(token: str, query: list[tuple[str, str]]) -> Response:
+    """To the page itself, with the token in a cookie and no longer in the address."""
+    rest = urlencode([(name, value) for name, value in query if name != "token"])
+    response = RedirectResponse("/" + ("?" + rest if rest else ""), 303)
+    response.headers["Cache-Control"] = "no-store"
+    response.set_cookie(COOKIE, token, path="/", httponly=True, samesite="strict")
+    return response

@@ -1,0 +1,94 @@
+"""The application: which address is answered by whom."""
+
+from __future__ import annotations
+
+from mimetypes import guess_type
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from ebpfprof.server.access import Access, Policy, refused
+from ebpfprof.server.gopprof import GoPprof
+from ebpfprof.server.metrics import Counted, Metrics
+from ebpfprof.server.pageapi import PageApi
+from ebpfprof.terminal import say
+from ebpfprof.text import printable
+
+if TYPE_CHECKING:
+    from ebpfprof.server.discovery import Discovery
+    from ebpfprof.server.recorder import Recorder
+
+WEB_FOLDER = Path(__file__).parent.parent / "web"
+_PAGE_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; object-src 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]  # refused as Go does
+
+
+def application(recorder: Recorder, discovery: Discovery, policy: Policy) -> ASGIApp:
+    """All that is served, behind those who guard it."""
+    pprof, api, metrics = GoPprof(recorder), PageApi(recorder, discovery), Metrics(recorder)
+    routes = [
+        Route("/", _page),
+        Route("/assets/{name}", _asset),
+        Route("/metrics", metrics.__call__),
+        Route("/api/targets", api.targets),
+        Route("/api/targets/{pid:int}/timeline", api.timeline),
+        Route("/api/targets/{pid:int}/profile", api.profile),
+        Route("/api/targets/{pid:int}/pprof", api.pprof),
+    ]
+    for prefix in ("", "/proc/{pid:int}"):
+        routes += [
+            Route(f"{prefix}/debug/pprof", pprof.redirect, methods=_METHODS),
+            Route(f"{prefix}/debug/pprof/{{name:path}}", pprof.__call__, methods=_METHODS),
+        ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error, Exception: _bug})
+    app.router.redirect_slashes = False
+    return Counted(Access(app, policy), metrics.requests)
+
+
+async def _page(request: Request) -> Response:
+    return _file("index.html")
+
+
+async def _asset(request: Request) -> Response:
+    return _file(request.path_params["name"])
+
+
+def _file(name: str) -> Response:
+    """A file of the page: only those that are there, and none in other folders."""
+    files = {path.name: path for path in WEB_FOLDER.iterdir() if path.is_file()}
+    if name not in files:
+        raise HTTPException(404)
+    media_type, _ = guess_type(name)
+    return Response(
+        files[name].read_bytes(), headers=_PAGE_HEADERS, media_type=media_type or "text/plain"
+    )
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return refused(request.scope, 404, "There is nothing here: / shows what is served.")
+    return refused(request.scope, error.status_code, error.detail, dict(error.headers or {}))
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    """What nobody expected: the client is told no more than that."""
+    say(
+        f"ebpfprof: This is a bug: {type(error).__name__} at {printable(request.url.path)}: "
+        f"{printable(str(error))}. Please report it.",
+        err=True,
+    )
+    return refused(request.scope, 500, "Something went wrong in ebpfprof; its stderr says what.")

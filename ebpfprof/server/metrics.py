@@ -1,0 +1,128 @@
+"""What Prometheus asks for: what was recorded, what was lost, what it costs us."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ebpfprof.losses import loss_kinds
+from ebpfprof.server.recorder import sums_by_kind
+
+if TYPE_CHECKING:
+    from ebpfprof.losses import Loss
+    from ebpfprof.server.recorder import Recorder
+
+_OF_TARGET = ("pid", "command", "kind")
+_ENDPOINTS = ("profile", "block", "mutex", "cmdline", "symbol", "delta_block", "delta_mutex")
+
+
+class Metrics:
+    """A registry of its own and the endpoint /metrics."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._registry = CollectorRegistry()
+        self.requests: Counter[tuple[str, str]] = Counter()
+        """How many were answered, by endpoint and status."""
+        self._sums = _Sums(recorder, self.requests)
+        self._registry.register(self._sums)
+        ProcessCollector(namespace="ebpfprof", registry=self._registry)
+
+    async def __call__(self, request: Request) -> Response:
+        """The metrics as text. Asking for them has nothing recorded."""
+        self._sums.losses = await asyncio.to_thread(lambda: list(self._recorder.live.losses()))
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+
+
+class Counted:
+    """Middleware (ASGI) that counts what was answered."""
+
+    def __init__(self, app: ASGIApp, requests: Counter[tuple[str, str]]) -> None:
+        self._app = app
+        self._requests = requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and count its answer."""
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._requests[endpoint(scope["path"]), str(message["status"])] += 1
+            await send(message)
+
+        await self._app(scope, receive, counted)
+
+
+def endpoint(path: str) -> str:
+    """A word for what a path asks for; the words are few, whatever is asked."""
+    _, found, name = path.partition("/debug/pprof/")
+    if found:
+        return name if name in _ENDPOINTS else "other" if name else "index"
+    first = path.split("/")[1]
+    if not first:
+        return "page"
+    return first if first in ("api", "assets", "metrics") else "other"
+
+
+class _Sums(Collector):
+    """The sums of the targets, as of their last windows."""
+
+    def __init__(self, recorder: Recorder, answered: Counter[tuple[str, str]]) -> None:
+        self._recorder = recorder
+        self._answered = answered
+        self.losses: list[Loss] = []
+
+    def collect(self) -> Iterable[Metric]:
+        targets = GaugeMetricFamily(
+            "ebpfprof_target_recording",
+            "Whether the probes are in a process.",
+            labels=("pid", "command"),
+        )
+        events = CounterMetricFamily(
+            "ebpfprof_events",
+            "Events recorded: contentions, releases, CPU samples.",
+            labels=_OF_TARGET,
+        )
+        delay = CounterMetricFamily(
+            "ebpfprof_delay_seconds",
+            "Time that goroutines waited (block), or made others wait (mutex).",
+            labels=_OF_TARGET,
+        )
+        cpu = CounterMetricFamily(
+            "ebpfprof_cpu_seconds", "CPU time in samples.", labels=_OF_TARGET[:2]
+        )
+        for served in self._recorder.served:
+            of_target = (str(served.pid), served.name)
+            if served.ending is None:
+                targets.add_metric(of_target, float(served.is_recording))
+            for kind, (count, value_ns) in sums_by_kind(served).items():
+                events.add_metric((*of_target, kind), count)
+                if kind == "cpu":
+                    cpu.add_metric(of_target, value_ns / 1e9)
+                else:
+                    delay.add_metric((*of_target, kind), value_ns / 1e9)
+        losses = CounterMetricFamily(
+            "ebpfprof_losses", "What could not be recorded, by reason.", labels=("reason",)
+        )
+        counts = dict.fromkeys((name for name, _ in loss_kinds()), 0)
+        for loss in self.losses:
+            counts[loss.name] = counts.get(loss.name, 0) + loss.count
+        for name, count in counts.items():
+            losses.add_metric((name,), count)
+        requests = CounterMetricFamily(
+            "ebpfprof_requests",
+            "Requests answered, by endpoint and status.",
+            labels=("endpoint", "code"),
+        )
+        for labels, count in sorted(self._answered.items()):
+            requests.add_metric(labels, count)
+        return targets, events, delay, cpu, losses, requests

@@ -1,0 +1,334 @@
+"""Who keeps which target recorded: requests, leases, --continuous; and the windows of the past.
+
+A target's probes are in it as long as somebody wants it recorded: a request that waits for its
+`seconds`, a lease that a page or a scraper renews, or the server itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ebpfprof.delta import totals
+from ebpfprof.errors import EbpfprofError, TargetGone
+from ebpfprof.server.windows import Windows, make_room
+from ebpfprof.terminal import say
+from ebpfprof.text import printable
+
+if TYPE_CHECKING:
+    from ebpfprof.losses import Loss
+    from ebpfprof.processes import GoProcess
+    from ebpfprof.profile import Profile
+    from ebpfprof.report import Report
+    from ebpfprof.target import Ending
+
+_T = TypeVar("_T")
+
+LOOK_S = 0.25
+"""How often it is looked whether targets went and leases ran out, in seconds."""
+_MAX_KEPT_SAMPLES = 200_000  # of all windows together: some 100 MB
+_FOREVER = float("inf")
+
+
+class LiveTarget(Protocol):
+    """What is needed of ebpfprof.live.LiveTarget."""
+
+    @property
+    def pid(self) -> int: ...  # noqa: D102
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def go_version(self) -> str | None: ...  # noqa: D102
+    @property
+    def kinds(self) -> tuple[Any, ...]: ...  # noqa: D102
+    @property
+    def ending(self) -> Ending | None: ...  # noqa: D102
+    @property
+    def is_recording(self) -> bool: ...  # noqa: D102
+
+
+class Live(Protocol):
+    """What is needed of ebpfprof.live.LiveSession."""
+
+    def add(self, pid: int) -> Any: ...  # noqa: ANN401, D102
+    def start(self, target: Any) -> None: ...  # noqa: ANN401, D102
+    def stop(self, target: Any) -> None: ...  # noqa: ANN401, D102
+    def remove(self, target: Any) -> None: ...  # noqa: ANN401, D102
+    def snapshot(self, target: Any, kinds: Collection[str] | None = None) -> Report: ...  # noqa: ANN401, D102
+    def losses(self) -> Iterable[Loss]: ...  # noqa: D102
+
+
+@dataclass(eq=False)
+class Served:
+    """One process that is served; `live` once it was looked into."""
+
+    pid: int
+    kinds: tuple[str, ...]
+    about: GoProcess | None = None
+    is_found: bool = False
+    """Whether it was found, rather than named by the user."""
+    live: LiveTarget | None = None
+    windows: Windows = field(default_factory=Windows)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+    since_s: float = 0.0
+    """When the present recording began, CLOCK_MONOTONIC."""
+    leased_until_s: float = 0.0
+    is_leased: bool = False
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    ending: str | None = None
+    """Why it went, in words."""
+    gone_s: float = 0.0
+    last_sent: dict[str, Profile] = field(default_factory=dict)
+    """By kind, what the last request for a difference to the one before was answered with."""
+
+    @property
+    def name(self) -> str:
+        """What its command is called, made harmless."""
+        return self.live.name if self.live else printable(self.about.name if self.about else "")
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether the probes are in it."""
+        return self.users > 0 and self.ending is None
+
+
+class Recorder:
+    """The processes that are served. To be used in one event loop."""
+
+    def __init__(
+        self,
+        live: Live,
+        *,
+        kinds: Iterable[str],
+        interval_s: float = 5.0,
+        retention_s: float = 600.0,
+        continuous: bool = False,
+    ) -> None:
+        self.live = live
+        self.kinds = tuple(kinds)
+        self.interval_s = interval_s
+        self.retention_s = retention_s
+        self.continuous = continuous
+        self.stopping = asyncio.Event()
+        self._served: dict[int, Served] = {}
+        self._releases: set[asyncio.Task[None]] = set()
+
+    @property
+    def served(self) -> list[Served]:
+        """All that are served, by pid, with those that went lately."""
+        return sorted(self._served.values(), key=lambda each: each.pid)
+
+    def find(self, pid: int) -> Served | None:
+        """The process of that number, if it is served."""
+        return self._served.get(pid)
+
+    def serve_opened(self, live: LiveTarget, about: GoProcess | None = None) -> Served:
+        """Serve a process that LiveSession.add has opened."""
+        return self._serve(Served(live.pid, tuple(live.kinds), about, live=live))
+
+    def serve_found(self, about: GoProcess) -> Served:
+        """Serve a Go process that was found; it is opened when somebody asks for it.
+
+        One of that number that has gone is forgotten.
+        """
+        former = self._served.get(about.pid)
+        if former and former.live:
+            self._in_background(asyncio.to_thread(self.live.remove, former.live))
+        return self._serve(Served(about.pid, self.kinds, about, is_found=True))
+
+    def note_ending(self, served: Served, ending: str) -> None:
+        """The process has gone; `ending` says how."""
+        if served.ending is None:
+            served.ending, served.gone_s = ending, time.time()
+            served.leased_until_s = 0.0
+            served.gone.set()
+
+    def lease(self, served: Served, length_s: float) -> None:
+        """Keep a process recorded for so many seconds from now, or for ever (inf)."""
+        served.leased_until_s = max(served.leased_until_s, time.monotonic() + length_s)
+        if not served.is_leased and served.ending is None:
+            served.is_leased = True
+            self._in_background(self._begin_lease(served))
+
+    @asynccontextmanager
+    async def recording(self, served: Served) -> AsyncIterator[None]:
+        """Have a process recorded while the block runs. Raises ebpfprof.errors."""
+        # Shielded: who goes meanwhile must not leave a probe behind that nobody takes out.
+        await self._whatever_happens(self._acquire(served), undo=lambda: self._release(served))
+        try:
+            yield
+        finally:
+            await self._whatever_happens(self._release(served))
+
+    async def wait(
+        self, served: Served, seconds: float, client_left: Callable[[], Awaitable[None]]
+    ) -> bool:
+        """Wait so long; shorter if the process goes, the server ends or the client left.
+
+        Returns whether the client is still there.
+        """
+        left = asyncio.ensure_future(client_left())
+        waiting = [
+            left,
+            asyncio.ensure_future(served.gone.wait()),
+            asyncio.ensure_future(self.stopping.wait()),
+        ]
+        try:
+            await asyncio.wait(
+                waiting, timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED
+            )
+            return not left.done()
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def snapshot(self, served: Served, kind: str) -> Profile:
+        """The sums of one kind since the process was first recorded. Raises TargetGone."""
+        return (await asyncio.to_thread(self._sums, served, (kind,)))[kind]
+
+    async def end_window(self, served: Served, *, at_least_s: float = 0.0) -> None:
+        """End the present window of a process now, unless it is younger than `at_least_s`."""
+        async with served.lock:
+            if served.users and time.time() - served.windows.begun_s > at_least_s:
+                await self._end_window(served)
+
+    async def run(self) -> None:
+        """Look after all of them until the server ends."""
+        next_window_s = time.monotonic() + self.interval_s
+        while not self.stopping.is_set():
+            for served in self.served:
+                live = served.live
+                if live and live.ending and served.ending is None:
+                    await self.end_window(served)
+                    self.note_ending(served, live.ending.text)
+            if time.monotonic() >= next_window_s:
+                next_window_s += self.interval_s
+                await self._end_windows()
+            self._end_leases()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), LOOK_S)
+
+    async def stop(self) -> None:
+        """End all waiting, and all leases."""
+        self.stopping.set()
+        for served in self.served:
+            served.leased_until_s = 0.0
+        self._end_leases()
+        while self._releases:
+            await asyncio.wait(self._releases)
+
+    def _serve(self, served: Served) -> Served:
+        self._served[served.pid] = served
+        if self.continuous:
+            self.lease(served, _FOREVER)
+        return served
+
+    async def _begin_lease(self, served: Served) -> None:
+        try:
+            await self._acquire(served)
+        except EbpfprofError as error:
+            served.is_leased = False
+            if not isinstance(error, TargetGone):
+                say(f"ebpfprof: {printable(str(error))}", err=True)
+
+    def _end_leases(self) -> None:
+        for served in self.served:
+            if served.is_leased and served.users and time.monotonic() > served.leased_until_s:
+                served.is_leased = False
+                self._in_background(self._release(served))
+
+    async def _acquire(self, served: Served) -> None:
+        async with served.lock:
+            if served.ending is not None:
+                raise TargetGone(f"Nothing is recorded any more: {served.ending}.")
+            if served.users == 0:
+                await asyncio.to_thread(self._start, served)
+                served.since_s = time.monotonic()
+                served.windows.begin(time.time())
+            served.users += 1
+
+    async def _release(self, served: Served) -> None:
+        async with served.lock:
+            served.users -= 1
+            if served.users == 0 and served.live:
+                await asyncio.to_thread(self.live.stop, served.live)
+                if served.ending is None:
+                    await self._end_window(served)
+
+    def _start(self, served: Served) -> None:
+        if served.live is None:
+            served.live = self.live.add(served.pid)
+            served.kinds = tuple(served.live.kinds)
+        self.live.start(served.live)
+
+    def _sums(self, served: Served, kinds: Collection[str]) -> dict[str, Profile]:
+        if served.live is None:
+            raise TargetGone(f"Process {served.pid} was not recorded yet.")
+        profiles = self.live.snapshot(served.live, kinds).profiles
+        return {profile.kind: profile for profile in profiles}
+
+    async def _end_window(self, served: Served) -> None:
+        """Needs the lock of the process."""
+
+        def take() -> None:
+            served.windows.end(time.time(), self._sums(served, served.kinds))
+
+        try:
+            await asyncio.to_thread(take)
+        except EbpfprofError as error:
+            say(f"ebpfprof: {printable(str(error))}", err=True)
+        make_room([each.windows for each in self._served.values()], _MAX_KEPT_SAMPLES)
+
+    async def _end_windows(self) -> None:
+        for served in self.served:
+            if served.is_recording:
+                await self.end_window(served)
+            oldest_s = time.time() - self.retention_s
+            served.windows.forget(oldest_s)
+            if served.ending is not None and served.gone_s < oldest_s and served.users == 0:
+                await self._forget(served)
+
+    async def _forget(self, served: Served) -> None:
+        """Let go of a process that went long ago; of one that was named it is still told."""
+        if served.live:
+            live, served.live = served.live, None
+            await asyncio.to_thread(self.live.remove, live)
+        if served.is_found:
+            self._served.pop(served.pid, None)
+
+    async def _whatever_happens(
+        self, work: Awaitable[_T], undo: Callable[[], Awaitable[None]] | None = None
+    ) -> _T:
+        """Do `work` to its end even if whoever asked is cancelled; then `undo` it, too."""
+        task = asyncio.ensure_future(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if undo:
+                self._in_background(self._undo(task, undo))
+            else:
+                self._keep(task)
+            raise
+
+    async def _undo(self, task: asyncio.Future[Any], undo: Callable[[], Awaitable[None]]) -> None:
+        with suppress(Exception):
+            await task
+            await undo()
+
+    def _in_background(self, work: Awaitable[None]) -> None:
+        self._keep(asyncio.ensure_future(work))
+
+    def _keep(self, task: Any) -> None:  # noqa: ANN401
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
+
+def sums_by_kind(served: Served) -> dict[str, list[int]]:
+    """For each kind, the sums of its values as of the last window."""
+    return {kind: totals(profile) for kind, profile in served.windows.sums.items()}

@@ -1,0 +1,125 @@
+"""One run of the server: until somebody wants it to end, and then no longer than needed."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from ebpfprof.server.app import application
+from ebpfprof.server.discovery import Discovery
+from ebpfprof.server.recorder import Live, Recorder
+
+if TYPE_CHECKING:
+    from ebpfprof.server.access import Policy
+
+_LOOK_S = 0.1
+_MAX_CONNECTIONS = 256
+_LAST_ANSWERS_S = 10  # how long clients may take, at the end, to read what they are answered
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What is served and how: see the options of `ebpfprof serve`."""
+
+    kinds: tuple[str, ...]
+    interval_s: float = 5.0
+    retention_s: float = 600.0
+    continuous: bool = False
+    all_go: bool = False
+    containers: tuple[str, ...] = ()
+    capacity: int = 64
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers of its own."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run(
+    live: Live,
+    targets: list[Any],
+    service: Service,
+    policy: Policy,
+    listener: socket.socket,
+    *,
+    on_ready: Callable[[Recorder], None],
+    should_end: Callable[[], bool],
+) -> None:
+    """Serve the `targets`, which `live` has opened, until `should_end`, asked ten times a second.
+
+    Then requests that wait are answered with what was recorded so far. `on_ready` is called once
+    clients are served. All probes are out when it returns.
+    """
+    asyncio.run(_run(live, targets, service, policy, listener, on_ready, should_end))
+
+
+async def _run(
+    live: Live,
+    targets: list[Any],
+    service: Service,
+    policy: Policy,
+    listener: socket.socket,
+    on_ready: Callable[[Recorder], None],
+    should_end: Callable[[], bool],
+) -> None:
+    recorder = Recorder(
+        live,
+        kinds=service.kinds,
+        interval_s=service.interval_s,
+        retention_s=service.retention_s,
+        continuous=service.continuous,
+    )
+    discovery = Discovery(
+        recorder,
+        follows=service.all_go,
+        containers=service.containers,
+        capacity=service.capacity,
+    )
+    for target in targets:
+        recorder.serve_opened(target)
+    await discovery.look()
+    server = _Server(_config(application(recorder, discovery, policy)))
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    helpers = [asyncio.ensure_future(recorder.run()), asyncio.ensure_future(discovery.run())]
+    try:
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.01)
+        if not serving.done():
+            on_ready(recorder)
+        while not should_end() and not any(task.done() for task in (serving, *helpers[:1])):
+            await asyncio.sleep(_LOOK_S)
+        server.should_exit = True
+        await recorder.stop()
+        await asyncio.gather(serving, *helpers)
+    finally:
+        recorder.stopping.set()
+        for task in (serving, *helpers):
+            task.cancel()
+        await asyncio.gather(serving, *helpers, return_exceptions=True)
+
+
+def _config(app: Any) -> uvicorn.Config:  # noqa: ANN401
+    return uvicorn.Config(
+        app,
+        http="h11",
+        loop="asyncio",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        # Who a client is, the kernel says, and no header.
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_graceful_shutdown=_LAST_ANSWERS_S,
+    )

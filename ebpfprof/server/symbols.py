@@ -1,0 +1,55 @@
+"""Names of a target's functions by address, for those who ask with an address in hand."""
+
+from __future__ import annotations
+
+import struct
+from typing import Self
+
+from ebpfprof.errors import EbpfprofError
+from ebpfprof.target import Target
+from symbolizer import ElfFile, GoBinary, SymbolizerError
+
+
+class Symbols:
+    """The functions of one Go process. Holds its executable open; a context manager."""
+
+    def __init__(self, pid: int) -> None:
+        """Read the tables of process `pid`; of one that is no Go program nothing is known."""
+        self._elf: ElfFile | None = None
+        self._binary: GoBinary | None = None
+        self._bias = 0
+        try:
+            with Target(pid) as target:
+                self._elf = ElfFile.open(target.exe_fd)
+                self._binary = GoBinary.open(self._elf, allow_unknown_version=True)
+                self._bias = target.load_bias(self._elf.entry)
+        except (EbpfprofError, SymbolizerError, struct.error, OSError):
+            self._binary = None
+
+    def name(self, pc: int) -> str | None:
+        """The function at an address, the innermost of inlined ones (runtime.FuncForPC)."""
+        try:
+            frames = self._binary.frames(pc - self._bias) if self._binary else ()
+        except SymbolizerError:
+            return None
+        return frames[0].function if frames else None
+
+    def offset(self, pc: int) -> int | None:
+        """How many bytes behind the beginning of its function an address lies."""
+        try:
+            function = self._binary.function_at(pc - self._bias) if self._binary else None
+        except SymbolizerError:
+            return None
+        return pc - self._bias - function.entry if function else None
+
+    def close(self) -> None:
+        """Let go of the executable."""
+        self._binary = None
+        if self._elf is not None:
+            self._elf.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,68 @@
+"""What was recorded lately, window by window: differences of one snapshot and the next."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ebpfprof.delta import difference
+from ebpfprof.profile import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What was recorded from `start_s` to `end_s` (Unix time): a difference for each kind."""
+
+    start_s: float
+    end_s: float
+    profiles: Mapping[str, Profile]
+
+    @property
+    def size(self) -> int:
+        """How many samples it holds."""
+        return sum(len(profile.samples) for profile in self.profiles.values())
+
+
+@dataclass(slots=True)
+class Windows:
+    """The windows of one target, oldest first, and the sums that the next one is counted from."""
+
+    begun_s: float = 0.0
+    sums: dict[str, Profile] = field(default_factory=dict)
+    kept: deque[Window] = field(default_factory=deque)
+
+    def begin(self, now_s: float) -> None:
+        """A window begins; while nothing is recorded, sums stay as they are."""
+        self.begun_s = now_s
+
+    def end(self, now_s: float, sums: Mapping[str, Profile]) -> Window:
+        """A window ends, given the sums of now by kind, and the next one begins."""
+        found = {
+            kind: difference(later, self.sums[kind]) if kind in self.sums else later
+            for kind, later in sums.items()
+        }
+        window = Window(self.begun_s, now_s, found)
+        self.kept.append(window)
+        self.sums.update(sums)
+        self.begun_s = now_s
+        return window
+
+    def between(self, kind: str, from_s: float, to_s: float) -> list[Profile]:
+        """The differences of one kind that lie in a time, wholly or in part, oldest first."""
+        return [
+            window.profiles[kind]
+            for window in self.kept
+            if kind in window.profiles and window.end_s > from_s and window.start_s < to_s
+        ]
+
+    def forget(self, before_s: float) -> None:
+        """Drop the windows that ended before a time."""
+        while self.kept and self.kept[0].end_s < before_s:
+            self.kept.popleft()
+
+
+def make_room(all_windows: Sequence[Windows], max_samples: int) -> None:
+    """Drop the oldest windows of all until no more than so many samples are held."""
+    size = sum(window.size for windows in all_windows for window in windows.kept)
+    while size > max_samples:
+        oldest = min((w for w in all_windows if w.kept), key=lambda w: w.kept[0].end_s)
+        size -= oldest.kept.popleft().size
