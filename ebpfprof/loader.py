@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # numpy takes as long to import as BCC to get going: only whe
 Fields = Mapping[str, "int | Sequence[int] | Fields"]
 
 _BATCH_ROWS = 4096
+_HEADERS = "BCC_KERNEL_SOURCE"
 _LLVM = re.compile(r"/libLLVM[-.](?:so\.)?([0-9]+(?:\.[0-9]+)*)")
 
 
@@ -54,8 +55,7 @@ class Program:
         self._probe_fds: dict[int, list[int]] = {}  # by group, as attach_uprobe has it
         self._sampler_links: dict[int, int] = {}  # the event's fd -> the link's
         self._readers: list[RingReader] = []
-        headers = str(bpf_folder() / "headers")
-        os.environ["BCC_KERNEL_SOURCE"] = headers
+        headers = set_kernel_headers()
         flags = [f"-D{key}={value}" for key, value in constants.items()]
         with _native_stderr() as said, _in_folder(headers):
             try:
@@ -252,6 +252,18 @@ class Program:
                 raise AttachFailed(
                     f"The kernel rejected the BPF program {function}: {error}\n{said()}"
                 ) from error
+
+
+def set_kernel_headers() -> str:
+    """Tell BCC to take our headers in place of the kernel's; returns their folder.
+
+    To be called before other threads are there: native code may read the environment meanwhile,
+    such as of a library that is being imported, and setenv() moves it under its hands.
+    """
+    headers = str(bpf_folder() / "headers")
+    if os.environ.get(_HEADERS) != headers:
+        os.environ[_HEADERS] = headers
+    return headers
 
 
 class RingReader:

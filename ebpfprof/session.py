@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from ebpfprof.collectors.waits import WaitsCollector
 from ebpfprof.errors import AttachFailed, TargetGone
+from ebpfprof.loader import set_kernel_headers
 from ebpfprof.losses import Loss
 from ebpfprof.options import Options
 from ebpfprof.profile import Kind
@@ -38,6 +39,7 @@ class Session:
         self._recordings: list[Recorded] = []
         self._waits: WaitsCollector | None = None
         self._cpu: CpuCollector | None = None
+        set_kernel_headers()
         try:
             with ThreadPoolExecutor(max_workers=1) as pool:
                 # BCC takes some 0.2 s to compile. Meanwhile the libraries that read executables

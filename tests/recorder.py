@@ -72,7 +72,7 @@ class Recorder:
             self._said.append(line)
             if line.startswith("recording"):
                 return line
-        status = self._process.wait()
+        status = self._process.wait(timeout=DEADLINE_S)
         raise AssertionError(
             f"the command ended without recording, status {status}:\n" + "".join(self._said)
         )
