@@ -11,7 +11,8 @@ from typing import Literal
 
 from ebpfprof.errors import InvalidProfile
 
-Kind = Literal["block", "mutex", "cpu", "open"]
+Kind = Literal["block", "mutex", "cpu", "open", ""]
+"""What was profiled; "" is a profile of something else, which we read but don't record."""
 
 _INT64_MAX = (1 << 63) - 1
 _UINT64_MAX = (1 << 64) - 1

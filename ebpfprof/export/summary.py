@@ -80,7 +80,7 @@ def rows_of(samples: Iterable[Sample], limit: int) -> list[Row]:
         count, ns = sample.values[0], sample.values[-1]
         frames = [frame for location in sample.locations for frame in location.frames]
         caller = _caller(frames)
-        key = (_operation(frames), caller.function, caller.file, caller.line)
+        key = (operation(frames), caller.function, caller.file, caller.line)
         total = sums.setdefault(key, [0, 0])
         total[0] += count
         total[1] += ns
@@ -134,8 +134,11 @@ def _is_inside_go(function: str) -> bool:
     return re.split(r"[/.]", path, maxsplit=1)[0] in _STANDARD
 
 
-def _operation(frames: list[Frame]) -> str:
-    """What the goroutine waited for, in words; the leaf function where there are none."""
+def operation(frames: Sequence[Frame]) -> str:
+    """What the goroutine waited for, in words; the leaf function where there are none.
+
+    `frames` are those of its stack, the innermost first.
+    """
     if not frames:
         return "[unknown]"
     leaf = frames[0].function
