@@ -15,6 +15,8 @@ EbpfprofError            1   anything else that failed
 ├── BccMissing          11   BCC's Python module is not there
 ├── CorruptBinary       12   a truncated, corrupt or hostile ELF file or Go table
 ├── AttachFailed        13   the kernel refused a probe
+├── CommandNotRunnable 126   the program that was to be started can't be executed
+├── CommandNotFound    127   there is no such program to start
 └── Aborted            130   a second Ctrl-C
 
 Not exceptions of ours: 0 is success, 2 a usage error (click's own).
@@ -44,6 +46,8 @@ class ExitCode(IntEnum):
     BCC_MISSING = 11
     CORRUPT_BINARY = 12
     ATTACH_FAILED = 13
+    COMMAND_NOT_RUNNABLE = 126
+    COMMAND_NOT_FOUND = 127
     ABORTED = 130
 
 
@@ -132,6 +136,18 @@ class AttachFailed(EbpfprofError):
     """The kernel refused a probe; the message names the function and the errno."""
 
     exit_code = ExitCode.ATTACH_FAILED
+
+
+class CommandNotRunnable(EbpfprofError):
+    """The program that was to be started is there, but can't be executed."""
+
+    exit_code = ExitCode.COMMAND_NOT_RUNNABLE
+
+
+class CommandNotFound(EbpfprofError):
+    """There is no program of the name that was to be started."""
+
+    exit_code = ExitCode.COMMAND_NOT_FOUND
 
 
 class Aborted(EbpfprofError):

@@ -22,6 +22,8 @@ CODES = {
     "BccMissing": 11,
     "CorruptBinary": 12,
     "AttachFailed": 13,
+    "CommandNotRunnable": 126,
+    "CommandNotFound": 127,
     "Aborted": 130,
 }
 
