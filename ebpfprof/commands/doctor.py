@@ -1,0 +1,86 @@
+"""`ebpfprof doctor`: what is missing for profiling here, and the command that mends it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ebpfprof.text import printable
+
+if TYPE_CHECKING:
+    from ebpfprof.doctor import Check
+
+_COLORS = {"ok": "green", "warn": "yellow", "missing": "red"}
+_WIDEST = 4096
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs to read.")
+def command(as_json: bool) -> int:
+    """Tell what is missing for profiling on this machine, and what mends it.
+
+    Tries out what recording needs of the kernel, on the smallest scale, and looks at BCC, rights
+    and limits. The exit code is 0 if everything needed is there, else the one that a recording
+    would end with (10 the kernel, 11 BCC, 4 rights, 13 a refused probe, 1 anything else; of several
+    the first of these). Things marked "warn" can be done without.
+
+    \b
+    Examples:
+      sudo ebpfprof doctor
+      sudo ebpfprof doctor --json | jq -r '.checks[] | select(.level != "ok") | .remedy'
+    """
+    from ebpfprof.doctor import examine, exit_code
+    from ebpfprof.terminal import has_color, say, width
+
+    checks = list(examine())
+    code = exit_code(checks)
+    if as_json:
+        rows = [
+            {
+                "name": check.name,
+                "level": check.level,
+                "found": check.found,
+                "meaning": check.meaning,
+                "remedy": check.remedy,
+                "exit_code": int(check.code),
+            }
+            for check in checks
+        ]
+        say(json.dumps({"exit_code": int(code), "checks": rows}, indent=2))
+    else:
+        table = _rendered(checks, width(sys.stdout), color=has_color(sys.stdout))
+        say(f"{table}\n{_verdict(checks)}")
+    return int(code)
+
+
+def _rendered(checks: Sequence[Check], width: int | None, *, color: bool) -> str:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ebpfprof.export.table import rendered
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for check in checks:
+        state = Text(check.level, style=_COLORS[check.level])
+        table.add_row(state, Text(check.name), Text(printable(check.found)))
+        if check.remedy:
+            # A BPF verifier's or a compiler's words may take lines.
+            said = [check.meaning, *check.remedy.splitlines()]
+            table.add_row("", "", Text("\n".join(map(printable, said))))
+    return rendered(table, width=width or _WIDEST, color=color)
+
+
+def _verdict(checks: Sequence[Check]) -> str:
+    missing = [check.name for check in checks if check.level == "missing"]
+    if missing:
+        return f"Profiles can't be taken here for want of: {', '.join(missing)}."
+    warned = sum(check.level == "warn" for check in checks)
+    rest = f" What is marked warn ({warned}) can be done without." if warned else ""
+    return f"Everything that is needed is there.{rest}"

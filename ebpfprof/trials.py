@@ -1,0 +1,178 @@
+"""What the kernel lets us do, tried out on the smallest scale; nothing is left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from contextlib import ExitStack
+from typing import Literal
+
+from ebpfprof import perf
+from ebpfprof.cpus import online_cpus
+from ebpfprof.errors import KernelUnsupported, PermissionDenied
+from ebpfprof.privileges import way_out
+from symbolizer import ElfFile
+
+# arch/x86/entry/syscalls/syscall_64.tbl
+_SYS_BPF = 321
+
+# include/uapi/linux/bpf.h
+_BPF_MAP_CREATE = 0
+_BPF_PROG_LOAD = 5
+_BPF_MAP_LOOKUP_BATCH = 24
+_BPF_MAP_TYPE_HASH = 1
+_BPF_MAP_TYPE_RINGBUF = 27
+_BPF_PROG_TYPES = {"kprobe": 2, "perf_event": 7}
+# r0 = 0; exit
+_INSTRUCTIONS = bytes.fromhex("b700000000000000 9500000000000000")
+_RING_BYTES = 4096
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _MapCreate(ctypes.Structure):
+    """The beginning of union bpf_attr for BPF_MAP_CREATE."""
+
+    _fields_ = [
+        ("map_type", ctypes.c_uint32),
+        ("key_bytes", ctypes.c_uint32),
+        ("value_bytes", ctypes.c_uint32),
+        ("max_entries", ctypes.c_uint32),
+    ]
+
+
+class _ProgLoad(ctypes.Structure):
+    """The beginning of union bpf_attr for BPF_PROG_LOAD."""
+
+    _fields_ = [
+        ("prog_type", ctypes.c_uint32),
+        ("insn_count", ctypes.c_uint32),
+        ("insns", ctypes.c_void_p),
+        ("license", ctypes.c_void_p),
+        ("log_level", ctypes.c_uint32),
+        ("log_bytes", ctypes.c_uint32),
+        ("log", ctypes.c_uint64),
+        ("kernel_version", ctypes.c_uint32),
+        ("prog_flags", ctypes.c_uint32),
+    ]
+
+
+class _Batch(ctypes.Structure):
+    """The beginning of union bpf_attr for BPF_MAP_LOOKUP_BATCH."""
+
+    _fields_ = [
+        ("in_batch", ctypes.c_uint64),
+        ("out_batch", ctypes.c_void_p),
+        ("keys", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+        ("count", ctypes.c_uint32),
+        ("map_fd", ctypes.c_uint32),
+        ("elem_flags", ctypes.c_uint64),
+        ("flags", ctypes.c_uint64),
+    ]
+
+
+def load_program() -> None:
+    """Load a BPF program as probes run it. Raises KernelUnsupported or PermissionDenied."""
+    perf.require_bpf()
+    os.close(_loaded("kprobe"))
+
+
+def link_with_cookie() -> None:
+    """Let a BPF program run for a perf event, with an attach cookie; the event never fires.
+
+    Raises KernelUnsupported (before Linux 5.15), PermissionDenied or AttachFailed.
+    """
+    with ExitStack() as held:
+        program = _loaded("perf_event")
+        held.callback(os.close, program)
+        event = perf.open_cpu_sampler(online_cpus()[0], 1, hardware=False)
+        held.callback(os.close, event)
+        held.callback(os.close, perf.link_program(program, event, 1))
+
+
+def make_ring_buffer() -> None:
+    """Make a BPF ring buffer. Raises KernelUnsupported (before Linux 5.8) or PermissionDenied."""
+    os.close(_map(_MapCreate(map_type=_BPF_MAP_TYPE_RINGBUF, max_entries=_RING_BYTES)))
+
+
+def read_a_batch() -> None:
+    """Read all of a BPF map at once. Raises KernelUnsupported (before Linux 5.6)."""
+    words = [ctypes.c_uint64() for _ in range(3)]
+    out_batch, keys, values = map(ctypes.addressof, words)
+    fd = _map(_MapCreate(map_type=_BPF_MAP_TYPE_HASH, key_bytes=4, value_bytes=4, max_entries=1))
+    try:
+        _bpf(
+            _BPF_MAP_LOOKUP_BATCH,
+            _Batch(out_batch=out_batch, keys=keys, values=values, count=1, map_fd=fd),
+        )
+    except OSError as error:
+        if error.errno != errno.ENOENT:  # the map is empty
+            raise _refused("batches of a map's rows", error) from error
+    finally:
+        os.close(fd)
+
+
+def put_a_uprobe() -> None:
+    """Put a probe into this very process, where it passes no more, and take it out.
+
+    Raises KernelUnsupported, PermissionDenied or AttachFailed; ElfError if Python's executable
+    can't be read.
+    """
+    path = "/proc/self/exe"
+    with ElfFile.open(path) as elf:
+        offset = elf.vaddr_to_offset(elf.entry)
+    os.close(perf.open_uprobe(path, offset, os.getpid()))
+
+
+def sample() -> Literal["ref-cycles", "cpu-clock"]:
+    """Open what samples the CPU profile, on one processor; returns what that is.
+
+    Raises KernelUnsupported, PermissionDenied or AttachFailed.
+    """
+    cpu = online_cpus()[0]
+    try:
+        os.close(perf.open_cpu_sampler(cpu, 99, hardware=True))
+        return "ref-cycles"
+    except perf.NoHardwareCounter:
+        os.close(perf.open_cpu_sampler(cpu, 99, hardware=False))
+        return "cpu-clock"
+
+
+def _loaded(kind: Literal["kprobe", "perf_event"]) -> int:
+    instructions = ctypes.create_string_buffer(_INSTRUCTIONS, len(_INSTRUCTIONS))
+    license = ctypes.create_string_buffer(b"GPL")
+    attr = _ProgLoad(
+        prog_type=_BPF_PROG_TYPES[kind],
+        insn_count=len(_INSTRUCTIONS) // 8,
+        insns=ctypes.addressof(instructions),
+        license=ctypes.addressof(license),
+    )
+    try:
+        return _bpf(_BPF_PROG_LOAD, attr)
+    except OSError as error:
+        raise _refused("BPF programs", error) from error
+
+
+def _map(attr: _MapCreate) -> int:
+    try:
+        return _bpf(_BPF_MAP_CREATE, attr)
+    except OSError as error:
+        raise _refused("a BPF map", error) from error
+
+
+def _bpf(command: int, attr: ctypes.Structure) -> int:
+    """The system call bpf; raises OSError."""
+    result = _libc.syscall(_SYS_BPF, command, ctypes.byref(attr), ctypes.sizeof(attr))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return int(result)
+
+
+def _refused(what: str, error: OSError) -> KernelUnsupported | PermissionDenied:
+    text = f"The kernel refused {what}: {error.strerror} (errno {error.errno})."
+    if error.errno in (errno.EPERM, errno.EACCES):
+        return PermissionDenied(f"{text} {way_out()}")
+    return KernelUnsupported(f"{text} Linux 5.15 or newer with CONFIG_BPF_SYSCALL is needed.")
