@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ from pathlib import Path
 
 from ebpfprof.export import pprof
 from ebpfprof.profile import Profile
+from tests.profilerules import violations
 
 DEADLINE_S = 60
+GZIP = b"\x1f\x8b"
 COMMAND = (sys.executable, "-m", "ebpfprof", "attach")
 # What tests ask for that don't say: one file, and the sooner.
 BLOCK_ONLY = ("--profile", "block")
@@ -49,6 +52,7 @@ class Recorder:
         elif "default" in arguments:
             place = list(arguments).index("default")
             arguments = (*arguments[: place - 1], *arguments[place + 1 :])
+        self._folder = folder
         self._stdout = tempfile.TemporaryFile()  # noqa: SIM115 (closed in finish)
         self._process = subprocess.Popen(
             [*command, *arguments],
@@ -93,11 +97,16 @@ class Recorder:
         self._process.kill()
 
     def finish(self) -> Finished:
-        """Wait for the end of the command."""
+        """Wait for the end of the command; fails if it wrote a profile that somebody refuses."""
         _, rest = self._process.communicate(timeout=DEADLINE_S)
         with self._stdout as stdout:
             stdout.seek(0)
-            return Finished(self._process.returncode, stdout.read(), "".join(self._said) + rest)
+            written = stdout.read()
+        for path in self._folder.glob("*.pb.gz"):
+            check_profile(path.read_bytes(), path.name)
+        if written.startswith(GZIP):
+            check_profile(written, "on stdout")
+        return Finished(self._process.returncode, written, "".join(self._said) + rest)
 
     def close(self) -> None:
         """Make sure that the command has ended. May be called twice."""
@@ -137,7 +146,15 @@ def run(
         recorder.close()
 
 
+def check_profile(data: bytes, where: str) -> None:
+    """Fail if `go tool pprof`, Pyroscope, Parca or Alloy would refuse or change the profile."""
+    faults = violations(data, now_s=time.time())
+    assert not faults, f"the profile {where}: " + "\n".join(faults[:20])
+
+
 def only_profile(folder: Path) -> Profile:
     """Read the one profile that was written into `folder`."""
     (path,) = folder.glob("*.pb.gz")
-    return pprof.decode(path.read_bytes())
+    data = path.read_bytes()
+    check_profile(data, path.name)
+    return pprof.decode(data)
