@@ -47,8 +47,8 @@ class Executable:
 
 
 _NO_PROGRAM = Executable(is_go=False, why_not=NOT_GO)
-_TOO_LARGE = Executable(
-    is_go=False, why_not="not looked into: there is too much without a section table"
+_TOO_MUCH = Executable(
+    is_go=False, why_not="not looked into: too large for a file whose sections are not known"
 )
 
 
@@ -57,18 +57,22 @@ class Executables:
 
     A file is recognised as Go the way `attach` does it, but not at any cost: one that has sections,
     and none of those that Go's linker writes, is taken to be something else; in files without a
-    section table not more than 512 MiB are searched in all.
+    section table not more than 512 MiB are searched in a survey.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, int, int], Executable] = {}
+        self._known: dict[tuple[int, ...], Executable] = {}
+        self._to_search_bytes = 0
+
+    def begin_survey(self) -> None:
+        """Allow as much searching as one survey may take."""
         self._to_search_bytes = _MAX_SEARCHED_BYTES
 
     def of(self, pid: int) -> Executable:
         """What process `pid` runs. Raises OSError if its executable can't be had."""
         path = f"/proc/{pid}/exe"
         status = os.stat(path)
-        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= _MAX_KEPT:
@@ -78,7 +82,8 @@ class Executables:
                 found = self._inspected(fd)
             finally:
                 os.close(fd)
-            self._known[key] = found
+            if found is not _TOO_MUCH:
+                self._known[key] = found
         return found
 
     def _inspected(self, fd: int) -> Executable:
@@ -86,7 +91,9 @@ class Executables:
             with ElfFile.open(fd) as elf:
                 return self._elf(elf)
         except UnsupportedElf as error:
-            if self._may_search(fd) and _holds_build_info(fd):
+            if not self._take(os.fstat(fd).st_size):
+                return _TOO_MUCH
+            if _holds_build_info(fd):
                 return Executable(is_go=True, why_not=str(error))
         except (SymbolizerError, struct.error):
             pass
@@ -97,7 +104,7 @@ class Executables:
             if elf.sections:
                 return _NO_PROGRAM
             if not self._take(elf.size):
-                return _TOO_LARGE
+                return _TOO_MUCH
         try:
             # What only the version stands in the way of has a mode all the same.
             binary = GoBinary.open(elf, allow_unknown_version=True)
@@ -106,9 +113,6 @@ class Executables:
         except (SymbolizerError, struct.error) as error:
             return Executable(True, _told_version(elf), _mode(elf, None), str(error))
         return Executable(True, str(binary.version), _mode(elf, binary), _refusal(binary))
-
-    def _may_search(self, fd: int) -> bool:
-        return self._take(os.fstat(fd).st_size)
 
     def _take(self, size_bytes: int) -> bool:
         if size_bytes > self._to_search_bytes:

@@ -71,6 +71,7 @@ class ProcessTable:
 
     def survey(self) -> Survey:
         """The processes there are now. What comes or goes meanwhile may be missing."""
+        self._executables.begin_survey()
         found, unseen = [], 0
         for pid in _pids():
             try:
