@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from ebpfprof.processes import GoProcess, ProcessTable
@@ -48,7 +48,9 @@ class Discovery:
 
     async def look(self) -> None:
         """Look once."""
-        found = (await asyncio.to_thread(self._table.survey)).go
+        self._take((await asyncio.to_thread(self._table.survey)).go)
+
+    def _take(self, found: Iterable[GoProcess]) -> None:
         self.processes = {each.pid: each for each in found}
         for served in self._recorder.served:
             if served.about is None:

@@ -1,0 +1,177 @@
+"""A live session without a kernel, and requests to the application without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from starlette.types import ASGIApp, Message
+
+from ebpfprof.errors import NotGoProgram
+from ebpfprof.losses import Loss
+from ebpfprof.processes import GoProcess
+from ebpfprof.profile import Kind, Profile, Sample, cpu_profile, wait_profile
+from ebpfprof.report import Report
+from ebpfprof.server.discovery import Discovery
+from ebpfprof.server.recorder import Recorder
+from ebpfprof.target import Ending, Target
+from tests.unit.small_profile import LOCK, MAIN, RECEIVE, WORK
+
+ALL_KINDS: tuple[Kind, ...] = ("block", "mutex", "cpu")
+PID = 4_194_400  # no process has it: it is above PID_MAX_LIMIT
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(eq=False)
+class FakeTarget:
+    """A target whose sums grow when the test says so."""
+
+    pid: int
+    name: str = "shop"
+    go_version: str | None = "go1.27.3"
+    kinds: tuple[Kind, ...] = ALL_KINDS
+    ending: Ending | None = None
+    users: int = 0
+    starts: int = 0
+    watched_s: int = 0
+    events: int = 0
+    is_removed: bool = False
+
+    @property
+    def is_recording(self) -> bool:
+        return self.users > 0
+
+    def work(self, seconds: int = 1) -> None:
+        """A lock is waited for once a second, if it is recorded."""
+        if self.users:
+            self.watched_s += seconds
+            self.events += seconds
+
+    def profile(self, kind: Kind) -> Profile:
+        times: dict[str, Any] = {
+            "time_ns": 1_700_000_000 * SECOND_NS,
+            "duration_ns": self.watched_s * SECOND_NS,
+            "comments": (f"{kind} of {self.pid}",),
+        }
+        values = (self.events, self.events * 1000)
+        locks = [Sample((LOCK, WORK), values)] if self.events else []
+        steady = [Sample((RECEIVE, WORK), (1, 10))] if self.starts else []
+        samples = [*locks, *steady]
+        if kind == "cpu":
+            return cpu_profile(samples, [MAIN], period_ns=10_101_010, **times)
+        return wait_profile(kind, samples, [MAIN], **times)
+
+
+@dataclass
+class FakeLive:
+    """As ebpfprof.live.LiveSession."""
+
+    targets: dict[int, FakeTarget] = field(default_factory=dict)
+    lost: list[Loss] = field(default_factory=list)
+
+    def add(self, pid: int) -> FakeTarget:
+        if pid not in self.targets:
+            raise NotGoProgram(f"Process {pid} is none of ours.")
+        return self.targets[pid]
+
+    def start(self, target: FakeTarget) -> None:
+        assert not target.is_removed
+        target.users += 1
+        target.starts += 1
+
+    def stop(self, target: FakeTarget) -> None:
+        assert target.users > 0
+        target.users -= 1
+
+    def remove(self, target: FakeTarget) -> None:
+        target.is_removed = True
+
+    def snapshot(self, target: FakeTarget, kinds: Collection[str] | None = None) -> Report:
+        assert not target.is_removed
+        profiles = [target.profile(kind) for kind in target.kinds if not kinds or kind in kinds]
+        return Report(cast("Target", None), profiles)
+
+    def losses(self) -> Iterable[Loss]:
+        return self.lost
+
+
+class FakeDiscovery(Discovery):
+    """Finds those processes that the test says there are."""
+
+    def __init__(self, recorder: Recorder, *found: GoProcess, **options: Any) -> None:
+        super().__init__(recorder, **options)
+        self.found = list(found)
+
+    async def look(self) -> None:
+        self._take(self.found)
+
+
+def process(pid: int, **fields: Any) -> GoProcess:
+    known = GoProcess(pid, "shop", "shop -x", "eve", "go1.27.3", "exe", None, True, "")
+    return replace(known, **fields)
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Client:
+    """Asks an application as a connection on loopback would."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def ask(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        hang_up: asyncio.Event | None = None,
+        peer: tuple[str, int] | None = ("127.0.0.1", 1),
+    ) -> Answer:
+        """The answer; status 0 if there was none. `hang_up` is set when the client goes."""
+        path, _, query = url.partition("?")
+        given = {"host": "localhost:6060", **(headers or {})}
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
+            "client": peer,
+            "server": ("127.0.0.1", 6060),
+        }
+        sent: list[Message] = []
+        requests: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Message:
+            if requests:
+                return requests.pop()
+            await (hang_up or asyncio.Event()).wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await self._app(scope, receive, send)
+        start = next(each for each in sent if each["type"] == "http.response.start")
+        found = {name.decode().lower(): value.decode() for name, value in start["headers"]}
+        content = b"".join(each.get("body", b"") for each in sent)
+        return Answer(start["status"], found, content)

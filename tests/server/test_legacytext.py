@@ -1,0 +1,67 @@
+"""The text of ?debug=1: shape and columns as Go's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ebpfprof.profile import Frame, Location, Profile, Sample, wait_profile
+from ebpfprof.server.legacytext import aligned, text
+from tests.unit.small_profile import LIBC, LOCK, MAIN, RECEIVE, UNKNOWN, WORK
+
+OFFSETS = {LOCK.address: 0x2F, WORK.address: 0x5, RECEIVE.address: 0x12}
+
+
+def profile(*samples: Sample) -> Profile:
+    return wait_profile("block", samples, [MAIN, LIBC], time_ns=1, duration_ns=1)
+
+
+def test_stacks_by_delay_with_their_frames_below() -> None:
+    found = text(
+        profile(Sample((RECEIVE, WORK), (2, 300)), Sample((LOCK, WORK), (1, 4500))), OFFSETS.get
+    )
+    assert found == (
+        "--- contention:\n"
+        "cycles/second=1000000000\n"
+        "4500 1 @ 0x401001 0x402001\n"
+        "#\t0x401000\tsync.(*Mutex).Lock+0x2f\t\t/go/sync/mutex.go:46\n"
+        "#\t0x401000\tsync.(*RWMutex).Lock+0x2f\t/go/sync/rwmutex.go:146\n"
+        "#\t0x402000\tmain.work+0x5\t\t\t/src/main.go:12\n"
+        "\n"
+        "300 2 @ 0x403001 0x402001\n"
+        "#\t0x403000\truntime.chanrecv1+0x12\t/go/runtime/chan.go:442\n"
+        "#\t0x402000\tmain.work+0x5\t\t/src/main.go:12\n"
+        "\n"
+    )
+
+
+def test_a_mutex_profile_tells_its_sampling() -> None:
+    found = text(replace(profile(), kind="mutex"), OFFSETS.get)
+    assert found == "--- mutex:\ncycles/second=1000000000\nsampling period=1\n"
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    strange = Location(0x404000, MAIN, (Frame("main.\x1b[2J", "/src/\n.go", 1),))
+    found = text(profile(Sample((strange, UNKNOWN), (1, 1))), OFFSETS.get)
+    assert found.splitlines()[2:] == [
+        "1 1 @ 0x404001 0x7f0000000011",
+        "#\t0x404000\tmain.\\x1b[2J\t/src/\\n.go:1",
+        "#\t0x7f0000000010",
+        "",
+    ]
+
+
+def test_columns_are_as_wide_as_the_widest_cell_of_the_rows_around() -> None:
+    # As printed by Go's text/tabwriter with the parameters of runtime/pprof.
+    rows = [
+        ["#", "0x1", "short", "a"],
+        ["#", "0x1234567", "a longer name", "b"],
+        ["#", "0x12"],
+        ["#", "0x3", "ends here", "c"],
+    ]
+    assert aligned(rows) == [
+        "#\t0x1\t\tshort\t\ta",
+        "#\t0x1234567\ta longer name\tb",
+        "#\t0x12",
+        "#\t0x3\tends here\tc",
+    ]
+    assert aligned([]) == []

@@ -1,0 +1,162 @@
+"""Where it listens: what may be said, ports that are taken, unix sockets in hostile places."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.output import Owner
+from ebpfprof.server.listening import Address, ListenError, listening, parse_address
+
+NOBODY = Owner(65534, 65534)
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "is_loopback"),
+    [
+        ("127.0.0.1:6060", Address("127.0.0.1", 6060), True),
+        ("127.1.2.3:0", Address("127.1.2.3", 0), True),
+        ("localhost:1", Address("localhost", 1), True),
+        ("[::1]:6060", Address("::1", 6060), True),
+        ("0.0.0.0:6060", Address("0.0.0.0", 6060), False),
+        (":6060", Address("::", 6060), False),
+        ("192.0.2.1:6060", Address("192.0.2.1", 6060), False),
+        ("box.example:6060", Address("box.example", 6060), False),
+        ("localhost.evil.example:1", Address("localhost.evil.example", 1), False),
+        ("unix:/run/x.sock", Address(path="/run/x.sock"), True),
+        ("unix:x", Address(path="x"), True),
+    ],
+)
+def test_addresses(text: str, address: Address, is_loopback: bool) -> None:
+    assert parse_address(text) == address
+    assert address.is_loopback == is_loopback
+    assert parse_address(str(address)) == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "6060", "localhost", "localhost:x", "localhost:65536", "::1:6060", "unix:", "unix:/run/"],
+)
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError, match="unix:"):
+        parse_address(text)
+
+
+def test_a_port_in_use() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        address = Address("127.0.0.1", taken.getsockname()[1])
+        with pytest.raises(ListenError, match="listens there already"), listening(address, None):
+            pass
+
+
+def test_an_address_of_another_machine() -> None:
+    with (
+        pytest.raises(ListenError, match="no such address"),
+        listening(Address("192.0.2.1", 0), None),
+    ):
+        pass
+
+
+def connect(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.connect(str(path))
+
+
+@pytest.mark.parametrize("owner", [None, NOBODY])
+def test_a_unix_socket_is_its_owners_alone_and_goes_with_the_server(
+    owner: Owner | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "s"
+    before = os.umask(0)
+    try:
+        with listening(Address(path=str(path)), owner):
+            found = path.lstat()
+            connect(path)
+            assert os.listdir(tmp_path) == ["s"]
+    finally:
+        os.umask(before)
+    assert stat.S_ISSOCK(found.st_mode)
+    assert stat.S_IMODE(found.st_mode) == 0o600
+    assert (found.st_uid, found.st_gid) == ((owner.uid, owner.gid) if owner else (0, 0))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_long_path(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    with listening(Address(path=str(folder / "s")), None):
+        assert stat.S_ISSOCK((folder / "s").lstat().st_mode)
+
+
+@pytest.mark.parametrize("what", ["file", "link", "dangling link", "folder", "pipe", "foreign"])
+def test_what_is_there_is_neither_replaced_nor_followed(what: str, tmp_path: Path) -> None:
+    path, other = tmp_path / "s", tmp_path / "other"
+    other.write_text("mine")
+    match what:
+        case "file":
+            path.write_text("mine")
+        case "link":
+            path.symlink_to(other)
+        case "dangling link":
+            path.symlink_to(tmp_path / "none")
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "foreign":
+            with socket.socket(socket.AF_UNIX) as stale:
+                stale.bind(str(path))
+            os.chown(path, 1234, 1234)
+    before = path.lstat()
+
+    with (
+        pytest.raises(ListenError, match="exists already"),
+        listening(Address(path=str(path)), NOBODY),
+    ):
+        pass
+    assert os.path.samestat(path.lstat(), before)
+    assert other.read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["other", "s"]
+
+
+@pytest.mark.parametrize("uid", [0, NOBODY.uid])
+def test_what_an_earlier_run_left_behind_is_replaced(uid: int, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    os.chown(path, uid, 0)
+    with listening(Address(path=str(path)), NOBODY):
+        connect(path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_one_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with listening(Address(path=str(path)), None):
+        with (
+            pytest.raises(ListenError, match="listens there already"),
+            listening(Address(path=str(path)), None),
+        ):
+            pass
+        connect(path)
+
+
+def test_at_the_end_only_what_is_ours_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with listening(Address(path=str(path)), None):
+        path.unlink()
+        path.write_text("somebody else's")
+    assert path.read_text() == "somebody else's"
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ListenError, match="Cannot open the directory"),
+        listening(Address(path=str(tmp_path / "none" / "s")), None),
+    ):
+        pass

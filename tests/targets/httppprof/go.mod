@@ -1,0 +1,3 @@
+module httppprof
+
+go 1.19

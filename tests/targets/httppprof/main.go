@@ -1,0 +1,75 @@
+// Httppprof serves net/http/pprof with the block and mutex profiles on, the reference for a server
+// that answers in its place. One goroutine makes others wait for a lock and for a channel.
+//
+// Protocol: it prints "ready PID", then "address HOST:PORT", works without end, answers "exec" by
+// replacing itself with `sleep`, and ends at the end of its input.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	_ "net/http/pprof"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+func main() {
+	runtime.SetBlockProfileRate(1)
+	runtime.SetMutexProfileFraction(1)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		giveUp(err)
+	}
+	go func() { giveUp(http.Serve(listener, nil)) }()
+	go contend()
+	go handOver()
+	fmt.Println("ready", os.Getpid())
+	fmt.Println("address", listener.Addr())
+	input := bufio.NewScanner(os.Stdin)
+	for input.Scan() {
+		if input.Text() == "exec" {
+			giveUp(syscall.Exec("/bin/sleep", []string{"sleep", "600"}, nil))
+		}
+	}
+}
+
+// contend: two goroutines want a lock, and whoever has it keeps it for a while.
+func contend() {
+	var mu sync.Mutex
+	for g := 0; g < 2; g++ {
+		go func() {
+			for {
+				holdLock(&mu)
+			}
+		}()
+	}
+}
+
+func holdLock(mu *sync.Mutex) {
+	mu.Lock()
+	time.Sleep(time.Millisecond)
+	mu.Unlock()
+}
+
+// handOver: the sender is slow, every receive waits.
+func handOver() {
+	c := make(chan int)
+	go func() {
+		for {
+			time.Sleep(time.Millisecond)
+			c <- 1
+		}
+	}()
+	for range c {
+	}
+}
+
+func giveUp(err error) {
+	fmt.Fprintln(os.Stderr, "httppprof:", err)
+	os.Exit(1)
+}
