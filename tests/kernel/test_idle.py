@@ -1,0 +1,90 @@
+"""Idle waits of a real program: hidden are those that wait for work, and nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ebpfprof.idle import rule_of, split
+from ebpfprof.profile import Profile, Sample
+from tests.kernel.programs import program
+from tests.recorder import only_profile, recording
+from tests.targets_run import Target
+
+VERSIONS: Final = ("1.19", "1.27")
+# By a part of the name of the function that waits: the rule that it is idle by.
+IDLE: Final = {
+    "main.signalLoop": "worker waiting for work",
+    "main.newPool.func": "worker waiting for work",
+    "main.(*queue).dispatcher": "worker waiting for work",
+    "main.(*shop).work": "worker waiting for work",
+    "main.tickLoop": "loop waiting in a select",
+    "net/http.(*persistConn).readLoop": "HTTP client connection",
+    "net/http.(*persistConn).writeLoop": "HTTP client connection",
+    "os/signal.NotifyContext.func": "signals",
+    "propagateCancel.func": "watching a context",
+    "runtime.ensureSigM.func": "Go's runtime",
+    "main.main": "main goroutine",
+}
+# By a function: what goroutines that it stands on the stack of wait for, and that is no idle wait.
+PROBLEMS: Final = {
+    "main.(*shop).count": "sync.(*Mutex).Lock",
+    "main.(*shop).buy": "runtime.chansend1",
+    "main.get": "runtime.selectgo",
+    "main.rush": "sync.(*WaitGroup).Wait",
+}
+
+
+def recorded(version: str, folder: Path) -> Profile:
+    with Target.start(program("idle", version)) as target, recording(target.pid, folder) as running:
+        for _ in range(2):
+            target.ask("work", "done")
+        running.interrupt()
+        finished = running.finish()
+        assert finished.code == 0, finished.stderr
+    return only_profile(folder)
+
+
+def functions(sample: Sample) -> list[str]:
+    return [frame.function for location in sample.locations for frame in location.frames]
+
+
+def sums(samples: tuple[Sample, ...]) -> tuple[int, int]:
+    return sum(s.values[0] for s in samples), sum(s.values[1] for s in samples)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_waits_for_work_are_hidden_and_problems_are_not(version: str, tmp_path: Path) -> None:
+    profile = recorded(version, tmp_path)
+    kept, hidden = split(profile)
+
+    by_waiter = defaultdict(set)
+    shown = defaultdict(set)
+    for sample in profile.samples:
+        leaf, waiter, *_ = names = functions(sample)
+        rule = rule_of(profile.kind, sample)
+        for part in IDLE:
+            if waiter.rstrip("0123456789").endswith(part):
+                by_waiter[part].add(rule.name if rule else None)
+        if rule is None:
+            for name in names:
+                shown[name].add(leaf)
+    assert by_waiter == {part: {name} for part, name in IDLE.items()}
+    for name, operation in PROBLEMS.items():
+        assert operation in shown[name], name
+    # Requests are shown, whatever they wait for.
+    assert not any(
+        "net/http.(*conn).serve" in functions(sample) and rule_of("block", sample)
+        for sample in profile.samples
+    )
+    assert {each.rule.name for each in hidden} == set(IDLE.values())
+    assert not any(rule_of("block", sample) for sample in kept.samples)
+
+    count, delay_ns = sums(kept.samples)
+    taken = sum(each.count for each in hidden), sum(each.delay_ns for each in hidden)
+    assert (count + taken[0], delay_ns + taken[1]) == sums(profile.samples)
+    # Most of it was noise.
+    assert taken[1] > delay_ns
