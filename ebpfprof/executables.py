@@ -7,14 +7,13 @@ import struct
 from dataclasses import dataclass
 
 from symbolizer import (
+    BuildInfo,
     ElfError,
     ElfFile,
     GoBinary,
     NotGoError,
     SymbolizerError,
     UnsupportedElf,
-    UnsupportedGoVersion,
-    layout_for,
     read_build_info,
 )
 
@@ -79,14 +78,15 @@ class Executables:
                 self._known.clear()
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
-                found = self._inspected(fd)
+                found = self.of_file(fd)
             finally:
                 os.close(fd)
             if found is not _TOO_MUCH:
                 self._known[key] = found
         return found
 
-    def _inspected(self, fd: int) -> Executable:
+    def of_file(self, fd: int) -> Executable:
+        """What an open file is; nothing is kept of it. Never fails."""
         try:
             with ElfFile.open(fd) as elf:
                 return self._elf(elf)
@@ -106,13 +106,14 @@ class Executables:
             if not self._take(elf.size):
                 return _TOO_MUCH
         try:
-            # What only the version stands in the way of has a mode all the same.
-            binary = GoBinary.open(elf, allow_unknown_version=True)
+            binary = GoBinary.open(elf)
         except NotGoError:
             return _NO_PROGRAM
         except (SymbolizerError, struct.error) as error:
-            return Executable(True, _told_version(elf), _mode(elf, None), str(error))
-        return Executable(True, str(binary.version), _mode(elf, binary), _refusal(binary))
+            info = _build_info(elf)
+            version = info.version if info and info.version else None
+            return Executable(True, version, _mode(elf, info), str(error))
+        return Executable(True, str(binary.version), _mode(elf, binary.build_info, binary))
 
     def _take(self, size_bytes: int) -> bool:
         if size_bytes > self._to_search_bytes:
@@ -121,31 +122,20 @@ class Executables:
         return True
 
 
-def _refusal(binary: GoBinary) -> str:
-    """Why attach would refuse a program whose tables are sound; "" if it would not."""
+def _build_info(elf: ElfFile) -> BuildInfo | None:
     try:
-        layout_for(binary.version)
-    except UnsupportedGoVersion as error:
-        return str(error)
-    return ""
-
-
-def _told_version(elf: ElfFile) -> str | None:
-    try:
-        info = read_build_info(elf)
+        return read_build_info(elf)
     except (SymbolizerError, struct.error):
         return None
-    return info.version or None if info else None
 
 
-def _mode(elf: ElfFile, binary: GoBinary | None) -> str:
+def _mode(elf: ElfFile, info: BuildInfo | None, binary: GoBinary | None = None) -> str:
     words = ["pie" if elf.is_pie else "exe"]
-    # Go's own linker begins a program with Go's code, C's with that of C's runtime. Linked by Go's
+    # Linked by C's linker, a program begins with code of C's runtime, not of Go's; linked by Go's
     # own, cgo needs libraries.
     starts_in_c = binary is not None and not binary.text_start <= elf.entry < binary.text_end
     if starts_in_c or _needs_libraries(elf):
         words.append("cgo")
-    info = binary.build_info if binary else None
     if info is not None and info.settings.get("-race") == "true":
         words.append("race")
     if ".symtab" not in elf.sections:

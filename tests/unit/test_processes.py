@@ -1,0 +1,183 @@
+"""Which processes the user means, of those that there are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from ebpfprof import processes
+from ebpfprof.errors import NoSuchProcess
+from ebpfprof.processes import GoProcess, ProcessTable, Survey, find
+
+Surveyed = Callable[..., None]
+ID, OTHER = "4f1c0e6a" * 8, "4f1c0eff" * 8
+IMPOSSIBLE = 1 << 30  # no pid is as large, so none of these is ours
+
+
+def go_process(
+    number: int, name: str, executable: str = "", *, container: str | None = None
+) -> GoProcess:
+    return GoProcess(
+        pid=IMPOSSIBLE + number,
+        name=name,
+        command=name,
+        user="root",
+        go_version="go1.27.3",
+        build_mode="exe",
+        container=container,
+        supported=True,
+        why_not="",
+        executable=executable or f"/bin/{name}",
+    )
+
+
+def native(number: int, name: str, *, container: str | None = None) -> GoProcess:
+    return replace(go_process(number, name, container=container), is_go=False, supported=False)
+
+
+def too_old(number: int, name: str) -> GoProcess:
+    return replace(go_process(number, name), supported=False, why_not="too old")
+
+
+@pytest.fixture
+def surveyed(monkeypatch: pytest.MonkeyPatch) -> Surveyed:
+    """Let these be the processes there are."""
+
+    def survey(*there: GoProcess, unseen: int = 0) -> None:
+        monkeypatch.setattr(ProcessTable, "survey", lambda _: Survey(there, unseen))
+
+    return survey
+
+
+def found(
+    names: Sequence[str] = (), containers: Sequence[str] = (), *, all_go: bool = False
+) -> list[int]:
+    return [pid - IMPOSSIBLE for pid in find([], names, containers, all_go)]
+
+
+def test_pids_are_taken_as_they_are_without_a_look_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(ProcessTable, "survey")
+    assert find([7, 5, 7], [], [], False) == [7, 5]
+
+
+def test_a_name_is_the_command_or_the_executables_and_is_compared_whole(surveyed: Surveyed) -> None:
+    surveyed(
+        go_process(1, "api"),
+        go_process(2, "api-server"),
+        go_process(3, "a-name-of-15-by", "/srv/a-name-of-15-bytes-and-more"),
+        go_process(4, "main", "/srv/api"),
+    )
+    assert found(["api"]) == [1, 4]
+    assert found(["api*"]) == [1, 2, 4]
+    assert found(["a-name-of-15-bytes-and-more"]) == [3]
+    assert found(["[bm]ain", "api-?erver"]) == [2, 4]
+
+
+def test_a_name_with_brackets_fits_itself(surveyed: Surveyed) -> None:
+    surveyed(go_process(1, "[api]"), go_process(2, "a"))
+    assert found(["[api]"]) == [1, 2]
+
+
+def test_upper_case_is_another_name(surveyed: Surveyed) -> None:
+    surveyed(go_process(1, "API"), go_process(2, "api"))
+    assert found(["a*"]) == [2]
+
+
+def test_of_a_service_and_the_script_around_it_the_service_is_meant(surveyed: Surveyed) -> None:
+    surveyed(native(1, "api"), too_old(2, "api"), go_process(3, "api"))
+    assert found(["api"]) == [3]
+
+
+def test_what_can_t_be_profiled_is_taken_if_nothing_else_fits(surveyed: Surveyed) -> None:
+    surveyed(native(1, "api"), too_old(2, "api"), native(3, "nginx"))
+    assert found(["api"]) == [2]
+    assert found(["nginx"]) == [3]
+
+
+def test_pids_and_names_add_up(surveyed: Surveyed) -> None:
+    surveyed(go_process(1, "api"), go_process(2, "web"))
+    assert find([IMPOSSIBLE + 2, 9], ["api", "web"], [], False) == [
+        IMPOSSIBLE + 2,
+        9,
+        IMPOSSIBLE + 1,
+    ]
+
+
+def test_all_go_takes_those_that_can_be_profiled(surveyed: Surveyed) -> None:
+    surveyed(go_process(1, "api"), native(2, "nginx"), too_old(3, "old"), go_process(4, "web"))
+    assert found(all_go=True) == [1, 4]
+
+
+def test_a_container_is_found_by_the_beginning_of_its_id(surveyed: Surveyed) -> None:
+    surveyed(
+        go_process(1, "api", container=ID),
+        native(2, "sh", container=ID),
+        go_process(3, "api", container=OTHER),
+        go_process(4, "api"),
+    )
+    assert found(containers=[ID[:8]]) == [1]
+    assert found(containers=[ID, OTHER]) == [1, 3]
+
+
+def test_name_and_container_must_both_fit(surveyed: Surveyed) -> None:
+    surveyed(
+        go_process(1, "api", container=ID),
+        go_process(2, "web", container=ID),
+        go_process(3, "api"),
+    )
+    assert found(["api"], [ID]) == [1]
+
+
+def test_an_id_that_two_containers_begin_with_is_refused(surveyed: Surveyed) -> None:
+    surveyed(go_process(1, "api", container=ID), go_process(2, "api", container=OTHER))
+    with pytest.raises(NoSuchProcess, match=f"{ID[:12]}, {OTHER[:12]}. Give more of it"):
+        found(containers=[ID[:6]])
+
+
+def test_the_name_of_a_container_may_begin_another_one_s(surveyed: Surveyed) -> None:
+    surveyed(go_process(1, "api", container="web-10"), go_process(2, "api", container="web-101"))
+    assert found(containers=["web-10"]) == [1]
+
+
+def test_what_runs_in_no_container_is_never_meant_by_an_unknown_one(surveyed: Surveyed) -> None:
+    surveyed(go_process(1, "api"))
+    with pytest.raises(NoSuchProcess, match="in a container whose id begins with abcdef"):
+        found(containers=["abcdef"])
+
+
+@pytest.mark.parametrize(
+    ("names", "all_go", "words"),
+    [(["api"], False, "no process called api"), ([], True, "no Go process that can be profiled")],
+)
+def test_nothing_that_fits_is_an_error_with_a_way_out(
+    names: list[str], all_go: bool, words: str, surveyed: Surveyed
+) -> None:
+    surveyed(native(1, "nginx"), unseen=3)
+    with pytest.raises(NoSuchProcess) as raised:
+        found(names, all_go=all_go)
+    assert words in str(raised.value)
+    assert "3 processes of others were not looked into" in str(raised.value)
+    assert "`ebpfprof list`" in str(raised.value)
+
+
+def test_neither_we_nor_our_children_are_meant(surveyed: Surveyed) -> None:
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as child:
+        ours = [
+            go_process(pid - IMPOSSIBLE, "api") for pid in (os.getpid(), child.pid, os.getppid())
+        ]
+        surveyed(*ours)
+        assert find([], ["api"], [], False) == [os.getppid()]
+        child.communicate()
+
+
+def test_a_process_that_is_its_own_ancestor_ends_the_search(
+    monkeypatch: pytest.MonkeyPatch, surveyed: Surveyed
+) -> None:
+    """Pids are read one after the other, and reused meanwhile."""
+    monkeypatch.setattr(processes, "_stat_fields", lambda pid: [b"S", b"%d" % (pid ^ 1)])
+    surveyed(go_process(2, "api"))
+    assert found(["api"]) == [2]
