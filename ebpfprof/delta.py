@@ -94,18 +94,6 @@ def normalized(profile: Profile, base: Profile) -> Profile:
     return _with_values(profile, scale)
 
 
-def of_type(profile: Profile, name: str) -> Profile:
-    """The profile with one of its sample types alone. Raises InvalidProfile if it isn't there."""
-    names = [each.type for each in profile.sample_types]
-    if name not in names:
-        raise InvalidProfile(
-            f"The profile has no sample type {name!r}, only {', '.join(names) or 'none'}."
-        )
-    index = names.index(name)
-    chosen = replace(profile, sample_types=(profile.sample_types[index],))
-    return _with_values(chosen, lambda values: (values[index],))
-
-
 def totals(profile: Profile) -> list[int]:
     """The sum of each column of values."""
     return [

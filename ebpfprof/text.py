@@ -7,6 +7,8 @@ _UNITS = (
     (1_000_000, "ms"),
     (1_000, "us"),
 )
+_NS = {"nanoseconds": 1, "microseconds": 1_000, "milliseconds": 1_000_000, "seconds": 1_000_000_000}
+_BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def printable(text: str, *, ascii_only: bool = False) -> str:
@@ -23,6 +25,11 @@ def printable(text: str, *, ascii_only: bool = False) -> str:
     )
 
 
+def well_formed(text: str) -> str:
+    r"""Return `text` with what was no UTF-8 as backslash escapes: strict readers refuse it."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
@@ -34,6 +41,23 @@ def duration(ns: float) -> str:
         if abs(ns) >= size * 0.9995:
             return f"{_three_digits(ns / size)} {unit}"
     return f"{ns:.0f} ns"
+
+
+def quantity(value: float, unit: str) -> str:
+    """A value in one of pprof's units: a duration, 1.23 MiB, or the number with its unit.
+
+    Not fit for a terminal before printable(), unless the unit is known to be.
+    """
+    if unit in _NS:
+        return duration(value * _NS[unit])
+    if unit == "count":
+        return f"{value:.0f}"
+    if unit != "bytes":
+        return f"{value:.0f} {unit}".rstrip()
+    for size, name in _BYTES:
+        if abs(value) >= size * 0.9995:
+            return f"{_three_digits(value / size)} {name}"
+    return f"{value:.0f} B"
 
 
 def _three_digits(value: float) -> str:

@@ -1,23 +1,114 @@
-"""The formats of a profile. (For now: pprof.)"""
+"""The formats of a profile, by the name that -f/--format gives them."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from ebpfprof.export import pprof
+from ebpfprof.delta import compared, require_same_types
+from ebpfprof.errors import InvalidProfile
+from ebpfprof.export import (
+    difftable,
+    flamegraph,
+    folded,
+    jsonprofile,
+    pprof,
+    speedscope,
+    summary,
+    textreport,
+)
+from ebpfprof.idle import split
 from ebpfprof.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format."""
+    """A format: the end of its files' names, and whether it is fit to be read in a terminal."""
 
     name: str
     suffix: str
     is_text: bool
 
 
-FORMATS = {"pprof": Format("pprof", ".pb.gz", False)}
+FORMATS = {
+    each.name: each
+    for each in (
+        Format("pprof", ".pb.gz", is_text=False),
+        Format("folded", ".folded", is_text=True),
+        Format("speedscope", ".speedscope.json", is_text=True),
+        Format("html", ".html", is_text=True),
+        Format("json", ".json", is_text=True),
+        Format("text", ".txt", is_text=True),
+    )
+}
+DIFFERENCE_FORMATS = ("text", "html", "folded", "json", "pprof")
 
 
-def encode(profile: Profile, name: str, *, hide_idle: bool = False) -> bytes:
-    """The profile in a format."""
-    return pprof.encode(profile)
+def encode(
+    profile: Profile, name: str, *, hide_idle: bool = False, sample_type: str | None = None
+) -> bytes:
+    """The profile in the format `name`.
+
+    With `hide_idle` waits that are no problem (ebpfprof.idle) are left out, and what that was is
+    said where the format has a place for it; the HTML file has them, but begins with them hidden.
+    `sample_type` is what is counted, or shown first where a format holds all; else the last one.
+    Raises InvalidProfile if the profile has no such type or the format can't hold it, ValueError
+    if idle waits are to be hidden in a pprof file or a sample type is chosen for one.
+    """
+    if name == "pprof":
+        if hide_idle or sample_type:
+            raise ValueError("A pprof file always holds everything.")
+        return pprof.encode(profile)
+    index = None if sample_type is None else index_of(profile, sample_type)
+    if name == "text":
+        return textreport.encode(profile, index=index, hide_idle=hide_idle)
+    shown = -1 if index is None else index
+    if name == "html":
+        return flamegraph.encode(profile, index=shown, hide_idle=hide_idle)
+    if hide_idle:
+        profile = without_idle(profile)
+    return _ENCODERS[name](profile, shown)
+
+
+def encode_difference(
+    profile: Profile, base: Profile, name: str, *, sample_type: str | None = None
+) -> bytes:
+    """What has changed from `base` to `profile`, in one of DIFFERENCE_FORMATS.
+
+    Raises InvalidProfile if the profiles count different things.
+    """
+    require_same_types(profile, base)
+    if name == "pprof":
+        return pprof.encode(compared(profile, base))
+    index = -1 if sample_type is None else index_of(profile, sample_type)
+    if name == "text":
+        return difftable.encode(profile, base, index=index)
+    if name == "html":
+        return flamegraph.encode(profile, index=index, base=base)
+    if name == "folded":
+        return folded.encode_difference(profile, base, index=index)
+    if name == "json":
+        return jsonprofile.encode_difference(profile, base, index=index)
+    raise ValueError(f"A difference cannot be written as {name}.")
+
+
+def index_of(profile: Profile, sample_type: str) -> int:
+    """Which of the profile's values `sample_type` is. Raises InvalidProfile if it is none."""
+    names = [each.type for each in profile.sample_types]
+    if sample_type not in names:
+        raise InvalidProfile(
+            f"The profile has no sample type {sample_type!r}; it has {', '.join(names)}."
+        )
+    return names.index(sample_type)
+
+
+def without_idle(profile: Profile) -> Profile:
+    """The profile without idle waits, with a comment that says what they were."""
+    kept, hidden = split(profile)
+    said = summary.hidden_line(hidden).strip()
+    return replace(kept, comments=(*kept.comments, said)) if said else kept
+
+
+_ENCODERS: dict[str, Callable[[Profile, int], bytes]] = {
+    "folded": lambda profile, index: folded.encode(profile, index=index),
+    "speedscope": lambda profile, index: speedscope.encode(profile, index=index),
+    "json": lambda profile, index: jsonprofile.encode(profile, default=index),
+}

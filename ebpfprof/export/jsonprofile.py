@@ -23,11 +23,11 @@ An object with these fields (a string is given by its index in "strings"):
 import json
 from typing import Any
 
-from ebpfprof import idle
 from ebpfprof.export import summary
 from ebpfprof.export.frametable import FrameTable
-from ebpfprof.idle import IdleRule
+from ebpfprof.idle import IdleRule, rule_of
 from ebpfprof.profile import Label, Profile, Sample, ValueType
+from ebpfprof.text import well_formed
 
 FORMAT = "ebpfprof-profile-1"
 _TITLES = {
@@ -40,21 +40,34 @@ _TITLES = {
 _WITH_OPERATIONS = ("block", "mutex", "open")
 
 
-def encode(profile: Profile) -> bytes:
-    """The profile as JSON, in ASCII."""
-    return json.dumps(document(profile), separators=(",", ":")).encode("ascii")
+def encode(profile: Profile, *, default: int = -1) -> bytes:
+    """The profile as JSON, in ASCII; `default` is the index of the sample type to show first."""
+    return dumped(document(profile, default=default))
 
 
-def document(profile: Profile) -> dict[str, Any]:
+def encode_difference(profile: Profile, base: Profile, *, index: int = -1) -> bytes:
+    """Both profiles: {"format": "ebpfprof-difference-1", "profile": {...}, "base": {...}}."""
+    both = (document(each, default=index) for each in (profile, base))
+    return dumped(
+        {"format": "ebpfprof-difference-1", **dict(zip(("profile", "base"), both, strict=True))}
+    )
+
+
+def document(profile: Profile, *, default: int = -1) -> dict[str, Any]:
     """The profile as the object that the head of this module describes."""
-    return _Document(profile).fields()
+    return _Document(profile).fields(default)
+
+
+def dumped(document: object) -> bytes:
+    """JSON in ASCII without spaces."""
+    return json.dumps(document, separators=(",", ":")).encode("ascii")
 
 
 def title(profile: Profile) -> str:
     """What the profile shows, and of which program, in a few words."""
     words = _TITLES[profile.kind]
     program = profile.mappings[0].filename.rpartition("/")[2] if profile.mappings else ""
-    return _text(f"{words} of {program}" if program else words)
+    return well_formed(f"{words} of {program}" if program else words)
 
 
 class _Document:
@@ -66,7 +79,7 @@ class _Document:
         self._frames = FrameTable()
         self._rules: dict[str, tuple[int, IdleRule]] = {}
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self, default: int) -> dict[str, Any]:
         profile = self._profile
         samples = profile.samples
         # Tables are filled by what comes before them.
@@ -91,7 +104,7 @@ class _Document:
             "time_s": profile.time_ns / 1e9,
             "duration_s": profile.duration_ns / 1e9,
             "sample_types": [_value_type(each) for each in profile.sample_types],
-            "default": len(profile.sample_types) - 1,
+            "default": range(len(profile.sample_types))[default],
             "period": profile.period,
             "period_type": _value_type(profile.period_type),
             "strings": list(self._strings),
@@ -104,16 +117,16 @@ class _Document:
             "idle_rules": [
                 {"name": rule.name, "reason": rule.reason} for _, rule in self._rules.values()
             ],
-            "comments": [_text(comment) for comment in profile.comments],
+            "comments": [well_formed(comment) for comment in profile.comments],
         }
 
     def _string(self, text: str) -> int:
-        return self._strings.setdefault(_text(text), len(self._strings))
+        return self._strings.setdefault(well_formed(text), len(self._strings))
 
     def _label(self, label: Label) -> list[Any]:
         if isinstance(label.value, str):
             return [self._string(label.key), self._string(label.value)]
-        return [self._string(label.key), {"n": label.value, "u": _text(label.unit)}]
+        return [self._string(label.key), {"n": label.value, "u": well_formed(label.unit)}]
 
     def _operation(self, sample: Sample) -> int:
         if self._profile.kind not in _WITH_OPERATIONS:
@@ -122,16 +135,11 @@ class _Document:
         return self._string(summary.operation(frames))
 
     def _idle(self, sample: Sample) -> int:
-        rule = idle.rule_of(self._profile.kind, sample)
+        rule = rule_of(self._profile.kind, sample)
         if rule is None:
             return -1
         return self._rules.setdefault(rule.name, (len(self._rules), rule))[0]
 
 
 def _value_type(value_type: ValueType) -> dict[str, str]:
-    return {"type": _text(value_type.type), "unit": _text(value_type.unit)}
-
-
-def _text(text: str) -> str:
-    # What was no UTF-8 in the target would be no JSON to a strict reader.
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return {"type": well_formed(value_type.type), "unit": well_formed(value_type.unit)}

@@ -79,8 +79,8 @@ def rows_of(samples: Iterable[Sample], limit: int) -> list[Row]:
     for sample in samples:
         count, ns = sample.values[0], sample.values[-1]
         frames = [frame for location in sample.locations for frame in location.frames]
-        caller = _caller(frames)
-        key = (operation(frames), caller.function, caller.file, caller.line)
+        found = caller(frames)
+        key = (operation(frames), found.function, found.file, found.line)
         total = sums.setdefault(key, [0, 0])
         total[0] += count
         total[1] += ns
@@ -116,7 +116,7 @@ def hidden_line(hidden: Sequence[Hidden]) -> str:
     return f"Hidden as idle: {duration(whole_ns)} in {count} waits ({named}{more})\n"
 
 
-def _caller(frames: list[Frame]) -> Frame:
+def caller(frames: Sequence[Frame]) -> Frame:
     """The innermost frame of the program's own; the outermost one if all are Go's inside."""
     for frame in frames:
         if not _is_inside_go(frame.function):

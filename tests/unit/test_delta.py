@@ -16,7 +16,6 @@ from ebpfprof.profile import (
     Mapping,
     Profile,
     Sample,
-    ValueType,
     wait_profile,
 )
 from tests.unit.small_profile import LIBC, LOCK, MAIN, RECEIVE, SMALL, WORK
@@ -139,14 +138,6 @@ def test_normalizing_gives_each_column_the_total_of_the_base() -> None:
     assert delta.normalized(empty, base).samples == ()
 
 
-def test_one_type_of_several() -> None:
-    one = delta.of_type(SMALL, "delay")
-    assert one.sample_types == (ValueType("delay", "nanoseconds"),)
-    assert sorted(sample.values for sample in one.samples) == [(300,), (4500,)]
-    with pytest.raises(InvalidProfile, match="no sample type 'cpu', only contentions, delay"):
-        delta.of_type(SMALL, "cpu")
-
-
 @pytest.mark.parametrize(
     "combine",
     [
@@ -158,7 +149,8 @@ def test_one_type_of_several() -> None:
     ids=["difference", "compared", "normalized", "merged"],
 )
 def test_other_sample_types_are_refused(combine: Callable[[Profile, Profile], Profile]) -> None:
-    one_column = delta.of_type(SMALL, "delay")
+    samples = tuple(replace(each, values=each.values[1:]) for each in SMALL.samples)
+    one_column = replace(SMALL, sample_types=SMALL.sample_types[1:], samples=samples)
     with pytest.raises(InvalidProfile, match="contentions/count, delay/nanoseconds"):
         combine(SMALL, one_column)
 

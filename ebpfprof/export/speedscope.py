@@ -1,0 +1,71 @@
+"""The file format of speedscope (https://www.speedscope.app), one of its profiles per value type.
+
+Speedscope reads pprof files, too, but shows one value type of them, and no inlined functions.
+Source of the format: speedscope's src/lib/file-format-spec.ts.
+"""
+
+from typing import Any
+
+from ebpfprof.errors import InvalidProfile
+from ebpfprof.export.frametable import FrameTable, ShownFrame
+from ebpfprof.export.jsonprofile import dumped, title
+from ebpfprof.profile import Profile
+from ebpfprof.text import well_formed
+
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+_UNITS = ("nanoseconds", "microseconds", "milliseconds", "seconds", "bytes")
+
+
+def encode(profile: Profile, *, index: int = -1) -> bytes:
+    """The profile as speedscope's JSON, in ASCII; `index` is the value type to show first.
+
+    Raises InvalidProfile if a value is negative, as in a difference: speedscope shows none.
+    """
+    table = FrameTable()
+    sums: dict[tuple[int, ...], list[int]] = {}
+    for sample in profile.samples:
+        if min(sample.values) < 0:
+            raise InvalidProfile(
+                "The profile has negative values, as a difference has, which speedscope cannot "
+                "show: use another format, or `ebpfprof diff` on the two profiles."
+            )
+        known = sums.setdefault(tuple(table.stack(sample)), [0] * len(sample.values))
+        for column, value in enumerate(sample.values):
+            known[column] += value
+    frames = table.frames
+    # Where speedscope shows an order of time, the same callers stand side by side.
+    ordered = sorted(sums.items(), key=lambda item: [frames[n].function for n in item[0]])
+    return dumped(
+        {
+            "$schema": _SCHEMA,
+            "exporter": "ebpfprof",
+            "name": title(profile),
+            "activeProfileIndex": range(len(profile.sample_types))[index],
+            "shared": {"frames": [_frame(frame) for frame in frames]},
+            "profiles": [
+                _sampled(each.type, each.unit, [(s, v[i]) for s, v in ordered if v[i]])
+                for i, each in enumerate(profile.sample_types)
+            ],
+        }
+    )
+
+
+def _frame(frame: ShownFrame) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": well_formed(frame.function)}
+    if frame.file:
+        found["file"] = well_formed(frame.file)
+    if frame.line > 0:
+        found["line"] = frame.line
+    return found
+
+
+def _sampled(name: str, unit: str, stacks: list[tuple[tuple[int, ...], int]]) -> dict[str, Any]:
+    return {
+        "type": "sampled",
+        "name": well_formed(name),
+        "unit": unit if unit in _UNITS else "none",
+        "startValue": 0,
+        "endValue": sum(value for _, value in stacks),
+        "samples": [stack for stack, _ in stacks],
+        "weights": [value for _, value in stacks],
+    }
