@@ -76,6 +76,15 @@ def test_a_program_of_go_s_own_that_contradicts_itself_says_so(tmp_path: Path) -
     assert "cannot hold" in found.why_not
 
 
+def test_cgo_that_go_s_own_linker_linked_is_told(tmp_path: Path) -> None:
+    """As it does where only the standard library uses cgo: net, os/user."""
+    path, source = tmp_path / "cpuload", FRAMES.parent / "cpuload"
+    for enabled, mode in (("1", "exe cgo"), ("0", "exe")):
+        flags = ("-ldflags=-linkmode=internal", "-o", path, ".")
+        toolchain(NEWEST).go("build", *flags, cwd=source, env={"CGO_ENABLED": enabled})
+        assert taken_for(path).build_mode == mode
+
+
 def test_cgo_that_is_linked_statically_is_told(tmp_path: Path) -> None:
     path = tmp_path / "frames"
     flags = ("-tags=withcgo", "-ldflags=-linkmode=external -extldflags=-static")

@@ -156,7 +156,7 @@ def test_what_runs_in_no_container_is_never_meant_by_an_unknown_one(surveyed: Su
 def test_nothing_that_fits_is_an_error_with_a_way_out(
     names: list[str], all_go: bool, words: str, surveyed: Surveyed
 ) -> None:
-    surveyed(native(1, "nginx"), unseen=3)
+    surveyed(native(1, "nginx"), too_old(2, "old"), unseen=3)
     with pytest.raises(NoSuchProcess) as raised:
         found(names, all_go=all_go)
     assert words in str(raised.value)
