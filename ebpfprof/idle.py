@@ -69,7 +69,7 @@ def rule_of(profile_kind: Kind, sample: Sample) -> IdleRule | None:
 
     None if it is not, or for any other profile: a lock that others wait for is never idle.
     """
-    if profile_kind not in ("block", "open") or not sample.locations:
+    if not sample.locations:
         return None
     known = _rules()
     leaf = sample.locations[0].frames
@@ -178,7 +178,7 @@ class _Rules:
         return self._by_shape.get((shape, operation)) if shape else None
 
     def _shape(self, body: Sequence[str]) -> str:
-        if not body or _UNKNOWN in body:
+        if not body:
             return ""
         if all(name.startswith("runtime.") for name in body):
             return "runtime"
@@ -281,7 +281,7 @@ def _plain(function: str) -> str:
         if shorter == name:
             break
         name = shorter
-    return _VERSION.sub(r"\1", name.removeprefix("vendor/"))
+    return _VERSION.sub(r"\1", name)
 
 
 @lru_cache(_MAX_CACHED)

@@ -1,7 +1,9 @@
 """Idle waits: each rule on a wait that it is for, and on one that only looks like it."""
 
 import re
+import tomllib
 from dataclasses import replace
+from importlib.resources import files
 from typing import Final
 
 import pytest
@@ -67,6 +69,7 @@ EXAMPLES: Final[dict[str, tuple[list[Stack], list[Stack]]]] = {
             (SELECT, "net/http.(*persistConn).roundTrip", "net/http.(*Transport).roundTrip"),
             (SELECT, "net/http.(*Transport).getConn", "net/http.(*Transport).roundTrip"),
             (SEND, "net/http.(*persistConn).readLoop"),
+            (SELECT, "net/http.(*persistConn).writeLoop", "main.dump"),
         ],
     ),
     "HTTP/2 server connection": (
@@ -102,6 +105,7 @@ EXAMPLES: Final[dict[str, tuple[list[Stack], list[Stack]]]] = {
             # The pool is exhausted.
             (SELECT, "database/sql.(*DB).conn", "database/sql.(*DB).query", "main.worker"),
             (SELECT, "database/sql.(*DB).conn"),
+            (COND, "database/sql.(*DB).connectionOpener"),
         ],
     ),
     "gRPC connection": (
@@ -157,6 +161,7 @@ EXAMPLES: Final[dict[str, tuple[list[Stack], list[Stack]]]] = {
         ],
         [
             (LOCK, f"{K8S}/util/workqueue.(*Type).Get", "main.x"),
+            (JOIN, f"{K8S}/util/workqueue.(*Type).Get", "main.x"),
             (COND, f"{K8S}/util/workqueue.(*Type).ShutDownWithDrain", "main.x"),
             (COND, f"{K8S}/util/workqueue.(*Type).Get", "main.(*Handler).ServeHTTP", CONN),
         ],
@@ -177,6 +182,7 @@ EXAMPLES: Final[dict[str, tuple[list[Stack], list[Stack]]]] = {
             (SELECT, "example.com/db.(*Client).Run", *MAIN),
             (RECEIVE, "main.run", "main.convert", *MAIN),
             (RECEIVE, "main.main.func1", *MAIN),
+            (RECEIVE, "main.run", "runtime.doInit1", "runtime.main"),
             # Not the main goroutine.
             (JOIN, "main.main"),
             (JOIN, "main.(*Server).run"),
@@ -214,6 +220,8 @@ EXAMPLES: Final[dict[str, tuple[list[Stack], list[Stack]]]] = {
             (RECEIVE, "main.acquire", "main.main.func1"),
             (RECEIVE, "main.(*Pool).get", "main.(*Pool).Start.func1"),
             (RECEIVE, "main.worker", "main.outer", "main.main.func1"),
+            (RECEIVE, "main.worker", "main.handle"),
+            (RECEIVE, "main.worker", "main.(*Shop).Checkout.func1"),
             # Goroutines for one task: nobody knows what they wait for.
             (RECEIVE, "main.reserve"),
             (RECEIVE, "main.(*Shop).Checkout.func1"),
@@ -304,6 +312,15 @@ def test_what_may_be_a_problem_is_shown(stack: Stack) -> None:
 @pytest.mark.parametrize("kind", ["mutex", "cpu"])
 def test_other_profiles_have_no_idle_waits(kind: Kind) -> None:
     assert [stack for _, stack in IDLE if name_of(stack, kind)] == []
+
+
+def test_a_rule_is_for_the_kinds_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = files("ebpfprof").joinpath("data/idle.toml").read_text()
+    data = tomllib.loads(text.replace("[[rule]]\n", '[[rule]]\nkinds = ["open"]\n'))
+    known = idle._Rules(data)
+    monkeypatch.setattr(idle, "_rules", lambda: known)
+    assert name_of((RECEIVE, "main.worker"), "open") == "worker waiting for work"
+    assert name_of((RECEIVE, "main.worker"), "block") is None
 
 
 def test_no_send_and_no_lock_is_idle_wherever_it_stands() -> None:
