@@ -1,0 +1,187 @@
+"""`ebpfprof top`: where the goroutines of running processes wait, live."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import click
+
+from ebpfprof.commands.common import duration_option, finite, recording_options
+from ebpfprof.commands.targets import target_options
+
+if TYPE_CHECKING:
+    from ebpfprof.options import Options
+    from ebpfprof.signals import Signals
+    from ebpfprof.topview import TopView
+    from ebpfprof.topwatch import Watch
+
+_LAST_ROWS = 10
+_BATCH_ROWS = 20
+_LONGEST_WAIT_S = 3600.0
+
+
+@click.command("top")
+@target_options()
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.1, max=_LONGEST_WAIT_S),
+    callback=finite,
+    metavar="SECONDS",
+    default=2.0,
+    show_default=True,
+    help="How long each table is about.",
+)
+@duration_option(default=None, help="End after so long; else at q or Ctrl-C.")
+@click.option(
+    "--hide-idle/--show-idle",
+    default=True,
+    show_default=True,
+    help="Leave out waits for work (idle workers, tickers, servers that listen); how much that was "
+    "is said above the table.",
+)
+@click.option(
+    "--batch",
+    "batches",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Print N tables one after the other instead of taking the screen. Where stdout or stdin "
+    "is no terminal, tables are printed until the end.",
+)
+@click.option("--once", is_flag=True, help="Print one table: --batch 1.")
+@recording_options
+def command(
+    pids: list[int],
+    interval_s: float,
+    duration_s: float | None,
+    hide_idle: bool,
+    batches: int | None,
+    once: bool,
+    options: Options,
+) -> None:
+    """Show live where goroutines wait, how long, and for what; or who uses the processor.
+
+    Keys: d, c, m, n sort, r reverses, / filters, i shows idle waits, b, u, x switch to block,
+    mutex, CPU, l to locks, Enter shows the stacks of a row, p pauses, w writes pprof files of all
+    since the start, h helps, q ends.
+
+    \b
+    Examples:
+      sudo ebpfprof top --pid 1234
+      sudo ebpfprof top --name api --profile mutex --by-lock
+      sudo ebpfprof top --all-go --profile cpu --interval 5
+      sudo ebpfprof top --pid 1234 --once
+      sudo ebpfprof top --pid 1234 --batch 60 --interval 1 > waits.txt
+    """
+    from ebpfprof.commands.writing import allow_many_files
+    from ebpfprof.live import LiveSession
+    from ebpfprof.privileges import require_capabilities
+    from ebpfprof.signals import Signals
+    from ebpfprof.terminal import is_terminal
+    from ebpfprof.topview import TopView
+    from ebpfprof.topwatch import Watch
+
+    if once and batches not in (None, 1):
+        raise click.UsageError("--once is --batch 1: give one of them.")
+    if options.open_waits:
+        raise click.UsageError("--open shows what waits at the end of a recording: use attach.")
+    is_screen = not (once or batches) and is_terminal(sys.stdout) and is_terminal(sys.stdin)
+    require_capabilities()
+    allow_many_files()
+    with ExitStack() as held:
+        signals = held.enter_context(Signals())
+        session = held.enter_context(LiveSession(options, capacity=len(pids)))
+        targets = [session.add(pid) for pid in pids]
+        for target in targets:
+            session.start(target)
+        signals.end_recording_only()
+        until_s = time.monotonic() + duration_s if duration_s else float("inf")
+        watch = Watch(session, targets, by_lock=options.by_lock)
+        first = "locks" if "locks" in watch.views else watch.views[0]
+        view = TopView(watch.nothing(), watch.views, first, hide_idle=hide_idle)
+        if is_screen:
+            _show(watch, view, interval_s, until_s, signals)
+        else:
+            count = 1 if once else batches
+            _print_tables(watch, view, interval_s, until_s, count, signals)
+
+
+def _print_tables(
+    watch: Watch,
+    view: TopView,
+    interval_s: float,
+    until_s: float,
+    count: int | None,
+    signals: Signals,
+) -> None:
+    """One table after each interval, and a last one when it ends earlier."""
+    from ebpfprof.terminal import say
+
+    printed = 0
+    while count is None or printed < count:
+        next_s = time.monotonic() + interval_s
+        while not signals.came and not watch.has_ended and time.monotonic() < min(next_s, until_s):
+            time.sleep(max(min(next_s - time.monotonic(), until_s - time.monotonic(), 0.1), 0))
+        view.moment = watch.look()
+        say(("\n" if printed else "") + _table(view, _BATCH_ROWS), end="")
+        printed += 1
+        if signals.came or watch.has_ended or time.monotonic() >= until_s:
+            return
+
+
+def _show(watch: Watch, view: TopView, interval_s: float, until_s: float, signals: Signals) -> None:
+    """The live table, until the user has enough; the last one stays on the screen."""
+    from ebpfprof.terminal import say
+    from ebpfprof.topscreen import lines
+    from ebpfprof.topterminal import TopTerminal
+    from ebpfprof.topwatch import Watcher
+
+    ascii_only = not _is_unicode()
+    with TopTerminal() as terminal, Watcher(watch, interval_s, terminal.wake) as watcher:
+        ends = False
+        while not (ends or signals.came or terminal.is_gone or watcher.error):
+            columns, rows = terminal.size
+            # In the last column some terminals would begin a new line.
+            terminal.draw(lines(view, columns - 1, rows, ascii_only=ascii_only))
+            keys = terminal.wait(min(until_s - time.monotonic(), _LONGEST_WAIT_S))
+            for key in keys:
+                action = view.press(key)
+                if action == "write":
+                    view.message = "Writing..."
+                    watcher.write()
+                elif action == "quit":
+                    ends = True
+                elif key == "ctrl-l":
+                    terminal.clear()
+            moment = None if view.paused else watcher.moment()
+            if moment:
+                view.moment = moment
+            if watcher.message:
+                view.message, watcher.message = watcher.message, ""
+            ends = ends or time.monotonic() >= until_s
+    if watcher.error:
+        raise watcher.error
+    if not terminal.is_gone:
+        say(_table(view, min(_LAST_ROWS, max(terminal.size[1] - 8, 1))), end="")
+
+
+def _table(view: TopView, limit: int) -> str:
+    """Header and rows as text for stdout."""
+    from ebpfprof.terminal import has_color, is_terminal, width
+    from ebpfprof.topscreen import report
+    from ebpfprof.topterminal import plain, rendered
+
+    columns = width(sys.stdout)
+    ascii_only = not (is_terminal(sys.stdout) and _is_unicode())
+    found = report(view, columns and columns - 1, limit, ascii_only=ascii_only)
+    if not is_terminal(sys.stdout):
+        return plain(found)
+    styled = rendered(found, columns or 80, color=has_color(sys.stdout))
+    return "".join(f"{line}\n" for line in styled)
+
+
+def _is_unicode() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

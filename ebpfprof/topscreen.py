@@ -1,0 +1,381 @@
+"""What `ebpfprof top` shows, as lines of text for a screen of a given size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from ebpfprof.export.table import fit
+from ebpfprof.profile import Label
+from ebpfprof.text import duration, printable
+from ebpfprof.toptable import Moment, Reading, Shown, Sort, TopRow, TopStack, View
+from ebpfprof.topview import TopView
+
+_MAX_NAME: Final = 512
+_MAX_STACKS: Final = 200
+_MAX_RULES_NAMED: Final = 4
+_MAX_OPERATION: Final = 20
+_MAX_PLACE: Final = 28
+_MIN_NAME: Final = 20
+_MIN_ROWS: Final = 3
+_KEYS: Final = "q quit  Enter stacks  / filter  d c m n sort  p pause  w write  h help"
+_KEYS_IN_STACKS: Final = "Esc back  j k scroll  p pause  w write  q quit"
+_HELP: Final = """\
+d  sort by delay (CPU: by the time in the function itself)
+c  sort by count (CPU: by the time in the function and all it calls)
+m  sort by mean delay        n  sort by name
+r  reverse the order         /  filter rows by a regular expression; Esc ends the filter
+i  show or hide idle waits   p, Space  pause and go on
+b  block: where goroutines waited
+u  mutex: who made others wait at locks
+x  CPU: which functions used the processor
+l  locks (with --by-lock)
+Up, Down, PgUp, PgDn, Home, End, j, k, g, G  choose a row
+Enter  the stacks of the row, with labels and counts; Esc goes back
+w  write pprof files of all since the start into the current folder
+q, Ctrl-C  end; Ctrl-Z suspends
+
+Delay/s, Count/s, CPU: of the time since the last look, per second.
+Delay/s 2.5 s: waits that ended in a second had lasted 2.5 s together.
+Total: since the start. Share: of all rows but hidden ones.
+Held: for how long a lock was held while others waited, the mean.
+Waits are counted when they end: `ebpfprof attach --open` shows those that don't."""
+_NOTHING: Final = {
+    "block": "No goroutine waited and was woken.",
+    "mutex": "No goroutine waited for a lock.",
+    "cpu": "No CPU time was used.",
+    "locks": "No goroutine waited for a lock.",
+}
+_TITLES: Final = {"block": "block", "mutex": "mutex", "cpu": "CPU", "locks": "locks"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of numbers. `sort` is the order that it shows; the least `keep` gives way first."""
+
+    heading: str
+    width: int
+    keep: int
+    text: Callable[[TopRow, float, int], str]
+    sort: Sort | None = None
+
+
+def _share(ns: int, all_ns: int) -> str:
+    return f"{100 * ns / all_ns:.1f}%" if all_ns > 0 else "-"
+
+
+def _rate(count: int, window_s: float) -> str:
+    per_s = count / window_s if window_s > 0 else 0.0
+    return f"{per_s:,.0f}" if per_s >= 99.95 or not per_s else f"{per_s:.1f}"
+
+
+def _per_s(ns: int, window_s: float) -> str:
+    return duration(ns / window_s) if window_s > 0 else "-"
+
+
+def _of_processor(ns: int, window_s: float) -> str:
+    return f"{ns / 1e7 / window_s:.1f}%" if window_s > 0 else "-"
+
+
+_DELAY = _Column("Delay/s", 8, 9, lambda row, s, _: _per_s(row.ns, s), "delay")
+_SHARE = _Column("Share", 6, 4, lambda row, _, all_ns: _share(row.ns, all_ns))
+_COUNT = _Column("Count/s", 8, 6, lambda row, s, _: _rate(row.count, s), "count")
+_MEAN = _Column("Mean", 8, 5, lambda row, *_: duration(row.mean_ns), "mean")
+_TOTAL = _Column("Total", 8, 3, lambda row, *_: duration(row.total_ns))
+_HELD = _Column("Held", 8, 2, lambda r, *_: "-" if r.held_ns is None else duration(r.held_ns))
+_WAITS: Final = (_DELAY, _SHARE, _COUNT, _MEAN, _TOTAL)
+_COLUMNS: Final[dict[View, tuple[_Column, ...]]] = {
+    "block": _WAITS,
+    "mutex": _WAITS,
+    "locks": (*_WAITS, _HELD),
+    "cpu": (
+        _Column("CPU", 7, 9, lambda row, s, _: _of_processor(row.ns, s), "delay"),
+        _Column("Share", 6, 5, lambda row, _, all_ns: _share(row.ns, all_ns)),
+        _Column("+Callees", 8, 6, lambda row, s, _: _of_processor(row.callees_ns, s), "count"),
+        _Column("Total", 8, 4, lambda row, *_: duration(row.total_ns)),
+        _Column("+Callees", 8, 3, lambda row, *_: duration(row.total_callees_ns)),
+    ),
+}
+
+
+def lines(view: TopView, width: int, height: int, *, ascii_only: bool = False) -> list[Text]:
+    """The whole screen: at most `height` lines of at most `width` columns.
+
+    Remembers in `view` how long a page is, and where scrolling ended.
+    """
+    return _Screen(view, max(width, 1), max(height, 1), ascii_only).lines()
+
+
+def report(view: TopView, width: int | None, limit: int, *, ascii_only: bool) -> list[Text]:
+    """Header and the first `limit` rows, in `width` columns (None: as many as it takes)."""
+    screen = _Screen(view, width, None, ascii_only)
+    return [*screen.header(), *screen.table(limit, cursor=False)]
+
+
+class _Screen:
+    def __init__(
+        self, view: TopView, width: int | None, height: int | None, ascii_only: bool
+    ) -> None:
+        self._view = view
+        self._width = width
+        self._height = height
+        self._ascii_only = ascii_only
+        self._reading: Reading = view.reading
+        self._shown: Shown = view.shown
+        self._window_s = self._reading.window_ns / 1e9
+
+    def lines(self) -> list[Text]:
+        assert self._height is not None
+        footer = [self._footer()]
+        header = self.header()
+        # One line of headings, and some rows: in a small window these matter more than the rest.
+        del header[max(self._height - len(footer) - 1 - _MIN_ROWS, 0) :]
+        room = self._height - len(header) - len(footer)
+        if self._view.page == "rows":
+            self._view.page_lines = max(room - 1, 1)
+            body = self.table(room - 1, cursor=True)
+        else:
+            content = list(self._help() if self._view.page == "help" else self._stacks())
+            self._view.page_lines = max(room, 1)
+            self._view.top = max(min(self._view.top, len(content) - room), 0)
+            body = content[self._view.top :]
+        body = body[: max(room, 0)]
+        body += [Text()] * (room - len(body))
+        return [self._cut(line) for line in (*header, *body, *footer)][: self._height]
+
+    def header(self) -> list[Text]:
+        """What is watched, for how long, how much there is of it, and what is left out or wrong."""
+        moment, view = self._view.moment, self._view
+        first = Text.assemble(("ebpfprof top", "bold"), "  ", (_TITLES[view.view], "bold cyan"))
+        first.append(f"  {self._targets(moment)}  for {duration(moment.uptime_ns)}")
+        if view.paused:
+            first.append("  PAUSED", "bold yellow")
+        found = [first, Text(self._sums(moment))]
+        if self._shown.hidden:
+            found.append(Text(self._hidden(), "dim"))
+        if view.pattern:
+            of = f"{len(self._shown.rows)} of {self._shown.matched} rows match "
+            found.append(Text(of + self._safe(view.pattern.pattern), "yellow"))
+        if moment.losses:
+            losses = "; ".join(str(loss) for loss in moment.losses)
+            found.append(Text(f"Lost: {losses}", "bold red"))
+        notes = [t.ending for t in moment.targets if t.ending] + list(moment.notes)
+        found += [Text(self._safe(note), "yellow") for note in notes[:3]]
+        return found
+
+    def _targets(self, moment: Moment) -> str:
+        """The targets, as many as there is room for on half a line."""
+        named = [
+            f"{target.name} {target.pid}" + (f" {target.go_version}" if target.go_version else "")
+            for target in moment.targets
+        ]
+        text = self._safe(", ".join(named[:8]))
+        if len(named) == 1:
+            return text
+        return f"{len(named)} processes: {text}" + (", ..." if len(named) > 8 else "")
+
+    def _sums(self, moment: Moment) -> str:
+        reading, all_ns = self._reading, self._shown.all_ns
+        parts = [f"{_rate(reading.count, self._window_s)} events/s"]
+        if reading.view == "cpu":
+            parts = [
+                f"{_rate(reading.count, self._window_s)} samples/s",
+                f"{_of_processor(all_ns, self._window_s)} of a CPU",
+            ]
+        else:
+            parts.append(f"waiting {_per_s(all_ns, self._window_s)}/s")
+        parts.append(f"last {duration(reading.window_ns)}")
+        parts.append(f"ebpfprof itself {100 * moment.own_cpu:.1f}% CPU")
+        if not moment.losses:
+            parts.append("nothing lost")
+        return "  ".join(parts)
+
+    def _hidden(self) -> str:
+        hidden = self._shown.hidden
+        named = ", ".join(
+            f"{each.rule.name} {_per_s(each.delay_ns, self._window_s)}/s"
+            for each in hidden[:_MAX_RULES_NAMED]
+        )
+        more = ", ..." if len(hidden) > _MAX_RULES_NAMED else ""
+        delay_ns = sum(each.delay_ns for each in hidden)
+        count = sum(each.count for each in hidden)
+        return (
+            f"idle, hidden (i shows it): {_per_s(delay_ns, self._window_s)}/s, "
+            f"{_rate(count, self._window_s)} waits/s ({named}{more})"
+        )
+
+    def table(self, room: int, *, cursor: bool) -> list[Text]:
+        """The headings, and as many rows as there is room for, the chosen one among them."""
+        view, rows = self._view, self._shown.rows
+        chosen = view.index if cursor and rows else -1
+        first = max(chosen - room + 1, 0)
+        visible = rows[first : first + max(room, 0)]
+        layout = _Layout(view, visible, self._width, self._safe)
+        found = [layout.headings()]
+        for index, row in enumerate(visible, first):
+            found.append(layout.line(row, self._window_s, self._shown.all_ns, index == chosen))
+        if not rows:
+            nothing = "No row matches." if view.pattern else _NOTHING[self._reading.view]
+            if self._shown.hidden and not view.pattern:
+                nothing = "All waits are idle: i shows them."
+            found.append(Text(f"  {nothing}", "dim"))
+        return found
+
+    def _stacks(self) -> Iterator[Text]:
+        view = self._view
+        row, stacks = view.row, view.stacks
+        if row is None:
+            yield Text("There is nothing of this row any more.", "dim")
+            return
+        title = " ".join(part for part in (row.key.operation, row.key.name, row.key.place) if part)
+        yield Text(self._safe(title), "bold")
+        if row.key.idle:
+            yield Text(self._safe(f"idle, {row.key.idle.name}: {row.key.idle.reason}"), "dim")
+        all_ns = sum(stack.ns for stack in stacks)
+        for stack in islice(stacks, _MAX_STACKS):
+            yield Text()
+            yield self._stack_heading(stack, all_ns)
+            yield from self._frames(stack)
+        if len(stacks) > _MAX_STACKS:
+            yield Text(f"... and {len(stacks) - _MAX_STACKS} more stacks", "dim")
+
+    def _stack_heading(self, stack: TopStack, all_ns: int) -> Text:
+        values = stack.sample.values
+        role = f"{stack.role}: " if stack.role else ""
+        text = (
+            f"{role}{_per_s(stack.ns, self._window_s)}/s ({_share(stack.ns, all_ns)})  "
+            f"{_rate(stack.count, self._window_s)}/s  "
+            f"since the start: {duration(values[-1])}, {values[0]:,} times"
+        )
+        line = Text(text, "cyan")
+        for label in stack.sample.labels:
+            line.append(f"  {self._safe(_label(label))}", "magenta")
+        return line
+
+    def _frames(self, stack: TopStack) -> Iterator[Text]:
+        for location in stack.sample.locations:
+            if not location.frames:
+                yield Text(f"    {location.address:#x}")
+            for index, frame in enumerate(location.frames):
+                inlined = " (inlined)" if index + 1 < len(location.frames) else ""
+                place = f"  {frame.file}:{frame.line}" if frame.file else ""
+                room = None if self._width is None else max(self._width - 4, 1)
+                name = self._safe(frame.function) + inlined
+                line = Text("    " + fit(name, room, cell_len))
+                if room is None or room - cell_len(name) > _MIN_NAME:
+                    left = None if room is None else room - cell_len(name)
+                    line.append(fit(self._safe(place), left, cell_len), "dim")
+                yield line
+
+    def _help(self) -> Iterator[Text]:
+        return (Text(line) for line in _HELP.splitlines())
+
+    def _footer(self) -> Text:
+        view = self._view
+        if view.typed is not None:
+            line = Text.assemble(("/", "bold"), self._safe(view.typed), ("_", "bold"))
+            return line.append(f"  {self._safe(view.error)}" if view.error else "", "red")
+        if view.message:
+            return Text(self._safe(view.message), "bold")
+        return Text(_KEYS if view.page == "rows" else _KEYS_IN_STACKS, "dim")
+
+    def _safe(self, text: str) -> str:
+        return printable(text[-_MAX_NAME:], ascii_only=self._ascii_only)
+
+    def _cut(self, line: Text) -> Text:
+        if self._width is not None and cell_len(line.plain) > self._width:
+            line = line.copy()
+            line.truncate(self._width, overflow="crop")
+        return line
+
+
+class _Layout:
+    """Which columns there is room for, and how wide they are."""
+
+    def __init__(
+        self,
+        view: TopView,
+        rows: Sequence[TopRow],
+        width: int | None,
+        safe: Callable[[str], str],
+    ) -> None:
+        self._view = view
+        self._safe = safe
+        columns = list(_COLUMNS[view.view])
+        operations = [cell_len(safe(row.key.operation)[:_MAX_OPERATION]) for row in rows]
+        self._operation = max(operations, default=0)
+        if self._operation:
+            self._operation = max(self._operation, len("Operation"))
+        self._pid = 7 if len(view.moment.targets) > 1 else 0
+        names = max((cell_len(safe(row.key.name)) for row in rows), default=0)
+        places = max((cell_len(safe(row.key.place)) for row in rows), default=0)
+        self._columns = columns
+        self._place = min(places, _MAX_PLACE)
+        if width is None:
+            self._name = names
+            return
+        # One after the other gives way to the name: the pid of the rows last.
+        while self._room(width) < _MIN_NAME and len(columns) > 1:
+            if self._place:
+                self._place = 0
+            elif self._operation and len(columns) < 3:
+                self._operation = 0
+            else:
+                columns.remove(min(columns, key=lambda column: column.keep))
+        if self._place and self._room(width) < min(names, 2 * _MIN_NAME):
+            self._place = 0
+        self._name = max(min(self._room(width), max(names, len("Called from"))), 1)
+
+    def _room(self, width: int) -> int:
+        """What the other columns leave the name; the first column of the line is the cursor's."""
+        widths = [column.width for column in self._columns]
+        widths += [each for each in (self._operation, self._pid, self._place) if each]
+        return width - 1 - sum(each + 1 for each in widths)
+
+    def headings(self) -> Text:
+        view = self._view
+        line = Text(" ")
+        for column in self._columns:
+            style = "bold reverse" if column.sort == view.sort else "bold"
+            line.append(" " * (column.width - len(column.heading)))
+            line.append(column.heading, style).append(" ")
+        if self._pid:
+            line.append("PID".rjust(self._pid), "bold").append(" ")
+        if self._operation:
+            heading = "Type" if view.view == "locks" else "Operation"
+            line.append(heading.ljust(self._operation), "bold").append(" ")
+        name = {"locks": "Lock", "cpu": "Function", "mutex": "Released by"}
+        style = "bold reverse" if view.sort == "name" else "bold"
+        line.append(name.get(view.view, "Called from"), style)
+        return line
+
+    def line(self, row: TopRow, window_s: float, all_ns: int, is_chosen: bool) -> Text:
+        safe = self._safe
+        cells = [c.text(row, window_s, all_ns).rjust(c.width) for c in self._columns]
+        if self._pid:
+            cells.append(str(row.key.pid).rjust(self._pid))
+        if self._operation:
+            operation = fit(safe(row.key.operation), self._operation, cell_len)
+            cells.append(_padded(operation, self._operation))
+        name = fit(safe(row.key.name), self._name, cell_len)
+        text = (">" if is_chosen else " ") + " ".join([*cells, name])
+        is_quiet = row.key.idle is not None or not (row.count or row.callees_ns)
+        line = Text(text, "reverse" if is_chosen else "dim" if is_quiet else "")
+        if self._place:
+            line.append(" " * (self._name - cell_len(name) + 1))
+            place = fit(safe(row.key.place), self._place, cell_len)
+            line.append(place, "" if is_chosen else "dim")
+        return line
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))
+
+
+def _label(label: Label) -> str:
+    return f"{label.key}={label.value}{label.unit}"

@@ -1,0 +1,181 @@
+"""Looks at live targets again and again, for `ebpfprof top`; writes what there is of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from ebpfprof.export import pprof
+from ebpfprof.live import LiveSession, LiveTarget
+from ebpfprof.output import OutputFile, default_name, invoking_user
+from ebpfprof.profile import Kind
+from ebpfprof.text import printable
+from ebpfprof.toptable import Moment, Snapshot, Table, View, Watched
+
+_MAX_OWN_SHARE: Final = 0.2
+
+
+class Watch:
+    """Targets that are recorded, and the tables that are made of them."""
+
+    def __init__(
+        self, session: LiveSession, targets: Sequence[LiveTarget], *, by_lock: bool
+    ) -> None:
+        """Of `targets` that record already."""
+        self._session = session
+        self._targets = targets
+        self._started_ns = time.monotonic_ns()
+        kinds = dict.fromkeys(kind for target in targets for kind in target.kinds)
+        self.views: Sequence[View] = [kind for kind in ("block", "mutex", "cpu") if kind in kinds]
+        """What there is to look at."""
+        if by_lock and "mutex" in kinds:
+            self.views = [*self.views, "locks"]
+        self._tables = {view: Table(view, self._started_ns) for view in self.views}
+        self._own_before = time.process_time_ns(), self._started_ns
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all targets are gone."""
+        return all(target.ending for target in self._targets)
+
+    def nothing(self) -> Moment:
+        """The moment before the first look."""
+        return Moment({}, self._watched(), 0, 0.0)
+
+    def look(self) -> Moment:
+        """All tables as they are now."""
+        now_ns = time.monotonic_ns()
+        reports = [(target, self._session.snapshot(target)) for target in self._targets]
+        readings = {}
+        for view, table in self._tables.items():
+            snapshots = []
+            for target, report in reports:
+                profile = next((p for p in report.profiles if p.kind == view), None)
+                locks = report.locks if view == "locks" else ()
+                snapshots.append(Snapshot(target.pid, profile, locks))
+            readings[view] = table.read(snapshots, now_ns)
+        notes = [f"names are missing: {r.failure}" for _, r in reports if r.failure]
+        notes += dict.fromkeys(hint for _, r in reports for hint in r.hints)
+        return Moment(
+            readings=readings,
+            targets=self._watched(),
+            uptime_ns=now_ns - self._started_ns,
+            own_cpu=self._own_cpu(),
+            losses=self._session.losses(),
+            notes=notes,
+        )
+
+    def write(self) -> list[str]:
+        """Write a pprof file of each profile since the start; their names.
+
+        Raises OutputError and what else may go wrong.
+        """
+        written = []
+        for target in self._targets:
+            for profile in self._session.snapshot(target).profiles:
+                name = default_name(target.name, target.pid, profile.kind)
+                file = OutputFile.prepare(Path(name), owner=invoking_user())
+                try:
+                    file.commit(pprof.encode(profile))
+                finally:
+                    file.discard()
+                written.append(file.name)
+        return written
+
+    def _watched(self) -> list[Watched]:
+        return [
+            Watched(
+                target.pid,
+                target.name,
+                target.go_version or "",
+                target.ending.text if target.ending else "",
+            )
+            for target in self._targets
+        ]
+
+    def _own_cpu(self) -> float:
+        before, before_ns = self._own_before
+        self._own_before = now, now_ns = time.process_time_ns(), time.monotonic_ns()
+        return (now - before) / max(now_ns - before_ns, 1)
+
+
+class Watcher:
+    """A thread that looks every `interval_s` seconds, so that keys never wait for it.
+
+    A context manager. `wake` is called when there is something new: by that thread.
+    """
+
+    def __init__(self, watch: Watch, interval_s: float, wake: Callable[[], None]) -> None:
+        self._watch = watch
+        self._interval_s = interval_s
+        self._wake = wake
+        self._asked = threading.Event()
+        self._closing = self._is_to_write = False
+        self._moment: Moment | None = None
+        self._thread = threading.Thread(target=self._run, name="ebpfprof-top", daemon=True)
+        self.message = ""
+        """What became of writing, until the caller empties it."""
+        self.error: BaseException | None = None
+        """Why the thread ended, if it did."""
+
+    def moment(self) -> Moment | None:
+        """What was seen last; None if that was taken already."""
+        moment, self._moment = self._moment, None
+        return moment
+
+    def write(self) -> None:
+        """Have the files written soon."""
+        self._is_to_write = True
+        self._asked.set()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._closing = True
+        self._asked.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        next_s = time.monotonic() + min(self._interval_s, 0.5)  # the first look comes sooner
+        has_ended = False
+        try:
+            while not self._closing:
+                # Nothing more comes when all are gone: they are looked at once more, and no more.
+                self._asked.wait(None if has_ended else max(next_s - time.monotonic(), 0))
+                self._asked.clear()
+                if self._is_to_write:
+                    self._is_to_write = False
+                    self.message = self._written()
+                began_s = time.monotonic()
+                if not has_ended and began_s >= next_s and not self._closing:
+                    has_ended = self._watch.has_ended
+                    self._moment = self._watch.look()
+                    took_s = time.monotonic() - began_s
+                    next_s = began_s + max(self._interval_s, took_s / _MAX_OWN_SHARE)
+                self._wake()
+        except BaseException as error:
+            self.error = error
+            self._wake()
+
+    def _written(self) -> str:
+        try:
+            names = ", ".join(map(printable, self._watch.write()))
+        except Exception as error:  # whatever it is: the user goes on looking
+            return f"Not written: {error}"
+        return f"Written: {names or 'nothing'}"
+
+
+def kinds_of(views: Sequence[View]) -> list[Kind]:
+    """The profiles that views are made of."""
+    return list(dict.fromkeys("mutex" if view == "locks" else view for view in views))
