@@ -77,7 +77,6 @@ class GoPprof:
 
     async def redirect(self, request: Request) -> Response:
         """Add the slash, as Go's ServeMux does."""
-        self._find(request.path_params.get("pid"))
         query = request.url.query
         return RedirectResponse(
             request.url.path + "/" + (f"?{query}" if query else ""), 307, _NOSNIFF

@@ -67,9 +67,9 @@ def endpoint(path: str) -> str:
     _, found, name = path.partition("/debug/pprof/")
     if found:
         return name if name in _ENDPOINTS else "other" if name else "index"
-    first = path.split("/")[1]
-    if not first:
+    if path == "/":
         return "page"
+    first = path.removeprefix("/").partition("/")[0]
     return first if first in ("api", "assets", "metrics") else "other"
 
 

@@ -126,7 +126,7 @@ class PageApi:
     async def _of_time(self, request: Request, served: Served, kind: str) -> Profile:
         now_s = time.time()
         to_s = _seconds(request, "to", now_s)
-        from_s = _seconds(request, "from", to_s - _LATEST_S)
+        from_s = _seconds(request, "from", min(to_s, now_s) - _LATEST_S)
         if from_s >= to_s:
             raise _BadRequestError("from must be before to.")
         if to_s >= now_s:

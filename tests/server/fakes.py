@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from starlette.types import ASGIApp, Message
 
@@ -15,6 +15,8 @@ from ebpfprof.losses import Loss
 from ebpfprof.processes import GoProcess
 from ebpfprof.profile import Kind, Profile, Sample, cpu_profile, wait_profile
 from ebpfprof.report import Report
+from ebpfprof.server.access import Policy
+from ebpfprof.server.app import application
 from ebpfprof.server.discovery import Discovery
 from ebpfprof.server.recorder import Recorder
 from ebpfprof.target import Ending, Target
@@ -36,6 +38,7 @@ class FakeTarget:
     ending: Ending | None = None
     users: int = 0
     starts: int = 0
+    snapshots: int = 0
     watched_s: int = 0
     events: int = 0
     is_removed: bool = False
@@ -91,6 +94,7 @@ class FakeLive:
 
     def snapshot(self, target: FakeTarget, kinds: Collection[str] | None = None) -> Report:
         assert not target.is_removed
+        target.snapshots += 1
         profiles = [target.profile(kind) for kind in target.kinds if not kinds or kind in kinds]
         return Report(cast("Target", None), profiles)
 
@@ -101,15 +105,18 @@ class FakeLive:
 class FakeDiscovery(Discovery):
     """Finds those processes that the test says there are."""
 
-    def __init__(self, recorder: Recorder, *found: GoProcess, **options: Any) -> None:
+    def __init__(self, recorder: Recorder, *found: GoProcess, **options: Any) -> None:  # noqa: ANN401
         super().__init__(recorder, **options)
         self.found = list(found)
+
+    def follow(self) -> None:
+        self._follows = True
 
     async def look(self) -> None:
         self._take(self.found)
 
 
-def process(pid: int, **fields: Any) -> GoProcess:
+def process(pid: int, **fields: Any) -> GoProcess:  # noqa: ANN401
     known = GoProcess(pid, "shop", "shop -x", "eve", "go1.27.3", "exe", None, True, "")
     return replace(known, **fields)
 
@@ -121,7 +128,7 @@ class Answer:
     body: bytes
 
     @property
-    def json(self) -> Any:
+    def json(self) -> Any:  # noqa: ANN401
         return json.loads(self.body)
 
 
@@ -175,3 +182,32 @@ class Client:
         found = {name.decode().lower(): value.decode() for name, value in start["headers"]}
         content = b"".join(each.get("body", b"") for each in sent)
         return Answer(start["status"], found, content)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until something is so; fails if it never is."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+@dataclass
+class Service:
+    """An application over the fake, with the processes that are served."""
+
+    live: FakeLive
+    recorder: Recorder
+    discovery: FakeDiscovery
+    client: Client
+
+    @classmethod
+    async def of(cls, *targets: FakeTarget, **options: Any) -> Self:  # noqa: ANN401
+        """Serves `targets`; `options` are the recorder's."""
+        live = FakeLive({each.pid: each for each in targets})
+        recorder = Recorder(live, kinds=ALL_KINDS, **options)
+        discovery = FakeDiscovery(recorder, *(process(each.pid) for each in targets))
+        for each in targets:
+            recorder.serve_opened(each)
+        await discovery.look()
+        app = application(recorder, discovery, Policy(is_unix=True))
+        return cls(live, recorder, discovery, Client(app))

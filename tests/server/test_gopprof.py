@@ -1,0 +1,317 @@
+"""The endpoints of net/http/pprof over a fake: what is recorded when, and what is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+import pytest
+
+from ebpfprof.export import pprof
+from ebpfprof.profile import Profile
+from ebpfprof.server import gopprof
+from ebpfprof.server import recorder as recorder_module
+from ebpfprof.target import Ending
+from tests.server.fakes import PID, Answer, FakeTarget, Service, until
+
+T = TypeVar("T")
+UNKNOWN = b"Unknown profile\n"
+BAD_SECONDS = b'invalid value for "seconds" - must be a positive integer\n'
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder_module, "LOOK_S", 0.005)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+def profile_of(answer: Answer) -> Profile:
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "application/octet-stream"
+    return pprof.decode(answer.body)
+
+
+def counts(answer: Answer) -> list[int]:
+    return sorted(sample.values[0] for sample in profile_of(answer).samples)
+
+
+async def while_working(
+    target: FakeTarget, ask: Awaitable[T], then: Callable[[], object], *, measured: bool = True
+) -> T:
+    """Ask; once it is recorded (and `measured` from then on), three things happen, then another."""
+    before = target.snapshots
+    asking = asyncio.ensure_future(ask)
+    await until(lambda: target.users > 0 and (target.snapshots > before or not measured))
+    target.work(3)
+    then()
+    return await asking
+
+
+async def server(target: FakeTarget, **options: Any) -> tuple[Service, asyncio.Task[None]]:  # noqa: ANN401
+    service = await Service.of(target, **options)
+    return service, asyncio.ensure_future(service.recorder.run())
+
+
+async def ended(service: Service, running: asyncio.Task[None]) -> None:
+    await service.recorder.stop()
+    await running
+    for target in service.live.targets.values():
+        assert target.users == 0
+
+
+@pytest.mark.parametrize(("name", "kind"), [("block", "block"), ("mutex", "mutex")])
+def test_seconds_give_what_happened_meanwhile(name: str, kind: str) -> None:
+    async def work() -> None:
+        target = FakeTarget(PID)
+        service, running = await server(target)
+        async with service.recorder.recording(service.recorder.served[0]):
+            target.work(5)
+        before_ns = time.time_ns()
+        answer = await while_working(
+            target, service.client.ask(f"/debug/pprof/{name}?seconds=1"), lambda: None
+        )
+        found = profile_of(answer)
+        assert answer.headers["content-disposition"] == f'attachment; filename="{name}-delta"'
+        assert [sample.values for sample in found.samples] == [(3, 3000)]
+        assert found.duration_ns == 3_000_000_000
+        assert before_ns < found.time_ns <= time.time_ns()
+        assert found.comments == (f"{kind} of {PID}",)
+        await ended(service, running)
+
+    run(work())
+
+
+def test_the_cpu_profile_has_the_time_of_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gopprof, "_CPU_SECONDS", 1)
+
+    async def work() -> None:
+        target = FakeTarget(PID)
+        service, running = await server(target)
+        before_ns = time.time_ns()
+        queries = ("", "?seconds=0", "?seconds=-1", "?seconds=0.5", "?seconds=junk")
+        asked = [service.client.ask(f"/debug/pprof/profile{query}") for query in queries]
+        for answer in await asyncio.gather(*asked):
+            found = profile_of(answer)
+            assert answer.headers["content-disposition"] == 'attachment; filename="profile"'
+            assert found.sample_types[0].type == "samples"
+            assert before_ns <= found.time_ns
+            assert found.time_ns + 1_000_000_000 <= time.time_ns()
+        await ended(service, running)
+
+    run(work())
+
+
+def test_the_sums_are_never_silently_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten who come at once all wait until something was recorded; who comes later does not."""
+
+    async def work() -> None:
+        monkeypatch.setattr(gopprof, "FIRST_S", 0.5)
+        target = FakeTarget(PID)
+        service, running = await server(target)
+        first = [service.client.ask("/debug/pprof/block") for _ in range(10)]
+        gathered = asyncio.gather(*first)
+        for answer in await while_working(target, gathered, lambda: None, measured=False):
+            assert counts(answer) == [1, 3]
+            assert profile_of(answer).duration_ns == 0
+            assert answer.headers["content-disposition"] == 'attachment; filename="block"'
+        assert target.users == 1  # the lease
+        target.work(2)
+        assert counts(await service.client.ask("/debug/pprof/block")) == [1, 5]
+        await ended(service, running)
+
+    run(work())
+
+
+def test_since_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gopprof, "FIRST_S", 0)
+
+    async def work() -> None:
+        target = FakeTarget(PID)
+        service, running = await server(target, continuous=True)
+        await until(lambda: target.users == 1)
+        target.work(4)
+        first = await service.client.ask("/debug/pprof/delta_mutex")
+        assert counts(first) == [1, 4]
+        assert first.headers["content-disposition"] == 'attachment; filename="mutex.pprof.gz"'
+        target.work(2)
+        assert counts(await service.client.ask("/debug/pprof/delta_block")) == [1, 6]
+        second = await service.client.ask("/debug/pprof/delta_mutex")
+        assert counts(second) == [2]
+        assert profile_of(second).duration_ns == 2_000_000_000
+        assert counts(await service.client.ask("/debug/pprof/delta_mutex")) == []
+        await ended(service, running)
+
+    run(work())
+
+
+def test_who_hangs_up_ends_his_lease() -> None:
+    async def work() -> None:
+        target = FakeTarget(PID)
+        service, running = await server(target)
+        for path in ("profile?seconds=99999999999", "block?seconds=600", "mutex?seconds=600"):
+            hang_up = asyncio.Event()
+            await while_working(
+                target,
+                service.client.ask(f"/debug/pprof/{path}", hang_up=hang_up),
+                hang_up.set,
+            )
+            assert target.users == 0
+        await ended(service, running)
+
+    run(work())
+
+
+def test_a_process_that_goes_meanwhile_ends_the_waiting() -> None:
+    async def work() -> None:
+        target = FakeTarget(PID)
+        service, running = await server(target)
+
+        def go() -> None:
+            target.ending = Ending(f"process {PID} ended")
+
+        answer = await while_working(
+            target, service.client.ask("/debug/pprof/block?seconds=600"), go
+        )
+        assert counts(answer) == [3]
+        for name in ("block?seconds=1", "block", "profile", "cmdline", "symbol?0x1", ""):
+            refusal = await service.client.ask(f"/debug/pprof/{name}")
+            assert (refusal.status, refusal.headers["x-go-pprof"]) == (404, "1")
+            assert refusal.body == f"Process {PID} ended.\n".encode()
+        await ended(service, running)
+
+    run(work())
+
+
+def test_the_end_of_the_server_ends_the_waiting() -> None:
+    async def work() -> None:
+        target = FakeTarget(PID)
+        service, running = await server(target)
+        stopping: list[asyncio.Task[None]] = []
+        answer = await while_working(
+            target,
+            service.client.ask("/debug/pprof/block?seconds=600"),
+            lambda: stopping.append(asyncio.ensure_future(service.recorder.stop())),
+        )
+        assert counts(answer) == [3]
+        await asyncio.gather(*stopping, running)
+        assert target.users == 0
+
+    run(work())
+
+
+# The path, and what Go answers (net/http/pprof of 1.27, checked in test_like_go).
+REFUSALS = {
+    "heap": (404, UNKNOWN),
+    "allocs": (404, UNKNOWN),
+    "goroutine?debug=2": (404, UNKNOWN),
+    "threadcreate": (404, UNKNOWN),
+    "goroutineleak": (404, UNKNOWN),
+    "nonsense?seconds=x": (404, UNKNOWN),
+    "block/": (404, UNKNOWN),
+    "trace": (404, UNKNOWN),
+    "delta_heap": (404, UNKNOWN),
+    "block?seconds=0": (400, BAD_SECONDS),
+    "block?seconds=-5": (400, BAD_SECONDS),
+    "block?seconds=1.5": (400, BAD_SECONDS),
+    "block?seconds=x": (400, BAD_SECONDS),
+    "block?seconds=99999999999999999999": (400, BAD_SECONDS),
+    "mutex?seconds=%20": (400, BAD_SECONDS),
+    "mutex?seconds=1&debug=1": (400, b"seconds and debug params are incompatible\n"),
+    "mutex?seconds=1&debug=99999999999999999999": (
+        400,
+        b"seconds and debug params are incompatible\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_refusals(method: str) -> None:
+    async def work() -> None:
+        target = FakeTarget(PID)
+        service = await Service.of(target)
+        for path, (status, body) in REFUSALS.items():
+            for prefix in ("", f"/proc/{PID}"):
+                url = f"{prefix}/debug/pprof/{path}"
+                answer = await service.client.ask(url, method=method)
+                assert (answer.status, answer.body) == (status, body), url
+                assert answer.headers["x-go-pprof"] == "1"
+                assert answer.headers["x-content-type-options"] == "nosniff"
+                assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+                assert "content-disposition" not in answer.headers
+        assert target.starts == 0
+
+    run(work())
+
+
+def test_head_has_nothing_recorded() -> None:
+    async def work() -> None:
+        target = FakeTarget(PID)
+        service = await Service.of(target)
+        for path in ("block", "mutex?seconds=600", "profile", "delta_block", "block?debug=1"):
+            answer = await service.client.ask(f"/debug/pprof/{path}", method="HEAD")
+            assert (answer.status, answer.body) == (200, b"")
+            assert ("content-disposition" in answer.headers) == ("debug" not in path)
+        assert target.starts == 0
+
+    run(work())
+
+
+def test_only_what_is_recorded_is_there() -> None:
+    async def work() -> None:
+        service = await Service.of(FakeTarget(PID, kinds=("cpu",)))
+        for name in ("block", "mutex", "delta_mutex"):
+            assert (await service.client.ask(f"/debug/pprof/{name}")).body == UNKNOWN
+        page = (await service.client.ask("/debug/pprof/")).body
+        assert b">profile<" in page
+        assert b">block<" not in page
+
+    run(work())
+
+
+def test_methods() -> None:
+    async def work() -> None:
+        service = await Service.of(FakeTarget(PID))
+        for name in ("block", "", "profile", "cmdline", "heap"):
+            for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
+                answer = await service.client.ask(f"/debug/pprof/{name}", method=method)
+                assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+                assert answer.body == b"Method Not Allowed\n"
+        answer = await service.client.ask("/debug/pprof/symbol", method="POST", body=b"0x1+junk")
+        assert (answer.status, answer.body) == (200, b"num_symbols: 1\n")
+        answer = await service.client.ask("/debug/pprof/symbol", method="POST", body=b"+" * 2**21)
+        assert answer.status == 413
+
+    run(work())
+
+
+def test_of_several_processes_one_must_be_named() -> None:
+    async def work() -> None:
+        service = await Service.of(FakeTarget(PID), FakeTarget(PID + 1))
+        for path in ("", "block?seconds=1"):
+            answer = await service.client.ask(f"/debug/pprof/{path}")
+            assert (answer.status, answer.headers["x-go-pprof"]) == (404, "1")
+            assert b"/proc/PID/debug/pprof/block" in answer.body
+        assert (await service.client.ask(f"/proc/{PID + 1}/debug/pprof/")).status == 200
+        stranger = await service.client.ask("/proc/1/debug/pprof/block")
+        assert (stranger.status, stranger.headers["x-go-pprof"]) == (404, "1")
+        assert b"Process 1 is not served here" in stranger.body
+        huge = await service.client.ask(f"/proc/{'9' * 40}/debug/pprof/block")
+        assert huge.status == 404
+
+    run(work())
+
+
+def test_the_slash_is_added() -> None:
+    async def work() -> None:
+        service = await Service.of(FakeTarget(PID))
+        for path in ("/debug/pprof", f"/proc/{PID}/debug/pprof"):
+            answer = await service.client.ask(f"{path}?x=1")
+            assert answer.status == 307
+            assert answer.headers["location"].endswith(f"{path}/?x=1")
+
+    run(work())

@@ -1,0 +1,304 @@
+"""What the page asks for, over a fake: targets, timelines, profiles of a time; and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebpfprof.export import pprof
+from ebpfprof.losses import Loss, loss_kinds
+from ebpfprof.server import app as app_module
+from ebpfprof.server import pageapi
+from ebpfprof.server import recorder as recorder_module
+from ebpfprof.server.metrics import endpoint
+from ebpfprof.target import Ending
+from tests.server.fakes import PID, Answer, FakeTarget, Service, process, until
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder_module, "LOOK_S", 0.005)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+async def recorded(*steps: int) -> tuple[Service, FakeTarget]:
+    """A process that was recorded for one window for each of the steps."""
+    target = FakeTarget(PID)
+    service = await Service.of(target)
+    (served,) = service.recorder.served
+    async with service.recorder.recording(served):
+        for step in steps[:-1]:
+            target.work(step)
+            await service.recorder.end_window(served)
+        target.work(steps[-1])
+    return service, target
+
+
+def test_targets() -> None:
+    async def work() -> None:
+        service, _ = await recorded(1)
+        await service.discovery.look()
+        found = (await service.client.ask("/api/targets")).json
+        assert set(found) == {"version", "interval_s", "retention_s", "targets"}
+        assert (found["interval_s"], found["retention_s"]) == (5, 600)
+        assert found["targets"] == [
+            {
+                "pid": PID,
+                "name": "shop",
+                "command": "shop -x",
+                "go": "go1.27.3",
+                "container": None,
+                "user": "eve",
+                "supported": True,
+                "why_not": "",
+                "recording": False,
+                "kinds": ["block", "mutex", "cpu"],
+                "prefix": f"/proc/{PID}",
+                "ended": None,
+            }
+        ]
+
+    run(work())
+
+
+def test_a_timeline_keeps_its_process_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        service, target = await recorded(3, 2)
+        running = asyncio.ensure_future(service.recorder.run())
+        begun = time.time()
+        answer = await service.client.ask(f"/api/targets/{PID}/timeline?kind=mutex")
+        assert answer.headers["cache-control"] == "no-store"
+        found = answer.json
+        assert (found["kind"], found["interval_s"]) == ("mutex", 5)
+        # In the first there is one sample more, see FakeTarget.
+        assert [(w["count"], w["value_ns"]) for w in found["windows"]] == [(4, 3010), (2, 2000)]
+        first, second = found["windows"]
+        assert first["start_s"] <= first["end_s"] == second["start_s"] <= second["end_s"] <= begun
+        await until(lambda: target.users == 1)
+        service.recorder.served[0].leased_until_s = 0
+        await until(lambda: target.users == 0)
+        await service.recorder.stop()
+        await running
+
+    run(work())
+
+
+def total(answer: Answer) -> int:
+    return sum(values[0] for values in answer.json["values"])
+
+
+def test_profiles_of_a_time() -> None:
+    async def work() -> None:
+        service, _ = await recorded(3, 2, 1)
+        (served,) = service.recorder.served
+        first, second, third = served.windows.kept
+        url = f"/api/targets/{PID}/profile?kind=block"
+
+        everything = await service.client.ask(url)
+        assert everything.headers["content-type"] == "application/json"
+        assert everything.json["format"] == "ebpfprof-profile-1"
+        assert total(everything) == 1 + 3 + 2 + 1
+        one = await service.client.ask(f"{url}&from={second.start_s}&to={second.end_s}")
+        assert total(one) == 2
+        two = await service.client.ask(f"{url}&from={second.start_s}&to={third.end_s}")
+        assert total(two) == 3
+        file = await service.client.ask(
+            f"/api/targets/{PID}/pprof?kind=block&from={first.start_s}&to={second.end_s}"
+        )
+        assert file.headers["content-disposition"] == (
+            f'attachment; filename="shop-{PID}.block.pb.gz"'
+        )
+        profile = pprof.decode(file.body)
+        assert sorted(sample.values[0] for sample in profile.samples) == [1, 5]
+        assert profile.duration_ns == 5_000_000_000
+        assert profile.comments == (f"block of {PID}",)
+
+    run(work())
+
+
+def test_what_is_recorded_now_is_shown_before_its_window_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pageapi, "_FRESH_S", 0.0)
+
+    async def work() -> None:
+        target = FakeTarget(PID)
+        service = await Service.of(target)
+        url = f"/api/targets/{PID}/profile?kind=block"
+        async with service.recorder.recording(service.recorder.served[0]):
+            target.work(3)
+            assert total(await service.client.ask(url)) == 4
+            target.work(2)
+            assert total(await service.client.ask(f"{url}&to={time.time() + 60}")) == 6
+
+    run(work())
+
+
+def test_errors() -> None:
+    async def work() -> None:
+        service, _ = await recorded(1)
+        base = f"/api/targets/{PID}"
+        now = time.time()
+        for url, status in (
+            ("/api/targets/1/timeline", 404),
+            ("/api/targets/x/timeline", 404),
+            ("/api/nonsense", 404),
+            (f"{base}/timeline?kind=heap", 400),
+            (f"{base}/profile?kind=", 400),
+            (f"{base}/profile?from=x", 400),
+            (f"{base}/profile?to=nan", 400),
+            (f"{base}/profile?from=inf", 400),
+            (f"{base}/profile?from=10&to=5", 400),
+            (f"{base}/profile?from=10&to=20", 404),
+            (f"{base}/pprof?from={now + 10}&to={now + 20}", 404),
+        ):
+            answer = await service.client.ask(url)
+            assert answer.status == status, url
+            assert set(answer.json) == {"error"}
+            assert answer.json["error"].endswith(".")
+        refused = await service.client.ask("/api/targets", method="POST")
+        assert (refused.status, set(refused.json)) == (405, {"error"})
+
+    run(work())
+
+
+def test_what_was_recorded_of_a_process_that_went_is_still_there() -> None:
+    async def work() -> None:
+        service, target = await recorded(3)
+        running = asyncio.ensure_future(service.recorder.run())
+        target.ending = Ending(f"process {PID} ended")
+        await service.recorder.served[0].gone.wait()
+        (found,) = (await service.client.ask("/api/targets")).json["targets"]
+        assert (found["ended"], found["recording"]) == (f"process {PID} ended", False)
+        assert total(await service.client.ask(f"/api/targets/{PID}/profile")) == 4
+        timeline = await service.client.ask(f"/api/targets/{PID}/timeline")
+        assert len(timeline.json["windows"]) == 1
+        assert target.users == 0
+        await service.recorder.stop()
+        await running
+
+    run(work())
+
+
+def test_a_bug_is_told_without_its_insides(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work() -> None:
+        service, _ = await recorded(1)
+
+        def broken(*_: object) -> None:
+            raise RuntimeError("secret \x1b[2J")
+
+        monkeypatch.setattr(pageapi, "merged", broken)
+        with pytest.raises(RuntimeError):  # for the server, which ends the connection
+            await service.client.ask(f"/api/targets/{PID}/profile")
+
+    run(work())
+    said = capsys.readouterr().err
+    assert "This is a bug: RuntimeError" in said
+    assert "\x1b" not in said
+
+
+def test_the_page_and_its_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    web = tmp_path / "web"
+    web.mkdir()
+    (web / "index.html").write_text("<p>page")
+    (web / "page.js").write_text("let a;")
+    (web / "folder").mkdir()
+    (tmp_path / "secret").write_text("secret")
+    monkeypatch.setattr(app_module, "WEB_FOLDER", web)
+
+    async def work() -> None:
+        service = await Service.of()
+        page = await service.client.ask("/")
+        assert (page.status, page.body) == (200, b"<p>page")
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        script = await service.client.ask("/assets/page.js")
+        assert script.body == b"let a;"
+        assert script.headers["content-type"].startswith("text/javascript")
+        for answer in (page, script):
+            assert "default-src 'self'" in answer.headers["content-security-policy"]
+            assert "'unsafe" not in answer.headers["content-security-policy"]
+            assert answer.headers["x-content-type-options"] == "nosniff"
+        for name in ("none.js", "folder", "../secret", "..", "%2e%2e/secret", "folder/../page.js"):
+            assert (await service.client.ask(f"/assets/{name}")).status == 404, name
+
+    run(work())
+
+
+def test_metrics() -> None:
+    async def work() -> None:
+        service, _ = await recorded(3, 2)
+        (name, _), *_ = loss_kinds()
+        service.live.lost = [Loss(name, "lost", 2), Loss(name, "lost", 5)]
+        for _ in range(3):
+            await service.client.ask("/debug/pprof/nonsense")
+        text = (await service.client.ask("/metrics")).body.decode()
+        found = re.findall(r"^(ebpfprof_[^ #]+) (\S+)$", text, re.MULTILINE)
+        values: dict[str, str] = dict(found)
+
+        def of(name: str, kind: str = "") -> str:
+            labels = 'command="shop"' + (f',kind="{kind}"' if kind else "") + f',pid="{PID}"'
+            return values[f"ebpfprof_{name}{{{labels}}}"]
+
+        assert of("target_recording") == "0.0"
+        assert of("events_total", "block") == "6.0"
+        assert of("events_total", "cpu") == "6.0"
+        assert float(of("delay_seconds_total", "mutex")) == 5010e-9
+        assert float(of("cpu_seconds_total")) == 5010e-9
+        assert values[f'ebpfprof_losses_total{{reason="{name}"}}'] == "7.0"
+        assert values['ebpfprof_requests_total{code="404",endpoint="other"}'] == "3.0"
+        assert float(values["ebpfprof_process_cpu_seconds_total"]) > 0
+        assert float(values["ebpfprof_process_resident_memory_bytes"]) > 1 << 20
+        assert [each for each in values if "_losses_total" in each] == [
+            f'ebpfprof_losses_total{{reason="{name}"}}' for name, _ in loss_kinds()
+        ]
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("path", "word"),
+    [
+        ("/", "page"),
+        ("/metrics", "metrics"),
+        ("/api/targets/1/timeline", "api"),
+        ("/assets/x", "assets"),
+        ("/debug/pprof/", "index"),
+        ("/debug/pprof/block", "block"),
+        ("/proc/1/debug/pprof/profile", "profile"),
+        ("/debug/pprof/heap", "other"),
+        ("/debug/pprof", "other"),
+        ("/anything\n", "other"),
+        ("", "other"),
+        ("*", "other"),
+    ],
+)
+def test_there_are_few_words_for_endpoints(path: str, word: str) -> None:
+    assert endpoint(path) == word
+
+
+def test_what_is_not_supported_is_told_where_all_are_served() -> None:
+    async def work() -> None:
+        service = await Service.of()
+        service.discovery.follow()
+        service.discovery.found = [
+            process(PID),
+            process(PID + 1, supported=False, why_not="Go 1.4 is too old"),
+        ]
+        found = (await service.client.ask("/api/targets")).json["targets"]
+        assert [(each["pid"], each["supported"], each["why_not"]) for each in found] == [
+            (PID, True, ""),
+            (PID + 1, False, "Go 1.4 is too old"),
+        ]
+
+    run(work())

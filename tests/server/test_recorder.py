@@ -1,0 +1,230 @@
+"""Probes are in a process as long as somebody wants it recorded, and no longer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from ebpfprof.errors import TargetGone
+from ebpfprof.server import recorder as recorder_module
+from ebpfprof.server.recorder import Recorder, Served
+from ebpfprof.target import Ending
+from tests.server.fakes import (
+    ALL_KINDS,
+    PID,
+    FakeDiscovery,
+    FakeLive,
+    FakeTarget,
+    process,
+    until,
+)
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder_module, "LOOK_S", 0.005)
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+def made(**options: Any) -> tuple[Recorder, Served, FakeTarget]:  # noqa: ANN401
+    target = FakeTarget(PID)
+    recorder = Recorder(FakeLive({PID: target}), kinds=ALL_KINDS, **options)
+    return recorder, recorder.serve_opened(target), target
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+def test_several_at_once_and_the_last_one_takes_the_probes_out() -> None:
+    async def work() -> None:
+        recorder, served, target = made()
+        async with recorder.recording(served):
+            async with recorder.recording(served):
+                assert (target.users, target.starts) == (1, 1)
+            assert target.users == 1
+            target.work(3)
+        assert target.users == 0
+        (window,) = served.windows.kept
+        assert window.profiles["block"].samples[0].values[0] == 3
+
+    run(work())
+
+
+def test_a_lease_runs_out() -> None:
+    async def work() -> None:
+        recorder, served, target = made()
+        running = asyncio.ensure_future(recorder.run())
+        recorder.lease(served, 600)
+        await until(lambda: target.users == 1)
+        recorder.lease(served, 0)  # does not make it shorter
+        assert served.leased_until_s > 500
+        served.leased_until_s = 0
+        await until(lambda: target.users == 0)
+        recorder.lease(served, 600)
+        await until(lambda: target.users == 1)
+        await recorder.stop()
+        await running
+        assert (target.users, target.starts) == (0, 2)
+
+    run(work())
+
+
+def test_a_request_that_is_cancelled_leaves_no_probe() -> None:
+    async def work() -> None:
+        recorder, served, target = made()
+
+        async def request() -> None:
+            async with recorder.recording(served):
+                await never()
+
+        for wait_until_recorded in (True, False):
+            task = asyncio.ensure_future(request())
+            await asyncio.sleep(0)
+            if wait_until_recorded:
+                await until(lambda: target.users == 1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await recorder.stop()
+            assert (served.users, target.users) == (0, 0)
+
+    run(work())
+
+
+def test_waiting_ends_when_the_client_leaves_the_process_goes_or_the_server_ends() -> None:
+    async def work() -> None:
+        recorder, served, _ = made()
+        left = asyncio.Event()
+
+        async def client_left() -> None:
+            await left.wait()
+
+        client = asyncio.ensure_future(recorder.wait(served, 1e300, client_left))
+        await asyncio.sleep(0)
+        left.set()
+        assert not await client
+        assert await recorder.wait(served, 0, never)
+        other = asyncio.ensure_future(recorder.wait(served, 600, never))
+        await asyncio.sleep(0)
+        recorder.note_ending(served, "process 1 ended")
+        assert await other
+        another, served, _ = made()
+        third = asyncio.ensure_future(another.wait(served, 600, never))
+        await asyncio.sleep(0)
+        await another.stop()
+        assert await third
+
+    run(work())
+
+
+def test_windows_are_made_in_steps_while_it_is_recorded() -> None:
+    async def work() -> None:
+        recorder, served, target = made(interval_s=0.01, continuous=True)
+        running = asyncio.ensure_future(recorder.run())
+        await until(lambda: target.users == 1)
+        target.work(2)
+
+        def events() -> int:
+            sums = served.windows.sums.get("cpu")
+            return max((each.values[0] for each in sums.samples), default=0) if sums else 0
+
+        await until(lambda: events() == 2)
+        await until(lambda: len(served.windows.kept) >= 5)
+        await recorder.stop()
+        await running
+        counts = [
+            sum(sample.values[0] for sample in window.profiles["block"].samples)
+            for window in served.windows.kept
+        ]
+        assert sum(counts) == 3  # two, and the one that there is from the start
+        assert all(
+            a.end_s == b.start_s
+            for a, b in zip(
+                list(served.windows.kept)[:-1], list(served.windows.kept)[1:], strict=True
+            )
+        )
+
+    run(work())
+
+
+def test_a_process_that_went_is_told_and_forgotten_later() -> None:
+    async def work() -> None:
+        recorder, served, target = made(interval_s=0.01, retention_s=0.05, continuous=True)
+        running = asyncio.ensure_future(recorder.run())
+        await until(lambda: target.users == 1)
+        target.work(4)
+        target.ending = Ending("process 7 ended")
+        await served.gone.wait()
+        assert served.ending == "process 7 ended"
+        assert not served.is_recording
+        assert served.windows.sums["block"].samples[0].values[0] == 4
+        with pytest.raises(TargetGone, match="process 7 ended"):
+            async with recorder.recording(served):
+                pass
+        await until(lambda: target.is_removed)
+        await until(lambda: not served.windows.kept)
+        assert recorder.find(PID) is served  # it was named
+        await recorder.stop()
+        await running
+
+    run(work())
+
+
+def test_what_was_found_is_opened_when_somebody_asks() -> None:
+    async def work() -> None:
+        target = FakeTarget(PID, kinds=("cpu",))
+        recorder = Recorder(FakeLive({PID: target}), kinds=ALL_KINDS, interval_s=0.01)
+        served = recorder.serve_found(process(PID))
+        assert (served.live, served.kinds, served.name) == (None, ALL_KINDS, "shop")
+        async with recorder.recording(served):
+            assert (served.live, served.kinds) == (target, ("cpu",))
+
+    run(work())
+
+
+def test_all_go_processes_are_followed() -> None:
+    async def work() -> None:
+        targets = {pid: FakeTarget(pid) for pid in (1, 2, 3, 4)}
+        recorder = Recorder(FakeLive(targets), kinds=ALL_KINDS)
+        here = {"container": "abc"}
+        discovery = FakeDiscovery(
+            recorder,
+            process(1, **here),
+            process(2, **here, supported=False, why_not="too old"),
+            process(3, container="xyz"),
+            process(5),
+            follows=True,
+            containers=["ab"],
+            capacity=2,
+        )
+
+        def served() -> list[int]:
+            return [each.pid for each in recorder.served if each.ending is None]
+
+        await discovery.look()
+        assert served() == [1]
+        assert [(each.pid, each.why_not) for each in discovery.unserved] == [(2, "too old")]
+        discovery.found = [process(pid, **here) for pid in (1, 3, 4)]
+        await discovery.look()
+        assert served() == [1, 3]
+        assert [each.pid for each in discovery.unserved] == [4]
+        discovery.found = [process(pid, **here) for pid in (3, 4)]
+        await discovery.look()
+        gone = recorder.find(1)
+        assert gone is not None
+        assert gone.ending == "process 1 ended"
+        assert served() == [3, 4]
+        # The number is used anew.
+        discovery.found = [process(pid, **here, command="anew") for pid in (1, 4)]
+        await discovery.look()
+        assert served() == [1, 4]
+        await recorder.stop()
+
+    run(work())
