@@ -6,8 +6,9 @@ from typing import Literal
 
 from ebpfprof.export.frametable import UNKNOWN
 from ebpfprof.export.jsonprofile import title
-from ebpfprof.export.summary import caller, operation
+from ebpfprof.export.summary import caller, hidden_line, operation
 from ebpfprof.export.table import fit, rendered
+from ebpfprof.idle import split
 from ebpfprof.profile import Profile, Sample
 from ebpfprof.text import duration, printable, quantity
 
@@ -51,9 +52,10 @@ def changes(profile: Profile, base: Profile, index: int = -1) -> list[Change]:
     return sorted(changed, key=lambda each: (-each.amount, each.function, each.operation))
 
 
-def encode(profile: Profile, base: Profile, *, index: int = -1) -> bytes:
+def encode(profile: Profile, base: Profile, *, index: int = -1, hide_idle: bool = False) -> bytes:
     """The text of render() in ASCII, as wide as it takes, as a file."""
-    return render(profile, base, index=index, width=None, color=False).encode()
+    text = render(profile, base, index=index, hide_idle=hide_idle, width=None, color=False)
+    return text.encode()
 
 
 def render(
@@ -61,6 +63,7 @@ def render(
     base: Profile,
     *,
     index: int = -1,
+    hide_idle: bool = False,
     limit: int = 10,
     width: int | None,
     color: bool,
@@ -71,6 +74,11 @@ def render(
     control character. Ends with a newline.
     """
     unit = profile.sample_types[index].unit
+    hidden = ""
+    if hide_idle:
+        (base, in_base), (profile, in_profile) = split(base), split(profile)
+        lines = (("Before", hidden_line(in_base)), ("After", hidden_line(in_profile)))
+        hidden = "".join(f"{when}: {line}" for when, line in lines if line)
 
     def amount(value: int) -> str:
         return printable(quantity(value, unit)[:_MIN_ROOM], ascii_only=not color)
@@ -81,7 +89,7 @@ def render(
     shrunk = [each for each in reversed(found) if each.amount < 0]
     parts = [
         _sentence(profile, base, f"{amount(before)} before, {amount(after)} after", not color),
-        *([f"Change: {_signed(after - before, amount)}{_percent(after - before, before)}\n"]),
+        f"Change: {_signed(after - before, amount)}{_percent(after - before, before)}\n",
     ]
     for heading, rows in (("More", grown), ("Less", shrunk)):
         if rows:
@@ -91,7 +99,7 @@ def render(
             parts.append(f"\n{heading}:\n{table}{more}")
     if not found:
         parts.append("No place in the program differs.\n")
-    return "".join(parts)
+    return "".join(parts) + (f"\n{hidden}" if hidden else "")
 
 
 def _places(profile: Profile) -> Iterator[tuple[Sample, tuple[str, str]]]:

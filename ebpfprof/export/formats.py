@@ -69,20 +69,30 @@ def encode(
 
 
 def encode_difference(
-    profile: Profile, base: Profile, name: str, *, sample_type: str | None = None
+    profile: Profile,
+    base: Profile,
+    name: str,
+    *,
+    hide_idle: bool = False,
+    sample_type: str | None = None,
 ) -> bytes:
     """What has changed from `base` to `profile`, in one of DIFFERENCE_FORMATS.
 
-    Raises InvalidProfile if the profiles count different things.
+    For `hide_idle` and `sample_type` see encode(). Raises InvalidProfile if the profiles count
+    different things, or a format can't hold what has changed.
     """
+    if name == "pprof" and (hide_idle or sample_type):
+        raise ValueError("A pprof file always holds everything.")
     require_same_types(profile, base)
     if name == "pprof":
         return pprof.encode(compared(profile, base))
     index = -1 if sample_type is None else index_of(profile, sample_type)
-    if name == "text":
-        return difftable.encode(profile, base, index=index)
     if name == "html":
-        return flamegraph.encode(profile, index=index, base=base)
+        return flamegraph.encode(profile, index=index, base=base, hide_idle=hide_idle)
+    if name == "text":
+        return difftable.encode(profile, base, index=index, hide_idle=hide_idle)
+    if hide_idle:
+        profile, base = without_idle(profile), without_idle(base)
     if name == "folded":
         return folded.encode_difference(profile, base, index=index)
     if name == "json":

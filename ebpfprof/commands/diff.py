@@ -1,0 +1,138 @@
+"""`ebpfprof diff`: what has changed from one saved profile to another."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ebpfprof.commands.report import refuse_for_pprof
+from ebpfprof.errors import InvalidProfile
+from ebpfprof.text import duration
+
+if TYPE_CHECKING:
+    from ebpfprof.profile import Profile
+
+_FORMATS = ("text", "html", "folded", "json", "pprof")  # ebpfprof.export.formats
+_LIKE = 0.05
+
+
+@click.command("diff")
+@click.argument("before", metavar="A", type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("after", metavar="B", type=click.Path(path_type=Path, allow_dash=True))
+@click.option(
+    "-f",
+    "--format",
+    "format_name",
+    type=click.Choice(_FORMATS),
+    default="text",
+    show_default=True,
+    help="text: what grew and shrank most. html: a flame graph of B, coloured by what changed. "
+    "folded: lines `stack A B`, as difffolded.pl writes them. pprof: B less A, as of `go tool "
+    "pprof -diff_base=A B`.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, allow_dash=True),
+    metavar="FILE",
+    help="Where to write, - for stdout.  [default: stdout]",
+)
+@click.option(
+    "--normalize",
+    is_flag=True,
+    help="Scale B so that its totals are those of A: for profiles of different length or load.",
+)
+@click.option(
+    "--sample-type",
+    metavar="NAME",
+    help="Which of the profiles' values to compare, such as contentions or delay.  "
+    "[default: the last one]",
+)
+@click.option(
+    "--hide-idle",
+    is_flag=True,
+    help="Leave waits for work (idle workers, tickers, servers that listen) out of both.",
+)
+def command(
+    before: Path,
+    after: Path,
+    format_name: str,
+    output: Path | None,
+    normalize: bool,
+    sample_type: str | None,
+    hide_idle: bool,
+) -> None:
+    """Compare two saved profiles: what grew and what shrank from A to B.
+
+    A and B are pprof files of the same kind, ours or of any other tool; - is standard input.
+
+    \b
+    Examples:
+      ebpfprof diff before.block.pb.gz after.block.pb.gz
+      ebpfprof diff monday.cpu.pb.gz today.cpu.pb.gz --normalize
+      ebpfprof diff before.block.pb.gz after.block.pb.gz -f html -o changes.html
+      ebpfprof diff before.mutex.pb.gz after.mutex.pb.gz -f folded | flamegraph.pl
+      ebpfprof diff before.pb.gz after.pb.gz -f pprof -o diff.pb.gz
+    """
+    from ebpfprof.commands.savedprofiles import STDIN, read_profile, write
+    from ebpfprof.delta import normalized
+    from ebpfprof.export import difftable, formats
+    from ebpfprof.terminal import has_color, say, width
+
+    refuse_for_pprof(format_name, hide_idle=hide_idle, sample_type=sample_type)
+    if before == after == STDIN:
+        raise click.UsageError("Only one of the profiles can come from standard input.")
+    base, profile = of_one_kind(read_profile(before), read_profile(after))
+    index = -1 if sample_type is None else formats.index_of(profile, sample_type)
+    if normalize:
+        profile = normalized(profile, base)
+    elif hint := length_hint(base, profile):
+        say(f"ebpfprof: {hint}", err=True)
+    if format_name == "text" and output is None:
+        out = sys.stdout
+        text = difftable.render(
+            profile,
+            base,
+            index=index,
+            hide_idle=hide_idle,
+            width=width(out),
+            color=has_color(out),
+        )
+        say(text, end="")
+        return
+    data = formats.encode_difference(
+        profile, base, format_name, sample_type=sample_type, hide_idle=hide_idle
+    )
+    write(data, format_name, output)
+
+
+def of_one_kind(base: Profile, profile: Profile) -> tuple[Profile, Profile]:
+    """Both profiles as of one kind. Raises InvalidProfile if they are of two.
+
+    Of an empty one it can't be told whether it is a block or a mutex profile.
+    """
+    from ebpfprof.delta import require_same_types
+
+    require_same_types(base, profile)
+    if base.kind != profile.kind and base.samples and profile.samples:
+        raise InvalidProfile(
+            f"A is a {base.kind} profile and B a {profile.kind} profile: what was waited for and "
+            "who made others wait can't be compared."
+        )
+    kind = profile.kind if profile.samples else base.kind
+    return replace(base, kind=kind), replace(profile, kind=kind)
+
+
+def length_hint(base: Profile, profile: Profile) -> str:
+    """What to say if one profile was recorded for much longer than the other; else nothing."""
+    lengths = (base.duration_ns, profile.duration_ns)
+    if min(lengths) <= 0 or max(lengths) <= min(lengths) * (1 + _LIKE):
+        return ""
+    return (
+        f"A was recorded for {duration(lengths[0])}, B for {duration(lengths[1])}: --normalize "
+        "compares them as parts of a whole."
+    )

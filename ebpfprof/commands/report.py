@@ -1,0 +1,89 @@
+"""`ebpfprof report`: a saved profile as a table, a flame graph, or in another format."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ebpfprof.commands.common import FORMATS
+
+
+@click.command("report")
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@click.option(
+    "-f",
+    "--format",
+    "format_name",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="What to make of it. html is a flame graph in a file that needs nothing else.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, allow_dash=True),
+    metavar="FILE",
+    help="Where to write, - for stdout.  [default: stdout]",
+)
+@click.option(
+    "--sample-type",
+    metavar="NAME",
+    help="Which of the profile's values to show, such as contentions, delay, inuse_space.  "
+    "[default: the last one]",
+)
+@click.option(
+    "--hide-idle",
+    is_flag=True,
+    help="Leave waits for work (idle workers, tickers, servers that listen) out, and say how much "
+    "that was.",
+)
+def command(
+    file: Path, format_name: str, output: Path | None, sample_type: str | None, hide_idle: bool
+) -> None:
+    """Show a saved profile, or write it in another format.
+
+    FILE is any pprof file, - is standard input: ours, one of Go's own (also heap and goroutine
+    profiles), or one of another tool.
+
+    \b
+    Examples:
+      ebpfprof report api-1234.block.pb.gz
+      ebpfprof report api-1234.block.pb.gz --hide-idle
+      ebpfprof report api-1234.block.pb.gz -f html -o waits.html
+      ebpfprof report api-1234.cpu.pb.gz -f speedscope -o cpu.speedscope.json
+      ebpfprof report heap.pb.gz --sample-type alloc_space
+      curl -s localhost:6060/debug/pprof/mutex | ebpfprof report - -f folded | flamegraph.pl
+    """
+    from ebpfprof.commands.savedprofiles import read_profile, write
+    from ebpfprof.export import formats, textreport
+    from ebpfprof.export.summary import hidden_line
+    from ebpfprof.idle import split
+    from ebpfprof.terminal import has_color, say, width
+
+    refuse_for_pprof(format_name, hide_idle=hide_idle, sample_type=sample_type)
+    profile = read_profile(file)
+    index = None if sample_type is None else formats.index_of(profile, sample_type)
+    if format_name == "text" and output is None:
+        out = sys.stdout
+        text = textreport.render(
+            profile, index=index, hide_idle=hide_idle, width=width(out), color=has_color(out)
+        )
+        say(text, end="")
+        return
+    data = formats.encode(profile, format_name, hide_idle=hide_idle, sample_type=sample_type)
+    write(data, format_name, output)
+    if hide_idle and format_name != "text" and (hidden := hidden_line(split(profile)[1])):
+        say(hidden, err=True, end="")
+
+
+def refuse_for_pprof(format_name: str, *, hide_idle: bool, sample_type: str | None) -> None:
+    """Raise click.UsageError for options that would take something out of a pprof file."""
+    for option, given in (("--hide-idle", hide_idle), ("--sample-type", sample_type)):
+        if given and format_name == "pprof":
+            raise click.UsageError(
+                f"{option} is for what people read: a pprof file always holds everything. Leave "
+                "it out, or choose another format with -f."
+            )

@@ -1,0 +1,68 @@
+"""Reading profiles from files and writing what is made of them: what `report` and `diff` share."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from pathlib import Path
+
+import click
+
+from ebpfprof.errors import EbpfprofError, InvalidProfile
+from ebpfprof.export import pprof
+from ebpfprof.export.formats import FORMATS
+from ebpfprof.output import OutputFile, invoking_user
+from ebpfprof.profile import Profile
+from ebpfprof.terminal import say
+from ebpfprof.text import printable
+
+STDIN = Path("-")
+
+
+def read_profile(path: Path) -> Profile:
+    """The profile in a pprof file; "-" is standard input.
+
+    Raises EbpfprofError if it can't be read, InvalidProfile if it is none, click.UsageError if it
+    would be typed in a terminal.
+    """
+    shown = "Standard input" if path == STDIN else printable(str(path))
+    if path == STDIN and sys.stdin is not None and sys.stdin.isatty():
+        raise click.UsageError("- reads standard input, which is a terminal: name a file.")
+    try:
+        data = _read(path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise EbpfprofError(
+            f"{shown} cannot be read: {reason}. Give a pprof file, as `ebpfprof attach` writes it."
+        ) from error
+    try:
+        return pprof.decode(data)
+    except InvalidProfile as error:
+        raise InvalidProfile(f"{shown}: {error}") from error
+
+
+def _read(path: Path) -> bytes:
+    """No more of a file than can be a profile. Raises OSError, ValueError."""
+    fd = 0 if path == STDIN else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    with open(fd, "rb", closefd=path != STDIN) as file:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        return file.read(pprof.MAX_DECODED_BYTES + 1)
+
+
+def write(data: bytes, format_name: str, output: Path | None) -> None:
+    """Write to the file `output`, or to stdout where it is None or "-". Raises OutputError."""
+    is_text = FORMATS[format_name].is_text
+    if output is None or str(output) == "-":
+        if is_text:
+            say(data.decode(), end="")
+            return
+        path: Path | None = None
+    else:
+        path = output
+    with OutputFile.prepare(path or "-", owner=invoking_user(), is_text=is_text) as file:
+        file.commit(data)
+    if path is not None:
+        say(f"Written: {printable(str(path))}", err=True)
