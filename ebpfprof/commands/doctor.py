@@ -52,12 +52,13 @@ def command(as_json: bool) -> int:
         ]
         say(json.dumps({"exit_code": int(code), "checks": rows}, indent=2))
     else:
-        table = _rendered(checks, width(sys.stdout), color=has_color(sys.stdout))
+        table = render(checks, width(sys.stdout), color=has_color(sys.stdout))
         say(f"{table}\n{_verdict(checks)}")
     return int(code)
 
 
-def _rendered(checks: Sequence[Check], width: int | None, *, color: bool) -> str:
+def render(checks: Sequence[Check], width: int | None, *, color: bool) -> str:
+    """What was found, with what it means and what mends it below all that is not "ok"."""
     from rich.table import Table
     from rich.text import Text
 

@@ -15,13 +15,14 @@ from ebpfprof.commands.targets import names_of
 from ebpfprof.text import printable
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
     from ebpfprof.processes import GoProcess, Survey
 
 _MAX_COMMAND = 512
+_MIN_COMMAND = 16
+_MAX_USER = 16
 _MAX_CONTAINER = 20
+_GAP = 2
+_COLORS = {"all": "green", "cpu": "yellow", "none": "red"}
 _WIDEST = 4096
 _NATIVE_HINT = "Of a program that is not Go's the CPU profile can be recorded, by --pid or --name."
 
@@ -67,7 +68,7 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
         rows = [asdict(process) for process in shown]
         say(json.dumps({"processes": rows, "unseen": survey.unseen}, indent=2))
     elif shown:
-        table = _rendered(shown, width(sys.stdout), color=has_color(sys.stdout))
+        table = render(shown, width(sys.stdout), color=has_color(sys.stdout))
         say(table + "".join(f"{note}\n" for note in _notes(shown)), end="")
     else:
         say(_nothing(names, show_all))
@@ -81,39 +82,62 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
         )
 
 
-def _rendered(processes: Sequence[GoProcess], width: int | None, *, color: bool) -> str:
-    from ebpfprof.export.table import rendered
+def render(processes: Sequence[GoProcess], width: int | None, *, color: bool) -> str:
+    """The table, cut to `width` columns; as wide as it takes if that is None.
 
-    with_containers = any(process.container for process in processes)
-    return rendered(
-        _table(processes, with_containers=with_containers), width=width or _WIDEST, color=color
-    )
-
-
-def _table(processes: Sequence[GoProcess], *, with_containers: bool) -> Table:
+    Where that leaves too little of the commands, columns are left out.
+    """
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
+    from ebpfprof.export.table import rendered
+
+    columns = {
+        "PID": [str(process.pid) for process in processes],
+        "User": [process.user[:_MAX_USER] for process in processes],
+        "Go": [_version(process) for process in processes],
+        "Build": [process.build_mode for process in processes],
+        "Container": [_container(process) for process in processes],
+        "Profiles": [_supported(process) for process in processes],
+    }
+    columns = {
+        name: [printable(cell) for cell in cells] for name, cells in columns.items() if any(cells)
+    }
+    room = _MAX_COMMAND
+    for name in ("", "Container", "Build", "User", "Go"):
+        columns.pop(name, None)
+        if width is not None:
+            taken = (max(map(cell_len, (name, *cells))) for name, cells in columns.items())
+            room = min(_MAX_COMMAND, width - sum(taken) - _GAP * len(columns))
+        if room >= _MIN_COMMAND:
+            break
     table = Table(box=None, pad_edge=False, header_style="bold")
-    # Of a terminal that is too narrow the command gives way first.
-    table.add_column("PID", justify="right", no_wrap=True, min_width=3)
-    table.add_column("User", no_wrap=True, overflow="ellipsis")
-    table.add_column("Go", no_wrap=True, overflow="ellipsis")
-    table.add_column("Build", no_wrap=True, overflow="ellipsis")
-    if with_containers:
-        table.add_column("Container", no_wrap=True, overflow="ellipsis")
-    table.add_column("Profiles", no_wrap=True, overflow="ellipsis")
-    table.add_column("Command", no_wrap=True, overflow="ellipsis", ratio=1)
-    for process in processes:
-        cells = [str(process.pid), process.user, _version(process), process.build_mode]
-        if with_containers:
-            cells.append(_container(process))
+    for name in columns:
+        table.add_column(name, justify="right" if name == "PID" else "left", no_wrap=True)
+    table.add_column("Command", no_wrap=True)
+    for cells, process in zip(zip(*columns.values(), strict=True), processes, strict=True):
+        command = _cut(printable(process.command or f"[{process.name}]"), max(room, 4))
         # As Text: in a str, rich would take [...] for markup.
-        row: list[Text] = [Text(printable(cell)) for cell in cells]
-        row.append(_supported(process))
-        row.append(Text(printable(process.command or f"[{process.name}]")[:_MAX_COMMAND]))
-        table.add_row(*row)
-    return table
+        row = [
+            Text(cell, style=_COLORS[cell] if name == "Profiles" else "")
+            for name, cell in zip(columns, cells, strict=True)
+        ]
+        table.add_row(*row, Text(command))
+    return rendered(table, width=width or _WIDEST, color=color)
+
+
+def _cut(text: str, room: int) -> str:
+    """The beginning of `text`, in `room` columns of a terminal."""
+    from rich.cells import cell_len
+
+    text = text[:_MAX_COMMAND]
+    if cell_len(text) <= room:
+        return text
+    end = min(len(text), room)
+    while cell_len(text[:end]) > room - 3:
+        end -= 1
+    return text[:end] + "..."
 
 
 def _version(process: GoProcess) -> str:
@@ -131,12 +155,10 @@ def _container(process: GoProcess) -> str:
     return container[:SHORT_ID]
 
 
-def _supported(process: GoProcess) -> Text:
-    from rich.text import Text
-
+def _supported(process: GoProcess) -> str:
     if process.supported:
-        return Text("all", style="green")
-    return Text("none", style="red") if process.is_go else Text("cpu", style="yellow")
+        return "all"
+    return "none" if process.is_go else "cpu"
 
 
 def _notes(processes: Sequence[GoProcess]) -> list[str]:

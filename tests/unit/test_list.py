@@ -1,0 +1,176 @@
+"""What `ebpfprof list` prints of the processes there are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.cells import cell_len
+
+from ebpfprof import processes
+from ebpfprof.commands.list import command, render
+from ebpfprof.processes import GoProcess, ProcessTable, Survey
+
+Listing = Callable[..., Result]
+ID = "4f1c0e6a" * 8
+
+API = GoProcess(
+    pid=71234,
+    name="api",
+    command="/srv/api --port 80",
+    user="www",
+    go_version="go1.27.3",
+    build_mode="pie cgo",
+    container=ID,
+    supported=True,
+    why_not="",
+)
+OLD = replace(
+    API,
+    pid=8,
+    container=None,
+    go_version="go1.16.1",
+    supported=False,
+    why_not="the program was built with go1.16.1",
+)
+NATIVE = replace(
+    API,
+    pid=9,
+    name="nginx",
+    command="",
+    container=None,
+    go_version=None,
+    build_mode="",
+    is_go=False,
+    supported=False,
+    why_not="not a Go program",
+)
+
+
+@pytest.fixture
+def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
+    """Run the verb where there are these processes."""
+
+    def run(*arguments: str, there: tuple[GoProcess, ...] = (), unseen: int = 0) -> Result:
+        monkeypatch.setattr(ProcessTable, "survey", lambda _: Survey(there, unseen))
+        monkeypatch.setattr(processes, "sees_whole_machine", lambda: True)
+        result = CliRunner().invoke(command, arguments)
+        assert result.exit_code == 0, result.output
+        return result
+
+    return run
+
+
+def test_each_process_has_a_line_and_each_refusal_its_reason(listing: Listing) -> None:
+    result = listing(there=(OLD, replace(OLD, pid=10), API))
+    assert result.stdout.splitlines() == [
+        "  PID  User  Go      Build    Container     Profiles  Command",
+        "    8  www   1.16.1  pie cgo                none      /srv/api --port 80",
+        "   10  www   1.16.1  pie cgo                none      /srv/api --port 80",
+        f"71234  www   1.27.3  pie cgo  {ID[:12]}  all       /srv/api --port 80",
+        "",
+        "8, 10: the program was built with go1.16.1.",
+    ]
+    assert result.stderr == ""
+
+
+def test_programs_of_others_are_shown_only_if_asked_for(listing: Listing) -> None:
+    assert "nginx" not in listing(there=(API, NATIVE)).stdout
+    result = listing("--all", there=(API, NATIVE))
+    assert "    9  www   -                              cpu       [nginx]\n" in result.stdout
+    assert "CPU profile" in result.stdout
+
+
+def test_without_containers_there_is_no_column_for_them(listing: Listing) -> None:
+    assert "Container" not in listing(there=(OLD,)).stdout
+
+
+def test_names_narrow_it_down(listing: Listing) -> None:
+    web = replace(API, pid=5, name="web")
+    lines = listing("-n", "w*", "--name", "nothing", there=(API, web)).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["PID", "5"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "There is no Go process here."),
+        (("--all",), "There is no process here."),
+        (("-n", "a\x1b[2J", "-n", "b"), "There is no Go process called a\\x1b[2J or b here."),
+    ],
+)
+def test_nothing_to_show_is_said_and_is_no_failure(
+    arguments: tuple[str, ...], expected: str, listing: Listing
+) -> None:
+    assert listing(*arguments, there=()).stdout == f"{expected}\n"
+
+
+def test_what_could_not_be_seen_is_said_beside_the_list(
+    listing: Listing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ebpfprof.privileges.missing_capabilities", lambda: ["CAP_SYS_PTRACE"])
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    result = listing(there=(API,), unseen=3)
+    assert "3 processes could not be looked into, since they are not this user's." in result.stderr
+    assert "sudo" in result.stderr
+    assert "sudo" not in result.stdout
+
+
+def test_json_has_it_all_as_it_is(listing: Listing) -> None:
+    hostile = replace(API, command='/srv/"x" \x1b[31m日本', name="\x07")
+    result = listing("--json", "--all", there=(OLD, hostile, NATIVE), unseen=2)
+    assert result.stdout.isascii()
+    assert "\x1b" not in result.stdout
+    read = json.loads(result.stdout)
+    assert read["unseen"] == 2
+    assert [row["pid"] for row in read["processes"]] == [OLD.pid, API.pid, NATIVE.pid]
+    old, api, native = read["processes"]
+    assert api == {
+        "pid": API.pid,
+        "name": "\x07",
+        "command": hostile.command,
+        "executable": "",
+        "user": "www",
+        "go_version": "go1.27.3",
+        "build_mode": "pie cgo",
+        "container": ID,
+        "pod": None,
+        "is_go": True,
+        "supported": True,
+        "why_not": "",
+    }
+    assert (old["supported"], old["why_not"]) == (False, OLD.why_not)
+    assert (native["is_go"], native["go_version"]) == (False, None)
+
+
+def test_nothing_in_json_is_an_empty_list(listing: Listing) -> None:
+    assert json.loads(listing("--json").stdout) == {"processes": [], "unseen": 0}
+
+
+HOSTILE = "\x1b[2J[bold red]x[/] \r\n\u202eevil\udcff日本語" * 20
+
+
+@pytest.mark.parametrize("width", [None, 200, 100, 80, 60, 50, 40, 33])
+@pytest.mark.parametrize("color", [False, True])
+def test_no_process_can_break_the_table(width: int | None, color: bool) -> None:
+    hostile = replace(API, command=HOSTILE, user=HOSTILE, go_version=HOSTILE[:20])
+    lines = render([hostile, API, NATIVE], width, color=color).splitlines()
+    assert len(lines) == 4
+    assert all("\u202e" not in line and "\r" not in line for line in lines)
+    if not color:
+        assert all(line.isprintable() for line in lines)
+        assert all(width is None or cell_len(line) <= width for line in lines)
+    # Whatever is cut, which process it is can be read, and something of what it is called.
+    assert str(API.pid) in lines[2]
+    assert "/srv/api" in lines[2]
+
+
+def test_columns_give_way_to_the_command() -> None:
+    wide, narrow = (render([API], width, color=False) for width in (100, 50))
+    assert "Container" in wide
+    assert "/srv/api --port 80" in wide
+    assert "Container" not in narrow
+    assert "/srv/api --po" in narrow
