@@ -1,0 +1,234 @@
+"""`ebpfprof run`: start a program and profile it from its first instruction."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ebpfprof.commands.common import duration_option, recording_options, writing_options
+from ebpfprof.errors import Aborted, EbpfprofError, NotGoProgram
+from ebpfprof.text import printable
+
+if TYPE_CHECKING:
+    from ebpfprof.commands.writing import Writing
+    from ebpfprof.launch import Child
+    from ebpfprof.options import Options
+
+
+@click.command("run", context_settings={"allow_interspersed_args": False})
+@click.argument(
+    "program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PROGRAM [ARGUMENTS]..."
+)
+@duration_option(
+    default=None,
+    help="Record only the first SECONDS; the program goes on.  [default: until it ends]",
+)
+@click.option(
+    "--user",
+    "user_name",
+    metavar="NAME",
+    help="Run the program as this user, with its groups and home.  [default: as we run]",
+)
+@writing_options
+@recording_options
+def command(
+    program: tuple[str, ...],
+    duration_s: float | None,
+    user_name: str | None,
+    output: Path | None,
+    writing: Writing,
+    options: Options,
+) -> int:
+    """Start a program and profile it from its first instruction.
+
+    The program's input and output are its own; what ebpfprof has to say goes to stderr. Ctrl-C
+    ends the program, and what was recorded is written; other signals are passed on to it. The
+    exit status is the program's, 128 + N if signal N ended it; unless something was wrong with
+    the profile. What runs as root need not: see --user.
+
+    Programs that replace themselves by another one (env, nice, sh -c) are followed until the
+    first Go program begins. Programs that they start beside themselves are not profiled.
+
+    \b
+    Examples:
+      sudo ebpfprof run -- ./server --port 8080
+      sudo ebpfprof run --profile cpu -o cpu.pb.gz -- ./batch-job input.csv
+      sudo ebpfprof run --user "$USER" --by-lock -- go-program -v
+      sudo ebpfprof run --duration 10 -- ./server       # how it starts up
+      sudo ebpfprof run --profile block -f html -- env GOMAXPROCS=2 ./server
+    """
+    from ebpfprof.launch import Child, User
+    from ebpfprof.privileges import require_capabilities
+    from ebpfprof.signals import Signals
+    from ebpfprof.terminal import say
+
+    _refuse_what_makes_no_sense(output, duration_s, options)
+    user = User.named(user_name) if user_name is not None else None
+    if user_name is not None and user is None:
+        raise click.UsageError(f"There is no user {printable(user_name)} for --user.")
+    require_capabilities()
+    written: list[str] = []
+    try:
+        with Signals(), Child(program, user) as child:
+            plan = _Plan(options, replace(writing, to_stderr=True), output, duration_s or math.inf)
+            try:
+                _profile(child, plan, written)
+            except (EbpfprofError, ExceptionGroup):
+                if child.is_stopped:
+                    say("ebpfprof: The program was ended before its first instruction.", err=True)
+                elif child.wait():
+                    say(f"ebpfprof: The program ended with status {child.wait()}.", err=True)
+                raise
+            return child.wait()
+    except KeyboardInterrupt:
+        names = ", ".join(map(printable, written))
+        raise Aborted(f"Aborted. Written: {names or 'nothing'}.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What to record and to write."""
+
+    options: Options
+    writing: Writing
+    output: Path | None
+    duration_s: float
+
+    @property
+    def takes_any_program(self) -> bool:
+        """Whether there is something to record of a program that is not Go's."""
+        kinds = self.options.kinds
+        return "cpu" in kinds and (kinds == ("cpu",) or not self.options.kinds_given)
+
+
+def _refuse_what_makes_no_sense(
+    output: Path | None, duration_s: float | None, options: Options
+) -> None:
+    if duration_s is not None and not math.isfinite(duration_s):
+        raise click.UsageError("--duration is no number of seconds.")
+    to_write = len(options.kinds) + options.open_waits
+    if output and to_write > 1:
+        raise click.UsageError(
+            f"-o names one file, but there are several to write ({to_write}): leave it out, or "
+            "choose one with --profile."
+        )
+    if str(output) == "-":
+        raise click.UsageError(
+            "-o -: standard output is the program's own. Give the name of a file."
+        )
+
+
+def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
+    """Profile the child, or what it replaces itself by, to its end; write what was recorded.
+
+    Adds the names of the files to `written`. Raises any of ebpfprof.errors, one or a group.
+    """
+    from ebpfprof.commands.writing import allow_many_files
+    from ebpfprof.executables import Executables
+    from ebpfprof.launch import Relay
+
+    allow_many_files()
+    executables = Executables()
+    with ExitStack() as relayed:
+        is_replaced = True
+        while is_replaced:
+            is_go, name = executables.of(child.pid).is_go, _name(child)
+            with ExitStack() as held:
+                recorder = None
+                if is_go or plan.takes_any_program:
+                    recorder = _Recorder(child, plan, held)
+                relayed.enter_context(Relay(child))  # from now on the child decides when to end
+                child.run(follow=not is_go)
+                if recorder:
+                    recorder.record()
+                may_be_replaced = not is_go and (recorder is None or recorder.has_ended)
+                is_replaced = may_be_replaced and child.wait_until_stopped()
+                if is_replaced:
+                    _say_what_is_next(child, name)
+                    continue
+                child.leave()
+                try:
+                    if child.has_ended:
+                        relayed.close()  # and from now on a signal aborts the writing
+                    if recorder is None:
+                        raise _no_go(name)
+                    recorder.write(written)
+                finally:
+                    child.wait()
+
+
+class _Recorder:
+    """The recording of one program that a child has become, until that ends."""
+
+    def __init__(self, child: Child, plan: _Plan, held: ExitStack) -> None:
+        """Put the probes in; `held` will take them out. Raises any of ebpfprof.errors."""
+        from ebpfprof.commands.writing import recording_line, say_what_is_assumed
+        from ebpfprof.output import OutputFile, invoking_user
+        from ebpfprof.session import Session
+        from ebpfprof.terminal import say
+
+        self._child, self._plan = child, plan
+        writing, owner = plan.writing, invoking_user()
+        self._session = held.enter_context(Session([child.pid], plan.options))
+        self._files = [
+            held.enter_context(OutputFile.prepare(path, owner=owner, is_text=writing.is_text))
+            for path in writing.paths(self._session, plan.output)
+        ]
+        say_what_is_assumed(self._session)
+        self._session.start()
+        (target,) = self._session.targets
+        kinds = [kind for kind in self._session.files(target) if kind != "open"]
+        say(recording_line([target], kinds, plan.duration_s), err=True)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the program has ended: the process, or its part in it."""
+        return bool(self._session.endings())
+
+    def record(self) -> None:
+        """Record until the program has ended, or for as long as was asked for."""
+        self._session.wait(self._plan.duration_s, lambda gone_s: self._child.is_stopped)
+
+    def write(self, written: list[str]) -> None:
+        """Write what was recorded. Raises all errors as one group."""
+        from ebpfprof.terminal import say
+
+        self._plan.writing.write(self._session, self._files, written)
+        if self.has_ended and not self._child.has_ended:
+            pid = self._child.pid
+            say(
+                f"ebpfprof: What process {pid} runs now is not recorded: `ebpfprof attach --pid "
+                f"{pid}` does that.",
+                err=True,
+            )
+
+
+def _name(child: Child) -> str:
+    """What the child runs, for people."""
+    from ebpfprof.target import Target
+
+    with Target(child.pid) as target:
+        return printable(target.name)
+
+
+def _say_what_is_next(child: Child, name: str) -> None:
+    from ebpfprof.terminal import say
+
+    say(
+        f"ebpfprof: process {child.pid} ({name}) replaced itself by {_name(child)}, which is "
+        "profiled instead, from its first instruction.",
+        err=True,
+    )
+
+
+def _no_go(name: str) -> NotGoProgram:
+    return NotGoProgram(
+        f"Nothing was recorded: {name} is no Go program, and did not replace itself by one. "
+        "Programs that it starts beside itself are not profiled: name the Go program itself, as "
+        "in `ebpfprof run -- ./program`. Of other programs there is --profile cpu."
+    )
