@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -21,7 +22,8 @@ _MAX_STACKS: Final = 200
 _MAX_RULES_NAMED: Final = 4
 _MAX_OPERATION: Final = 20
 _MAX_PLACE: Final = 28
-_MIN_NAME: Final = 20
+_MIN_NAME: Final = 22
+_MIN_PLACE: Final = 12
 _MIN_ROWS: Final = 3
 _KEYS: Final = "q quit  Enter stacks  / filter  d c m n sort  p pause  w write  h help"
 _KEYS_IN_STACKS: Final = "Esc back  j k scroll  p pause  w write  q quit"
@@ -223,6 +225,8 @@ class _Screen:
             nothing = "No row matches." if view.pattern else _NOTHING[self._reading.view]
             if self._shown.hidden and not view.pattern:
                 nothing = "All waits are idle: i shows them."
+            if not view.moment.readings:
+                nothing = "Looking..."
             found.append(Text(f"  {nothing}", "dim"))
         return found
 
@@ -236,10 +240,12 @@ class _Screen:
         yield Text(self._safe(title), "bold")
         if row.key.idle:
             yield Text(self._safe(f"idle, {row.key.idle.name}: {row.key.idle.reason}"), "dim")
-        all_ns = sum(stack.ns for stack in stacks)
+        all_ns = Counter[str]()
+        for stack in stacks:
+            all_ns[stack.role] += stack.ns
         for stack in islice(stacks, _MAX_STACKS):
             yield Text()
-            yield self._stack_heading(stack, all_ns)
+            yield self._stack_heading(stack, all_ns[stack.role])
             yield from self._frames(stack)
         if len(stacks) > _MAX_STACKS:
             yield Text(f"... and {len(stacks) - _MAX_STACKS} more stacks", "dim")
@@ -263,13 +269,13 @@ class _Screen:
                 yield Text(f"    {location.address:#x}")
             for index, frame in enumerate(location.frames):
                 inlined = " (inlined)" if index + 1 < len(location.frames) else ""
-                place = f"  {frame.file}:{frame.line}" if frame.file else ""
                 room = None if self._width is None else max(self._width - 4, 1)
-                name = self._safe(frame.function) + inlined
-                line = Text("    " + fit(name, room, cell_len))
-                if room is None or room - cell_len(name) > _MIN_NAME:
-                    left = None if room is None else room - cell_len(name)
-                    line.append(fit(self._safe(place), left, cell_len), "dim")
+                name = fit(self._safe(frame.function) + inlined, room, cell_len)
+                line = Text(f"    {name}")
+                left = None if room is None else room - cell_len(name) - 2
+                if frame.file and (left is None or left >= _MIN_PLACE):
+                    place = fit(self._safe(f"{frame.file}:{frame.line}"), left, cell_len)
+                    line.append(f"  {place}", "dim")
                 yield line
 
     def _help(self) -> Iterator[Text]:
@@ -327,7 +333,7 @@ class _Layout:
                 self._operation = 0
             else:
                 columns.remove(min(columns, key=lambda column: column.keep))
-        if self._place and self._room(width) < min(names, 2 * _MIN_NAME):
+        if self._place and self._room(width) < min(names, _MIN_NAME):
             self._place = 0
         self._name = max(min(self._room(width), max(names, len("Called from"))), 1)
 

@@ -11,7 +11,7 @@ from ebpfprof.export.cputable import function_rows
 from ebpfprof.export.summary import rows_of
 from ebpfprof.idle import Hidden, IdleRule, rule_of
 from ebpfprof.losses import Loss
-from ebpfprof.profile import Lock, Profile, Sample
+from ebpfprof.profile import Location, Lock, Profile, Sample
 
 View = Literal["block", "mutex", "cpu", "locks"]
 """What the rows are: places that wait, places that make others wait, functions, or locks."""
@@ -205,6 +205,7 @@ class Table:
         self._view: Final = view
         self._read_ns = started_ns
         self._stacks: dict[object, _Known] = {}
+        self._locations: dict[Location, int] = {}
         self._numbers: dict[RowKey, int] = {}
         self._keys: list[RowKey] = []
         self._locks: dict[tuple[int, int], int] = {}  # numbers by pid and address
@@ -213,7 +214,7 @@ class Table:
     def read(self, snapshots: Sequence[Snapshot], now_ns: int) -> Reading:
         """The rows at the time `now_ns`, of sums since the start that never decrease.
 
-        The locations of stacks should be the same objects each time: that makes it fast.
+        Snapshots that share their Location objects are quick to read.
         """
         held: dict[int, float | None] = {}
         stacks = [stack for snapshot in snapshots for stack in self._of_target(snapshot, held)]
@@ -247,13 +248,21 @@ class Table:
         rows: tuple[int, ...] | None,
     ) -> Iterator[TopStack]:
         """The samples with what is new in them; `rows` are theirs, unless each has its own."""
-        known_stacks = self._stacks
+        # Hashing a location goes through all its frames: once for each object is enough.
+        by_id: dict[int, int] = {}
+        known_stacks, locations = self._stacks, self._locations
         for sample in samples:
-            key = (pid, address, role, *map(id, sample.locations), sample.labels)
+            stack = []
+            for location in sample.locations:
+                number = by_id.get(id(location))
+                if number is None:
+                    number = locations.setdefault(location, len(locations))
+                    by_id[id(location)] = number
+                stack.append(number)
+            key = (pid, address, role, *stack, sample.labels)
             known = known_stacks.get(key)
             if known is None:
-                # It holds the sample, so that no other object gets the address of its locations.
-                known = _Known(sample, self._rows_of(pid, sample) if rows is None else rows)
+                known = _Known(self._rows_of(pid, sample) if rows is None else rows)
                 known_stacks[key] = known
             count, ns = sample.values[0], sample.values[-1]
             yield TopStack(known.rows, role, sample, count - known.count, ns - known.ns)
@@ -334,7 +343,6 @@ class Table:
 class _Known:
     """A stack at the look before."""
 
-    sample: Sample
     rows: tuple[int, ...]
     count: int = 0
     ns: int = 0

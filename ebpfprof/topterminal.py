@@ -90,7 +90,7 @@ def _first_key(text: str) -> tuple[str, int]:
     if len(text) == 1:
         return "", 0
     if text[1] not in "[O":
-        return ("escape", 1) if text[1] == "\x1b" else ("", 2)  # Alt with another key
+        return "escape", 1
     for end in range(2, min(len(text), _MAX_SEQUENCE)):
         if "@" <= text[end] <= "~":
             return _SEQUENCES.get(text[2 : end + 1], ""), end + 1

@@ -118,10 +118,13 @@ class TopView:
             self.paused = not self.paused
         elif self.page == "rows":
             self._press_in_rows(key)
-        elif key in ("escape", "enter", "left", "backspace") or (
-            self.page == "help" and key in ("h", "?")
-        ):
+        elif key in ("escape", "enter", "left", "backspace"):
             self.page, self.top = "rows", 0
+        elif key in ("h", "?"):
+            self.page, self.top = ("rows" if self.page == "help" else "help"), 0
+        elif key in VIEW_KEYS:
+            self.page = "rows"
+            self._switch(VIEW_KEYS[key])
         else:
             self._scroll(key)
         return None

@@ -12,7 +12,6 @@ from typing import Final, Self
 from ebpfprof.export import pprof
 from ebpfprof.live import LiveSession, LiveTarget
 from ebpfprof.output import OutputFile, default_name, invoking_user
-from ebpfprof.profile import Kind
 from ebpfprof.text import printable
 from ebpfprof.toptable import Moment, Snapshot, Table, View, Watched
 
@@ -174,8 +173,3 @@ class Watcher:
         except Exception as error:  # whatever it is: the user goes on looking
             return f"Not written: {error}"
         return f"Written: {names or 'nothing'}"
-
-
-def kinds_of(views: Sequence[View]) -> list[Kind]:
-    """The profiles that views are made of."""
-    return list(dict.fromkeys("mutex" if view == "locks" else view for view in views))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import select
 import sys
 import time
 from contextlib import ExitStack
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _LAST_ROWS = 10
 _BATCH_ROWS = 20
+_TICK_S = 0.1
 _LONGEST_WAIT_S = 3600.0
 
 
@@ -86,6 +89,8 @@ def command(
 
     if once and batches not in (None, 1):
         raise click.UsageError("--once is --batch 1: give one of them.")
+    if duration_s is not None and not math.isfinite(duration_s):
+        raise click.UsageError("--duration: this is no number of seconds.")
     if options.open_waits:
         raise click.UsageError("--open shows what waits at the end of a recording: use attach.")
     is_screen = not (once or batches) and is_terminal(sys.stdout) and is_terminal(sys.stdin)
@@ -122,14 +127,29 @@ def _print_tables(
 
     printed = 0
     while count is None or printed < count:
-        next_s = time.monotonic() + interval_s
-        while not signals.came and not watch.has_ended and time.monotonic() < min(next_s, until_s):
-            time.sleep(max(min(next_s - time.monotonic(), until_s - time.monotonic(), 0.1), 0))
+        next_s = min(time.monotonic() + interval_s, until_s)
+        while not _ends(watch, signals, until_s) and time.monotonic() < next_s:
+            time.sleep(max(min(next_s - time.monotonic(), _TICK_S), 0))
+        if not _has_reader():
+            return
         view.moment = watch.look()
         say(("\n" if printed else "") + _table(view, _BATCH_ROWS), end="")
         printed += 1
-        if signals.came or watch.has_ended or time.monotonic() >= until_s:
+        if _ends(watch, signals, until_s):
             return
+
+
+def _ends(watch: Watch, signals: Signals, until_s: float) -> bool:
+    return signals.came or watch.has_ended or time.monotonic() >= until_s or not _has_reader()
+
+
+def _has_reader() -> bool:
+    """Whether somebody may still read stdout: of a pipe (`| head`) that is known."""
+    if sys.stdout is None:
+        return False
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return not any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _show(watch: Watch, view: TopView, interval_s: float, until_s: float, signals: Signals) -> None:

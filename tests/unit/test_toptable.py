@@ -1,0 +1,263 @@
+"""Rows of `ebpfprof top`: windows and sums, locks, idle waits, sorting and filtering."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from ebpfprof.profile import (
+    Frame,
+    Label,
+    Location,
+    Lock,
+    Mapping,
+    Profile,
+    Sample,
+    cpu_profile,
+    wait_profile,
+)
+from ebpfprof.toptable import Reading, Shown, Snapshot, Sort, Table, shown
+
+S = 1_000_000_000
+MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")
+
+
+def at(address: int, *functions: str) -> Location:
+    """One call, inlined ones first."""
+    return Location(
+        0x400000 + address,
+        MAIN,
+        tuple(Frame(name, f"/src/{name}.go", address) for name in functions),
+    )
+
+
+LOCK = at(1, "sync.(*Mutex).Lock")
+RECEIVE = at(2, "runtime.chanrecv1")
+GET = at(10, "main.get")
+PUT = at(11, "main.put")
+SERVE = at(12, "main.serve")
+WORKER = at(13, "main.worker")
+
+
+def block(*samples: Sample) -> Profile:
+    return wait_profile("block", samples, [MAIN], time_ns=1, duration_ns=1, comments=[])
+
+
+def waits(*of: tuple[Sequence[Location], int, int]) -> list[Snapshot]:
+    return [Snapshot(7, block(*(Sample(tuple(s), (n, ns)) for s, n, ns in of)))]
+
+
+def names(rows: Shown) -> list[str]:
+    return [row.key.name for row in rows.rows]
+
+
+def read_twice() -> Reading:
+    table = Table("block", 0)
+    table.read(waits(((LOCK, GET), 5, 9000), ((LOCK, PUT), 4, 4)), S)
+    return table.read(
+        waits(((LOCK, GET), 6, 9100), ((LOCK, PUT), 4, 4), ((RECEIVE, PUT, SERVE), 2, 600)), 3 * S
+    )
+
+
+def test_a_row_has_what_is_new_and_all_since_the_start() -> None:
+    reading = read_twice()
+    assert reading.window_ns == 2 * S
+    rows = {(r.key.operation, r.key.name): r for r in reading.rows}
+    got = rows["Mutex.Lock", "main.get"]
+    assert (got.count, got.ns, got.total_count, got.total_ns) == (1, 100, 6, 9100)
+    assert got.mean_ns == 100
+    quiet = rows["Mutex.Lock", "main.put"]
+    assert (quiet.count, quiet.ns, quiet.total_ns, quiet.mean_ns) == (0, 0, 4, 1)
+    new = rows["chan receive", "main.put"]
+    assert (new.count, new.ns, new.total_ns) == (2, 600, 600)
+    assert new.key.place == "main.put.go:11"
+    assert reading.count == 3
+
+
+def test_the_first_window_begins_with_the_recording() -> None:
+    reading = Table("block", 4 * S).read(waits(((LOCK, GET), 5, 9000)), 5 * S)
+    assert reading.window_ns == S
+    assert [(row.count, row.ns) for row in reading.rows] == [(5, 9000)]
+
+
+def test_stacks_of_one_place_make_one_row_and_are_kept_apart_below_it() -> None:
+    table = Table("block", 0)
+    snapshot = waits(((LOCK, GET), 1, 10), ((LOCK, GET, SERVE), 2, 90), ((LOCK, PUT), 1, 1))
+    reading = table.read(snapshot, S)
+    row = next(row for row in reading.rows if row.key.name == "main.get")
+    assert (row.count, row.ns) == (3, 100)
+    stacks = reading.stacks_of(row.number)
+    assert [(s.sample.locations, s.count, s.ns) for s in stacks] == [
+        ((LOCK, GET, SERVE), 2, 90),
+        ((LOCK, GET), 1, 10),
+    ]
+
+
+def test_stacks_with_different_labels_are_told_apart() -> None:
+    one, other = (Label("user", name) for name in ("anna", "ben"))
+    table = Table("block", 0)
+    for factor in (1, 2):
+        samples = [Sample((LOCK, GET), (factor, 10 * factor), (label,)) for label in (one, other)]
+        reading = table.read([Snapshot(7, block(*samples))], factor * S)
+    assert [(s.sample.labels, s.ns) for s in reading.stacks_of(0)] == [((one,), 10), ((other,), 10)]
+    assert [(row.ns, row.total_ns) for row in reading.rows] == [(20, 40)]
+
+
+def test_targets_are_told_apart() -> None:
+    table = Table("block", 0)
+    profile = block(Sample((LOCK, GET), (1, 10)))
+    reading = table.read([Snapshot(7, profile), Snapshot(8, profile), Snapshot(9, None)], S)
+    assert [(row.key.pid, row.ns) for row in reading.rows] == [(7, 10), (8, 10)]
+
+
+def test_stacks_are_the_same_whatever_objects_they_are_made_of() -> None:
+    """Where names can't be had, each snapshot has locations of its own."""
+    table = Table("block", 0)
+    for count in (1, 3):
+        bare = [Location(0x400001 + offset, MAIN, ()) for offset in (1, 2)]
+        reading = table.read(waits((bare, count, 10 * count)), count * S)
+    assert [(row.count, row.ns, row.total_ns) for row in reading.rows] == [(2, 20, 30)]
+
+
+def test_idle_waits_are_rows_of_their_own_and_hidden_unless_asked_for() -> None:
+    reading = Table("block", 0).read(
+        waits(((RECEIVE, WORKER), 3, 300), ((RECEIVE, WORKER, SERVE), 1, 50)), S
+    )
+    found = shown(reading)
+    assert [(row.key.name, row.ns) for row in found.rows] == [("main.worker", 50)]
+    assert [(each.count, each.delay_ns) for each in found.hidden] == [(3, 300)]
+    assert found.all_ns == 50
+    every = shown(reading, hide_idle=False)
+    assert [row.ns for row in every.rows] == [300, 50]
+    assert [row.key.idle is not None for row in every.rows] == [True, False]
+    assert (every.all_ns, list(every.hidden)) == (350, [])
+
+
+def test_nothing_is_idle_in_a_mutex_profile() -> None:
+    profile = wait_profile(
+        "mutex",
+        [Sample((RECEIVE, WORKER), (3, 300))],
+        [MAIN],
+        time_ns=1,
+        duration_ns=1,
+        comments=[],
+    )
+    reading = Table("mutex", 0).read([Snapshot(7, profile)], S)
+    assert len(shown(reading).rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("delay", ["main.b", "main.a", "main.c"]),
+        ("count", ["main.c", "main.a", "main.b"]),
+        ("mean", ["main.b", "main.a", "main.c"]),
+        ("name", ["main.a", "main.b", "main.c"]),
+    ],
+)
+def test_rows_are_sorted(sort: Sort, expected: list[str]) -> None:
+    reading = Table("block", 0).read(
+        waits(
+            ((LOCK, at(20, "main.c")), 30, 100),
+            ((LOCK, at(21, "main.a")), 3, 200),
+            ((LOCK, at(22, "main.b")), 2, 300),
+        ),
+        S,
+    )
+    assert names(shown(reading, sort=sort)) == expected
+    assert names(shown(reading, sort=sort, reverse=True)) == expected[::-1]
+
+
+def test_rows_with_nothing_new_come_after_the_others_by_their_sums() -> None:
+    table = Table("block", 0)
+    old = ((LOCK, at(20, "main.old")), 9, 9_000)
+    older = ((LOCK, at(21, "main.older")), 1, 10_000)
+    table.read(waits(old, older), S)
+    reading = table.read(waits(old, older, ((LOCK, GET), 1, 1)), 2 * S)
+    assert names(shown(reading)) == ["main.get", "main.older", "main.old"]
+    assert names(shown(reading, sort="count")) == ["main.get", "main.old", "main.older"]
+    assert names(shown(reading, sort="mean")) == ["main.get", "main.older", "main.old"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("put", ["main.put", "main.put"]),
+        ("^chan receive", ["main.put"]),
+        (r"get\.go:10$", ["main.get"]),
+        ("Mutex.*get", ["main.get"]),
+        ("nothing", []),
+    ],
+)
+def test_a_filter_keeps_rows_by_operation_name_and_place(pattern: str, expected: list[str]) -> None:
+    found = shown(read_twice(), pattern=re.compile(pattern))
+    assert names(found) == expected
+    assert (found.matched, found.all_ns) == (3, 700)
+
+
+def test_a_function_has_its_own_time_and_that_of_all_it_calls() -> None:
+    def cpu(leaf: int, caller: int) -> list[Snapshot]:
+        samples = [
+            Sample((GET, SERVE), (leaf, leaf * 10)),
+            Sample((SERVE, at(12, "main.serve")), (caller, caller * 10)),
+        ]
+        profile = cpu_profile(samples, [MAIN], period_ns=10, time_ns=1, duration_ns=1, comments=[])
+        return [Snapshot(7, profile)]
+
+    table = Table("cpu", 0)
+    table.read(cpu(2, 1), S)
+    reading = table.read(cpu(5, 2), 2 * S)
+    rows = {row.key.name: row for row in reading.rows}
+    get, serve = rows["main.get"], rows["main.serve"]
+    assert (get.ns, get.total_ns, get.callees_ns, get.total_callees_ns) == (30, 50, 30, 50)
+    assert (serve.ns, serve.total_ns, serve.callees_ns, serve.total_callees_ns) == (10, 20, 40, 70)
+    assert names(shown(reading)) == ["main.get", "main.serve"]
+    assert names(shown(reading, sort="count")) == ["main.serve", "main.get"]
+    assert len(reading.stacks_of(serve.number)) == 2
+
+
+def lock(address: int, name: str | None, count: int, ns: int, holds: int = 0) -> Lock:
+    return Lock(
+        address,
+        "sync.Mutex",
+        name,
+        waits=(Sample((LOCK, PUT), (count, ns)),),
+        releases=(Sample((LOCK, GET), (count, ns)),),
+        holds=holds,
+        held_ns=holds * ns,
+    )
+
+
+def test_locks_with_one_name_are_two_rows_and_a_name_may_come_later() -> None:
+    table = Table("locks", 0)
+    table.read([Snapshot(7, None, [lock(0x10, None, 1, 10), lock(0x20, "main.mu", 1, 30)])], S)
+    locks = [lock(0x10, "main.mu", 3, 50, holds=2), lock(0x20, "main.mu", 1, 30)]
+    reading = table.read([Snapshot(7, None, locks)], 2 * S)
+    rows = shown(reading).rows
+    assert [(row.key.name, row.key.place, row.count, row.ns) for row in rows] == [
+        ("main.mu", "0x10", 2, 40),
+        ("main.mu", "0x20", 0, 0),
+    ]
+    assert [row.held_ns for row in rows] == [50, None]
+    assert [(s.role, s.ns) for s in reading.stacks_of(rows[0].number)] == [
+        ("released", 40),
+        ("waited for", 40),
+    ]
+
+
+def test_a_lock_without_a_name_is_called_by_its_address() -> None:
+    reading = Table("locks", 0).read([Snapshot(7, None, [lock(0x10, None, 1, 10)])], S)
+    assert names(shown(reading)) == ["sync.Mutex at 0x10"]
+
+
+def test_how_long_a_lock_was_held_is_that_of_the_window_if_there_is_any() -> None:
+    table = Table("locks", 0)
+
+    def held(holds: int, held_ns: int) -> float | None:
+        each = Lock(0x10, "sync.Mutex", "main.mu", (), (), holds, held_ns)
+        (row,) = table.read([Snapshot(7, None, [each])], S).rows
+        return row.held_ns
+
+    assert [held(0, 0), held(2, 20), held(3, 90), held(3, 90)] == [None, 10, 70, 30]
