@@ -82,6 +82,7 @@ def test_programs_of_others_are_shown_only_if_asked_for(listing: Listing) -> Non
     result = listing("--all", there=(API, NATIVE))
     assert "    9  www   -                              cpu       [nginx]\n" in result.stdout
     assert "CPU profile" in result.stdout
+    assert "9: " not in result.stdout
 
 
 def test_without_containers_there_is_no_column_for_them(listing: Listing) -> None:

@@ -1,0 +1,297 @@
+"""What `ebpfprof doctor` makes of machines of which something is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from ebpfprof import doctor, trials
+from ebpfprof.commands.doctor import command, render
+from ebpfprof.doctor import Check, examine, exit_code
+from ebpfprof.errors import (
+    AttachFailed,
+    BccMissing,
+    EbpfprofError,
+    ExitCode,
+    KernelUnsupported,
+    PermissionDenied,
+)
+from ebpfprof.kallsyms import KernelSymbols
+from ebpfprof.loader import BccVersions
+from symbolizer import ElfError
+
+TRIALS = ("load_program", "link_with_cookie", "read_a_batch", "make_ring_buffer", "put_a_uprobe")
+THE_TRIALS = doctor._TRIALS  # the fixture below replaces it
+
+
+@pytest.fixture(autouse=True)
+def sound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine on which everything works, whatever this one is like."""
+    uname = SimpleNamespace(release="6.1.0-40-amd64", machine="x86_64")
+    monkeypatch.setattr(os, "uname", lambda: uname)
+    monkeypatch.setattr(doctor, "missing_capabilities", list)
+    monkeypatch.setattr(doctor, "in_first_user_namespace", lambda: True)
+    monkeypatch.setattr(doctor, "sees_whole_machine", lambda: True)
+    monkeypatch.setattr(doctor, "_TRIALS", tuple((name, lambda: None, "") for name in TRIALS))
+    monkeypatch.setattr(doctor, "_btf", lambda: "there")
+    monkeypatch.setattr(doctor, "bcc_versions", lambda: BccVersions("0.26.0", "14"))
+    monkeypatch.setattr(doctor, "_LOCKDOWN", tmp_path / "lockdown")
+    monkeypatch.setattr(doctor, "_PTRACE_SCOPE", tmp_path / "ptrace_scope")
+    monkeypatch.setattr(doctor, "_PARANOID", tmp_path / "paranoid")
+    (tmp_path / "paranoid").write_text("2\n")
+    symbols = KernelSymbols(b"ffffffff81000000 T start\n")
+    monkeypatch.setattr(KernelSymbols, "read", lambda: symbols)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1 << 20))
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=1 << 20, f_frsize=4096))
+
+
+def check(name: str) -> Check:
+    (found,) = (each for each in examine() if each.name == name)
+    return found
+
+
+def raising(error: Exception) -> Callable[[], str]:
+    def fail() -> str:
+        raise error
+
+    return fail
+
+
+def test_of_a_sound_machine_everything_is_ok() -> None:
+    checks = list(examine())
+    assert [each.name for each in checks if each.level != "ok"] == []
+    assert exit_code(checks) == ExitCode.OK
+    assert all(each.found and not each.remedy for each in checks)
+    assert len({each.name for each in checks}) == len(checks)
+
+
+@pytest.mark.parametrize("release", ["5.14.0-427.el9.x86_64", "4.19.0", "nonsense", ""])
+def test_an_old_kernel_is_warned_of(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    uname = SimpleNamespace(release=release, machine="x86_64")
+    monkeypatch.setattr(os, "uname", lambda: uname)
+    assert (check("kernel").level, check("kernel").found) == ("warn", f"Linux {release}")
+
+
+@pytest.mark.parametrize("release", ["5.15.0-1", "5.100", "10.0"])
+def test_a_new_kernel_is_new_by_number(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    uname = SimpleNamespace(release=release, machine="x86_64")
+    monkeypatch.setattr(os, "uname", lambda: uname)
+    assert check("kernel").level == "ok"
+
+
+def test_another_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    uname = SimpleNamespace(release="6.1.0", machine="aarch64")
+    monkeypatch.setattr(os, "uname", lambda: uname)
+    assert check("processor").code == ExitCode.KERNEL_UNSUPPORTED
+
+
+def test_without_rights_nothing_is_tried_and_the_right_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor, "missing_capabilities", lambda: ["CAP_SYS_ADMIN"])
+    failing = tuple((name, lambda: pytest.fail("tried"), "") for name in TRIALS)
+    monkeypatch.setattr(doctor, "_TRIALS", failing)
+    checks = list(examine())
+    assert exit_code(checks) == ExitCode.PERMISSION_DENIED
+    assert "CAP_SYS_ADMIN" in check("rights").found
+    assert [each.level for each in checks if each.name in TRIALS] == ["warn"] * len(TRIALS)
+    assert check("perf_event_paranoid").level == "warn"
+
+
+def test_root_of_a_user_namespace_has_no_rights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "in_first_user_namespace", lambda: False)
+    assert (check("rights").level, check("rights").code) == ("missing", ExitCode.PERMISSION_DENIED)
+    assert check(TRIALS[0]).level == "warn"
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "code"),
+    [
+        (KernelUnsupported("Too old."), "missing", ExitCode.KERNEL_UNSUPPORTED),
+        (PermissionDenied("Too old."), "missing", ExitCode.PERMISSION_DENIED),
+        (AttachFailed("Too old."), "missing", ExitCode.ATTACH_FAILED),
+        (EbpfprofError("Too old."), "missing", ExitCode.FAILURE),
+        (OSError(24, "Too old."), "warn", ExitCode.OK),
+        (ElfError("Too old."), "warn", ExitCode.OK),
+    ],
+)
+def test_what_fails_when_it_is_tried_says_why(
+    error: Exception, level: str, code: ExitCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_TRIALS", (("uprobes", raising(error), "Probes."),))
+    found = check("uprobes")
+    assert (found.level, found.code, found.meaning) == (level, code, "Probes.")
+    assert "Too old." in found.remedy
+
+
+def test_all_that_recording_does_is_tried() -> None:
+    tried = {trial for _, trial, _ in THE_TRIALS}
+    assert tried == {getattr(trials, name) for name in (*TRIALS, "sample")}
+
+
+def test_no_btf_is_no_cpu_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_btf", raising(KernelUnsupported("No BTF.")))
+    assert check("BTF").code == ExitCode.KERNEL_UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "found"),
+    [
+        ("[none] integrity confidentiality\n", "ok", "none"),
+        ("none [integrity] confidentiality\n", "ok", "integrity"),
+        ("none integrity [confidentiality]\n", "missing", "confidentiality"),
+        ("", "ok", "none"),
+    ],
+)
+def test_a_locked_down_kernel_is_told(text: str, level: str, found: str, tmp_path: Path) -> None:
+    (tmp_path / "lockdown").write_text(text)
+    lockdown = check("kernel lockdown")
+    assert (lockdown.level, lockdown.found) == (level, found)
+    assert exit_code([lockdown]) == (ExitCode.KERNEL_UNSUPPORTED if level != "ok" else 0)
+
+
+@pytest.mark.parametrize(("scope", "level"), [("0", "ok"), ("1", "ok"), ("2", "ok"), ("3", "warn")])
+def test_yama_matters_only_where_it_forbids_it_to_root(
+    scope: str, level: str, tmp_path: Path
+) -> None:
+    (tmp_path / "ptrace_scope").write_text(scope + "\n")
+    assert check("Yama ptrace_scope").level == level
+
+
+def test_what_can_t_be_read_is_not_known(tmp_path: Path) -> None:
+    for name in ("lockdown", "ptrace_scope"):
+        (tmp_path / name).mkdir()
+    for name in ("kernel lockdown", "Yama ptrace_scope"):
+        assert (check(name).level, check(name).found) == ("warn", "not known")
+
+
+def test_a_container_is_told_that_it_hides_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "sees_whole_machine", lambda: False)
+    assert check("processes in sight").level == "warn"
+    assert "--pid=host" in check("processes in sight").remedy
+
+
+def test_missing_bcc_has_its_own_code_and_its_llvm_is_not_guessed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing() -> BccVersions:
+        raise BccMissing
+
+    monkeypatch.setattr(doctor, "bcc_versions", missing)
+    assert (check("BCC").level, check("BCC").code) == ("missing", ExitCode.BCC_MISSING)
+    assert "apt-get install python3-bpfcc" in check("BCC").remedy
+    assert check("LLVM of BCC").level == "warn"
+
+
+@pytest.mark.parametrize(
+    ("llvm", "level"), [("11.1", "missing"), ("12", "ok"), ("19.1", "ok"), ("", "ok")]
+)
+def test_an_llvm_without_atomics_is_told(
+    llvm: str, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "bcc_versions", lambda: BccVersions("0.18", llvm))
+    assert check("LLVM of BCC").level == level
+
+
+def test_packages_that_are_missing_or_too_old_are_named_with_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted = ["here>=1.10", "old>=1.10.1", "gone>=2", "any", "other>=9; extra == 'x'"]
+    there = {"here": "1.10.0", "old": "1.9.3", "any": "0"}
+
+    def version(name: str) -> str:
+        if name not in there:
+            raise metadata.PackageNotFoundError(name)
+        return there[name]
+
+    monkeypatch.setattr(metadata, "requires", lambda _: wanted)
+    monkeypatch.setattr(metadata, "version", version)
+    packages = check("Python packages")
+    assert (packages.level, packages.code) == ("missing", ExitCode.FAILURE)
+    assert packages.found == "without old>=1.10.1, gone>=2"
+    assert packages.remedy.endswith("-m pip install 'old>=1.10.1' 'gone>=2'")
+
+
+def test_a_folder_that_is_not_installed_is_only_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def requires(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", requires)
+    assert check("Python packages").level == "warn"
+
+
+def test_hidden_kernel_names_say_how_to_show_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    symbols = KernelSymbols(b"0000000000000000 T start\n", "Type: sudo sysctl ...")
+    monkeypatch.setattr(KernelSymbols, "read", lambda: symbols)
+    found = check("kernel names")
+    assert (found.level, found.remedy) == ("warn", "Type: sudo sysctl ...")
+
+
+def test_limits_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 512))
+    assert check("open files").level == "warn"
+    assert check("locked memory").level == "ok"
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
+    assert check("open files").found == check("locked memory").found == "unlimited"
+
+
+def test_a_full_or_forbidden_folder_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=1000, f_frsize=4096))
+    assert (check("disk space").level, check("disk space").found) == ("warn", "3 MiB")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert check("disk space").found == "not writable"
+
+
+def test_the_code_is_that_of_what_takes_most_to_mend() -> None:
+    order = [10, 11, 4, 13, 1]
+    checks = [Check("x", "missing", "", "", "", ExitCode(code)) for code in order]
+    for first, code in enumerate(order):
+        assert exit_code(checks[first:][::-1]) == code
+    warned = Check("x", "warn", "", "", "", ExitCode.KERNEL_UNSUPPORTED)
+    assert exit_code([warned]) == ExitCode.OK
+
+
+@pytest.mark.parametrize("width", [None, 80, 40])
+def test_what_is_missing_says_what_mends_it_below(width: int | None) -> None:
+    checks = [
+        Check("uprobes", "ok", "works", "Probes are taken."),
+        Check("BCC", "missing", "no\x1b[2Jne", "It compiles.", "Type: [red]apt\nand \x1b[2Jmore."),
+    ]
+    lines = render(checks, width, color=False).splitlines()
+    assert lines[0].split() == ["ok", "uprobes", "works"]
+    assert lines[1].split() == ["missing", "BCC", "no\\x1b[2Jne"]
+    rest = " ".join(" ".join(lines[2:]).split())
+    assert rest == "It compiles. Type: [red]apt and \\x1b[2Jmore."
+
+
+def test_the_verb_ends_with_the_code_and_its_json_has_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_btf", raising(KernelUnsupported("No BTF.")))
+    result = CliRunner().invoke(command, ["--json"], standalone_mode=False)
+    assert result.return_value == ExitCode.KERNEL_UNSUPPORTED
+    read = json.loads(result.stdout)
+    assert read["exit_code"] == 10
+    (btf,) = (each for each in read["checks"] if each["name"] == "BTF")
+    assert btf == {
+        "name": "BTF",
+        "level": "missing",
+        "found": "refused",
+        "meaning": "The CPU profile reads fields of the kernel's own structs.",
+        "remedy": "No BTF.",
+        "exit_code": 10,
+    }
+    said = CliRunner().invoke(command, [], standalone_mode=False).stdout
+    assert said.endswith("\nProfiles can't be taken here for want of: BTF.\n")
+
+
+def test_the_verb_says_that_all_is_well() -> None:
+    result = CliRunner().invoke(command, [], standalone_mode=False)
+    assert result.return_value == ExitCode.OK
+    assert result.stdout.endswith("\nEverything that is needed is there.\n")
