@@ -248,7 +248,9 @@ def _alloy(message: ProtoMessage) -> Iterator[str]:
         yield "It has no time: the length of a delta is the difference of two."
     if len(message.sample_type) > ALLOY_MAX_VALUES:
         yield f"It has {len(message.sample_type)} sample types; there is room for four values."
-    # A stack is known by its addresses and labels alone.
+    if _text(message, message.sample_type[-1].type if message.sample_type else 0) == "cpu":
+        return  # scraped as a delta, with ?seconds=
+    # Of cumulative profiles, a stack is known by its addresses and labels alone.
     addresses = {location.id: location.address for location in message.location}
     stacks = Counter(
         (

@@ -265,6 +265,14 @@ def test_alloy_mistakes(change: Change, fault: str) -> None:
     assert [each for each in faults if fault in each], faults
 
 
+def test_alloy_makes_no_delta_of_a_cpu_profile() -> None:
+    def on_cpu(message: ProtoMessage) -> None:
+        message.location[0].address = 0
+        message.sample_type[1].type = text(message, b"cpu")
+
+    assert alloy(changed(on_cpu)) == []
+
+
 @pytest.mark.parametrize(
     ("data", "content_type", "fault"),
     [
