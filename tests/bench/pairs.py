@@ -1,0 +1,96 @@
+"""Costs that are smaller than the machine's noise: rounds in pairs, and how sure the result is.
+
+Each round with a profiler stands between two without one, a moment before and after it, so that
+what changes slowly (clock frequency, neighbours of a virtual machine, heat) hits both alike. The
+order of profilers is another one each time, so that nothing that repeats hits one of them alone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+LOW: Final = 0.1
+_RESAMPLED: Final = 2_000
+_SURE: Final = 0.95
+_SEED: Final = 1
+
+Numbers = npt.NDArray[np.float64]
+Statistic = Callable[[Numbers, Numbers], Numbers]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number, and between which two it lies with 95 % certainty."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:+.1%} [{self.low:+.1%}, {self.high:+.1%}]"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What one round measured, and the mean of the bare rounds beside it."""
+
+    measured: float
+    bare: float
+
+
+def schedule(names: Sequence[str], random_order: random.Random) -> Iterator[str]:
+    """The names for ever, each once in a random order, then again in another one."""
+    while True:
+        yield from random_order.sample(names, len(names))
+
+
+def in_pairs(bare: Sequence[float], measured: Sequence[float]) -> list[Pair]:
+    """Pairs of rounds that took turns, bare ones first and last: one more than of the others."""
+    if len(bare) != len(measured) + 1:
+        raise ValueError(f"{len(bare)} bare rounds do not enclose {len(measured)} others")
+    return [
+        Pair(one, (before + after) / 2)
+        for one, before, after in zip(measured, bare, bare[1:], strict=False)
+    ]
+
+
+def slower_at_best(pairs: Sequence[Pair]) -> Estimate:
+    """By what part the rounds are longer, comparing the quick ones of both: one in ten is quicker.
+
+    For work that takes the same time whenever nothing disturbs it: what disturbs only adds. Values
+    are times.
+    """
+
+    def statistic(measured: Numbers, bare: Numbers) -> Numbers:
+        quick, quick_bare = (np.quantile(each, LOW, axis=-1) for each in (measured, bare))
+        return np.asarray(quick / quick_bare - 1)
+
+    return _estimate(pairs, statistic)
+
+
+def slower_in_the_middle(pairs: Sequence[Pair]) -> Estimate:
+    """By what part less is done: the median of what each round has against those beside it.
+
+    For work that is never quite the same. Values are rates: the more, the better.
+    """
+
+    def statistic(measured: Numbers, bare: Numbers) -> Numbers:
+        return np.asarray(np.median(bare / measured - 1, axis=-1))
+
+    return _estimate(pairs, statistic)
+
+
+def _estimate(pairs: Sequence[Pair], statistic: Statistic) -> Estimate:
+    """The value, and the bootstrap's interval: of pairs drawn again, with repetitions."""
+    measured = np.array([pair.measured for pair in pairs])
+    bare = np.array([pair.bare for pair in pairs])
+    drawn = np.random.default_rng(_SEED).integers(len(pairs), size=(_RESAMPLED, len(pairs)))
+    again = statistic(measured[drawn], bare[drawn])
+    low, high = np.quantile(again, [(1 - _SURE) / 2, (1 + _SURE) / 2])
+    return Estimate(float(statistic(measured, bare)), float(low), float(high))
