@@ -4,29 +4,17 @@ Same input, same bytes: nothing of the clock, of hashing or of the order of the 
 """
 
 import gzip
-import io
-import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ebpfprof.errors import InvalidProfile
-from ebpfprof.profile import (
-    Frame,
-    Kind,
-    Label,
-    Location,
-    Mapping,
-    Profile,
-    Sample,
-    ValueType,
-)
+from ebpfprof.export.pprof_decode import MAX_DECODED_BYTES, decode
+from ebpfprof.profile import Frame, Label, Location, Mapping, Profile, Sample, ValueType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ebpfprof.export.pprof_schema import ProtoMessage
 
-MAX_DECODED_BYTES = 64 << 20
-"""The largest profile, unpacked, that decode() reads: some ten times what 100,000 stacks take."""
+__all__ = ["MAX_DECODED_BYTES", "decode", "encode"]
 
 
 def encode(profile: Profile) -> bytes:
@@ -156,151 +144,3 @@ def _sample_order(sample: Sample) -> tuple[int, list[int], list[tuple[str, str]]
     # Go sorts by the delay alone; addresses and labels make the order of equals definite.
     addresses = [location.address for location in sample.locations]
     return -sample.values[-1], addresses, [(each.key, str(each.value)) for each in sample.labels]
-
-
-def decode(data: bytes, *, kind: Kind | None = None) -> Profile:
-    """Read a profile.proto, gzipped or not; refuse what pprof's own CheckValid refuses.
-
-    The format does not say whether contentions are of a block or a mutex profile: without
-    `kind` they are taken for a block profile's. Raises InvalidProfile.
-    """
-    from google.protobuf.message import DecodeError
-
-    from ebpfprof.export.pprof_schema import profile_class
-
-    message = profile_class()()
-    try:
-        message.ParseFromString(_unpack(data))
-    except DecodeError as error:
-        raise InvalidProfile(
-            "This is no pprof profile: its protocol buffer is malformed."
-        ) from error
-    return _Decoder(message).profile(kind)
-
-
-def _unpack(data: bytes) -> bytes:
-    if data[:2] != b"\x1f\x8b":
-        unpacked = data
-    else:
-        try:
-            with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-                unpacked = file.read(MAX_DECODED_BYTES + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InvalidProfile(f"The profile's gzip data is damaged: {error}.") from error
-    if len(unpacked) > MAX_DECODED_BYTES:
-        raise InvalidProfile(f"The profile is larger than {MAX_DECODED_BYTES >> 20} MiB unpacked.")
-    return unpacked
-
-
-class _Decoder:
-    """The tables of one profile while it is read."""
-
-    def __init__(self, message: "ProtoMessage") -> None:
-        self._message = message
-        self._strings: list[str] = [
-            text.decode("utf-8", "replace") for text in message.string_table
-        ]
-        if not self._strings or self._strings[0]:
-            raise InvalidProfile("The profile's string table does not begin with an empty string.")
-
-    def profile(self, kind: Kind | None) -> Profile:
-        message = self._message
-        sample_types = tuple(self._value_type(item) for item in message.sample_type)
-        mappings = self._mappings()
-        locations = self._locations(mappings, self._functions())
-        samples = tuple(self._sample(item, len(sample_types), locations) for item in message.sample)
-        return Profile(
-            kind=kind or _kind(sample_types),
-            sample_types=sample_types,
-            period_type=self._value_type(message.period_type),
-            period=message.period,
-            samples=samples,
-            mappings=tuple(mappings.values()),
-            time_ns=message.time_nanos,
-            duration_ns=message.duration_nanos,
-            comments=tuple(self._string(index) for index in message.comment),
-        )
-
-    def _mappings(self) -> dict[int, Mapping]:
-        table: dict[int, Mapping] = {}
-        for item in self._message.mapping:
-            _check_id("mapping", item.id, table)
-            table[item.id] = Mapping(
-                start=item.memory_start,
-                limit=item.memory_limit,
-                offset=item.file_offset,
-                filename=self._string(item.filename),
-                build_id=self._string(item.build_id),
-            )
-        return table
-
-    def _functions(self) -> dict[int, tuple[str, str, int]]:
-        table: dict[int, tuple[str, str, int]] = {}
-        for item in self._message.function:
-            _check_id("function", item.id, table)
-            self._string(item.system_name)
-            table[item.id] = (self._string(item.name), self._string(item.filename), item.start_line)
-        return table
-
-    def _locations(
-        self, mappings: dict[int, Mapping], functions: dict[int, tuple[str, str, int]]
-    ) -> dict[int, Location]:
-        table: dict[int, Location] = {}
-        for item in self._message.location:
-            _check_id("location", item.id, table)
-            if item.mapping_id and item.mapping_id not in mappings:
-                raise InvalidProfile(f"Location {item.id} has a mapping that is not there.")
-            frames = []
-            for line in item.line:
-                if line.function_id not in functions:
-                    raise InvalidProfile(f"Location {item.id} has a line without a function.")
-                name, file, start_line = functions[line.function_id]
-                frames.append(Frame(name, file, line.line, start_line))
-            table[item.id] = Location(item.address, mappings.get(item.mapping_id), tuple(frames))
-        return table
-
-    def _sample(
-        self, item: "ProtoMessage", n_values: int, locations: dict[int, Location]
-    ) -> Sample:
-        if len(item.value) != n_values or n_values == 0:
-            raise InvalidProfile(
-                f"A sample has {len(item.value)} values for {n_values} sample types."
-            )
-        try:
-            stack = tuple(locations[number] for number in item.location_id)
-        except KeyError as error:
-            raise InvalidProfile(f"A sample has a location, {error}, that is not there.") from error
-        return Sample(stack, tuple(item.value), tuple(self._labels(item.label)))
-
-    def _labels(self, items: "Iterable[ProtoMessage]") -> "Iterable[Label]":
-        for item in items:
-            key = self._string(item.key)
-            if item.str:
-                yield Label(key, self._string(item.str))
-            elif item.num or item.num_unit:  # pprof, too, drops the others
-                yield Label(key, item.num, self._string(item.num_unit))
-
-    def _value_type(self, item: "ProtoMessage") -> ValueType:
-        return ValueType(self._string(item.type), self._string(item.unit))
-
-    def _string(self, index: int) -> str:
-        if not 0 <= index < len(self._strings):
-            raise InvalidProfile(f"The string {index} is not in the profile's table.")
-        return self._strings[index]
-
-
-def _check_id(what: str, number: int, table: dict[int, Any]) -> None:
-    if number == 0 or number in table:
-        raise InvalidProfile(f"The profile has a {what} whose id, {number}, is 0 or not unique.")
-
-
-def _kind(sample_types: tuple[ValueType, ...]) -> Kind:
-    names = [value_type.type for value_type in sample_types]
-    if names == ["contentions", "delay"]:
-        return "block"
-    if names == ["samples", "cpu"]:
-        return "cpu"
-    raise InvalidProfile(
-        f"This is no block, mutex or CPU profile: its sample types are {', '.join(names) or 'none'}"
-        ". Use `go tool pprof` for it."
-    )

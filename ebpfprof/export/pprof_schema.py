@@ -80,17 +80,28 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
 }
 
 
-@cache
 def profile_class() -> ProtoMessage:
     """The message class of perftools.profiles.Profile."""
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(_file().SerializeToString())
-    descriptor = pool.FindMessageTypeByName(f"{_PACKAGE}.Profile")
+    return message_class("Profile")
+
+
+@cache
+def message_class(name: str) -> ProtoMessage:
+    """The message class of that name in perftools.profiles."""
+    pool = _pool()
+    descriptor = pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")
     if hasattr(message_factory, "GetMessageClass"):
         return message_factory.GetMessageClass(descriptor)
     # protobuf 4.21 (Debian 12) knows only the older way, which later versions dropped.
     factory: Any = message_factory.MessageFactory(pool)
     return factory.GetPrototype(descriptor)
+
+
+@cache
+def _pool() -> descriptor_pool.DescriptorPool:
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(_file().SerializeToString())
+    return pool
 
 
 def _file() -> descriptor_pb2.FileDescriptorProto:

@@ -3,18 +3,15 @@
 import gzip
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.export import pprof
+from ebpfprof.export import pprof, pprof_decode
 from ebpfprof.export.pprof_schema import ProtoMessage, profile_class
-from ebpfprof.profile import ValueType
-from tests.unit.small_profile import GOLDEN, SMALL
+from ebpfprof.profile import Frame, Location, Profile, Sample, ValueType
+from tests.unit.small_profile import GOLDEN, MAIN, SMALL, WORK, field, numbers, packed
 
 
 def test_a_profile_that_is_not_gzipped_is_read() -> None:
@@ -25,12 +22,39 @@ def test_the_kind_comes_from_the_types_or_the_caller() -> None:
     data = pprof.encode(SMALL)
     assert pprof.decode(data).kind == "block"
     assert pprof.decode(data, kind="mutex").kind == "mutex"
-    cpu = replace(
-        SMALL,
-        kind="cpu",
-        sample_types=(ValueType("samples", "count"), ValueType("cpu", "nanoseconds")),
-    )
-    assert pprof.decode(pprof.encode(cpu)).kind == "cpu"
+    assert pprof.decode(pprof.encode(of_types("samples", "cpu"))).kind == "cpu"
+    assert pprof.decode(pprof.encode(of_types("goroutines", "waiting"))).kind == "open"
+    assert pprof.decode(pprof.encode(of_types("alloc_space", "inuse_space"))).kind == ""
+
+
+def of_types(*names: str) -> Profile:
+    return replace(SMALL, sample_types=tuple(ValueType(name, "count") for name in names))
+
+
+UNLOCKS = (
+    "sync.(*Mutex).Unlock",
+    "sync.(*RWMutex).RUnlock",
+    "internal/sync.(*Mutex).Unlock",
+    "sync.(*Mutex).unlockSlow",
+    "runtime.unlock",
+    "runtime.unlock2",
+)
+
+
+@pytest.mark.parametrize("function", UNLOCKS)
+def test_a_profile_of_releases_is_a_mutex_profile(function: str) -> None:
+    unlock = Location(0x409000, MAIN, (Frame(function, "/go/x.go", 1),))
+    releases = replace(SMALL, samples=(Sample((unlock, WORK), (1, 1)),))
+    assert pprof.decode(pprof.encode(releases)).kind == "mutex"
+    mixed = replace(SMALL, samples=(*SMALL.samples, *releases.samples))
+    assert pprof.decode(pprof.encode(mixed)).kind == "block"
+
+
+@pytest.mark.parametrize("function", ["main.unlock", "sync.(*Mutex).Lock", "a.io/sync.Unlock"])
+def test_no_other_function_makes_a_mutex_profile(function: str) -> None:
+    leaf = Location(0x409000, MAIN, (Frame(function, "/go/x.go", 1),))
+    waits = replace(SMALL, samples=(Sample((leaf, WORK), (1, 1)),))
+    assert pprof.decode(pprof.encode(waits)).kind == "block"
 
 
 def broken(change: Callable[[ProtoMessage], object]) -> bytes:
@@ -92,8 +116,12 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "comment beyond": (broken(lambda m: m.comment.append(99)), "string 99"),
     "type beyond": (broken(set_("period_type.unit", 99)), "string 99"),
     "label beyond": (broken(lambda m: m.sample[0].label.add(key=99, num=1)), "string 99"),
-    "another kind of profile": (broken(set_("sample_type[1].type", 2)), "contentions, count"),
-    "nothing": (b"", "string table"),
+    "no types, no samples": (
+        broken(lambda m: (m.ClearField("sample_type"), m.ClearField("sample"))),
+        "no sample types",
+    ),
+    "nothing": (b"", "empty"),
+    "nothing in gzip": (gzip.compress(b""), "string table"),
     "text": (b"hello, world", "malformed"),
     "truncated message": (GOLDEN[:-1], "malformed"),
     "truncated gzip": (pprof.encode(SMALL)[:-9], "damaged"),
@@ -115,7 +143,7 @@ def test_broken_files_are_refused_by_name(data: bytes, fault: str) -> None:
 
 
 def test_a_gzip_bomb_is_not_unpacked_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pprof, "MAX_DECODED_BYTES", 1 << 20)
+    monkeypatch.setattr(pprof_decode, "MAX_DECODED_BYTES", 1 << 20)
     compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = compressor.compress(bytes(1 << 21)) + compressor.flush()
     # Whoever reads it all finds that its end is missing.
@@ -126,11 +154,87 @@ def test_a_gzip_bomb_is_not_unpacked_to_its_end(monkeypatch: pytest.MonkeyPatch)
         pprof.decode(bytes((1 << 20) + 1))
 
 
-@given(st.binary(max_size=64), st.integers(0, len(GOLDEN)), st.integers(0, 64))
-@settings(deadline=None)
-def test_no_corruption_raises_anything_else(noise: bytes, at: int, cut: int) -> None:
-    with suppress(InvalidProfile):
-        pprof.decode(GOLDEN[:at] + noise + GOLDEN[at + cut :])
+OTHERS = {
+    "block text": (b"--- contention:\ncycles/second=2600037637\n", "old text form"),
+    "mutex text": (b"--- mutex:\ncycles/second=1\n", "without `debug=`"),
+    "heap text": (b"heap profile: 1: 2 [3: 4] @ heap/1048576\n", "old text form"),
+    "goroutine text": (b"goroutine profile: total 9\n", "old text form"),
+    "stacks": (b"goroutine 30 [chan receive, 2 minutes]:\nmain.f()\n", "old text form"),
+    "gzipped text": (gzip.compress(b"threadcreate profile: total 1\n"), "old text form"),
+    "gperftools": (b"".join(n.to_bytes(8, "little") for n in (0, 3, 0, 10000, 0)), "gperftools"),
+    "trace": (b"go 1.26 trace\0\0\0", "go tool trace"),
+    "perf": (b"PERFILE2" + bytes(100), "perf report"),
+    "program": (b"\x7fELF\x02\x01\x01", "a program"),
+    "page": (b"<!DOCTYPE html>", "web page"),
+    "json": (b'{"format":"ebpfprof-profile-1"}', "JSON"),
+    "a profile of Go's text": (b"404 page not found\n", "malformed"),
+}
+
+
+@pytest.mark.parametrize(("data", "advice"), OTHERS.values(), ids=OTHERS.keys())
+def test_what_is_taken_for_a_profile_gets_advice(data: bytes, advice: str) -> None:
+    with pytest.raises(InvalidProfile, match=advice):
+        pprof.decode(data)
+
+
+def test_gzip_streams_one_behind_the_other_are_one_file() -> None:
+    half = len(GOLDEN) // 2
+    data = gzip.compress(GOLDEN[:half]) + gzip.compress(GOLDEN[half:])
+    assert pprof.decode(data) == pprof.decode(GOLDEN)
+    with pytest.raises(InvalidProfile, match="more than 64 gzip files"):
+        pprof.decode(gzip.compress(GOLDEN) + gzip.compress(b"") * 64)
+
+
+def test_several_profiles_in_one_file_are_refused_as_by_pprof() -> None:
+    with pytest.raises(InvalidProfile, match="several profiles"):
+        pprof.decode(pprof.encode(SMALL) * 2)
+
+
+def test_names_that_are_no_utf_8_are_read() -> None:
+    data = broken(lambda m: m.string_table.__setitem__(12, b"main.\xff\xfe"))
+    names = {f.function for s in pprof.decode(data).samples for x in s.locations for f in x.frames}
+    assert "main.\ufffd\ufffd" in names
+
+
+def repeated(number: int, content: bytes, count: int) -> bytes:
+    return GOLDEN + field(number, content) * count
+
+
+def test_what_claims_to_be_huge_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pprof_decode, "MAX_ITEMS", 1000)
+    monkeypatch.setattr(pprof_decode, "MAX_FRAMES", 900)
+    stack = field(2, field(1, packed(*[1] * 250)) + field(2, packed(1, 1)))
+    claims = {
+        "more than 1000 entries": [
+            repeated(6, b"", 1000),
+            repeated(2, b"", 1000),
+            repeated(99, b"", 1000),
+            GOLDEN + field(2, field(3, b"") * 1000),
+            GOLDEN + field(4, numbers(f1=99) + field(4, b"") * 1000),
+        ],
+        "more than 900 frames": [GOLDEN + stack * 2],
+        "more than 16384 frames": [GOLDEN + field(2, field(1, packed(*[1] * 16385)))],
+        "more than 64 values": [GOLDEN + field(2, field(2, packed(*[1] * 65)))],
+        "64 sample types": [repeated(1, b"", 65)],
+        "4096 comments": [GOLDEN + field(13, packed(*[0] * 4097))],
+        "sample of the profile is huge": [GOLDEN + field(2, bytes((1 << 20) + 1))],
+        "comments or types are huge": [GOLDEN + field(13, bytes((1 << 20) + 1))],
+    }
+    for message, files in claims.items():
+        for data in files:
+            with pytest.raises(InvalidProfile, match=message):
+                pprof.decode(data)
+    assert len(pprof.decode(GOLDEN + stack).samples) == 3
+
+
+def test_frames_that_are_inlined_count_for_the_depth() -> None:
+    lines = field(4, numbers(f1=1)) * 200
+    location = field(4, numbers(f1=77) + lines)
+    sample = field(2, field(1, packed(*[77] * 82)) + field(2, packed(1, 1)))
+    with pytest.raises(InvalidProfile, match="more than 16384 frames"):
+        pprof.decode(GOLDEN + location + sample)
+    sample = field(2, field(1, packed(*[77] * 81)) + field(2, packed(1, 1)))
+    pprof.decode(GOLDEN + location + sample)
 
 
 def test_labels_that_pprof_drops_are_dropped() -> None:
