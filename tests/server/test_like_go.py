@@ -1,0 +1,293 @@
+"""The answers beside those of a real net/http/pprof, asked for the same, of Go 1.19 and 1.27.
+
+The two run over the same process: it has an endpoint of its own, and is served by us.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.profile import Kind, Location, Profile
+from ebpfprof.server.legacytext import aligned
+from tests.server.serving import Answer, Server, ask, httppprof
+from tests.targets_run import Target
+from tests.toolchains import toolchain
+
+# Of the transport, not of the answer.
+TRANSPORT = {"date", "content-length", "transfer-encoding", "connection"}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A process, its own address and ours."""
+
+    minor: str
+    target: Target
+    go: str
+    ours: Server
+
+    def both(self, path: str, **options: str) -> tuple[Answer, Answer]:
+        """Go's answer and ours, asked for at the same time."""
+        method = options.get("method", "GET")
+        with ThreadPoolExecutor(2) as pool:
+            asked = [
+                pool.submit(ask, each, f"/debug/pprof{path}", method=method)
+                for each in (self.go, self.ours.address)
+            ]
+            first, second = (each.result() for each in asked)
+        return first, second
+
+
+@pytest.fixture(scope="module", params=["1.19", "1.27"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    with (
+        httppprof(request.param) as (target, go),
+        Server("--pid", str(target.pid), "--continuous") as ours,
+    ):
+        assert ours.ready
+        yield Pair(request.param, target, go, ours)
+
+
+def headers(answer: Answer) -> dict[str, str]:
+    return {name: value for name, value in answer.headers.items() if name not in TRANSPORT}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nonsense",
+        "/nonsense?seconds=x",
+        "/block/",
+        "/Block",
+        "/block?seconds=0",
+        "/block?seconds=-5",
+        "/block?seconds=1.5",
+        "/block?seconds=x",
+        "/block?seconds=%20",
+        "/block?seconds=99999999999999999999",
+        "/block?seconds=x&debug=1",
+        "/mutex?seconds=1&debug=1",
+        "/mutex?seconds=1&debug=-1",
+        "/mutex?seconds=1&debug=99999999999999999999",
+        "/cmdline",
+        "/symbol",
+        "/symbol?0x1+junk++0x2",
+        "/symbol?" + "1" * 4095 + "+0x1",
+        "/symbol?" + "1" * 5000 + "+0x1",
+    ],
+)
+def test_all_of_the_answer_is_gos(pair: Pair, path: str, method: str) -> None:
+    go, ours = pair.both(path, method=method)
+    assert ours.status == go.status
+    assert headers(ours) == headers(go)
+    assert ours.body == go.body
+    assert ours.headers["content-length"] == go.headers.get(
+        "content-length", ours.headers["content-length"]
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/block",
+        "/mutex",
+        "/block?debug=0",
+        "/block?debug=junk",
+        "/block?debug=1",
+        "/mutex?debug=-1",
+        "/mutex?debug=2",
+        "/block?gc=1",
+        "/mutex?seconds=1",
+        "/mutex?seconds=%2b1",
+        "/mutex?seconds=%zz",
+        "/block?seconds=1&seconds=x",
+        "/block?seconds=1&debug=x",
+        "/block?seconds=x;&seconds=1",
+        "/profile?seconds=1",
+        "/profile?seconds=1&debug=1",
+    ],
+)
+def test_of_a_profile_status_and_headers_are_gos(pair: Pair, path: str) -> None:
+    go, ours = pair.both(path)
+    assert ours.status == go.status == 200
+    assert headers(ours) == headers(go)
+
+
+def test_other_methods_and_the_slash_are_as_in_the_newest_go(pair: Pair) -> None:
+    go, ours = pair.both("")
+    newest = pair.minor == "1.27"
+    assert (ours.status, ours.headers["location"]) == (307, "/debug/pprof/")
+    assert go.headers["location"] == ours.headers["location"]
+    assert (go.status == ours.status) == newest
+    go, ours = pair.both("/cmdline", method="POST")
+    assert ours.status == 405
+    assert (go.status == 405) == newest
+    if newest:
+        assert (headers(ours), ours.body) == (headers(go), go.body)
+
+
+STACKS = {
+    "block": {"main.holdLock", "main.handOver"},
+    "mutex": {"main.holdLock"},
+}
+
+
+def functions(locations: tuple[Location, ...]) -> tuple[str, ...]:
+    return tuple(
+        f"{frame.function}:{frame.line}" for location in locations for frame in location.frames
+    )
+
+
+def work(profile: Profile, kind: str) -> dict[tuple[str, ...], int]:
+    """The stacks of what the program works at, with their addresses, and how often they were."""
+    found: dict[tuple[str, ...], int] = {}
+    for sample in profile.samples:
+        names = {frame.function for location in sample.locations for frame in location.frames}
+        if names & STACKS[kind]:
+            addresses = tuple(hex(location.address) for location in sample.locations)
+            key = functions(sample.locations) + addresses
+            found[key] = found.get(key, 0) + sample.values[0]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["block", "mutex"])
+@pytest.mark.parametrize("query", ["?seconds=1", ""])
+def test_field_by_field(pair: Pair, kind: Kind, query: str) -> None:
+    answers = pair.both(f"/{kind}{query}")
+    go, ours = (answer.profile(kind) for answer in answers)
+
+    assert ours.sample_types == go.sample_types
+    assert (ours.period_type, ours.period) == (go.period_type, go.period)
+    assert (ours.duration_ns > 0) == (go.duration_ns > 0) == bool(query)
+    assert abs(ours.time_ns - go.time_ns) < 30e9
+    assert ours.mappings[0] == go.mappings[0]
+    seen = work(ours, kind)
+    assert seen.keys() == work(go, kind).keys()
+    assert all(count > 0 for count in seen.values())
+
+
+def test_the_cpu_profile(pair: Pair) -> None:
+    answers = pair.both("/profile?seconds=1")
+    go, ours = (answer.profile("cpu") for answer in answers)
+
+    assert ours.sample_types == go.sample_types
+    assert ours.period_type == go.period_type
+    assert abs(ours.time_ns - go.time_ns) < 30e9
+    assert min(ours.duration_ns, go.duration_ns) >= 1e9
+    assert ours.mappings[0] == go.mappings[0]
+
+
+def test_names_of_addresses(pair: Pair) -> None:
+    go, _ = pair.both("/block")
+    addresses = sorted(
+        {location.address for s in go.profile("block").samples for location in s.locations}
+    )
+    assert addresses
+    query = "+".join(hex(address) for address in addresses)
+    go, ours = pair.both(f"/symbol?{query}")
+    assert ours.body == go.body
+    assert ours.body.count(b"\n") > len(addresses)
+    posted = ask(pair.ours.address, "/debug/pprof/symbol", method="POST", body=query.encode())
+    assert posted.body == go.body
+
+
+# A line of a frame: address, function and how far it lies behind its beginning, file and line.
+FRAME = re.compile(r"#\t(0x[0-9a-f]+)\t+(\S+)\+0x[0-9a-f]+\t+(\S+:\d+)")
+STACK = re.compile(r"^\d+ \d+ @(?: 0x[0-9a-f]+)+$", re.MULTILINE)
+
+
+def frame_lines(text: str) -> list[list[str]]:
+    """The lines of the frames of each stack."""
+    return [each.strip("\n").split("\n") for each in STACK.split(text)[1:]]
+
+
+def work_lines(text: str, kind: str) -> set[tuple[tuple[str, str], ...]]:
+    """Functions and lines of the stacks of what the program works at."""
+    found = set()
+    for lines in frame_lines(text):
+        frames = [FRAME.fullmatch(line) for line in lines]
+        stack = tuple((match[2], match[3]) for match in frames if match)
+        assert len(stack) == len(lines), lines
+        if {name for name, _ in stack} & STACKS[kind]:
+            found.add(stack)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["block", "mutex"])
+def test_the_text(pair: Pair, kind: str) -> None:
+    go, ours = (answer.body.decode() for answer in pair.both(f"/{kind}?debug=1"))
+
+    def header(text: str) -> str:
+        return re.sub(r"(?<=second=)\d+", "N", text[: STACK.search(text).start()])  # type: ignore[union-attr]
+
+    assert header(ours) == header(go)
+    assert work_lines(go, kind)
+    assert work_lines(ours, kind) == work_lines(go, kind)
+    assert ours.endswith("\n\n")
+    assert go.endswith("\n\n")
+    # Our columns are those of text/tabwriter: made anew from its cells, Go's lines are the same.
+    for lines in frame_lines(go):
+        assert aligned([re.split(r"\t+", line) for line in lines]) == lines
+
+
+def test_offsets_are_gos(pair: Pair) -> None:
+    """Where nothing was inlined; otherwise Go shows a call at an address that it made up."""
+    pattern = re.compile(r"#\t(0x[0-9a-f]+)\t+(runtime\.chanrecv2\+0x[0-9a-f]+)\t+")
+    go, ours = (pattern.search(a.body.decode()) for a in pair.both("/block?debug=1"))
+    assert go is not None
+    assert ours is not None
+    assert ours.groups() == go.groups()
+
+
+def test_the_index_has_the_same_shape(pair: Pair) -> None:
+    go, ours = (answer.body.decode() for answer in pair.both("/"))
+    row = re.compile(r"<tr><td>\d+</td><td><a href='(\w+)\?debug=1'>(\w+)</a></td></tr>")
+    assert set(row.findall(ours)) - {("symbol", "symbol")} <= set(row.findall(go))
+    described = re.compile(r"<li><div class=profile-name>(\w+): </div> (.*)</li>")
+    texts, gos = dict(described.findall(ours)), dict(described.findall(go))
+    assert set(texts) == {"block", "cmdline", "mutex", "profile", "symbol"}
+    for name, text in texts.items():
+        assert text.replace("&#x27;", "&#39;") == gos.get(name, text.replace("&#x27;", "&#39;"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "shown"),
+    [
+        ((), "block?seconds=1", "main.holdLock"),
+        (("-seconds=1",), "mutex", "sync.(*Mutex).Unlock"),
+        ((), "block", "runtime.chanrecv"),
+        (("-seconds=1",), "profile", "Type: cpu"),
+        ((), "delta_mutex", "main.holdLock"),
+    ],
+)
+def test_go_tool_pprof_is_a_client(
+    pair: Pair, arguments: tuple[str, ...], path: str, shown: str, tmp_path: Path
+) -> None:
+    url = f"http://{pair.ours.address}/proc/{pair.target.pid}/debug/pprof/{path}"
+    env = {"PPROF_TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
+    found = toolchain(pair.minor).go("tool", "pprof", "-top", *arguments, url, env=env)
+    assert shown in found
+    assert "File: httppprof" in found
+
+
+def test_go_tool_pprof_prints_our_errors(pair: Pair, tmp_path: Path) -> None:
+    go = toolchain(pair.minor)
+    command = [str(go.goroot / "bin" / "go"), "tool", "pprof", "-top"]
+    env = {**go.environment(), "PPROF_TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
+    for path, sentence in (
+        ("debug/pprof/heap", "Unknown profile"),
+        ("proc/1/debug/pprof/block", "Process 1 is not served here"),
+    ):
+        url = f"http://{pair.ours.address}/{path}"
+        done = subprocess.run([*command, url], env=env, capture_output=True, text=True)
+        assert done.returncode != 0
+        assert sentence in done.stderr
