@@ -1,0 +1,819 @@
+"use strict";
+/* A flame graph of a profile, drawn on a canvas. No other script is needed, and no build step.
+
+   const graph = new FlameGraph(element, { onSelect(frame) {}, onZoom(frame) {} });
+   graph.setData(profile, { valueIndex, hideIdle, base, groupBy: "operation", inverted: true });
+
+   `profile` and `base` are the JSON of a profile (ebpfprof/export/jsonprofile.py). Callers are
+   above what they call, always: inverted, the graph grows up from the functions that wait or run
+   themselves. Names come from the profiled program: they reach a page by textContent only. */
+
+/* Text for people; the units are those of ebpfprof/text.py. */
+const FlameText = {
+  UNITS: [[3600e9, "h"], [60e9, "min"], [1e9, "s"], [1e6, "ms"], [1e3, "us"]],
+  BYTES: [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]],
+  NANOSECONDS: { nanoseconds: 1, microseconds: 1e3, milliseconds: 1e6, seconds: 1e9 },
+
+  quantity(value, unit) {
+    const factor = this.NANOSECONDS[unit];
+    const units = factor ? this.UNITS : unit === "bytes" ? this.BYTES : [];
+    const amount = value * (factor || 1);
+    for (const [size, name] of units) {
+      if (Math.abs(amount) >= size * 0.9995) return `${this.threeDigits(amount / size)} ${name}`;
+    }
+    const name = factor ? "ns" : unit === "bytes" ? "B" : unit === "count" ? "" : unit;
+    return `${amount.toFixed(0)} ${this.printable(name)}`.trimEnd();
+  },
+  threeDigits(value) {
+    const size = Math.abs(value);
+    return value.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
+  },
+  share(part, whole) {
+    return whole > 0 ? `${this.threeDigits((100 * part) / whole)} %` : "0 %";
+  },
+  /* What would not show, or would turn the text around it, as an escape: \x1b, \u202e. */
+  printable(text) {
+    return text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (character) => {
+      const digits = character.codePointAt(0).toString(16);
+      if (digits.length <= 2) return `\\x${digits.padStart(2, "0")}`;
+      return digits.length <= 4 ? `\\u${digits.padStart(4, "0")}` : `\\U${digits.padStart(8, "0")}`;
+    });
+  },
+};
+
+/* The functions of up to two profiles, each with a number; frames of both are matched by name. */
+class FlameNames {
+  constructor() {
+    this.names = [];
+    this.files = [];
+    this.kinds = []; // "go", "std", "native", "kernel", or "group" for what is no function
+    this.packages = [];
+    this.numbers = new Map();
+  }
+
+  static kindOf(name, file, mapping) {
+    if (mapping.startsWith("[kernel") || mapping.startsWith("[vmlinux")) return "kernel";
+    const isGo = /\.(go|s)$/.test(file) || (!/\.so\b/.test(mapping) && /^[^:<( ]+\./.test(name));
+    if (!isGo) return "native";
+    // The paths of all packages but the standard library's begin with the name of a host.
+    const first = FlameNames.packageOf(name).split("/")[0];
+    return first === "main" || first.includes(".") || first.includes("%") ? "go" : "std";
+  }
+
+  static packageOf(name) {
+    const bare = name.split("[", 1)[0].split("(", 1)[0];
+    const slash = bare.lastIndexOf("/") + 1;
+    const dot = bare.indexOf(".", slash);
+    return dot < 0 ? bare : bare.slice(0, dot);
+  }
+
+  number(kind, name, file) {
+    const key = `${kind}\0${name}`;
+    let number = this.numbers.get(key);
+    if (number === undefined) {
+      number = this.names.length;
+      this.numbers.set(key, number);
+      this.names.push(FlameText.printable(name));
+      this.files.push(FlameText.printable(file));
+      this.kinds.push(kind);
+      const isGo = kind === "go" || kind === "std";
+      this.packages.push(isGo ? FlameNames.packageOf(name) : name);
+    }
+    return number;
+  }
+
+  /* The function number of each frame of `profile`. */
+  ofFrames(profile) {
+    return Int32Array.from(profile.frames, ([functionIndex, fileIndex, , mappingIndex]) => {
+      const [name, file, mapping] = [functionIndex, fileIndex, mappingIndex].map(
+        (index) => profile.strings[index],
+      );
+      return this.number(FlameNames.kindOf(name, file, mapping), name, file);
+    });
+  }
+}
+
+/* The stacks put together: nodes in typed arrays, a parent before its children; 0 is the root.
+   `later` and `base` are the sums of the profile and of the base, `Flat` of a node's own. */
+class FlameTree {
+  constructor(profile, options) {
+    this.names = new FlameNames();
+    this.hidden = 0;
+    const { base } = options;
+    let most = 1;
+    for (const each of base ? [profile, base] : [profile]) {
+      for (const stack of each.stacks) most += stack.length + 1;
+    }
+    this.parent = new Int32Array(most);
+    this.name = new Int32Array(most).fill(-1);
+    this.line = new Int32Array(most); // -1: the call is at several lines
+    this.inlined = new Uint8Array(most);
+    for (const column of ["later", "base", "laterFlat", "baseFlat"]) {
+      this[column] = new Float64Array(most);
+    }
+    this.parent[0] = -1;
+    this.length = 1;
+    let slots = 1024;
+    while (slots < 2 * most) slots *= 2;
+    this.slots = new Int32Array(slots);
+
+    const type = profile.sample_types[options.valueIndex];
+    this.add(profile, options.valueIndex, options, this.later, this.laterFlat, 1);
+    if (base) {
+      const matches = (each) => each.type === type.type && each.unit === type.unit;
+      const index = base.sample_types.findIndex(matches);
+      if (index >= 0) this.add(base, index, options, this.base, this.baseFlat, options.baseScale);
+    }
+    this.sortChildren();
+  }
+
+  child(parent, name) {
+    const mask = this.slots.length - 1;
+    let slot = (Math.imul(parent, 0x9e3779b1) ^ Math.imul(name + 1, 0x85ebca6b)) >>> 0;
+    for (slot = (slot ^ (slot >>> 15)) & mask; ; slot = (slot + 1) & mask) {
+      const node = this.slots[slot];
+      if (node === 0) break;
+      if (this.parent[node] === parent && this.name[node] === name) return node;
+    }
+    const node = this.length++;
+    this.slots[slot] = node;
+    this.parent[node] = parent;
+    this.name[node] = name;
+    return node;
+  }
+
+  add(profile, valueIndex, options, sums, flat, scale) {
+    const { inverted, hideIdle, groupBy } = options;
+    const numbers = this.names.ofFrames(profile);
+    const ofStack = FlameTree.groups(profile, groupBy);
+    for (let i = 0; i < profile.stacks.length; i++) {
+      const value = profile.values[i][valueIndex] * scale;
+      if (!(value > 0)) continue;
+      if (profile.idle[i] >= 0 && hideIdle) {
+        if (sums === this.later) this.hidden += value;
+        continue;
+      }
+      const stack = profile.stacks[i];
+      let node = 0;
+      sums[0] += value;
+      if (ofStack) {
+        node = this.child(0, this.names.number("group", ofStack(i), ""));
+        sums[node] += value;
+      }
+      for (let j = 0; j < stack.length; j++) {
+        const frame = stack[inverted ? stack.length - 1 - j : j];
+        const known = this.length;
+        node = this.child(node, numbers[frame]);
+        sums[node] += value;
+        if (inverted && j === 0) flat[node] += value;
+        const [, , line, , isInlined] = profile.frames[frame];
+        if (node === known) {
+          this.line[node] = line;
+          this.inlined[node] = isInlined;
+        } else if (this.line[node] !== line) {
+          this.line[node] = -1;
+        }
+      }
+      if (!inverted) flat[node] += value;
+    }
+  }
+
+  /* What tells the group of a stack by its index, or null without groups. */
+  static groups(profile, groupBy) {
+    const text = (index) => profile.strings[index];
+    if (groupBy === "operation") {
+      return (i) => text(profile.operations[i]) || "(no operation)";
+    }
+    if (!groupBy.startsWith("label:")) return null;
+    const key = groupBy.slice("label:".length);
+    return (i) => {
+      const label = profile.labels[i].find(([each]) => text(each) === key);
+      if (!label) return `(no ${key})`;
+      const [, value] = label;
+      return typeof value === "number" ? text(value) : FlameText.quantity(value.n, value.u);
+    };
+  }
+
+  /* Children of each node one after another, the widest first: first[node] .. first[node + 1]. */
+  sortChildren() {
+    const first = new Int32Array(this.length + 1);
+    for (let node = 1; node < this.length; node++) first[this.parent[node] + 1]++;
+    for (let node = 0; node < this.length; node++) first[node + 1] += first[node];
+    const next = first.slice();
+    this.children = new Int32Array(this.length - 1);
+    for (let node = 1; node < this.length; node++) this.children[next[this.parent[node]]++] = node;
+    this.first = first;
+    const order = (a, b) =>
+      this.width(b) - this.width(a) || (this.nameOf(a) < this.nameOf(b) ? -1 : 1);
+    for (let node = 0; node < this.length; node++) {
+      if (first[node + 1] - first[node] > 1) {
+        this.children.subarray(first[node], first[node + 1]).sort(order);
+      }
+    }
+  }
+
+  /* As wide as both profiles together: what is in only one of them shows, too. */
+  width(node) {
+    return this.later[node] + this.base[node];
+  }
+
+  nameOf(node) {
+    return node === 0 ? "all" : this.names.names[this.name[node]];
+  }
+}
+
+class FlameGraph {
+  static ROW = 19; // height of a row, CSS pixels
+  static LEAST = 0.5; // what is narrower is not drawn, nor what it calls
+
+  constructor(container, options = {}) {
+    this.container = container;
+    this.listeners = { select: [], zoom: [] };
+    if (options.onSelect) this.on("select", options.onSelect);
+    if (options.onZoom) this.on("zoom", options.onZoom);
+    this.tree = null;
+    this.rows = [];
+    this.matches = null;
+    this.query = "";
+    this.build();
+    this.watch();
+  }
+
+  /* ---- What it shows ---- */
+
+  /* `base` is a profile to compare with, `groupBy` is "", "operation" or "label:KEY". Selection,
+     zoom and search stay where the new data has the same frames. */
+  setData(profile, options = {}) {
+    const kept = this.tree && [this.pathOf(this.zoomed), this.pathOf(this.selected)];
+    this.profile = profile;
+    this.options = {
+      valueIndex: profile.default, hideIdle: true, base: null, groupBy: "", inverted: false,
+    };
+    for (const [name, value] of Object.entries(options)) {
+      if (value !== undefined) this.options[name] = value;
+    }
+    this.type = profile.sample_types[this.options.valueIndex];
+    this.options.baseScale = FlameGraph.baseScale(profile, this.options.base);
+    this.tree = new FlameTree(profile, this.options);
+    this.history = [];
+    this.zoomed = kept ? this.find(kept[0]) : 0;
+    this.selected = kept ? this.find(kept[1]) : 0;
+    this.colours = [];
+    this.search(this.query);
+    this.changed();
+    const edge = this.options.inverted ? this.scroller.scrollHeight : 0;
+    if (!kept || this.turned !== this.options.inverted) this.scroller.scrollTop = edge;
+    this.turned = this.options.inverted;
+    this.live.textContent = this.isEmpty ? "" : this.describe(this.selected);
+  }
+
+  /* By what the base is multiplied: sums over a time are compared per second. */
+  static baseScale(profile, base) {
+    if (!base || profile.kind === "open") return 1;
+    if (!(profile.duration_s > 0) || !(base.duration_s > 0)) return 1;
+    return profile.duration_s / base.duration_s;
+  }
+
+  /* Marks the functions whose name or file has `text` in it, whatever its case. Returns
+     {value, share, functions}: what goes through any of them, of all, and how many they are. */
+  search(text) {
+    this.query = text;
+    const { tree } = this;
+    const result = { value: 0, share: 0, functions: 0 };
+    const wanted = text.trim().toLowerCase();
+    this.matches = null;
+    if (tree && wanted) {
+      const { names, files } = tree.names;
+      const has = (name, i) => `${name}\n${files[i]}`.toLowerCase().includes(wanted);
+      this.matches = Uint8Array.from(names, has);
+      result.functions = this.matches.reduce((sum, each) => sum + each, 0);
+      const inside = new Uint8Array(tree.length);
+      for (let node = 1; node < tree.length; node++) {
+        const above = inside[tree.parent[node]];
+        inside[node] = above | this.matches[tree.name[node]];
+        if (inside[node] && !above) result.value += tree.later[node];
+      }
+      result.share = tree.later[0] > 0 ? result.value / tree.later[0] : 0;
+    }
+    this.redraw();
+    return result;
+  }
+
+  /* Each function once: {name, kind, package, flat, total, base} of all that is shown. */
+  functions() {
+    const { tree } = this;
+    const { names, kinds, packages } = tree.names;
+    const rows = names.map((name, i) => ({
+      name, kind: kinds[i], package: packages[i], flat: 0, total: 0, base: 0, baseFlat: 0,
+    }));
+    // A recursive function is counted once in each stack: where it is entered first.
+    const entered = new Int32Array(names.length);
+    const visit = [0];
+    while (visit.length > 0) {
+      const node = visit.pop();
+      if (node < 0) {
+        entered[tree.name[~node]]--;
+        continue;
+      }
+      if (node > 0) {
+        const row = rows[tree.name[node]];
+        row.flat += tree.laterFlat[node];
+        row.baseFlat += tree.baseFlat[node];
+        if (entered[tree.name[node]]++ === 0) {
+          row.total += tree.later[node];
+          row.base += tree.base[node];
+        }
+        visit.push(~node);
+      }
+      for (let i = tree.first[node]; i < tree.first[node + 1]; i++) visit.push(tree.children[i]);
+    }
+    return rows.filter((row) => row.kind !== "group");
+  }
+
+  /* All that is known of a node, as an object; `text` is a sentence. */
+  info(node) {
+    const { tree, type } = this;
+    const name = tree.name[node];
+    const { names } = tree;
+    return {
+      node,
+      name: tree.nameOf(node),
+      file: node ? names.files[name] : "",
+      line: tree.line[node],
+      inlined: tree.inlined[node] === 1,
+      kind: node ? names.kinds[name] : "group",
+      package: node ? names.packages[name] : "",
+      value: tree.later[node],
+      share: tree.later[0] > 0 ? tree.later[node] / tree.later[0] : 0,
+      flat: tree.laterFlat[node],
+      base: tree.base[node],
+      unit: type.unit,
+      depth: this.ancestors(node).length,
+      matched: node > 0 && this.matches !== null && this.matches[name] === 1,
+    };
+  }
+
+  /* The frames that are drawn, from the root on: info() of each with x and width in pixels. */
+  frames() {
+    return this.rows.flatMap(({ nodes, lefts, widths }) =>
+      nodes.map((node, i) => ({ ...this.info(node), x: lefts[i], width: widths[i] })),
+    );
+  }
+
+  get isEmpty() {
+    return this.tree === null || this.tree.width(0) === 0;
+  }
+
+  /* What of the profile is hidden as idle waits, in the unit of the value shown. */
+  get hidden() {
+    return this.tree ? this.tree.hidden : 0;
+  }
+
+  on(event, listener) {
+    this.listeners[event].push(listener);
+  }
+
+  emit(event, node) {
+    for (const listener of this.listeners[event]) listener(this.info(node));
+  }
+
+  /* ---- Moving in it ---- */
+
+  zoomTo(node) {
+    if (node !== this.zoomed) this.history.push(this.zoomed);
+    this.moveTo(node);
+  }
+
+  zoomOut() {
+    if (this.zoomed !== 0) this.moveTo(this.history.pop() ?? this.tree.parent[this.zoomed]);
+  }
+
+  /* To the whole, with nothing selected but the root. */
+  reset() {
+    this.history = [];
+    this.select(0);
+    this.moveTo(0);
+  }
+
+  moveTo(node) {
+    this.zoomed = node;
+    this.changed();
+    if (!this.place(this.selected)) this.select(node);
+    this.reveal(this.selected);
+    this.emit("zoom", node);
+  }
+
+  select(node) {
+    this.selected = node;
+    this.live.textContent = this.describe(node);
+    this.reveal(node);
+    this.redraw();
+    this.emit("select", node);
+  }
+
+  describe(node) {
+    const info = this.info(node);
+    const { unit } = info;
+    const place = this.placeText(info);
+    const words = [info.inlined ? `${info.name} (inlined)` : info.name, place].filter(Boolean);
+    words.push(`${FlameText.quantity(info.value, unit)} (${FlameText.share(info.share, 1)})`);
+    if (this.options.base) words.push(this.changeText(info));
+    if (info.kind !== "group") words.push(`flat ${FlameText.quantity(info.flat, unit)}`);
+    return words.join(", ");
+  }
+
+  placeText({ file, line }) {
+    if (line < 0) return `${file} (several lines)`;
+    return line > 0 && file ? `${file}:${line}` : file;
+  }
+
+  changeText({ value, base, unit }) {
+    const change = value - base;
+    const sign = change > 0 ? "+" : "";
+    const share = base > 0 ? ` (${sign}${FlameText.threeDigits((100 * change) / base)} %)` : "";
+    const was = base > 0 ? `base ${FlameText.quantity(base, unit)}` : "not in base";
+    return `${was}, change ${sign}${FlameText.quantity(change, unit)}${share}`;
+  }
+
+  ancestors(node) {
+    const nodes = [];
+    for (let each = this.tree.parent[node]; each >= 0; each = this.tree.parent[each]) {
+      nodes.unshift(each);
+    }
+    return nodes;
+  }
+
+  pathOf(node) {
+    const nodes = [...this.ancestors(node), node].slice(1);
+    return nodes.map((each) => [this.tree.names.kinds[this.tree.name[each]], this.tree.nameOf(each)]);
+  }
+
+  /* The node of a path, or its last ancestor that exists. */
+  find(path) {
+    const { tree } = this;
+    let node = 0;
+    for (const [kind, name] of path) {
+      const children = tree.children.subarray(tree.first[node], tree.first[node + 1]);
+      const isWanted = (each) =>
+        tree.nameOf(each) === name && tree.names.kinds[tree.name[each]] === kind;
+      const next = children.find(isWanted);
+      if (next === undefined) break;
+      node = next;
+    }
+    return node;
+  }
+
+  /* Where a node is drawn: {row, index, left, width}, or null. */
+  place(node) {
+    const row = this.ancestors(node).length;
+    const index = this.rows[row] ? this.rows[row].nodes.indexOf(node) : -1;
+    if (index < 0) return null;
+    return { row, index, left: this.rows[row].lefts[index], width: this.rows[row].widths[index] };
+  }
+
+  step(towards) {
+    const at = this.place(this.selected);
+    if (!at) return this.select(this.zoomed);
+    if (towards === "parent") return this.select(Math.max(this.tree.parent[this.selected], 0));
+    if (towards === "child") {
+      const below = this.rows[at.row + 1];
+      const i = below ? below.nodes.findIndex((n) => this.tree.parent[n] === this.selected) : -1;
+      return i < 0 ? undefined : this.select(below.nodes[i]);
+    }
+    const next = this.rows[at.row].nodes[at.index + (towards === "next" ? 1 : -1)];
+    return next === undefined ? undefined : this.select(next);
+  }
+
+  /* ---- Drawing ---- */
+
+  build() {
+    const element = (tag, name) => {
+      const made = document.createElement(tag);
+      made.className = name;
+      return made;
+    };
+    this.element = element("div", "flamegraph");
+    this.legend = element("div", "flame-legend");
+    this.scroller = element("div", "flame-scroller");
+    this.spacer = element("div", "flame-spacer");
+    this.canvas = element("canvas", "flame-canvas");
+    this.message = element("p", "flame-message");
+    this.tip = element("div", "flame-tip");
+    this.live = element("p", "flame-live");
+    this.legend.hidden = this.message.hidden = this.tip.hidden = true;
+    this.scroller.tabIndex = -1;
+    this.canvas.tabIndex = 0;
+    this.canvas.setAttribute("role", "application");
+    this.canvas.setAttribute(
+      "aria-label",
+      "Flame graph. Arrows move between frames, Enter zooms in, Escape zooms out, Home resets.",
+    );
+    this.live.setAttribute("aria-live", "polite");
+    this.tip.setAttribute("aria-hidden", "true");
+    this.spacer.append(this.canvas);
+    this.scroller.append(this.spacer);
+    this.element.append(this.legend, this.message, this.scroller, this.live, this.tip);
+    this.container.append(this.element);
+    this.context = this.canvas.getContext("2d");
+  }
+
+  watch() {
+    const stop = new AbortController();
+    const { signal } = stop;
+    const listen = (target, type, listener) => target.addEventListener(type, listener, { signal });
+    listen(this.canvas, "keydown", (event) => this.key(event));
+    listen(this.canvas, "pointermove", (event) => this.hover(event));
+    listen(this.canvas, "pointerleave", () => this.hover(null));
+    listen(this.canvas, "click", (event) => {
+      const node = this.nodeAt(event);
+      if (node === null) return;
+      this.select(node);
+      this.zoomTo(node);
+    });
+    listen(this.canvas, "focus", () => this.redraw());
+    listen(this.canvas, "blur", () => this.redraw());
+    listen(this.scroller, "scroll", () => this.redraw());
+    const recolour = () => {
+      this.colours = [];
+      this.redraw();
+    };
+    listen(matchMedia("(prefers-color-scheme: dark)"), "change", recolour);
+    const themes = new MutationObserver(recolour);
+    themes.observe(document.documentElement, { attributeFilter: ["data-theme", "class"] });
+    const sizes = new ResizeObserver(() => this.tree && this.changed());
+    sizes.observe(this.scroller);
+    this.unwatch = () => {
+      stop.abort();
+      themes.disconnect();
+      sizes.disconnect();
+    };
+  }
+
+  destroy() {
+    this.unwatch();
+    cancelAnimationFrame(this.frame);
+    this.element.remove();
+    this.tree = null;
+  }
+
+  key(event) {
+    if (this.isEmpty || event.ctrlKey || event.altKey || event.metaKey) return;
+    const [up, down] = this.options.inverted ? ["child", "parent"] : ["parent", "child"];
+    const actions = {
+      ArrowUp: () => this.step(up),
+      ArrowDown: () => this.step(down),
+      ArrowLeft: () => this.step("previous"),
+      ArrowRight: () => this.step("next"),
+      Enter: () => this.zoomTo(this.selected),
+      Escape: () => this.zoomOut(),
+      Backspace: () => this.zoomOut(),
+      Home: () => this.reset(),
+    };
+    if (!Object.hasOwn(actions, event.key)) return;
+    event.preventDefault();
+    actions[event.key]();
+  }
+
+  /* Where the frames are, after new data, a zoom or a new size. */
+  changed() {
+    const { tree } = this;
+    this.rows = [];
+    this.hovered = null;
+    this.tip.hidden = true;
+    this.message.hidden = !this.isEmpty;
+    this.scroller.hidden = this.isEmpty;
+    this.showLegend();
+    if (this.isEmpty) {
+      const hidden = FlameText.quantity(tree.hidden, this.type.unit);
+      this.message.textContent =
+        tree.hidden > 0 ? `Nothing but idle waits: ${hidden} hidden.` : "Nothing was recorded.";
+      return;
+    }
+    const width = this.scroller.clientWidth;
+    for (const node of this.ancestors(this.zoomed)) {
+      this.rows.push({ nodes: [node], lefts: [0], widths: [width] });
+    }
+    const scale = width / tree.width(this.zoomed);
+    let row = { nodes: [this.zoomed], lefts: [0], widths: [width] };
+    while (row.nodes.length > 0) {
+      this.rows.push(row);
+      const below = { nodes: [], lefts: [], widths: [] };
+      for (let i = 0; i < row.nodes.length; i++) {
+        let left = row.lefts[i];
+        for (let j = tree.first[row.nodes[i]]; j < tree.first[row.nodes[i] + 1]; j++) {
+          const node = tree.children[j];
+          const wide = tree.width(node) * scale;
+          if (wide < FlameGraph.LEAST) break; // the widest comes first
+          below.nodes.push(node);
+          below.lefts.push(left);
+          below.widths.push(wide);
+          left += wide;
+        }
+      }
+      row = below;
+    }
+    this.spacer.style.height = `${this.rows.length * FlameGraph.ROW}px`;
+    this.redraw();
+  }
+
+  showLegend() {
+    const { base, baseScale } = this.options;
+    this.legend.hidden = !base;
+    if (!base) return;
+    const entries = [[-1, "only in the base"], [-0.4, "shrank"], [0, "the same"], [0.4, "grew"],
+      [1, "not in the base"]];
+    const parts = entries.map(([change, words]) => {
+      const entry = document.createElement("span");
+      const swatch = document.createElement("i");
+      swatch.style.background = this.changeColour(change);
+      entry.append(swatch, words);
+      return entry;
+    });
+    const note = document.createElement("span");
+    note.textContent = "A frame is as wide as both profiles together.";
+    if (baseScale !== 1) {
+      note.textContent += ` The base is scaled by ${FlameText.threeDigits(baseScale)}: it took ` +
+        `${FlameText.quantity(base.duration_s, "seconds")}, this profile ` +
+        `${FlameText.quantity(this.profile.duration_s, "seconds")}.`;
+    }
+    this.legend.replaceChildren(...parts, note);
+  }
+
+  top(row) {
+    return (this.options.inverted ? this.rows.length - 1 - row : row) * FlameGraph.ROW;
+  }
+
+  reveal(node) {
+    const at = this.place(node);
+    if (!at) return;
+    const top = this.top(at.row);
+    const { scrollTop, clientHeight } = this.scroller;
+    if (top < scrollTop) this.scroller.scrollTop = top;
+    const below = top + FlameGraph.ROW - clientHeight;
+    if (below > scrollTop) this.scroller.scrollTop = below;
+  }
+
+  redraw() {
+    if (this.frame || !this.tree) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      this.draw();
+    });
+  }
+
+  style(name) {
+    return this.styles.getPropertyValue(`--flame-${name}`).trim();
+  }
+
+  /* Draws at once what is in view. */
+  draw() {
+    if (this.isEmpty) return;
+    const { canvas, context, scroller } = this;
+    this.styles = getComputedStyle(this.element);
+    const [width, height] = [scroller.clientWidth, scroller.clientHeight];
+    const ratio = window.devicePixelRatio || 1;
+    const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (canvas.width !== across || canvas.height !== down) {
+      canvas.width = across;
+      canvas.height = down;
+      canvas.style.width = `${width}px`;
+      canvas.style.height = `${height}px`;
+    }
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
+    context.font = this.style("font");
+    context.textBaseline = "middle";
+    const text = { colour: this.style("text"), letter: context.measureText("0").width };
+    for (let row = 0; row < this.rows.length; row++) {
+      const top = this.top(row) - scroller.scrollTop;
+      if (top + FlameGraph.ROW > 0 && top < height) this.drawRow(this.rows[row], top, text);
+    }
+    this.outline(this.hovered, this.style("hover"), 1);
+    const hasFocus = document.activeElement === canvas;
+    this.outline(this.selected, this.style("selected"), hasFocus ? 3 : 1.5);
+  }
+
+  drawRow({ nodes, lefts, widths }, top, text) {
+    const { context, tree, matches } = this;
+    const high = FlameGraph.ROW - 1;
+    for (let i = 0; i < nodes.length; i++) {
+      const node = nodes[i];
+      const isMatch = matches !== null && node > 0 && matches[tree.name[node]] === 1;
+      context.fillStyle = isMatch ? this.style("match") : this.colour(node);
+      context.globalAlpha = matches !== null && !isMatch ? 0.45 : 1;
+      context.fillRect(lefts[i], top, Math.max(widths[i] - (widths[i] > 3 ? 1 : 0), 0.5), high);
+      const letters = Math.floor((widths[i] - 8) / text.letter);
+      if (letters < 3) continue;
+      context.fillStyle = isMatch ? this.style("match-text") : text.colour;
+      context.globalAlpha = matches !== null && !isMatch ? 0.7 : 1;
+      const words = FlameGraph.fitted(tree.nameOf(node), letters);
+      context.fillText(words, lefts[i] + 4, top + high / 2 + 1, widths[i] - 6);
+    }
+    context.globalAlpha = 1;
+  }
+
+  /* The name without the path of its package if need be, and cut if need be. */
+  static fitted(name, letters) {
+    if (name.length <= letters) return name;
+    const short = name.slice(name.split("[", 1)[0].split("(", 1)[0].lastIndexOf("/") + 1);
+    return short.length <= letters ? short : `${short.slice(0, letters - 1)}…`;
+  }
+
+  outline(node, colour, wide) {
+    const at = node === null ? null : this.place(node);
+    if (!at) return;
+    const { context } = this;
+    const top = this.top(at.row) - this.scroller.scrollTop;
+    context.strokeStyle = colour;
+    context.lineWidth = wide;
+    const half = wide / 2;
+    const across = Math.max(at.width - 1 - wide, 1);
+    context.strokeRect(at.left + half, top + half, across, FlameGraph.ROW - 1 - wide);
+  }
+
+  colour(node) {
+    const { tree } = this;
+    if (this.options.base) {
+      const width = tree.width(node);
+      return this.changeColour(width > 0 ? (tree.later[node] - tree.base[node]) / width : 0);
+    }
+    const name = node === 0 ? "root" : tree.name[node];
+    this.colours[name] ??= this.nameColour(node);
+    return this.colours[name];
+  }
+
+  nameColour(node) {
+    const { names } = this.tree;
+    const kind = node === 0 ? "group" : names.kinds[this.tree.name[node]];
+    if (kind === "group") return this.style("group");
+    const spread = FlameGraph.hash(names.packages[this.tree.name[node]]);
+    const [from, to] = this.style(`${kind}-hues`).split(/\s+/).map(Number);
+    const hue = from + (to - from) * spread;
+    return `hsl(${hue.toFixed(0)} ${this.style(`${kind}-saturation`)} ${this.style("lightness")})`;
+  }
+
+  /* From -1, gone, over 0, the same, to 1, new. */
+  changeColour(change) {
+    this.styles ??= getComputedStyle(this.element);
+    const much = Math.abs(change) ** 0.7;
+    const [same, most] = ["same", "most"].map((name) => parseFloat(this.style(`${name}-lightness`)));
+    const hue = this.style(change > 0 ? "grew-hue" : "shrank-hue");
+    return `hsl(${hue} ${(78 * much).toFixed(0)}% ${(same + (most - same) * much).toFixed(1)}%)`;
+  }
+
+  /* A number in [0, 1) that is always the same for a text. */
+  static hash(text) {
+    let hash = 0x811c9dc5;
+    for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+    return ((hash ^ (hash >>> 13)) >>> 0) / 2 ** 32;
+  }
+
+  /* ---- The pointer ---- */
+
+  /* The frame under the pointer, or null. */
+  nodeAt(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const x = event.clientX - box.left;
+    const line = Math.floor((event.clientY - box.top + this.scroller.scrollTop) / FlameGraph.ROW);
+    const row = this.rows[this.options.inverted ? this.rows.length - 1 - line : line];
+    if (!row) return null;
+    const index = row.lefts.findIndex((left, i) => x >= left && x < left + row.widths[i]);
+    return index < 0 ? null : row.nodes[index];
+  }
+
+  hover(event) {
+    const node = event && !this.isEmpty ? this.nodeAt(event) : null;
+    this.tip.hidden = node === null;
+    if (node !== this.hovered) {
+      this.hovered = node;
+      this.redraw();
+      if (node !== null) this.fillTip(node);
+    }
+    if (node === null) return;
+    const box = this.element.getBoundingClientRect();
+    const most = Math.max(box.width - this.tip.offsetWidth, 0);
+    this.tip.style.left = `${Math.min(event.clientX - box.left + 14, most)}px`;
+    const below = event.clientY + 18 + this.tip.offsetHeight < window.innerHeight;
+    const offset = below ? 18 : -12 - this.tip.offsetHeight;
+    this.tip.style.top = `${event.clientY - box.top + offset}px`;
+  }
+
+  fillTip(node) {
+    const info = this.info(node);
+    const own = `flat ${FlameText.quantity(info.flat, info.unit)}`;
+    const value = `${FlameText.quantity(info.value, info.unit)} (${FlameText.share(info.share, 1)})`;
+    const lines = [
+      info.inlined ? `${info.name} (inlined)` : info.name,
+      this.placeText(info),
+      info.kind === "group" ? value : `${value}, ${own}`,
+      this.options.base ? this.changeText(info) : "",
+    ];
+    this.tip.replaceChildren(
+      ...lines.filter(Boolean).map((text) => {
+        const line = document.createElement("div");
+        line.textContent = text;
+        return line;
+      }),
+    );
+  }
+}
