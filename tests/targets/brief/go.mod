@@ -1,0 +1,3 @@
+module brief
+
+go 1.19

@@ -1,0 +1,104 @@
+// Brief is over in a few milliseconds: a goroutine waits a known number of times while packages
+// are initialised, and again in the first lines of main. Then it does what its arguments say:
+//
+//	exit N      ends with status N
+//	signal N    ends by signal N
+//	copy        copies its input to its output
+//	exec ARG... replaces itself by another program
+//	wait        prints "ready PID" and the signals that it gets, until its input closes
+//
+// Protocol of "wait": to a signal it prints "got SIGNAL"; of SIGTERM it ends with status 7.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+)
+
+const (
+	waitsOfInit = 20
+	waitsOfMain = 30
+)
+
+func init() {
+	// With one processor nobody sends before the receiver waits.
+	runtime.GOMAXPROCS(1)
+	receiveInInit()
+}
+
+func main() {
+	receiveInMain()
+	if len(os.Args) < 2 {
+		return
+	}
+	switch arguments := os.Args[2:]; os.Args[1] {
+	case "exit":
+		os.Exit(number(arguments))
+	case "signal":
+		end(syscall.Signal(number(arguments)))
+	case "copy":
+		if _, err := io.Copy(os.Stdout, os.Stdin); err != nil {
+			os.Exit(1)
+		}
+	case "exec":
+		err := syscall.Exec(arguments[0], arguments, os.Environ())
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	case "wait":
+		waitForSignals()
+	}
+}
+
+func receiveInInit() { receive(waitsOfInit) }
+
+func receiveInMain() { receive(waitsOfMain) }
+
+func receive(times int) {
+	c := make(chan int)
+	for i := 0; i < times; i++ {
+		go func() { c <- 1 }()
+		<-c
+	}
+}
+
+func number(arguments []string) int {
+	n, err := strconv.Atoi(arguments[0])
+	if err != nil {
+		os.Exit(1)
+	}
+	return n
+}
+
+// end lets the signal do what it does to a program that knows nothing of it.
+func end(number syscall.Signal) {
+	signal.Reset()
+	_ = syscall.Kill(os.Getpid(), number)
+	select {}
+}
+
+func waitForSignals() {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals)
+	fmt.Println("ready", os.Getpid())
+	go func() {
+		input := bufio.NewScanner(os.Stdin)
+		for input.Scan() {
+		}
+		os.Exit(0)
+	}()
+	for got := range signals {
+		if got == syscall.SIGURG || got == syscall.SIGCHLD {
+			continue // the runtime's own
+		}
+		fmt.Println("got", got)
+		if got == syscall.SIGTERM {
+			os.Exit(7)
+		}
+	}
+}
