@@ -57,13 +57,19 @@ def test_it_is_the_same_every_time() -> None:
 
 
 def test_quick_rounds_count_and_slow_ones_do_not() -> None:
-    pairs = [Pair(110, 100)] * 10 + [Pair(500, 100), Pair(110, 900)]
+    pairs = [Pair(110, 100, 100)] * 10 + [Pair(500, 100, 100), Pair(110, 900, 900)]
     assert slower_at_best(pairs).value == pytest.approx(0.1)
-    assert slower_in_the_middle([Pair(80, 100), Pair(80, 100), Pair(1, 100)]).value == 0.25
+    assert slower_in_the_middle([Pair(80, 90, 110)] * 2 + [Pair(1, 90, 110)]).value == 0.25
+
+
+def test_rounds_that_are_disturbed_most_of_the_time_are_not_compared_with_means() -> None:
+    chance = random.Random(1)
+    values = [100.0 if chance.random() < 0.2 else 200.0 for _ in range(401)]
+    assert slower_at_best(in_pairs(values[::2], values[1::2])).value == 0
 
 
 def test_a_round_is_compared_with_those_beside_it() -> None:
-    assert in_pairs([1, 3, 5], [10, 20]) == [Pair(10, 2), Pair(20, 4)]
+    assert in_pairs([1, 3, 5], [10, 20]) == [Pair(10, 1, 3), Pair(20, 3, 5)]
     with pytest.raises(ValueError, match="2 bare rounds"):
         in_pairs([1, 2], [3, 4])
 
