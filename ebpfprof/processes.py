@@ -29,7 +29,7 @@ LIST = "`ebpfprof list` shows the Go processes here"
 class GoProcess:
     """A process, most often of a Go program.
 
-    `name` is the kernel's (at most 15 bytes), `executable` the file's path in its own root,
+    `name` is the kernel's (at most 15 bytes), `executable` the file's path where it runs,
     `command` the whole command line. `user` is the effective one, its number if it has no name
     here. `go_version` is None where the program doesn't tell. `build_mode`: see Executable.
     `container` and `pod`: see Container. `why_not` says why it is not `supported`. What they say
