@@ -1,37 +1,48 @@
-"""A Go program that we did not write and that has no pprof in it: Debian's fzf.
+"""What others made and tests need: a Go program without pprof in it, and speedscope's schema.
 
-In bookworm it is 0.38, built with Go 1.19, cgo and external linking, and stripped. It finds lines
-that match what one types. Here it runs on a terminal of its own, without the network; its lines
-come through a pipe, what it shows says how far it is.
+The program is Debian's fzf. In bookworm it is 0.38, built with Go 1.19, cgo and external linking,
+and stripped. It finds lines that match what one types. Here it runs on a terminal of its own,
+without the network; its lines come through a pipe, what it shows says how far it is.
 
     with Fzf() as fzf:                                   # it has its lines and is idle: attach
         oracle.set_block_rate(fzf.pid, fzf.program, 1)
         fzf.search(rounds=20)                            # some 1,500 events
         fzf.await_idle()
         buckets = oracle.read_block_buckets(fzf.pid, fzf.program)
+
+    python -m tests.foreign    # downloads both, unless they are in the cache
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
+import io
+import json
 import os
 import pty
 import shutil
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 import termios
 import threading
 import time
+import urllib.request
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from tests.toolchains import ToolchainError, cache_dir, locked, run
 
 PROGRAMS: Final = {"fzf": Path("usr/bin/fzf")}
+SPEEDSCOPE: Final = "https://registry.npmjs.org/speedscope/-/speedscope-1.25.0.tgz"
+_SPEEDSCOPE_SHA256: Final = "2831f1e0d26df914b477e522d78b8485511495a6af81a0b88158f8b48f9e0d03"
+_SCHEMA: Final = "package/dist/release/file-format-schema.json"
+_MAX_BYTES: Final = 16 << 20
 DEADLINE_S: Final = 60.0
 _LINES: Final = 50_000
 # Makes the terminal on standard error the controlling one, which fzf opens as /dev/tty.
@@ -63,6 +74,36 @@ def fetch(name: str) -> Path:
                 shutil.rmtree(folder, ignore_errors=True)
                 unpacked.rename(folder)
     return program
+
+
+def speedscope_schema() -> dict[str, Any]:
+    """The JSON schema of speedscope's file format, out of its release on npm.
+
+    Raises ToolchainError if it can't be downloaded or is not the one that is known.
+    """
+    archive = cache_dir() / "foreign" / Path(SPEEDSCOPE).name
+    with locked(archive.with_suffix(".lock")):
+        data = archive.read_bytes() if archive.exists() else _download(SPEEDSCOPE)
+        if hashlib.sha256(data).hexdigest() != _SPEEDSCOPE_SHA256:
+            raise ToolchainError(f"{SPEEDSCOPE} is not the file that the tests know.")
+        if not archive.exists():
+            fresh = archive.with_suffix(".new")
+            fresh.write_bytes(data)
+            fresh.rename(archive)
+    with tarfile.open(fileobj=io.BytesIO(data)) as members:
+        schema = members.extractfile(_SCHEMA)
+        assert schema is not None
+        found: dict[str, Any] = json.load(schema)
+    return found
+
+
+def _download(address: str) -> bytes:
+    try:
+        with urllib.request.urlopen(address, timeout=DEADLINE_S) as answer:
+            data: bytes = answer.read(_MAX_BYTES)
+    except OSError as error:
+        raise ToolchainError(f"{address} cannot be downloaded: {error}.") from error
+    return data
 
 
 class Fzf:
@@ -159,3 +200,5 @@ class Fzf:
 if __name__ == "__main__":
     for known in PROGRAMS:
         print(fetch(known))
+    speedscope_schema()
+    print(SPEEDSCOPE)

@@ -16,7 +16,7 @@ from ebpfprof.text import duration
 if TYPE_CHECKING:
     from ebpfprof.profile import Profile
 
-_FORMATS = ("text", "html", "folded", "json", "pprof")  # ebpfprof.export.formats
+FORMATS = ("text", "html", "folded", "json", "pprof")  # ebpfprof.export.formats
 _LIKE = 0.05
 
 
@@ -27,7 +27,7 @@ _LIKE = 0.05
     "-f",
     "--format",
     "format_name",
-    type=click.Choice(_FORMATS),
+    type=click.Choice(FORMATS),
     default="text",
     show_default=True,
     help="text: what grew and shrank most. html: a flame graph of B, coloured by what changed. "

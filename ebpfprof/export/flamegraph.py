@@ -2,6 +2,9 @@
 
 The program in it is that of our own page (ebpfprof/web). Names of the target are in it as JSON
 only, which a browser does not take for markup; its policy lets nothing run but our own script.
+
+What standalone.js finds: the JSON of the profile in #profile, that of the one to compare it with in
+#base, if there is one; the attribute data-hide-idle on <main id="app"> if it is to begin so.
 """
 
 import base64
@@ -12,6 +15,7 @@ from typing import Any
 
 from ebpfprof.export.jsonprofile import document, dumped, title
 from ebpfprof.profile import Profile
+from ebpfprof.text import printable
 
 _SCRIPTS = ("flamegraph.js", "standalone.js")
 _STYLE = "flamegraph.css"
@@ -27,7 +31,7 @@ def encode(
     """
     script = "\n".join(_asset(name) for name in _SCRIPTS)
     style = _asset(_STYLE)
-    name = html.escape(title(profile), quote=True)
+    name = html.escape(printable(title(profile)), quote=True)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"

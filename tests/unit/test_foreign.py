@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from symbolizer import ElfFile, GoBinary
-from tests.foreign import Fzf, fetch
+from tests.foreign import SPEEDSCOPE, Fzf, fetch, speedscope_schema
+from tests.toolchains import ToolchainError
 
 
 def test_fzf_is_go_stripped_and_without_pprof() -> None:
@@ -37,3 +38,14 @@ def test_a_failing_test_ends_fzf() -> None:
 def test_other_programs_are_not_known() -> None:
     with pytest.raises(KeyError):
         fetch("unknown")
+
+
+def test_another_file_than_the_known_one_is_no_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    archive = tmp_path / "ebpfprof/foreign" / Path(SPEEDSCOPE).name
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(b"something else")
+    with pytest.raises(ToolchainError, match="not the file"):
+        speedscope_schema()
