@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from ebpfprof.commands.common import duration_option, recording_options, writing_options
 from ebpfprof.errors import Aborted, EbpfprofError, NotGoProgram
@@ -20,9 +21,18 @@ if TYPE_CHECKING:
     from ebpfprof.options import Options
 
 
+def _complete_files(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
+    return [CompletionItem(begun, type="file")]
+
+
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.argument(
-    "program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PROGRAM [ARGUMENTS]..."
+    "program",
+    nargs=-1,
+    required=True,
+    type=click.UNPROCESSED,
+    metavar="[--] PROGRAM [ARGUMENT]...",
+    shell_complete=_complete_files,
 )
 @duration_option(
     default=None,
