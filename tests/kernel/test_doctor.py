@@ -1,0 +1,167 @@
+"""`ebpfprof doctor` on this machine, and where something is taken from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebpfprof import trials
+from ebpfprof.errors import ExitCode
+from tests.kernel.namespaces import NEEDS_NAMESPACES
+from tests.kernel.verbs import PYTHON, Said, as_nobody, verb
+
+SANDBOX = Path(__file__).parent / "sandbox.py"
+
+
+def checks(said: Said) -> dict[str, dict[str, Any]]:
+    """What `doctor --json` found, by name."""
+    read = json.loads(said.stdout)
+    assert read["exit_code"] == said.code
+    assert said.stderr == ""
+    return {each["name"]: each for each in read["checks"]}
+
+
+def failing(call: str, code: str) -> tuple[str, ...]:
+    return (sys.executable, str(SANDBOX), call, code, *PYTHON)
+
+
+def test_where_the_tests_run_everything_needed_is_there(tmp_path: Path) -> None:
+    said = verb("doctor", folder=tmp_path)
+    assert said.code == ExitCode.OK, said.stdout
+    assert said.stderr == ""
+    assert "Everything that is needed is there." in said.stdout
+    assert list(tmp_path.iterdir()) == []
+    found = checks(verb("doctor", "--json"))
+    assert [name for name, each in found.items() if each["level"] == "missing"] == []
+    assert found["CPU sampling"]["found"] in ("ref-cycles", "cpu-clock")
+    assert found["uprobes"]["found"] == "works"
+
+
+def test_nothing_that_is_tried_stays_open() -> None:
+    before = open_files_of_bpf()
+    trials.load_program()
+    trials.link_with_cookie()
+    trials.make_ring_buffer()
+    trials.read_a_batch()
+    trials.put_a_uprobe()
+    trials.sample()
+    assert open_files_of_bpf() == before
+
+
+def open_files_of_bpf() -> list[str]:
+    """What is open of BPF and of perf in this process."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            name = os.readlink(f"/proc/self/fd/{fd}")
+        except FileNotFoundError:  # the one that listed them
+            continue
+        if "bpf" in name or "perf" in name:
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "exit_code", "missing"),
+    [
+        (
+            *("bpf", "ENOSYS", ExitCode.KERNEL_UNSUPPORTED),
+            {"BPF programs", "BPF attach cookies", "BPF batches", "BPF ring buffer"},
+        ),
+        (
+            *("bpf", "EPERM", ExitCode.PERMISSION_DENIED),
+            {"BPF programs", "BPF attach cookies", "BPF batches", "BPF ring buffer"},
+        ),
+        # BPF_PROG_LOAD, BPF_LINK_CREATE as kernels before 5.15 know it, BPF_MAP_LOOKUP_BATCH.
+        (
+            *("bpf:5", "EPERM", ExitCode.PERMISSION_DENIED),
+            {"BPF programs", "BPF attach cookies"},
+        ),
+        ("bpf:28", "EINVAL", ExitCode.KERNEL_UNSUPPORTED, {"BPF attach cookies"}),
+        ("bpf:24", "EINVAL", ExitCode.KERNEL_UNSUPPORTED, {"BPF batches"}),
+        (
+            *("perf_event_open", "EACCES", ExitCode.PERMISSION_DENIED),
+            {"BPF attach cookies", "uprobes", "CPU sampling"},
+        ),
+        (
+            *("perf_event_open", "ENOMEM", ExitCode.ATTACH_FAILED),
+            {"BPF attach cookies", "uprobes", "CPU sampling"},
+        ),
+    ],
+)
+def test_what_the_kernel_refuses_is_named(
+    call: str, code: str, exit_code: ExitCode, missing: set[str]
+) -> None:
+    said = verb("doctor", "--json", command=failing(call, code))
+    found = checks(said)
+    assert said.code == exit_code
+    assert {name for name, each in found.items() if each["level"] == "missing"} == missing
+    assert all(found[name]["remedy"] for name in missing)
+
+
+def test_a_kernel_without_uprobe_events_is_named() -> None:
+    script = 'mount --make-private /sys && mount -t tmpfs none /sys/bus/event_source && exec "$@"'
+    isolating = ("/usr/bin/unshare", "--mount", "--propagation", "unchanged")
+    said = verb("doctor", command=(*isolating, "/bin/sh", "-c", script, "sh", *PYTHON))
+    assert said.code == ExitCode.KERNEL_UNSUPPORTED
+    assert "CONFIG_UPROBE_EVENTS" in said.stdout
+    assert "for want of: uprobes." in said.stdout
+
+
+def test_an_ordinary_user_is_told_what_to_type() -> None:
+    with as_nobody() as command:
+        said = verb("doctor", "--json", command=command)
+    found = checks(said)
+    assert said.code == ExitCode.PERMISSION_DENIED
+    assert found["rights"]["found"].startswith("without CAP_SYS_ADMIN, ")
+    assert found["rights"]["remedy"].startswith("Type: sudo ")
+    assert found["rights"]["remedy"].endswith(" -m ebpfprof doctor --json")
+    assert found["uprobes"]["level"] == "warn"
+    assert found["BCC"]["level"] == "ok"
+
+
+def test_a_root_without_rights_is_told_to_leave_its_container() -> None:
+    command = ("/usr/bin/setpriv", "--bounding-set=-sys_ptrace", *PYTHON)
+    said = verb("doctor", "--json", command=command)
+    assert said.code == ExitCode.PERMISSION_DENIED
+    assert checks(said)["rights"]["found"] == "without CAP_SYS_PTRACE"
+    assert "container" in checks(said)["rights"]["remedy"]
+
+
+@NEEDS_NAMESPACES
+def test_root_of_a_user_namespace_has_no_rights() -> None:
+    said = verb("doctor", command=("/usr/bin/unshare", "--user", "--map-root-user", *PYTHON))
+    assert said.code == ExitCode.PERMISSION_DENIED
+    assert "root of a user namespace" in said.stdout
+
+
+@NEEDS_NAMESPACES
+def test_a_container_hides_the_other_processes() -> None:
+    isolating = ("/usr/bin/unshare", "--mount-proc", "--pid", "--fork", "--kill-child")
+    said = verb("doctor", "--json", command=(*isolating, *PYTHON))
+    assert said.code == ExitCode.OK
+    assert checks(said)["processes in sight"]["level"] == "warn"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "is not the BPF Compiler Collection"),
+        ("import ctypes\nctypes.CDLL('libbcc.so.none')", "libbcc.so.none"),
+    ],
+)
+def test_another_module_called_bcc_is_not_taken_for_it(
+    content: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "bcc.py").write_text(content)
+    said = verb("doctor", "--json", env={"PYTHONPATH": str(tmp_path)})
+    found = checks(said)
+    assert said.code == ExitCode.BCC_MISSING
+    assert words in found["BCC"]["remedy"]
+    assert "python3-bpfcc" in found["BCC"]["remedy"]
+    assert found["LLVM of BCC"]["level"] == "warn"
