@@ -1,0 +1,280 @@
+"""The command: whom it answers, when probes are in a process, how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.errors import ExitCode
+from tests.kernel.kernel_state import bpf_objects, has_probes
+from tests.kernel.programs import program
+from tests.server.serving import COMMAND, Server, UnixConnection, ask, await_probes, httppprof
+from tests.targets_run import Target
+
+NOBODY = 65534
+TOKEN = "a-token-of-some-length"
+
+
+@pytest.fixture
+def target() -> Iterator[Target]:
+    with httppprof("1.27") as (running, _):
+        yield running
+
+
+def begun(address: str, path: str) -> socket.socket:
+    """A connection on which something was asked for, and not yet answered."""
+    host, port = address.rsplit(":", 1)
+    made = socket.create_connection((host, int(port)))
+    made.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    return made
+
+
+@pytest.mark.parametrize("path", ["profile?seconds=600", "block?seconds=600"])
+def test_who_hangs_up_takes_the_probes_along(target: Target, path: str) -> None:
+    with Server("--pid", str(target.pid)) as server:
+        assert server.ready
+        assert not has_probes(target.pid)
+        with closing(begun(server.address, f"/debug/pprof/{path}")):
+            await_probes(target.pid, True)
+            assert recording(server) == [True]
+        await_probes(target.pid, False)
+        assert recording(server) == [False]
+
+
+def recording(server: Server) -> list[bool]:
+    found = json.loads(server.get("/api/targets").body)
+    return [each["recording"] for each in found["targets"]]
+
+
+def test_ten_clients_at_once(target: Target) -> None:
+    with Server("--pid", str(target.pid)) as server, ThreadPoolExecutor(10) as pool:
+        paths = ["block?seconds=1", "mutex?seconds=2", "profile?seconds=1", "mutex", "block"] * 2
+        answers = list(pool.map(lambda path: server.get(f"/debug/pprof/{path}"), paths))
+        for answer, path in zip(answers, paths, strict=True):
+            kind = path.partition("?")[0]
+            assert answer.profile("cpu" if kind == "profile" else "block").samples or (
+                kind == "profile"
+            )
+        assert re.search(
+            r'^ebpfprof_requests_total\{code="200",endpoint="mutex"\} 4.0$',
+            server.get("/metrics").body.decode(),
+            re.MULTILINE,
+        )
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(signal.SIGINT, "profile"), (signal.SIGTERM, "block")]
+)
+def test_told_to_end_it_answers_and_leaves_nothing(
+    target: Target, number: signal.Signals, name: str
+) -> None:
+    with Server("--pid", str(target.pid)) as server:
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(server.get, f"/debug/pprof/{name}?seconds=600")
+            await_probes(target.pid, True)
+            server.send(number)
+            answer = asked.result()
+        assert answer.profile("cpu" if name == "profile" else "block").duration_ns > 0
+        assert server.finish() == 0
+        assert "ebpfprof:" not in server.said
+        assert "Traceback" not in server.said
+    assert not has_probes(target.pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_continuous_and_ended_at_any_time(target: Target, number: signal.Signals) -> None:
+    with Server("--pid", str(target.pid), "--continuous") as server:
+        assert server.ready
+        await_probes(target.pid, True)
+        assert bpf_objects(server.pid)
+        server.send(number)
+        assert server.finish() == (-number if number == signal.SIGKILL else 0)
+    assert not has_probes(target.pid)
+
+
+def test_a_process_that_goes_is_told_and_the_other_is_served_on(target: Target) -> None:
+    with httppprof("1.19") as (other, _), Server("--pid", f"{target.pid},{other.pid}") as server:
+        with ThreadPoolExecutor(1) as pool:
+            block = f"/proc/{target.pid}/debug/pprof/block?seconds=600"
+            asked = pool.submit(server.get, block)
+            await_probes(target.pid, True)
+            target.say("exec")
+            assert asked.result().profile("block").duration_ns > 0
+        for path in ("block?seconds=1", "profile", "cmdline", ""):
+            answer = server.get(f"/proc/{target.pid}/debug/pprof/{path}")
+            assert (answer.status, answer.headers["x-go-pprof"]) == (404, "1")
+            assert b"replaced itself by another program (exec)" in answer.body
+        assert server.get(f"/proc/{other.pid}/debug/pprof/mutex?seconds=1").status == 200
+        # It is the only one left: it needs no prefix any more.
+        assert server.get("/debug/pprof/mutex?seconds=1").status == 200
+        server.send(signal.SIGINT)
+        assert server.finish() == 0
+    target.kill()
+
+
+def test_all_go_processes_as_they_come() -> None:
+    with Server("--all-go") as server, httppprof("1.27") as (late, _):
+        assert server.ready
+
+        def pids() -> list[int]:
+            return [each["pid"] for each in json.loads(server.get("/api/targets").body)["targets"]]
+
+        await_true(lambda: late.pid in pids())
+        answer = server.get(f"/proc/{late.pid}/debug/pprof/block?seconds=1")
+        assert answer.profile("block").samples
+
+
+def await_true(condition: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+    raise AssertionError("it never was so")
+
+
+# Asks as another user, and prints the status and the body.
+ASK = """
+import http.client, sys
+connection = http.client.HTTPConnection(sys.argv[1], timeout=60)
+connection.request("GET", sys.argv[2], headers={"X-Forwarded-For": sys.argv[3]})
+answer = connection.getresponse()
+print(answer.status, answer.read().decode(), end="")
+"""
+
+
+def ask_as(uid: int, address: str, path: str, forwarded_for: str = "") -> str:
+    command = [sys.executable, "-c", ASK, address, path, forwarded_for]
+    done = subprocess.run(command, user=uid, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_on_loopback_only_root_and_who_started_it_are_answered(target: Target) -> None:
+    invoking = {"SUDO_UID": "1234", "SUDO_GID": "1234"}
+    with Server("--pid", str(target.pid), env=invoking) as server:
+        for uid in (0, 1234):
+            assert ask_as(uid, server.address, "/debug/pprof/cmdline").startswith("200 ")
+        for path in ("/debug/pprof/cmdline", "/", "/metrics", "/api/targets", "/assets/page.js"):
+            refusal = ask_as(NOBODY, server.address, path)
+            assert refusal.startswith("403 ")
+            assert "--token-file" in refusal
+            assert "httppprof" not in refusal
+        host = ask(server.address, "/metrics", headers={"Host": "evil.example"})
+        assert host.status == 403
+        # Nobody becomes somebody else by saying so.
+        assert ask_as(NOBODY, server.address, "/metrics", "127.0.0.1").startswith("403 ")
+
+
+def test_with_a_token(target: Target, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    with Server("--pid", str(target.pid), "--token-file", str(file), listen="0.0.0.0:0") as server:
+        address = server.address.replace("0.0.0.0", "127.0.0.1")
+        assert TOKEN not in server.ready
+        path = "/debug/pprof/cmdline"
+        assert ask(address, path).status == 401
+        assert ask(address, f"{path}?token=wrong").status == 401
+        assert ask(address, f"{path}?token={TOKEN}").status == 200
+        assert ask_as(NOBODY, address, f"{path}?token={TOKEN}").startswith("200 ")
+        bearer = {"Authorization": f"Bearer {TOKEN}", "Host": "profiler.example"}
+        assert ask(address, path, headers=bearer).status == 200
+
+
+def test_a_token_is_made_up_and_said(target: Target) -> None:
+    with Server("--pid", str(target.pid), "--token", "auto") as server:
+        match = re.search(r"http://\S+/\?token=(\S{32});", server.ready)
+        assert match is not None
+        assert server.get(f"/debug/pprof/cmdline?token={match[1]}").status == 200
+        assert server.get("/debug/pprof/cmdline").status == 401
+
+
+def test_a_unix_socket(target: Target, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    invoking = {"SUDO_UID": "1234", "SUDO_GID": "1234"}
+    with Server("--pid", str(target.pid), env=invoking, listen=f"unix:{path}") as server:
+        assert f"unix:{path}" in server.ready
+        found = path.stat()
+        assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (1234, 0o600)
+        assert ask(path, "/debug/pprof/block?seconds=1").profile("block").samples
+        connection = UnixConnection(path)
+        connection.connect()
+        connection.close()
+        server.send(signal.SIGTERM)
+        assert server.finish() == 0
+    assert not path.exists()
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+def test_a_port_in_use(target: Target) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, said = run("--pid", str(target.pid), "--listen", where)
+    assert code == ExitCode.FAILURE
+    assert said == (
+        f"ebpfprof: Cannot listen at {where}: something listens there already. End it, or choose "
+        "another port with --listen (port 0 takes one that is free).\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--listen", "127.0.0.1:0"), ExitCode.USAGE, "--all-go"),
+        (("--pid", "1", "--listen", "0.0.0.0:0"), ExitCode.USAGE, "--token-file"),
+        (("--pid", "1", "--listen", "nonsense"), ExitCode.USAGE, "unix:"),
+        (("--pid", "1", "--token", "secret"), ExitCode.USAGE, "auto"),
+        (("--pid", "1", "--token-file", "/none"), ExitCode.USAGE, "/none"),
+        (("--pid", "1", "--token-file", "/dev/null"), ExitCode.USAGE, "openssl"),
+        (("--pid", "1", "--all-go"), ExitCode.USAGE, "--all-go"),
+        (("--pid", "1", "--window", "nan"), ExitCode.USAGE, "--window"),
+        (("--pid", "1", "--retention", "1"), ExitCode.USAGE, "--retention"),
+        (("--pid", "1", "--open"), ExitCode.USAGE, "attach"),
+        (("--pid", "4194400", "--listen", "127.0.0.1:0"), ExitCode.NO_SUCH_PROCESS, "4194400"),
+    ],
+)
+def test_what_makes_no_sense(arguments: tuple[str, ...], code: int, words: str) -> None:
+    found, said = run(*arguments)
+    assert found == code
+    assert words in said
+
+
+def test_a_program_that_is_not_gos() -> None:
+    with subprocess.Popen(["sleep", "600"]) as sleeper:
+        try:
+            pid = str(sleeper.pid)
+            code, said = run("--pid", pid, "--listen", "127.0.0.1:0", "--profile", "block")
+            assert code == ExitCode.NOT_GO_PROGRAM
+            assert "sleep" in said
+            with Server("--pid", pid) as server:
+                page = server.get("/debug/pprof/").body.decode()
+                assert re.findall(r"\?debug=1'>(\w+)<", page) == ["cmdline", "profile", "symbol"]
+                assert server.get("/debug/pprof/block").status == 404
+                assert server.get("/debug/pprof/cmdline").body == b"sleep\x00600"
+        finally:
+            sleeper.kill()
+
+
+def test_names_with_markup_stay_text(tmp_path: Path) -> None:
+    hostile = tmp_path / "<img src=x>&'\"\x1b[31m"
+    hostile.write_bytes(program("httppprof").read_bytes())
+    hostile.chmod(0o755)
+    with Target.start(hostile) as odd, Server("--pid", str(odd.pid)) as server:
+        page = server.get("/debug/pprof/").body
+        assert b"<img" not in page
+        assert server.get("/api/targets").headers["content-type"] == "application/json"
+        assert ask(server.address, "/metrics").status == 200
+        assert "\x1b" not in server.said
