@@ -163,6 +163,7 @@ def command(
     from ebpfprof.server.listening import listening
     from ebpfprof.server.running import Service, run
     from ebpfprof.signals import Signals
+    from ebpfprof.terminal import say
 
     policy = _policy(address, token_file, token_mode)
     if options.open_waits or options.by_lock:
@@ -199,6 +200,8 @@ def command(
                 on_ready=on_ready,
                 should_end=lambda: signals.came,
             )
+            for loss in live.losses():
+                say(f"ebpfprof: lost {loss}", err=True)
     except KeyboardInterrupt:
         raise Aborted("Aborted.") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
@@ -11,6 +12,7 @@ from ebpfprof.server.recorder import Recorder
 
 LOOK_S = 3.0
 """How often it is looked for new processes, in seconds."""
+_FRESH_S = 0.5
 
 
 class Discovery:
@@ -33,6 +35,8 @@ class Discovery:
         self._containers = tuple(containers)
         self._capacity = capacity
         self._table = ProcessTable()
+        self._lock = asyncio.Lock()
+        self._looked_s = -_FRESH_S
         self.processes: dict[int, GoProcess] = {}
         """The Go processes as of the last look, by pid."""
 
@@ -47,8 +51,11 @@ class Discovery:
         ]
 
     async def look(self) -> None:
-        """Look once."""
-        self._take((await asyncio.to_thread(self._table.survey)).go)
+        """Look once, unless somebody just has."""
+        async with self._lock:
+            if time.monotonic() - self._looked_s >= _FRESH_S:
+                self._take((await asyncio.to_thread(self._table.survey)).go)
+                self._looked_s = time.monotonic()
 
     def _take(self, found: Iterable[GoProcess]) -> None:
         self.processes = {each.pid: each for each in found}

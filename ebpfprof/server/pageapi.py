@@ -96,7 +96,10 @@ class PageApi:
             return refused(request.scope, 500, printable(str(error)))
 
     async def _timeline(self, request: Request, served: Served, kind: str) -> Response:
+        problem, served.problem = served.problem, None
         self._recorder.lease(served, LEASE_S)
+        if problem:
+            return refused(request.scope, 500, problem)
         windows = []
         for window in served.windows.kept:
             sums = totals(window.profiles[kind]) if kind in window.profiles else [0, 0]

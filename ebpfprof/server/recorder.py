@@ -83,6 +83,8 @@ class Served:
     ending: str | None = None
     """Why it went, in words."""
     gone_s: float = 0.0
+    problem: str | None = None
+    """Why the last lease could not begin, until somebody was told."""
     last_sent: dict[str, Profile] = field(default_factory=dict)
     """By kind, what the last request for a difference to the one before was answered with."""
 
@@ -234,6 +236,7 @@ class Recorder:
             await self._acquire(served)
         except EbpfprofError as error:
             served.is_leased = False
+            served.problem = printable(str(error))
             if not isinstance(error, TargetGone):
                 say(f"ebpfprof: {printable(str(error))}", err=True)
 

@@ -92,6 +92,23 @@ def test_a_timeline_keeps_its_process_recorded(monkeypatch: pytest.MonkeyPatch) 
     run(work())
 
 
+def test_why_it_cannot_be_recorded_is_told() -> None:
+    async def work() -> None:
+        service = await Service.of()
+        service.recorder.serve_found(process(PID))  # which the fake does not open
+        url = f"/api/targets/{PID}/timeline"
+        assert (await service.client.ask(url)).json["windows"] == []
+        await until(lambda: service.recorder.served[0].problem is not None)
+        answer = await service.client.ask(url)
+        assert answer.status == 500
+        assert answer.json == {"error": f"Process {PID} is none of ours."}
+        block = await service.client.ask("/debug/pprof/block?seconds=1")
+        assert (block.status, block.headers["x-go-pprof"]) == (500, "1")
+        assert block.body == f"Process {PID} is none of ours.\n".encode()
+
+    run(work())
+
+
 def total(answer: Answer) -> int:
     return sum(values[0] for values in answer.json["values"])
 
