@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
+
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # include/linux/proc_ns.h, PROC_PID_INIT_INO
 
 SHORT_ID = 12
 """As many digits of an id as Docker shows."""
@@ -34,6 +37,14 @@ class Container:
 
     id: str
     pod: str | None = None
+
+
+def sees_whole_machine() -> bool:
+    """Whether we are in the machine's own pid namespace: in others one sees only what is below."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
+    except OSError:  # a kernel without pid namespaces
+        return True
 
 
 def container_of(cgroups: str) -> Container | None:

@@ -1,6 +1,7 @@
 """Whether profiles can be taken here: each thing that is needed, and what mends it if it is not.
 
-What can be tried out is tried out (`trials`). What a missing right hides is not guessed at.
+What can be tried out is tried out (`trials`). What a missing right hides is not guessed at. Nothing
+is imported before it is needed that may not be installed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from ebpfprof import btf, trials
-from ebpfprof.containers import container_of
+from ebpfprof.containers import container_of, sees_whole_machine
 from ebpfprof.errors import (
     BccMissing,
     EbpfprofError,
@@ -25,8 +26,6 @@ from ebpfprof.errors import (
 )
 from ebpfprof.loader import bcc_versions
 from ebpfprof.privileges import in_first_user_namespace, missing_capabilities, way_out
-from ebpfprof.processes import sees_whole_machine
-from symbolizer import SymbolizerError
 
 Level = Literal["ok", "warn", "missing"]
 
@@ -105,7 +104,7 @@ def _tried(name: str, trial: Callable[[], str | None], meaning: str) -> Check:
     except EbpfprofError as error:
         code = error.exit_code if error.exit_code in _GRAVITY else ExitCode.FAILURE
         return Check(name, "missing", "refused", meaning, str(error), ExitCode(code))
-    except (OSError, SymbolizerError) as error:
+    except (OSError, ImportError, trials.Untried) as error:
         return Check(name, "warn", "could not be tried", meaning, f"It failed: {error}.")
 
 
@@ -281,7 +280,10 @@ def _kernel_names() -> Check:
     from ebpfprof.kallsyms import KernelSymbols
 
     meaning = "The CPU profile shows the kernel's functions by name."
-    symbols = KernelSymbols.read()
+    try:
+        symbols = KernelSymbols.read()
+    except ImportError as error:
+        return Check("kernel names", "warn", "not known", meaning, f"It failed: {error}.")
     if symbols.hidden:
         return Check("kernel names", "warn", "hidden", meaning, symbols.hidden_text)
     return Check("kernel names", "ok", "shown (kptr_restrict)", meaning)

@@ -329,7 +329,8 @@ def bcc_versions() -> BccVersions:
 def _import_bcc() -> Any:  # noqa: ANN401 - BCC has no types
     try:
         import bcc
-    except (ImportError, OSError) as error:  # OSError: there, but not the library that it wraps
+    # OSError: it is there, but not the library that it wraps. SyntaxError: PyPI's, or none at all.
+    except (ImportError, OSError, SyntaxError) as error:
         raise BccMissing(
             f"The Python bindings of BCC are missing for {sys.executable} ({error}). "
             "Install them with `apt-get install python3-bpfcc` (Debian, Ubuntu) or "

@@ -20,7 +20,6 @@ _DELETED = " (deleted)"
 _MAX_NAMED = 4
 _EFFECTIVE_UID = re.compile(rb"^Uid:\t\d+\t(\d+)", re.MULTILINE)
 
-_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # include/linux/proc_ns.h, PROC_PID_INIT_INO
 
 LIST = "`ebpfprof list` shows the Go processes here"
 
@@ -86,14 +85,6 @@ class ProcessTable:
 def go_processes() -> list[GoProcess]:
     """The Go processes that we may look into, by pid."""
     return ProcessTable().survey().go
-
-
-def sees_whole_machine() -> bool:
-    """Whether we are in the machine's own pid namespace: in others one sees only what is below."""
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
-    except OSError:  # a kernel without pid namespaces
-        return True
 
 
 def find(

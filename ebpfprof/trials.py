@@ -12,7 +12,6 @@ from ebpfprof import perf
 from ebpfprof.cpus import online_cpus
 from ebpfprof.errors import KernelUnsupported, PermissionDenied
 from ebpfprof.privileges import way_out
-from symbolizer import ElfFile
 
 # arch/x86/entry/syscalls/syscall_64.tbl
 _SYS_BPF = 321
@@ -29,6 +28,10 @@ _INSTRUCTIONS = bytes.fromhex("b700000000000000 9500000000000000")
 _RING_BYTES = 4096
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Untried(Exception):  # noqa: N818 (reads better where it is raised)
+    """It could not be tried, for a reason that says nothing of the kernel."""
 
 
 class _MapCreate(ctypes.Structure):
@@ -117,12 +120,17 @@ def read_a_batch() -> None:
 def put_a_uprobe() -> None:
     """Put a probe into this very process, where it passes no more, and take it out.
 
-    Raises KernelUnsupported, PermissionDenied or AttachFailed; ElfError if Python's executable
-    can't be read.
+    Raises KernelUnsupported, PermissionDenied or AttachFailed; Untried if Python's executable
+    can't be read, ImportError if what reads it is not installed.
     """
+    from symbolizer import ElfError, ElfFile
+
     path = "/proc/self/exe"
-    with ElfFile.open(path) as elf:
-        offset = elf.vaddr_to_offset(elf.entry)
+    try:
+        with ElfFile.open(path) as elf:
+            offset = elf.vaddr_to_offset(elf.entry)
+    except ElfError as error:
+        raise Untried(f"Python's own executable can't be read: {error}") from error
     os.close(perf.open_uprobe(path, offset, os.getpid()))
 
 

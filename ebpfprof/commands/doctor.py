@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from ebpfprof.doctor import Check
 
 _COLORS = {"ok": "green", "warn": "yellow", "missing": "red"}
-_WIDEST = 4096
+_WIDEST = 100
+_MIN_ROOM = 20
+_STATE = 9
 
 
 @click.command("doctor")
@@ -58,24 +61,25 @@ def command(as_json: bool) -> int:
 
 
 def render(checks: Sequence[Check], width: int | None, *, color: bool) -> str:
-    """What was found, with what it means and what mends it below all that is not "ok"."""
-    from rich.table import Table
-    from rich.text import Text
+    """What was found, with what it means and what mends it below all that is not "ok".
 
-    from ebpfprof.export.table import rendered
-
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column()
+    It is made without rich, which may be what is missing.
+    """
+    names = max(len(check.name) for check in checks)
+    indent = " " * (_STATE + names + 2)
+    lines = []
     for check in checks:
-        state = Text(check.level, style=_COLORS[check.level])
-        table.add_row(state, Text(check.name), Text(printable(check.found)))
+        state = check.level.ljust(_STATE)
+        state = click.style(state, fg=_COLORS[check.level]) if color else state
+        lines.append(f"{state}{check.name.ljust(names)}  {printable(check.found)}")
         if check.remedy:
             # A BPF verifier's or a compiler's words may take lines.
             said = [check.meaning, *check.remedy.splitlines()]
-            table.add_row("", "", Text("\n".join(map(printable, said))))
-    return rendered(table, width=width or _WIDEST, color=color)
+            room = max((width or _WIDEST) - len(indent), _MIN_ROOM)
+            for text in map(printable, said):
+                wrapped = wrap(text, room, break_long_words=False, break_on_hyphens=False)
+                lines += [indent + line for line in wrapped]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _verdict(checks: Sequence[Check]) -> str:

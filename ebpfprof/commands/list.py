@@ -55,7 +55,8 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
       sudo ebpfprof list --name 'api-*'
       sudo ebpfprof list --json | jq '.processes[] | select(.supported) | .pid'
     """
-    from ebpfprof.processes import ProcessTable, has_name, sees_whole_machine
+    from ebpfprof.containers import sees_whole_machine
+    from ebpfprof.processes import ProcessTable, has_name
     from ebpfprof.terminal import has_color, say, width
 
     survey = ProcessTable().survey()

@@ -153,6 +153,7 @@ def test_a_container_hides_the_other_processes() -> None:
     [
         ("", "is not the BPF Compiler Collection"),
         ("import ctypes\nctypes.CDLL('libbcc.so.none')", "libbcc.so.none"),
+        ("print 'of Python 2'", "are missing"),
     ],
 )
 def test_another_module_called_bcc_is_not_taken_for_it(
@@ -165,3 +166,13 @@ def test_another_module_called_bcc_is_not_taken_for_it(
     assert words in found["BCC"]["remedy"]
     assert "python3-bpfcc" in found["BCC"]["remedy"]
     assert found["LLVM of BCC"]["level"] == "warn"
+
+
+def test_it_runs_without_the_libraries_that_it_looks_for(tmp_path: Path) -> None:
+    for name in ("numpy", "capstone", "elftools", "psutil", "rich", "cxxfilt", "starlette"):
+        (tmp_path / f"{name}.py").write_text("raise ModuleNotFoundError(f'No module {__name__}')")
+    found = checks(verb("doctor", "--json", env={"PYTHONPATH": str(tmp_path)}))
+    assert (found["uprobes"]["level"], found["BPF programs"]["level"]) == ("warn", "ok")
+    assert "No module " in found["uprobes"]["remedy"]
+    said = verb("doctor", env={"PYTHONPATH": str(tmp_path)})
+    assert "No module " in said.stdout

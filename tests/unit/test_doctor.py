@@ -26,7 +26,6 @@ from ebpfprof.errors import (
 )
 from ebpfprof.kallsyms import KernelSymbols
 from ebpfprof.loader import BccVersions
-from symbolizer import ElfError
 
 TRIALS = ("load_program", "link_with_cookie", "read_a_batch", "make_ring_buffer", "put_a_uprobe")
 THE_TRIALS = doctor._TRIALS  # the fixture below replaces it
@@ -120,7 +119,8 @@ def test_root_of_a_user_namespace_has_no_rights(monkeypatch: pytest.MonkeyPatch)
         (AttachFailed("Too old."), "missing", ExitCode.ATTACH_FAILED),
         (EbpfprofError("Too old."), "missing", ExitCode.FAILURE),
         (OSError(24, "Too old."), "warn", ExitCode.OK),
-        (ElfError("Too old."), "warn", ExitCode.OK),
+        (ImportError("Too old."), "warn", ExitCode.OK),
+        (trials.Untried("Too old."), "warn", ExitCode.OK),
     ],
 )
 def test_what_fails_when_it_is_tried_says_why(

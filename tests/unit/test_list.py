@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
-from ebpfprof import processes
+from ebpfprof import containers
 from ebpfprof.commands.list import command, render
 from ebpfprof.processes import GoProcess, ProcessTable, Survey
 
@@ -56,7 +56,7 @@ def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
 
     def run(*arguments: str, there: tuple[GoProcess, ...] = (), unseen: int = 0) -> Result:
         monkeypatch.setattr(ProcessTable, "survey", lambda _: Survey(there, unseen))
-        monkeypatch.setattr(processes, "sees_whole_machine", lambda: True)
+        monkeypatch.setattr(containers, "sees_whole_machine", lambda: True)
         result = CliRunner().invoke(command, arguments)
         assert result.exit_code == 0, result.output
         return result
