@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ebpfprof.export.table import fit, rendered
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ebpfprof.idle import Hidden
 
 _MAX_NAME = 512
+_MAX_CACHED = 1 << 16
 _MAX_RULES_NAMED = 4
 _MIN_ROOM = 24
 _OPERATION_ROOM = 40
@@ -29,6 +31,21 @@ _WORDS = {
     "reflect.chanrecv": "chan receive",
     "internal/poll.(*fdMutex).rwlock": "fd lock",
 }
+# What a wait is for, where the function that waits says it better than what it waits with. The
+# package's own frames below it are then no news.
+_CALLS = {
+    "database/sql.(*DB).conn": "sql connection",
+    "golang.org/x/sync/errgroup.(*Group).Go": "errgroup Go",
+    "golang.org/x/sync/errgroup.(*Group).Wait": "errgroup Wait",
+    "golang.org/x/sync/semaphore.(*Weighted).Acquire": "semaphore Acquire",
+    "golang.org/x/sync/singleflight.(*Group).Do": "singleflight Do",
+    "golang.org/x/time/rate.(*Limiter).wait": "rate limit",
+    "io.(*pipe).read": "pipe read",
+    "io.(*pipe).write": "pipe write",
+    "net.(*Resolver).lookupIPAddr": "DNS lookup",
+    "net/http.(*Transport).getConn": "HTTP connection",
+    "net/http.(*persistConn).roundTrip": "HTTP answer",
+}
 _NOTHING = {
     "block": "no goroutine waited and was woken",
     "mutex": "no goroutine waited for a lock",
@@ -40,6 +57,8 @@ _COLUMNS = {
     "open": ("Waiting", "Goroutines"),
 }
 _SYNC = re.compile(r"(?:internal/)?sync\.(?:\(\*(?P<type>\w+)(?:\[.*\])?\)\.)?(?P<function>\w+)")
+# Of a Cond, the lock is the program's own; a rlocker is another face of a RWMutex.
+_LOCKS_FOR_OTHERS = ("Cond", "rlocker")
 _STANDARD = ("runtime", "internal", "sync", "reflect")
 
 
@@ -118,12 +137,31 @@ def hidden_line(hidden: Sequence[Hidden]) -> str:
 
 def caller(frames: Sequence[Frame]) -> Frame:
     """The innermost frame of the program's own; the outermost one if all are Go's inside."""
-    for frame in frames:
+    at = _first_outside(frames)
+    if at == len(frames):
+        return frames[-1] if frames else Frame("[unknown]", "", 0)
+    found = frames[at]
+    if found.function in _CALLS:
+        package = f"{_package(found.function)}."
+        outside = (frame for frame in frames[at:] if not frame.function.startswith(package))
+        return next(outside, found)
+    return found
+
+
+def _first_outside(frames: Sequence[Frame]) -> int:
+    """The place of the innermost frame that is not Go's inside; behind the last if all are."""
+    for place, frame in enumerate(frames):
         if not _is_inside_go(frame.function):
-            return frame
-    return frames[-1] if frames else Frame("[unknown]", "", 0)
+            return place
+    return len(frames)
 
 
+def _package(function: str) -> str:
+    slash = function.rfind("/") + 1
+    return function[:slash] + function[slash:].partition(".")[0]
+
+
+@lru_cache(_MAX_CACHED)
 def _is_inside_go(function: str) -> bool:
     # A module's first path element has a dot ("sync.example/x.F") and is then no package of Go's:
     # there the first slash comes behind the first dot, unless it is a type parameter's.
@@ -142,13 +180,16 @@ def operation(frames: Sequence[Frame]) -> str:
     if not frames:
         return "[unknown]"
     leaf = frames[0].function
+    outside = _first_outside(frames)
+    if 0 < outside < len(frames) and frames[outside].function in _CALLS:
+        return _CALLS[frames[outside].function]
     if leaf in _WORDS:
         return _WORDS[leaf]
     name = leaf
     # sync is built on itself: Mutex.Lock called by Once.Do is Once.Do to the program.
     for frame in frames:
         match = _SYNC.match(frame.function)
-        if match is None:
+        if match is None or (name != leaf and match["type"] in _LOCKS_FOR_OTHERS):
             break
         name = ".".join(part for part in match.group("type", "function") if part)
     return name

@@ -14,6 +14,7 @@ from ebpfprof.export.summary import Row, render, top_rows
 from ebpfprof.profile import Frame, Location, Mapping, Profile, Sample, wait_profile
 from ebpfprof.text import duration, printable
 
+X = "golang.org/x"
 MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")
 
 
@@ -108,6 +109,26 @@ def test_a_profile_without_delay_has_no_shares() -> None:
             "fd lock",
         ),
         (["sync.(*Mutex).Unlock", "main.f"], "Mutex.Unlock"),
+        # Woken, it waits for the lock: not for the condition any more.
+        (["sync.(*Mutex).Lock", "sync.(*Cond).Wait", "main.f"], "Mutex.Lock"),
+        (
+            ["sync.(*Mutex).Lock", "sync.(*RWMutex).Lock", "sync.(*Cond).Wait", "main.f"],
+            "RWMutex.Lock",
+        ),
+        (["sync.(*RWMutex).RLock", "sync.(*rlocker).Lock", "main.f"], "RWMutex.RLock"),
+        (["sync.(*RWMutex).RUnlock", "sync.(*rlocker).Unlock", "main.f"], "RWMutex.RUnlock"),
+        (["sync.(*Mutex).Lock", "sync.(*Pool).pinSlow", "sync.(*Pool).Get", "main.f"], "Pool.Get"),
+        (["sync.OnceValue[...].func1", "main.f"], "OnceValue"),
+        (["sync.(*WaitGroup).Wait", f"{X}/sync/errgroup.(*Group).Wait", "main.f"], "errgroup Wait"),
+        (["runtime.chansend1", f"{X}/sync/errgroup.(*Group).Go", "main.f"], "errgroup Go"),
+        (
+            ["runtime.selectgo", f"{X}/sync/semaphore.(*Weighted).Acquire", "main.f"],
+            "semaphore Acquire",
+        ),
+        (["runtime.selectgo", "net/http.(*persistConn).roundTrip", "main.f"], "HTTP answer"),
+        (["sync.(*Mutex).Lock", "net/http.(*persistConn).closed", "main.f"], "Mutex.Lock"),
+        (["runtime.selectgo", "main.f", "net/http.(*persistConn).roundTrip"], "select"),
+        (["net/http.(*persistConn).roundTrip", "main.f"], "net/http.(*persistConn).roundTrip"),
         (["runtime.newthing", "main.f"], "runtime.newthing"),
         (["example.com/sync.(*Mutex).Lock", "main.f"], "example.com/sync.(*Mutex).Lock"),
         (["main.f"], "main.f"),
@@ -128,6 +149,26 @@ def test_operations_are_named_as_a_programmer_would(functions: list[str], operat
         (["runtime.chanrecv1", "github.com/a/internal/b.F", "main.f"], "github.com/a/internal/b.F"),
         (["runtime.chanrecv1", "sync.example.com/x.F", "main.f"], "sync.example.com/x.F"),
         (["runtime.chanrecv1", "synchro.F", "main.f"], "synchro.F"),
+        # What the operation is called says it all of the package's own frames.
+        (
+            [
+                "runtime.selectgo",
+                "net/http.(*persistConn).roundTrip",
+                "net/http.(*Transport).RoundTrip",
+                "net/http.(*Client).Get",
+                "main.f",
+                "net/http.HandlerFunc.ServeHTTP",
+            ],
+            "main.f",
+        ),
+        (
+            ["runtime.selectgo", "net/http.(*Transport).getConn", "net/http/httputil.x", "main.f"],
+            "net/http/httputil.x",
+        ),
+        (["sync.(*WaitGroup).Wait", f"{X}/sync/errgroup.(*Group).Wait", "main.f"], "main.f"),
+        (["runtime.selectgo", "io.(*pipe).read", "io.(*PipeReader).Read", "bufio.f"], "bufio.f"),
+        (["runtime.selectgo", "io.(*pipe).read", "iox.Read"], "iox.Read"),
+        (["runtime.selectgo", "io.(*pipe).read", "io.(*PipeReader).Read"], "io.(*pipe).read"),
         (["sync.(*Pool[go.shape.int]).x", "main.G[go.shape.int]"], "main.G[go.shape.int]"),
         # The slash is the type parameter's.
         (["internal/sync.(*HashTrieMap[a.com/b.T]).x", "main.f"], "main.f"),
