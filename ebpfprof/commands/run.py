@@ -59,7 +59,7 @@ def command(
     The program's input and output are its own; what ebpfprof has to say goes to stderr. Ctrl-C
     ends the program, and what was recorded is written; other signals are passed on to it. The
     exit status is the program's, 128 + N if signal N ended it; unless something was wrong with
-    the profile. What runs as root need not: see --user.
+    the profile. The program runs as whoever calls this, under sudo as root: see --user.
 
     Programs that replace themselves by another one (env, nice, sh -c) are followed until the
     first Go program begins. Programs that they start beside themselves are not profiled.

@@ -1,0 +1,228 @@
+"""Write the pages of the verbs, docs/commands/*.md, and the manual page, docs/ebpfprof.1.
+
+    python -m tests.tools.generate_docs
+
+All that they say comes from the command line's own definitions: the help of each verb and of each
+option, and the table of exit codes. tests/unit/test_docs.py fails when they are out of date.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+import ebpfprof
+from ebpfprof import errors
+from ebpfprof.cli import VERBS, cli
+from ebpfprof.errors import EbpfprofError, ExitCode
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = Path("docs/commands")
+MANUAL = Path("docs/ebpfprof.1")
+
+_WIDTH = 200
+_EXAMPLES = "Examples:"
+_ONLY_OF_RUN = (ExitCode.COMMAND_NOT_RUNNABLE, ExitCode.COMMAND_NOT_FOUND)
+_ENVIRONMENT = {
+    "EBPFPROF_DEBUG": "If it is 1, a traceback is shown for what is a bug.",
+    "NO_COLOR": "If it is not empty, nothing is written in colour.",
+    "SUDO_UID, SUDO_GID": "Whom files that are written as root are given to.",
+}
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option as it is typed, and what it is for."""
+
+    typed: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Verb:
+    """What the help of a verb says. `examples` are lines to type."""
+
+    name: str
+    short: str
+    usage: str
+    paragraphs: tuple[str, ...]
+    examples: tuple[str, ...]
+    options: tuple[Option, ...]
+    exit_codes: tuple[tuple[int, str], ...]
+
+
+def verb(name: str) -> Verb:
+    """Read a verb's help. Raises ValueError if a passage is neither text nor examples."""
+    above = click.Context(cli, info_name="ebpfprof", terminal_width=_WIDTH)
+    command = cli.get_command(above, name)
+    assert command is not None
+    context = click.Context(command, info_name=name, parent=above, terminal_width=_WIDTH)
+    first, *passages = inspect.cleandoc(command.help or "").split("\n\n")
+    paragraphs, examples = [], []
+    for passage in passages:
+        if not passage.startswith("\b\n"):
+            paragraphs.append(" ".join(passage.split()))
+            continue
+        heading, *lines = passage.splitlines()[1:]
+        if heading != _EXAMPLES:
+            raise ValueError(f"{name}: what is {heading!r}?")
+        examples += [line.strip() for line in lines]
+    records = [
+        param.get_help_record(context)
+        for param in command.get_params(context)
+        if isinstance(param, click.Option)  # the text tells of arguments
+    ]
+    return Verb(
+        name,
+        " ".join(first.split()),
+        " ".join(command.get_usage(context).removeprefix("Usage:").split()),
+        tuple(paragraphs),
+        tuple(examples),
+        tuple(Option(typed, " ".join(text.split())) for typed, text in filter(None, records)),
+        tuple(exit_codes(with_run=name == "run")),
+    )
+
+
+def exit_codes(*, with_run: bool) -> Iterator[tuple[int, str]]:
+    """Each exit code and what it means, as the exceptions say it."""
+    yield ExitCode.OK, "All went well."
+    meanings = {
+        int(kind.exit_code): (inspect.getdoc(kind) or "").split("\n")[0]
+        for _, kind in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(kind, EbpfprofError)
+    }
+    meanings[ExitCode.FAILURE] = "Anything else that failed."
+    meanings[ExitCode.ABORTED] = "Aborted: a second Ctrl-C, or one before anything was recorded."
+    meanings[ExitCode.USAGE] = "The command line makes no sense."
+    for code, meaning in sorted(meanings.items()):
+        if with_run or code not in _ONLY_OF_RUN:
+            yield code, meaning
+
+
+def page(of: Verb) -> str:
+    """A verb's page in Markdown."""
+    lines = [f"# ebpfprof {of.name}", "", _markdown(of.short), "", "    " + of.usage, ""]
+    for paragraph in of.paragraphs:
+        lines += [_markdown(paragraph), ""]
+    lines += ["## Examples", "", *("    " + line for line in of.examples), ""]
+    lines += ["## Options", ""]
+    lines += [f"- `{option.typed}`: {_markdown(option.text)}" for option in of.options]
+    lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {_markdown(meaning)} |" for code, meaning in of.exit_codes]
+    lines += ["", "[All verbs](README.md)"]
+    return "\n".join(lines) + "\n"
+
+
+def index(verbs: list[Verb]) -> str:
+    """The page that leads to those of the verbs."""
+    lines = ["# The command line", "", "    ebpfprof VERB [OPTIONS] ...", ""]
+    lines += ["| verb | what it does |", "|---|---|"]
+    lines += [f"| [{each.name}]({each.name}.md) | {_markdown(each.short)} |" for each in verbs]
+    lines += ["", "`ebpfprof VERB --help` says the same; `man docs/ebpfprof.1` shows all at once."]
+    return "\n".join(lines) + "\n"
+
+
+def manual(verbs: list[Verb]) -> str:
+    """The manual page of the command, with all its verbs, in roff's man macros."""
+    lines = [
+        '.\\" Written by tests/tools/generate_docs.py; not to be edited.',
+        f'.TH EBPFPROF 1 "" "ebpfprof {ebpfprof.__version__}" "User Commands"',
+        ".SH NAME",
+        f"ebpfprof \\- {_roff(_first_words(cli.help or ''))}",
+        ".SH SYNOPSIS",
+        *(f"{_bold('ebpfprof ' + each.name)}{_roff(_after_verb(each))}\n.br" for each in verbs),
+        ".SH DESCRIPTION",
+        "Where is a running Go program blocked, for how long, who made it wait, and what does it",
+        "use the processor for?",
+        ".B ebpfprof",
+        "answers for programs that were built without a thought of profiling. It attaches from",
+        "outside, with eBPF, and writes the block, mutex and CPU profiles that Go's own runtime",
+        "would have written.",
+        ".SH VERBS",
+    ]
+    described: dict[Option, str] = {}
+    for each in verbs:
+        lines += [f".SS {each.name}", _roff(each.short)]
+        for paragraph in each.paragraphs:
+            lines += [".PP", _roff(paragraph)]
+        for option in each.options:
+            if option not in described:
+                lines += [".TP", _bold(option.typed), _roff(option.text)]
+        again = [option for option in each.options if option in described]
+        for verb_name in dict.fromkeys(described[option] for option in again):
+            names = [_long(option) for option in again if described[option] == verb_name]
+            lines += [".PP", f"As for {_bold(verb_name)}: {_roff(', '.join(names))}."]
+        described |= {option: each.name for option in each.options if option not in described}
+        lines += [".PP", _EXAMPLES, ".PP", ".nf", ".RS", *map(_roff, each.examples), ".RE", ".fi"]
+    lines += [".SH ENVIRONMENT"]
+    for name, meaning in _ENVIRONMENT.items():
+        lines += [".TP", _bold(name), _roff(meaning)]
+    lines += [".SH EXIT STATUS"]
+    for code, meaning in exit_codes(with_run=True):
+        lines += [".TP", _bold(str(code)), _roff(meaning)]
+    lines += [".PP", f"{_bold('ebpfprof run')} ends with the status of the program that it ran,"]
+    lines += ["unless something was wrong with the profile."]
+    lines += [".SH SEE ALSO", ".BR perf (1),", ".BR bpftrace (8),", ".B go tool pprof"]
+    return "\n".join(lines) + "\n"
+
+
+def documents() -> dict[Path, str]:
+    """Each file to write, by its path from the root of the repository."""
+    verbs = [verb(name) for name in VERBS]
+    pages = {COMMANDS / f"{each.name}.md": page(each) for each in verbs}
+    return {**pages, COMMANDS / "README.md": index(verbs), MANUAL: manual(verbs)}
+
+
+def _markdown(text: str) -> str:
+    """Plain text so that Markdown shows it as it is."""
+    return re.sub(r"([\\`*_<|\[\]])", r"\\\1", text)
+
+
+def _roff(text: str) -> str:
+    """Plain text so that roff shows it as it is."""
+    escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
+    escaped = escaped.replace("`", "\\(ga").replace("^", "\\(ha").replace("~", "\\(ti")
+    return "\\&" + escaped if escaped.startswith(".") else escaped
+
+
+def _bold(text: str) -> str:
+    return f"\\fB{_roff(text)}\\fR"
+
+
+def _first_words(text: str) -> str:
+    first = text.strip().split("\n")[0].rstrip(".")
+    return first[:1].lower() + first[1:]
+
+
+def _after_verb(of: Verb) -> str:
+    return of.usage.removeprefix(f"ebpfprof {of.name}")
+
+
+def _long(option: Option) -> str:
+    """The long name of an option alone."""
+    return next(iter(re.findall(r"--[a-z-]+", option.typed)), option.typed)
+
+
+def main() -> int:
+    """Write what differs; return the exit status."""
+    for path, text in documents().items():
+        target = ROOT / path
+        if not target.exists() or target.read_text() != text:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+            print(path)
+    for stale in (ROOT / COMMANDS).glob("*.md"):
+        if stale.relative_to(ROOT) not in documents():
+            stale.unlink()
+            print("removed", stale.relative_to(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
