@@ -1,0 +1,48 @@
+"use strict";
+// What the server is asked.
+
+/** What the server answered instead; the message is a sentence. `code` is 0 if it doesn't answer. */
+class ApiError extends Error {
+  constructor(code, message) {
+    super(message);
+    this.code = code;
+  }
+}
+
+class Api {
+  async targets() {
+    return this._get("/api/targets", {});
+  }
+
+  async timeline(pid, kind) {
+    return this._get(`/api/targets/${pid}/timeline`, { kind });
+  }
+
+  async profile(pid, kind, time) {
+    return this._get(`/api/targets/${pid}/profile`, { kind, ...time });
+  }
+
+  pprofUrl(pid, kind, time) {
+    return `/api/targets/${pid}/pprof?${new URLSearchParams({ kind, ...time })}`;
+  }
+
+  async _get(path, parameters) {
+    const query = new URLSearchParams(parameters).toString();
+    let response;
+    try {
+      response = await fetch(query ? `${path}?${query}` : path, { cache: "no-store" });
+    } catch {
+      throw new ApiError(0, "The server does not answer. Does ebpfprof still run?");
+    }
+    let body = null;
+    try {
+      body = await response.json();
+    } catch {
+      if (response.ok) throw new ApiError(0, "The server's answer was cut short.");
+    }
+    if (!response.ok) {
+      throw new ApiError(response.status, (body && body.error) || `The server said ${response.status}.`);
+    }
+    return body;
+  }
+}

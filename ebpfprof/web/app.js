@@ -1,0 +1,389 @@
+"use strict";
+// The page: what is looked at stands in the fragment of its address, and nowhere else.
+
+const KINDS = { block: "Block", mutex: "Mutex", cpu: "CPU" };
+const SUMMARIES = {
+  block: "where goroutines waited, and how long",
+  mutex: "who made others wait for locks",
+  cpu: "what used the processor",
+};
+const TARGETS_EVERY_MS = 5000;
+const SEARCH_AFTER_MS = 120;
+
+const byId = (id) => document.getElementById(id);
+
+/** What is looked at; unknown or broken words of an address are left out. */
+class State {
+  static read(hash) {
+    const words = new URLSearchParams(hash.replace(/^#/, ""));
+    const number = (name) => {
+      const value = Number(words.get(name));
+      return words.has(name) && Number.isFinite(value) && value >= 0 ? value : null;
+    };
+    const time = (from, to) => {
+      const [start, end] = [number(from), number(to)];
+      return start !== null && end !== null && start < end ? { from: start, to: end } : null;
+    };
+    return {
+      pid: number("pid"),
+      kind: words.get("kind") in KINDS ? words.get("kind") : "block",
+      window: time("from", "to"),
+      base: time("base-from", "base-to"),
+      value: number("value"),
+      group: words.get("group") || "",
+      inverted: words.get("inverted") === "1",
+      hideIdle: words.get("idle") !== "1",
+      search: words.get("search") || "",
+      sort: words.get("sort") || "flat",
+    };
+  }
+
+  static write(state) {
+    const words = new URLSearchParams();
+    const put = (name, value) => { if (value !== null && value !== "" && value !== false) words.set(name, value); };
+    put("pid", state.pid);
+    put("kind", state.kind);
+    put("from", state.window && state.window.from);
+    put("to", state.window && state.window.to);
+    put("base-from", state.base && state.base.from);
+    put("base-to", state.base && state.base.to);
+    put("value", state.value);
+    put("group", state.group);
+    put("inverted", state.inverted ? "1" : "");
+    put("idle", state.hideIdle ? "" : "1");
+    put("search", state.search);
+    put("sort", state.sort === "flat" ? "" : state.sort);
+    return `#${words}`;
+  }
+}
+
+class Page {
+  constructor() {
+    this.api = new Api();
+    this.state = State.read(location.hash);
+    this.targets = [];
+    this.paused = false;
+    this.profile = null;
+    this.base = null;
+    this.asked = 0; // answers to earlier questions are thrown away
+    this.intervalMs = TARGETS_EVERY_MS;
+    this.graph = new FlameGraph(byId("graph"), {});
+    this.timeline = new Timeline(byId("timeline"), { onpick: (from, to) => this.pick(from, to) });
+    this.table = new FunctionTable(byId("functions"), {
+      onchoose: (name) => this.set({ search: this.state.search === name ? "" : name }),
+      onsort: (sort) => this.set({ sort }),
+    });
+    this.listen();
+    this.run();
+  }
+
+  listen() {
+    addEventListener("hashchange", () => {
+      this.state = State.read(location.hash);
+      this.refresh(true);
+    });
+    byId("pause").addEventListener("click", () => this.pause(!this.paused));
+    byId("theme").addEventListener("click", toggleTheme);
+    byId("live").addEventListener("click", () => this.set({ window: null }));
+    byId("uncompare").addEventListener("click", () => this.set({ base: null }));
+    byId("value").addEventListener("change", (event) => this.set({ value: Number(event.target.value) }));
+    byId("group").addEventListener("change", (event) => this.set({ group: event.target.value }));
+    byId("inverted").addEventListener("change", (event) => this.set({ inverted: event.target.checked }));
+    byId("hide-idle").addEventListener("change", (event) => this.set({ hideIdle: event.target.checked }));
+    byId("search").addEventListener("input", (event) => {
+      clearTimeout(this.searching);
+      this.searching = setTimeout(() => this.set({ search: event.target.value }), SEARCH_AFTER_MS);
+    });
+    byId("access").addEventListener("submit", (event) => {
+      event.preventDefault();
+      const address = new URL(location.href);
+      address.searchParams.set("token", byId("token").value);
+      location.replace(address);
+    });
+    document.addEventListener("keydown", (event) => {
+      if (event.target.closest("input, select, button, canvas, svg, [role=application]") || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.key === "p") this.pause(!this.paused);
+      if (event.key === "/") {
+        event.preventDefault();
+        byId("search").focus();
+      }
+    });
+    document.addEventListener("visibilitychange", () => { if (!document.hidden) this.refresh(false); });
+  }
+
+  async run() {
+    for (;;) {
+      if (!document.hidden) await this.refresh(false);
+      await new Promise((done) => setTimeout(done, this.intervalMs));
+    }
+  }
+
+  /** Change what is looked at. Only what is drawn changes unless it is another profile. */
+  set(changes) {
+    const before = this.state;
+    this.state = { ...before, ...changes };
+    history.replaceState(null, "", location.pathname + location.search + State.write(this.state));
+    const same = ["pid", "kind", "window", "base"].every((name) => this.state[name] === before[name]);
+    if (same) this.draw();
+    else this.refresh(true);
+  }
+
+  pick(from, to) {
+    const picks = document.querySelector("input[name=picks]:checked").value;
+    this.set(picks === "base" ? { base: { from, to } } : { window: { from, to } });
+  }
+
+  pause(paused) {
+    this.paused = paused;
+    const button = byId("pause");
+    button.setAttribute("aria-pressed", String(paused));
+    button.textContent = paused ? "Go on" : "Pause";
+    if (!paused) this.refresh(false);
+  }
+
+  get target() {
+    return this.targets.find((each) => each.pid === this.state.pid) || null;
+  }
+
+  /** Ask the server for what is looked at. A window that was picked is asked for once. */
+  async refresh(isNew) {
+    if (this.paused && !isNew) return;
+    const question = ++this.asked;
+    try {
+      const found = await this.api.targets();
+      if (question !== this.asked) return;
+      this.targets = found.targets;
+      this.intervalMs = Math.max(1000, Math.min(found.interval_s * 1000, TARGETS_EVERY_MS));
+      byId("version").textContent = found.version;
+      const servable = this.targets.filter((each) => each.supported && each.kinds.length);
+      if (this.state.pid === null && servable.length === 1) this.choose(servable[0].pid);
+      this.showTargets();
+      this.showProblem(null);
+      const target = this.target;
+      byId("main").hidden = !target;
+      byId("welcome").hidden = Boolean(target);
+      if (!target) {
+        byId("welcome").textContent = this.state.pid === null ? "Choose a process."
+          : `Process ${this.state.pid} is not served here (any more).`;
+        return;
+      }
+      if (!target.kinds.includes(this.state.kind) && target.kinds.length) this.state.kind = target.kinds[0];
+      this.showTarget(target);
+      if (!target.kinds.length) return;
+      await this.load(target, question, isNew);
+    } catch (error) {
+      if (question === this.asked) this.showProblem(error);
+    }
+  }
+
+  choose(pid) {
+    this.state = { ...this.state, pid };
+    history.replaceState(null, "", location.pathname + location.search + State.write(this.state));
+  }
+
+  async load(target, question, isNew) {
+    const { kind, window, base } = this.state;
+    const times = await this.api.timeline(target.pid, kind);
+    if (question !== this.asked) return;
+    this.windows = times.windows;
+    this.showTimeline();
+    const wanted = JSON.stringify([target.pid, kind, window, base]);
+    const isKnown = this.loaded === wanted && this.profile;
+    if (isKnown && window && !isNew) return;
+    try {
+      const [profile, before] = await Promise.all([
+        this.api.profile(target.pid, kind, window || {}),
+        base ? this.api.profile(target.pid, kind, base) : null,
+      ]);
+      if (question !== this.asked) return;
+      this.profile = profile;
+      this.base = before;
+      this.loaded = wanted;
+      this.missing = "";
+    } catch (error) {
+      if (question !== this.asked) return;
+      if (!(error instanceof ApiError) || error.code !== 404) throw error;
+      if (this.loaded !== wanted) this.profile = this.base = null;
+      this.missing = target.ended || window || base ? error.message : "Recording has begun: the first numbers come in a few seconds.";
+    }
+    this.draw();
+  }
+
+  showProblem(error) {
+    const problem = byId("error");
+    problem.hidden = !error;
+    problem.textContent = error ? error.message : "";
+    byId("access").hidden = !(error instanceof ApiError && error.code === 401);
+    byId("status").textContent = error ? "" : this.paused ? "paused" : "";
+    if (error && !(error instanceof ApiError)) throw error;
+  }
+
+  showTargets() {
+    const items = this.targets.map((target) => {
+      const item = document.createElement("li");
+      const button = document.createElement("button");
+      button.type = "button";
+      button.disabled = !target.kinds.length;
+      button.setAttribute("aria-current", String(target.pid === this.state.pid));
+      const name = document.createElement("strong");
+      name.textContent = target.name;
+      const about = document.createElement("span");
+      const words = [`${target.pid}`, target.go || "", target.container ? `in ${target.container.slice(0, 12)}` : ""];
+      about.textContent = words.filter(Boolean).join(" · ");
+      const state = document.createElement("span");
+      state.className = "state";
+      state.textContent = target.ended ? "ended" : !target.kinds.length ? target.why_not : target.recording ? "recording" : "";
+      if (target.recording && !target.ended) state.classList.add("recording");
+      button.append(name, about, state);
+      button.title = target.command;
+      button.addEventListener("click", () => {
+        const other = target.pid !== this.state.pid;
+        this.set({ pid: target.pid, window: other ? null : this.state.window, base: other ? null : this.state.base });
+      });
+      item.append(button);
+      return item;
+    });
+    const list = byId("targets");
+    const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);
+    list.replaceChildren(...items);
+    if (focused >= 0 && items[focused]) items[focused].firstChild.focus();
+    if (!items.length) list.append(Object.assign(document.createElement("li"), { textContent: "There is none." }));
+  }
+
+  showTarget(target) {
+    const about = byId("about");
+    const name = document.createElement("h2");
+    name.textContent = `${target.name} (${target.pid})`;
+    const words = document.createElement("p");
+    words.textContent = target.ended ? `${target.ended[0].toUpperCase()}${target.ended.slice(1)}. What was recorded until then is still here.`
+      : [target.go, target.user && `user ${target.user}`, target.container && `container ${target.container.slice(0, 12)}`,
+        target.recording ? "being recorded" : "not being recorded"].filter(Boolean).join(" · ");
+    about.replaceChildren(name, words);
+    document.title = `${target.name} (${target.pid}) – ebpfprof`;
+    const tabs = Object.keys(KINDS).filter((kind) => target.kinds.includes(kind)).map((kind) => {
+      const tab = document.createElement("button");
+      tab.type = "button";
+      tab.setAttribute("role", "tab");
+      tab.setAttribute("aria-selected", String(kind === this.state.kind));
+      tab.dataset.kind = kind;
+      tab.textContent = KINDS[kind];
+      tab.title = SUMMARIES[kind];
+      tab.addEventListener("click", () => this.set({ kind, value: null, group: "" }));
+      return tab;
+    });
+    const list = byId("kinds");
+    const focused = list.contains(document.activeElement) ? document.activeElement.dataset.kind : null;
+    list.replaceChildren(...tabs);
+    for (const tab of tabs) if (tab.dataset.kind === focused) tab.focus();
+  }
+
+  showTimeline() {
+    const { window, base } = this.state;
+    this.timeline.show(this.windows || [], "nanoseconds", window, base);
+    const words = (time) => `${formatTime(time.from)} to ${formatTime(time.to)}`;
+    const shown = window ? words(window) : "the last minute";
+    byId("window").textContent = base ? `${shown}, compared with ${words(base)}` : shown;
+    byId("live").hidden = !window;
+    byId("uncompare").hidden = !base;
+  }
+
+  draw() {
+    const { profile, state } = this;
+    this.showTimeline();
+    const isEmpty = !profile || !profile.stacks.length;
+    byId("nothing").hidden = !isEmpty;
+    byId("nothing").textContent = profile ? "Nothing was recorded in this time." : this.missing || "";
+    byId("graph").hidden = isEmpty;
+    byId("functions").hidden = isEmpty;
+    byId("idle").hidden = true;
+    byId("headline").textContent = "";
+    byId("matched").textContent = "";
+    byId("download").href = this.api.pprofUrl(state.pid, state.kind, state.window || {});
+    byId("hide-idle").parentElement.hidden = state.kind === "cpu";
+    byId("inverted").checked = state.inverted;
+    byId("hide-idle").checked = state.hideIdle;
+    if (document.activeElement !== byId("search")) byId("search").value = state.search;
+    if (isEmpty) return;
+    const valueIndex = state.value !== null && state.value < profile.sample_types.length ? state.value : profile.default;
+    const group = this.fillChoices(profile, valueIndex);
+    byId("headline").textContent = headline(profile, valueIndex, state.hideIdle);
+    this.showIdle(profile, valueIndex);
+    this.graph.setData(profile, {
+      valueIndex, hideIdle: state.hideIdle, base: this.base, groupBy: group, inverted: state.inverted,
+    });
+    const found = this.graph.search(state.search);
+    if (state.search) byId("matched").textContent = `${(100 * found.share).toFixed(1)}% matches`;
+    this.table.show(profile, { valueIndex, hideIdle: state.hideIdle, sort: state.sort, filter: state.search });
+    const notes = profile.comments.map((text) => Object.assign(document.createElement("li"), { textContent: text }));
+    byId("notes").querySelector("ul").replaceChildren(...notes);
+    const lost = profile.comments.filter((text) => text.startsWith("lost:"));
+    byId("status").textContent = lost.length ? lost.join("; ") : this.paused ? "paused" : "";
+  }
+
+  /** The choices of what is shown and by what it is grouped; returns the group that is there. */
+  fillChoices(profile, valueIndex) {
+    const values = profile.sample_types.map((type, index) => [String(index), type.type]);
+    const keys = new Set(profile.labels.flatMap((labels) => labels.map(([key]) => profile.strings[key])));
+    const groups = [["", "nothing"]];
+    if (profile.kind !== "cpu") groups.push(["operation", "wait reason"]);
+    for (const key of [...keys].sort()) groups.push([`label:${key}`, key === "lock" ? "lock" : `label ${key}`]);
+    const group = groups.some(([value]) => value === this.state.group) ? this.state.group : "";
+    for (const [id, choices, chosen] of [["value", values, String(valueIndex)], ["group", groups, group]]) {
+      const select = byId(id);
+      const wanted = JSON.stringify(choices);
+      if (select.dataset.choices !== wanted) {
+        select.dataset.choices = wanted;
+        select.replaceChildren(...choices.map(([value, text]) => new Option(text, value)));
+      }
+      select.value = chosen;
+    }
+    return group;
+  }
+
+  showIdle(profile, valueIndex) {
+    const { rows, sum } = idleRows(profile, valueIndex);
+    const details = byId("idle");
+    const unit = profile.sample_types[valueIndex].unit;
+    details.hidden = !rows.length;
+    details.querySelector("summary").textContent =
+      `${formatValue(sum, unit)} of idle waiting ${this.state.hideIdle ? "hidden" : "shown"}`;
+    const list = details.querySelector("dl");
+    list.replaceChildren();
+    for (const row of rows) {
+      const name = document.createElement("dt");
+      name.textContent = `${row.name}: ${formatValue(row.value, unit)}`;
+      const reason = document.createElement("dd");
+      reason.textContent = row.reason;
+      list.append(name, reason);
+    }
+  }
+}
+
+function storedTheme() {
+  try {
+    return localStorage.getItem("theme");
+  } catch {
+    return null;
+  }
+}
+
+function applyTheme(theme) {
+  if (theme === "dark" || theme === "light") document.documentElement.dataset.theme = theme;
+}
+
+function toggleTheme() {
+  const isDark = document.documentElement.dataset.theme
+    ? document.documentElement.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
+  const theme = isDark ? "light" : "dark";
+  try {
+    localStorage.setItem("theme", theme);
+  } catch {
+    // Then it is forgotten when the page is closed.
+  }
+  applyTheme(theme);
+  page.draw();
+}
+
+applyTheme(storedTheme());
+const page = new Page();

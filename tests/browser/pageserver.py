@@ -1,0 +1,192 @@
+"""A server of the page with made-up processes and profiles: real files, real JSON, no probe."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from mimetypes import guess_type
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from ebpfprof.export import jsonprofile
+from ebpfprof.profile import CPU, Frame, Label, Location, Mapping, Profile, Sample, wait_profile
+from ebpfprof.profile import cpu_profile as cpu_profile_of
+from ebpfprof.server.app import WEB_FOLDER
+
+START_S = 1_790_000_000
+WINDOW_S = 5
+WINDOWS = 40
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"></script><b>name"
+_MAIN = Mapping(0x400000, 0x800000, 0, "/srv/shop", "")
+
+
+def stack(*functions: str, line: int = 10) -> tuple[Location, ...]:
+    """A stack of these functions, leaf first."""
+    return tuple(
+        Location(0x400000 + 64 * (hash((name, line)) % 10_000) + 1, _MAIN, (_frame(name, line),))
+        for name in functions
+    )
+
+
+def _frame(name: str, line: int) -> Frame:
+    return Frame(name, f"/src/{name.rsplit('.', 1)[0].strip('(*)<')}.go", line)
+
+
+def block_profile(scale: int = 1) -> Profile:
+    """A lock that is contended, a hand-over, and a worker that waits for work."""
+    lock = Label("lock", "main.Cache.mu")
+    samples = [
+        Sample(
+            stack("sync.(*Mutex).Lock", "main.(*Cache).Get", "main.serve", line=79),
+            (100 * scale, 8_000_000_000 * scale),
+            (lock, Label("tenant", "blue")),
+        ),
+        Sample(
+            stack("runtime.chanrecv1", "main.answer", "main.serve"),
+            (10, 2_000_000_000),
+            (Label("tenant", "green"),),
+        ),
+        Sample(stack("runtime.chanrecv2", "main.worker"), (50, 30_000_000_000)),
+        Sample(stack("runtime.selectgo", HOSTILE, "main.serve"), (1, 1_000_000)),
+    ]
+    return wait_profile(
+        "block",
+        samples,
+        (_MAIN,),
+        time_ns=START_S * 1_000_000_000,
+        duration_ns=WINDOW_S * 1_000_000_000,
+        comments=["ebpfprof: a block profile", "lost: 3 events"],
+    )
+
+
+def cpu_profile() -> Profile:
+    """Two functions."""
+    samples = [
+        Sample(stack("main.hash", "main.serve"), (30, 300_000_000)),
+        Sample(stack("main.parse", "main.serve"), (10, 100_000_000)),
+    ]
+    assert samples[0].values[1] == 30 * 10_000_000
+    profile = cpu_profile_of(
+        samples,
+        (_MAIN,),
+        period_ns=10_000_000,
+        time_ns=START_S * 1_000_000_000,
+        duration_ns=WINDOW_S * 1_000_000_000,
+        comments=[],
+    )
+    assert profile.sample_types[1] == CPU
+    return profile
+
+
+def described(pid: int, name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A process as the server tells of it."""
+    return {
+        "pid": pid,
+        "name": name,
+        "command": f"/srv/{name} -serve",
+        "go": "go1.27.3",
+        "container": None,
+        "user": "root",
+        "supported": True,
+        "why_not": "",
+        "recording": True,
+        "kinds": ["block", "mutex", "cpu"],
+        "prefix": f"/proc/{pid}",
+        "ended": None,
+        **fields,
+    }
+
+
+@dataclass
+class PageServer:
+    """What it answers; may be changed at any time."""
+
+    url: str = ""
+    targets: list[dict[str, Any]] = field(default_factory=list)
+    profiles: dict[str, Profile] = field(default_factory=dict)
+    base: Profile | None = None
+    """The answer for a time before the last ten windows."""
+    refusal: tuple[int, str] | None = None
+    """For all of /api/."""
+    no_profile: str = ""
+    """Why there is none, as a 404."""
+    asked: list[str] = field(default_factory=list)
+
+    def answer(self, path: str, query: dict[str, str]) -> tuple[int, str, bytes]:
+        """Status, media type and body of a GET."""
+        if not path.startswith("/api/"):
+            name = "index.html" if path == "/" else path.removeprefix("/assets/")
+            body = (WEB_FOLDER / Path(name).name).read_bytes()
+            return 200, guess_type(name)[0] or "text/plain", body
+        if self.refusal:
+            return self.refusal[0], "application/json", _error(self.refusal[1])
+        if path == "/api/targets":
+            fields = {"version": "1.2.3", "interval_s": 60.0, "retention_s": 600.0}
+            return 200, "application/json", json.dumps({**fields, "targets": self.targets}).encode()
+        kind = query.get("kind", "block")
+        if path.endswith("/timeline"):
+            return 200, "application/json", self._timeline(kind)
+        if self.no_profile or kind not in self.profiles:
+            return 404, "application/json", _error(self.no_profile or "It was not recorded.")
+        profile = self.profiles[kind]
+        edge_s = START_S + (WINDOWS - 10) * WINDOW_S
+        if self.base and float(query.get("to", edge_s + 1)) <= edge_s:
+            profile = self.base
+        return 200, "application/json", jsonprofile.encode(profile)
+
+    def _timeline(self, kind: str) -> bytes:
+        windows = [
+            {
+                "start_s": START_S + index * WINDOW_S,
+                "end_s": START_S + (index + 1) * WINDOW_S,
+                "count": index,
+                "value_ns": (index + 1) * 1_000_000,
+            }
+            for index in range(WINDOWS)
+        ]
+        return json.dumps({"kind": kind, "interval_s": WINDOW_S, "windows": windows}).encode()
+
+
+def _error(sentence: str) -> bytes:
+    return json.dumps({"error": sentence}).encode()
+
+
+@contextmanager
+def page_server() -> Iterator[PageServer]:
+    """Serve on a free port of loopback while the block runs."""
+    served = PageServer(
+        targets=[described(1234, "shop")],
+        profiles={"block": block_profile(), "cpu": cpu_profile()},
+    )
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            address = urlsplit(self.path)
+            served.asked.append(self.path)
+            query = {key: values[0] for key, values in parse_qs(address.query).items()}
+            code, media_type, body = served.answer(address.path, query)
+            self.send_response(code)
+            self.send_header("Content-Type", media_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Security-Policy", "default-src 'self'")
+            self.send_header("X-Content-Type-Options", "nosniff")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        served.url = f"http://127.0.0.1:{server.server_address[1]}/"
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield served
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,376 @@
+"""The page in a real browser: what it shows, what can be done with it, and what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.browser.pageserver import (
+    HOSTILE,
+    START_S,
+    WINDOW_S,
+    WINDOWS,
+    PageServer,
+    block_profile,
+    described,
+    page_server,
+)
+
+DEADLINE_S = 20
+
+
+@pytest.fixture
+def server() -> Iterator[PageServer]:
+    with page_server() as served:
+        yield served
+
+
+class Page:
+    """What a user sees of the page."""
+
+    def __init__(self, browser: Chrome, server: PageServer) -> None:
+        self.browser = browser
+        self.server = server
+
+    def open(self, fragment: str = "") -> Page:
+        self.browser.get("about:blank")  # or only the fragment would change
+        self.browser.get(self.server.url + fragment)
+        return self
+
+    def one(self, css: str) -> WebElement:
+        return self.browser.find_element(By.CSS_SELECTOR, css)
+
+    def texts(self, css: str) -> list[str]:
+        """The visible texts, all taken at once: the page may replace them meanwhile."""
+        script = "return [...document.querySelectorAll(arguments[0])].map((e) => e.innerText)"
+        return [str(text) for text in self.browser.execute_script(script, css)]
+
+    def text(self, css: str) -> str:
+        return "\n".join(self.texts(css))
+
+    def until(self, is_so: Callable[[Page], bool], what: str) -> None:
+        WebDriverWait(self.browser, DEADLINE_S, 0.05).until(lambda _: is_so(self), what)
+
+    def until_text(self, css: str, wanted: str) -> None:
+        self.until(lambda page: wanted in page.text(css), f"{wanted!r} in {css}")
+
+    def functions(self) -> list[str]:
+        return self.texts("#functions .function")
+
+    def click(self, css: str) -> None:
+        self.one(css).click()
+
+    def fragment(self) -> dict[str, str]:
+        words = parse_qs(urlsplit(self.browser.current_url).fragment)
+        return {key: values[0] for key, values in words.items()}
+
+    def graph(self, expression: str) -> object:
+        return self.browser.execute_script(f"return page.graph.{expression}")
+
+
+@pytest.fixture
+def page(browser: Chrome, server: PageServer) -> Page:
+    return Page(browser, server)
+
+
+def test_the_only_process_is_shown_at_once_and_what_is_wrong_with_it(page: Page) -> None:
+    page.open()
+    page.until_text("#headline", "Mutex.Lock in main.(*Cache).Get")
+    # Of 10.001 s that are not idle.
+    assert page.text("#headline").startswith("80 % of waiting: ")
+    assert "8.00 s in 100 waits" in page.text("#headline")
+    assert page.texts("[role=tab]") == ["Block", "Mutex", "CPU"]
+    assert "shop (1234)" in page.text("#about")
+    assert "go1.27.3" in page.text("#about")
+    assert page.browser.title.startswith("shop (1234)")
+    assert page.functions()[0] == "sync.(*Mutex).Lock"
+
+
+def test_processes_are_listed_with_what_can_be_had_of_them(page: Page) -> None:
+    page.server.targets += [
+        described(
+            7, "old", supported=False, kinds=[], why_not="Go 1.16 is too old", recording=False
+        ),
+        described(
+            8, "gone", ended="process 8 ended", recording=False, container="0123456789abcdef"
+        ),
+    ]
+    page.open()
+    page.until_text("#targets", "Go 1.16 is too old")
+    assert page.text("#welcome") == "Choose a process."
+    shop, old, gone = page.browser.find_elements(By.CSS_SELECTOR, "#targets button")
+    assert "recording" in shop.text
+    assert not old.is_enabled()
+    assert "ended" in gone.text
+    assert "0123456789ab" in gone.text
+    gone.click()
+    page.until_text("#about", "Process 8 ended. What was recorded until then is still here.")
+    page.until_text("#headline", "Mutex.Lock")
+
+
+def test_another_profile_is_a_click_away(page: Page) -> None:
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    page.click("[data-kind=cpu]")
+    page.until_text("#headline", "75 % of CPU time: main.hash (300 ms)")
+    assert page.functions()[0] == "main.hash"
+    assert page.fragment()["kind"] == "cpu"
+    assert not page.one("#hide-idle").is_displayed()
+
+
+def test_idle_waits_are_hidden_with_their_sum_and_reason(page: Page) -> None:
+    page.open()
+    page.until_text("#idle summary", "30.0 s of idle waiting hidden")
+    page.click("#idle summary")
+    page.until_text("#idle dt", "30.0 s")
+    assert page.text("#idle dd").endswith(".")
+    assert "main.worker" not in page.functions()
+    page.click("#hide-idle")
+    page.until(lambda p: p.functions()[0] == "runtime.chanrecv2", "the worker's wait")
+    assert "30.0 s of idle waiting shown" in page.text("#idle summary")
+    assert page.fragment()["idle"] == "1"
+
+
+def test_searching_marks_and_filters(page: Page) -> None:
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    page.one("#search").send_keys("cache")
+    page.until_text("#matched", "80.0% matches")
+    assert page.functions() == ["main.(*Cache).Get"]
+    page.one("#search").clear()
+    page.one("#search").send_keys("nothing like it")
+    page.until(lambda p: p.text("#matched") == "0.0% matches", "no match")
+    assert page.text("#functions").endswith("No function.")
+
+
+def test_a_function_of_the_table_is_searched(page: Page) -> None:
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    page.click("#functions tbody tr:nth-child(2) .function")
+    page.until(lambda p: bool(p.text("#matched")), "what matches")
+    assert page.graph("query") == page.fragment()["search"] == "runtime.chanrecv1"
+
+
+def test_the_table_is_sorted_by_each_column(page: Page) -> None:
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    first = {}
+    for number, column in enumerate(("flat", "cumulative", "count", "mean", "name"), start=1):
+        page.click(f"#functions th:nth-child({number}) button")
+        sort = f"#functions th:nth-child({number})[aria-sort$=cending]"
+        page.until(lambda p, s=sort: bool(p.texts(s)), f"sorted by {column}")  # type: ignore[misc]
+        first[column] = page.functions()[0]
+    assert first == {
+        "flat": "sync.(*Mutex).Lock",
+        "cumulative": "main.serve",
+        "count": "main.serve",
+        "mean": "main.answer",
+        "name": HOSTILE,
+    }
+
+
+def test_the_graph_is_grouped_and_inverted(page: Page) -> None:
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    choices = page.texts("#group option")
+    assert choices == ["nothing", "wait reason", "lock", "label tenant"]
+    page.one("#group").send_keys("label")
+    page.until(lambda p: p.fragment().get("group") == "label:tenant", "the group")
+    assert page.graph("options.groupBy") == "label:tenant"
+    page.click("#inverted")
+    page.until(lambda p: p.graph("options.inverted") is True, "inverted")
+    assert page.fragment()["inverted"] == "1"
+
+
+def picked(page: Page) -> tuple[float, float]:
+    words = page.fragment()
+    return float(words["from"]), float(words["to"])
+
+
+def test_a_window_is_picked_with_the_mouse(page: Page) -> None:
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    line = page.one(".timeline")
+    width = line.size["width"]
+    step = width / WINDOWS
+    drag = ActionChains(page.browser).move_to_element_with_offset(line, -width / 2 + 5.5 * step, 0)
+    drag.click_and_hold().move_by_offset(round(2 * step), 0).release().perform()
+    page.until(lambda p: "from" in p.fragment(), "a window")
+    assert picked(page) == (START_S + 5 * WINDOW_S, START_S + 8 * WINDOW_S)
+    assert any(f"from={START_S + 25}" in path for path in page.server.asked)
+    assert f"from={START_S + 25}" in str(page.one("#download").get_attribute("href"))
+    page.click("#live")
+    page.until(lambda p: "from" not in p.fragment(), "the last minute")
+
+
+def test_a_window_is_picked_with_the_keyboard(page: Page) -> None:
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    line = page.one(".timeline")
+    line.send_keys(Keys.ARROW_LEFT)
+    line.send_keys(Keys.SHIFT, Keys.ARROW_LEFT, Keys.ARROW_LEFT)
+    line.send_keys(Keys.ENTER)
+    page.until(lambda p: "from" in p.fragment(), "a window")
+    end_s = START_S + WINDOWS * WINDOW_S
+    assert picked(page) == (end_s - 4 * WINDOW_S, end_s - WINDOW_S)
+
+
+def test_two_windows_are_compared(page: Page) -> None:
+    page.server.profiles["block"] = block_profile(scale=3)
+    page.server.base = block_profile()
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    assert page.graph("options.base") is None
+    page.click("input[value=base]")
+    line = page.one(".timeline")
+    line.send_keys(Keys.HOME, Keys.ENTER)
+    page.until(lambda p: p.graph("options.base") is not None, "a comparison")
+    assert "compared with" in page.text("#window")
+    page.click("#uncompare")
+    page.until(lambda p: p.graph("options.base") is None, "no comparison")
+
+
+def test_a_link_shows_the_same_again(page: Page) -> None:
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    page.click("#inverted")
+    page.click("#hide-idle")
+    page.one("#search").send_keys("main")
+    page.until(lambda p: p.fragment().get("search") == "main", "the search")
+    fragment = urlsplit(page.browser.current_url).fragment
+    page.open(f"#{fragment}&from={START_S + 10}&to={START_S + 20}")
+    page.until_text("#matched", "matches")
+    assert page.one("#inverted").is_selected()
+    assert not page.one("#hide-idle").is_selected()
+    assert page.one("#search").get_attribute("value") == "main"
+    assert page.one("#live").is_displayed()
+
+
+@pytest.mark.parametrize(
+    "fragment", ["#pid=-1", "#pid=x&kind=nonsense", "#pid=1234&from=5&to=1&value=99&group=label:x"]
+)
+def test_a_broken_link_does_no_harm(page: Page, fragment: str) -> None:
+    page.open(fragment)
+    page.until_text("#targets", "shop")
+    page.open("#pid=1234&value=99")
+    page.until_text("#headline", "Mutex.Lock")
+
+
+def test_names_are_never_markup(page: Page) -> None:
+    page.server.targets[0]["name"] = HOSTILE
+    page.open()
+    page.until(lambda p: HOSTILE in p.functions(), "the hostile function")
+    assert HOSTILE in page.text("#targets")
+    assert page.browser.title.startswith("<img src=x")
+    assert page.texts("main img, main b, #targets img") == []
+
+
+def test_an_empty_profile_is_told(page: Page) -> None:
+    page.server.profiles["block"] = replace(block_profile(), samples=())
+    page.open()
+    page.until_text("#nothing", "Nothing was recorded in this time.")
+    assert not page.one("#graph").is_displayed()
+
+
+def test_losses_are_told(page: Page) -> None:
+    page.open()
+    page.until_text("#status", "lost: 3 events")
+
+
+def test_a_time_that_was_not_recorded_is_told(page: Page) -> None:
+    page.server.no_profile = "Process 1234 was not recorded in that time."
+    page.open(f"#pid=1234&from={START_S}&to={START_S + 5}")
+    page.until_text("#nothing", "Process 1234 was not recorded in that time.")
+    page.open("#pid=1234")
+    page.until_text("#nothing", "Recording has begun")
+    forget_errors(page)
+
+
+def test_a_process_that_is_not_there_is_told(page: Page) -> None:
+    page.open("#pid=77")
+    page.until_text("#welcome", "Process 77 is not served here")
+
+
+def test_a_token_is_asked_for(page: Page) -> None:
+    page.server.refusal = (401, "A token is needed.")
+    page.open()
+    page.until_text("#error", "A token is needed.")
+    forget_errors(page)
+    page.server.refusal = None
+    page.one("#token").send_keys("secret&word", Keys.ENTER)
+    page.until_text("#headline", "Mutex.Lock")
+    assert "/?token=secret%26word" in page.server.asked
+    assert not page.one("#access").is_displayed()
+
+
+@pytest.mark.parametrize("code", [403, 500, 503])
+def test_an_error_of_the_server_is_told_and_forgotten(page: Page, code: int) -> None:
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    page.server.refusal = (code, "It is not possible now.")
+    page.click("[data-kind=cpu]")
+    page.until_text("#error", "It is not possible now.")
+    forget_errors(page)
+    page.server.refusal = None
+    page.click("[data-kind=block]")
+    page.until(lambda p: not p.one("#error").is_displayed(), "no error")
+
+
+def test_refreshing_can_be_paused(page: Page) -> None:
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    page.click("#pause")
+    assert page.one("#pause").get_attribute("aria-pressed") == "true"
+    page.server.profiles["block"] = block_profile(scale=9)
+    page.browser.execute_script("page.refresh(false)")
+    assert "8.00 s" in page.text("#headline")
+    page.click("#pause")
+    page.until_text("#headline", "1.20 min in 900 waits")
+
+
+def test_dark_and_light_are_kept(page: Page) -> None:
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    before = page.browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    page.click("#theme")
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    after = page.browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert before != after
+
+
+def test_a_phone_is_wide_enough(page: Page) -> None:
+    metrics = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        page.open()
+        page.until_text("#headline", "Mutex.Lock")
+        width = "return document.documentElement.scrollWidth"
+        assert page.browser.execute_script(width) <= 360
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_everything_has_a_name_and_can_be_reached(page: Page) -> None:
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    nameless = page.browser.execute_script(
+        "return [...document.querySelectorAll('button, input, select, a[href], [tabindex=\"0\"]')]"
+        ".filter((e) => e.checkVisibility() && !((e.innerText || '').trim() || e.ariaLabel || "
+        "e.getAttribute('aria-label') || (e.labels && e.labels.length)))"
+        ".map((e) => e.outerHTML)"
+    )
+    assert nameless == []
+
+
+def forget_errors(page: Page) -> None:
+    """The browser itself notes answers that are errors."""
+    page.browser.get_log("browser")  # type: ignore[no-untyped-call]
