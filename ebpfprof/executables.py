@@ -70,19 +70,18 @@ class Executables:
     def of(self, pid: int) -> Executable:
         """What process `pid` runs. Raises OSError if its executable can't be had."""
         path = f"/proc/{pid}/exe"
-        status = os.stat(path)
-        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= _MAX_KEPT:
-                self._known.clear()
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
-                found = self.of_file(fd)
-            finally:
-                os.close(fd)
+        found = self._known.get(_identity(os.stat(path)))
+        if found is not None:
+            return found
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            found = self.of_file(fd)
             if found is not _TOO_MUCH:
-                self._known[key] = found
+                if len(self._known) >= _MAX_KEPT:
+                    self._known.clear()
+                self._known[_identity(os.fstat(fd))] = found  # it may have called exec since
+        finally:
+            os.close(fd)
         return found
 
     def of_file(self, fd: int) -> Executable:
@@ -120,6 +119,10 @@ class Executables:
             return False
         self._to_search_bytes -= size_bytes
         return True
+
+
+def _identity(file: os.stat_result) -> tuple[int, ...]:
+    return (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns)
 
 
 def _build_info(elf: ElfFile) -> BuildInfo | None:

@@ -157,3 +157,16 @@ def test_a_file_is_looked_into_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert table.of(os.getpid()) is first
     with pytest.raises(OSError, match="No such file"):
         table.of(1 << 30)
+
+
+def test_what_a_process_has_become_is_not_taken_for_what_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It calls exec after its file was looked up, and before it is opened."""
+    table = Executables()
+    table.begin_survey()
+    really_open = os.open
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", lambda _, flags: really_open(built(), flags))
+        assert table.of(os.getpid()).is_go
+    assert not table.of(os.getpid()).is_go
