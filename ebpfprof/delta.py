@@ -65,7 +65,8 @@ def merged(profiles: Sequence[Profile]) -> Profile:
 def compared(profile: Profile, base: Profile) -> Profile:
     """Both profiles in one, the samples of `base` negative and with a label that says so.
 
-    As pprof's -diff_base, which then shows shares of `base`. Raises InvalidProfile.
+    As pprof's -diff_base, which then shows shares of `base`, and is as long as both together.
+    Raises InvalidProfile.
     """
     labelled = [
         Sample(each.locations, each.values, (*each.labels, BASE_LABEL)) for each in base.samples
@@ -74,7 +75,13 @@ def compared(profile: Profile, base: Profile) -> Profile:
     sums = _Sums()
     sums.add(profile.samples, 1)
     sums.add(labelled, -1)
-    return replace(profile, samples=sums.samples(), mappings=_mappings((profile, base)))
+    return replace(
+        profile,
+        samples=sums.samples(),
+        mappings=_mappings((profile, base)),
+        time_ns=min(profile.time_ns, base.time_ns),
+        duration_ns=profile.duration_ns + base.duration_ns,
+    )
 
 
 def normalized(profile: Profile, base: Profile) -> Profile:

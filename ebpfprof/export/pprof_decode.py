@@ -5,6 +5,7 @@ two bytes there and fifty here. So the fields are told apart by their lengths fi
 message is parsed by itself, while everything is counted.
 """
 
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -47,8 +48,6 @@ _OTHER_FILES = (
     (b"--- mutex", "text"),
     (b"--- block", "text"),
     (b"heap profile:", "text"),
-    (b"goroutine profile:", "text"),
-    (b"threadcreate profile:", "text"),
     (b"goroutine ", "text"),
     (b"\0" * 8 + b"\x03" + b"\0" * 7, "gperftools"),
     (b"go 1.", "trace"),
@@ -57,6 +56,7 @@ _OTHER_FILES = (
     (b"<", "page"),
     (b"{", "json"),
 )
+_COUNTS_AS_TEXT = re.compile(rb"[^\n]{1,256} profile: total [0-9]")
 _ADVICE = {
     "text": "This is a profile in Go's old text form: fetch it again without `debug=`.",
     "gperftools": "This is a CPU profile in the old form of gperftools: convert it with "
@@ -90,6 +90,8 @@ def decode(data: bytes, *, kind: Kind | None = None) -> Profile:
     for start, what in _OTHER_FILES:
         if unpacked.startswith(start):
             raise InvalidProfile(_ADVICE[what])
+    if _COUNTS_AS_TEXT.match(unpacked):
+        raise InvalidProfile(_ADVICE["text"])
     return _Decoder(unpacked).profile(kind)
 
 

@@ -122,7 +122,9 @@ def test_there_must_be_something_to_merge() -> None:
 def test_a_comparison_keeps_both_sides_apart() -> None:
     base = snapshot([Sample((WORK,), (1, 10)), Sample((LOCK,), (1, 1))], 5)
     profile = snapshot([Sample((WORK,), (1, 10))], 5)
-    assert values(delta.compared(profile, base)) == {
+    found = delta.compared(profile, base)
+    assert (found.time_ns, found.duration_ns) == (FIRST_NS, 10 * S)
+    assert values(found) == {
         ("main.work",): (1, 10),
         ("main.work", "pprof::base=true"): (-1, -10),
         ("sync.(*Mutex).Lock", "sync.(*RWMutex).Lock", "pprof::base=true"): (-1, -1),

@@ -1,0 +1,284 @@
+"""`ebpfprof report` and `ebpfprof diff`, run as a user would, on Go's own profiles and on ours."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.errors import InvalidProfile
+from ebpfprof.export import formats, pprof
+from ebpfprof.profile import Profile
+from tests.recorder import check_profile
+from tests.toolchains import toolchain
+from tests.unit.profiles import CPU, HEAP, IDLE, nasty
+from tests.unit.small_profile import SMALL
+
+COMMAND = (sys.executable, "-m", "ebpfprof")
+OWN = Path(__file__).parents[1] / "targets" / "ownprofiles"
+VERSIONS = pytest.mark.parametrize("minor", ["1.19", "1.27"])
+SUFFIX = {"html": b"<!DOCTYPE html>", "speedscope": b'{"$schema"', "json": b'{"format"'}
+
+
+def run(
+    *arguments: str | Path, stdin: bytes = b"", cwd: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], input=stdin, capture_output=True, cwd=cwd, timeout=60
+    )
+
+
+def output(*arguments: str | Path, stdin: bytes = b"") -> str:
+    done = run(*arguments, stdin=stdin)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout.decode()
+
+
+def refusal(*arguments: str | Path, code: int, stdin: bytes = b"") -> str:
+    """What is said on stderr; nothing may be on stdout, and no traceback anywhere."""
+    done = run(*arguments, stdin=stdin)
+    said = done.stderr.decode()
+    assert (done.returncode, done.stdout) == (code, b""), said
+    assert "Traceback" not in said
+    assert "This is a bug" not in said
+    return said
+
+
+def save(folder: Path, name: str, profile: Profile) -> Path:
+    path = folder / name
+    path.write_bytes(pprof.encode(profile))
+    return path
+
+
+@pytest.fixture(scope="module")
+def own_profiles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By Go version, a folder with every profile that a program has written of itself."""
+    folders = {minor: tmp_path_factory.mktemp(f"own-{minor}") for minor in ("1.19", "1.27")}
+    for minor, folder in folders.items():
+        subprocess.run([toolchain(minor).build(OWN), folder], check=True, timeout=60)
+    return folders
+
+
+def rows(text: str) -> list[str]:
+    return [re.sub(r" +", " ", line).strip() for line in text.splitlines()]
+
+
+@VERSIONS
+def test_every_profile_of_gos_own_is_shown(minor: str, own_profiles: dict[str, Path]) -> None:
+    folder = own_profiles[minor]
+    for path in sorted(folder.glob("*.pb.gz")):
+        profile = pprof.decode(path.read_bytes())
+        assert formats.encode(profile, "speedscope")
+        assert formats.encode(profile, "json")
+    names = ("block", "cpu", "goroutine", "heap", "mutex")
+    shown = {f"{name}.pb.gz": output("report", folder / f"{name}.pb.gz") for name in names}
+    first = {name: text.splitlines()[0] for name, text in shown.items()}
+    assert first["block.pb.gz"] == "Waits of ownprofiles:"
+    assert first["mutex.pb.gz"] == "Releases of locks that others waited for of ownprofiles:"
+    assert first["cpu.pb.gz"].startswith("CPU time of ownprofiles in ")
+    assert first["heap.pb.gz"] == "Profile of ownprofiles:"
+    assert "Mutex.Lock" in shown["block.pb.gz"]
+    assert "Mutex.Unlock" in shown["mutex.pb.gz"]
+    assert "main.compute" in shown["cpu.pb.gz"]
+    assert "main.allocate" in shown["heap.pb.gz"]
+    assert "Inuse space" in shown["heap.pb.gz"]
+    assert "Goroutine" in shown["goroutine.pb.gz"]
+
+
+@VERSIONS
+def test_a_heap_profile_agrees_with_gos_pprof(minor: str, own_profiles: dict[str, Path]) -> None:
+    heap = own_profiles[minor] / "heap.pb.gz"
+    ours = output("report", heap, "--sample-type", "alloc_objects")
+    (row,) = [row for row in rows(ours) if row.endswith(" main.allocate")]
+    go = toolchain(minor)
+    command = ["tool", "pprof", "-top", "-sample_index=alloc_objects", str(heap)]
+    (theirs,) = [row for row in rows(go.go(*command)) if row.endswith(" main.allocate")]
+    assert int(row.split()[0]) == int(theirs.split()[0])
+
+
+@VERSIONS
+def test_gos_text_profiles_get_advice(minor: str, own_profiles: dict[str, Path]) -> None:
+    folder = own_profiles[minor]
+    assert "without `debug=`" in refusal("report", folder / "block.txt", code=1)
+    for path in sorted(folder.glob("*.txt")):
+        with pytest.raises(InvalidProfile, match="old text form"):
+            pprof.decode(path.read_bytes())
+
+
+@pytest.mark.parametrize("name", ["folded", "speedscope", "html", "json", "text", "pprof"])
+def test_every_format_of_a_file_goes_to_a_file(name: str, tmp_path: Path) -> None:
+    source = save(tmp_path, "in.pb.gz", replace(SMALL, time_ns=time.time_ns()))
+    done = run("report", source, "-f", name, "-o", tmp_path / "out")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr.decode() == f"Written: {tmp_path}/out\n"
+    written = (tmp_path / "out").read_bytes()
+    assert written.startswith(SUFFIX.get(name, b""))
+    if name == "pprof":
+        assert pprof.decode(written) == pprof.decode(source.read_bytes())
+        check_profile(written, "out")
+    else:
+        assert output("report", source, "-f", name).encode() == written
+        assert b"main.work" in written
+
+
+def test_a_profile_comes_through_a_pipe() -> None:
+    data = pprof.encode(SMALL)
+    assert "RWMutex.Lock" in output("report", "-", stdin=data)
+    assert "RWMutex.Lock" in output("report", "-", stdin=gzip.decompress(data))
+
+
+def test_the_reader_may_go_before_the_end(tmp_path: Path) -> None:
+    source = save(tmp_path, "in.pb.gz", SMALL)
+    with subprocess.Popen(
+        [*COMMAND, "report", source, "-f", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.close()
+        assert child.stderr is not None
+        assert child.stderr.read() == b""
+    assert child.returncode == 0
+
+
+def on_a_terminal(arguments: Sequence[str | Path]) -> tuple[int, bytes]:
+    """Exit status and all that a terminal of 80 columns got."""
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    env.pop("NO_COLOR", None)
+    child = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)], stdin=theirs, stdout=theirs, stderr=theirs, env=env
+    )
+    os.close(theirs)
+    seen = b""
+    with open(ours, "rb", buffering=0, closefd=True) as terminal:
+        try:
+            while data := terminal.read(1 << 16):
+                seen += data
+        except OSError:  # the other side is closed
+            pass
+    return child.wait(), seen
+
+
+def test_a_terminal_gets_colour_and_no_name_as_it_is(tmp_path: Path) -> None:
+    code, seen = on_a_terminal(["report", save(tmp_path, "in.pb.gz", nasty())])
+    assert code == 0
+    assert b"\x1b[1m" in seen
+    plain = re.sub(rb"\x1b\[[0-9;]*m", b"", seen)
+    assert b"\x1b" not in plain
+    assert b"\x07" not in plain
+    assert b"owned" in plain
+
+
+def test_a_terminal_gets_no_binary(tmp_path: Path) -> None:
+    code, seen = on_a_terminal(["report", save(tmp_path, "in.pb.gz", SMALL), "-f", "pprof"])
+    assert code == 9
+    assert b"not for a terminal" in seen
+
+
+def test_nobody_types_a_profile() -> None:
+    code, seen = on_a_terminal(["report", "-"])
+    assert code == 2
+    assert b"which is a terminal" in seen
+
+
+def test_what_was_hidden_is_said_beside_formats_that_cannot(tmp_path: Path) -> None:
+    source = save(tmp_path, "in.pb.gz", IDLE)
+    done = run("report", source, "-f", "folded", "--hide-idle")
+    assert done.returncode == 0
+    assert b"worker" not in done.stdout
+    assert done.stderr.decode().startswith("Hidden as idle: 700 ns in 7 waits")
+
+
+@pytest.mark.parametrize("option", [["--hide-idle"], ["--sample-type", "delay"]])
+@pytest.mark.parametrize("verb", ["report", "diff"])
+def test_nothing_is_taken_out_of_a_pprof_file(verb: str, option: list[str], tmp_path: Path) -> None:
+    source = save(tmp_path, "in.pb.gz", IDLE)
+    files = [source] * (2 if verb == "diff" else 1)
+    said = refusal(verb, *files, "-f", "pprof", *option, code=2)
+    assert "always holds everything" in said
+
+
+def test_files_that_are_no_profile_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text\x1b[31m").write_bytes(b"hello")
+    (tmp_path / "cut.pb.gz").write_bytes(pprof.encode(SMALL)[:-20])
+    (tmp_path / "secret").write_bytes(pprof.encode(SMALL))
+    said = refusal("report", tmp_path / "text\x1b[31m", code=1)
+    assert "malformed" in said
+    assert "\x1b" not in said
+    assert "ends too early" in refusal("report", tmp_path / "cut.pb.gz", code=1)
+    assert "No such file" in refusal("report", tmp_path / "none", code=1)
+    assert "Is a directory" in refusal("report", tmp_path, code=1)
+    assert "larger than 256 MiB" in refusal("report", "/dev/zero", code=1)
+    assert "empty" in refusal("report", "-", code=1)
+    said = refusal("report", tmp_path / "secret", "--sample-type", "x\x1b[31m", code=1)
+    assert "it has contentions, delay" in said
+    assert "\x1b" not in said
+
+
+def test_a_difference_of_recordings(tmp_path: Path) -> None:
+    before = save(tmp_path, "a.pb.gz", replace(CPU, samples=CPU.samples[:1]))
+    after = save(tmp_path, "b.pb.gz", CPU)
+    text = output("diff", before, after)
+    assert "+10 ns +33.3% new 0 ns 10 ns main.work" in rows(text)
+    folded = output("diff", before, after, "-f", "folded")
+    assert "main.work;sync.(*RWMutex).Lock;sync.(*Mutex).Lock 30 30" in folded.splitlines()
+    assert json.loads(output("diff", before, after, "-f", "json"))["base"]["stacks"]
+    assert 'id="base"' in output("diff", before, after, "-f", "html")
+
+
+def test_normalizing_and_the_hint_at_it(tmp_path: Path) -> None:
+    base = save(tmp_path, "a.pb.gz", SMALL)
+    doubled = [replace(s, values=(2 * s.values[0], 2 * s.values[1])) for s in SMALL.samples]
+    longer = replace(SMALL, samples=tuple(doubled), duration_ns=2 * SMALL.duration_ns)
+    later = save(tmp_path, "b.pb.gz", longer)
+    done = run("diff", base, later)
+    assert b"A was recorded for 30.0 s, B for 1.00 min: --normalize" in done.stderr
+    assert "Change: +4.80 us (+100.0%)" in done.stdout.decode()
+    assert "No place in the program differs." in output("diff", base, later, "--normalize")
+
+
+@VERSIONS
+def test_gos_pprof_shows_our_difference_as_its_own(minor: str, tmp_path: Path) -> None:
+    before = save(tmp_path, "a.pb.gz", replace(CPU, samples=CPU.samples[:2]))
+    after = save(tmp_path, "b.pb.gz", replace(CPU, samples=CPU.samples[1:]))
+    done = run("diff", before, after, "-f", "pprof", "-o", "diff.pb.gz", cwd=tmp_path)
+    assert done.returncode == 0
+    go = toolchain(minor)
+    ours = go.go("tool", "pprof", "-top", tmp_path / "diff.pb.gz")
+    theirs = go.go("tool", "pprof", "-top", f"-diff_base={before}", after)
+    found = [[row for row in rows(text) if "%" in row] for text in (ours, theirs)]
+    assert found[0] == found[1]
+    assert any(row.startswith("-30ns 75.00%") for row in found[0])
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path: Path, own_profiles: dict[str, Path]) -> None:
+    block, cpu = save(tmp_path, "a.pb.gz", SMALL), save(tmp_path, "b.pb.gz", CPU)
+    heap = save(tmp_path, "c.pb.gz", HEAP)
+    mutex = own_profiles["1.27"] / "mutex.pb.gz"
+    for one, two in ((block, cpu), (cpu, heap)):
+        assert "only profiles of the same kind" in refusal("diff", one, two, code=1)
+    assert "A is a block profile and B a mutex profile" in refusal("diff", block, mutex, code=1)
+    assert "Only one" in refusal("diff", "-", "-", code=2)
+    assert "No such file" in refusal("diff", block, tmp_path / "none", code=1)
+
+
+def test_an_empty_profile_is_of_either_kind(tmp_path: Path, own_profiles: dict[str, Path]) -> None:
+    empty = save(tmp_path, "a.pb.gz", replace(SMALL, samples=()))
+    mutex = own_profiles["1.27"] / "mutex.pb.gz"
+    text = output("diff", empty, mutex)
+    assert text.startswith("Releases of locks")
+    assert "Mutex.Unlock" in text
+
+
+@pytest.mark.parametrize("verb", ["report", "diff"])
+def test_the_help_has_examples(verb: str) -> None:
+    assert f"  ebpfprof {verb} " in output(verb, "--help").split("Examples:")[1]

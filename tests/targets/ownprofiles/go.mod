@@ -1,0 +1,3 @@
+module ownprofiles
+
+go 1.19
