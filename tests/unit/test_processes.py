@@ -11,6 +11,7 @@ import pytest
 
 from ebpfprof import processes
 from ebpfprof.errors import NoSuchProcess
+from ebpfprof.executables import Executable, Executables
 from ebpfprof.processes import GoProcess, ProcessTable, Survey, find
 
 Surveyed = Callable[..., None]
@@ -181,3 +182,39 @@ def test_a_process_that_is_its_own_ancestor_ends_the_search(
     monkeypatch.setattr(processes, "_stat_fields", lambda pid: [b"S", b"%d" % (pid ^ 1)])
     surveyed(go_process(2, "api"))
     assert found(["api"]) == [2]
+
+
+STAT = b"%d (a) b (c) S 0 0 0 0 -1 %d 0 0"
+KERNEL_THREAD, ORDINARY = 0x0020_8040, 0x0040_0100
+
+
+def test_what_may_not_be_looked_into_is_counted_without_kernel_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flags = {2: KERNEL_THREAD, 7: ORDINARY, 9: ORDINARY}
+
+    def read(path: str) -> bytes:
+        pid = int(path.split("/")[2])
+        if pid not in flags:
+            raise ProcessLookupError(path)
+        return STAT % (pid, flags[pid])
+
+    def of(table: Executables, pid: int) -> Executable:
+        raise FileNotFoundError if pid == 11 else PermissionError
+
+    monkeypatch.setattr(processes, "_pids", lambda: [2, 7, 8, 9, 11])  # 8 has ended, 11 a zombie
+    monkeypatch.setattr(processes, "_read", read)
+    monkeypatch.setattr(Executables, "of", of)
+    assert ProcessTable().survey() == Survey((), unseen=2)
+
+
+def test_a_process_that_ends_while_it_is_described_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def read(path: str) -> bytes:
+        raise ProcessLookupError(path)
+
+    monkeypatch.setattr(processes, "_pids", lambda: [os.getpid()])
+    assert [each.pid for each in ProcessTable().survey().processes] == [os.getpid()]
+    monkeypatch.setattr(processes, "_read", read)
+    assert ProcessTable().survey() == Survey((), unseen=0)
