@@ -84,7 +84,7 @@ function headline(profile, valueIndex, hideIdle) {
   const unit = profile.sample_types[valueIndex].unit;
   const amount = `${formatValue(worst.value, unit)} in ${formatValue(worst.count, "count")}`;
   if (profile.kind === "cpu") return `${share} of CPU time: ${strings[worst.name]} (${formatValue(worst.value, unit)})`;
-  const what = profile.kind === "mutex" ? "of the waiting for locks ends in" : "of waiting:";
+  const what = profile.kind === "mutex" ? "of the waiting for locks: until" : "of waiting:";
   const noun = profile.kind === "mutex" ? "releases" : "waits";
   return `${share} ${what} ${worst.operation} in ${where} (${amount} ${noun})`;
 }

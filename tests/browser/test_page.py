@@ -34,15 +34,15 @@ def server() -> Iterator[PageServer]:
 
 
 class Page:
-    """What a user sees of the page."""
+    """What a user sees of the page at `url`."""
 
-    def __init__(self, browser: Chrome, server: PageServer) -> None:
+    def __init__(self, browser: Chrome, url: str) -> None:
         self.browser = browser
-        self.server = server
+        self.url = url
 
     def open(self, fragment: str = "") -> Page:
         self.browser.get("about:blank")  # or only the fragment would change
-        self.browser.get(self.server.url + fragment)
+        self.browser.get(self.url + fragment)
         return self
 
     def one(self, css: str) -> WebElement:
@@ -76,12 +76,20 @@ class Page:
         return self.browser.execute_script(f"return page.graph.{expression}")
 
 
+class FakedPage(Page):
+    """The page of made-up processes."""
+
+    def __init__(self, browser: Chrome, server: PageServer) -> None:
+        super().__init__(browser, server.url)
+        self.server = server
+
+
 @pytest.fixture
-def page(browser: Chrome, server: PageServer) -> Page:
-    return Page(browser, server)
+def page(browser: Chrome, server: PageServer) -> FakedPage:
+    return FakedPage(browser, server)
 
 
-def test_the_only_process_is_shown_at_once_and_what_is_wrong_with_it(page: Page) -> None:
+def test_the_only_process_is_shown_at_once_and_what_is_wrong_with_it(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock in main.(*Cache).Get")
     # Of 10.001 s that are not idle.
@@ -94,7 +102,7 @@ def test_the_only_process_is_shown_at_once_and_what_is_wrong_with_it(page: Page)
     assert page.functions()[0] == "sync.(*Mutex).Lock"
 
 
-def test_processes_are_listed_with_what_can_be_had_of_them(page: Page) -> None:
+def test_processes_are_listed_with_what_can_be_had_of_them(page: FakedPage) -> None:
     page.server.targets += [
         described(
             7, "old", supported=False, kinds=[], why_not="Go 1.16 is too old", recording=False
@@ -116,7 +124,7 @@ def test_processes_are_listed_with_what_can_be_had_of_them(page: Page) -> None:
     page.until_text("#headline", "Mutex.Lock")
 
 
-def test_another_profile_is_a_click_away(page: Page) -> None:
+def test_another_profile_is_a_click_away(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     page.click("[data-kind=cpu]")
@@ -126,7 +134,7 @@ def test_another_profile_is_a_click_away(page: Page) -> None:
     assert not page.one("#hide-idle").is_displayed()
 
 
-def test_idle_waits_are_hidden_with_their_sum_and_reason(page: Page) -> None:
+def test_idle_waits_are_hidden_with_their_sum_and_reason(page: FakedPage) -> None:
     page.open()
     page.until_text("#idle summary", "30.0 s of idle waiting hidden")
     page.click("#idle summary")
@@ -139,7 +147,7 @@ def test_idle_waits_are_hidden_with_their_sum_and_reason(page: Page) -> None:
     assert page.fragment()["idle"] == "1"
 
 
-def test_searching_marks_and_filters(page: Page) -> None:
+def test_searching_marks_and_filters(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     page.one("#search").send_keys("cache")
@@ -151,7 +159,7 @@ def test_searching_marks_and_filters(page: Page) -> None:
     assert page.text("#functions").endswith("No function.")
 
 
-def test_a_function_of_the_table_is_searched(page: Page) -> None:
+def test_a_function_of_the_table_is_searched(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     page.click("#functions tbody tr:nth-child(2) .function")
@@ -159,7 +167,7 @@ def test_a_function_of_the_table_is_searched(page: Page) -> None:
     assert page.graph("query") == page.fragment()["search"] == "runtime.chanrecv1"
 
 
-def test_the_table_is_sorted_by_each_column(page: Page) -> None:
+def test_the_table_is_sorted_by_each_column(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     first = {}
@@ -177,7 +185,7 @@ def test_the_table_is_sorted_by_each_column(page: Page) -> None:
     }
 
 
-def test_the_graph_is_grouped_and_inverted(page: Page) -> None:
+def test_the_graph_is_grouped_and_inverted(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     choices = page.texts("#group option")
@@ -190,12 +198,12 @@ def test_the_graph_is_grouped_and_inverted(page: Page) -> None:
     assert page.fragment()["inverted"] == "1"
 
 
-def picked(page: Page) -> tuple[float, float]:
+def picked(page: FakedPage) -> tuple[float, float]:
     words = page.fragment()
     return float(words["from"]), float(words["to"])
 
 
-def test_a_window_is_picked_with_the_mouse(page: Page) -> None:
+def test_a_window_is_picked_with_the_mouse(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     line = page.one(".timeline")
@@ -211,7 +219,7 @@ def test_a_window_is_picked_with_the_mouse(page: Page) -> None:
     page.until(lambda p: "from" not in p.fragment(), "the last minute")
 
 
-def test_a_window_is_picked_with_the_keyboard(page: Page) -> None:
+def test_a_window_is_picked_with_the_keyboard(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     line = page.one(".timeline")
@@ -223,7 +231,7 @@ def test_a_window_is_picked_with_the_keyboard(page: Page) -> None:
     assert picked(page) == (end_s - 4 * WINDOW_S, end_s - WINDOW_S)
 
 
-def test_two_windows_are_compared(page: Page) -> None:
+def test_two_windows_are_compared(page: FakedPage) -> None:
     page.server.profiles["block"] = block_profile(scale=3)
     page.server.base = block_profile()
     page.open()
@@ -238,7 +246,7 @@ def test_two_windows_are_compared(page: Page) -> None:
     page.until(lambda p: p.graph("options.base") is None, "no comparison")
 
 
-def test_a_link_shows_the_same_again(page: Page) -> None:
+def test_a_link_shows_the_same_again(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     page.click("#inverted")
@@ -257,14 +265,14 @@ def test_a_link_shows_the_same_again(page: Page) -> None:
 @pytest.mark.parametrize(
     "fragment", ["#pid=-1", "#pid=x&kind=nonsense", "#pid=1234&from=5&to=1&value=99&group=label:x"]
 )
-def test_a_broken_link_does_no_harm(page: Page, fragment: str) -> None:
+def test_a_broken_link_does_no_harm(page: FakedPage, fragment: str) -> None:
     page.open(fragment)
     page.until_text("#targets", "shop")
     page.open("#pid=1234&value=99")
     page.until_text("#headline", "Mutex.Lock")
 
 
-def test_names_are_never_markup(page: Page) -> None:
+def test_names_are_never_markup(page: FakedPage) -> None:
     page.server.targets[0]["name"] = HOSTILE
     page.open()
     page.until(lambda p: HOSTILE in p.functions(), "the hostile function")
@@ -273,19 +281,19 @@ def test_names_are_never_markup(page: Page) -> None:
     assert page.texts("main img, main b, #targets img") == []
 
 
-def test_an_empty_profile_is_told(page: Page) -> None:
+def test_an_empty_profile_is_told(page: FakedPage) -> None:
     page.server.profiles["block"] = replace(block_profile(), samples=())
     page.open()
     page.until_text("#nothing", "Nothing was recorded in this time.")
     assert not page.one("#graph").is_displayed()
 
 
-def test_losses_are_told(page: Page) -> None:
+def test_losses_are_told(page: FakedPage) -> None:
     page.open()
     page.until_text("#status", "lost: 3 events")
 
 
-def test_a_time_that_was_not_recorded_is_told(page: Page) -> None:
+def test_a_time_that_was_not_recorded_is_told(page: FakedPage) -> None:
     page.server.no_profile = "Process 1234 was not recorded in that time."
     page.open(f"#pid=1234&from={START_S}&to={START_S + 5}")
     page.until_text("#nothing", "Process 1234 was not recorded in that time.")
@@ -294,12 +302,12 @@ def test_a_time_that_was_not_recorded_is_told(page: Page) -> None:
     forget_errors(page)
 
 
-def test_a_process_that_is_not_there_is_told(page: Page) -> None:
+def test_a_process_that_is_not_there_is_told(page: FakedPage) -> None:
     page.open("#pid=77")
     page.until_text("#welcome", "Process 77 is not served here")
 
 
-def test_a_token_is_asked_for(page: Page) -> None:
+def test_a_token_is_asked_for(page: FakedPage) -> None:
     page.server.refusal = (401, "A token is needed.")
     page.open()
     page.until_text("#error", "A token is needed.")
@@ -312,7 +320,7 @@ def test_a_token_is_asked_for(page: Page) -> None:
 
 
 @pytest.mark.parametrize("code", [403, 500, 503])
-def test_an_error_of_the_server_is_told_and_forgotten(page: Page, code: int) -> None:
+def test_an_error_of_the_server_is_told_and_forgotten(page: FakedPage, code: int) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     page.server.refusal = (code, "It is not possible now.")
@@ -324,7 +332,7 @@ def test_an_error_of_the_server_is_told_and_forgotten(page: Page, code: int) -> 
     page.until(lambda p: not p.one("#error").is_displayed(), "no error")
 
 
-def test_refreshing_can_be_paused(page: Page) -> None:
+def test_refreshing_can_be_paused(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     page.click("#pause")
@@ -336,7 +344,7 @@ def test_refreshing_can_be_paused(page: Page) -> None:
     page.until_text("#headline", "1.20 min in 900 waits")
 
 
-def test_dark_and_light_are_kept(page: Page) -> None:
+def test_dark_and_light_are_kept(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     before = page.browser.execute_script("return getComputedStyle(document.body).backgroundColor")
@@ -347,7 +355,7 @@ def test_dark_and_light_are_kept(page: Page) -> None:
     assert before != after
 
 
-def test_a_phone_is_wide_enough(page: Page) -> None:
+def test_a_phone_is_wide_enough(page: FakedPage) -> None:
     metrics = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
     page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     try:
@@ -359,7 +367,7 @@ def test_a_phone_is_wide_enough(page: Page) -> None:
         page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_everything_has_a_name_and_can_be_reached(page: Page) -> None:
+def test_everything_has_a_name_and_can_be_reached(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     nameless = page.browser.execute_script(
@@ -371,6 +379,6 @@ def test_everything_has_a_name_and_can_be_reached(page: Page) -> None:
     assert nameless == []
 
 
-def forget_errors(page: Page) -> None:
+def forget_errors(page: FakedPage) -> None:
     """The browser itself notes answers that are errors."""
     page.browser.get_log("browser")  # type: ignore[no-untyped-call]

@@ -1,0 +1,80 @@
+"""The page of the real server, on a real program."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium.webdriver import Chrome
+
+from ebpfprof.export import pprof
+from tests.browser.test_page import Page
+from tests.kernel.kernel_state import has_probes
+from tests.kernel.programs import program
+from tests.targets_run import Target
+
+SERVE = (sys.executable, "-m", "ebpfprof", "serve", "--listen", "127.0.0.1:0", "--window", "1")
+
+
+@pytest.fixture
+def demo() -> Iterator[Target]:
+    with Target.start(program("demo")) as target:
+        yield target
+
+
+@pytest.fixture
+def served(chromium: Chrome, demo: Target, tmp_path: Path) -> Iterator[str]:
+    command = [*SERVE, "--pid", str(demo.pid)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as server:
+        assert server.stderr is not None
+        said = server.stderr.readline()
+        address = re.search(r"http://[\d.:]+/", said)
+        assert address, said
+        yield address.group()
+        chromium.get("about:blank")
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=60)
+
+
+def test_the_page_records_while_it_is_open(
+    chromium: Chrome, served: str, demo: Target, tmp_path: Path
+) -> None:
+    page = Page(chromium, served)
+    assert not has_probes(demo.pid)
+    page.open()
+    page.until_text("#headline", "main.(*PriceCache).Get, shop.go:79")
+    assert has_probes(demo.pid)
+    assert "Mutex.Lock" in page.text("#headline")
+    assert "sync.(*Mutex).Lock" in page.functions()
+    assert "idle waiting hidden" in page.text("#idle summary")
+    for kind, found in (("mutex", "sync.(*Mutex).Unlock"), ("cpu", "main.signInvoice")):
+        page.click(f"[data-kind={kind}]")
+        page.until(lambda p, f=found: f in p.functions(), found)  # type: ignore[misc]
+    page.click("[data-kind=block]")
+    page.until_text("#headline", "Mutex.Lock")
+    link = str(page.one("#download").get_attribute("href"))
+    script = (
+        "const done = arguments[1];"
+        "fetch(arguments[0]).then((r) => r.arrayBuffer())"
+        ".then((b) => done([...new Uint8Array(b)]))"
+    )
+    downloaded = pprof.decode(bytes(chromium.execute_async_script(script, link)))
+    assert [each.type for each in downloaded.sample_types] == ["contentions", "delay"]
+    assert len(downloaded.samples) > 5
+
+
+def test_a_process_that_ends_is_told_and_what_there_is_stays(
+    chromium: Chrome, served: str, demo: Target
+) -> None:
+    page = Page(chromium, served).open()
+    page.until_text("#headline", "Mutex.Lock")
+    demo.close_input()
+    demo.wait()
+    page.until_text("#about", "ended. What was recorded until then is still here.")
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")

@@ -1,0 +1,77 @@
+"""Pictures of the page for the docs: the demo service, served and looked at in a browser.
+
+    python -m tests.tools.screenshots [FOLDER]
+
+As root. Writes page-light.png, page-dark.png and page-phone.png.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.browser.conftest import FLAGS
+from tests.kernel.programs import program
+from tests.targets_run import Target
+
+FOLDER = Path(__file__).parents[2] / "docs" / "images"
+RECORDED_S = 75
+DEADLINE_S = 30
+DARK = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+LIGHT = {"features": [{"name": "prefers-color-scheme", "value": "light"}]}
+
+
+def main() -> None:
+    """Write the pictures."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    with Target.start(program("demo")) as demo, tempfile.TemporaryDirectory() as profile:
+        command = [sys.executable, "-m", "ebpfprof", "serve", "--pid", str(demo.pid)]
+        server = subprocess.Popen(
+            [*command, "--continuous", "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert server.stderr is not None
+            line = server.stderr.readline()
+            url = next(word for word in line.split() if word.startswith("http://")).rstrip(";")
+            time.sleep(RECORDED_S)  # so that there is something to see
+            take(url, folder, profile)
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def take(url: str, folder: Path, profile: str) -> None:
+    """Look at the page in all ways."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    with webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver")) as browser:
+        looks = (
+            ("light", LIGHT, 1200, ""),
+            ("dark", DARK, 1200, "#kind=mutex"),
+            ("phone", LIGHT, 360, ""),
+        )
+        for name, media, width, fragment in looks:
+            metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+            browser.get("about:blank")
+            browser.get(url + fragment)
+            WebDriverWait(browser, DEADLINE_S).until(
+                lambda b: bool(b.find_element(By.ID, "headline").text)
+            )
+            browser.save_screenshot(str(folder / f"page-{name}.png"))
+
+
+if __name__ == "__main__":
+    main()
