@@ -14,7 +14,7 @@ BASE_LABEL = Label("pprof::base", "true")
 """On the samples of the profile that another is compared with, as pprof's -diff_base does."""
 
 _INT64_MAX = (1 << 63) - 1
-_Key = tuple[tuple[int, ...], tuple[Label, ...]]
+_Key = tuple[tuple[int | None, ...], tuple[Label, ...]]
 
 
 def difference(later: Profile, earlier: Profile) -> Profile:
@@ -145,13 +145,10 @@ class _Sums:
     def add(self, samples: Iterable[Sample], factor: int) -> None:
         by_id, sums = self._by_id, self._sums
         for sample in samples:
-            stack = []
-            for location in sample.locations:
-                number = by_id.get(id(location))
-                if number is None:
-                    number = by_id[id(location)] = self._number(location)
-                stack.append(number)
-            key = (tuple(stack), sample.labels)
+            stack = tuple(map(by_id.get, map(id, sample.locations)))
+            if None in stack:  # rarely: most locations have come before
+                stack = tuple(map(self._number, sample.locations))
+            key = (stack, sample.labels)
             known = sums.get(key)
             if known is None:
                 sums[key] = (sample, [factor * value for value in sample.values])
@@ -161,7 +158,11 @@ class _Sums:
                 values[index] += factor * value
 
     def _number(self, location: Location) -> int:
-        return self._numbers.setdefault(location, len(self._numbers))
+        number = self._by_id.get(id(location))
+        if number is None:
+            number = self._numbers.setdefault(location, len(self._numbers))
+            self._by_id[id(location)] = number
+        return number
 
     def samples(self) -> tuple[Sample, ...]:
         """Those that are not zero, in the order in which they came."""
