@@ -100,10 +100,11 @@ def test_each_start_wants_its_stop(live: LiveSession) -> None:
         live.start(target)
         live.start(target)
         live.stop(target)
-        assert target.is_recording
         steps.ask("hand", "done")
+        recorded = [target.is_recording]
         live.stop(target)
-        assert not target.is_recording
+        recorded.append(target.is_recording)
+        assert recorded == [True, False]
         watched_ns = target.watched_ns
         live.stop(target)
         assert counts(live, target, "main.hand")["block"] == HANDS
