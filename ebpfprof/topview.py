@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -195,7 +196,9 @@ class TopView:
         self.typed = typed
         self.error = ""
         try:
-            self.pattern = re.compile(typed) if typed else None
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what it says would destroy the screen
+                self.pattern = re.compile(typed) if typed else None
         except (re.error, OverflowError, RecursionError) as error:
             self.error = f"This is no regular expression: {error}."
 

@@ -27,7 +27,8 @@ def fit(text: str, room: int | None, cell_len: Callable[[str], int]) -> str:
     """Cut `text` on the left, where a package or a path says least, to `room` columns."""
     if room is None or cell_len(text) <= room:
         return text
-    start = max(len(text) - room, 0)
-    while cell_len(text[start:]) > room - 3:
+    dots = "..." if room > 3 else ""
+    start = max(len(text) - max(room, 0), 0)
+    while start < len(text) and cell_len(text[start:]) > room - len(dots):
         start += 1
-    return "..." + text[start:]
+    return dots + text[start:]
