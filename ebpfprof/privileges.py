@@ -6,7 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from ebpfprof.errors import PermissionDenied
+from ebpfprof.errors import KernelUnsupported, PermissionDenied
 
 # include/uapi/linux/capability.h
 _CAP_DAC_READ_SEARCH = 2
@@ -24,8 +24,11 @@ _NEEDED = {
 
 
 def effective_capabilities() -> set[int]:
-    """Numbers of the capabilities in force for this process."""
-    status = Path("/proc/self/status").read_text()
+    """Numbers of the capabilities in force for this process. Raises KernelUnsupported."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError as error:
+        raise no_proc(error) from error
     match = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
     mask = int(match[1], 16) if match else 0
     return {bit for bit in range(64) if mask >> bit & 1}
@@ -50,6 +53,14 @@ def require_capabilities() -> None:
             "This is root in a user namespace only, which may not trace. Run ebpfprof as root of "
             "the machine, outside of the container."
         )
+
+
+def no_proc(error: OSError) -> KernelUnsupported:
+    """What is wrong where /proc is not there."""
+    return KernelUnsupported(
+        f"Processes can't be seen: /proc can't be read ({error.strerror}). Mount it: "
+        "mount -t proc proc /proc"
+    )
 
 
 def way_out() -> str:

@@ -13,6 +13,7 @@ from functools import cache
 from ebpfprof.containers import SHORT_ID, container_of
 from ebpfprof.errors import NoSuchProcess
 from ebpfprof.executables import Executable, Executables
+from ebpfprof.privileges import no_proc
 
 _PF_KTHREAD = 0x0020_0000  # include/linux/sched.h
 _MAX_BYTES = 1 << 16
@@ -69,7 +70,10 @@ class ProcessTable:
         self._executables = Executables()
 
     def survey(self) -> Survey:
-        """The processes there are now. What comes or goes meanwhile may be missing."""
+        """The processes there are now. What comes or goes meanwhile may be missing.
+
+        Raises KernelUnsupported if /proc is not mounted.
+        """
         self._executables.begin_survey()
         found, unseen = [], 0
         for pid in _pids():
@@ -174,8 +178,13 @@ def _is_ours(pid: int) -> bool:
 
 
 def _pids() -> list[int]:
-    """The numbers of all processes in sight, ascending."""
-    return sorted(int(name) for name in os.listdir("/proc") if name.isascii() and name.isdigit())
+    """The numbers of all processes in sight, ascending. Raises KernelUnsupported."""
+    try:
+        os.stat("/proc/self")
+        names = os.listdir("/proc")
+    except OSError as error:
+        raise no_proc(error) from error
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
 def _described(pid: int, executable: Executable) -> GoProcess:

@@ -24,7 +24,7 @@ _STATE = 9
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs to read.")
 def command(as_json: bool) -> int:
-    """Tell what is missing for profiling on this machine, and what mends it.
+    """Tell what this machine lacks, and the command that mends it.
 
     Tries out what recording needs of the kernel, on the smallest scale, and looks at BCC, rights
     and limits. The exit code is 0 if everything needed is there, else the one that a recording

@@ -45,7 +45,7 @@ _NATIVE_HINT = "Of a program that is not Go's the CPU profile can be recorded, b
     help="Only processes whose command or executable is called so, or fits the shell pattern.",
 )
 def command(as_json: bool, show_all: bool, names: list[str]) -> None:
-    """List the Go processes here: version, build mode, container, whether they can be profiled.
+    """List the Go processes here, and whether they can be profiled.
 
     Without root only one's own processes can be looked into; how many others there are is said.
 

@@ -18,7 +18,7 @@ from ebpfprof.errors import ExitCode
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import TARGETS, program, with_version, without_build_info
 from tests.kernel.test_containers import container
-from tests.kernel.verbs import NOBODY, ROOT, as_nobody, verb, with_file
+from tests.kernel.verbs import NOBODY, PYTHON, ROOT, as_nobody, verb, with_file
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -250,3 +250,13 @@ def test_who_names_no_process_is_told_what_to_do(
     assert said.code == code
     assert words in said.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("doctor",), ("attach", "--pid", "1")])
+def test_without_proc_one_is_told_to_mount_it(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    script = 'mount --make-private /proc && mount -t tmpfs none /proc && exec "$@"'
+    isolating = ("/usr/bin/unshare", "--mount", "--propagation", "unchanged")
+    command = (*isolating, "/bin/sh", "-c", script, "sh", *PYTHON)
+    said = verb(*arguments, command=command, folder=tmp_path)
+    assert said.code == ExitCode.KERNEL_UNSUPPORTED
+    assert "mount -t proc proc /proc" in said.stderr
