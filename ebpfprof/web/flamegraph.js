@@ -224,6 +224,7 @@ class FlameTree {
 
 class FlameGraph {
   static ROW = 19; // height of a row, CSS pixels
+  static NEAR = 3; // so many callers of what is zoomed into have a button
   static LEAST = 0.5; // what is narrower is not drawn, nor what it calls
 
   constructor(container, options = {}) {
@@ -494,13 +495,15 @@ class FlameGraph {
     };
     this.element = element("div", "flamegraph");
     this.legend = element("div", "flame-legend");
+    this.path = element("nav", "flame-path");
+    this.path.setAttribute("aria-label", "Zoomed into");
     this.scroller = element("div", "flame-scroller");
     this.spacer = element("div", "flame-spacer");
     this.canvas = element("canvas", "flame-canvas");
     this.message = element("p", "flame-message");
     this.tip = element("div", "flame-tip");
     this.live = element("p", "flame-live");
-    this.legend.hidden = this.message.hidden = this.tip.hidden = true;
+    this.legend.hidden = this.path.hidden = this.message.hidden = this.tip.hidden = true;
     this.scroller.tabIndex = -1;
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "application");
@@ -512,7 +515,7 @@ class FlameGraph {
     this.tip.setAttribute("aria-hidden", "true");
     this.spacer.append(this.canvas);
     this.scroller.append(this.spacer);
-    this.element.append(this.legend, this.message, this.scroller, this.live, this.tip);
+    this.element.append(this.legend, this.path, this.message, this.scroller, this.live, this.tip);
     this.container.append(this.element);
     this.context = this.canvas.getContext("2d");
   }
@@ -527,8 +530,10 @@ class FlameGraph {
     listen(this.canvas, "click", (event) => {
       const node = this.nodeAt(event);
       if (node === null) return;
+      // A finger has no pointer that hovers: its first tap tells what a frame is.
+      const isFirst = event.pointerType === "touch" && node !== this.selected;
       this.select(node);
-      this.zoomTo(node);
+      if (!isFirst) this.zoomTo(node);
     });
     listen(this.canvas, "focus", () => this.redraw());
     listen(this.canvas, "blur", () => this.redraw());
@@ -583,6 +588,7 @@ class FlameGraph {
     this.message.hidden = !this.isEmpty;
     this.scroller.hidden = this.isEmpty;
     this.showLegend();
+    this.showPath();
     if (this.isEmpty) {
       const hidden = FlameText.quantity(tree.hidden, this.type.unit);
       this.message.textContent =
@@ -637,6 +643,29 @@ class FlameGraph {
         `${FlameText.quantity(this.profile.duration_s, "seconds")}.`;
     }
     this.legend.replaceChildren(...parts, note);
+  }
+
+  /* What is zoomed into, with a button for each frame above it. */
+  showPath() {
+    this.path.hidden = this.isEmpty || this.zoomed === 0;
+    if (this.path.hidden) return this.path.replaceChildren();
+    const hadFocus = this.path.contains(document.activeElement);
+    const above = this.ancestors(this.zoomed);
+    const near = above.length > FlameGraph.NEAR + 1 ? above.slice(-FlameGraph.NEAR) : above.slice(1);
+    const button = (node) => {
+      const made = document.createElement("button");
+      made.type = "button";
+      made.textContent = FlameGraph.fitted(this.tree.nameOf(node), 48);
+      made.addEventListener("click", () => (node === 0 ? this.reset() : this.zoomTo(node)));
+      return made;
+    };
+    const buttons = [0, ...near, this.zoomed].map(button);
+    const last = buttons[buttons.length - 1];
+    last.setAttribute("aria-current", "true");
+    const parts = buttons.flatMap((each, i) => (i === 0 ? [each] : ["›", each]));
+    if (near.length < above.length - 1) parts.splice(2, 0, "…", "›");
+    this.path.replaceChildren(...parts);
+    if (hadFocus) last.focus();
   }
 
   top(row) {
