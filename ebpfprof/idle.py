@@ -126,6 +126,7 @@ class _Rules:
         self._requests = frozenset(data["requests"]["functions"])
         words = data["words"]
         self._starting = frozenset(words["starting"])
+        self._starting_functions = frozenset(words["starting_functions"])
         self._looping = frozenset(words["looping"])
         self._looping_last = frozenset(words["looping_last"])
         self._staying_in_main = frozenset(words["staying_in_main"])
@@ -190,9 +191,11 @@ class _Rules:
         """Whether main waits, or what it calls to stay there until the program ends."""
         if body[-1] != "main.main" or len(body) > 2:
             return False
-        parts = _parts(body[0])
-        is_staying = not self._staying_in_main.isdisjoint(_words(parts[-1]))
-        return len(body) == 1 or (_package(body[0]) == "main" and is_staying)
+        name = body[0]
+        if len(body) == 1 or name in self._starting_functions:
+            return True
+        words = _words(_parts(name)[-1])
+        return _package(name) == "main" and not self._staying_in_main.isdisjoint(words)
 
     def _is_worker(self, body: Sequence[str]) -> bool:
         """Whether a goroutine waits in the function it began with, and that is made to stay.
@@ -220,13 +223,13 @@ class _Rules:
     def _is_started_to_stay(self, name: str) -> bool:
         """Whether it is a closure of a function that sets things up, not of one that does a task.
 
-        A closure in a closure may be that of a request handler.
+        A closure in a closure may be that of a request handler, one in a loop that of a task.
         """
         closure = _CLOSURE.search(name)
         if closure is None or closure["inner"]:
             return False
         owner = name[: closure.start()]
-        if self._is_loop(owner):
+        if owner in self._starting_functions:
             return True
         *around, function = _parts(owner)
         words = _words(function)
