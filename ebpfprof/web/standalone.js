@@ -1,218 +1,222 @@
 "use strict";
-/* A flame graph as a page of its own: a toolbar around the graph, from the JSON in #profile and,
-   to compare it with, in #base. What is looked at stands in the fragment of the address. */
+/* The page of one profile: a flame graph with its toolbar, and a table of functions. The profile
+   is in the page's element "profile", one to compare with, if any, in "base". */
+
+/* An element with properties and children; text is never markup. */
+function standaloneElement(tag, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children);
+  return element;
+}
 
 class StandalonePage {
+  static ROWS = 100; // functions in the table; more come with a button
+
   constructor(app, profile, base) {
     this.app = app;
     this.profile = profile;
     this.base = base;
-    this.state = this.read();
-    this.build();
-    this.graph = new FlameGraph(this.place, {});
-    this.show();
-    addEventListener("hashchange", () => {
-      this.state = this.read();
-      this.show();
+    this.sorted = { column: "flat", isDown: true };
+    this.shown = StandalonePage.ROWS;
+    app.classList.add("standalone");
+    app.append(this.header(), this.toolbar());
+    const place = standaloneElement("section", { ariaLabel: "Flame graph" });
+    this.table = standaloneElement("section", { ariaLabel: "Functions" });
+    app.append(place, this.table);
+    this.graph = new FlameGraph(place);
+    this.update();
+  }
+
+  header() {
+    const { profile, base } = this;
+    const make = standaloneElement;
+    const title = base ? `${profile.title}, compared` : profile.title;
+    const about = make("p", { className: "standalone-about", textContent: this.about() });
+    const theme = make("button", { type: "button", textContent: "Dark or light" });
+    theme.addEventListener("click", () => {
+      const root = document.documentElement;
+      const isDark = root.dataset.theme
+        ? root.dataset.theme === "dark"
+        : matchMedia("(prefers-color-scheme: dark)").matches;
+      root.dataset.theme = isDark ? "light" : "dark";
     });
-    document.addEventListener("keydown", (event) => {
-      if (event.key !== "/" || event.target.closest("input, select")) return;
-      event.preventDefault();
-      this.searchBox.focus();
-    });
-  }
-
-  /* What a link says; what can't be is left out. */
-  read() {
-    const words = new URLSearchParams(location.hash.slice(1));
-    const value = Number(words.get("value") ?? NaN);
-    const group = words.get("group") || "";
-    const isGroup = this.groups().some(([each]) => each === group);
-    return {
-      valueIndex: this.profile.sample_types[value] ? value : this.profile.default,
-      groupBy: isGroup ? group : "",
-      inverted: words.get("inverted") === "1",
-      hideIdle: words.has("idle") ? words.get("idle") !== "1" : "hideIdle" in this.app.dataset,
-      search: words.get("search") || "",
-    };
-  }
-
-  set(changes) {
-    this.state = { ...this.state, ...changes };
-    const { valueIndex, groupBy, inverted, hideIdle, search } = this.state;
-    const words = new URLSearchParams();
-    if (valueIndex !== this.profile.default) words.set("value", valueIndex);
-    if (groupBy) words.set("group", groupBy);
-    if (inverted) words.set("inverted", "1");
-    if (hideIdle !== "hideIdle" in this.app.dataset) words.set("idle", hideIdle ? "0" : "1");
-    if (search) words.set("search", search);
-    history.replaceState(null, "", `${location.pathname}${location.search}#${words}`);
-    if (Object.keys(changes).join() === "search") this.showSearch();
-    else this.show();
-  }
-
-  /* By what stacks can be grouped: [value, words]. */
-  groups() {
-    const { profile } = this;
-    const keys = new Set();
-    for (const labels of profile.labels) {
-      for (const [key] of labels) keys.add(profile.strings[key]);
+    const heading = make("h1", { textContent: FlameText.printable(title) });
+    const header = make("header", {}, make("div", {}, heading, about), theme);
+    const comments = base ? [...profile.comments, ...base.comments] : profile.comments;
+    if (comments.length > 0) {
+      const list = make("ul", {}, ...comments.map((each) =>
+        make("li", { textContent: FlameText.printable(each) })));
+      header.append(make("details", {}, make("summary", { textContent: "Comments" }), list));
     }
-    const found = [["", "nothing"]];
-    if (profile.operations.some((each) => profile.strings[each])) {
-      found.push(["operation", "wait operation"]);
-    }
-    for (const key of [...keys].sort()) {
-      const words = key === "lock" ? "lock" : `label ${FlameText.printable(key)}`;
-      found.push([`label:${key}`, words]);
-    }
-    return found;
-  }
-
-  /* ---- What is there ---- */
-
-  build() {
-    const { profile } = this;
-    const title = this.make("h1", "flame-title", FlameText.printable(profile.title));
-    const about = this.make("p", "flame-about", this.about());
-    const bar = this.make("div", "flame-bar");
-    bar.setAttribute("role", "toolbar");
-    bar.setAttribute("aria-label", "Flame graph");
-    const types = profile.sample_types.map(({ type }, i) => [i, FlameText.printable(type)]);
-    this.value = this.choice(bar, "Show", types, (text) => this.set({ valueIndex: Number(text) }));
-    this.group = this.choice(bar, "Group by", this.groups(), (groupBy) => this.set({ groupBy }));
-    this.inverted = this.check(bar, "invert", (inverted) => this.set({ inverted }));
-    this.hideIdle = this.check(bar, "hide idle", (hideIdle) => this.set({ hideIdle }));
-    this.hideIdle.parentElement.hidden = !profile.idle_rules.length;
-    const label = this.make("label", "flame-search", "Search ");
-    this.searchBox = this.make("input");
-    this.searchBox.type = "search";
-    this.searchBox.spellcheck = false;
-    this.searchBox.addEventListener("input", () => this.set({ search: this.searchBox.value }));
-    label.append(this.searchBox);
-    this.matched = this.make("span", "flame-matched");
-    this.matched.setAttribute("aria-live", "polite");
-    const theme = this.make("button", "", "Theme");
-    theme.type = "button";
-    theme.title = "Dark or light";
-    theme.addEventListener("click", () => StandalonePage.toggleTheme());
-    bar.append(label, this.matched, theme);
-    this.idle = this.details("flame-idle");
-    this.place = this.make("div");
-    const notes = this.details("flame-notes");
-    notes.summary.textContent = "How it was recorded";
-    notes.element.hidden = !profile.comments.length;
-    notes.fill(profile.comments);
-    this.app.append(title, about, bar, this.idle.element, this.place, notes.element);
+    return header;
   }
 
   about() {
-    const { profile, base } = this;
+    const length = (each) => FlameText.quantity(each.duration_s, "seconds");
     const words = [];
-    if (profile.time_s > 0) words.push(new Date(profile.time_s * 1000).toLocaleString());
-    if (profile.duration_s > 0) words.push(FlameText.quantity(profile.duration_s, "seconds"));
-    if (base) words.push("compared with another profile");
-    return words.join(" · ");
+    if (this.profile.time_s > 0) {
+      const time = new Date(this.profile.time_s * 1000).toISOString();
+      words.push(`from ${time.slice(0, 19).replace("T", " ")} UTC`);
+    }
+    if (this.profile.duration_s > 0) words.push(`for ${length(this.profile)}`);
+    if (this.base && this.base.duration_s > 0) words.push(`base of ${length(this.base)}`);
+    return words.join(", ");
   }
 
-  make(tag, name = "", text = "") {
-    const made = document.createElement(tag);
-    if (name) made.className = name;
-    made.textContent = text;
-    return made;
-  }
-
-  choice(bar, words, choices, onchange) {
-    const label = this.make("label", "", `${words} `);
-    const select = this.make("select");
-    for (const [value, text] of choices) select.append(new Option(text, value));
-    select.addEventListener("change", () => onchange(select.value));
-    label.append(select);
-    bar.append(label);
-    return select;
-  }
-
-  check(bar, words, onchange) {
-    const label = this.make("label");
-    const box = this.make("input");
-    box.type = "checkbox";
-    box.addEventListener("change", () => onchange(box.checked));
-    label.append(box, ` ${words}`);
-    bar.append(label);
-    return box;
-  }
-
-  details(name) {
-    const element = this.make("details", name);
-    const summary = this.make("summary");
-    const list = this.make("ul");
-    element.append(summary, list);
-    const fill = (lines) => {
-      const item = (line) => this.make("li", "", FlameText.printable(line));
-      list.replaceChildren(...lines.map(item));
+  toolbar() {
+    const { profile } = this;
+    const make = standaloneElement;
+    const choice = (label, options, value) => {
+      const select = make("select", {}, ...options.map(([each, text]) =>
+        make("option", { value: each, textContent: FlameText.printable(text) })));
+      select.value = value;
+      select.addEventListener("change", () => this.update());
+      return [make("label", {}, `${label} `, select), select];
     };
-    return { element, summary, fill };
+    const tick = (label, checked) => {
+      const box = make("input", { type: "checkbox", checked });
+      box.addEventListener("change", () => this.update());
+      return [make("label", {}, box, ` ${label}`), box];
+    };
+    const types = profile.sample_types.map(({ type, unit }, i) => [String(i), `${type}, ${unit}`]);
+    const [typeLabel, type] = choice("Value", types, String(profile.default));
+    const [groupLabel, group] = choice("Group by", this.groupings(), "");
+    const [invertLabel, invert] = tick("Callers of each function (inverted)", false);
+    const [idleLabel, idle] = tick("Hide idle waits", "hideIdle" in this.app.dataset);
+    this.controls = { type, group, invert, idle };
+    this.search = make("input", { type: "search", placeholder: "Function or file" });
+    this.search.addEventListener("input", () => this.find());
+    this.matched = make("output", { className: "standalone-quiet" });
+    this.hidden = make("output", { className: "standalone-quiet" });
+    const reset = make("button", { type: "button", textContent: "Reset zoom" });
+    reset.addEventListener("click", () => this.graph.reset());
+    const hasIdle = [profile, this.base].some((each) => each && each.idle.some((i) => i >= 0));
+    idleLabel.hidden = !hasIdle;
+    idle.title = profile.idle_rules.map(({ name, reason }) => `${name}: ${reason}`).join("\n");
+    groupLabel.hidden = group.options.length < 2;
+    const bar = make("div", { className: "standalone-bar" }, typeLabel,
+      make("label", {}, "Search ", this.search), this.matched, groupLabel, invertLabel, idleLabel,
+      this.hidden, reset);
+    bar.setAttribute("role", "group");
+    bar.setAttribute("aria-label", "What the flame graph shows");
+    return bar;
   }
 
-  /* ---- What is shown ---- */
-
-  show() {
-    const { profile, base, state } = this;
-    this.value.value = String(state.valueIndex);
-    this.group.value = state.groupBy;
-    this.inverted.checked = state.inverted;
-    this.hideIdle.checked = state.hideIdle;
-    const { valueIndex, groupBy, inverted, hideIdle } = state;
-    this.graph.setData(profile, { valueIndex, groupBy, inverted, hideIdle, base });
-    this.showIdle();
-    this.showSearch();
+  /* By what the stacks can be grouped: [value of groupBy, words]. */
+  groupings() {
+    const groups = [["", "nothing"]];
+    const profiles = this.base ? [this.profile, this.base] : [this.profile];
+    if (profiles.some((each) => each.operations.some((text) => each.strings[text] !== ""))) {
+      groups.push(["operation", "operation"]);
+    }
+    const keys = new Set();
+    for (const each of profiles) {
+      for (const [key] of each.labels.flat()) keys.add(each.strings[key]);
+    }
+    for (const key of [...keys].sort()) groups.push([`label:${key}`, `label ${key}`]);
+    return groups;
   }
 
-  showSearch() {
-    const { search } = this.state;
-    if (this.searchBox.value !== search) this.searchBox.value = search;
-    const found = this.graph.search(search);
-    this.matched.textContent = search
-      ? `${FlameText.share(found.share, 1)} matches (${found.functions} functions)`
+  update() {
+    const { type, group, invert, idle } = this.controls;
+    this.graph.setData(this.profile, {
+      valueIndex: Number(type.value),
+      groupBy: group.value,
+      inverted: invert.checked,
+      hideIdle: idle.checked,
+      base: this.base,
+    });
+    this.unit = this.profile.sample_types[Number(type.value)].unit;
+    const { hidden } = this.graph;
+    this.hidden.textContent = hidden > 0 ? `${FlameText.quantity(hidden, this.unit)} hidden` : "";
+    this.rows = this.graph.functions();
+    this.find();
+    this.fillTable();
+  }
+
+  find() {
+    const found = this.graph.search(this.search.value);
+    const value = `${FlameText.quantity(found.value, this.unit)}`;
+    this.matched.textContent = this.search.value.trim()
+      ? `${FlameText.share(found.share, 1)}, ${value}, functions: ${found.functions}`
       : "";
   }
 
-  /* What was waited for as idle, by rule, whether it is hidden or not. */
-  showIdle() {
-    const { profile, state } = this;
-    const { unit } = profile.sample_types[state.valueIndex];
-    const sums = profile.idle_rules.map(() => 0);
-    profile.idle.forEach((rule, i) => {
-      if (rule >= 0) sums[rule] += profile.values[i][state.valueIndex];
+  /* The columns of the table: [key, heading, value of a row]. */
+  columns() {
+    const columns = [
+      ["name", "Function", (row) => row.name],
+      ["flat", "Flat", (row) => row.flat],
+      ["total", "With calls", (row) => row.total],
+    ];
+    if (this.base) {
+      columns.push(["change", "Change of flat", (row) => row.flat - row.baseFlat]);
+      columns.push(["totalChange", "Change with calls", (row) => row.total - row.base]);
+    }
+    return columns;
+  }
+
+  fillTable() {
+    const make = standaloneElement;
+    const columns = this.columns();
+    const { column, isDown } = this.sorted;
+    const [, , valueOf] = columns.find(([key]) => key === column) ?? columns[1];
+    const order = (a, b) => (valueOf(a) < valueOf(b) ? -1 : valueOf(a) > valueOf(b) ? 1 : 0);
+    const rows = [...this.rows].sort((a, b) => (isDown ? order(b, a) : order(a, b)));
+    const headings = columns.map(([key, text]) => {
+      const button = make("button", { type: "button", textContent: text });
+      button.addEventListener("click", () => this.sortBy(key));
+      const heading = make("th", { scope: "col" }, button);
+      const direction = isDown ? "descending" : "ascending";
+      heading.setAttribute("aria-sort", key === column ? direction : "none");
+      return heading;
     });
-    const whole = sums.reduce((sum, each) => sum + each, 0);
-    const order = [...sums.keys()].sort((a, b) => sums[b] - sums[a]);
-    this.idle.element.hidden = !sums.length;
-    this.idle.summary.textContent =
-      `${state.hideIdle ? "Hidden" : "Shown"} as idle: ${FlameText.quantity(whole, unit)}`;
-    this.idle.fill(
-      order.map((i) => {
-        const { name, reason } = profile.idle_rules[i];
-        return `${name}, ${FlameText.quantity(sums[i], unit)}: ${reason}`;
-      }),
-    );
+    const whole = this.graph.info(0);
+    const cell = (key, value) => {
+      const text = FlameText.quantity(value, this.unit);
+      if (key === "flat" || key === "total") {
+        return make("td", {}, text, make("small", {
+          textContent: FlameText.share(value, whole.value),
+        }));
+      }
+      return make("td", { textContent: value > 0 ? `+${text}` : text });
+    };
+    const body = rows.slice(0, this.shown).map((row) => {
+      const name = make("button", { type: "button", textContent: row.name });
+      name.title = "Search for it";
+      name.addEventListener("click", () => {
+        this.search.value = row.name;
+        this.find();
+      });
+      const cells = columns.slice(1).map(([key, , of]) => cell(key, of(row)));
+      return make("tr", {}, make("td", {}, name), ...cells);
+    });
+    const table = make("table", {}, make("thead", {}, make("tr", {}, ...headings)),
+      make("tbody", {}, ...body));
+    const more = make("button", { type: "button", textContent: `All ${rows.length} functions` });
+    more.hidden = rows.length <= this.shown;
+    more.addEventListener("click", () => {
+      this.shown = Infinity;
+      this.fillTable();
+    });
+    this.table.replaceChildren(make("h2", { textContent: "Functions" }), table, more);
   }
 
-  static toggleTheme() {
-    const { dataset } = document.documentElement;
-    const isDark = dataset.theme
-      ? dataset.theme === "dark"
-      : matchMedia("(prefers-color-scheme: dark)").matches;
-    dataset.theme = isDark ? "light" : "dark";
+  sortBy(column) {
+    const { sorted } = this;
+    const isDown = sorted.column === column ? !sorted.isDown : column !== "name";
+    this.sorted = { column, isDown };
+    this.fillTable();
+    const index = this.columns().findIndex(([key]) => key === column);
+    this.table.querySelectorAll("th button")[index].focus();
   }
 }
 
-{
-  const parsed = (id) => {
+/* Where the profile is given by the page itself; the server's page has a program of its own. */
+window.standalonePage = (() => {
+  const content = (id) => {
     const element = document.getElementById(id);
-    return element ? JSON.parse(element.textContent) : null;
+    return element && JSON.parse(element.textContent);
   };
-  window.standalone = new StandalonePage(
-    document.getElementById("app"), parsed("profile"), parsed("base"),
-  );
-}
+  return new StandalonePage(document.getElementById("app"), content("profile"), content("base"));
+})();
