@@ -8,10 +8,11 @@ from typing import Final
 
 import pytest
 
+from ebpfprof.export import pprof
 from ebpfprof.idle import rule_of, split
-from ebpfprof.profile import Profile, Sample
+from ebpfprof.profile import Kind, Profile, Sample
 from tests.kernel.programs import program
-from tests.recorder import only_profile, recording
+from tests.recorder import recording
 from tests.targets_run import Target
 
 VERSIONS: Final = ("1.19", "1.27")
@@ -38,14 +39,25 @@ PROBLEMS: Final = {
 }
 
 
-def recorded(version: str, folder: Path) -> Profile:
-    with Target.start(program("idle", version)) as target, recording(target.pid, folder) as running:
+def recorded(version: str, folder: Path) -> dict[str, Profile]:
+    """The profiles of waits that ended and of those that are open, while it had work and then not.
+
+    By kind.
+    """
+    with (
+        Target.start(program("idle", version)) as target,
+        recording(target.pid, folder, "--open") as recorder,
+    ):
         for _ in range(2):
             target.ask("work", "done")
-        running.interrupt()
-        finished = running.finish()
+        recorder.interrupt()
+        finished = recorder.finish()
         assert finished.code == 0, finished.stderr
-    return only_profile(folder)
+    kinds: tuple[Kind, ...] = ("block", "open")
+    return {
+        kind: pprof.decode((folder / f"idle-{target.pid}.{kind}.pb.gz").read_bytes(), kind=kind)
+        for kind in kinds
+    }
 
 
 def functions(sample: Sample) -> list[str]:
@@ -58,7 +70,8 @@ def sums(samples: tuple[Sample, ...]) -> tuple[int, int]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_waits_for_work_are_hidden_and_problems_are_not(version: str, tmp_path: Path) -> None:
-    profile = recorded(version, tmp_path)
+    profiles = recorded(version, tmp_path)
+    profile = profiles["block"]
     kept, hidden = split(profile)
 
     by_waiter = defaultdict(set)
@@ -88,3 +101,8 @@ def test_waits_for_work_are_hidden_and_problems_are_not(version: str, tmp_path: 
     assert (count + taken[0], delay_ns + taken[1]) == sums(profile.samples)
     # Most of it was noise.
     assert taken[1] > delay_ns
+
+    # Without work, all that it does is to wait for some.
+    still, idle = split(profiles["open"])
+    assert [functions(sample) for sample in still.samples] == []
+    assert sum(each.count for each in idle) > 10
