@@ -86,3 +86,18 @@ def test_a_pprof_difference_is_that_of_diff_base() -> None:
 def test_profiles_of_other_types_have_no_difference(name: str) -> None:
     with pytest.raises(InvalidProfile, match="only profiles of the same kind"):
         formats.encode_difference(SMALL, CPU, name)
+
+
+def test_the_largest_changes_come_first_on_both_sides_and_the_rest_is_counted() -> None:
+    def place(number: int, value: int) -> Sample:
+        there = replace(WORK, frames=(Frame(f"main.f{number}", "/src/main.go", 1),))
+        return Sample((RECEIVE, there), (1, value))
+
+    base = changed(*(place(n, 100) for n in range(24)))
+    later = changed(*(place(n, 100 + (n - 12) * 5) for n in range(24)))
+    text = formats.encode_difference(later, base, "text").decode()
+    grown, _, shrunk = text.partition("Less:")
+    names = [re.findall(r"main\.(f\d+)", part) for part in (grown, shrunk)]
+    assert names == [[f"f{n}" for n in range(23, 13, -1)], [f"f{n}" for n in range(10)]]
+    assert "and 1 more places" in grown
+    assert "and 2 more places" in shrunk

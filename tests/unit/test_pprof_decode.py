@@ -1,6 +1,7 @@
 """Reading profiles: what pprof's own CheckValid refuses is refused by name, and nothing crashes."""
 
 import gzip
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -145,7 +146,15 @@ def test_broken_files_are_refused_by_name(data: bytes, fault: str) -> None:
 def test_a_gzip_bomb_is_not_unpacked_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pprof_decode, "MAX_DECODED_BYTES", 1 << 20)
     compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
-    bomb = compressor.compress(bytes(1 << 21)) + compressor.flush()
+    bomb = compressor.compress(bytes(64 << 20)) + compressor.flush()
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidProfile, match="larger than 1 MiB"):
+            pprof.decode(bomb)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 8 << 20
     # Whoever reads it all finds that its end is missing.
     bomb = bomb[:-9]
     with pytest.raises(InvalidProfile, match="larger than 1 MiB"):
