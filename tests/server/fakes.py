@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
@@ -37,6 +38,7 @@ class FakeTarget:
     kinds: tuple[Kind, ...] = ALL_KINDS
     ending: Ending | None = None
     users: int = 0
+    begun: int = 0
     starts: int = 0
     snapshots: int = 0
     watched_s: int = 0
@@ -74,6 +76,11 @@ class FakeLive:
 
     targets: dict[int, FakeTarget] = field(default_factory=dict)
     lost: list[Loss] = field(default_factory=list)
+    gate: threading.Event = field(default_factory=threading.Event)
+    """Until it is set, to start takes its time."""
+
+    def __post_init__(self) -> None:
+        self.gate.set()
 
     def add(self, pid: int) -> FakeTarget:
         if pid not in self.targets:
@@ -82,6 +89,8 @@ class FakeLive:
 
     def start(self, target: FakeTarget) -> None:
         assert not target.is_removed
+        target.begun += 1
+        assert self.gate.wait(60)
         target.users += 1
         target.starts += 1
 
