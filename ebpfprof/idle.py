@@ -20,11 +20,12 @@ _MAX_CACHED: Final = 1 << 16
 # Up to Go 1.22 a stack ends there: what comes last is then not the goroutine's own function.
 _MAX_KNOWN_DEPTH: Final = 31
 # A goroutine that waits in the function it began with, or near it, has a short stack.
-_MAX_SHORT: Final = 12
+_MAX_SHORT: Final = 8
+_MAX_NAME: Final = 1024
 _UNKNOWN: Final = ""
 _NO_FRAMES: Final = (Frame(_UNKNOWN, "", 0),)
 
-_TYPE_ARGUMENTS = re.compile(r"\[[^\[\]]*\]")
+_BRACKETS = re.compile(r"[\[\]]")
 # Made by the compiler for `go f(x)` and for method values: not the program's own.
 _WRAPPER = re.compile(r"(?:\.(?:go|defer)wrap\d+|·d?wrap·\d+|-fm)$")
 _VERSION = re.compile(r"(?<=/)(.+?)(?:/|\.|%2e)v\d+(?=[./])")
@@ -85,10 +86,10 @@ def rule_of(profile_kind: Kind, sample: Sample) -> IdleRule | None:
 def _names(locations: Iterable[Location]) -> list[str]:
     """The plain names of all logical frames, leaf first, but those of wrappers."""
     return [
-        _plain(frame.function)
+        name
         for location in locations
         for frame in (location.frames or _NO_FRAMES)
-        if not _is_wrapper(frame.function)
+        if (name := _plain(frame.function)) is not None
     ]
 
 
@@ -246,10 +247,8 @@ class _Rules:
                 return True
         return False
 
-    def _is_request(self, stack: Iterable[str]) -> bool:
-        return any(
-            name in self._requests or _last(_owner(name)) == "ServeHTTP" for name in stack if name
-        )
+    def _is_request(self, stack: Sequence[str]) -> bool:
+        return not self._requests.isdisjoint(stack) or any(map(_is_handler, stack))
 
     def _without_runners(self, behind: Sequence[str]) -> Sequence[str]:
         """The frames without those that only call the goroutine's function, e.g. pprof.Do."""
@@ -271,20 +270,22 @@ def _is_called(call: Sequence[str], behind: Sequence[str]) -> bool:
 
 
 @lru_cache(_MAX_CACHED)
-def _is_wrapper(function: str) -> bool:
-    return _WRAPPER.search(function) is not None
+def _plain(function: str) -> str | None:
+    """The name without type arguments and without the version of the module; None of a wrapper."""
+    if _WRAPPER.search(function):
+        return None
+    name = _without_type_arguments(function) if "[" in function else function
+    return _VERSION.sub(r"\1", name) if len(name) <= _MAX_NAME else _UNKNOWN
 
 
-@lru_cache(_MAX_CACHED)
-def _plain(function: str) -> str:
-    """The name without type arguments and without the version of the module."""
-    name = function
-    while "[" in name:
-        shorter = _TYPE_ARGUMENTS.sub("", name)
-        if shorter == name:
-            break
-        name = shorter
-    return _VERSION.sub(r"\1", name)
+def _without_type_arguments(name: str) -> str:
+    depth, start, kept = 0, 0, []
+    for bracket in _BRACKETS.finditer(name):
+        if depth == 0:
+            kept.append(name[start : bracket.start()])
+        depth = max(depth + (1 if bracket[0] == "[" else -1), 0)
+        start = bracket.end()
+    return "".join(kept) + (name[start:] if depth == 0 else "")
 
 
 @lru_cache(_MAX_CACHED)
@@ -299,6 +300,11 @@ def _package(name: str) -> str:
     slash = name.rfind("/", 0, name.find("(") if "(" in name else len(name))
     dot = name.find(".", slash + 1)
     return name if dot < 0 else name[:dot]
+
+
+@lru_cache(_MAX_CACHED)
+def _is_handler(name: str) -> bool:
+    return _last(_owner(name)) == "ServeHTTP"
 
 
 def _last(name: str) -> str:

@@ -202,6 +202,7 @@ EXAMPLES: Final[dict[str, tuple[list[Stack], list[Stack]]]] = {
             (RECEIVE, "main.main.func1"),
             (RECEIVE, "main.init.0.func1"),
             (RECEIVE_OK, "example.com/pool/v3.NewPool[...].func1"),
+            (RECEIVE_OK, "example.com/pool.NewPool[a[b],c[d[e]]].func1"),
             (RECEIVE_OK, "example.com/pool.(*Pool[go.shape.*[]int]).Start.func12"),
             (RECEIVE, "main.main.NewPool.func1"),
             (RECEIVE, "main.main.(*Pool).Start.func1"),
@@ -448,9 +449,17 @@ def test_functions_of_go_are_so_called() -> None:
 
 
 def test_hostile_names_are_only_names() -> None:
-    for name in ("[" * 10_000, "main." + "a[" * 5_000, ".func1", "main.", "(", "a/b/c", "\x00"):
+    deep = "[" * 500_000
+    slashes, closures = "a/" * 500_000, ".func1\n" * 100_000
+    for name in (deep, deep + "]" * 500_000, slashes, closures, "main." + "a[" * 5_000, "]["):
+        assert name_of((RECEIVE, name)) is None
+    for name in (".func1", "main.", "(", "a/b/c", "\x00", "[", "]"):
         assert name_of((RECEIVE, name)) is None
         assert name_of((RECEIVE, name, *MAIN)) is None
+    assert name_of((RECEIVE, "main.worker" + deep + "]" * 500_000)) == "worker waiting for work"
+    # However long its type arguments are, a handler is one.
+    handler = f"main.(*Api[{'x' * 5_000}]).ServeHTTP"
+    assert name_of((COND, f"{K8S}/util/workqueue.(*Type).Get", handler)) is None
 
 
 def test_a_name_is_looked_at_once() -> None:
