@@ -1,0 +1,148 @@
+"""How quick the page and the flame graph file are with a large profile, in headless Chromium.
+
+    python -m tests.bench.bench_page [STACKS]
+
+A block profile of STACKS (20,000) stacks, served to the page, and written as an HTML file. "first
+paint" is from the navigation until the flame graph is drawn, with all answers of the server; an
+interaction is from the event until the next frame is on the screen. Medians.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+from ebpfprof.export import flamegraph, jsonprofile
+from tests.bench.bench_formats import large_profile
+from tests.browser.conftest import FLAGS
+from tests.browser.pageserver import page_server
+
+STACKS: Final = 20_000
+OPENINGS: Final = 3
+TURNS: Final = 7
+
+# Until what the script changed is painted: the task after the next frame.
+_PAINTED: Final = """
+const done = arguments[arguments.length - 1], begun = performance.now();
+%s;
+requestAnimationFrame(() => setTimeout(() => done(performance.now() - begun)));
+"""
+_OPENED: Final = """
+const done = arguments[0], seen = (graph) => graph && !graph.isEmpty && graph.canvas.width > 300;
+const look = () => seen(%s)
+  ? requestAnimationFrame(() => setTimeout(() => done(performance.now())))
+  : setTimeout(look, 2);
+look();
+"""
+_CHANGE: Final = "const e = %s; e.checked = !e.checked; e.dispatchEvent(new Event('change'))"
+_SEARCH: Final = "graph.search(graph.query === 'Serve' ? 'Lock' : 'Serve')"
+_ZOOM: Final = (
+    "const at = graph.frames().filter((f) => f.depth > 3 && f.width > 9);"
+    "graph.zoomTo(at[at.length >> 1].node)"
+)
+_PICK: Final = (
+    "const e = %s; e.selectedIndex = 1 - e.selectedIndex; e.dispatchEvent(new Event('change'))"
+)
+_MOVE: Final = (
+    "const b = graph.canvas.getBoundingClientRect();"
+    "graph.canvas.dispatchEvent(new PointerEvent('pointermove',"
+    " {clientX: b.left + b.width * Math.random(), clientY: b.top + 9 + 190 * Math.random()}))"
+)
+_KEY: Final = "graph.canvas.dispatchEvent(new KeyboardEvent('keydown', {key: '%s'}))"
+_BASE: Final = "page.base = page.base ? null : page.profile; page.draw()"
+
+
+def graph_interactions() -> dict[str, str]:
+    """What both have."""
+    return {
+        "point at a frame": _MOVE,
+        "move with a key": _KEY % "ArrowDown",
+        "zoom in": _ZOOM,
+        "zoom out": "graph.zoomOut()",
+        "search": _SEARCH,
+    }
+
+
+PAGE: Final = {
+    **graph_interactions(),
+    "search and filter the table": "page.set({search: page.state.search === 'main' ? '' : 'main'})",
+    "invert": _CHANGE % "document.getElementById('inverted')",
+    "hide idle": _CHANGE % "document.getElementById('hide-idle')",
+    "group by operation": _PICK % "document.getElementById('group')",
+    "another value": _PICK % "document.getElementById('value')",
+    "sort the table": "page.set({sort: page.state.sort === 'mean' ? 'flat' : 'mean'})",
+    "difference": _BASE,
+}
+FILE: Final = {
+    **graph_interactions(),
+    "invert": _CHANGE % "standalonePage.controls.invert",
+    "group by operation": _PICK % "standalonePage.controls.group",
+    "another value": _PICK % "standalonePage.controls.type",
+    "sort the table": "standalonePage.sortBy('total')",
+}
+
+
+@contextmanager
+def chromium() -> Iterator[webdriver.Chrome]:
+    """A browser of our own."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        options = webdriver.ChromeOptions()
+        options.binary_location = "/usr/bin/chromium"
+        for flag in (*FLAGS, f"--user-data-dir={folder}"):
+            options.add_argument(flag)
+        driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+        try:
+            yield driver
+        finally:
+            driver.quit()
+
+
+def measure(
+    browser: webdriver.Chrome, url: str, name: str, graph: str, interactions: dict[str, str]
+) -> None:
+    """Print the rows of one of them."""
+    opened = []
+    for _ in range(OPENINGS):
+        browser.get("about:blank")
+        browser.get(url)
+        opened.append(browser.execute_async_script(_OPENED % graph))
+    row(name, "first paint", opened)
+    for what, script in interactions.items():
+        code = _PAINTED % f"const graph = {graph}; {{ {script} }}"
+        row(name, what, [browser.execute_async_script(code) for _ in range(TURNS)])
+
+
+def row(name: str, what: str, times_ms: list[float]) -> None:
+    """One line of the table."""
+    print(f"{name:8} {what:28} {median(times_ms):7.0f} {max(times_ms):7.0f}", flush=True)
+
+
+def main() -> None:
+    """Print the table."""
+    stacks = int(sys.argv[1]) if len(sys.argv) > 1 else STACKS
+    profile = large_profile(stacks)
+    file_bytes = flamegraph.encode(profile)
+    json_bytes = jsonprofile.encode(profile)
+    print(
+        f"{stacks} stacks, {len(json_bytes) / 1e6:.1f} MB of JSON, "
+        f"{len(file_bytes) / 1e6:.1f} MB of HTML; milliseconds"
+    )
+    print(f"{'':8} {'':28} {'median':>7} {'most':>7}")
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser, page_server() as server:
+        server.bodies["block"] = json_bytes
+        measure(browser, server.url, "page", "page.graph", PAGE)
+        path = Path(folder) / "profile.html"
+        path.write_bytes(file_bytes)
+        measure(browser, path.as_uri(), "file", "standalonePage.graph", FILE)
+
+
+if __name__ == "__main__":
+    main()
