@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     default=30, help="How long to record; Ctrl-C ends it earlier and writes what there is."
 )
 @writing_options
-@recording_options
+@recording_options()
 def command(
     pids: list[int],
     duration_s: float,

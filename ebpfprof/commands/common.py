@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,18 +80,26 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_writing
 
 
-def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator: the options that say how to record, passed as one `options: Options`."""
+def recording_options(
+    *, without: Collection[str] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: the options that say how to record, passed as one `options: Options`.
 
-    @functools.wraps(command)
-    def with_options(*args: Any, **values: Any) -> Any:  # noqa: ANN401 - click's own
-        names = tuple(_RECORDING_OPTIONS)
-        given = {name: values.pop(name) for name in names}
-        return command(*args, options=_options(given), **values)
+    `without` are fields of Options that make no sense for this verb; they keep their defaults.
+    """
+    offered = {name: each for name, each in _RECORDING_OPTIONS.items() if name not in without}
 
-    for option in reversed(_RECORDING_OPTIONS.values()):
-        with_options = option(with_options)
-    return with_options
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def with_options(*args: Any, **values: Any) -> Any:  # noqa: ANN401 - click's own
+            given = {name: values.pop(name) for name in offered}
+            return command(*args, options=_options(given), **values)
+
+        for option in reversed(offered.values()):
+            with_options = option(with_options)
+        return with_options
+
+    return decorate
 
 
 def _options(given: Mapping[str, Any]) -> Options:
@@ -101,7 +109,7 @@ def _options(given: Mapping[str, Any]) -> Options:
     _require_kind(kinds, "block", {"--block-rate": given["block_rate_ns"] != 1})
     of_mutex = {
         "--mutex-fraction": given["mutex_fraction"] != 1,
-        "--by-lock": given["by_lock"],
+        "--by-lock": given.get("by_lock", False),
         "--lock-labels": given["lock_labels"],
         "--runtime-locks": given["runtime_locks"],
     }

@@ -45,7 +45,7 @@ def _complete_files(ctx: click.Context, param: click.Parameter, begun: str) -> l
     help="Run the program as this user, with its groups and home.  [default: as we run]",
 )
 @writing_options
-@recording_options
+@recording_options()
 def command(
     program: tuple[str, ...],
     duration_s: float | None,

@@ -116,7 +116,7 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="How far back the page's timeline goes.",
 )
-@recording_options
+@recording_options(without=("by_lock", "open_waits"))
 def command(
     pids: list[int],
     follows: bool,
@@ -166,8 +166,6 @@ def command(
     from ebpfprof.terminal import say
 
     policy = _policy(address, token_file, token_mode)
-    if options.open_waits or options.by_lock:
-        raise click.UsageError("--open and --by-lock are for `ebpfprof attach`; leave them out.")
     require_capabilities()
     allow_many_files()
     service = Service(

@@ -55,7 +55,7 @@ _LONGEST_WAIT_S = 3600.0
     "is no terminal, tables are printed until the end.",
 )
 @click.option("--once", is_flag=True, help="Print one table: --batch 1.")
-@recording_options
+@recording_options(without=("open_waits",))
 def command(
     pids: list[int],
     interval_s: float,
@@ -91,8 +91,6 @@ def command(
         raise click.UsageError("--once is --batch 1: give one of them.")
     if duration_s is not None and not math.isfinite(duration_s):
         raise click.UsageError("--duration: this is no number of seconds.")
-    if options.open_waits:
-        raise click.UsageError("--open shows what waits at the end of a recording: use attach.")
     is_screen = not (once or batches) and is_terminal(sys.stdout) and is_terminal(sys.stdin)
     require_capabilities()
     allow_many_files()

@@ -242,7 +242,6 @@ def test_a_port_in_use(target: Target) -> None:
         (("--pid", "1", "--all-go"), ExitCode.USAGE, "--all-go"),
         (("--pid", "1", "--window", "nan"), ExitCode.USAGE, "--window"),
         (("--pid", "1", "--retention", "1"), ExitCode.USAGE, "--retention"),
-        (("--pid", "1", "--open"), ExitCode.USAGE, "attach"),
         (("--pid", "4194400", "--listen", "127.0.0.1:0"), ExitCode.NO_SUCH_PROCESS, "4194400"),
     ],
 )
