@@ -94,7 +94,7 @@ def _first_key(text: str) -> tuple[str, int]:
     for end in range(2, min(len(text), _MAX_SEQUENCE)):
         if "@" <= text[end] <= "~":
             return _SEQUENCES.get(text[2 : end + 1], ""), end + 1
-    return "", len(text) if len(text) >= _MAX_SEQUENCE else 0
+    return "", _MAX_SEQUENCE if len(text) >= _MAX_SEQUENCE else 0
 
 
 class TopTerminal:
