@@ -49,6 +49,7 @@ class FlameNames {
     this.kinds = []; // "go", "std", "native", "kernel", or "group" for what is no function
     this.packages = [];
     this.numbers = new Map();
+    this.tables = new Map();
   }
 
   static kindOf(name, file, mapping) {
@@ -82,58 +83,83 @@ class FlameNames {
     return number;
   }
 
-  /* The function number of each frame of `profile`. */
+  /* Of each frame of `profile`: the number of its function, its line, and whether it is inlined. */
   ofFrames(profile) {
-    return Int32Array.from(profile.frames, ([functionIndex, fileIndex, , mappingIndex]) => {
-      const [name, file, mapping] = [functionIndex, fileIndex, mappingIndex].map(
-        (index) => profile.strings[index],
-      );
-      return this.number(FlameNames.kindOf(name, file, mapping), name, file);
-    });
+    let table = this.tables.get(profile);
+    if (!table) {
+      const { frames, strings } = profile;
+      const number = ([name, file, , mapping]) => {
+        const kind = FlameNames.kindOf(strings[name], strings[file], strings[mapping]);
+        return this.number(kind, strings[name], strings[file]);
+      };
+      table = {
+        numbers: Int32Array.from(frames, number),
+        lines: Int32Array.from(frames, (frame) => frame[2]),
+        inlined: Uint8Array.from(frames, (frame) => frame[4]),
+      };
+      this.tables.set(profile, table);
+    }
+    return table;
   }
 }
 
 /* The stacks put together: nodes in typed arrays, a parent before its children; 0 is the root.
    `later` and `base` are the sums of the profile and of the base, `Flat` of a node's own. */
 class FlameTree {
-  constructor(profile, options) {
-    this.names = new FlameNames();
+  constructor(profile, options, names) {
+    this.names = names;
     this.hidden = 0;
     const { base } = options;
-    let most = 1;
-    for (const each of base ? [profile, base] : [profile]) {
-      for (const stack of each.stacks) most += stack.length + 1;
-    }
-    this.parent = new Int32Array(most);
-    this.name = new Int32Array(most).fill(-1);
-    this.line = new Int32Array(most); // -1: the call is at several lines
-    this.inlined = new Uint8Array(most);
+    this.parent = new Int32Array(0);
+    this.name = new Int32Array(0);
+    this.line = new Int32Array(0); // -1: the call is at several lines
+    this.inlined = new Uint8Array(0);
     for (const column of ["later", "base", "laterFlat", "baseFlat"]) {
-      this[column] = new Float64Array(most);
+      this[column] = new Float64Array(0);
     }
-    this.parent[0] = -1;
     this.length = 1;
-    let slots = 1024;
-    while (slots < 2 * most) slots *= 2;
-    this.slots = new Int32Array(slots);
+    this.grow(4096);
+    this.parent[0] = this.name[0] = -1;
 
     const type = profile.sample_types[options.valueIndex];
-    this.add(profile, options.valueIndex, options, this.later, this.laterFlat, 1);
+    this.add(profile, options.valueIndex, options, "later", 1);
     if (base) {
       const matches = (each) => each.type === type.type && each.unit === type.unit;
       const index = base.sample_types.findIndex(matches);
-      if (index >= 0) this.add(base, index, options, this.base, this.baseFlat, options.baseScale);
+      if (index >= 0) this.add(base, index, options, "base", options.baseScale);
     }
     this.sortChildren();
   }
 
-  child(parent, name) {
+  /* Makes room for so many nodes. */
+  grow(room) {
+    for (const column of ["parent", "name", "line", "inlined", "later", "base", "laterFlat", "baseFlat"]) {
+      const wider = new this[column].constructor(room);
+      wider.set(this[column]);
+      this[column] = wider;
+    }
+    this.slots = new Int32Array(4 * room);
+    for (let node = 1; node < this.length; node++) {
+      this.slots[this.slot(this.parent[node], this.name[node])] = node;
+    }
+  }
+
+  /* Where the child of that name stands in the hash table, or would. */
+  slot(parent, name) {
     const mask = this.slots.length - 1;
-    let slot = (Math.imul(parent, 0x9e3779b1) ^ Math.imul(name + 1, 0x85ebca6b)) >>> 0;
+    let slot = Math.imul(parent, 0x9e3779b1) ^ Math.imul(name + 1, 0x85ebca6b);
     for (slot = (slot ^ (slot >>> 15)) & mask; ; slot = (slot + 1) & mask) {
       const node = this.slots[slot];
-      if (node === 0) break;
-      if (this.parent[node] === parent && this.name[node] === name) return node;
+      if (node === 0 || (this.parent[node] === parent && this.name[node] === name)) return slot;
+    }
+  }
+
+  child(parent, name) {
+    let slot = this.slot(parent, name);
+    if (this.slots[slot] !== 0) return this.slots[slot];
+    if (this.length === this.parent.length) {
+      this.grow(2 * this.length);
+      slot = this.slot(parent, name);
     }
     const node = this.length++;
     this.slots[slot] = node;
@@ -142,55 +168,65 @@ class FlameTree {
     return node;
   }
 
-  add(profile, valueIndex, options, sums, flat, scale) {
+  /* Adds the stacks of a profile to the column `sums`. Sums are of the node itself, until all are
+     there: then those of what it calls go on top, callees first. */
+  add(profile, valueIndex, options, sums, scale) {
     const { inverted, hideIdle, groupBy } = options;
-    const numbers = this.names.ofFrames(profile);
-    const ofStack = FlameTree.groups(profile, groupBy);
-    for (let i = 0; i < profile.stacks.length; i++) {
-      const value = profile.values[i][valueIndex] * scale;
+    const { numbers, lines, inlined } = this.names.ofFrames(profile);
+    const { stacks, values, idle } = profile;
+    const ofStack = this.groups(profile, groupBy);
+    const flat = `${sums}Flat`;
+    for (let i = 0; i < stacks.length; i++) {
+      const value = values[i][valueIndex] * scale;
       if (!(value > 0)) continue;
-      if (profile.idle[i] >= 0 && hideIdle) {
-        if (sums === this.later) this.hidden += value;
+      if (idle[i] >= 0 && hideIdle) {
+        if (sums === "later") this.hidden += value;
         continue;
       }
-      const stack = profile.stacks[i];
-      let node = 0;
-      sums[0] += value;
-      if (ofStack) {
-        node = this.child(0, this.names.number("group", ofStack(i), ""));
-        sums[node] += value;
-      }
-      for (let j = 0; j < stack.length; j++) {
-        const frame = stack[inverted ? stack.length - 1 - j : j];
+      const stack = stacks[i];
+      const last = stack.length - 1;
+      let node = ofStack ? this.child(0, ofStack(i)) : 0;
+      for (let j = 0; j <= last; j++) {
+        const frame = stack[inverted ? last - j : j];
         const known = this.length;
         node = this.child(node, numbers[frame]);
-        sums[node] += value;
-        if (inverted && j === 0) flat[node] += value;
-        const [, , line, , isInlined] = profile.frames[frame];
         if (node === known) {
-          this.line[node] = line;
-          this.inlined[node] = isInlined;
-        } else if (this.line[node] !== line) {
+          this.line[node] = lines[frame];
+          this.inlined[node] = inlined[frame];
+        } else if (this.line[node] !== lines[frame]) {
           this.line[node] = -1;
         }
+        if (inverted && j === 0) this[flat][node] += value;
       }
-      if (!inverted) flat[node] += value;
+      this[sums][node] += value;
+      if (!inverted && last >= 0) this[flat][node] += value;
     }
+    const column = this[sums];
+    for (let node = this.length - 1; node > 0; node--) column[this.parent[node]] += column[node];
   }
 
   /* What tells the group of a stack by its index, or null without groups. */
-  static groups(profile, groupBy) {
+  groups(profile, groupBy) {
     const text = (index) => profile.strings[index];
+    const known = new Map();
+    const group = (key, words) => {
+      if (!known.has(key)) known.set(key, this.names.number("group", words(), ""));
+      return known.get(key);
+    };
     if (groupBy === "operation") {
-      return (i) => text(profile.operations[i]) || "(no operation)";
+      const { operations } = profile;
+      return (i) => group(operations[i], () => text(operations[i]) || "(no operation)");
     }
     if (!groupBy.startsWith("label:")) return null;
-    const key = groupBy.slice("label:".length);
+    const wanted = groupBy.slice("label:".length);
+    const key = profile.strings.indexOf(wanted);
     return (i) => {
-      const label = profile.labels[i].find(([each]) => text(each) === key);
-      if (!label) return `(no ${key})`;
+      const label = profile.labels[i].find((each) => each[0] === key);
+      if (!label) return group(-1, () => `(no ${wanted})`);
       const [, value] = label;
-      return typeof value === "number" ? text(value) : FlameText.quantity(value.n, value.u);
+      if (typeof value === "number") return group(value, () => text(value));
+      const words = FlameText.quantity(value.n, value.u);
+      return group(words, () => words);
     };
   }
 
@@ -255,7 +291,11 @@ class FlameGraph {
     }
     this.type = profile.sample_types[this.options.valueIndex];
     this.options.baseScale = FlameGraph.baseScale(profile, this.options.base);
-    this.tree = new FlameTree(profile, this.options);
+    // The names are told apart once, however often the same profiles are put together anew.
+    if (this.named?.profile !== profile || this.named.base !== this.options.base) {
+      this.named = { profile, base: this.options.base, names: new FlameNames() };
+    }
+    this.tree = new FlameTree(profile, this.options, this.named.names);
     this.history = [];
     this.zoomed = kept ? this.find(kept[0]) : 0;
     this.selected = kept ? this.find(kept[1]) : 0;
@@ -284,23 +324,26 @@ class FlameGraph {
     const wanted = text.trim().toLowerCase();
     this.matches = null;
     if (tree && wanted) {
-      const { names, files } = tree.names;
+      const { names, files, kinds } = tree.names;
       const has = (name, i) => `${name}\n${files[i]}`.toLowerCase().includes(wanted);
       this.matches = Uint8Array.from(names, has);
-      result.functions = this.matches.reduce((sum, each) => sum + each, 0);
+      const found = new Set(); // some names are of what is hidden, or of groups
       const inside = new Uint8Array(tree.length);
       for (let node = 1; node < tree.length; node++) {
         const above = inside[tree.parent[node]];
-        inside[node] = above | this.matches[tree.name[node]];
+        const name = tree.name[node];
+        inside[node] = above | this.matches[name];
         if (inside[node] && !above) result.value += tree.later[node];
+        if (this.matches[name] && kinds[name] !== "group") found.add(name);
       }
+      result.functions = found.size;
       result.share = tree.later[0] > 0 ? result.value / tree.later[0] : 0;
     }
     this.redraw();
     return result;
   }
 
-  /* Each function once: {name, kind, package, flat, total, base} of all that is shown. */
+  /* Each function that is shown, once: {name, kind, package, flat, total, base, baseFlat}. */
   functions() {
     const { tree } = this;
     const { names, kinds, packages } = tree.names;
@@ -328,7 +371,7 @@ class FlameGraph {
       }
       for (let i = tree.first[node]; i < tree.first[node + 1]; i++) visit.push(tree.children[i]);
     }
-    return rows.filter((row) => row.kind !== "group");
+    return rows.filter((row) => row.kind !== "group" && (row.total > 0 || row.base > 0));
   }
 
   /* All that is known of a node, as an object; `text` is a sentence. */

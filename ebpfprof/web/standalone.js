@@ -22,7 +22,8 @@ class StandalonePage {
     app.append(this.header(), this.toolbar());
     const place = standaloneElement("section", { ariaLabel: "Flame graph" });
     this.table = standaloneElement("section", { ariaLabel: "Functions" });
-    app.append(place, this.table);
+    this.idleWaits = standaloneElement("details");
+    app.append(this.idleWaits, place, this.table);
     this.graph = new FlameGraph(place);
     this.update();
   }
@@ -87,16 +88,13 @@ class StandalonePage {
     this.search = make("input", { type: "search", placeholder: "Function or file" });
     this.search.addEventListener("input", () => this.find());
     this.matched = make("output", { className: "standalone-quiet" });
-    this.hidden = make("output", { className: "standalone-quiet" });
     const reset = make("button", { type: "button", textContent: "Reset zoom" });
     reset.addEventListener("click", () => this.graph.reset());
     const hasIdle = [profile, this.base].some((each) => each && each.idle.some((i) => i >= 0));
     idleLabel.hidden = !hasIdle;
-    idle.title = profile.idle_rules.map(({ name, reason }) => `${name}: ${reason}`).join("\n");
     groupLabel.hidden = group.options.length < 2;
     const bar = make("div", { className: "standalone-bar" }, typeLabel,
-      make("label", {}, "Search ", this.search), this.matched, groupLabel, invertLabel, idleLabel,
-      this.hidden, reset);
+      make("label", {}, "Search ", this.search), this.matched, groupLabel, invertLabel, idleLabel, reset);
     bar.setAttribute("role", "group");
     bar.setAttribute("aria-label", "What the flame graph shows");
     return bar;
@@ -127,11 +125,30 @@ class StandalonePage {
       base: this.base,
     });
     this.unit = this.profile.sample_types[Number(type.value)].unit;
-    const { hidden } = this.graph;
-    this.hidden.textContent = hidden > 0 ? `${FlameText.quantity(hidden, this.unit)} hidden` : "";
+    this.fillIdleWaits();
     this.rows = this.graph.functions();
     this.find();
     this.fillTable();
+  }
+
+  /* What of the profile is taken for idle, hidden or not: the sum, and each rule's. */
+  fillIdleWaits() {
+    const make = standaloneElement;
+    const { idle, idle_rules: rules, values } = this.profile;
+    const index = Number(this.controls.type.value);
+    const sums = rules.map(() => 0);
+    idle.forEach((rule, i) => {
+      if (rule >= 0) sums[rule] += values[i][index];
+    });
+    const quantity = (value) => FlameText.quantity(value, this.unit);
+    const word = this.controls.idle.checked ? "Hidden" : "Shown";
+    const whole = quantity(sums.reduce((sum, each) => sum + each, 0));
+    const order = [...sums.keys()].sort((a, b) => sums[b] - sums[a]);
+    const lines = order.map((i) =>
+      make("li", { textContent: `${rules[i].name}, ${quantity(sums[i])}: ${rules[i].reason}` }));
+    this.idleWaits.hidden = rules.length === 0;
+    this.idleWaits.replaceChildren(
+      make("summary", { textContent: `${word}: idle waits of ${whole}` }), make("ul", {}, ...lines));
   }
 
   find() {
