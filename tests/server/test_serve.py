@@ -13,13 +13,22 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 
 from ebpfprof.errors import ExitCode
 from tests.kernel.kernel_state import bpf_objects, has_probes
 from tests.kernel.programs import program
-from tests.server.serving import COMMAND, Server, UnixConnection, ask, await_probes, httppprof
+from tests.server.serving import (
+    COMMAND,
+    DEADLINE_S,
+    Server,
+    UnixConnection,
+    ask,
+    await_probes,
+    httppprof,
+)
 from tests.targets_run import Target
 
 NOBODY = 65534
@@ -29,7 +38,10 @@ TOKEN = "a-token-of-some-length"
 @pytest.fixture
 def target() -> Iterator[Target]:
     with httppprof("1.27") as (running, _):
-        yield running
+        try:
+            yield running
+        finally:
+            running.kill()  # it may be another program by now, which would go on
 
 
 def begun(address: str, path: str) -> socket.socket:
@@ -47,7 +59,7 @@ def test_who_hangs_up_takes_the_probes_along(target: Target, path: str) -> None:
         assert not has_probes(target.pid)
         with closing(begun(server.address, f"/debug/pprof/{path}")):
             await_probes(target.pid, True)
-            assert recording(server) == [True]
+            await_true(lambda: recording(server) == [True])
         await_probes(target.pid, False)
         assert recording(server) == [False]
 
@@ -108,7 +120,8 @@ def test_a_process_that_goes_is_told_and_the_other_is_served_on(target: Target) 
         with ThreadPoolExecutor(1) as pool:
             block = f"/proc/{target.pid}/debug/pprof/block?seconds=600"
             asked = pool.submit(server.get, block)
-            await_probes(target.pid, True)
+            # The first probe is in before the last: who goes in between was never recorded.
+            await_true(lambda: True in recording(server))
             target.say("exec")
             assert asked.result().profile("block").duration_ns > 0
         for path in ("block?seconds=1", "profile", "cmdline", ""):
@@ -120,7 +133,6 @@ def test_a_process_that_goes_is_told_and_the_other_is_served_on(target: Target) 
         assert server.get("/debug/pprof/mutex?seconds=1").status == 200
         server.send(signal.SIGINT)
         assert server.finish() == 0
-    target.kill()
 
 
 def test_all_go_processes_as_they_come() -> None:
@@ -136,10 +148,10 @@ def test_all_go_processes_as_they_come() -> None:
 
 
 def await_true(condition: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-    raise AssertionError("it never was so")
+    until = monotonic() + DEADLINE_S
+    while not condition():
+        assert monotonic() < until, "it never was so"
+        sleep(0.02)
 
 
 # Asks as another user, and prints the status and the body.
