@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -36,6 +37,21 @@ _PAGE_HEADERS = {
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]  # refused as Go does
 
 
+class _Pid(Convertor[int]):
+    """A number in a path, no longer than Python makes a number of without complaint."""
+
+    regex = "[0-9]{1,18}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("pid", _Pid())
+
+
 def application(recorder: Recorder, discovery: Discovery, policy: Policy) -> ASGIApp:
     """All that is served, behind those who guard it."""
     pprof, api, metrics = GoPprof(recorder), PageApi(recorder, discovery), Metrics(recorder)
@@ -44,11 +60,11 @@ def application(recorder: Recorder, discovery: Discovery, policy: Policy) -> ASG
         Route("/assets/{name}", _asset),
         Route("/metrics", metrics.__call__),
         Route("/api/targets", api.targets),
-        Route("/api/targets/{pid:int}/timeline", api.timeline),
-        Route("/api/targets/{pid:int}/profile", api.profile),
-        Route("/api/targets/{pid:int}/pprof", api.pprof),
+        Route("/api/targets/{pid:pid}/timeline", api.timeline),
+        Route("/api/targets/{pid:pid}/profile", api.profile),
+        Route("/api/targets/{pid:pid}/pprof", api.pprof),
     ]
-    for prefix in ("", "/proc/{pid:int}"):
+    for prefix in ("", "/proc/{pid:pid}"):
         routes += [
             Route(f"{prefix}/debug/pprof", pprof.redirect, methods=_METHODS),
             Route(f"{prefix}/debug/pprof/{{name:path}}", pprof.__call__, methods=_METHODS),
