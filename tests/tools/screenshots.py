@@ -51,11 +51,7 @@ def main() -> None:
 
 def take(url: str, folder: Path, profile: str) -> None:
     """Look at the page in all ways."""
-    options = webdriver.ChromeOptions()
-    options.binary_location = "/usr/bin/chromium"
-    for flag in (*FLAGS, f"--user-data-dir={profile}"):
-        options.add_argument(flag)
-    with webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver")) as browser:
+    with opened(profile) as browser:
         looks = (
             ("light", LIGHT, 1200, ""),
             ("dark", DARK, 1200, "#kind=mutex"),
@@ -71,6 +67,15 @@ def take(url: str, folder: Path, profile: str) -> None:
                 lambda b: bool(b.find_element(By.ID, "headline").text)
             )
             browser.save_screenshot(str(folder / f"page-{name}.png"))
+
+
+def opened(profile: str) -> webdriver.Chrome:
+    """A browser, a context manager, that keeps what it has to keep in the folder `profile`."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    return webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
 
 
 if __name__ == "__main__":
