@@ -214,9 +214,8 @@ class TopTerminal:
         self._is_to_suspend = False
         self._give_back()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        signal.raise_signal(signal.SIGTSTP)  # returns when somebody continues us
+        signal.raise_signal(signal.SIGTSTP)  # returns when somebody continues us: SIGCONT came
         signal.signal(signal.SIGTSTP, self._on_suspend)
-        self._was_continued = True
 
     def _write(self, data: bytes) -> None:
         """Write all; give up where a terminal is stopped (Ctrl-S) or gone."""

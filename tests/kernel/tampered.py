@@ -22,10 +22,10 @@ from ebpfprof.session import Session
 from symbolizer import locknames
 
 
-def command(how: str) -> tuple[str, ...]:
-    """The command to run in place of `ebpfprof attach`."""
+def command(how: str, verb: str = "attach") -> tuple[str, ...]:
+    """The command to run in place of `ebpfprof VERB`."""
     assert how in TAMPERINGS
-    return (sys.executable, str(Path(__file__).resolve()), how, "attach")
+    return (sys.executable, str(Path(__file__).resolve()), how, verb)
 
 
 def tamper(owner: object, name: str, function: Callable[..., Any]) -> None:

@@ -1,0 +1,272 @@
+"""`ebpfprof top` in a real terminal, on a real program."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ebpfprof.export import pprof
+from tests.kernel.kernel_state import has_probes
+from tests.kernel.programs import program
+from tests.kernel.screens import Screen, screen
+from tests.kernel.tampered import command
+from tests.targets_run import Target
+
+TOP = f"{sys.executable} -m ebpfprof top"
+ROOT = Path(__file__).parents[2]
+# The shop's flaw: everybody waits for the cache's lock.
+GET = r"Mutex\.Lock +main\.\(\*PriceCache\)\.Get"
+DISCOUNT = r"RWMutex\.RLock +main\.\(\*Config\)\.Discount"
+HEADINGS = r"^ +Delay/s +Share +Count/s +Mean +Total +Operation +Called from$"
+KEYS = r"^q quit  Enter stacks"
+DEADLINE_S = 60
+NUMBERS = count(1)
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Target]:
+    with Target.start(program("demo")) as target:
+        yield target
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Screen]:
+    with screen(tmp_path, PYTHONPATH=str(ROOT)) as shown:
+        yield shown
+
+
+def begin(terminal: Screen, *targets: Target, options: str = "--profile block") -> str:
+    """Start it, and wait until there is something to see."""
+    pids = " ".join(f"--pid {target.pid}" for target in targets)
+    terminal.type(f"{TOP} {pids} --interval 0.5 {options}; echo status $?")
+    return terminal.wait_for(GET, KEYS)
+
+
+def end(terminal: Screen, target: Target) -> str:
+    """Wait for its good end."""
+    text = terminal.wait_for(r"^status 0$")
+    assert not has_probes(target.pid)
+    return text
+
+
+def modes(terminal: Screen) -> str:
+    """How programs find the terminal."""
+    number = next(NUMBERS)
+    terminal.type(f"clear; printf 'modes-%d ' {number}; stty -g | md5sum")
+    found = re.search(rf"^modes-{number} (\w+)", terminal.wait_for(rf"^modes-{number} \w+"), re.M)
+    assert found
+    return terminal.modes + found[1]
+
+
+def test_it_shows_where_goroutines_wait_and_leaves_the_terminal_as_it_was(
+    terminal: Screen, shop: Target
+) -> None:
+    before = modes(terminal)
+    begin(terminal, shop)
+    terminal.wait_for(
+        rf"\Aebpfprof top  block  demo {shop.pid} go1\.27\.\d+  for [\d.]+ m?s$",
+        r"^[\d,.]+ events/s  waiting [\d.]+ m?s/s  last .* nothing lost$",
+        r"^idle, hidden \(i shows it\): ",
+        HEADINGS,
+        rf"^>.* {GET} +shop\.go:\d+$",
+        rf"{KEYS}.*\Z",
+        without=r"InvoicePool\)\.work",
+    )
+    assert has_probes(shop.pid)
+    assert terminal.modes == "second 1 cursor 0"
+    terminal.press("i")
+    terminal.wait_for(r"main\.\(\*InvoicePool\)\.work", without="^idle, hidden")
+
+    terminal.press("p")
+    (first, *_) = terminal.wait_for("PAUSED").splitlines()
+    terminal.press("i")
+    text = terminal.wait_for("^idle, hidden", without=r"InvoicePool\)\.work")
+    assert text.splitlines()[0] == first
+    terminal.press("p")
+    terminal.wait_for("^ebpfprof top", without=re.escape(first.replace("  PAUSED", "")))
+
+    terminal.press("q")
+    end(terminal, shop)
+    terminal.wait_for(GET, without=KEYS)  # the last table stays
+    assert "--profile block; echo" in terminal.history, "what was there before is there again"
+    assert modes(terminal) == before
+
+
+def test_keys_sort_filter_choose_and_show_stacks(terminal: Screen, shop: Target) -> None:
+    begin(terminal, shop, options="--profile block,mutex")
+    terminal.press("n")
+    terminal.wait_for(rf"{DISCOUNT}[\s\S]*{GET}")
+    terminal.press("r")
+    terminal.wait_for(rf"{GET}[\s\S]*{DISCOUNT}")
+    terminal.press("d", "r", "j")
+    terminal.wait_for(GET, "^>", without=rf"^>.*{GET}")
+    terminal.press("Escape")
+    terminal.wait_for(rf"^>.*{GET}")
+
+    terminal.type_text("/Discount|(")
+    terminal.wait_for(r"^/Discount\|\(_  This is no regular expression")
+    terminal.press("BSpace", "BSpace", "Enter")
+    terminal.wait_for(r"^1 of \d+ rows match Discount$", f"^>.*{DISCOUNT}", without=GET)
+    terminal.press("Enter")
+    terminal.wait_for(
+        r"^RWMutex\.RLock main\.\(\*Config\)\.Discount shop\.go:\d+$",
+        r"^[\d.]+ m?s/s \([\d.]+%\)  [\d.,]+/s  since the start: .* times$",
+        r"^    sync\.\(\*RWMutex\)\.RLock ",
+        r"^    main\.\(\*Config\)\.Discount.* /.*/shop\.go:\d+$",
+        r"^Esc back",
+    )
+    terminal.press("Escape")
+    terminal.wait_for(KEYS)
+    terminal.press("/", "Escape")
+    terminal.wait_for(GET)
+
+    terminal.press("u")
+    terminal.wait_for(r"Mutex\.Unlock +main\.\(\*PriceCache\)\.Get")
+    terminal.press("x")
+    terminal.wait_for("^The CPU profile is not recorded")
+    terminal.press("h")
+    terminal.wait_for("^r  reverse the order")
+    terminal.press("C-c")
+    end(terminal, shop)
+
+
+def test_locks_and_cpu_time_are_shown_and_all_is_written(
+    terminal: Screen, shop: Target, tmp_path: Path
+) -> None:
+    terminal.resize(140, 40)
+    terminal.type(f"{TOP} --pid {shop.pid} --interval 0.5 --by-lock; echo status $?")
+    terminal.wait_for(r"Held Type +Lock$", r"^>.* sync\.Mutex +main\.PriceCache\.mu +0x[0-9a-f]+$")
+    terminal.press("Enter")
+    terminal.wait_for("^released: ", r"^    main\.\(\*PriceCache\)\.Get ")
+    terminal.press("Escape")
+    terminal.wait_for(KEYS)
+    terminal.press("x")
+    terminal.wait_for(r"^.\s+[\d.]+% +[\d.]+% .* crypto/.*sha256")
+
+    names = [f"demo-{shop.pid}.{kind}.pb.gz" for kind in ("block", "mutex", "cpu")]
+    terminal.press("w")
+    terminal.wait_for("^Written: " + ", ".join(map(re.escape, names)))
+    for name, function in zip(names, ("PriceCache).Get", "PriceCache).Get", "sha256"), strict=True):
+        profile = pprof.decode((tmp_path / name).read_bytes())
+        frames = (frame for s in profile.samples for at in s.locations for frame in at.frames)
+        assert any(function in frame.function for frame in frames), name
+    (tmp_path / names[0]).unlink()
+    (tmp_path / names[0]).symlink_to("/etc/passwd")
+    terminal.press("w")
+    terminal.wait_for("^Not written: .*symbolic link")
+    terminal.press("q")
+    end(terminal, shop)
+
+
+def test_windows_of_any_size_without_colours(tmp_path: Path, shop: Target) -> None:
+    """And it can be suspended, and SIGTERM ends it as q does."""
+    plain = {"NO_COLOR": "1", "LC_ALL": "C"}
+    with screen(tmp_path, 80, 24, PYTHONPATH=str(ROOT), **plain) as terminal:
+        before = modes(terminal)
+        begin(terminal, shop)
+        assert not re.search(r"\x1b\[(\d+;)*[34][0-7][;m]", terminal.text("-e")), "no colour"
+        terminal.resize(60, 8)
+        terminal.wait_for(r"\Aebpfprof(.*\n){7}q quit", r"^>.*PriceCache\)\.Get$")
+        terminal.resize(20, 5)
+        terminal.wait_for(r"\A(.*\n){4}q quit", r"^>.*\)\.Get$")
+        terminal.resize(140, 40)
+        terminal.wait_for(r"\Aebpfprof(.*\n){39}q quit", r"^>.*PriceCache\)\.Get +shop\.go:\d+$")
+
+        terminal.press("C-z")
+        terminal.wait_for("^.*Stopped")
+        assert modes(terminal) == before
+        terminal.type("fg; echo status $?")
+        terminal.wait_for(GET, KEYS)
+        assert terminal.modes == "second 1 cursor 0"
+        terminal.press("h")
+        terminal.wait_for("^r  reverse the order")
+        (process,) = terminal.programs
+        process.send_signal(signal.SIGTERM)
+        end(terminal, shop)
+        assert modes(terminal) == before
+
+
+def test_a_closed_terminal_leaves_no_probe(tmp_path: Path, shop: Target) -> None:
+    with screen(tmp_path, PYTHONPATH=str(ROOT)) as terminal:
+        begin(terminal, shop)
+        (process,) = terminal.programs
+    psutil.wait_procs([process], timeout=DEADLINE_S)
+    assert not process.is_running()
+    assert not has_probes(shop.pid)
+
+
+def test_targets_may_end_while_they_are_watched(terminal: Screen, shop: Target) -> None:
+    with Target.start(program("demo")) as brief:
+        begin(terminal, brief, shop)
+        terminal.wait_for(rf" {brief.pid} {GET}", rf" {shop.pid} {GET}", "^ebpfprof .* 2 processes")
+        brief.close_input()
+        brief.wait()
+        terminal.wait_for(rf"^process {brief.pid} .*ended", f" {brief.pid} {GET}")
+        terminal.press("w")
+        terminal.wait_for(rf"^Written: .*{brief.pid}\.block.* demo-{shop.pid}\.block")
+        terminal.press("q")
+        end(terminal, shop)
+
+
+def test_a_signal_while_it_begins_leaves_no_probe(tmp_path: Path, shop: Target) -> None:
+    beginning = subprocess.Popen(
+        [*command("stops while attaching", "top"), "--pid", str(shop.pid)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        state = os.waitid(os.P_PID, beginning.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert state is not None
+        assert state.si_code == os.CLD_STOPPED
+        assert has_probes(shop.pid)
+        beginning.terminate()
+        beginning.send_signal(signal.SIGCONT)
+        said = beginning.communicate(timeout=DEADLINE_S)
+    finally:
+        beginning.kill()
+        beginning.wait()
+    assert (beginning.returncode, *said) == (130, "", "\n")
+    assert not has_probes(shop.pid)
+
+
+def piped(script: str, folder: Path) -> str:
+    """What the script prints; it may fail at nothing, and say nothing else."""
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", script],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_tables_are_printed_where_there_is_no_terminal(tmp_path: Path, shop: Target) -> None:
+    text = piped(f"{TOP} --pid {shop.pid} --profile block --interval 0.5 --batch 2", tmp_path)
+    assert "\x1b" not in text
+    tables = text.split("\n\n")
+    assert len(tables) == 2
+    for table in tables:
+        assert re.search(rf"{GET} +shop\.go:\d+$", table, re.MULTILINE)
+    assert not has_probes(shop.pid)
+
+
+def test_it_ends_when_nobody_reads(tmp_path: Path, shop: Target) -> None:
+    script = f"{TOP} --pid {shop.pid} --profile block --interval 0.2 | head -n 1"
+    assert re.fullmatch(rf"ebpfprof top  block  demo {shop.pid} .*\n", piped(script, tmp_path))
+    assert not has_probes(shop.pid)
