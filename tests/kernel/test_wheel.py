@@ -50,10 +50,15 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_carries_every_file_in_c_and_every_table(wheel: Path) -> None:
+def test_it_carries_every_file_that_is_no_python(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    for folder, place in (("bpf", "ebpfprof/_bpf"), ("symbolizer/data", "symbolizer/data")):
+    for folder, place in (
+        ("bpf", "ebpfprof/_bpf"),
+        ("symbolizer/data", "symbolizer/data"),
+        ("ebpfprof/data", "ebpfprof/data"),
+        ("ebpfprof/web", "ebpfprof/web"),
+    ):
         here = [path for path in (ROOT / folder).rglob("*") if path.is_file()]
         assert here
         for path in here:
