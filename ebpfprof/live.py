@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
@@ -95,7 +96,8 @@ class LiveSession:
         self._capacity = capacity
         self._lock = threading.RLock()
         self._targets: dict[int, LiveTarget] = {}  # by number
-        self._numbers = 0
+        # The one that is free longest is taken first: an event may still have been on its way.
+        self._free_numbers = deque(range(capacity))
         self._sampled = 0
         self._waits, self._cpu = load_collectors(capacity, options)
         self._closing = threading.Event()
@@ -106,21 +108,21 @@ class LiveSession:
         """Open and inspect a process; no probe yet.
 
         Raises any of ebpfprof.errors: NoSuchProcess, NotGoProgram, UnsupportedGo, PermissionDenied
-        and so on; AttachFailed if there were too many.
+        and so on; AttachFailed if there are too many, until remove() makes room.
         """
         from ebpfprof.report import Names
 
         with ExitStack() as held:
             recorded = open_recorded(pid, self._options, held)
             with self._lock:
-                if self._numbers == self._capacity:
+                if not self._free_numbers:
                     raise AttachFailed(
-                        f"Process {pid} has no room: {self._capacity} processes were recorded "
-                        "since the start. Start ebpfprof again."
+                        f"Process {pid} has no room: {self._capacity} processes are recorded "
+                        "already. Record it by an ebpfprof of its own."
                     )
-                target = LiveTarget(self._numbers, recorded, held.pop_all(), Names())
-                self._numbers += 1
-                self._targets[target._number] = target
+                number = self._free_numbers.popleft()
+                target = LiveTarget(number, recorded, held.pop_all(), Names())
+                self._targets[number] = target
         return target
 
     def start(self, target: LiveTarget) -> None:
@@ -151,11 +153,16 @@ class LiveSession:
     def remove(self, target: LiveTarget) -> None:
         """Let go of a target, whoever wants it. Nothing more can be had of it."""
         with self._lock:
-            if self._targets.pop(target._number, None) is None:
+            if not self._holds(target):
                 return
+            del self._targets[target._number]
             if target._users:
                 target._pause()
                 self._detach(target)
+            for collector in (self._waits, self._cpu):
+                if collector:
+                    collector.forget(target._number)
+            self._free_numbers.append(target._number)
             target._held.close()
 
     def snapshot(self, target: LiveTarget, kinds: Collection[str] | None = None) -> Report:
@@ -163,11 +170,12 @@ class LiveSession:
 
         Of profiles: those of `kinds`, or all. Locations are the same objects in later snapshots.
         The time of a profile is when the first start was, its duration how long the target was
-        watched since.
+        watched since. Raises TargetGone if it was let go of.
         """
         from ebpfprof.report import Recording, report
 
         with self._lock:
+            self._require_held(target)
             recorded, number = target._recorded, target._number
             kept = tuple(kind for kind in recorded.kinds if kinds is None or kind in kinds)
             waits = self._waits if set(kept) & {"block", "mutex"} else None
@@ -245,16 +253,22 @@ class LiveSession:
         if self._waits and recorded.go:
             self._waits.detach_target(number)
 
+    def _holds(self, target: LiveTarget) -> bool:
+        return self._targets.get(target._number) is target
+
+    def _require_held(self, target: LiveTarget) -> None:
+        if not self._holds(target):
+            raise TargetGone(f"Process {target.pid} was let go of.")
+
     def _require_running(self, target: LiveTarget) -> None:
         self._notice_ending(target)
         if target.ending:
             raise TargetGone(f"Nothing is recorded any more: {target.ending.text}.")
-        if target._number not in self._targets:
-            raise AttachFailed(f"Process {target.pid} was let go of.")
+        self._require_held(target)
 
     def _notice_ending(self, target: LiveTarget) -> None:
         recorded = target._recorded
-        if recorded.ending is None and target._number in self._targets:
+        if recorded.ending is None and self._holds(target):
             ending = recorded.target.ending()
             if ending and target._users:
                 target._pause()

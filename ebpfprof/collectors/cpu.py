@@ -218,6 +218,22 @@ class CpuCollector:
         """Sample a target again."""
         self._describe(index, active=True)
 
+    def forget(self, index: int) -> None:
+        """Forget all of a target that is sampled no more; another may be number `index` then."""
+        if index not in self._books:
+            return
+        self.poll()
+        key_type, _ = self._program.hash_types("lines")
+        lines = np.array(sorted(self._books[index].lines), key_type)
+        self._program.delete_rows("lines", lines ^ np.uint64(index << _TARGET_SHIFT))
+        keys, rows = self._program.read_hash("samples")
+        self._program.delete_rows("samples", keys[rows["process"] == index])
+        known, finished = self._known_stacks, self._finished
+        self._known_stacks = {key: each for key, each in known.items() if each[0] != index}
+        self._finished = Counter({k: count for k, count in finished.items() if k[0] != index})
+        for kept in (self._books, self._objects, self._fields):
+            del kept[index]
+
     def halt(self) -> None:
         """Close the samplers until the next start(), of which there may be any number."""
         self.poll()
@@ -248,7 +264,8 @@ class CpuCollector:
                     sets.get(int(row["labels"]), ()),
                 )
                 known = self._known_stacks[key] = (int(row["process"]), stack)
-            found[known[0]][known[1]] += count
+            if known[0] in found:  # else it was let go of while this was on its way
+                found[known[0]][known[1]] += count
         for (index, labels, stack), count in self._finished.items():
             whole = CpuStack(stack.kernel_pcs, stack.pcs, stack.ending, sets.get(labels, ()))
             found[index][whole] += count
@@ -283,6 +300,8 @@ class CpuCollector:
 
     def _finish(self, record: Any, copied: bytes) -> None:  # noqa: ANN401 - a record of numpy
         sample = record["sample"]
+        if int(sample["process"]) not in self._books:
+            return  # it was let go of while this was on its way
         pc, sp, bp, is_exact = (int(word) for word in record["at"])
         half = len(copied) // 2
         sizes = [int(size) for size in record["sizes"]]

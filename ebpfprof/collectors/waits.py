@@ -120,6 +120,7 @@ class WaitsCollector:
         """Compile and load for up to so many targets. Raises what Program raises."""
         self._recipe = recipe
         self._sites: dict[tuple[int, str, int], int] = {}
+        self._free_sites: list[int] = []
         self._known_stacks: dict[int, _KnownStack] = {}
         self._attached: dict[int, GoTarget] = {}
         self._wake = "on_wake" if recipe.block else "on_release"
@@ -197,6 +198,20 @@ class WaitsCollector:
         if index in self._attached:
             self._describe(index, self._attached[index], active=False)
             self._program.detach_uprobes([index])
+
+    def forget(self, index: int) -> None:
+        """Forget all of a target whose probes are out; another may be number `index` then."""
+        if self._attached.pop(index, None) is None:
+            return
+        self._forget_waits(index)
+        keys, stacks = self._program.read_hash("stacks")
+        ours = keys[stacks["group"]["target"] == index]
+        for table in ("totals", "stacks"):
+            self._program.delete_rows(table, ours)
+        for key in ours.tolist():
+            self._known_stacks.pop(key, None)
+        for site in [site for site in self._sites if site[0] == index]:
+            self._free_sites.append(self._sites.pop(site))
 
     def snapshot(self) -> dict[int, list[StackTotal]]:
         """The sums since the start, by target. Never decreasing from one call to the next."""
@@ -316,7 +331,10 @@ class WaitsCollector:
         return_pc: int = 0,
         is_semaphore: bool = False,
     ) -> None:
-        site = self._sites.setdefault((index, function, pc), len(self._sites))
+        site = self._sites.get((index, function, pc))
+        if site is None:
+            site = self._free_sites.pop() if self._free_sites else len(self._sites)
+            self._sites[index, function, pc] = site
         fields = {
             "return_pc": return_pc + go.load_bias if return_pc else 0,
             "target": index,

@@ -197,6 +197,29 @@ def test_it_is_full_and_it_leaves_no_probe() -> None:
         assert not has_probes(steps.pid)
 
 
+def test_the_room_of_one_that_was_let_go_of_is_used_again() -> None:
+    """Nothing of the one before is left: not its sums, rows, rules or samples."""
+    options = Options(kinds=("block", "mutex", "cpu"))
+    with LiveSession(options, capacity=1) as live, Target.start(program("steps")) as steps:
+        for step in ("hand", "park", "burn", "hand"):
+            target = live.add(steps.pid)
+            live.start(target)
+            steps.ask(step, "done")
+            found = counts(live, target, f"main.{step}")
+            others = {"main.hand", "main.burn", "main.park"} - {f"main.{step}"}
+            assert found["block"] == (HANDS if step == "hand" else 0)
+            assert found["cpu"] > 0 or step != "burn"
+            for other in others:
+                assert set(counts(live, target, other).values()) == {0}, (step, other)
+            live.remove(target)
+            with pytest.raises(TargetGone):
+                live.snapshot(target)
+            if step == "park":
+                steps.ask("wake", "done")  # while nobody watches
+            live.stop(target)
+        assert not has_probes(steps.pid)
+
+
 def test_a_program_that_is_no_go_has_a_cpu_profile_only(live: LiveSession) -> None:
     with pytest.raises(NotGoProgram):
         live.add(os.getpid())
