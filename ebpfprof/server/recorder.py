@@ -64,7 +64,7 @@ class Live(Protocol):
 
 @dataclass(eq=False)
 class Served:
-    """One process that is served; `live` once it was looked into."""
+    """One process that is served; `live` once it was looked into, until it went."""
 
     pid: int
     kinds: tuple[str, ...]
@@ -79,6 +79,8 @@ class Served:
     """When the present recording began, CLOCK_MONOTONIC."""
     leased_until_s: float = 0.0
     is_leased: bool = False
+    """Whether there is a lease; `holds_lease` once it has begun."""
+    holds_lease: bool = False
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     ending: str | None = None
     """Why it went, in words."""
@@ -88,10 +90,12 @@ class Served:
     last_sent: dict[str, Profile] = field(default_factory=dict)
     """By kind, what the last request for a difference to the one before was answered with."""
 
+    opened_name: str = ""
+
     @property
     def name(self) -> str:
         """What its command is called, made harmless."""
-        return self.live.name if self.live else printable(self.about.name if self.about else "")
+        return self.opened_name or printable(self.about.name if self.about else "")
 
     @property
     def is_recording(self) -> bool:
@@ -131,24 +135,23 @@ class Recorder:
 
     def serve_opened(self, live: LiveTarget, about: GoProcess | None = None) -> Served:
         """Serve a process that LiveSession.add has opened."""
-        return self._serve(Served(live.pid, tuple(live.kinds), about, live=live))
+        kinds = tuple(live.kinds)
+        return self._serve(Served(live.pid, kinds, about, live=live, opened_name=live.name))
 
     def serve_found(self, about: GoProcess) -> Served:
         """Serve a Go process that was found; it is opened when somebody asks for it.
 
-        One of that number that has gone is forgotten.
+        It takes the place of one of that number that has gone.
         """
-        former = self._served.get(about.pid)
-        if former and former.live:
-            self._in_background(asyncio.to_thread(self.live.remove, former.live))
         return self._serve(Served(about.pid, self.kinds, about, is_found=True))
 
     def note_ending(self, served: Served, ending: str) -> None:
         """The process has gone; `ending` says how."""
         if served.ending is None:
             served.ending, served.gone_s = ending, time.time()
-            served.leased_until_s = 0.0
             served.gone.set()
+            self._end_lease(served)
+            self._in_background(self._let_go(served))
 
     def lease(self, served: Served, length_s: float) -> None:
         """Keep a process recorded for so many seconds from now, or for ever (inf)."""
@@ -239,12 +242,20 @@ class Recorder:
             served.problem = printable(str(error))
             if not isinstance(error, TargetGone):
                 say(f"ebpfprof: {printable(str(error))}", err=True)
+            return
+        served.holds_lease = True
+        if served.ending is not None or self.stopping.is_set():
+            self._end_lease(served)
 
     def _end_leases(self) -> None:
         for served in self.served:
-            if served.is_leased and served.users and time.monotonic() > served.leased_until_s:
-                served.is_leased = False
-                self._in_background(self._release(served))
+            if time.monotonic() > served.leased_until_s:
+                self._end_lease(served)
+
+    def _end_lease(self, served: Served) -> None:
+        if served.holds_lease:
+            served.is_leased = served.holds_lease = False
+            self._in_background(self._release(served))
 
     async def _acquire(self, served: Served) -> None:
         async with served.lock:
@@ -263,11 +274,21 @@ class Recorder:
                 await asyncio.to_thread(self.live.stop, served.live)
                 if served.ending is None:
                     await self._end_window(served)
+        if served.ending is not None:
+            await self._let_go(served)
+
+    async def _let_go(self, served: Served) -> None:
+        """Make room for others once a process went and nobody asks for it any more."""
+        async with served.lock:
+            if served.users == 0 and served.live:
+                live, served.live = served.live, None
+                await asyncio.to_thread(self.live.remove, live)
 
     def _start(self, served: Served) -> None:
         if served.live is None:
             served.live = self.live.add(served.pid)
             served.kinds = tuple(served.live.kinds)
+            served.opened_name = served.live.name
         self.live.start(served.live)
 
     def _sums(self, served: Served, kinds: Collection[str]) -> dict[str, Profile]:
@@ -294,16 +315,9 @@ class Recorder:
                 await self.end_window(served)
             oldest_s = time.time() - self.retention_s
             served.windows.forget(oldest_s)
-            if served.ending is not None and served.gone_s < oldest_s and served.users == 0:
-                await self._forget(served)
-
-    async def _forget(self, served: Served) -> None:
-        """Let go of a process that went long ago; of one that was named it is still told."""
-        if served.live:
-            live, served.live = served.live, None
-            await asyncio.to_thread(self.live.remove, live)
-        if served.is_found:
-            self._served.pop(served.pid, None)
+            # Of one that was named it is still told.
+            if served.ending is not None and served.gone_s < oldest_s and served.is_found:
+                self._served.pop(served.pid, None)
 
     async def _whatever_happens(
         self, work: Awaitable[_T], undo: Callable[[], Awaitable[None]] | None = None

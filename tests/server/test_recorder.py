@@ -185,6 +185,49 @@ def test_a_process_that_went_is_told_and_forgotten_later() -> None:
     run(work())
 
 
+def test_who_still_asks_of_a_process_that_went_gets_it_and_then_its_room_is_free() -> None:
+    """Also if its number is used by another process by then."""
+
+    async def work() -> None:
+        recorder, served, target = made(continuous=True)
+        await until(lambda: target.users == 1)
+        async with recorder.recording(served):
+            target.work(4)
+            recorder.note_ending(served, f"process {PID} ended")
+            recorder.live = FakeLive({PID: FakeTarget(PID, name="other")})
+            other = recorder.serve_found(process(PID))
+            await until(lambda: other.users == 1)
+            assert not target.is_removed
+            profile = await recorder.snapshot(served, "block")
+            assert profile.samples[0].values[0] == 4
+        await until(lambda: target.is_removed)
+        assert (served.users, served.name) == (0, "shop")
+        assert not other.ending
+        await recorder.stop()
+
+    run(work())
+
+
+def test_a_lease_that_could_not_begin_ends_for_nobody_else() -> None:
+    async def work() -> None:
+        recorder, served, target = made()
+        running = asyncio.ensure_future(recorder.run())
+        async with recorder.recording(served):
+            async with served.lock:
+                recorder.lease(served, 600)
+                recorder.note_ending(served, f"process {PID} ended")
+                await asyncio.sleep(0.05)
+            await until(lambda: not served.is_leased)
+            await asyncio.sleep(0.05)
+            assert served.users == 1
+        assert served.users == 0
+        await until(lambda: target.is_removed)
+        await recorder.stop()
+        await running
+
+    run(work())
+
+
 def test_what_was_found_is_opened_when_somebody_asks() -> None:
     async def work() -> None:
         target = FakeTarget(PID, kinds=("cpu",))
