@@ -21,6 +21,8 @@ from ebpfprof.text import printable
 _TCP = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]/]*)):([0-9]{1,5})")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _BACKLOG = 128
+# After 30 s of silence, and then every 10 s, it is asked whether there still is somebody.
+_KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
 
 class ListenError(EbpfprofError):
@@ -92,9 +94,14 @@ def _tcp(address: Address) -> socket.socket:
         # "localhost" is 127.0.0.1 to every client, but ::1 not to all of them.
         family, *_, where = min(found, key=lambda each: each[0] != socket.AF_INET)
         both = address.host == "::" and socket.has_dualstack_ipv6()
-        return socket.create_server(where[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=both)
+        made = socket.create_server(where[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         raise ListenError(f"Cannot listen at {printable(str(address))}: {_why(error)}") from error
+    # Connections take these over: a client that vanished would have its process recorded for ever.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEP_ALIVE:
+        made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
 
 
 def _why(error: OSError) -> str:

@@ -41,7 +41,8 @@ class Metrics:
     async def __call__(self, request: Request) -> Response:
         """The metrics as text. Asking for them has nothing recorded."""
         self._sums.losses = await asyncio.to_thread(lambda: list(self._recorder.live.losses()))
-        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+        headers = {"X-Content-Type-Options": "nosniff"}
+        return Response(generate_latest(self._registry), 200, headers, CONTENT_TYPE_LATEST)
 
 
 class Counted:

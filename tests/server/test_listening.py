@@ -54,6 +54,20 @@ def test_a_port_in_use() -> None:
             pass
 
 
+def test_a_client_that_vanished_is_noticed() -> None:
+    """One whose machine is gone hangs up no more, and what it asked for would be recorded on."""
+    with (
+        listening(Address("127.0.0.1", 0), None) as listener,
+        closing(socket.create_connection(listener.getsockname())),
+        closing(listener.accept()[0]) as accepted,
+    ):
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        idle_s = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        every_s = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL)
+        times = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT)
+        assert idle_s + every_s * times <= 120
+
+
 def test_an_address_of_another_machine() -> None:
     with (
         pytest.raises(ListenError, match="no such address"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from ebpfprof.export import pprof
 from ebpfprof.losses import Loss, loss_kinds
@@ -279,6 +280,38 @@ def test_metrics() -> None:
         assert [each for each in values if "_losses_total" in each] == [
             f'ebpfprof_losses_total{{reason="{name}"}}' for name, _ in loss_kinds()
         ]
+
+    run(work())
+
+
+def test_prometheus_reads_the_metrics() -> None:
+    """By the rules of its text format and of the names that it asks for (promtool check)."""
+
+    async def work() -> None:
+        odd = 'a "b" \\n {c="d"} \\'
+        service = await Service.of(FakeTarget(PID, name=odd), FakeTarget(PID + 1), continuous=True)
+        await until(lambda: all(each.is_recording for each in service.recorder.served))
+        for served in service.recorder.served:
+            await service.recorder.end_window(served)
+        await service.client.ask("/metrics")
+        answer = await service.client.ask("/metrics")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["content-type"].startswith("text/plain; version=")
+        assert answer.body.endswith(b"\n")
+        families = list(text_string_to_metric_families(answer.body.decode()))
+        samples = [sample for family in families for sample in family.samples]
+        assert len({(s.name, *sorted(s.labels.items())) for s in samples}) == len(samples)
+        assert len({family.name for family in families}) == len(families)
+        for family in families:
+            assert re.fullmatch(r"ebpfprof_[a-z_]+", family.name)
+            assert family.documentation.endswith(".") or "_process_" in family.name
+            assert family.type in ("counter", "gauge")
+            for sample in family.samples:
+                assert (sample.name == f"{family.name}_total") == (family.type == "counter")
+                assert 0 <= sample.value < float("inf")
+        commands = {s.labels["pid"]: s.labels["command"] for s in samples if "pid" in s.labels}
+        assert commands == {str(PID): odd, str(PID + 1): "shop"}
+        await service.recorder.stop()
 
     run(work())
 
