@@ -187,7 +187,7 @@ def command(
 
             def on_ready(recorder: Recorder) -> None:
                 signals.end_recording_only()
-                _say_ready(recorder, address, port, policy, token_mode)
+                _say_ready(recorder, address, port, policy, token_mode, follows)
 
             run(
                 live,
@@ -248,7 +248,12 @@ def _read_token(path: str) -> str:
 
 
 def _say_ready(
-    recorder: Recorder, address: Address, port: int, policy: Policy, token_mode: str | None
+    recorder: Recorder,
+    address: Address,
+    port: int,
+    policy: Policy,
+    token_mode: str | None,
+    follows: bool,
 ) -> None:
     from ebpfprof.server.listening import Address
     from ebpfprof.terminal import say
@@ -264,6 +269,8 @@ def _say_ready(
     what = f"{noun} {who}" if served else "Go processes as they come"
     say(f"serving {what} at {where}; Ctrl-C ends it", err=True)
     if not address.path and served and not policy.token:
-        prefix = "" if len(served) == 1 else f"/proc/{served[0].pid}"
+        # Others may come, and then each must be named.
+        is_alone = len(served) == 1 and not follows
+        prefix = "" if is_alone else f"/proc/{served[0].pid}"
         url = f"http://{Address(address.host, port)}{prefix}/debug/pprof/block?seconds=5"
         say(f"Next: go tool pprof '{url}'", err=True)

@@ -17,9 +17,14 @@ from time import monotonic, sleep
 
 import pytest
 
+from ebpfprof.commands.serve import _say_ready
 from ebpfprof.errors import ExitCode
+from ebpfprof.server.access import Policy
+from ebpfprof.server.listening import Address
+from ebpfprof.server.recorder import Recorder
 from tests.kernel.kernel_state import bpf_objects, has_probes
 from tests.kernel.programs import program
+from tests.server.fakes import ALL_KINDS, PID, FakeLive, FakeTarget
 from tests.server.serving import (
     COMMAND,
     DEADLINE_S,
@@ -133,6 +138,19 @@ def test_a_process_that_goes_is_told_and_the_other_is_served_on(target: Target) 
         assert server.get("/debug/pprof/mutex?seconds=1").status == 200
         server.send(signal.SIGINT)
         assert server.finish() == 0
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_the_address_that_it_says_stays_right(
+    follows: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --all-go others may come, and then each must be named."""
+    recorder = Recorder(FakeLive(), kinds=ALL_KINDS)
+    recorder.serve_opened(FakeTarget(PID))
+    _say_ready(recorder, Address("127.0.0.1", 0), 6060, Policy(), None, follows)
+    prefix = f"/proc/{PID}" if follows else ""
+    url = f"http://127.0.0.1:6060{prefix}/debug/pprof/block?seconds=5"
+    assert f"Next: go tool pprof '{url}'\n" in capsys.readouterr().err
 
 
 def test_all_go_processes_as_they_come() -> None:
