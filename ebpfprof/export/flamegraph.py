@@ -17,7 +17,7 @@ from ebpfprof.export.jsonprofile import document, dumped, title
 from ebpfprof.profile import Profile
 from ebpfprof.text import printable
 
-_SCRIPTS = ("flamegraph.js", "standalone.js")
+_SCRIPTS = ("flametree.js", "flamegraph.js", "standalone.js")
 _STYLE = "flamegraph.css"
 
 

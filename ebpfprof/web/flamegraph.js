@@ -1,262 +1,12 @@
 "use strict";
-/* A flame graph of a profile, drawn on a canvas. No other script is needed, and no build step.
+/* A flame graph of a profile, drawn on a canvas. It needs flametree.js only, and no build step.
 
    const graph = new FlameGraph(element, { onSelect(frame) {}, onZoom(frame) {} });
    graph.setData(profile, { valueIndex, hideIdle, base, groupBy: "operation", inverted: true });
 
    `profile` and `base` are the JSON of a profile (ebpfprof/export/jsonprofile.py). Callers are
    above what they call, always: inverted, the graph grows up from the functions that wait or run
-   themselves. Names come from the profiled program: they reach a page by textContent only. */
-
-/* Text for people; the units are those of ebpfprof/text.py. */
-const FlameText = {
-  UNITS: [[3600e9, "h"], [60e9, "min"], [1e9, "s"], [1e6, "ms"], [1e3, "us"]],
-  BYTES: [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]],
-  NANOSECONDS: { nanoseconds: 1, microseconds: 1e3, milliseconds: 1e6, seconds: 1e9 },
-
-  quantity(value, unit) {
-    const factor = this.NANOSECONDS[unit];
-    const units = factor ? this.UNITS : unit === "bytes" ? this.BYTES : [];
-    const amount = value * (factor || 1);
-    for (const [size, name] of units) {
-      if (Math.abs(amount) >= size * 0.9995) return `${this.threeDigits(amount / size)} ${name}`;
-    }
-    const name = factor ? "ns" : unit === "bytes" ? "B" : unit === "count" ? "" : unit;
-    return `${amount.toFixed(0)} ${this.printable(name)}`.trimEnd();
-  },
-  threeDigits(value) {
-    const size = Math.abs(value);
-    return value.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
-  },
-  share(part, whole) {
-    return whole > 0 ? `${this.threeDigits((100 * part) / whole)} %` : "0 %";
-  },
-  /* What would not show, or would turn the text around it, as an escape: \x1b, \u202e. */
-  printable(text) {
-    return text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (character) => {
-      const digits = character.codePointAt(0).toString(16);
-      if (digits.length <= 2) return `\\x${digits.padStart(2, "0")}`;
-      return digits.length <= 4 ? `\\u${digits.padStart(4, "0")}` : `\\U${digits.padStart(8, "0")}`;
-    });
-  },
-};
-
-/* The functions of up to two profiles, each with a number; frames of both are matched by name. */
-class FlameNames {
-  constructor() {
-    this.names = [];
-    this.files = [];
-    this.kinds = []; // "go", "std", "native", "kernel", or "group" for what is no function
-    this.packages = [];
-    this.numbers = new Map();
-    this.tables = new Map();
-  }
-
-  static kindOf(name, file, mapping) {
-    if (mapping.startsWith("[kernel") || mapping.startsWith("[vmlinux")) return "kernel";
-    const isGo = /\.(go|s)$/.test(file) || (!/\.so\b/.test(mapping) && /^[^:<( ]+\./.test(name));
-    if (!isGo) return "native";
-    // The paths of all packages but the standard library's begin with the name of a host.
-    const first = FlameNames.packageOf(name).split("/")[0];
-    return first === "main" || first.includes(".") || first.includes("%") ? "go" : "std";
-  }
-
-  static packageOf(name) {
-    const bare = name.split("[", 1)[0].split("(", 1)[0];
-    const slash = bare.lastIndexOf("/") + 1;
-    const dot = bare.indexOf(".", slash);
-    return dot < 0 ? bare : bare.slice(0, dot);
-  }
-
-  number(kind, name, file) {
-    const key = `${kind}\0${name}`;
-    let number = this.numbers.get(key);
-    if (number === undefined) {
-      number = this.names.length;
-      this.numbers.set(key, number);
-      this.names.push(FlameText.printable(name));
-      this.files.push(FlameText.printable(file));
-      this.kinds.push(kind);
-      const isGo = kind === "go" || kind === "std";
-      this.packages.push(isGo ? FlameNames.packageOf(name) : name);
-    }
-    return number;
-  }
-
-  /* Of each frame of `profile`: the number of its function, its line, and whether it is inlined. */
-  ofFrames(profile) {
-    let table = this.tables.get(profile);
-    if (!table) {
-      const { frames, strings } = profile;
-      const number = ([name, file, , mapping]) => {
-        const kind = FlameNames.kindOf(strings[name], strings[file], strings[mapping]);
-        return this.number(kind, strings[name], strings[file]);
-      };
-      table = {
-        numbers: Int32Array.from(frames, number),
-        lines: Int32Array.from(frames, (frame) => frame[2]),
-        inlined: Uint8Array.from(frames, (frame) => frame[4]),
-      };
-      this.tables.set(profile, table);
-    }
-    return table;
-  }
-}
-
-/* The stacks put together: nodes in typed arrays, a parent before its children; 0 is the root.
-   `later` and `base` are the sums of the profile and of the base, `Flat` of a node's own. */
-class FlameTree {
-  constructor(profile, options, names) {
-    this.names = names;
-    this.hidden = 0;
-    const { base } = options;
-    this.parent = new Int32Array(0);
-    this.name = new Int32Array(0);
-    this.line = new Int32Array(0); // -1: the call is at several lines
-    this.inlined = new Uint8Array(0);
-    for (const column of ["later", "base", "laterFlat", "baseFlat"]) {
-      this[column] = new Float64Array(0);
-    }
-    this.length = 1;
-    this.grow(4096);
-    this.parent[0] = this.name[0] = -1;
-
-    const type = profile.sample_types[options.valueIndex];
-    this.add(profile, options.valueIndex, options, "later", 1);
-    if (base) {
-      const matches = (each) => each.type === type.type && each.unit === type.unit;
-      const index = base.sample_types.findIndex(matches);
-      if (index >= 0) this.add(base, index, options, "base", options.baseScale);
-    }
-    this.sortChildren();
-  }
-
-  /* Makes room for so many nodes. */
-  grow(room) {
-    for (const column of ["parent", "name", "line", "inlined", "later", "base", "laterFlat", "baseFlat"]) {
-      const wider = new this[column].constructor(room);
-      wider.set(this[column]);
-      this[column] = wider;
-    }
-    this.slots = new Int32Array(4 * room);
-    for (let node = 1; node < this.length; node++) {
-      this.slots[this.slot(this.parent[node], this.name[node])] = node;
-    }
-  }
-
-  /* Where the child of that name stands in the hash table, or would. */
-  slot(parent, name) {
-    const mask = this.slots.length - 1;
-    let slot = Math.imul(parent, 0x9e3779b1) ^ Math.imul(name + 1, 0x85ebca6b);
-    for (slot = (slot ^ (slot >>> 15)) & mask; ; slot = (slot + 1) & mask) {
-      const node = this.slots[slot];
-      if (node === 0 || (this.parent[node] === parent && this.name[node] === name)) return slot;
-    }
-  }
-
-  child(parent, name) {
-    let slot = this.slot(parent, name);
-    if (this.slots[slot] !== 0) return this.slots[slot];
-    if (this.length === this.parent.length) {
-      this.grow(2 * this.length);
-      slot = this.slot(parent, name);
-    }
-    const node = this.length++;
-    this.slots[slot] = node;
-    this.parent[node] = parent;
-    this.name[node] = name;
-    return node;
-  }
-
-  /* Adds the stacks of a profile to the column `sums`. Sums are of the node itself, until all are
-     there: then those of what it calls go on top, callees first. */
-  add(profile, valueIndex, options, sums, scale) {
-    const { inverted, hideIdle, groupBy } = options;
-    const { numbers, lines, inlined } = this.names.ofFrames(profile);
-    const { stacks, values, idle } = profile;
-    const ofStack = this.groups(profile, groupBy);
-    const flat = `${sums}Flat`;
-    for (let i = 0; i < stacks.length; i++) {
-      const value = values[i][valueIndex] * scale;
-      if (!(value > 0)) continue;
-      if (idle[i] >= 0 && hideIdle) {
-        if (sums === "later") this.hidden += value;
-        continue;
-      }
-      const stack = stacks[i];
-      const last = stack.length - 1;
-      let node = ofStack ? this.child(0, ofStack(i)) : 0;
-      for (let j = 0; j <= last; j++) {
-        const frame = stack[inverted ? last - j : j];
-        const known = this.length;
-        node = this.child(node, numbers[frame]);
-        if (node === known) {
-          this.line[node] = lines[frame];
-          this.inlined[node] = inlined[frame];
-        } else if (this.line[node] !== lines[frame]) {
-          this.line[node] = -1;
-        }
-        if (inverted && j === 0) this[flat][node] += value;
-      }
-      this[sums][node] += value;
-      if (!inverted && last >= 0) this[flat][node] += value;
-    }
-    const column = this[sums];
-    for (let node = this.length - 1; node > 0; node--) column[this.parent[node]] += column[node];
-  }
-
-  /* What tells the group of a stack by its index, or null without groups. */
-  groups(profile, groupBy) {
-    const text = (index) => profile.strings[index];
-    const known = new Map();
-    const group = (key, words) => {
-      if (!known.has(key)) known.set(key, this.names.number("group", words(), ""));
-      return known.get(key);
-    };
-    if (groupBy === "operation") {
-      const { operations } = profile;
-      return (i) => group(operations[i], () => text(operations[i]) || "(no operation)");
-    }
-    if (!groupBy.startsWith("label:")) return null;
-    const wanted = groupBy.slice("label:".length);
-    const key = profile.strings.indexOf(wanted);
-    return (i) => {
-      const label = profile.labels[i].find((each) => each[0] === key);
-      if (!label) return group(-1, () => `(no ${wanted})`);
-      const [, value] = label;
-      if (typeof value === "number") return group(value, () => text(value));
-      const words = FlameText.quantity(value.n, value.u);
-      return group(words, () => words);
-    };
-  }
-
-  /* Children of each node one after another, the widest first: first[node] .. first[node + 1]. */
-  sortChildren() {
-    const first = new Int32Array(this.length + 1);
-    for (let node = 1; node < this.length; node++) first[this.parent[node] + 1]++;
-    for (let node = 0; node < this.length; node++) first[node + 1] += first[node];
-    const next = first.slice();
-    this.children = new Int32Array(this.length - 1);
-    for (let node = 1; node < this.length; node++) this.children[next[this.parent[node]]++] = node;
-    this.first = first;
-    const order = (a, b) =>
-      this.width(b) - this.width(a) || (this.nameOf(a) < this.nameOf(b) ? -1 : 1);
-    for (let node = 0; node < this.length; node++) {
-      if (first[node + 1] - first[node] > 1) {
-        this.children.subarray(first[node], first[node + 1]).sort(order);
-      }
-    }
-  }
-
-  /* As wide as both profiles together: what is in only one of them shows, too. */
-  width(node) {
-    return this.later[node] + this.base[node];
-  }
-
-  nameOf(node) {
-    return node === 0 ? "all" : this.names.names[this.name[node]];
-  }
-}
+   themselves. */
 
 class FlameGraph {
   static ROW = 19; // height of a row, CSS pixels
@@ -281,7 +31,6 @@ class FlameGraph {
   /* `base` is a profile to compare with, `groupBy` is "", "operation" or "label:KEY". Selection,
      zoom and search stay where the new data has the same frames. */
   setData(profile, options = {}) {
-    const kept = this.tree && [this.pathOf(this.zoomed), this.pathOf(this.selected)];
     this.profile = profile;
     this.options = {
       valueIndex: profile.default, hideIdle: true, base: null, groupBy: "", inverted: false,
@@ -289,21 +38,29 @@ class FlameGraph {
     for (const [name, value] of Object.entries(options)) {
       if (value !== undefined) this.options[name] = value;
     }
+    const { base } = this.options;
+    this.options.baseScale = FlameGraph.baseScale(profile, base);
     this.type = profile.sample_types[this.options.valueIndex];
-    this.options.baseScale = FlameGraph.baseScale(profile, this.options.base);
-    // The names are told apart once, however often the same profiles are put together anew.
-    if (this.named?.profile !== profile || this.named.base !== this.options.base) {
-      this.named = { profile, base: this.options.base, names: new FlameNames() };
-    }
-    this.tree = new FlameTree(profile, this.options, this.named.names);
-    this.history = [];
-    this.zoomed = kept ? this.find(kept[0]) : 0;
-    this.selected = kept ? this.find(kept[1]) : 0;
+    // Functions are told apart once, however often the same profiles are shown in another way.
+    const known = this.stacks?.profiles ?? [];
+    const isKnown = known[0] === profile && (known[1] ?? null) === base;
+    const shown = JSON.stringify({ ...this.options, base: null });
+    if (isKnown && shown === this.shown) return;
+    this.shown = shown;
+    const places = this.tree ? [...this.history, this.zoomed, this.selected] : [0, 0];
+    const paths = places.map((node) => this.pathOf(node));
+    if (!isKnown) this.stacks = new FlameStacks(profile, base);
+    const isFirst = this.tree === null;
+    this.tree = new FlameTree(this.stacks, this.options);
+    const found = paths.map((path) => this.find(path));
+    this.selected = found.pop();
+    this.history = found.filter((node, i) => node !== found[i + 1]);
+    this.zoomed = this.history.pop();
     this.colours = [];
     this.search(this.query);
     this.changed();
     const edge = this.options.inverted ? this.scroller.scrollHeight : 0;
-    if (!kept || this.turned !== this.options.inverted) this.scroller.scrollTop = edge;
+    if (isFirst || this.turned !== this.options.inverted) this.scroller.scrollTop = edge;
     this.turned = this.options.inverted;
     this.live.textContent = this.isEmpty ? "" : this.describe(this.selected);
   }
@@ -324,54 +81,19 @@ class FlameGraph {
     const wanted = text.trim().toLowerCase();
     this.matches = null;
     if (tree && wanted) {
-      const { names, files, kinds } = tree.names;
+      const { names, files } = tree.names;
       const has = (name, i) => `${name}\n${files[i]}`.toLowerCase().includes(wanted);
       this.matches = Uint8Array.from(names, has);
-      const found = new Set(); // some names are of what is hidden, or of groups
-      const inside = new Uint8Array(tree.length);
-      for (let node = 1; node < tree.length; node++) {
-        const above = inside[tree.parent[node]];
-        const name = tree.name[node];
-        inside[node] = above | this.matches[name];
-        if (inside[node] && !above) result.value += tree.later[node];
-        if (this.matches[name] && kinds[name] !== "group") found.add(name);
-      }
-      result.functions = found.size;
+      Object.assign(result, tree.found(this.matches));
       result.share = tree.later[0] > 0 ? result.value / tree.later[0] : 0;
     }
     this.redraw();
     return result;
   }
 
-  /* Each function that is shown, once: {name, kind, package, flat, total, base, baseFlat}. */
+  /* Each function that is shown (FlameTree.functions). */
   functions() {
-    const { tree } = this;
-    const { names, kinds, packages } = tree.names;
-    const rows = names.map((name, i) => ({
-      name, kind: kinds[i], package: packages[i], flat: 0, total: 0, base: 0, baseFlat: 0,
-    }));
-    // A recursive function is counted once in each stack: where it is entered first.
-    const entered = new Int32Array(names.length);
-    const visit = [0];
-    while (visit.length > 0) {
-      const node = visit.pop();
-      if (node < 0) {
-        entered[tree.name[~node]]--;
-        continue;
-      }
-      if (node > 0) {
-        const row = rows[tree.name[node]];
-        row.flat += tree.laterFlat[node];
-        row.baseFlat += tree.baseFlat[node];
-        if (entered[tree.name[node]]++ === 0) {
-          row.total += tree.later[node];
-          row.base += tree.base[node];
-        }
-        visit.push(~node);
-      }
-      for (let i = tree.first[node]; i < tree.first[node + 1]; i++) visit.push(tree.children[i]);
-    }
-    return rows.filter((row) => row.kind !== "group" && (row.total > 0 || row.base > 0));
+    return this.tree.functions();
   }
 
   /* All that is known of a node, as an object; `text` is a sentence. */
@@ -488,6 +210,7 @@ class FlameGraph {
   }
 
   pathOf(node) {
+    if (node === 0) return [];
     const nodes = [...this.ancestors(node), node].slice(1);
     return nodes.map((each) => [this.tree.names.kinds[this.tree.name[each]], this.tree.nameOf(each)]);
   }
@@ -497,10 +220,9 @@ class FlameGraph {
     const { tree } = this;
     let node = 0;
     for (const [kind, name] of path) {
-      const children = tree.children.subarray(tree.first[node], tree.first[node + 1]);
       const isWanted = (each) =>
         tree.nameOf(each) === name && tree.names.kinds[tree.name[each]] === kind;
-      const next = children.find(isWanted);
+      const next = tree.childrenOf(node).find(isWanted);
       if (next === undefined) break;
       node = next;
     }
@@ -649,8 +371,7 @@ class FlameGraph {
       const below = { nodes: [], lefts: [], widths: [] };
       for (let i = 0; i < row.nodes.length; i++) {
         let left = row.lefts[i];
-        for (let j = tree.first[row.nodes[i]]; j < tree.first[row.nodes[i] + 1]; j++) {
-          const node = tree.children[j];
+        for (const node of tree.childrenOf(row.nodes[i])) {
           const wide = tree.width(node) * scale;
           if (wide < FlameGraph.LEAST) break; // the widest comes first
           below.nodes.push(node);

@@ -216,7 +216,8 @@ class StandalonePage {
       this.shown = Infinity;
       this.fillTable();
     });
-    this.table.replaceChildren(make("h2", { textContent: "Functions" }), table, more);
+    const scroller = make("div", { className: "standalone-scroller" }, table);
+    this.table.replaceChildren(make("h2", { textContent: "Functions" }), scroller, more);
   }
 
   sortBy(column) {

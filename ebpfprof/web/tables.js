@@ -4,6 +4,19 @@
 const MAX_ROWS = 200;
 const INSIDE_GO = new Set(["runtime", "internal", "sync", "reflect"]);
 
+/** The same function, but it remembers its last answer: the same profile is shown in many ways. */
+function remembering(compute) {
+  let asked = null;
+  let answer;
+  return (...question) => {
+    if (!asked || question.some((each, index) => each !== asked[index])) {
+      answer = compute(...question);
+      asked = question;
+    }
+    return answer;
+  };
+}
+
 /** Whether a function is one of Go's own that wait: the first path element has no dot. */
 function isInsideGo(name) {
   const path = name.split("[", 1)[0];
@@ -13,35 +26,36 @@ function isInsideGo(name) {
 }
 
 /** The sums of each function over all stacks but the idle ones, if these are to be hidden. */
-function functionRows(profile, valueIndex, hideIdle) {
-  const rows = new Map();
+const functionRows = remembering((profile, valueIndex, hideIdle) => {
   const { strings, frames, stacks, values, idle } = profile;
+  const names = Int32Array.from(frames, (frame) => frame[0]);
+  const [flat, cumulative, count] = [1, 2, 3].map(() => new Float64Array(strings.length));
+  const seen = new Int32Array(strings.length).fill(-1); // a recursive function counts once
   let total = 0;
   stacks.forEach((stack, index) => {
     if (hideIdle && idle[index] >= 0) return;
     const value = values[index][valueIndex];
-    const count = values[index][0];
+    const times = values[index][0];
     total += value;
-    const seen = new Set();
-    for (let depth = stack.length - 1; depth >= 0; depth -= 1) {
-      const name = frames[stack[depth]][0];
-      let row = rows.get(name);
-      if (!row) {
-        row = { name: strings[name], flat: 0, cumulative: 0, count: 0 };
-        rows.set(name, row);
-      }
-      if (depth === stack.length - 1) row.flat += value;
-      if (!seen.has(name)) {
-        seen.add(name);
-        row.cumulative += value;
-        row.count += count;
-      }
+    for (const frame of stack) {
+      const name = names[frame];
+      if (seen[name] === index) continue;
+      seen[name] = index;
+      cumulative[name] += value;
+      count[name] += times;
     }
+    if (stack.length) flat[names[stack[stack.length - 1]]] += value;
   });
-  const found = [...rows.values()];
-  for (const row of found) row.mean = row.count ? row.cumulative / row.count : 0;
-  return { rows: found, total };
-}
+  const rows = [];
+  seen.forEach((index, name) => {
+    if (index < 0) return;
+    rows.push({
+      name: FlameText.printable(strings[name]), flat: flat[name], cumulative: cumulative[name], count: count[name],
+      mean: count[name] ? cumulative[name] / count[name] : 0,
+    });
+  });
+  return { rows, total };
+});
 
 /** What was hidden as idle: a row for each rule, and the sum. */
 function idleRows(profile, valueIndex) {
@@ -56,8 +70,9 @@ function idleRows(profile, valueIndex) {
 }
 
 /** The worst place, in a sentence; "" if there is none. */
-function headline(profile, valueIndex, hideIdle) {
+const headline = remembering((profile, valueIndex, hideIdle) => {
   const { strings, frames, stacks, values, idle, operations } = profile;
+  const isInside = frames.map(([name]) => isInsideGo(strings[name]));
   const sums = new Map();
   let total = 0;
   stacks.forEach((stack, index) => {
@@ -66,7 +81,7 @@ function headline(profile, valueIndex, hideIdle) {
     total += value;
     let at = stack.length - 1;
     if (profile.kind !== "cpu") {
-      while (at > 0 && isInsideGo(strings[frames[stack[at]][0]])) at -= 1;
+      while (at > 0 && isInside[stack[at]]) at -= 1;
     }
     const [name, file, line] = frames[stack[at]];
     const key = profile.kind === "cpu" ? `${name}` : `${operations[index]} ${name} ${line}`;
@@ -79,15 +94,16 @@ function headline(profile, valueIndex, hideIdle) {
   for (const each of sums.values()) if (!worst || each.value > worst.value) worst = each;
   if (!worst || !total) return "";
   const share = `${Math.round(100 * worst.value / total)} %`;
-  const file = strings[worst.file].split("/").pop();
-  const where = `${strings[worst.name]}${file ? `, ${file}:${worst.line}` : ""}`;
+  const name = FlameText.printable(strings[worst.name]);
+  const file = FlameText.printable(strings[worst.file].split("/").pop());
+  const where = `${name}${file ? `, ${file}:${worst.line}` : ""}`;
   const unit = profile.sample_types[valueIndex].unit;
   const amount = `${formatValue(worst.value, unit)} in ${formatValue(worst.count, "count")}`;
-  if (profile.kind === "cpu") return `${share} of CPU time: ${strings[worst.name]} (${formatValue(worst.value, unit)})`;
+  if (profile.kind === "cpu") return `${share} of CPU time: ${name} (${formatValue(worst.value, unit)})`;
   const what = profile.kind === "mutex" ? "of the waiting for locks: until" : "of waiting:";
   const noun = profile.kind === "mutex" ? "releases" : "waits";
   return `${share} ${what} ${worst.operation} in ${where} (${amount} ${noun})`;
-}
+});
 
 class FunctionTable {
   /** `onchoose(name)` is called with the name of a function that was clicked. */
@@ -101,7 +117,7 @@ class FunctionTable {
     const { rows, total } = functionRows(profile, valueIndex, hideIdle);
     const unit = profile.sample_types[valueIndex].unit;
     const columns = [["flat", "Flat"], ["cumulative", "Cumulative"], ["count", "Count"], ["mean", "Mean"], ["name", "Function"]];
-    const wanted = filter ? rows.filter((row) => row.name.toLowerCase().includes(filter.toLowerCase())) : rows;
+    const wanted = filter ? rows.filter((row) => row.name.toLowerCase().includes(filter.toLowerCase())) : [...rows];
     const by = columns.some(([key]) => key === sort) ? sort : "flat";
     wanted.sort((one, other) => by === "name" ? one.name.localeCompare(other.name)
       : other[by] - one[by] || other.cumulative - one.cumulative || one.name.localeCompare(other.name));
