@@ -63,6 +63,7 @@ struct unfinished {
     struct go_state go;
     u64 stacks[2]; /* where the copies begin */
     u64 sizes[2];  /* of the copies, in bytes */
+    u64 behind_breakpoint;
 };
 
 /* With the copies. Most stacks are small, and the ring buffer holds many more small ones. */
@@ -82,6 +83,7 @@ struct work {
     struct cursor at;
     struct go_state go;
     struct pt_regs registers;
+    u64 behind_breakpoint; /* perhaps of a probe: the rules that tell are not known yet */
 };
 
 BPF_ARRAY(processes, struct process, MAX_TARGETS);
@@ -119,8 +121,9 @@ static __always_inline void read_go_state(const struct process *process, u64 tas
 /*
  * The registers with which the thread entered the kernel. Where it did so by a uprobe, such as one
  * of ours, the instruction behind the breakpoint is not where it goes on: the one in place of which
- * the breakpoint stands was not run yet. (Padding between Go's functions consists of breakpoints,
- * too. There the rule is NONE.)
+ * the breakpoint stands was not run yet. But padding between functions may consist of breakpoints,
+ * too, and what was interrupted be the first instruction behind it: there are no rules for padding,
+ * or NONE. (ebpfprof/unwinding.py: interrupted_at.)
  */
 static __always_inline bool user_registers(void *task, u64 index, struct work *work) {
     u8 before = 0;
@@ -134,7 +137,9 @@ static __always_inline bool user_registers(void *task, u64 index, struct work *w
     if (read_user(&before, sizeof(before), (void *)(registers->ip - 1)) == 0 &&
         before == BREAKPOINT) {
         struct rule *rule = rule_at(registers->ip - 1, index);
-        if (!rule || rule->kind != NONE)
+        if (!rule)
+            work->behind_breakpoint = 1;
+        else if (rule->kind != NONE && rule->kind != GUESS)
             work->at.pc--;
     }
     return true;
@@ -172,6 +177,7 @@ static __always_inline void fill(struct unfinished *to, const struct work *work,
     read_kernel(&to->sample, sizeof(to->sample), &work->sample);
     to->at = work->at;
     to->go = work->go;
+    to->behind_breakpoint = work->behind_breakpoint;
     to->stacks[0] = copy_start(work->at.sp);
     to->sizes[0] = copy_stack(first, to->stacks[0], copies);
     to->stacks[1] = copy_start(other);
@@ -235,9 +241,11 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
     work->at.sp = sp;
     work->at.bp = bp;
     work->at.is_exact = 1;
+    work->behind_breakpoint = 0;
     enum ending ending = UNREADABLE;
     if (!in_kernel || user_registers(task, index, work))
-        ending = unwind(&work->at, &work->go, index, &sample->user);
+        ending = work->behind_breakpoint ? UNLEARNED
+                                         : unwind(&work->at, &work->go, index, &sample->user);
     sample->ending = ending;
     if (ending == UNLEARNED) {
         if (hand_over(work))

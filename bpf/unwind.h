@@ -12,7 +12,19 @@
 #define TARGET_SHIFT 48
 
 /* RuleKind */
-enum kind { UNKNOWN, SP, BP, BP_POINTS, END, SIGNAL, SYSTEM_STACK, MORE_STACK, SWITCH, NONE };
+enum kind {
+    UNKNOWN,
+    SP,
+    BP,
+    BP_POINTS,
+    END,
+    SIGNAL,
+    SYSTEM_STACK,
+    MORE_STACK,
+    SWITCH,
+    NONE,
+    GUESS
+};
 
 struct rule {
     s32 cfa_offset;
@@ -121,7 +133,8 @@ static __always_inline enum ending caller(struct cursor *at, const struct rule *
             return WHOLE;
         sp = go->sched_sp;
     }
-    cfa = (rule->kind == BP || rule->kind == BP_POINTS ? at->bp : sp) + rule->cfa_offset;
+    bool by_bp = rule->kind == BP || rule->kind == BP_POINTS || rule->kind == GUESS;
+    cfa = (by_bp ? at->bp : sp) + rule->cfa_offset;
     /* There the caller's frame pointer is the word at ours. */
     if (rule->kind == BP_POINTS && (!read_word(&cfa, cfa) || !read_word(&at->bp, at->bp)))
         return UNREADABLE;

@@ -29,7 +29,7 @@ _UCONTEXT_BP, _UCONTEXT_SP, _UCONTEXT_PC = 120, 160, 168
 _ADDRESS_END = 1 << 47
 
 # Code that nothing is known of most likely keeps a frame pointer, as compilers of JIT code do.
-_BY_FRAME_POINTER = UnwindRule(RuleKind.BP, 16, -16)
+_BY_FRAME_POINTER = UnwindRule(RuleKind.GUESS, 16, -16)
 _NOWHERE = UnwindRule(RuleKind.NONE)
 
 
@@ -196,6 +196,16 @@ class RuleBook:
             self.new_lines.add(key)
 
 
+def interrupted_at(pc: int, book: RuleBook) -> int:
+    """Where a thread goes on that entered the kernel at `pc`, one byte behind a breakpoint.
+
+    At the breakpoint, if that is a probe on an instruction of a function, which was not run yet; at
+    pc, if it is padding in front of a function.
+    """
+    kind = book.rule_at(pc - 1).kind
+    return pc if kind in (RuleKind.NONE, RuleKind.GUESS) else pc - 1
+
+
 def unwind(
     at: Cursor, go: GoState, copies: Copies, book: RuleBook, pcs: Sequence[int]
 ) -> tuple[list[int], Ending]:
@@ -264,7 +274,7 @@ def _caller(at: Cursor, rule: UnwindRule, go: GoState, copies: Copies) -> Ending
         if not go.is_other_stack(sp):
             return Ending.WHOLE
         sp = go.sched_sp
-    by_bp = rule.kind in (RuleKind.BP, RuleKind.BP_POINTS)
+    by_bp = rule.kind in (RuleKind.BP, RuleKind.BP_POINTS, RuleKind.GUESS)
     cfa: int | None = (at.bp if by_bp else sp) + rule.cfa_offset
     if rule.kind is RuleKind.BP_POINTS and cfa is not None:
         cfa = copies.word(cfa)

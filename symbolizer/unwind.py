@@ -32,6 +32,8 @@ class RuleKind(IntEnum):
     """Go code that writes the stack pointer: the runtime's records tell where it goes on."""
     NONE = 9
     """There is nothing that tells where the caller is."""
+    GUESS = 10
+    """As BP, for code that no table knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from ebpfprof.unwinding import (
     Places,
     RuleBook,
     RuleNumbers,
+    interrupted_at,
     unwind,
 )
 from symbolizer.gounwind import GoUnwind
@@ -69,6 +70,7 @@ _UNFINISHED = np.dtype(
         ("go", _U64, 10),
         ("stacks", _U64, 2),
         ("sizes", _U64, 2),
+        ("behind_breakpoint", _U64),
     ]
 )
 
@@ -302,6 +304,7 @@ class CpuCollector:
         sample = record["sample"]
         if int(sample["process"]) not in self._books:
             return  # it was let go of while this was on its way
+        book = self._books[int(sample["process"])]
         pc, sp, bp, is_exact = (int(word) for word in record["at"])
         half = len(copied) // 2
         sizes = [int(size) for size in record["sizes"]]
@@ -309,11 +312,13 @@ class CpuCollector:
         copies = Copies(list(zip(map(int, record["stacks"]), pieces, strict=True)))
         pcs, ending = sample["pcs"][: sample["depth"]].tolist(), Ending.UNLEARNED
         try:
+            if record["behind_breakpoint"]:
+                pc = interrupted_at(pc, book)
             pcs, ending = unwind(
                 Cursor(pc, sp, bp, bool(is_exact)),
                 GoState(*(int(word) for word in record["go"])),
                 copies,
-                self._books[int(sample["process"])],
+                book,
                 pcs,
             )
         except Exception as error:  # see poll

@@ -121,6 +121,16 @@ def test_go_called_from_c(version: str, name: str, tmp_path: Path) -> None:
     assert sum(sample.values[0] for sample in in_go) > enough()
 
 
+def test_faults_at_a_first_instruction_behind_breakpoints(tmp_path: Path) -> None:
+    """What looks like a probe there is none, also before it was learnt how to unwind it."""
+    profile = work_in_c(tmp_path, "fillBehindPadding")
+
+    assert begins(profile, "fillPages", "fillBehindPadding") > enough() / 2
+    assert count(profile, lambda sample: functions(sample)[-1].startswith("[")) == 0
+    for sample in with_leaf(profile, "fillPages"):
+        assert functions(sample)[1] == "fillBehindPadding", line(sample)
+
+
 def test_deep_calls_in_c(tmp_path: Path) -> None:
     profile = work_in_c(tmp_path, "callDeep", "callRecursive")
 

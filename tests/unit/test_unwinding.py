@@ -18,6 +18,7 @@ from ebpfprof.unwinding import (
     Places,
     RuleBook,
     RuleNumbers,
+    interrupted_at,
     unwind,
 )
 from symbolizer.errors import ElfError
@@ -249,7 +250,7 @@ def test_of_a_large_function_only_what_lies_near_is_learnt() -> None:
 
 def test_code_without_a_table_is_walked_by_frame_pointers_and_the_rest_not() -> None:
     rules = RuleBook(OneTable(Broken(), code=range(0x1000, 0x2000)), RuleNumbers(100))
-    assert rules.rule_at(0x1234) == UnwindRule(RuleKind.BP, 16, -16)
+    assert rules.rule_at(0x1234) == UnwindRule(RuleKind.GUESS, 16, -16)
     assert rules.rule_at(0x2234) == UnwindRule(RuleKind.NONE)
     assert rules.rule_at(1 << 63) == UnwindRule(RuleKind.NONE)
     assert set(rules.lines) == {0x1234 >> 6}  # what is not mapped may be the next moment
@@ -262,3 +263,12 @@ def test_rules_for_which_there_is_no_room_are_said() -> None:
     assert not rules.is_full
     assert rules.rule_at(64 * 5).kind is RuleKind.NONE
     assert rules.is_full
+
+
+def test_a_breakpoint_in_a_function_is_a_probe_and_one_between_functions_is_padding() -> None:
+    padding = UnwindRule(RuleKind.NONE)
+    rules = book(function(1, FRAMELESS), function(2, padding), function(3, FRAMELESS))
+    assert interrupted_at(at(1, 17), rules) == at(1, 16)
+    assert interrupted_at(at(3, 0), rules) == at(3, 0)
+    without_table = RuleBook(OneTable(Table(), code=range(0x1000, 0x2000)), RuleNumbers(100))
+    assert interrupted_at(0x1234, without_table) == 0x1234

@@ -53,6 +53,28 @@ NOINLINE void sortNumbers(void)
     sink = numbers[1];
 }
 
+/* Breakpoints in front of a function, as Go's linker pads with; its first instruction faults. */
+void fillPages(char *to, long unused, long unused_too, long bytes);
+asm(".p2align 6\n"
+    ".skip 64, 0xcc\n"
+    ".type fillPages, @function\n"
+    "fillPages:\n"
+    ".cfi_startproc\n"
+    "rep stosb\n"
+    "ret\n"
+    ".cfi_endproc\n"
+    ".size fillPages, .-fillPages\n");
+NOINLINE void fillBehindPadding(void)
+{
+    const long bytes = 32 << 20;
+    static char *pages;
+    if (!pages)
+        pages = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise(pages, bytes, MADV_DONTNEED);
+    fillPages(pages, 0, 0, bytes);
+    sink = pages[0];
+}
+
 static long (*plugin_work)(long rounds);
 NOINLINE void callPlugin(void)
 {
@@ -120,6 +142,7 @@ NOINLINE void execute(void)
 
 static const struct work works[] = {
     {"callDeep", callDeep},         {"callRecursive", callRecursive},
+    {"fillBehindPadding", fillBehindPadding},
     {"sortNumbers", sortNumbers},   {"callPlugin", callPlugin},
     {"callWritten", callWritten},   {"startThreads", startThreads},
     {"moveBetween", moveBetween},   {"execute", execute},
