@@ -226,7 +226,7 @@ class Page {
       button.disabled = !target.kinds.length;
       button.setAttribute("aria-current", String(target.pid === this.state.pid));
       const name = document.createElement("strong");
-      name.textContent = target.name;
+      name.textContent = FlameText.printable(target.name);
       const about = document.createElement("span");
       const words = [`${target.pid}`, target.go || "", target.container ? `in ${target.container.slice(0, 12)}` : ""];
       about.textContent = words.filter(Boolean).join(" · ");
@@ -235,7 +235,7 @@ class Page {
       state.textContent = target.ended ? "ended" : !target.kinds.length ? target.why_not : target.recording ? "recording" : "";
       if (target.recording && !target.ended) state.classList.add("recording");
       button.append(name, about, state);
-      button.title = target.command;
+      button.title = FlameText.printable(target.command);
       button.addEventListener("click", () => {
         const other = target.pid !== this.state.pid;
         this.set({ pid: target.pid, window: other ? null : this.state.window, base: other ? null : this.state.base });
@@ -253,13 +253,13 @@ class Page {
   showTarget(target) {
     const about = byId("about");
     const name = document.createElement("h2");
-    name.textContent = `${target.name} (${target.pid})`;
+    name.textContent = FlameText.printable(`${target.name} (${target.pid})`);
     const words = document.createElement("p");
     words.textContent = target.ended ? `${target.ended[0].toUpperCase()}${target.ended.slice(1)}. What was recorded until then is still here.`
       : [target.go, target.user && `user ${target.user}`, target.container && `container ${target.container.slice(0, 12)}`,
         target.recording ? "being recorded" : "not being recorded"].filter(Boolean).join(" · ");
     about.replaceChildren(name, words);
-    document.title = `${target.name} (${target.pid}) – ebpfprof`;
+    document.title = `${name.textContent} – ebpfprof`;
     const tabs = Object.keys(KINDS).filter((kind) => target.kinds.includes(kind)).map((kind) => {
       const tab = document.createElement("button");
       tab.type = "button";
@@ -312,12 +312,15 @@ class Page {
       valueIndex, hideIdle: state.hideIdle, base: this.base, groupBy: group, inverted: state.inverted,
     });
     const found = this.graph.search(state.search);
-    if (state.search) byId("matched").textContent = `${(100 * found.share).toFixed(1)}% matches`;
-    this.table.show(profile, { valueIndex, hideIdle: state.hideIdle, sort: state.sort, filter: state.search });
-    const notes = profile.comments.map((text) => Object.assign(document.createElement("li"), { textContent: text }));
+    if (state.search) byId("matched").textContent = `${formatShare(found.share, 1)} matches`;
+    this.table.show(this.graph.functions(), {
+      unit: profile.sample_types[valueIndex].unit, total: this.graph.info(0).value,
+      sort: state.sort, filter: state.search, isCompared: Boolean(this.base),
+    });
+    const notes = profile.comments.map((text) => Object.assign(document.createElement("li"), { textContent: FlameText.printable(text) }));
     byId("notes").querySelector("ul").replaceChildren(...notes);
     const lost = profile.comments.filter((text) => text.startsWith("lost:"));
-    byId("status").textContent = lost.length ? lost.join("; ") : this.paused ? "paused" : "";
+    byId("status").textContent = lost.length ? FlameText.printable(lost.join("; ")) : this.paused ? "paused" : "";
   }
 
   /** The choices of what is shown and by what it is grouped; returns the group that is there. */
@@ -333,7 +336,7 @@ class Page {
       const wanted = JSON.stringify(choices);
       if (select.dataset.choices !== wanted) {
         select.dataset.choices = wanted;
-        select.replaceChildren(...choices.map(([value, text]) => new Option(text, value)));
+        select.replaceChildren(...choices.map(([value, text]) => new Option(FlameText.printable(text), value)));
       }
       select.value = chosen;
     }

@@ -11,7 +11,7 @@
 class FlameGraph {
   static ROW = 19; // height of a row, CSS pixels
   static NEAR = 3; // so many callers of what is zoomed into have a button
-  static LEAST = 0.5; // what is narrower is not drawn, nor what it calls
+  static LEAST = 1; // what is narrower is not drawn, nor what it calls
 
   constructor(container, options = {}) {
     this.container = container;
@@ -52,6 +52,7 @@ class FlameGraph {
     if (!isKnown) this.stacks = new FlameStacks(profile, base);
     const isFirst = this.tree === null;
     this.tree = new FlameTree(this.stacks, this.options);
+    this.known = null;
     const found = paths.map((path) => this.find(path));
     this.selected = found.pop();
     this.history = found.filter((node, i) => node !== found[i + 1]);
@@ -93,7 +94,8 @@ class FlameGraph {
 
   /* Each function that is shown (FlameTree.functions). */
   functions() {
-    return this.tree.functions();
+    this.known ??= this.tree.functions();
+    return this.known;
   }
 
   /* All that is known of a node, as an object; `text` is a sentence. */
@@ -494,7 +496,7 @@ class FlameGraph {
       const isMatch = matches !== null && node > 0 && matches[tree.name[node]] === 1;
       context.fillStyle = isMatch ? this.style("match") : this.colour(node);
       context.globalAlpha = matches !== null && !isMatch ? 0.45 : 1;
-      context.fillRect(lefts[i], top, Math.max(widths[i] - (widths[i] > 3 ? 1 : 0), 0.5), high);
+      context.fillRect(lefts[i], top, widths[i] - (widths[i] > 3 ? 1 : 0), high);
       const letters = Math.floor((widths[i] - 8) / text.letter);
       if (letters < 3) continue;
       context.fillStyle = isMatch ? this.style("match-text") : text.colour;

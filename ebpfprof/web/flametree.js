@@ -208,18 +208,18 @@ class FlameTree {
     const { starts, functions, lines, ofProfile } = this.stacks;
     const depth = this.depth[node];
     const made = new Map();
+    let [child, lastName] = [-1, null]; // most stacks go the way of the one before
     for (const stack of this.members[node]) {
       const last = starts[stack + 1] - 1;
       if (depth > last - starts[stack]) continue; // here the stack ends
       const at = depth < 0 ? -1 : this.inverted ? last - depth : starts[stack] + depth;
       const name = depth < 0 ? this.groups[stack] : functions[at];
-      let child = made.get(name);
-      if (child === undefined) {
-        child = this.make(node, name, at, depth + 1);
+      if (name !== lastName) {
+        lastName = name;
+        child = made.get(name) ?? this.make(node, name, at, depth + 1);
         made.set(name, child);
-      } else if (at >= 0 && this.line[child] !== lines[at]) {
-        this.line[child] = -1;
       }
+      if (at >= 0 && this.line[child] !== lines[at]) this.line[child] = -1;
       this.members[child].push(stack);
       const value = this.values[stack];
       const isOwn = depth >= 0 && (this.inverted ? depth === 0 : at === last);
@@ -265,26 +265,32 @@ class FlameTree {
     return { value, functions: found.size };
   }
 
-  /* Each function that is shown, once: {name, kind, package, flat, total, base, baseFlat}. */
+  /* Each function that is shown, once: {name, kind, package, flat, total, count, base, baseFlat};
+     `count` is the profile's first value, `base` is of the base what `total` is. */
   functions() {
     const { starts, functions, ofProfile } = this.stacks;
+    const [{ values }] = this.stacks.profiles;
     const { names, kinds, packages } = this.names;
-    const [later, laterFlat, base, baseFlat] = [1, 2, 3, 4].map(() => new Float64Array(names.length));
+    const column = () => new Float64Array(names.length);
+    const [later, laterFlat, base, baseFlat, count] = [1, 2, 3, 4, 5].map(column);
     // A recursive function is counted once in each stack.
     const seen = new Int32Array(names.length).fill(-1);
     for (const stack of this.shown) {
       const [sums, flats] = stack < ofProfile ? [later, laterFlat] : [base, baseFlat];
       const value = this.values[stack];
+      const times = stack < ofProfile ? values[stack][0] : 0;
       for (let at = starts[stack]; at < starts[stack + 1]; at++) {
         const name = functions[at];
-        if (seen[name] !== stack) sums[name] += value;
+        if (seen[name] === stack) continue;
         seen[name] = stack;
+        sums[name] += value;
+        count[name] += times;
       }
       if (starts[stack] < starts[stack + 1]) flats[functions[starts[stack + 1] - 1]] += value;
     }
     const rows = names.map((name, i) => ({
       name, kind: kinds[i], package: packages[i],
-      flat: laterFlat[i], total: later[i], base: base[i], baseFlat: baseFlat[i],
+      flat: laterFlat[i], total: later[i], count: count[i], base: base[i], baseFlat: baseFlat[i],
     }));
     return rows.filter((_, i) => seen[i] >= 0);
   }

@@ -1,7 +1,7 @@
 "use strict";
 // What a profile says of functions, as a table and in a sentence.
 
-const MAX_ROWS = 200;
+const MAX_ROWS = 100; // more come with a button
 const INSIDE_GO = new Set(["runtime", "internal", "sync", "reflect"]);
 
 /** The same function, but it remembers its last answer: the same profile is shown in many ways. */
@@ -25,38 +25,6 @@ function isInsideGo(name) {
   return INSIDE_GO.has(path.split(/[/.]/, 1)[0]);
 }
 
-/** The sums of each function over all stacks but the idle ones, if these are to be hidden. */
-const functionRows = remembering((profile, valueIndex, hideIdle) => {
-  const { strings, frames, stacks, values, idle } = profile;
-  const names = Int32Array.from(frames, (frame) => frame[0]);
-  const [flat, cumulative, count] = [1, 2, 3].map(() => new Float64Array(strings.length));
-  const seen = new Int32Array(strings.length).fill(-1); // a recursive function counts once
-  let total = 0;
-  stacks.forEach((stack, index) => {
-    if (hideIdle && idle[index] >= 0) return;
-    const value = values[index][valueIndex];
-    const times = values[index][0];
-    total += value;
-    for (const frame of stack) {
-      const name = names[frame];
-      if (seen[name] === index) continue;
-      seen[name] = index;
-      cumulative[name] += value;
-      count[name] += times;
-    }
-    if (stack.length) flat[names[stack[stack.length - 1]]] += value;
-  });
-  const rows = [];
-  seen.forEach((index, name) => {
-    if (index < 0) return;
-    rows.push({
-      name: FlameText.printable(strings[name]), flat: flat[name], cumulative: cumulative[name], count: count[name],
-      mean: count[name] ? cumulative[name] / count[name] : 0,
-    });
-  });
-  return { rows, total };
-});
-
 /** What was hidden as idle: a row for each rule, and the sum. */
 function idleRows(profile, valueIndex) {
   const rows = profile.idle_rules.map((rule) => ({ ...rule, value: 0, count: 0 }));
@@ -73,6 +41,13 @@ function idleRows(profile, valueIndex) {
 const headline = remembering((profile, valueIndex, hideIdle) => {
   const { strings, frames, stacks, values, idle, operations } = profile;
   const isInside = frames.map(([name]) => isInsideGo(strings[name]));
+  // Places that read the same are one: each has the number of the first frame there.
+  const places = new Map();
+  const placeOf = frames.map(([name, , line], index) => {
+    const place = profile.kind === "cpu" ? `${name}` : `${name} ${line}`;
+    if (!places.has(place)) places.set(place, index);
+    return places.get(place);
+  });
   const sums = new Map();
   let total = 0;
   stacks.forEach((stack, index) => {
@@ -83,12 +58,15 @@ const headline = remembering((profile, valueIndex, hideIdle) => {
     if (profile.kind !== "cpu") {
       while (at > 0 && isInside[stack[at]]) at -= 1;
     }
-    const [name, file, line] = frames[stack[at]];
-    const key = profile.kind === "cpu" ? `${name}` : `${operations[index]} ${name} ${line}`;
-    const known = sums.get(key) || { value: 0, count: 0, operation: strings[operations[index]], name, file, line };
+    const key = operations[index] * frames.length + placeOf[stack[at]];
+    let known = sums.get(key);
+    if (!known) {
+      const [name, file, line] = frames[stack[at]];
+      known = { value: 0, count: 0, operation: strings[operations[index]], name, file, line };
+      sums.set(key, known);
+    }
     known.value += value;
     known.count += values[index][0];
-    sums.set(key, known);
   });
   let worst = null;
   for (const each of sums.values()) if (!worst || each.value > worst.value) worst = each;
@@ -101,8 +79,9 @@ const headline = remembering((profile, valueIndex, hideIdle) => {
   const amount = `${formatValue(worst.value, unit)} in ${formatValue(worst.count, "count")}`;
   if (profile.kind === "cpu") return `${share} of CPU time: ${name} (${formatValue(worst.value, unit)})`;
   const what = profile.kind === "mutex" ? "of the waiting for locks: until" : "of waiting:";
+  const operation = FlameText.printable(worst.operation);
   const noun = profile.kind === "mutex" ? "releases" : "waits";
-  return `${share} ${what} ${worst.operation} in ${where} (${amount} ${noun})`;
+  return `${share} ${what} ${operation} in ${where} (${amount} ${noun})`;
 });
 
 class FunctionTable {
@@ -111,16 +90,27 @@ class FunctionTable {
     this._container = container;
     this._onchoose = onchoose;
     this._onsort = onsort;
+    this._most = MAX_ROWS;
   }
 
-  show(profile, { valueIndex, hideIdle, sort, filter }) {
-    const { rows, total } = functionRows(profile, valueIndex, hideIdle);
-    const unit = profile.sample_types[valueIndex].unit;
-    const columns = [["flat", "Flat"], ["cumulative", "Cumulative"], ["count", "Count"], ["mean", "Mean"], ["name", "Function"]];
-    const wanted = filter ? rows.filter((row) => row.name.toLowerCase().includes(filter.toLowerCase())) : [...rows];
-    const by = columns.some(([key]) => key === sort) ? sort : "flat";
-    wanted.sort((one, other) => by === "name" ? one.name.localeCompare(other.name)
-      : other[by] - one[by] || other.cumulative - one.cumulative || one.name.localeCompare(other.name));
+  /** `rows` are those of FlameGraph.functions(), of values of that unit which are `total` in all;
+      with `isCompared` it tells how each has changed since the base. */
+  show(rows, { unit, total, sort, filter, isCompared }) {
+    this._shown = [rows, { unit, total, sort, filter, isCompared }];
+    const columns = [
+      ["flat", "Flat", (row) => row.flat],
+      ["cumulative", "Cumulative", (row) => row.total],
+      ["count", "Count", (row) => row.count],
+      ["mean", "Mean", (row) => (row.count ? row.total / row.count : 0)],
+      ["change", "Change of flat", (row) => row.flat - row.baseFlat],
+      ["name", "Function", (row) => row.name],
+    ].filter(([key]) => key !== "change" || isCompared);
+    const [by, , valueOf] = columns.find(([key]) => key === sort) || columns[0];
+    const text = filter.trim().toLowerCase();
+    const wanted = rows.filter((row) => row.name.toLowerCase().includes(text));
+    const byName = (one, other) => (one.name < other.name ? -1 : one.name > other.name ? 1 : 0);
+    wanted.sort((one, other) => by === "name" ? byName(one, other)
+      : valueOf(other) - valueOf(one) || other.total - one.total || byName(one, other));
     const table = document.createElement("table");
     const head = table.createTHead().insertRow();
     for (const [key, title] of columns) {
@@ -135,7 +125,7 @@ class FunctionTable {
       head.append(cell);
     }
     const body = table.createTBody();
-    for (const row of wanted.slice(0, MAX_ROWS)) {
+    for (const row of wanted.slice(0, this._most)) {
       const line = body.insertRow();
       const number = (text, share) => {
         const cell = line.insertCell();
@@ -147,10 +137,12 @@ class FunctionTable {
           cell.append(" ", small);
         }
       };
-      number(formatValue(row.flat, unit), formatShare(row.flat, total));
-      number(formatValue(row.cumulative, unit), formatShare(row.cumulative, total));
-      number(formatValue(row.count, "count"));
-      number(formatValue(row.mean, unit));
+      for (const [key, , valueOf] of columns.slice(0, -1)) {
+        const value = valueOf(row);
+        const sign = key === "change" && value > 0 ? "+" : "";
+        const isPart = key === "flat" || key === "cumulative";
+        number(sign + formatValue(value, key === "count" ? "count" : unit), isPart ? formatShare(value, total) : "");
+      }
       const name = document.createElement("button");
       name.type = "button";
       name.className = "function";
@@ -159,9 +151,17 @@ class FunctionTable {
       name.addEventListener("click", () => this._onchoose(row.name));
       line.insertCell().append(name);
     }
-    const more = wanted.length - MAX_ROWS;
-    const rest = document.createElement("p");
-    rest.textContent = more > 0 ? `${more} more functions` : wanted.length ? "" : "No function.";
+    const rest = document.createElement(wanted.length > this._most ? "button" : "p");
+    if (wanted.length > this._most) {
+      rest.type = "button";
+      rest.textContent = `All ${wanted.length} functions`;
+      rest.addEventListener("click", () => {
+        this._most = Infinity;
+        this.show(...this._shown);
+      });
+    } else if (!wanted.length) {
+      rest.textContent = "No function.";
+    }
     const focused = this._container.contains(document.activeElement) ? document.activeElement.textContent : null;
     this._container.replaceChildren(table, rest);
     if (focused !== null) {

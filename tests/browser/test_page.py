@@ -13,6 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
+from ebpfprof.profile import Label, Sample
 from tests.browser.pageserver import (
     HOSTILE,
     START_S,
@@ -22,6 +23,7 @@ from tests.browser.pageserver import (
     block_profile,
     described,
     page_server,
+    stack,
 )
 
 DEADLINE_S = 60
@@ -85,8 +87,9 @@ class FakedPage(Page):
 
 
 @pytest.fixture
-def page(browser: Chrome, server: PageServer) -> FakedPage:
-    return FakedPage(browser, server)
+def page(browser: Chrome, server: PageServer) -> Iterator[FakedPage]:
+    yield FakedPage(browser, server)
+    browser.get("about:blank")  # asks no more before the server is gone
 
 
 def test_the_only_process_is_shown_at_once_and_what_is_wrong_with_it(page: FakedPage) -> None:
@@ -151,11 +154,11 @@ def test_searching_marks_and_filters(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     page.one("#search").send_keys("cache")
-    page.until_text("#matched", "80.0% matches")
+    page.until_text("#matched", "80.0 % matches")
     assert page.functions() == ["main.(*Cache).Get"]
     page.one("#search").clear()
     page.one("#search").send_keys("nothing like it")
-    page.until(lambda p: p.text("#matched") == "0.0% matches", "no match")
+    page.until(lambda p: p.text("#matched") == "0.0 % matches", "no match")
     assert page.text("#functions").endswith("No function.")
 
 
@@ -312,10 +315,10 @@ def test_a_token_is_asked_for(page: FakedPage) -> None:
     page.server.refusal = (401, "A token is needed.")
     page.open()
     page.until_text("#error", "A token is needed.")
-    forget_errors(page)
     page.server.refusal = None
     page.one("#token").send_keys("secret&word", Keys.ENTER)
     page.until_text("#headline", "Mutex.Lock")
+    forget_errors(page)
     assert "/?token=secret%26word" in page.server.asked
     assert not page.one("#access").is_displayed()
 
@@ -327,10 +330,10 @@ def test_an_error_of_the_server_is_told_and_forgotten(page: FakedPage, code: int
     page.server.refusal = (code, "It is not possible now.")
     page.click("[data-kind=cpu]")
     page.until_text("#error", "It is not possible now.")
-    forget_errors(page)
     page.server.refusal = None
     page.click("[data-kind=block]")
     page.until(lambda p: not p.one("#error").is_displayed(), "no error")
+    forget_errors(page)
 
 
 def test_refreshing_can_be_paused(page: FakedPage) -> None:
@@ -383,3 +386,38 @@ def test_everything_has_a_name_and_can_be_reached(page: FakedPage) -> None:
 def forget_errors(page: FakedPage) -> None:
     """The browser itself notes answers that are errors."""
     page.browser.get_log("browser")  # type: ignore[no-untyped-call]
+
+
+def test_a_comparison_is_told_in_the_table(page: FakedPage) -> None:
+    page.server.profiles["block"] = block_profile(scale=3)
+    page.server.base = block_profile()
+    base = f"&base-from={START_S}&base-to={START_S + WINDOW_S}"
+    page.open(f"#pid=1234{base}")
+    page.until_text("#functions", "Change of flat")
+    assert "+16.0 s" in page.texts("#functions tbody tr")[0]
+    page.open("#pid=1234&sort=change")
+    page.until_text("#functions", "Mean")
+    assert "Change" not in page.text("#functions")
+
+
+def test_all_functions_of_a_long_table_come_with_a_button(page: FakedPage) -> None:
+    samples = [Sample(stack(f"main.f{n}"), (1, 1_000_000 + n)) for n in range(103)]
+    page.server.profiles["block"] = replace(block_profile(), samples=tuple(samples))
+    page.open()
+    page.until_text("#functions", "main.f102")
+    assert len(page.functions()) == 100
+    page.browser.find_element("xpath", "//button[.='All 103 functions']").click()
+    assert len(page.functions()) == 103
+
+
+def test_escape_sequences_are_made_visible(page: FakedPage) -> None:
+    odd = "a\x1b[31m\u202eb"
+    page.server.targets[0] |= {"name": odd, "command": odd}
+    profile = block_profile()
+    sample = replace(profile.samples[0], locations=stack(odd), labels=(Label(odd, odd),))
+    page.server.profiles["block"] = replace(profile, samples=(sample,), comments=(f"lost: {odd}",))
+    page.open()
+    page.until_text("#functions", "\\x1b[31m\\u202e")
+    shown = page.browser.execute_script("return document.body.textContent + document.title")
+    assert shown.count("\\x1b[31m\\u202e") >= 6
+    assert not {"\x1b", "\u202e"} & set(shown)
