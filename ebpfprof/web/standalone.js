@@ -192,7 +192,7 @@ class StandalonePage {
     const cell = (key, value) => {
       const text = FlameText.quantity(value, this.unit);
       if (key === "flat" || key === "total") {
-        return make("td", {}, text, make("small", {
+        return make("td", {}, `${text} `, make("small", {
           textContent: FlameText.share(value, whole.value),
         }));
       }

@@ -1,0 +1,152 @@
+"""The HTML files that `report`, `diff` and `attach` write, opened from the disk in a browser."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from selenium.webdriver import Chrome, Keys
+
+from ebpfprof.export import pprof
+from ebpfprof.profile import Profile
+from tests.browser.flamepage import FlamePage
+from tests.browser.pageserver import HOSTILE, block_profile, cpu_profile
+from tests.kernel.kernel_state import has_probes
+from tests.kernel.programs import program
+from tests.targets_run import Target
+
+
+def ebpfprof(*arguments: str | Path, folder: Path) -> None:
+    """Run the command, which must succeed."""
+    command = [sys.executable, "-m", "ebpfprof", *map(str, arguments)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def saved(folder: Path, name: str, profile: Profile) -> Path:
+    path = folder / f"{name}.pb.gz"
+    path.write_bytes(pprof.encode(profile))
+    return path
+
+
+@contextmanager
+def offline(browser: Chrome, path: Path) -> Iterator[None]:
+    """Asserts that nothing was asked for but the file itself."""
+    browser.get_log("performance")  # type: ignore[no-untyped-call]
+    yield
+    entries = browser.get_log("performance")  # type: ignore[no-untyped-call]
+    messages = [json.loads(entry["message"])["message"] for entry in entries]
+    asked = {
+        message["params"]["request"]["url"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+    }
+    own = ("about:", "chrome:", "chrome-")  # of the browser itself, as it starts
+    assert {url for url in asked if not url.startswith(own)} == {path.as_uri()}
+
+
+def test_a_report_is_a_flame_graph(browser: Chrome, tmp_path: Path) -> None:
+    profile = saved(tmp_path, "waits", block_profile())
+    path = tmp_path / "waits.html"
+    ebpfprof("report", profile, "--hide-idle", "-f", "html", "-o", path, folder=tmp_path)
+    with offline(browser, path):
+        page = FlamePage(browser, path)
+        assert page.text("h1") == "Waits of shop"
+        assert "for 5.00 s" in page.text(".standalone-about")
+        assert page.names(2) == ["main.(*Cache).Get", "main.answer"]
+        assert page.control("Hide idle waits").is_selected()
+        page.click("main.answer")
+        page.press(Keys.ESCAPE)
+        page.search("answer")
+        assert page.text("output").startswith("20.0 %")
+        page.choose("Group by", "label lock")
+        page.tick("inverted")
+        assert page.names(1) == ["main.Cache.mu", "(no lock)"]
+        assert page.names(2) == ["sync.(*Mutex).Lock", "runtime.chanrecv1"]
+    assert page.texts("td button")[0] == "sync.(*Mutex).Lock"
+    assert HOSTILE in page.texts("td button")
+    assert page.script("return document.images.length + document.links.length") == 0
+
+
+def test_a_function_of_its_table_is_searched_and_columns_sort(
+    browser: Chrome, tmp_path: Path
+) -> None:
+    path = tmp_path / "cpu.html"
+    ebpfprof(
+        "report",
+        saved(tmp_path, "cpu", cpu_profile()),
+        *("-f", "html", "--sample-type", "samples", "-o", path),
+        folder=tmp_path,
+    )
+    page = FlamePage(browser, path)
+    assert page.texts("td button") == ["main.hash", "main.parse", "main.serve"]
+    assert page.texts("tbody tr:first-child td")[1:] == ["30 75.0 %", "30 75.0 %"]
+    page.browser.find_element("xpath", "//td/button[.='main.parse']").click()
+    assert page.text("output") == "25.0 %, 10, functions: 1"
+    page.browser.find_element("xpath", "//th/button[.='With calls']").click()
+    assert page.texts("td button")[0] == "main.serve"
+    assert page.script("return document.activeElement.textContent") == "With calls"
+    page.browser.find_element("xpath", "//th/button[.='Function']").send_keys(Keys.ENTER)
+    assert page.texts("td button") == ["main.hash", "main.parse", "main.serve"]
+    # Nothing of it can be idle.
+    assert page.texts("details") == []
+    assert not page.control("Hide idle waits").is_displayed()
+
+
+def test_a_difference_tells_what_changed(browser: Chrome, tmp_path: Path) -> None:
+    before = saved(tmp_path, "before", block_profile())
+    after = saved(tmp_path, "after", block_profile(scale=3))
+    path = tmp_path / "changes.html"
+    ebpfprof("diff", before, after, "-f", "html", "-o", path, folder=tmp_path)
+    with offline(browser, path):
+        page = FlamePage(browser, path)
+        assert page.text("h1") == "Waits of shop, compared"
+        page.tick("Hide idle waits")
+        red, _, blue = page.colour("main.(*Cache).Get")
+        assert red > blue + 10
+        red, green, blue = page.colour("main.answer")
+        assert max(red, green, blue) - min(red, green, blue) < 3
+        page.click("main.(*Cache).Get")
+        assert "24.0 s (92.3 %), base 8.00 s, change +16.0 s (+200 %)" in page.said
+        page.press(Keys.HOME)
+        page.browser.find_element("xpath", "//th/button[.='Change of flat']").click()
+        page.drawn()
+    first = page.texts("tbody tr:first-child td")
+    assert (first[0], first[3]) == ("sync.(*Mutex).Lock", "+16.0 s")
+
+
+def test_a_file_of_an_empty_profile_opens(browser: Chrome, tmp_path: Path) -> None:
+    path = tmp_path / "empty.html"
+    empty = saved(tmp_path, "empty", replace(block_profile(), samples=()))
+    ebpfprof("report", empty, "-f", "html", "-o", path, folder=tmp_path)
+    page = FlamePage(browser, path)
+    assert page.text(".flame-message") == "Nothing was recorded."
+    page.tick("inverted")
+    page.search("main")
+    assert page.text("output") == "0.00 %, 0 ns, functions: 0"
+    assert page.texts("td") == []
+
+
+def test_a_recording_is_a_flame_graph_at_once(browser: Chrome, tmp_path: Path) -> None:
+    with Target.start(program("demo")) as demo:
+        ebpfprof(
+            *("attach", "--pid", str(demo.pid), "--profile", "mutex", "--lock-labels"),
+            *("--duration", "2", "-f", "html", "-o", "locks.html"),
+            folder=tmp_path,
+        )
+        assert not has_probes(demo.pid)
+    path = tmp_path / "locks.html"
+    with offline(browser, path):
+        page = FlamePage(browser, path)
+        assert page.text("h1").endswith(" of demo")
+        page.search("PriceCache")
+        assert page.frame("main.(*PriceCache).Get")["matched"]
+        page.choose("Group by", "label lock")
+        page.tick("inverted")
+    assert any(name.startswith("main.PriceCache.mu") for name in page.names(1))
+    assert "sync.(*Mutex).Unlock" in page.names(2)
