@@ -8,6 +8,7 @@ higher rates Go loses samples. At 100 its shares of some 900 samples have a stan
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -75,6 +76,9 @@ class Run:
     our_profile: Profile
     cpu_ns: int
     works_ns: dict[str, int]
+    stolen_part: float
+    """What the hypervisor took meanwhile, of all processors, by the CPU time of the works: a timer
+    sees it, the system's accounts don't."""
 
     @property
     def our_ns(self) -> int:
@@ -87,14 +91,22 @@ def record(program: Path, folder: Path, works: str, work_ms: int, *, hz: int = O
     with Target.start(program) as target:
         with recording(target.pid, folder, *arguments) as recorder:
             target.ask(f"profile {own} {GO_HZ}", "profiling")
+            stolen_before_ns = stolen_ns()
             said = json.loads(target.ask(f"work {works} {work_ms}", "{"))
+            stolen_part = (stolen_ns() - stolen_before_ns) / said["cpu_ns"]
             recorder.interrupt()
             finished = recorder.finish()
         assert finished.code == 0, finished.stderr
         target.ask("stop", "stopped")
     go = pprof.decode(own.read_bytes(), kind="cpu")
     ours = pprof.decode(from_outside.read_bytes(), kind="cpu")
-    return Run(comparable(go), comparable(ours), ours, said["cpu_ns"], said["works"])
+    return Run(comparable(go), comparable(ours), ours, said["cpu_ns"], said["works"], stolen_part)
+
+
+def stolen_ns() -> int:
+    """How long the hypervisor ran somebody else while a processor had work, since boot."""
+    line = Path("/proc/stat").read_text().splitlines()[0]
+    return int(line.split()[8]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 def check_stacks(run: Run, program: Path) -> None:
@@ -158,12 +170,13 @@ def test_same_cpu_time_as_go_shows(version: str, tmp_path: Path) -> None:
     program = toolchain(version).build(CPUOPS)
     run = record(program, tmp_path, SHALLOW, WORK_MS)
 
-    assert run.our_ns == pytest.approx(run.cpu_ns, rel=TOTAL_LIMIT)
+    assert run.our_ns == pytest.approx(run.cpu_ns, rel=TOTAL_LIMIT + run.stolen_part)
     assert share_differences(run.go, run.ours, SHARE_LIMIT) == []
     check_stacks(run, program)
+    limit = WORK_LIMIT + 2 * run.stolen_part  # it comes in bursts
     for work in ASSEMBLY:
         samples = sum(stack.count for stack in run.ours if leads_to(stack, work))
-        assert samples / OUR_HZ == pytest.approx(run.works_ns[work] / 1e9, rel=WORK_LIMIT), work
+        assert samples / OUR_HZ == pytest.approx(run.works_ns[work] / 1e9, rel=limit), work
 
 
 @pytest.mark.parametrize(("version", "mode"), OTHER_BUILDS)
@@ -171,7 +184,7 @@ def test_same_stacks_however_it_was_built(version: str, mode: str, tmp_path: Pat
     program = toolchain(version).build(CPUOPS, mode)
     run = record(program, tmp_path, SHALLOW, SHORT_MS)
 
-    assert run.our_ns == pytest.approx(run.cpu_ns, rel=SHORT_TOTAL_LIMIT)
+    assert run.our_ns == pytest.approx(run.cpu_ns, rel=SHORT_TOTAL_LIMIT + run.stolen_part)
     check_stacks(run, program)
 
 
