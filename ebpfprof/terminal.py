@@ -27,11 +27,20 @@ def say(text: str, *, err: bool = False, end: str = "\n") -> None:
         stream.flush()
     except OSError as error:
         _silence(stream)
-        if not err and error.errno != errno.EPIPE:
-            raise OutputError(
-                f"Standard output could not be written to: {error.strerror}. The profiles are not "
-                "affected."
-            ) from error
+        if not err:
+            _raise_unless_unread(error)
+
+
+def write_bytes(data: bytes) -> None:
+    """Write to stdout what a program is to read, as it is; else as say()."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        _silence(sys.stdout)
+        _raise_unless_unread(error)
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -83,6 +92,14 @@ def _bar(gone_s: float, duration_s: float, columns: int) -> str:
         return times[: columns - 1]
     done = int(room * min(gone_s / duration_s, 1.0))
     return f"[{'#' * done}{'.' * (room - done)}]{times}"
+
+
+def _raise_unless_unread(error: OSError) -> None:
+    if error.errno != errno.EPIPE:
+        raise OutputError(
+            f"Standard output could not be written to: {error.strerror}. The profiles are not "
+            "affected."
+        ) from error
 
 
 def _silence(stream: TextIO) -> None:

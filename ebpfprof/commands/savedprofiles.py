@@ -15,7 +15,7 @@ from ebpfprof.export import pprof
 from ebpfprof.export.formats import FORMATS
 from ebpfprof.output import OutputFile, invoking_user
 from ebpfprof.profile import Profile
-from ebpfprof.terminal import say
+from ebpfprof.terminal import say, write_bytes
 from ebpfprof.text import printable
 
 STDIN = Path("-")
@@ -56,13 +56,14 @@ def write(data: bytes, format_name: str, output: Path | None) -> None:
     """Write to the file `output`, or to stdout where it is None or "-". Raises OutputError."""
     is_text = FORMATS[format_name].is_text
     if output is None or str(output) == "-":
-        if is_text:
+        with OutputFile.prepare("-", is_text=is_text):
+            pass  # it is no terminal, unless for text
+        # Nobody loses anything if this fails: it can be made again.
+        if format_name == "text":
             say(data.decode(), end="")
-            return
-        path: Path | None = None
-    else:
-        path = output
-    with OutputFile.prepare(path or "-", owner=invoking_user(), is_text=is_text) as file:
+        else:
+            write_bytes(data)
+        return
+    with OutputFile.prepare(output, owner=invoking_user(), is_text=is_text) as file:
         file.commit(data)
-    if path is not None:
-        say(f"Written: {printable(str(path))}", err=True)
+    say(f"Written: {printable(str(output))}", err=True)

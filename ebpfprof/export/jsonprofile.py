@@ -32,7 +32,7 @@ from ebpfprof.text import well_formed
 FORMAT = "ebpfprof-profile-1"
 _TITLES = {
     "block": "Waits",
-    "mutex": "Releases of locks that others waited for",
+    "mutex": "Releases of contended locks",
     "cpu": "CPU time",
     "open": "Goroutines that still wait",
     "": "Profile",

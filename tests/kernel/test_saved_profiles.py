@@ -84,7 +84,7 @@ def test_every_profile_of_gos_own_is_shown(minor: str, own_profiles: dict[str, P
     shown = {f"{name}.pb.gz": output("report", folder / f"{name}.pb.gz") for name in names}
     first = {name: text.splitlines()[0] for name, text in shown.items()}
     assert first["block.pb.gz"] == "Waits of ownprofiles:"
-    assert first["mutex.pb.gz"] == "Releases of locks that others waited for of ownprofiles:"
+    assert first["mutex.pb.gz"] == "Releases of contended locks of ownprofiles:"
     assert first["cpu.pb.gz"].startswith("CPU time of ownprofiles in ")
     assert first["heap.pb.gz"] == "Profile of ownprofiles:"
     assert "Mutex.Lock" in shown["block.pb.gz"]
@@ -137,16 +137,55 @@ def test_a_profile_comes_through_a_pipe() -> None:
     assert "RWMutex.Lock" in output("report", "-", stdin=gzip.decompress(data))
 
 
-def test_the_reader_may_go_before_the_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", formats.FORMATS)
+def test_the_reader_may_go_before_the_end(name: str, tmp_path: Path) -> None:
     source = save(tmp_path, "in.pb.gz", SMALL)
     with subprocess.Popen(
-        [*COMMAND, "report", source, "-f", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*COMMAND, "report", source, "-f", name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
     ) as child:
         assert child.stdout is not None
         child.stdout.close()
         assert child.stderr is not None
         assert child.stderr.read() == b""
     assert child.returncode == 0
+    assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [
+        *(("report", name) for name in formats.FORMATS),
+        *(("diff", name) for name in formats.DIFFERENCE_FORMATS),
+    ],
+)
+def test_a_full_disk_is_said(verb: str, name: str, tmp_path: Path) -> None:
+    source = save(tmp_path, "in.pb.gz", SMALL)
+    files = [source] if verb == "report" else [source, source]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, verb, *files, "-f", name], stdout=full, stderr=subprocess.PIPE, cwd=tmp_path
+        )
+    assert done.returncode == 9
+    assert b"Standard output could not be written to: No space left" in done.stderr
+    assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize("name", formats.FORMATS)
+def test_what_programs_read_is_the_same_in_every_locale(name: str, tmp_path: Path) -> None:
+    source = save(tmp_path, "in.pb.gz", nasty())
+    done = subprocess.run(
+        [*COMMAND, "report", source, "-f", name],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    if name == "text":
+        assert done.stdout.isascii()
+    else:
+        assert done.stdout == formats.encode(pprof.decode(source.read_bytes()), name)
 
 
 def on_a_terminal(arguments: Sequence[str | Path]) -> tuple[int, bytes]:
@@ -275,7 +314,7 @@ def test_an_empty_profile_is_of_either_kind(tmp_path: Path, own_profiles: dict[s
     empty = save(tmp_path, "a.pb.gz", replace(SMALL, samples=()))
     mutex = own_profiles["1.27"] / "mutex.pb.gz"
     text = output("diff", empty, mutex)
-    assert text.startswith("Releases of locks")
+    assert text.startswith("Releases of contended locks")
     assert "Mutex.Unlock" in text
 
 
