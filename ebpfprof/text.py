@@ -60,6 +60,11 @@ def quantity(value: float, unit: str) -> str:
     return f"{value:.0f} B"
 
 
+def counted(number: int, noun: str) -> str:
+    """The number with its noun: 1 wait, 2 waits."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _three_digits(value: float) -> str:
     if abs(value) >= 99.95:
         return f"{value:.0f}"

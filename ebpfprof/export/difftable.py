@@ -10,7 +10,7 @@ from ebpfprof.export.summary import caller, hidden_line, operation
 from ebpfprof.export.table import fit, rendered
 from ebpfprof.idle import split
 from ebpfprof.profile import Profile, Sample
-from ebpfprof.text import duration, printable, quantity
+from ebpfprof.text import counted, duration, printable, quantity
 
 _MAX_NAME = 512
 _MIN_ROOM = 24
@@ -95,7 +95,7 @@ def render(
         if rows:
             table = _table(rows[:limit], before or after, amount, width=width, color=color)
             rest = len(rows) - limit
-            more = f"and {rest} more places\n" if rest > 0 else ""
+            more = f"and {counted(rest, 'more place')}\n" if rest > 0 else ""
             parts.append(f"\n{heading}:\n{table}{more}")
     if not found:
         parts.append("No place in the program differs.\n")

@@ -7,7 +7,7 @@ from typing import Literal
 from ebpfprof.export.frametable import UNKNOWN
 from ebpfprof.export.table import fit, rendered
 from ebpfprof.profile import Profile, Sample
-from ebpfprof.text import printable, quantity
+from ebpfprof.text import counted, printable, quantity
 
 _MAX_NAME = 512
 _MIN_ROOM = 24
@@ -79,7 +79,8 @@ def render(
         table.add_row(*(Text(number) for number in numbers), Text(fit(name, room, cell_len)))
     text = rendered(table, width=taken + (room or _UNLIMITED), color=color)
     rest = sum(1 for row in rows if row.own) - len(shown)
-    return text + f"{amount(whole)} in all" + (f"; {rest} more functions\n" if rest else "\n")
+    more = f"; {counted(rest, 'more function')}" if rest else ""
+    return f"{text}{amount(whole)} in all{more}\n"
 
 
 def heading(type_name: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from ebpfprof.export.summary import Row, rows_of
 from ebpfprof.export.table import fit, rendered
 from ebpfprof.profile import Lock, Sample
-from ebpfprof.text import duration, printable
+from ebpfprof.text import counted, duration, printable
 
 _MAX_NAME = 512
 _MIN_ROOM = 24
@@ -78,7 +78,7 @@ def _places(verb: str, samples: Sequence[Sample]) -> Iterator[tuple[str, ...]]:
         count = sum(row.contentions for row in rest)
         delay_ns = sum(row.delay_ns for row in rest)
         total = Row("", "", "", 0, contentions=count, delay_ns=delay_ns, share=0.0)
-        yield (*_numbers(total), f"{_INDENT}{verb} in ", f"{len(rest)} more places", "")
+        yield (*_numbers(total), f"{_INDENT}{verb} in ", counted(len(rest), "more place"), "")
 
 
 def _numbers(row: Row) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ebpfprof.export.table import fit, rendered
 from ebpfprof.profile import Frame, Profile, Sample
-from ebpfprof.text import duration, printable
+from ebpfprof.text import counted, duration, printable
 
 if TYPE_CHECKING:
     from ebpfprof.idle import Hidden
@@ -132,7 +132,7 @@ def hidden_line(hidden: Sequence[Hidden]) -> str:
     largest = sorted(hidden, key=lambda each: -each.delay_ns)[:_MAX_RULES_NAMED]
     named = ", ".join(f"{each.rule.name} {duration(each.delay_ns)}" for each in largest)
     more = ", ..." if len(hidden) > _MAX_RULES_NAMED else ""
-    return f"Hidden as idle: {duration(whole_ns)} in {count} waits ({named}{more})\n"
+    return f"Hidden as idle: {duration(whole_ns)} in {counted(count, 'wait')} ({named}{more})\n"
 
 
 def caller(frames: Sequence[Frame]) -> Frame:

@@ -50,7 +50,7 @@ NUMBERS = r" *\S+ \S+ +(?P<count>\d+) +\S+ \S+ +"
 PLACE = re.compile(
     NUMBERS + r"(?P<verb>released|waited for) by (?P<function>\S+), \w+\.go:\d+: \S+"
 )
-REST = re.compile(NUMBERS + r"(?P<verb>released|waited for) in (?P<places>\d+) more places")
+REST = re.compile(NUMBERS + r"(?P<verb>released|waited for) in (?P<places>\d+) more places?")
 UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 

@@ -99,5 +99,5 @@ def test_the_largest_changes_come_first_on_both_sides_and_the_rest_is_counted() 
     grown, _, shrunk = text.partition("Less:")
     names = [re.findall(r"main\.(f\d+)", part) for part in (grown, shrunk)]
     assert names == [[f"f{n}" for n in range(23, 13, -1)], [f"f{n}" for n in range(10)]]
-    assert "and 1 more places" in grown
+    assert "and 1 more place\n" in grown
     assert "and 2 more places" in shrunk

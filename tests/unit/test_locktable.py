@@ -91,11 +91,11 @@ def test_the_first_places_and_what_the_others_sum_up_to() -> None:
         "4 ns 4 1 ns waited for by main.f4, x.go:7: Mutex.Lock",
         "3 ns 3 1 ns waited for by main.f3, x.go:7: Mutex.Lock",
         "2 ns 2 1 ns waited for by main.f2, x.go:7: Mutex.Lock",
-        "1 ns 1 1 ns waited for in 1 more places",
+        "1 ns 1 1 ns waited for in 1 more place",
     ]
     shown = render([lock(releases=releases[:3])], width=None, color=False)
     assert "main.f1" in shown
-    assert "more places" not in shown
+    assert "more place" not in shown
 
 
 def test_the_first_locks_and_how_many_more() -> None:
