@@ -24,9 +24,9 @@ def command(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from ebpfprof.cli import cli
     from ebpfprof.terminal import say
 
+    cli = click.get_current_context().find_root().command
     kind = get_completion_class(shell)
     assert kind is not None
     # Not source(): to look at the version it runs the bash that comes first here.
