@@ -9,7 +9,7 @@ them.
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, pairwise, zip_longest
 from operator import attrgetter
 
@@ -56,10 +56,21 @@ _SLOW_PATHS = (
 
 @dataclass(frozen=True, slots=True)
 class WaitStack:
-    """A stack as Go's block or mutex profile shows it, leaf first; `is_cut` if Go cuts it off."""
+    """A stack as Go's block or mutex profile shows it, leaf first; `is_cut` if Go cuts it off.
+
+    Stacks are equal if their locations are.
+    """
 
     locations: tuple[Location, ...]
-    is_cut: bool
+    is_cut: bool = field(compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Once: each snapshot of a live target looks up all stacks.
+        object.__setattr__(self, "_hash", hash(self.locations))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +95,7 @@ _RULES_FROM_1_27 = _Rules(max_depth=128, unwinds_by_tables=False, runtime_lock_d
 _RULES = ((22, _RULES_TO_1_22), (26, _RULES_TO_1_26))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that takes three times as long to make
 class _Logical:
     """A logical frame of the physical frame number `index`; `frame` is None outside of Go code."""
 
@@ -116,7 +127,9 @@ class StackTranslator:
             park.return_pc + go.load_bias: park.recorded_pc + go.load_bias
             for park in go.sites.parks
         }
-        self._go_frames: dict[int, tuple[GoFrame, ...]] = {}
+        self._call_pcs: dict[int, int] = {}
+        self._go_frames: dict[int, tuple[GoFrame, ...]] = {}  # lives as long as the ids below
+        self._of_frames: dict[tuple[int, ...], Location] = {}  # by ids, which are quick to hash
         self._locations: dict[tuple[int, tuple[GoFrame, ...]], Location] = {}
         self._stacks: dict[tuple[Waiting, tuple[int, ...]], WaitStack | None] = {}
 
@@ -194,9 +207,12 @@ class StackTranslator:
 
     def _call_pc(self, return_pc: int) -> int:
         """The address that Go takes for the call (runtime/traceback.go, symPC)."""
-        function = self._binary.function_at(return_pc - self._load_bias)
-        is_entry = function is not None and function.entry == return_pc - self._load_bias
-        return return_pc if is_entry else return_pc - 1
+        call_pc = self._call_pcs.get(return_pc)
+        if call_pc is None:
+            function = self._binary.function_at(return_pc - self._load_bias)
+            is_entry = function is not None and function.entry == return_pc - self._load_bias
+            call_pc = self._call_pcs[return_pc] = return_pc if is_entry else return_pc - 1
+        return call_pc
 
     def _frames_at(self, pc: int) -> tuple[GoFrame, ...]:
         frames = self._go_frames.get(pc)
@@ -205,6 +221,15 @@ class StackTranslator:
         return frames
 
     def _location(self, group: Sequence[_Logical]) -> Location:
+        ids = tuple([id(each.frame) for each in group if each.frame])
+        location = self._of_frames.get(ids)
+        if location is None:
+            location = self._location_of(group)
+            if ids:  # else its address is all there is
+                self._of_frames[ids] = location
+        return location
+
+    def _location_of(self, group: Sequence[_Logical]) -> Location:
         frames = tuple(each.frame for each in group if each.frame)
         # Of a physical frame that is dropped in part, Go keeps the address of what remains.
         address = frames[0].pc + self._load_bias if frames else group[0].pc
@@ -293,8 +318,8 @@ def wait_samples(
     stacks consist of addresses only.
     """
     with suppress(Exception):  # it comes up again, at the stacks that it is about
-        translator.look_up({pc for total, _ in totals for pc in total.return_pcs})
-    sums: dict[tuple[tuple[Location, ...], tuple[Label, ...]], tuple[float, int]] = {}
+        translator.look_up(set[int]().union(*(total.return_pcs for total, _ in totals)))
+    sums: dict[tuple[WaitStack, tuple[Label, ...]], tuple[float, int]] = {}
     cut = 0.0
     failure: Exception | None = None
     for total, labels in totals:
@@ -305,13 +330,13 @@ def wait_samples(
             stack = translator.bare_stack(total.return_pcs)
         if stack is None:
             continue
-        key = stack.locations, labels
+        key = stack, labels
         count, delay_ns = sums.get(key, (0.0, 0))
         sums[key] = (count + total.count, delay_ns + total.delay_ns)
         cut += total.count if stack.is_cut else 0
     # Go, too, cuts the fraction off and shows at least one (runtime/mprof.go, BlockProfile).
     samples = [
-        Sample(locations, (max(1, int(count)), delay_ns), labels)
-        for (locations, labels), (count, delay_ns) in sums.items()
+        Sample(stack.locations, (max(1, int(count)), delay_ns), labels)
+        for (stack, labels), (count, delay_ns) in sums.items()
     ]
     return samples, int(cut), failure

@@ -126,3 +126,20 @@ BROKEN: dict[str, tuple[Callable[[], Profile], str]] = {
 def test_each_fault_is_found_and_named(broken: Callable[[], Profile], fault: str) -> None:
     with pytest.raises(InvalidProfile, match=fault):
         check(broken())
+
+
+def test_equal_locations_are_found_in_a_dictionary_whatever_objects_they_are() -> None:
+    def locations() -> list[Location]:
+        frames = (Frame("main.f", "/f.go", 3), Frame("main.g", "/g.go", 5))
+        mapping = Mapping(0, 9, 0, "/bin/x", "")
+        return [
+            Location(7, mapping, frames),
+            Location(7, mapping, frames[1:]),
+            Location(7, None, frames),
+            Location(7, mapping, (frames[0], frames[0])),
+            Location(8, mapping, frames),
+            Location(7, mapping, ()),
+        ]
+
+    numbers = {location: number for number, location in enumerate(locations())}
+    assert [numbers[location] for location in locations()] == list(range(6))
