@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -12,7 +13,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from ebpfprof.export.table import fit
-from ebpfprof.profile import Label
+from ebpfprof.profile import Frame, Label
 from ebpfprof.text import duration, printable
 from ebpfprof.toptable import Moment, Reading, Shown, Sort, TopRow, TopStack, View
 from ebpfprof.topview import TopView
@@ -144,8 +145,8 @@ class _Screen:
         else:
             content = list(self._help() if self._view.page == "help" else self._stacks())
             self._view.page_lines = max(room, 1)
-            self._view.top = max(min(self._view.top, len(content) - room), 0)
-            body = content[self._view.top :]
+            top = self._view.top = max(min(self._view.top, len(content) - room), 0)
+            body = [line() for line in content[top : top + max(room, 0)]]
         body = body[: max(room, 0)]
         body += [Text()] * (room - len(body))
         return [self._cut(line) for line in (*header, *body, *footer)][: self._height]
@@ -230,25 +231,27 @@ class _Screen:
             found.append(Text(f"  {nothing}", "dim"))
         return found
 
-    def _stacks(self) -> Iterator[Text]:
+    def _stacks(self) -> Iterator[Callable[[], Text]]:
+        """What makes the lines: they are thousands, of which a few are seen."""
         view = self._view
         row, stacks = view.row, view.stacks
         if row is None:
-            yield Text("There is nothing of this row any more.", "dim")
+            yield partial(Text, "There is nothing of this row any more.", "dim")
             return
         title = " ".join(part for part in (row.key.operation, row.key.name, row.key.place) if part)
-        yield Text(self._safe(title), "bold")
+        yield partial(Text, self._safe(title), "bold")
         if row.key.idle:
-            yield Text(self._safe(f"idle, {row.key.idle.name}: {row.key.idle.reason}"), "dim")
+            idle = f"idle, {row.key.idle.name}: {row.key.idle.reason}"
+            yield partial(Text, self._safe(idle), "dim")
         all_ns = Counter[str]()
         for stack in stacks:
             all_ns[stack.role] += stack.ns
         for stack in islice(stacks, _MAX_STACKS):
-            yield Text()
-            yield self._stack_heading(stack, all_ns[stack.role])
+            yield Text
+            yield partial(self._stack_heading, stack, all_ns[stack.role])
             yield from self._frames(stack)
         if len(stacks) > _MAX_STACKS:
-            yield Text(f"... and {len(stacks) - _MAX_STACKS} more stacks", "dim")
+            yield partial(Text, f"... and {len(stacks) - _MAX_STACKS} more stacks", "dim")
 
     def _stack_heading(self, stack: TopStack, all_ns: int) -> Text:
         values = stack.sample.values
@@ -263,23 +266,26 @@ class _Screen:
             line.append(f"  {self._safe(_label(label))}", "magenta")
         return line
 
-    def _frames(self, stack: TopStack) -> Iterator[Text]:
+    def _frames(self, stack: TopStack) -> Iterator[Callable[[], Text]]:
         for location in stack.sample.locations:
             if not location.frames:
-                yield Text(f"    {location.address:#x}")
+                yield partial(Text, f"    {location.address:#x}")
             for index, frame in enumerate(location.frames):
-                inlined = " (inlined)" if index + 1 < len(location.frames) else ""
-                room = None if self._width is None else max(self._width - 4, 1)
-                name = fit(self._safe(frame.function) + inlined, room, cell_len)
-                line = Text(f"    {name}")
-                left = None if room is None else room - cell_len(name) - 2
-                if frame.file and (left is None or left >= _MIN_PLACE):
-                    place = fit(self._safe(f"{frame.file}:{frame.line}"), left, cell_len)
-                    line.append(f"  {place}", "dim")
-                yield line
+                is_inlined = index + 1 < len(location.frames)
+                yield partial(self._frame, frame, " (inlined)" if is_inlined else "")
 
-    def _help(self) -> Iterator[Text]:
-        return (Text(line) for line in _HELP.splitlines())
+    def _frame(self, frame: Frame, inlined: str) -> Text:
+        room = None if self._width is None else max(self._width - 4, 1)
+        name = fit(self._safe(frame.function) + inlined, room, cell_len)
+        line = Text(f"    {name}")
+        left = None if room is None else room - cell_len(name) - 2
+        if frame.file and (left is None or left >= _MIN_PLACE):
+            place = fit(self._safe(f"{frame.file}:{frame.line}"), left, cell_len)
+            line.append(f"  {place}", "dim")
+        return line
+
+    def _help(self) -> Iterator[Callable[[], Text]]:
+        return (partial(Text, line) for line in _HELP.splitlines())
 
     def _footer(self) -> Text:
         view = self._view

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ebpfprof.export.cputable import function_rows
+from ebpfprof.export.frametable import UNKNOWN
 from ebpfprof.export.summary import rows_of
 from ebpfprof.idle import Hidden, IdleRule, rule_of
 from ebpfprof.losses import Loss
@@ -206,6 +206,7 @@ class Table:
         self._read_ns = started_ns
         self._stacks: dict[object, _Known] = {}
         self._locations: dict[Location, int] = {}
+        self._functions: dict[tuple[int, int], tuple[int, ...]] = {}  # see _functions_of
         self._numbers: dict[RowKey, int] = {}
         self._keys: list[RowKey] = []
         self._locks: dict[tuple[int, int], int] = {}  # numbers by pid and address
@@ -262,21 +263,34 @@ class Table:
             key = (pid, address, role, *stack, sample.labels)
             known = known_stacks.get(key)
             if known is None:
-                known = _Known(self._rows_of(pid, sample) if rows is None else rows)
+                known = _Known(self._rows_of(pid, sample, stack) if rows is None else rows)
                 known_stacks[key] = known
             count, ns = sample.values[0], sample.values[-1]
             yield TopStack(known.rows, role, sample, count - known.count, ns - known.ns)
             known.count, known.ns = count, ns
 
-    def _rows_of(self, pid: int, sample: Sample) -> tuple[int, ...]:
+    def _rows_of(self, pid: int, sample: Sample, stack: Sequence[int]) -> tuple[int, ...]:
         """The numbers of the rows that a stack belongs to: the first one's is its own time."""
         if self._view == "cpu":
-            own_first = function_rows([sample])
-            return tuple(self._number(RowKey(pid, "", r.function, r.file)) for r in own_first)
+            return self._functions_of(pid, sample, stack)
         (row,) = rows_of([sample], 1)
         rule = rule_of("block", sample) if self._view == "block" else None
         key = RowKey(pid, row.operation, row.function, row.file, row.line, rule)
         return (self._number(key),)
+
+    def _functions_of(self, pid: int, sample: Sample, stack: Sequence[int]) -> tuple[int, ...]:
+        """Each function once, however often it called itself; `stack` has the locations' numbers.
+
+        What is in one place is looked up once: stacks are many and deep, their places few.
+        """
+        rows: dict[int, None] = {}
+        for at, location in zip(stack, sample.locations, strict=True):
+            numbers = self._functions.get((pid, at))
+            if numbers is None:
+                keys = [RowKey(pid, "", f.function, f.file) for f in location.frames]
+                numbers = self._functions[pid, at] = tuple(map(self._number, keys))
+            rows.update(dict.fromkeys(numbers))
+        return tuple(rows) or (self._number(RowKey(pid, "", UNKNOWN)),)
 
     def _number(self, key: RowKey) -> int:
         number = self._numbers.setdefault(key, len(self._keys))

@@ -218,6 +218,25 @@ def test_a_function_has_its_own_time_and_that_of_all_it_calls() -> None:
     assert len(reading.stacks_of(serve.number)) == 2
 
 
+def test_functions_are_told_apart_by_process_and_may_have_no_name() -> None:
+    """One place in two processes is two rows, and inlined functions are rows of their own."""
+    inlined = at(30, "main.inner", "main.outer")
+    bare = Location(0x400040, MAIN, ())
+    samples = [Sample((inlined, SERVE), (1, 10)), Sample((bare,), (2, 20))]
+    profile = cpu_profile(samples, [MAIN], period_ns=10, time_ns=1, duration_ns=1, comments=[])
+    reading = Table("cpu", 0).read([Snapshot(7, profile), Snapshot(8, profile)], S)
+    assert [(r.key.pid, r.key.name, r.ns, r.callees_ns) for r in reading.rows] == [
+        (pid, *row)
+        for pid in (7, 8)
+        for row in (
+            ("main.inner", 10, 10),
+            ("main.outer", 0, 10),
+            ("main.serve", 0, 10),
+            ("[unknown]", 20, 20),
+        )
+    ]
+
+
 def lock(address: int, name: str | None, count: int, ns: int, holds: int = 0) -> Lock:
     return Lock(
         address,
