@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import Self
 
 from ebpfprof.export import pprof
 from ebpfprof.profile import Kind, Profile
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
+from tests.profilerules import alloy, violations
 from tests.targets_run import Target
 
 DEADLINE_S = 60
@@ -37,7 +38,11 @@ class Answer:
     body: bytes
 
     def profile(self, kind: Kind) -> Profile:
+        """The profile, which must be one that all known readers take. Raises AssertionError."""
         assert self.status == 200, self.body
+        assert alloy(self.body, content_type=self.headers["content-type"]) == []
+        name = {"cpu": "process_cpu"}.get(kind, kind)
+        assert violations(self.body, name=name, now_s=time()) == []
         return pprof.decode(self.body, kind=kind)
 
 

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
 from ebpfprof.profile import Kind, Location, Profile
 from ebpfprof.server.legacytext import aligned
-from tests.server.serving import Answer, Server, ask, httppprof
+from tests.server.serving import DEADLINE_S, Answer, Server, ask, httppprof
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -257,6 +258,48 @@ def test_the_index_has_the_same_shape(pair: Pair) -> None:
     assert set(texts) == {"block", "cmdline", "mutex", "profile", "symbol"}
     for name, text in texts.items():
         assert text.replace("&#x27;", "&#39;") == gos.get(name, text.replace("&#x27;", "&#39;"))
+
+
+def by_addresses(profile: Profile) -> dict[tuple[object, ...], tuple[int, ...]]:
+    """As Alloy tells samples apart, which makes the differences itself (its fastdelta)."""
+    return {
+        (tuple(at.address for at in sample.locations), sample.labels): tuple(sample.values)
+        for sample in profile.samples
+    }
+
+
+@pytest.mark.parametrize("kind", ["block", "mutex"])
+def test_alloy_makes_a_difference_of_two_scrapes(pair: Pair, kind: Kind) -> None:
+    """Without `seconds`: sums that never decrease, no duration, a time that moves."""
+    path = f"/proc/{pair.target.pid}/debug/pprof/{kind}"  # __profile_path_prefix__
+    first = second = pair.ours.get(path).profile(kind)
+    before = by_addresses(first)
+    assert len(before) == len(first.samples)
+    until = monotonic() + DEADLINE_S
+    while total(second) == total(first):
+        assert monotonic() < until, "nothing happens"
+        second = pair.ours.get(path).profile(kind)
+    assert (first.duration_ns, second.duration_ns) == (0, 0)
+    assert first.time_ns < second.time_ns
+    after = by_addresses(second)
+    for key, values in before.items():
+        assert all(now >= then for now, then in zip(after[key], values, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["block", "mutex"])
+def test_parca_and_godeltaprof_are_given_differences(pair: Pair, kind: Kind) -> None:
+    """Those of Parca have `seconds` (delta: true); Alloy's others ask for delta_block."""
+    for name in (f"{kind}?seconds=1", f"delta_{kind}"):
+        profile = pair.ours.get(f"/proc/{pair.target.pid}/debug/pprof/{name}").profile(kind)
+        assert profile.duration_ns > 0
+    sums = pair.ours.get(f"/proc/{pair.target.pid}/debug/pprof/{kind}").profile(kind)
+    again = pair.ours.get(f"/proc/{pair.target.pid}/debug/pprof/delta_{kind}").profile(kind)
+    assert again.duration_ns > 0
+    assert total(again) < total(sums)
+
+
+def total(profile: Profile) -> int:
+    return sum(sample.values[0] for sample in profile.samples)
 
 
 @pytest.mark.parametrize(
