@@ -25,8 +25,47 @@ class _Verbs(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What each verb does, in whole sentences: click cuts them off."""
+        rows = []
+        for name in VERBS:
+            command = self.get_command(ctx, name)
+            assert command is not None
+            rows.append((name, command.get_short_help_str(limit=1 << 10)))
+        with formatter.section("Verbs"):
+            formatter.write_dl(rows)
 
-@click.group(cls=_Verbs)
+
+@click.group(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    subcommand_metavar="VERB ...",
+)
 @click.version_option(ebpfprof.__version__, prog_name="ebpfprof")
 def cli() -> None:
-    """Profile running Go programs from outside: no code change, no restart."""
+    """Profile running Go programs from outside: no code change, no restart.
+
+    `ebpfprof VERB --help` has examples of each verb and all its options.
+
+    \b
+    Examples:
+      sudo ebpfprof list                            # the Go programs that run here
+      sudo ebpfprof attach --pid 1234               # record for 30 s, write pprof files
+      sudo ebpfprof top --name shop                 # where do they wait now?
+      sudo ebpfprof run -- ./shop --port 8080       # from the first instruction on
+      sudo ebpfprof serve --pid 1234                # net/http/pprof, and a page
+      ebpfprof report shop-1234.block.pb.gz         # what was recorded
+
+    \b
+    Exit codes:
+      0 all went well             8 the process was gone before anything was recorded
+      1 anything else             9 the output could not be written
+      2 command line             10 the kernel: uprobes, BPF
+      3 no such process          11 BCC is missing
+      4 rights are missing       12 the executable is corrupt
+      5 no Go program            13 the kernel refused a probe
+      6 unknown version of Go   126 run: the program can't be executed
+      7 32-bit, thread, zombie  127 run: there is no such program
+                                130 aborted
+    run: else the status of the program
+    """

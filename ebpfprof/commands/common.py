@@ -140,8 +140,7 @@ _RECORDING_OPTIONS = {
         metavar="KIND[,KIND...]",
         multiple=True,
         default=KINDS,
-        show_default=",".join(KINDS),
-        help=f"What to record: {', '.join(KINDS)}.",
+        help=f"What to record: {', '.join(KINDS)}.  [default: all]",
     ),
     "hz": click.option(
         "--hz",

@@ -71,6 +71,7 @@ def test_what_is_installed_records(installed: Path, tmp_path: Path) -> None:
     command = (str(installed / "bin" / "ebpfprof"), "attach")
     code = "import ebpfprof.sources as s; print(s.bpf_folder())"
     python = installed / "bin" / "python"
+    assert (installed / "share/man/man1/ebpfprof.1").is_file()
     found = subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, check=True)
     assert Path(os.fsdecode(found.stdout.strip())).is_relative_to(installed)
     with Target.start(program("sleeper")) as target:

@@ -12,6 +12,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +29,29 @@ MANUAL = Path("docs/ebpfprof.1")
 
 _WIDTH = 200
 _EXAMPLES = "Examples:"
-_ONLY_OF_RUN = (ExitCode.COMMAND_NOT_RUNNABLE, ExitCode.COMMAND_NOT_FOUND)
+_ONLY_OF_RUN = {ExitCode.COMMAND_NOT_RUNNABLE, ExitCode.COMMAND_NOT_FOUND}
+_OF_FILES = {
+    ExitCode.OK,
+    ExitCode.FAILURE,
+    ExitCode.USAGE,
+    ExitCode.OUTPUT_ERROR,
+    ExitCode.ABORTED,
+}
+_EXIT_CODES = {
+    "run": set(ExitCode),
+    "list": _OF_FILES | {ExitCode.KERNEL_UNSUPPORTED},
+    "report": _OF_FILES,
+    "diff": _OF_FILES,
+    "doctor": _OF_FILES
+    | {
+        ExitCode.PERMISSION_DENIED,
+        ExitCode.KERNEL_UNSUPPORTED,
+        ExitCode.BCC_MISSING,
+        ExitCode.ATTACH_FAILED,
+    },
+    "completion": _OF_FILES,
+}
+"""By verb; the others have all but those of `run` alone."""
 _ENVIRONMENT = {
     "EBPFPROF_DEBUG": "If it is 1, a traceback is shown for what is a bug.",
     "NO_COLOR": "If it is not empty, nothing is written in colour.",
@@ -59,7 +82,8 @@ class Verb:
 
 def verb(name: str) -> Verb:
     """Read a verb's help. Raises ValueError if a passage is neither text nor examples."""
-    above = click.Context(cli, info_name="ebpfprof", terminal_width=_WIDTH)
+    settings = {"info_name": "ebpfprof", "terminal_width": _WIDTH, **cli.context_settings}
+    above = click.Context(cli, **settings)
     command = cli.get_command(above, name)
     assert command is not None
     context = click.Context(command, info_name=name, parent=above, terminal_width=_WIDTH)
@@ -85,23 +109,23 @@ def verb(name: str) -> Verb:
         tuple(paragraphs),
         tuple(examples),
         tuple(Option(typed, " ".join(text.split())) for typed, text in filter(None, records)),
-        tuple(exit_codes(with_run=name == "run")),
+        tuple(exit_codes(_EXIT_CODES.get(name, set(ExitCode) - _ONLY_OF_RUN))),
     )
 
 
-def exit_codes(*, with_run: bool) -> Iterator[tuple[int, str]]:
-    """Each exit code and what it means, as the exceptions say it."""
-    yield ExitCode.OK, "All went well."
+def exit_codes(wanted: AbstractSet[ExitCode]) -> Iterator[tuple[int, str]]:
+    """Each of these exit codes and what it means, as the exceptions say it."""
     meanings = {
         int(kind.exit_code): (inspect.getdoc(kind) or "").split("\n")[0]
         for _, kind in inspect.getmembers(errors, inspect.isclass)
         if issubclass(kind, EbpfprofError)
     }
+    meanings[ExitCode.OK] = "All went well."
     meanings[ExitCode.FAILURE] = "Anything else that failed."
     meanings[ExitCode.ABORTED] = "Aborted: a second Ctrl-C, or one before anything was recorded."
     meanings[ExitCode.USAGE] = "The command line makes no sense."
     for code, meaning in sorted(meanings.items()):
-        if with_run or code not in _ONLY_OF_RUN:
+        if code in wanted:
             yield code, meaning
 
 
@@ -147,24 +171,26 @@ def manual(verbs: list[Verb]) -> str:
         ".SH VERBS",
     ]
     described: dict[Option, str] = {}
+    lines += [f"{_bold('ebpfprof')} VERB {_bold('-h, --help')} shows the options of a verb."]
     for each in verbs:
         lines += [f".SS {each.name}", _roff(each.short)]
         for paragraph in each.paragraphs:
             lines += [".PP", _roff(paragraph)]
-        for option in each.options:
+        options = [option for option in each.options if _long(option) != "--help"]
+        for option in options:
             if option not in described:
                 lines += [".TP", _bold(option.typed), _roff(option.text)]
-        again = [option for option in each.options if option in described]
+        again = [option for option in options if option in described]
         for verb_name in dict.fromkeys(described[option] for option in again):
             names = [_long(option) for option in again if described[option] == verb_name]
             lines += [".PP", f"As for {_bold(verb_name)}: {_roff(', '.join(names))}."]
-        described |= {option: each.name for option in each.options if option not in described}
+        described |= {option: each.name for option in options if option not in described}
         lines += [".PP", _EXAMPLES, ".PP", ".nf", ".RS", *map(_roff, each.examples), ".RE", ".fi"]
     lines += [".SH ENVIRONMENT"]
     for name, meaning in _ENVIRONMENT.items():
         lines += [".TP", _bold(name), _roff(meaning)]
     lines += [".SH EXIT STATUS"]
-    for code, meaning in exit_codes(with_run=True):
+    for code, meaning in exit_codes(set(ExitCode)):
         lines += [".TP", _bold(str(code)), _roff(meaning)]
     lines += [".PP", f"{_bold('ebpfprof run')} ends with the status of the program that it ran,"]
     lines += ["unless something was wrong with the profile."]

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from ebpfprof.cli import VERBS, cli
+from ebpfprof.errors import ExitCode
 from tests.tools.generate_docs import COMMANDS, MANUAL, ROOT, documents, verb
 
 
@@ -38,11 +40,36 @@ def test_every_verb_has_examples_that_it_understands(name: str) -> None:
         assert options <= known, example
 
 
+def test_the_help_of_all_shows_verbs_examples_and_exit_codes() -> None:
+    shown = CliRunner().invoke(cli, ["-h"], terminal_width=100).output
+    for name in VERBS:
+        assert verb(name).short in " ".join(shown.split())
+    examples = re.findall("^ +(?:sudo )?ebpfprof ([a-z]+) ", shown, re.MULTILINE)
+    assert len(examples) >= 5
+    assert set(examples) <= set(VERBS)
+    codes = shown[shown.index("Exit codes:") : shown.index("Options:")]
+    assert {int(number) for number in re.findall(r"(?<= )\d+(?= )", codes)} == set(ExitCode)
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_short_option_for_help_is_understood(name: str) -> None:
+    result = CliRunner().invoke(cli, [name, "-h"])
+    assert result.exit_code == 0
+    assert result.output.startswith(f"Usage: cli {name} ")
+
+
+def test_exit_codes_are_those_that_a_verb_can_end_with() -> None:
+    codes = {name: {code for code, _ in verb(name).exit_codes} for name in VERBS}
+    assert codes["run"] == set(ExitCode)
+    assert codes["run"] - codes["attach"] == {126, 127}
+    assert codes["report"] == codes["diff"] == {0, 1, 2, 9, 130}
+
+
 @pytest.mark.parametrize("name", VERBS)
 def test_every_option_says_what_it_is_for(name: str) -> None:
     options = verb(name).options
     assert [option.typed for option in options if not option.text] == []
-    assert any(option.typed == "--help" for option in options)
+    assert any(option.typed == "-h, --help" for option in options)
 
 
 def test_the_manual_page_is_good_roff(tmp_path: Path) -> None:
