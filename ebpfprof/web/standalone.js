@@ -216,8 +216,7 @@ class StandalonePage {
       this.shown = Infinity;
       this.fillTable();
     });
-    const scroller = make("div", { className: "standalone-scroller" }, table);
-    this.table.replaceChildren(make("h2", { textContent: "Functions" }), scroller, more);
+    this.table.replaceChildren(make("h2", { textContent: "Functions" }), table, more);
   }
 
   sortBy(column) {

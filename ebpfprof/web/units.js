@@ -30,7 +30,7 @@ function formatBytes(bytes) {
 function formatValue(value, unit) {
   if (unit === "nanoseconds") return formatDuration(value);
   if (unit === "bytes") return formatBytes(value);
-  return Math.round(value).toLocaleString("en-US").replaceAll(",", " ");
+  return Math.round(value).toLocaleString("en-US").replaceAll(",", "\u202f");
 }
 
 function formatShare(part, whole) {

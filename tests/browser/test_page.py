@@ -359,14 +359,19 @@ def test_dark_and_light_are_kept(page: FakedPage) -> None:
     assert before != after
 
 
-def test_a_phone_is_wide_enough(page: FakedPage) -> None:
-    metrics = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+@pytest.mark.parametrize("width", [320, 768])
+def test_a_phone_is_wide_enough(page: FakedPage, width: int) -> None:
+    long = "example.com/team/service/internal/storage.(*Replica).applySnapshot"
+    sample = replace(block_profile().samples[0], locations=stack(long, "main.serve"))
+    page.server.profiles["block"] = replace(block_profile(), samples=(sample,))
+    metrics = {"width": width, "height": 740, "deviceScaleFactor": 2, "mobile": True}
     page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     try:
         page.open()
-        page.until_text("#headline", "Mutex.Lock")
-        width = "return document.documentElement.scrollWidth"
-        assert page.browser.execute_script(width) <= 360
+        page.until_text("#functions", long)
+        assert page.browser.execute_script("return document.documentElement.scrollWidth") <= width
+        # Names have room beside the numbers, or above them.
+        assert page.one("#functions .function").size["height"] < 60
     finally:
         page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
