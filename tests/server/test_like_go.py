@@ -5,7 +5,9 @@ The two run over the same process: it has an endpoint of its own, and is served 
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -320,6 +322,31 @@ def test_go_tool_pprof_is_a_client(
     found = toolchain(pair.minor).go("tool", "pprof", "-top", *arguments, url, env=env)
     assert shown in found
     assert "File: httppprof" in found
+
+
+def test_go_tool_pprof_shows_it_in_the_browser(pair: Pair, tmp_path: Path) -> None:
+    go = toolchain(pair.minor)
+    url = f"http://{pair.ours.address}/debug/pprof/block?seconds=1"
+    arguments = ["tool", "pprof", "-http=127.0.0.1:", "-no_browser", url]
+    with subprocess.Popen(
+        [str(go.goroot / "bin" / "go"), *arguments],
+        env={**go.environment(), "PPROF_TMPDIR": str(tmp_path), "HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # `go` has pprof for a child
+    ) as shown:
+        assert shown.stderr is not None
+        try:
+            lines, match = [], None
+            for line in shown.stderr:
+                lines.append(line)
+                if match := re.search(r"Serving web UI on http://(\S+)", line):
+                    break
+            assert match, lines
+            assert b"main.holdLock" in ask(match[1], "/ui/top").body
+        finally:
+            os.killpg(shown.pid, signal.SIGKILL)
 
 
 def test_go_tool_pprof_prints_our_errors(pair: Pair, tmp_path: Path) -> None:
