@@ -34,6 +34,7 @@ class State {
       inverted: words.get("inverted") === "1",
       hideIdle: words.get("idle") !== "1",
       search: words.get("search") || "",
+      zoom: words.getAll("zoom"),
       sort: words.get("sort") || "flat",
     };
   }
@@ -53,6 +54,7 @@ class State {
     put("idle", state.hideIdle ? "" : "1");
     put("search", state.search);
     put("sort", state.sort === "flat" ? "" : state.sort);
+    for (const name of state.zoom) words.append("zoom", name);
     return `#${words}`;
   }
 }
@@ -67,7 +69,9 @@ class Page {
     this.base = null;
     this.asked = 0; // answers to earlier questions are thrown away
     this.intervalMs = TARGETS_EVERY_MS;
-    this.graph = new FlameGraph(byId("graph"), {});
+    this.graph = new FlameGraph(byId("graph"), {
+      onZoom: () => this.remember({ zoom: this.graph.zoomPath }),
+    });
     this.timeline = new Timeline(byId("timeline"), { onpick: (from, to) => this.pick(from, to) });
     this.table = new FunctionTable(byId("functions"), {
       onchoose: (name) => this.set({ search: this.state.search === name ? "" : name }),
@@ -87,8 +91,8 @@ class Page {
     byId("live").addEventListener("click", () => this.set({ window: null }));
     byId("uncompare").addEventListener("click", () => this.set({ base: null }));
     byId("value").addEventListener("change", (event) => this.set({ value: Number(event.target.value) }));
-    byId("group").addEventListener("change", (event) => this.set({ group: event.target.value }));
-    byId("inverted").addEventListener("change", (event) => this.set({ inverted: event.target.checked }));
+    byId("group").addEventListener("change", (event) => this.set({ group: event.target.value, zoom: [] }));
+    byId("inverted").addEventListener("change", (event) => this.set({ inverted: event.target.checked, zoom: [] }));
     byId("hide-idle").addEventListener("change", (event) => this.set({ hideIdle: event.target.checked }));
     byId("search").addEventListener("input", (event) => {
       clearTimeout(this.searching);
@@ -121,11 +125,16 @@ class Page {
   /** Change what is looked at. Only what is drawn changes unless it is another profile. */
   set(changes) {
     const before = this.state;
-    this.state = { ...before, ...changes };
-    history.replaceState(null, "", location.pathname + location.search + State.write(this.state));
+    this.remember(changes);
     const same = ["pid", "kind", "window", "base"].every((name) => this.state[name] === before[name]);
     if (same) this.draw();
     else this.refresh(true);
+  }
+
+  /** Put into the address what is looked at already. */
+  remember(changes) {
+    this.state = { ...this.state, ...changes };
+    history.replaceState(null, "", location.pathname + location.search + State.write(this.state));
   }
 
   pick(from, to) {
@@ -156,7 +165,7 @@ class Page {
       this.intervalMs = Math.max(1000, Math.min(found.interval_s * 1000, TARGETS_EVERY_MS));
       byId("version").textContent = found.version;
       const servable = this.targets.filter((each) => each.supported && each.kinds.length);
-      if (this.state.pid === null && servable.length === 1) this.choose(servable[0].pid);
+      if (this.state.pid === null && servable.length === 1) this.remember({ pid: servable[0].pid });
       this.showTargets();
       this.showProblem(null);
       const target = this.target;
@@ -174,11 +183,6 @@ class Page {
     } catch (error) {
       if (question === this.asked) this.showProblem(error);
     }
-  }
-
-  choose(pid) {
-    this.state = { ...this.state, pid };
-    history.replaceState(null, "", location.pathname + location.search + State.write(this.state));
   }
 
   async load(target, question, isNew) {
@@ -238,7 +242,7 @@ class Page {
       button.title = FlameText.printable(target.command);
       button.addEventListener("click", () => {
         const other = target.pid !== this.state.pid;
-        this.set({ pid: target.pid, window: other ? null : this.state.window, base: other ? null : this.state.base });
+        this.set(other ? { pid: target.pid, window: null, base: null, zoom: [] } : {});
       });
       item.append(button);
       return item;
@@ -268,7 +272,7 @@ class Page {
       tab.dataset.kind = kind;
       tab.textContent = KINDS[kind];
       tab.title = SUMMARIES[kind];
-      tab.addEventListener("click", () => this.set({ kind, value: null, group: "" }));
+      tab.addEventListener("click", () => this.set({ kind, value: null, group: "", zoom: [] }));
       return tab;
     });
     const list = byId("kinds");
@@ -311,6 +315,7 @@ class Page {
     this.graph.setData(profile, {
       valueIndex, hideIdle: state.hideIdle, base: this.base, groupBy: group, inverted: state.inverted,
     });
+    this.graph.zoomToPath(state.zoom);
     const found = this.graph.search(state.search);
     if (state.search) byId("matched").textContent = `${formatShare(found.share, 1)} matches`;
     this.table.show(this.graph.functions(), {

@@ -156,6 +156,21 @@ class FlameGraph {
     if (this.zoomed !== 0) this.moveTo(this.history.pop() ?? this.tree.parent[this.zoomed]);
   }
 
+  /* What is zoomed into, as the names from the root on. */
+  get zoomPath() {
+    return this.pathOf(this.zoomed).map(([, name]) => name);
+  }
+
+  /* Zooms to where such a path leads, or as far as it does. */
+  zoomToPath(names) {
+    const node = this.find(names.map((name) => ["", name]));
+    if (node === this.zoomed) return;
+    this.history = [];
+    this.zoomed = node;
+    this.changed();
+    if (!this.place(this.selected)) this.select(node);
+  }
+
   /* To the whole, with nothing selected but the root. */
   reset() {
     this.history = [];
@@ -223,7 +238,7 @@ class FlameGraph {
     let node = 0;
     for (const [kind, name] of path) {
       const isWanted = (each) =>
-        tree.nameOf(each) === name && tree.names.kinds[tree.name[each]] === kind;
+        tree.nameOf(each) === name && (!kind || tree.names.kinds[tree.name[each]] === kind);
       const next = tree.childrenOf(node).find(isWanted);
       if (next === undefined) break;
       node = next;

@@ -266,6 +266,28 @@ def test_a_link_shows_the_same_again(page: FakedPage) -> None:
     assert page.one("#live").is_displayed()
 
 
+def test_a_link_shows_what_was_zoomed_into(page: FakedPage) -> None:
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    page.one(".flame-canvas").send_keys(*[Keys.ARROW_DOWN] * 2, Keys.ENTER)
+    page.until_text(".flame-path", "main.(*Cache).Get")
+    fragment = urlsplit(page.browser.current_url).fragment
+    page.open(f"#{fragment}")
+    page.until_text(".flame-path", "main.(*Cache).Get")
+    assert page.graph("zoomPath") == ["main.serve", "main.(*Cache).Get"]
+    page.browser.execute_script("page.refresh(true)")
+    page.click("#hide-idle")
+    assert page.graph("zoomPath") == ["main.serve", "main.(*Cache).Get"]
+    page.one(".flame-canvas").send_keys(Keys.HOME)
+    page.until(lambda p: "zoom" not in p.fragment(), "the whole")
+    # Where a frame isn't there, its caller is.
+    page.open("#zoom=main.serve&zoom=main.gone")
+    page.until_text(".flame-path", "main.serve")
+    page.click("#inverted")
+    page.until(lambda p: p.graph("zoomPath") == [], "the whole")
+    assert "zoom" not in page.fragment()
+
+
 @pytest.mark.parametrize(
     "fragment", ["#pid=-1", "#pid=x&kind=nonsense", "#pid=1234&from=5&to=1&value=99&group=label:x"]
 )
