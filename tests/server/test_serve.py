@@ -37,6 +37,8 @@ from tests.server.serving import (
 from tests.targets_run import Target
 
 NOBODY = 65534
+# Where it doesn't matter what is recorded: it starts in half the time.
+BLOCK = ("--profile", "block")
 TOKEN = "a-token-of-some-length"
 
 
@@ -49,6 +51,14 @@ def target() -> Iterator[Target]:
             running.kill()  # it may be another program by now, which would go on
 
 
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Target, Server]]:
+    """For those who only ask. Who asks for sums, and so has it recorded for minutes, comes last."""
+    with httppprof("1.27") as (running, _), Server("--pid", str(running.pid)) as server:
+        assert server.ready
+        yield running, server
+
+
 def begun(address: str, path: str) -> socket.socket:
     """A connection on which something was asked for, and not yet answered."""
     host, port = address.rsplit(":", 1)
@@ -58,15 +68,14 @@ def begun(address: str, path: str) -> socket.socket:
 
 
 @pytest.mark.parametrize("path", ["profile?seconds=600", "block?seconds=600"])
-def test_who_hangs_up_takes_the_probes_along(target: Target, path: str) -> None:
-    with Server("--pid", str(target.pid)) as server:
-        assert server.ready
-        assert not has_probes(target.pid)
-        with closing(begun(server.address, f"/debug/pprof/{path}")):
-            await_probes(target.pid, True)
-            await_true(lambda: recording(server) == [True])
-        await_probes(target.pid, False)
-        assert recording(server) == [False]
+def test_who_hangs_up_takes_the_probes_along(served: tuple[Target, Server], path: str) -> None:
+    target, server = served
+    assert not has_probes(target.pid)
+    with closing(begun(server.address, f"/debug/pprof/{path}")):
+        await_probes(target.pid, True)
+        await_true(lambda: recording(server) == [True])
+    await_probes(target.pid, False)
+    assert recording(server) == [False]
 
 
 def recording(server: Server) -> list[bool]:
@@ -74,20 +83,21 @@ def recording(server: Server) -> list[bool]:
     return [each["recording"] for each in found["targets"]]
 
 
-def test_ten_clients_at_once(target: Target) -> None:
-    with Server("--pid", str(target.pid)) as server, ThreadPoolExecutor(10) as pool:
-        paths = ["block?seconds=1", "mutex?seconds=2", "profile?seconds=1", "mutex", "block"] * 2
+def test_ten_clients_at_once(served: tuple[Target, Server]) -> None:
+    _, server = served
+    paths = ["block?seconds=1", "mutex?seconds=2", "profile?seconds=1", "mutex", "block"] * 2
+    with ThreadPoolExecutor(10) as pool:
         answers = list(pool.map(lambda path: server.get(f"/debug/pprof/{path}"), paths))
-        for answer, path in zip(answers, paths, strict=True):
-            kind = path.partition("?")[0]
-            assert answer.profile("cpu" if kind == "profile" else "block").samples or (
-                kind == "profile"
-            )
-        assert re.search(
-            r'^ebpfprof_requests_total\{code="200",endpoint="mutex"\} 4.0$',
-            server.get("/metrics").body.decode(),
-            re.MULTILINE,
+    for answer, path in zip(answers, paths, strict=True):
+        kind = path.partition("?")[0]
+        assert answer.profile("cpu" if kind == "profile" else "block").samples or (
+            kind == "profile"
         )
+    assert re.search(
+        r'^ebpfprof_requests_total\{code="200",endpoint="mutex"\} 4.0$',
+        server.get("/metrics").body.decode(),
+        re.MULTILINE,
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +121,7 @@ def test_told_to_end_it_answers_and_leaves_nothing(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_continuous_and_ended_at_any_time(target: Target, number: signal.Signals) -> None:
-    with Server("--pid", str(target.pid), "--continuous") as server:
+    with Server("--pid", str(target.pid), "--continuous", *BLOCK) as server:
         assert server.ready
         await_probes(target.pid, True)
         assert bpf_objects(server.pid)
@@ -154,7 +164,7 @@ def test_the_address_that_it_says_stays_right(
 
 
 def test_all_go_processes_as_they_come() -> None:
-    with Server("--all-go") as server, httppprof("1.27") as (late, _):
+    with Server("--all-go", *BLOCK) as server, httppprof("1.27") as (late, _):
         assert server.ready
 
         def pids() -> list[int]:
@@ -190,7 +200,7 @@ def ask_as(uid: int, address: str, path: str, forwarded_for: str = "") -> str:
 
 def test_on_loopback_only_root_and_who_started_it_are_answered(target: Target) -> None:
     invoking = {"SUDO_UID": "1234", "SUDO_GID": "1234"}
-    with Server("--pid", str(target.pid), env=invoking) as server:
+    with Server("--pid", str(target.pid), *BLOCK, env=invoking) as server:
         for uid in (0, 1234):
             assert ask_as(uid, server.address, "/debug/pprof/cmdline").startswith("200 ")
         for path in ("/debug/pprof/cmdline", "/", "/metrics", "/api/targets", "/assets/page.js"):
@@ -207,7 +217,8 @@ def test_on_loopback_only_root_and_who_started_it_are_answered(target: Target) -
 def test_with_a_token(target: Target, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
-    with Server("--pid", str(target.pid), "--token-file", str(file), listen="0.0.0.0:0") as server:
+    arguments = ("--pid", str(target.pid), *BLOCK, "--token-file", str(file))
+    with Server(*arguments, listen="0.0.0.0:0") as server:
         address = server.address.replace("0.0.0.0", "127.0.0.1")
         assert TOKEN not in server.ready
         path = "/debug/pprof/cmdline"
@@ -220,7 +231,7 @@ def test_with_a_token(target: Target, tmp_path: Path) -> None:
 
 
 def test_a_token_is_made_up_and_said(target: Target) -> None:
-    with Server("--pid", str(target.pid), "--token", "auto") as server:
+    with Server("--pid", str(target.pid), *BLOCK, "--token", "auto") as server:
         match = re.search(r"http://\S+/\?token=(\S{32});", server.ready)
         assert match is not None
         assert server.get(f"/debug/pprof/cmdline?token={match[1]}").status == 200
@@ -230,7 +241,7 @@ def test_a_token_is_made_up_and_said(target: Target) -> None:
 def test_a_unix_socket(target: Target, tmp_path: Path) -> None:
     path = tmp_path / "s"
     invoking = {"SUDO_UID": "1234", "SUDO_GID": "1234"}
-    with Server("--pid", str(target.pid), env=invoking, listen=f"unix:{path}") as server:
+    with Server("--pid", str(target.pid), *BLOCK, env=invoking, listen=f"unix:{path}") as server:
         assert f"unix:{path}" in server.ready
         found = path.stat()
         assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (1234, 0o600)
@@ -301,7 +312,7 @@ def test_names_with_markup_stay_text(tmp_path: Path) -> None:
     hostile = tmp_path / "<img src=x>&'\"\x1b[31m"
     hostile.write_bytes(program("httppprof").read_bytes())
     hostile.chmod(0o755)
-    with Target.start(hostile) as odd, Server("--pid", str(odd.pid)) as server:
+    with Target.start(hostile) as odd, Server("--pid", str(odd.pid), *BLOCK) as server:
         page = server.get("/debug/pprof/").body
         assert b"<img" not in page
         assert server.get("/api/targets").headers["content-type"] == "application/json"
