@@ -6,12 +6,14 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 
@@ -191,6 +193,72 @@ def test_ctrl_c_reaches_the_program_once_and_we_outlive_it(
     assert only_profile(tmp_path).samples
 
 
+def test_ctrl_z_stops_both_and_fg_lets_them_go_on(tmp_path: Path) -> None:
+    words = shlex.join([*COMMAND, *BLOCK, "--", str(program("sleeper"))])
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.environ.update(PYTHONPATH=str(Path(__file__).parents[2]), PS1="")
+        os.execv("/bin/bash", ["bash", "--norc", "--noediting", "-i"])
+    try:
+        os.write(terminal, f"stty -echo; {words}\n".encode())
+        child = int(re.findall(r"ready (\d+)", read_until(terminal, r"ready \d+\r"))[0])
+        os.write(terminal, b"\x1a")
+        read_until(terminal, r"Stopped .*\n")
+        until_status(child, r"State:\tT")
+        os.write(terminal, b"fg\n")
+        read_until(terminal, r"-m ebpfprof run .*\n")
+        until_status(child, r"State:\t[^T]")
+        os.write(terminal, b"\x03")
+        read_until(terminal, r"Next: .*\n")
+        os.write(terminal, b'echo "status=$?"; exit 0\n')
+        read_until(terminal, f"status={128 + signal.SIGINT}\r")
+    finally:
+        os.kill(pid, signal.SIGHUP)  # it ends what it started, too
+        os.close(terminal)
+        os.waitpid(pid, 0)
+    assert only_profile(tmp_path)
+
+
+def until_status(pid: int, pattern: str) -> None:
+    """Wait until the expression is found in the status of a process; fails after DEADLINE_S."""
+    until = monotonic() + DEADLINE_S
+    while not re.search(pattern, status := Path(f"/proc/{pid}/status").read_text()):
+        assert monotonic() < until, status
+        sleep(0.01)
+
+
+def test_its_terminal_is_ours(tmp_path: Path) -> None:
+    script = "test -t 0 && test -t 1 && test -t 2 && tty"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+        words = [*COMMAND, "--profile", "cpu", "--", "sh", "-c", script]
+        os.execv(words[0], words)
+    read_until(terminal, r"/dev/pts/\d+\r\n")
+    read_until(terminal, r"Next: .*\n")
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_its_end_aborts_the_writing(number: signal.Signals, tmp_path: Path) -> None:
+    words = (*BLOCK, "--", str(program("brief")), "exit", "3")
+    recorder = Recorder(words, tmp_path, command=tampered("stops while writing", "run"))
+    try:
+        recorder.wait_until_stopped()
+        recorder.send(number)
+        recorder.send(signal.SIGCONT)
+        finished = recorder.finish()
+    finally:
+        recorder.close()
+    assert finished.code == 130
+    assert "Aborted. Written: nothing." in finished.stderr
+    assert os.listdir(tmp_path) == []
+
+
 def read_until(fd: int, pattern: str) -> str:
     """Read from a terminal until the expression is found in what was read."""
     text = ""
@@ -274,6 +342,26 @@ def test_a_program_is_followed_to_the_go_program(tmp_path: Path) -> None:
         assert not [path for path in tmp_path.iterdir() if not path.name.startswith("brief-")]
         for each in tmp_path.iterdir():
             each.unlink()
+
+
+def test_a_script_is_followed_to_the_go_program(tmp_path: Path) -> None:
+    script = tmp_path / "start"
+    script.write_text(f'#!/bin/sh\nexec {program("brief")} "$@"\n')
+    script.chmod(0o755)
+    finished = run(*BLOCK, "--", "./start", "exit", "4", folder=tmp_path, command=COMMAND)
+    assert finished.code == 4, finished.stderr
+    assert waits(only_profile(tmp_path))["main.receiveInInit"] == WAITS_OF_INIT
+
+
+@pytest.mark.parametrize("before", [["--"], []])
+def test_its_arguments_are_its_own(before: list[str], tmp_path: Path) -> None:
+    words = ["--help", "-h", "-o", "-", "--", "--profile", "none", "", "a b"]
+    finished = run(
+        "--profile", "cpu", *before, "/usr/bin/printf", "[%s]", *words,
+        folder=tmp_path, command=COMMAND,
+    )  # fmt: skip
+    assert finished.code == 0, finished.stderr
+    assert finished.stdout.decode() == "".join(f"[{word}]" for word in words)
 
 
 def test_a_go_program_that_becomes_another_is_not_followed(
