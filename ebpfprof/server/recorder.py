@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ebpfprof.delta import totals
-from ebpfprof.errors import EbpfprofError, TargetGone
+from ebpfprof.errors import (
+    EbpfprofError,
+    NoSuchProcess,
+    NotGoProgram,
+    TargetGone,
+    UnsupportedTarget,
+)
 from ebpfprof.server.windows import Windows, make_room
 from ebpfprof.terminal import say
 from ebpfprof.text import printable
@@ -32,6 +38,10 @@ LOOK_S = 0.25
 """How often it is looked whether targets went and leases ran out, in seconds."""
 _MAX_KEPT_SAMPLES = 200_000  # of all windows together: some 100 MB
 _FOREVER = float("inf")
+
+
+class _NotFoundAgainError(Exception):
+    """A process that was found is gone, or has become something else."""
 
 
 class LiveTarget(Protocol):
@@ -239,8 +249,8 @@ class Recorder:
             await self._acquire(served)
         except EbpfprofError as error:
             served.is_leased = False
-            served.problem = printable(str(error))
-            if not isinstance(error, TargetGone):
+            if not isinstance(error, TargetGone):  # which `ending` tells
+                served.problem = printable(str(error))
                 say(f"ebpfprof: {printable(str(error))}", err=True)
             return
         served.holds_lease = True
@@ -262,7 +272,12 @@ class Recorder:
             if served.ending is not None:
                 raise TargetGone(f"Nothing is recorded any more: {served.ending}.")
             if served.users == 0:
-                await asyncio.to_thread(self._start, served)
+                try:
+                    await asyncio.to_thread(self._start, served)
+                except _NotFoundAgainError as error:
+                    ending = f"process {served.pid} ended or replaced itself by another program"
+                    self.note_ending(served, ending)
+                    raise TargetGone(f"Nothing was recorded: {ending}.") from error
                 served.since_s = time.monotonic()
                 served.windows.begin(time.time())
             served.users += 1
@@ -286,10 +301,20 @@ class Recorder:
 
     def _start(self, served: Served) -> None:
         if served.live is None:
-            served.live = self.live.add(served.pid)
-            served.kinds = tuple(served.live.kinds)
+            served.live = self._opened(served)
             served.opened_name = served.live.name
         self.live.start(served.live)
+
+    def _opened(self, served: Served) -> LiveTarget:
+        """Open a process that was found some time ago. Raises TargetGone if it is not that now."""
+        try:
+            live: LiveTarget = self.live.add(served.pid)
+        except (NoSuchProcess, UnsupportedTarget, NotGoProgram, TargetGone) as error:
+            raise _NotFoundAgainError from error
+        if set(live.kinds) != set(served.kinds):  # no Go program any more
+            self.live.remove(live)
+            raise _NotFoundAgainError
+        return live
 
     def _sums(self, served: Served, kinds: Collection[str]) -> dict[str, Profile]:
         if served.live is None:

@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 
 from starlette.types import ASGIApp, Message
 
-from ebpfprof.errors import NotGoProgram
+from ebpfprof.errors import EbpfprofError, NotGoProgram
 from ebpfprof.losses import Loss
 from ebpfprof.processes import GoProcess
 from ebpfprof.profile import Kind, Profile, Sample, cpu_profile, wait_profile
@@ -78,11 +78,15 @@ class FakeLive:
     lost: list[Loss] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
     """Until it is set, to start takes its time."""
+    refusal: EbpfprofError | None = None
+    """What add() raises."""
 
     def __post_init__(self) -> None:
         self.gate.set()
 
     def add(self, pid: int) -> FakeTarget:
+        if self.refusal:
+            raise self.refusal
         if pid not in self.targets:
             raise NotGoProgram(f"Process {pid} is none of ours.")
         return self.targets[pid]

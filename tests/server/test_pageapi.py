@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ebpfprof.errors import UnsupportedGo
 from ebpfprof.export import pprof
 from ebpfprof.losses import Loss, loss_kinds
 from ebpfprof.server import app as app_module
@@ -96,7 +97,8 @@ def test_a_timeline_keeps_its_process_recorded(monkeypatch: pytest.MonkeyPatch) 
 def test_why_it_cannot_be_recorded_is_told() -> None:
     async def work() -> None:
         service = await Service.of()
-        service.recorder.serve_found(process(PID))  # which the fake does not open
+        service.live.refusal = UnsupportedGo(f"Process {PID} is none of ours.")
+        service.recorder.serve_found(process(PID))
         url = f"/api/targets/{PID}/timeline"
         assert (await service.client.ask(url)).json["windows"] == []
         await until(lambda: service.recorder.served[0].problem is not None)

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.errors import TargetGone
+from ebpfprof.errors import (
+    EbpfprofError,
+    NoSuchProcess,
+    NotGoProgram,
+    TargetGone,
+    UnsupportedTarget,
+)
 from ebpfprof.server import recorder as recorder_module
 from ebpfprof.server.recorder import Recorder, Served
 from ebpfprof.target import Ending
@@ -230,14 +236,51 @@ def test_a_lease_that_could_not_begin_ends_for_nobody_else() -> None:
 
 def test_what_was_found_is_opened_when_somebody_asks() -> None:
     async def work() -> None:
-        target = FakeTarget(PID, kinds=("cpu",))
+        target = FakeTarget(PID, name="opened")
         recorder = Recorder(FakeLive({PID: target}), kinds=ALL_KINDS, interval_s=0.01)
         served = recorder.serve_found(process(PID))
         assert (served.live, served.kinds, served.name) == (None, ALL_KINDS, "shop")
         async with recorder.recording(served):
-            assert (served.live, served.kinds) == (target, ("cpu",))
+            assert (served.live, served.name) == (target, "opened")
 
     run(work())
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        NoSuchProcess("It ended."),
+        UnsupportedTarget("It is a zombie."),
+        NotGoProgram("It is a shell."),
+        TargetGone("It has just become something else."),
+        None,
+    ],
+)
+def test_what_was_found_and_is_no_more_has_gone(
+    refusal: EbpfprofError | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended, or has become another program, between the survey and the first request."""
+
+    async def work() -> None:
+        shell = FakeTarget(PID, kinds=("cpu",), go_version=None)
+        live = FakeLive({PID: shell}, refusal=refusal)
+        recorder = Recorder(live, kinds=ALL_KINDS)
+        for _ in range(2):
+            served = recorder.serve_found(process(PID))
+            with pytest.raises(TargetGone):
+                async with recorder.recording(served):
+                    pass
+            assert served.ending == f"process {PID} ended or replaced itself by another program"
+            recorder.lease(served, 60)
+        other = recorder.serve_found(process(PID))
+        recorder.lease(other, 60)
+        await until(lambda: other.ending is not None and not other.is_leased)
+        assert other.problem is None
+        await recorder.stop()
+        assert (served.users, shell.starts, shell.is_removed) == (0, 0, refusal is None)
+
+    run(work())
+    assert capsys.readouterr().err == ""
 
 
 def test_all_go_processes_are_followed() -> None:
