@@ -10,11 +10,12 @@ from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ebpfprof.server.access import Access, Policy, refused
+from ebpfprof.server.goforms import clean_path
 from ebpfprof.server.gopprof import GoPprof
 from ebpfprof.server.metrics import Counted, Metrics
 from ebpfprof.server.pageapi import PageApi
@@ -71,7 +72,26 @@ def application(recorder: Recorder, discovery: Discovery, policy: Policy) -> ASG
         ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error, Exception: _bug})
     app.router.redirect_slashes = False
-    return Counted(Access(app, policy), metrics.requests)
+    return Counted(Access(_Cleaned(app), policy), metrics.requests)
+
+
+class _Cleaned:
+    """Middleware (ASGI) that sends whoever asks with a slash too many to the right path, as Go."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Redirect, or pass the request on."""
+        path = scope["raw_path"].decode("latin-1")
+        clean = clean_path(path)
+        if clean == path:
+            await self._app(scope, receive, send)
+            return
+        query = scope["query_string"].decode("latin-1")
+        where = clean + (f"?{query}" if query else "")
+        headers = {"X-Content-Type-Options": "nosniff"}
+        await RedirectResponse(where, 307, headers)(scope, receive, send)
 
 
 async def _page(request: Request) -> Response:

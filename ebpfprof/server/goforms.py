@@ -1,5 +1,6 @@
-"""How Go reads a query and the numbers in it: what a handler of net/http sees of a request."""
+"""How Go reads a path, a query and the numbers in it: what net/http makes of a request."""
 
+import posixpath
 import re
 from urllib.parse import unquote_plus
 
@@ -30,6 +31,12 @@ def form_value(query: bytes, key: str) -> str:
         if unquote_plus(name) == key:
             return unquote_plus(value)
     return ""
+
+
+def clean_path(path: str) -> str:
+    """A path without empty parts, "." and ".."; it begins with one slash (net/http, cleanPath)."""
+    clean = posixpath.normpath("/" + path.lstrip("/"))
+    return clean + "/" if path.endswith("/") and clean != "/" else clean
 
 
 def parse_int(text: str) -> tuple[int, bool]:

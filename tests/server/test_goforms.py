@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.server.goforms import form_value, parse_address, parse_int
+from ebpfprof.server.goforms import clean_path, form_value, parse_address, parse_int
 
 INT64_MAX = (1 << 63) - 1
 
@@ -30,6 +30,30 @@ INT64_MAX = (1 << 63) - 1
 )
 def test_the_first_value_of_a_query(query: bytes, value: str) -> None:
     assert form_value(query, "seconds") == value
+
+
+@pytest.mark.parametrize(
+    ("path", "clean"),
+    [
+        ("", "/"),
+        ("/", "/"),
+        ("/a", "/a"),
+        ("/a/", "/a/"),
+        ("//a", "/a"),
+        ("///a//b///", "/a/b/"),
+        ("/a/./b/.", "/a/b"),
+        ("/a/../b", "/b"),
+        ("/../../a", "/a"),
+        ("/..", "/"),
+        ("/a/..", "/"),
+        ("/a/../", "/"),
+        ("//evil.example/..//x", "/x"),
+        ("/%2e%2e/a", "/%2e%2e/a"),
+        ("/...", "/..."),
+    ],
+)
+def test_paths(path: str, clean: str) -> None:
+    assert clean_path(path) == clean
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,22 @@ def test_other_methods_and_the_slash_are_as_in_the_newest_go(pair: Pair) -> None
         assert (headers(ours), ours.body) == (headers(go), go.body)
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["//block?seconds=1&debug=1", "/./block", "/x/../block?x=//", "//", "/../pprof/", "/%2fblock"],
+)
+def test_a_path_with_a_slash_too_many_leads_to_the_right_one(pair: Pair, path: str) -> None:
+    """As where a prefix with one at the end is put in front."""
+    go, ours = pair.both(path)
+    if pair.minor == "1.27":
+        assert ours.status == go.status
+        assert ours.headers.get("location") == go.headers.get("location")
+        assert ours.status in (307, 404)
+    prefixed = pair.ours.get(f"/proc/{pair.target.pid}//debug/pprof{path}")
+    assert prefixed.status == 307
+    assert prefixed.headers["location"].startswith(f"/proc/{pair.target.pid}/debug/pprof/")
+
+
 STACKS = {
     "block": {"main.holdLock", "main.handOver"},
     "mutex": {"main.holdLock"},
