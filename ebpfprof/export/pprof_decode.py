@@ -243,7 +243,8 @@ class _Decoder:
         mappings = self._mappings()
         locations = self._locations(mappings, self._functions())
         samples = tuple(
-            self._sample(item, len(sample_types), locations) for item in self._messages[_SAMPLE]
+            self._sample(item, len(sample_types), locations)
+            for item in _drained(self._messages[_SAMPLE])
         )
         if not sample_types:
             raise InvalidProfile("The profile is of nothing: it has no sample types.")
@@ -261,7 +262,7 @@ class _Decoder:
 
     def _mappings(self) -> dict[int, Mapping]:
         table: dict[int, Mapping] = {}
-        for item in self._messages[_MAPPING]:
+        for item in _drained(self._messages[_MAPPING]):
             _check_id("mapping", item.id, table)
             table[item.id] = Mapping(
                 start=item.memory_start,
@@ -274,7 +275,7 @@ class _Decoder:
 
     def _functions(self) -> dict[int, tuple[str, str, int]]:
         table: dict[int, tuple[str, str, int]] = {}
-        for item in self._messages[_FUNCTION]:
+        for item in _drained(self._messages[_FUNCTION]):
             _check_id("function", item.id, table)
             self._string(item.system_name)
             table[item.id] = (self._string(item.name), self._string(item.filename), item.start_line)
@@ -284,7 +285,7 @@ class _Decoder:
         self, mappings: dict[int, Mapping], functions: dict[int, tuple[str, str, int]]
     ) -> dict[int, Location]:
         table: dict[int, Location] = {}
-        for item in self._messages[_LOCATION]:
+        for item in _drained(self._messages[_LOCATION]):
             _check_id("location", item.id, table)
             if item.mapping_id and item.mapping_id not in mappings:
                 raise InvalidProfile(f"Location {item.id} has a mapping that is not there.")
@@ -331,6 +332,15 @@ class _Decoder:
         if not 0 <= index < len(self._strings):
             raise InvalidProfile(f"The string {index} is not in the profile's table.")
         return self._strings[index]
+
+
+def _drained(messages: "list[ProtoMessage]") -> "Iterator[ProtoMessage]":
+    """The messages in their order, each forgotten before the next: they are as large as what is
+    made of them.
+    """
+    messages.reverse()
+    while messages:
+        yield messages.pop()
 
 
 def _check_id(what: str, number: int, table: dict[int, Any]) -> None:
