@@ -187,7 +187,7 @@ def page_server() -> Iterator[PageServer]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         served.url = f"http://127.0.0.1:{server.server_address[1]}/"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
             yield served

@@ -2,7 +2,8 @@
 
     python -m tests.tools.screenshots [FOLDER]
 
-As root. Writes page-light.png, page-dark.png and page-phone.png.
+As root. Writes page-light.png, page-dark.png and page-phone.png of the served page, flamegraph.png
+and flamegraph-dark.png of an HTML file.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from tests.targets_run import Target
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
 RECORDED_S = 75
 DEADLINE_S = 30
-DARK = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
-LIGHT = {"features": [{"name": "prefers-color-scheme", "value": "light"}]}
+DARK: dict[str, object] = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+LIGHT: dict[str, object] = {"features": [{"name": "prefers-color-scheme", "value": "light"}]}
 
 
 def main() -> None:
@@ -43,30 +44,58 @@ def main() -> None:
             line = server.stderr.readline()
             url = next(word for word in line.split() if word.startswith("http://")).rstrip(";")
             time.sleep(RECORDED_S)  # so that there is something to see
-            take(url, folder, profile)
+            with opened(profile) as browser:
+                take_page(browser, url, folder)
+                take_file(browser, recorded(demo.pid, Path(profile)), folder)
         finally:
             server.terminate()
             server.wait()
 
 
-def take(url: str, folder: Path, profile: str) -> None:
-    """Look at the page in all ways."""
-    with opened(profile) as browser:
-        looks = (
-            ("light", LIGHT, 1200, ""),
-            ("dark", DARK, 1200, "#kind=mutex"),
-            ("phone", LIGHT, 360, ""),
+def recorded(pid: int, folder: Path) -> Path:
+    """A flame graph in one file."""
+    path = folder / "waits.html"
+    command = [sys.executable, "-m", "ebpfprof", "attach", "--pid", str(pid), "--hide-idle"]
+    options = ["--profile", "block", "--duration", "10", "-f", "html", "-o", str(path)]
+    subprocess.run([*command, *options], check=True)
+    return path
+
+
+def look(browser: webdriver.Chrome, media: dict[str, object], width: int, height: int) -> None:
+    """Make the window so large, and light or dark."""
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+
+
+def take_page(browser: webdriver.Chrome, url: str, folder: Path) -> None:
+    """The page of the server."""
+    looks = (
+        ("light", LIGHT, 1200, ""),
+        ("dark", DARK, 1200, "#kind=mutex"),
+        ("phone", LIGHT, 360, ""),
+    )
+    for name, media, width, fragment in looks:
+        look(browser, media, width, 900)
+        browser.get("about:blank")
+        browser.get(url + fragment)
+        WebDriverWait(browser, DEADLINE_S).until(
+            lambda b: bool(b.find_element(By.ID, "headline").text)
         )
-        for name, media, width, fragment in looks:
-            metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-            browser.get("about:blank")
-            browser.get(url + fragment)
-            WebDriverWait(browser, DEADLINE_S).until(
-                lambda b: bool(b.find_element(By.ID, "headline").text)
-            )
-            browser.save_screenshot(str(folder / f"page-{name}.png"))
+        browser.save_screenshot(str(folder / f"page-{name}.png"))
+
+
+def take_file(browser: webdriver.Chrome, path: Path, folder: Path) -> None:
+    """The HTML file, with something searched."""
+    for name, media in (("flamegraph", LIGHT), ("flamegraph-dark", DARK)):
+        look(browser, media, 1200, 700)
+        browser.get(path.as_uri())
+        browser.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("PriceCache")
+        WebDriverWait(browser, DEADLINE_S).until(
+            lambda b: bool(b.find_element(By.TAG_NAME, "output").text)
+        )
+        browser.save_screenshot(str(folder / f"{name}.png"))
 
 
 def opened(profile: str) -> webdriver.Chrome:
