@@ -87,7 +87,8 @@ def compared(profile: Profile, base: Profile) -> Profile:
 def normalized(profile: Profile, base: Profile) -> Profile:
     """`profile` scaled so that each of its totals is that of `base`, as pprof's -normalize.
 
-    So profiles of different length or load can be compared. Raises InvalidProfile.
+    So profiles of different length or load can be compared; it is as long as `base`, so that
+    nothing scales it again. Raises InvalidProfile.
     """
     require_same_types(profile, base)
     ratios = [
@@ -98,7 +99,7 @@ def normalized(profile: Profile, base: Profile) -> Profile:
     def scale(values: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(round(value * ratio) for value, ratio in zip(values, ratios, strict=True))
 
-    return _with_values(profile, scale)
+    return replace(_with_values(profile, scale), duration_ns=base.duration_ns)
 
 
 def totals(profile: Profile) -> list[int]:

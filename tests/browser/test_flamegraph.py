@@ -128,6 +128,8 @@ def test_a_search_counts_what_is_shown_once(show: Show) -> None:
     page = show(of_stacks(("main.a;main.a;main.b;main.a", 3), ("main.c", 1)))
     page.search("main.a")
     assert page.text("output") == "75.0 %, 3.00 s, functions: 1"
+    rows = page.texts("tbody tr")
+    assert "main.a 3.00 s 75.0 % 3.00 s 75.0 %" in [" ".join(row.split()) for row in rows]
     # The worker's wait is idle; names of groups are no functions.
     page = show(block_profile())
     page.choose("Group by", "label tenant")
@@ -180,6 +182,8 @@ def test_a_difference_is_coloured_and_told(show: Show) -> None:
     page.press(Keys.HOME)
     page.click("main.new")
     assert "not in base, change +1.00 s," in page.said
+    page.search("gone")
+    assert page.text("output") == "0.00 %, 0 ns, functions: 1"
     assert page.texts(".flame-legend span")[:2] == ["only in the base", "shrank"]
 
 
@@ -281,8 +285,10 @@ def test_deep_stacks_scroll(show: Show) -> None:
     assert page.names(128) == ["main.f127"]
     assert page.graph("scroller.scrollHeight") > 128 * 15
     assert page.canvas.size["height"] < 1000
+    colour = page.colour("main.f3")
     page.press(*[Keys.ARROW_DOWN] * 128)
     assert page.said.startswith("main.f127")
+    assert page.colour("main.f125") == colour
     assert page.graph("scroller.scrollTop") > 1000
     page.point_at("main.f127")
     assert page.text(".flame-tip").startswith("main.f127")

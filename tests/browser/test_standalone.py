@@ -120,6 +120,18 @@ def test_a_difference_tells_what_changed(browser: Chrome, tmp_path: Path) -> Non
     assert (first[0], first[3]) == ("sync.(*Mutex).Lock", "+16.0 s")
 
 
+def test_what_is_normalized_is_not_scaled_again(browser: Chrome, tmp_path: Path) -> None:
+    profile = block_profile()
+    before = saved(tmp_path, "before", replace(profile, duration_ns=2 * profile.duration_ns))
+    after = saved(tmp_path, "after", profile)
+    path = tmp_path / "changes.html"
+    ebpfprof("diff", before, after, "--normalize", "-f", "html", "-o", path, folder=tmp_path)
+    page = FlamePage(browser, path)
+    page.press(Keys.HOME)
+    assert page.said == "all, 40.0 s (100 %), base 40.0 s, change 0 ns (0.00 %)"
+    assert "scaled" not in page.text(".flame-legend")
+
+
 def test_a_file_of_an_empty_profile_opens(browser: Chrome, tmp_path: Path) -> None:
     path = tmp_path / "empty.html"
     empty = saved(tmp_path, "empty", replace(block_profile(), samples=()))
