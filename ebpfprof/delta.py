@@ -28,13 +28,13 @@ def difference(later: Profile, earlier: Profile) -> Profile:
     sums = _Sums()
     sums.add(later.samples, 1)
     sums.add(earlier.samples, -1)
-    begin_ns = earlier.time_ns + earlier.duration_ns
+    begin_ns = _in_int64(earlier.time_ns + earlier.duration_ns)
     return replace(
         later,
         samples=sums.samples(),
         mappings=_mappings((later, earlier)),
         time_ns=begin_ns,
-        duration_ns=max(later.time_ns + later.duration_ns - begin_ns, 0),
+        duration_ns=_in_int64(max(later.time_ns + later.duration_ns - begin_ns, 0)),
     )
 
 
@@ -57,7 +57,7 @@ def merged(profiles: Sequence[Profile]) -> Profile:
         mappings=_mappings(profiles),
         period=max(profile.period for profile in profiles),
         time_ns=min(profile.time_ns for profile in profiles),
-        duration_ns=sum(profile.duration_ns for profile in profiles),
+        duration_ns=_in_int64(sum(profile.duration_ns for profile in profiles)),
         comments=tuple(dict.fromkeys(c for profile in profiles for c in profile.comments)),
     )
 
@@ -80,7 +80,7 @@ def compared(profile: Profile, base: Profile) -> Profile:
         samples=sums.samples(),
         mappings=_mappings((profile, base)),
         time_ns=min(profile.time_ns, base.time_ns),
-        duration_ns=profile.duration_ns + base.duration_ns,
+        duration_ns=_in_int64(profile.duration_ns + base.duration_ns),
     )
 
 
@@ -179,6 +179,11 @@ def _checked(values: tuple[int, ...]) -> tuple[int, ...]:
         if not -_INT64_MAX <= value <= _INT64_MAX:
             raise InvalidProfile(f"Taken together, values become too large for 64 bits: {value}.")
     return values
+
+
+def _in_int64(time_ns: int) -> int:
+    """A time as a file can hold it. One that can't be true is no reason to refuse the samples."""
+    return max(-_INT64_MAX, min(time_ns, _INT64_MAX))
 
 
 def _mappings(profiles: Iterable[Profile]) -> tuple[Mapping, ...]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ebpfprof import delta
 from ebpfprof.errors import InvalidProfile
+from ebpfprof.export import pprof
 from ebpfprof.profile import (
     Frame,
     Label,
@@ -189,3 +190,12 @@ def test_what_is_taken_away_and_put_back_is_the_same(
     window = delta.difference(later, earlier)
     assert set(window.samples) == set(delta.merged([snapshot(more, 1)]).samples)
     assert set(delta.merged([earlier, window]).samples) == set(delta.merged([later]).samples)
+
+
+@pytest.mark.parametrize("time_ns", [(1 << 63) - 1, -(1 << 63) + 1])
+def test_times_that_fit_no_file_are_cut(time_ns: int) -> None:
+    one = snapshot([Sample((LOCK, WORK), (1, 100))], 10, time_ns=time_ns, duration_ns=time_ns)
+    other = snapshot([Sample((LOCK, WORK), (2, 300))], 10, time_ns=time_ns, duration_ns=time_ns)
+    for made in (delta.merged([one, other]), delta.compared(other, one)):
+        assert pprof.decode(pprof.encode(made)).duration_ns == time_ns
+    assert pprof.decode(pprof.encode(delta.difference(other, one))).time_ns == time_ns
