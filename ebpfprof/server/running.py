@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ebpfprof.server.app import application
 from ebpfprof.server.discovery import Discovery
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.1
 _MAX_CONNECTIONS = 256
+_SILENCE_S = 10.0  # how long clients may take to say what they want
 _LAST_ANSWERS_S = 10  # how long clients may take, at the end, to read what they are answered
 
 
@@ -42,6 +44,23 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _Protocol(H11Protocol):
+    """Hangs up on those who connect and ask for nothing: they would take others' places."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._silence = self.loop.call_later(_SILENCE_S, self._hang_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._silence.cancel()
+        super().connection_lost(exc)
+
+    def _hang_up(self) -> None:
+        cycle: Any = self.cycle  # which uvicorn declares not to be None
+        if cycle is None:
+            self.transport.close()
 
 
 def run(
@@ -110,7 +129,7 @@ async def _run(
 def _config(app: Any) -> uvicorn.Config:  # noqa: ANN401
     return uvicorn.Config(
         app,
-        http="h11",
+        http=_Protocol,
         loop="asyncio",
         ws="none",
         lifespan="off",
