@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from ebpfprof.options import Options
@@ -132,6 +133,13 @@ def _require_kind(kinds: Sequence[Kind], kind: Kind, given: Mapping[str, bool]) 
             )
 
 
+def _complete_kinds(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """For a shell: the kinds that the last of a list may be."""
+    before, comma, last = begun.rpartition(",")
+    others = [kind for kind in KINDS if kind not in before.split(",")]
+    return [CompletionItem(before + comma + kind) for kind in others if kind.startswith(last)]
+
+
 _RECORDING_OPTIONS = {
     "kinds": click.option(
         "--profile",
@@ -140,6 +148,7 @@ _RECORDING_OPTIONS = {
         metavar="KIND[,KIND...]",
         multiple=True,
         default=KINDS,
+        shell_complete=_complete_kinds,
         help=f"What to record: {', '.join(KINDS)}.  [default: all]",
     ),
     "hz": click.option(

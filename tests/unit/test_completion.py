@@ -57,12 +57,16 @@ def test_bash_completes_verbs(folder: Path) -> None:
 def test_bash_completes_options_and_their_values(folder: Path) -> None:
     assert completed("ebpfprof attach --dura", folder) == ["--duration"]
     assert completed("ebpfprof attach --format spee", folder) == ["speedscope"]
+    assert completed("ebpfprof attach --profile bl", folder) == ["block"]
+    assert completed("ebpfprof attach --profile block,", folder) == ["block,mutex", "block,cpu"]
     assert completed("ebpfprof completion ", folder) == ["bash", "zsh", "fish"]
 
 
 def test_bash_completes_files_by_itself(folder: Path) -> None:
     assert completed("ebpfprof run -- some-", folder) == ["compopt -o default"]
     assert completed("ebpfprof attach -o some-", folder) == ["compopt -o default"]
+    assert completed("ebpfprof report some-", folder) == ["compopt -o default"]
+    assert completed("ebpfprof diff some-program some-", folder) == ["compopt -o default"]
 
 
 @pytest.mark.parametrize(
