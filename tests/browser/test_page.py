@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
@@ -408,6 +409,37 @@ def test_everything_has_a_name_and_can_be_reached(page: FakedPage) -> None:
         ".map((e) => e.outerHTML)"
     )
     assert nameless == []
+
+
+def test_keys_search_and_pause(page: FakedPage) -> None:
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    page.one("body").send_keys("/")
+    page.browser.switch_to.active_element.send_keys("/p")
+    page.until(lambda p: p.fragment().get("search") == "/p", "the search")
+    assert page.one("#pause").get_attribute("aria-pressed") == "false"
+    page.browser.execute_script("document.activeElement.blur()")
+    page.one("body").send_keys("p")
+    assert page.one("#pause").get_attribute("aria-pressed") == "true"
+
+
+def test_nothing_is_asked_of_any_other_server(page: FakedPage) -> None:
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    page.browser.get_log("performance")  # type: ignore[no-untyped-call]
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    page.click("[data-kind=cpu]")
+    page.until_text("#headline", "main.hash")
+    entries = page.browser.get_log("performance")  # type: ignore[no-untyped-call]
+    messages = [json.loads(entry["message"])["message"] for entry in entries]
+    asked = [
+        message["params"]["request"]["url"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+    ]
+    assert f"{page.url}assets/flamegraph.js" in asked
+    assert all(url.startswith((page.url, "about:", "chrome")) for url in asked)
 
 
 def forget_errors(page: FakedPage) -> None:
