@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 import termios
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from io import StringIO
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 
 _ENTER: Final = b"\x1b[?1049h\x1b[?25l\x1b[2J"
 _LEAVE: Final = b"\x1b[?25h\x1b[?1049l"
-_LONE_ESCAPE_S: Final = 0.1  # a sequence that comes over a slow line may come in parts
+_LONE_ESCAPE_S: Final = 0.05  # a sequence that comes over a slow line may come in parts
 _MAX_SEQUENCE: Final = 16
 _CHUNK_BYTES: Final = 512
 _STUCK_S: Final = 1.0
+_RETRY_S: Final = 0.01
 _NAMES: Final = {
     "\r": "enter",
     "\n": "enter",
@@ -107,6 +109,7 @@ class TopTerminal:
     def __init__(self) -> None:
         self._stdin = sys.stdin.fileno()
         self._stdout = sys.stdout.fileno()
+        self._screen = _opened_again(self._stdout)
         self._keys = KeyReader()
         self._saved: list[Any] | None = None  # the modes of the terminal as they were
         self._handlers: dict[int, Any] = {}
@@ -143,6 +146,8 @@ class TopTerminal:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup_before)
+        if self._screen is not None:
+            os.close(self._screen)
         os.close(self._readable)
         os.close(self._writable)
 
@@ -219,17 +224,22 @@ class TopTerminal:
 
     def _write(self, data: bytes) -> None:
         """Write all; give up where a terminal is stopped (Ctrl-S) or gone."""
-        for start in range(0, len(data), _CHUNK_BYTES):
-            chunk = data[start : start + _CHUNK_BYTES]
-            while chunk:
-                _, ready, _ = select.select([], [self._stdout], [], _STUCK_S)
-                if not ready:
-                    return
-                try:
-                    chunk = chunk[os.write(self._stdout, chunk) :]
-                except OSError:
-                    self.is_gone = True
-                    return
+        # At once if that can't block us. Each call lets other threads run for some time.
+        fd, most = (self._stdout, _CHUNK_BYTES) if self._screen is None else (self._screen, 1 << 16)
+        stuck_s = time.monotonic() + _STUCK_S
+        while data and time.monotonic() < stuck_s:
+            if not select.select([], [fd], [], _STUCK_S)[1]:
+                return
+            try:
+                written = os.write(fd, data[:most])
+            except BlockingIOError:  # there may be room, but not for a whole line end
+                time.sleep(_RETRY_S)
+                continue
+            except OSError:
+                self.is_gone = True
+                return
+            data = data[written:]
+            stuck_s = time.monotonic() + _STUCK_S
 
     def _handle(self, number: int, handler: Callable[[int, FrameType | None], Any]) -> None:
         self._handlers[number] = signal.signal(number, handler)
@@ -239,6 +249,18 @@ class TopTerminal:
 
     def _on_continue(self, number: int, frame: FrameType | None) -> None:
         self._was_continued = True
+
+
+def _opened_again(terminal: int) -> int | None:
+    """A terminal, not to be waited for: by another file, since all who have one share its flags.
+
+    None if it can't be opened.
+    """
+    flags = os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(f"/proc/self/fd/{terminal}", flags)
+    except OSError:
+        return None
 
 
 def rendered(lines: Sequence[Text], width: int, *, color: bool) -> list[str]:

@@ -53,6 +53,9 @@ class TopView:
     message: str = ""
     _drawn_from: tuple[object, ...] = field(default=(), repr=False)
     _shown: Shown | None = field(default=None, repr=False)
+    _stacks: tuple[Reading | None, int | None, Sequence[TopStack]] = field(
+        default=(None, None, ()), repr=False
+    )
 
     @property
     def reading(self) -> Reading:
@@ -96,9 +99,16 @@ class TopView:
         return rows[self.index] if rows else None
 
     @property
-    def stacks(self) -> list[TopStack]:
+    def stacks(self) -> Sequence[TopStack]:
         """The stacks of the chosen row."""
-        return [] if self.chosen is None else self.reading.stacks_of(self.chosen)
+        if self.chosen is None:
+            return ()
+        reading, number, found = self._stacks
+        if reading is not self.reading or number != self.chosen:
+            reading, number = self.reading, self.chosen
+            found = reading.stacks_of(number)
+            self._stacks = reading, number, found
+        return found
 
     def press(self, key: str) -> Action | None:
         """Change what one key changes; returns what is left to do for the caller.

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
+
 import pytest
 from rich.text import Text
 
-from ebpfprof.topterminal import KeyReader, plain, rendered
+from ebpfprof import topterminal
+from ebpfprof.topterminal import KeyReader, TopTerminal, plain, rendered
 
 
 @pytest.mark.parametrize(
@@ -52,3 +63,50 @@ def test_lines_are_rendered_one_by_one() -> None:
 
 def test_plain_text_has_no_styles() -> None:
     assert plain([Text("one  ", "bold"), Text(" two")]) == "one\n two\n"
+
+
+@contextmanager
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileIO]:
+    """The other end of the terminal that stdin and stdout are. pytest undoes what fixtures set."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    with (
+        FileIO(master, "r+") as other_end,
+        open(slave) as stdin,
+        open(slave, "w", closefd=False) as stdout,
+    ):
+        monkeypatch.setattr("sys.stdin", stdin)
+        monkeypatch.setattr("sys.stdout", stdout)
+        yield other_end
+
+
+def test_a_terminal_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topterminal, "_STUCK_S", 0.05)
+    with on_terminal(monkeypatch), TopTerminal() as terminal:
+        terminal.draw([Text("x" * 99)] * 2000)
+        assert not terminal.is_gone
+        assert os.get_blocking(sys.stdout.fileno()), "who has it, too, finds it as it was"
+
+
+@pytest.mark.parametrize("can_be_opened", [True, False])
+def test_what_is_drawn_is_whole(monkeypatch: pytest.MonkeyPatch, can_be_opened: bool) -> None:
+    """Also where the terminal can't be opened again, as that of another user."""
+    if not can_be_opened:
+        monkeypatch.setattr(topterminal, "_opened_again", lambda terminal: None)
+    with on_terminal(monkeypatch) as master, TopTerminal() as terminal:
+        terminal.draw([Text("one"), Text("two" * 33)] * 10)
+        drawn = b""
+        while not drawn.endswith(b"\x1b[K\x1b[J"):
+            drawn += master.read(1 << 16)
+    assert drawn.count(b"one\x1b[K\r") == 10
+    assert drawn.count(b"two" * 33) == 10
+
+
+def test_a_terminal_that_went_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with on_terminal(monkeypatch) as master, TopTerminal() as terminal:
+        master.close()
+        terminal.draw([Text("one")])
+        assert terminal.is_gone
+        terminal.is_gone = False
+        assert terminal.wait(60) == []
+        assert terminal.is_gone

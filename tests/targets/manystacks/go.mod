@@ -1,0 +1,3 @@
+module manystacks.example/steps
+
+go 1.19

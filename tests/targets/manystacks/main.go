@@ -1,0 +1,69 @@
+// Manystacks waits in many different stacks: a goroutine goes every way through a tree of calls,
+// and waits at its end until another one takes the number of the way.
+//
+// Protocol: it prints "ready PID". To the line "go N" it answers "done" once the first N ways were
+// gone, to the line "loop N" as soon as it begins to go them again and again. It ends when its
+// input closes.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"time"
+)
+
+const turns = 15
+
+var ways = make(chan int)
+
+func main() {
+	go func() {
+		for range ways {
+		}
+	}()
+	fmt.Println("ready", os.Getpid())
+	input := bufio.NewScanner(os.Stdin)
+	for input.Scan() {
+		var what string
+		var count int
+		if _, err := fmt.Sscan(input.Text(), &what, &count); err != nil {
+			fmt.Println("error", err)
+			continue
+		}
+		if what == "loop" {
+			go func() {
+				for {
+					goWays(count)
+					time.Sleep(100 * time.Millisecond)
+				}
+			}()
+		} else {
+			goWays(count)
+		}
+		fmt.Println("done")
+	}
+}
+
+func goWays(count int) {
+	for way := 0; way < count; way++ {
+		step(way, turns)
+	}
+}
+
+func step(way, left int) int {
+	if left == 0 {
+		ways <- way
+		return 1
+	}
+	if way>>(left-1)&1 == 0 {
+		return goLeft(way, left) + 1
+	}
+	return goRight(way, left) + 1
+}
+
+//go:noinline
+func goLeft(way, left int) int { return step(way, left-1) + 1 }
+
+//go:noinline
+func goRight(way, left int) int { return step(way, left-1) + 1 }
