@@ -97,6 +97,8 @@ class Served:
     gone_s: float = 0.0
     problem: str | None = None
     """Why the last lease could not begin, until somebody was told."""
+    said: str = ""
+    """The same as it was said last on stderr."""
     last_sent: dict[str, Profile] = field(default_factory=dict)
     """By kind, what the last request for a difference to the one before was answered with."""
 
@@ -251,7 +253,9 @@ class Recorder:
             served.is_leased = False
             if not isinstance(error, TargetGone):  # which `ending` tells
                 served.problem = printable(str(error))
-                say(f"ebpfprof: {printable(str(error))}", err=True)
+                if served.problem != served.said:
+                    say(f"ebpfprof: {served.problem}", err=True)
+                served.said = served.problem
             return
         served.holds_lease = True
         if served.ending is not None or self.stopping.is_set():
@@ -336,6 +340,8 @@ class Recorder:
 
     async def _end_windows(self) -> None:
         for served in self.served:
+            if self.continuous:  # it may not have been possible before
+                self.lease(served, _FOREVER)
             if served.is_recording:
                 await self.end_window(served)
             oldest_s = time.time() - self.retention_s

@@ -80,11 +80,13 @@ class FakeLive:
     """Until it is set, to start takes its time."""
     refusal: EbpfprofError | None = None
     """What add() raises."""
+    adds: int = 0
 
     def __post_init__(self) -> None:
         self.gate.set()
 
     def add(self, pid: int) -> FakeTarget:
+        self.adds += 1
         if self.refusal:
             raise self.refusal
         if pid not in self.targets:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ebpfprof.errors import (
+    AttachFailed,
     EbpfprofError,
     NoSuchProcess,
     NotGoProgram,
@@ -281,6 +282,23 @@ def test_what_was_found_and_is_no_more_has_gone(
 
     run(work())
     assert capsys.readouterr().err == ""
+
+
+def test_continuous_is_tried_again_and_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    async def work() -> None:
+        target = FakeTarget(PID)
+        live = FakeLive({PID: target}, refusal=AttachFailed("There is no room."))
+        recorder = Recorder(live, kinds=ALL_KINDS, interval_s=0.01, continuous=True)
+        running = asyncio.ensure_future(recorder.run())
+        recorder.serve_found(process(PID))
+        await until(lambda: live.adds >= 3)
+        live.refusal = None
+        await until(lambda: target.users == 1)
+        await recorder.stop()
+        await running
+
+    run(work())
+    assert capsys.readouterr().err == "ebpfprof: There is no room.\n"
 
 
 def test_all_go_processes_are_followed() -> None:
