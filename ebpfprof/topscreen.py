@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from ebpfprof.export.table import fit
@@ -24,6 +24,7 @@ _MAX_RULES_NAMED: Final = 4
 _MAX_OPERATION: Final = 20
 _MAX_PLACE: Final = 28
 _MIN_NAME: Final = 22
+_LEAST_NAME: Final = 8
 _MIN_PLACE: Final = 12
 _MIN_ROWS: Final = 3
 _KEYS: Final = "q quit  Enter stacks  / filter  d c m n sort  p pause  w write  h help"
@@ -155,9 +156,10 @@ class _Screen:
         """What is watched, for how long, how much there is of it, and what is left out or wrong."""
         moment, view = self._view.moment, self._view
         first = Text.assemble(("ebpfprof top", "bold"), "  ", (_TITLES[view.view], "bold cyan"))
-        first.append(f"  {self._targets(moment)}  for {duration(moment.uptime_ns)}")
         if view.paused:
             first.append("  PAUSED", "bold yellow")
+        since = f"  for {duration(moment.uptime_ns)}"
+        first.append(f"  {self._targets(moment, cell_len(first.plain + since) + 2)}{since}")
         found = [first, Text(self._sums(moment))]
         if self._shown.hidden:
             found.append(Text(self._hidden(), "dim"))
@@ -171,16 +173,18 @@ class _Screen:
         found += [Text(self._safe(note), "yellow") for note in notes[:3]]
         return found
 
-    def _targets(self, moment: Moment) -> str:
-        """The targets, as many as there is room for on half a line."""
+    def _targets(self, moment: Moment, taken: int) -> str:
+        """The targets, as many as there is room for on a line of which so much is taken."""
         named = [
             f"{target.name} {target.pid}" + (f" {target.go_version}" if target.go_version else "")
             for target in moment.targets
         ]
-        text = self._safe(", ".join(named[:8]))
-        if len(named) == 1:
+        text = ", ".join(map(self._safe, named))
+        if len(named) > 1:
+            text = f"{len(named)} processes: {text}"
+        if self._width is None or cell_len(text) <= self._width - taken:
             return text
-        return f"{len(named)} processes: {text}" + (", ..." if len(named) > 8 else "")
+        return set_cell_size(text, max(self._width - taken - 3, 0)).rstrip(", ") + "..."
 
     def _sums(self, moment: Moment) -> str:
         reading, all_ns = self._reading, self._shown.all_ns
@@ -341,6 +345,8 @@ class _Layout:
                 columns.remove(min(columns, key=lambda column: column.keep))
         if self._place and self._room(width) < min(names, _MIN_NAME):
             self._place = 0
+        if self._room(width) < _LEAST_NAME:
+            self._pid = 0
         self._name = max(min(self._room(width), max(names, len("Called from"))), 1)
 
     def _room(self, width: int) -> int:

@@ -61,6 +61,26 @@ def test_several_processes_have_a_column() -> None:
     assert re.search(r" {3}77 Mutex\.Lock +main", text)
 
 
+def test_many_processes_leave_room_for_how_long_and_a_pause() -> None:
+    top = view(moment(pids=range(1000, 1100)))
+    press(top, "p")
+    for width in (60, 79):
+        first = screen(top, width).splitlines()[0]
+        assert re.fullmatch(
+            r"ebpfprof top  block  PAUSED  100 processes: shop .*\.\.\.  for 3\.00 s", first
+        )
+        assert len(first) > width - 3
+    text = report(top, None, 20, ascii_only=True)[0].plain
+    assert "shop 1099 go1.27.3  for 3.00 s" in text
+
+
+def test_in_a_narrow_window_names_come_before_processes() -> None:
+    text = screen(view(moment(pids=(1234, 77))), 20, 5)
+    assert re.search(r"^>.* .*Get$", text, re.MULTILINE)
+    assert "1234" not in text
+    assert "PID" in screen(view(moment(pids=(1234, 77))), 40, 12)
+
+
 def test_a_pause_a_filter_and_an_error_are_seen() -> None:
     top = view()
     press(top, "p", "/", *"Get(")
