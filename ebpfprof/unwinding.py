@@ -148,6 +148,8 @@ class RuleBook:
     lines: dict[int, npt.NDArray[np.uint16]] = field(default_factory=dict)
     new_lines: set[int] = field(default_factory=set)
     is_full: bool = False
+    has_met_unmapped: bool = False
+    """Whether there was an address at which nothing is known to be mapped, until it is unset."""
 
     def rule_at(self, address: int) -> UnwindRule:
         """The rule for the code at an address, looked up once."""
@@ -177,8 +179,12 @@ class RuleBook:
             if start < end:
                 self._put(start, end, each.rule)
         # Where nothing is mapped, nothing is remembered: a library may be on its way there.
-        if not self._number(address) and address < _ADDRESS_END and self.places.is_code(address):
+        if self._number(address) or address >= _ADDRESS_END:
+            return
+        if self.places.is_code(address):
             self._put(address, address + 1, _BY_FRAME_POINTER)
+        else:
+            self.has_met_unmapped = True
 
     def _put(self, start: int, end: int, rule: UnwindRule) -> None:
         number = self.numbers.of(rule)

@@ -43,6 +43,7 @@ _MAX_LINES = 1 << 16  # 64 bytes of code each: 4 MB of code that is run
 _MAX_RULES = 1 << 14
 _RING_PAGES = 1 << 12  # 16 MB: some 1,600 samples with small stacks, or 240
 _POLLS_PER_LOOK = 10  # at what the targets have mapped
+_MAX_WAITING = 256  # samples of up to 70 KB
 _UNSAMPLED = "processors that came while it recorded and could not be sampled"
 _RULES_FULL = "processes of which not all rules for unwinding had room: stacks may be cut short"
 _TARGET_SHIFT = 48  # bpf/unwind.h
@@ -138,6 +139,7 @@ class CpuCollector:
         self._numbers = RuleNumbers(_MAX_RULES)
         self._installed_rules = 1
         self._finished: Counter[tuple[int, int, CpuStack]] = Counter()
+        self._waiting: list[bytes] = []  # for the next look at what is mapped
         self._samplers: Samplers | None = None
         self._sampler = ""
         self._unsampled = 0
@@ -193,14 +195,14 @@ class CpuCollector:
                 self._unsampled = len(self._samplers.unsampled)
             self._polls += 1
             if self._polls % _POLLS_PER_LOOK == 0:
-                for objects in self._objects.values():
-                    objects.refresh()
+                self._look()
             records = self._unlearned.consume()
         except Exception as error:
             self.failure = self.failure or error
             return
         for record in records:
-            self._finish(np.frombuffer(record, _UNFINISHED, 1)[0], record[_UNFINISHED.itemsize :])
+            if not self._finish(record, may_wait=len(self._waiting) < _MAX_WAITING):
+                self._waiting.append(record)
         try:
             self._install()
         except Exception as error:
@@ -214,7 +216,7 @@ class CpuCollector:
     def pause(self, index: int) -> None:
         """Sample a target no more until resume(); the last samples are finished before."""
         self._describe(index, active=False)
-        self.poll()
+        self._settle()
 
     def resume(self, index: int) -> None:
         """Sample a target again."""
@@ -224,7 +226,7 @@ class CpuCollector:
         """Forget all of a target that is sampled no more; another may be number `index` then."""
         if index not in self._books:
             return
-        self.poll()
+        self._settle()
         key_type, _ = self._program.hash_types("lines")
         lines = np.array(sorted(self._books[index].lines), key_type)
         self._program.delete_rows("lines", lines ^ np.uint64(index << _TARGET_SHIFT))
@@ -238,14 +240,14 @@ class CpuCollector:
 
     def halt(self) -> None:
         """Close the samplers until the next start(), of which there may be any number."""
-        self.poll()
+        self._settle()
         if self._samplers:
             self._samplers.close()
             self._samplers = None
 
     def detach(self) -> None:
         """Close the samplers; the sums stay readable."""
-        self.poll()
+        self._settle()
         if self._samplers:
             self._samplers.close()
             self._samplers = None
@@ -300,11 +302,35 @@ class CpuCollector:
         fields = {**self._fields[index], "active": int(active)}
         self._program.set_element("processes", index, fields)
 
-    def _finish(self, record: Any, copied: bytes) -> None:  # noqa: ANN401 - a record of numpy
+    def _look(self) -> None:
+        """Look at what is mapped, and finish what waits for that."""
+        for objects in self._objects.values():
+            objects.refresh()
+        waiting, self._waiting = self._waiting, []
+        for record in waiting:
+            self._finish(record, may_wait=False)
+
+    def _settle(self) -> None:
+        """Finish all samples that there are."""
+        self.poll()
+        if self._waiting:
+            try:
+                self._look()
+            except Exception as error:  # see poll
+                self.failure = self.failure or error
+
+    def _finish(self, packed: bytes, *, may_wait: bool) -> bool:
+        """Unwind a sample to its end; or return False if code was met that is not known yet.
+
+        Such as that of a library which was loaded after the last look at what is mapped.
+        """
+        record: Any = np.frombuffer(packed, _UNFINISHED, 1)[0]
+        copied = packed[_UNFINISHED.itemsize :]
         sample = record["sample"]
         if int(sample["process"]) not in self._books:
-            return  # it was let go of while this was on its way
+            return True  # it was let go of while this was on its way
         book = self._books[int(sample["process"])]
+        book.has_met_unmapped = False
         pc, sp, bp, is_exact = (int(word) for word in record["at"])
         half = len(copied) // 2
         sizes = [int(size) for size in record["sizes"]]
@@ -323,11 +349,14 @@ class CpuCollector:
             )
         except Exception as error:  # see poll
             self.failure = self.failure or error
+        if may_wait and book.has_met_unmapped and ending is not Ending.WHOLE:
+            return False
         if ending is Ending.UNREADABLE:
             ending = Ending.UNLEARNED  # the stack may be larger than its copy
         kernel_pcs = tuple(sample["kernel_pcs"][: sample["kernel_depth"]].tolist())
         stack = CpuStack(kernel_pcs, tuple(pcs), ending)
         self._finished[int(sample["process"]), int(sample["labels"]), stack] += 1
+        return True
 
     def _install(self) -> None:
         """Put the rules that are new into the kernel's maps; first those that lines refer to."""
