@@ -58,7 +58,8 @@ func hand() {
 		time.Sleep(5 * time.Millisecond) // until the receiver waits
 		c <- i
 	}
-	time.Sleep(5 * time.Millisecond)
+	// Where the receiver is late, the sender waits once in its place; but nobody would for the end.
+	time.Sleep(50 * time.Millisecond)
 	close(c)
 	poll(finished)
 }
