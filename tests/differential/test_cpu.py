@@ -60,6 +60,8 @@ SHORT_MS: Final = 60
 # What a work itself uses of its time: the collector, sysmon and the clock take the rest.
 WORK_LIMIT: Final = 0.06
 LOST_PART: Final = 0.003
+# What is compared as time is right by chance in one run or other if it is noise, in none if not.
+RUNS: Final = 3
 # All three sample at once, in works that lose callers all the time.
 LOSING_MS: Final = 200
 OUR_MAX_FRAMES: Final = 128
@@ -161,6 +163,24 @@ def is_function(name: str, work: str) -> bool:
     return re.fullmatch(rf"main\.{work}(\..*)?", name) is not None
 
 
+def total_differences(run: Run, limit: float) -> list[str]:
+    """Whether our CPU time is another one than the system's."""
+    if run.our_ns == pytest.approx(run.cpu_ns, rel=limit + run.stolen_part):
+        return []
+    return [f"{run.our_ns} ns in all, not {run.cpu_ns}; stolen: {run.stolen_part:.1%}"]
+
+
+def work_differences(run: Run) -> list[str]:
+    """The works of which our CPU time is another one than they took by their own clock."""
+    limit = WORK_LIMIT + 2 * run.stolen_part  # it comes in bursts
+    found = []
+    for work in ASSEMBLY:
+        samples = sum(stack.count for stack in run.ours if leads_to(stack, work))
+        if samples / OUR_HZ != pytest.approx(run.works_ns[work] / 1e9, rel=limit):
+            found.append(f"{work}: {samples} samples in {run.works_ns[work]} ns")
+    return found
+
+
 def test_all_versions_are_there() -> None:
     assert {version for version, _ in BUILDS} == set(VERSIONS) == set(toolchains())
 
@@ -168,24 +188,29 @@ def test_all_versions_are_there() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_same_cpu_time_as_go_shows(version: str, tmp_path: Path) -> None:
     program = toolchain(version).build(CPUOPS)
-    run = record(program, tmp_path, SHALLOW, WORK_MS)
-
-    assert run.our_ns == pytest.approx(run.cpu_ns, rel=TOTAL_LIMIT + run.stolen_part)
-    assert share_differences(run.go, run.ours, SHARE_LIMIT) == []
-    check_stacks(run, program)
-    limit = WORK_LIMIT + 2 * run.stolen_part  # it comes in bursts
-    for work in ASSEMBLY:
-        samples = sum(stack.count for stack in run.ours if leads_to(stack, work))
-        assert samples / OUR_HZ == pytest.approx(run.works_ns[work] / 1e9, rel=limit), work
+    for _ in range(RUNS):
+        run = record(program, tmp_path, SHALLOW, WORK_MS)
+        check_stacks(run, program)
+        differences = [
+            *total_differences(run, TOTAL_LIMIT),
+            *share_differences(run.go, run.ours, SHARE_LIMIT),
+            *work_differences(run),
+        ]
+        if not differences:
+            break
+    assert differences == []
 
 
 @pytest.mark.parametrize(("version", "mode"), OTHER_BUILDS)
 def test_same_stacks_however_it_was_built(version: str, mode: str, tmp_path: Path) -> None:
     program = toolchain(version).build(CPUOPS, mode)
-    run = record(program, tmp_path, SHALLOW, SHORT_MS)
-
-    assert run.our_ns == pytest.approx(run.cpu_ns, rel=SHORT_TOTAL_LIMIT + run.stolen_part)
-    check_stacks(run, program)
+    for _ in range(RUNS):
+        run = record(program, tmp_path, SHALLOW, SHORT_MS)
+        check_stacks(run, program)
+        differences = total_differences(run, SHORT_TOTAL_LIMIT)
+        if not differences:
+            break
+    assert differences == []
 
 
 @pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])

@@ -251,11 +251,18 @@ def test_of_a_large_function_only_what_lies_near_is_learnt() -> None:
 def test_code_without_a_table_is_walked_by_frame_pointers_and_the_rest_not() -> None:
     rules = RuleBook(OneTable(Broken(), code=range(0x1000, 0x2000)), RuleNumbers(100))
     assert rules.rule_at(0x1234) == UnwindRule(RuleKind.GUESS, 16, -16)
-    assert not rules.has_met_unmapped
     assert rules.rule_at(0x2234) == UnwindRule(RuleKind.NONE)
-    assert rules.has_met_unmapped
     assert rules.rule_at(1 << 63) == UnwindRule(RuleKind.NONE)
     assert set(rules.lines) == {0x1234 >> 6}  # what is not mapped may be the next moment
+
+
+@pytest.mark.parametrize(
+    ("address", "is_unmapped"), [(0x1234, False), (0x2234, True), (1 << 63, False)]
+)
+def test_it_is_noted_where_a_library_may_be_mapped_soon(address: int, is_unmapped: bool) -> None:
+    rules = RuleBook(OneTable(Broken(), code=range(0x1000, 0x2000)), RuleNumbers(100))
+    rules.rule_at(address)
+    assert rules.has_met_unmapped == is_unmapped
 
 
 def test_rules_for_which_there_is_no_room_are_said() -> None:
