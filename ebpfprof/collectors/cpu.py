@@ -43,6 +43,8 @@ _MAX_LINES = 1 << 16  # 64 bytes of code each: 4 MB of code that is run
 _MAX_RULES = 1 << 14
 _RING_PAGES = 1 << 12  # 16 MB: some 1,600 samples with small stacks, or 240
 _POLLS_PER_LOOK = 10  # at what the targets have mapped
+_BATCH = 32  # samples that are finished before their rules go to the kernel
+_MAX_BATCHES = 128
 _MAX_WAITING = 256  # samples of up to 70 KB
 _UNSAMPLED = "processors that came while it recorded and could not be sampled"
 _RULES_FULL = "processes of which not all rules for unwinding had room: stacks may be cut short"
@@ -196,15 +198,15 @@ class CpuCollector:
             self._polls += 1
             if self._polls % _POLLS_PER_LOOK == 0:
                 self._look()
-            records = self._unlearned.consume()
-        except Exception as error:
-            self.failure = self.failure or error
-            return
-        for record in records:
-            if not self._finish(record, may_wait=len(self._waiting) < _MAX_WAITING):
-                self._waiting.append(record)
-        try:
-            self._install()
+            # The sooner the kernel knows the rules, the less comes meanwhile.
+            for _ in range(_MAX_BATCHES):
+                records = self._unlearned.consume(_BATCH)
+                for record in records:
+                    if not self._finish(record, may_wait=len(self._waiting) < _MAX_WAITING):
+                        self._waiting.append(record)
+                self._install()
+                if len(records) < _BATCH:
+                    break
         except Exception as error:
             self.failure = self.failure or error
 

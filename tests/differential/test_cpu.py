@@ -60,7 +60,7 @@ SHORT_MS: Final = 60
 # What a work itself uses of its time: the collector, sysmon and the clock take the rest.
 WORK_LIMIT: Final = 0.06
 LOST_PART: Final = 0.003
-# What is compared as time is right by chance in one run or other if it is noise, in none if not.
+# What is noise is not there in one run or other; what is not, in all.
 RUNS: Final = 3
 # All three sample at once, in works that lose callers all the time.
 LOSING_MS: Final = 200
@@ -117,13 +117,9 @@ def check_stacks(run: Run, program: Path) -> None:
         leaves = {stack.functions[0] for stack in run.ours}
         exact = {leaf for leaf in leaves if any(is_in(leaf, w) for w in ASSEMBLY.values())}
         assert strange_pairs(run.go, run.ours, calls, exact=exact) == []
-    incomplete = [stack for stack in run.ours if is_incomplete(stack)]
-    assert [stack.functions for stack in incomplete if is_of_work(stack)] == []
-    # Of the runtime's own threads a few may be caught where they start and end.
-    assert sum(s.count for s in incomplete) <= LOST_PART * sum(s.count for s in run.ours)
     assert [s.functions for s in run.ours if lacks_work(s.functions, run.works_ns)] == []
     for name, functions in ASSEMBLY.items():
-        inside = [stack for stack in run.ours if leads_to(stack, name)]
+        inside = [s for s in run.ours if leads_to(s, name) and not is_incomplete(s)]
         assert sum(s.count for s in inside if is_in(s.functions[0], functions)) > 0, name
         assert {tuple(s.functions[-2:]) for s in inside} == {("main.main", "runtime.main")}, name
 
@@ -163,6 +159,15 @@ def is_function(name: str, work: str) -> bool:
     return re.fullmatch(rf"main\.{work}(\..*)?", name) is not None
 
 
+def losses(run: Run) -> list[str]:
+    """Samples that are not whole, for which there is room unless the machine is slow."""
+    incomplete = [stack for stack in run.ours if is_incomplete(stack)]
+    lost = [" < ".join(stack.functions) for stack in incomplete if is_of_work(stack)]
+    # Of the runtime's own threads a few may be caught where they start and end.
+    part = sum(s.count for s in incomplete) / sum(s.count for s in run.ours)
+    return lost if part <= LOST_PART else [*lost, f"{part:.1%} not whole"]
+
+
 def total_differences(run: Run, limit: float) -> list[str]:
     """Whether our CPU time is another one than the system's."""
     if run.our_ns == pytest.approx(run.cpu_ns, rel=limit + run.stolen_part):
@@ -192,6 +197,7 @@ def test_same_cpu_time_as_go_shows(version: str, tmp_path: Path) -> None:
         run = record(program, tmp_path, SHALLOW, WORK_MS)
         check_stacks(run, program)
         differences = [
+            *losses(run),
             *total_differences(run, TOTAL_LIMIT),
             *share_differences(run.go, run.ours, SHARE_LIMIT),
             *work_differences(run),
@@ -207,7 +213,7 @@ def test_same_stacks_however_it_was_built(version: str, mode: str, tmp_path: Pat
     for _ in range(RUNS):
         run = record(program, tmp_path, SHALLOW, SHORT_MS)
         check_stacks(run, program)
-        differences = total_differences(run, SHORT_TOTAL_LIMIT)
+        differences = losses(run) + total_differences(run, SHORT_TOTAL_LIMIT)
         if not differences:
             break
     assert differences == []
