@@ -132,11 +132,17 @@ def test_every_contended_release_as_go_counts_it(version: str, mode: str, tmp_pa
 @pytest.mark.parametrize("version", VERSIONS)
 def test_releases_in_a_growing_stack(version: str, tmp_path: Path) -> None:
     """From runtime.newstack it is the goroutine's stack, at a function that has no frame yet."""
-    run = record(build(version), tmp_path, "-growths=40")
-    assert_counts_agree(run)
-    assert below(run.ours, "grow").count > 0
-    # A stack is taken so quickly that the release before may be still under way.
-    assert 30 <= below(run.ours, "grow").count + below(run.ours, "lockStacks").count <= 40
+
+    def wrong_in_a_run(folder: Path) -> dict[str, str]:
+        run = record(build(version), folder, "-growths=40")
+        assert losses(run.ours) == []
+        assert below(run.ours, "grow").count > 0
+        # A stack is taken so quickly that the release before may be still under way.
+        assert 30 <= below(run.ours, "grow").count + below(run.ours, "lockStacks").count <= 40
+        # Where the scheduler releases another lock meanwhile, Go keeps one of the two stacks.
+        return {each.partition(": ")[2]: each for each in differences(run.go, run.ours)}
+
+    agree_once(wrong_in_a_run, tmp_path)
 
 
 @pytest.mark.parametrize("fraction", [0, 1])
