@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
+from unittest.mock import patch
 
 import pytest
 
@@ -46,15 +47,26 @@ def waits(profile: Profile) -> dict[str, int]:
     return found
 
 
+def has_waits(profile: Profile, function: str, times: int) -> bool:
+    """Whether a function of brief waited as often as it does, or its senders in its place.
+
+    They do where the receiver is preempted just before it waits.
+    """
+    found = waits(profile)
+    return times - found.get("main.receive.func1", 0) <= found[function] <= times
+
+
 @contextmanager
 def running(
     *arguments: str, options: tuple[str, ...] = BLOCK, ready: str | None = "ready "
 ) -> Iterator[Target]:
     """The command as a target whose input and output are those of the program it runs."""
-    os.environ.setdefault("PYTHONPATH", str(Path(__file__).parents[2]))
-    with Target.start(
-        Path(sys.executable), *COMMAND[1:], *options, "--", *arguments, ready=ready
-    ) as target:
+    with (
+        patch.dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2])),
+        Target.start(
+            Path(sys.executable), *COMMAND[1:], *options, "--", *arguments, ready=ready
+        ) as target,
+    ):
         yield target
         target.kill()
 
@@ -66,9 +78,9 @@ def test_what_waits_in_the_first_lines_is_in_the_profile(
     path = program("brief", minor, mode)
     finished = run(*BLOCK, "--", str(path), folder=tmp_path, command=COMMAND)
     assert finished.code == 0, finished.stderr
-    found = waits(only_profile(tmp_path))
-    assert found["main.receiveInInit"] == WAITS_OF_INIT
-    assert found["main.receiveInMain"] == WAITS_OF_MAIN
+    profile = only_profile(tmp_path)
+    assert has_waits(profile, "main.receiveInInit", WAITS_OF_INIT)
+    assert has_waits(profile, "main.receiveInMain", WAITS_OF_MAIN)
 
 
 def test_all_profiles_are_written_unless_some_are_chosen(tmp_path: Path) -> None:
@@ -91,7 +103,7 @@ def test_all_profiles_are_written_unless_some_are_chosen(tmp_path: Path) -> None
 def test_its_exit_status_is_ours(arguments: tuple[str, ...], status: int, tmp_path: Path) -> None:
     finished = run_brief(*arguments, folder=tmp_path)
     assert finished.code == status, finished.stderr
-    assert waits(only_profile(tmp_path))["main.receiveInMain"] == WAITS_OF_MAIN
+    assert has_waits(only_profile(tmp_path), "main.receiveInMain", WAITS_OF_MAIN)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +180,7 @@ def test_a_signal_is_passed_on_and_the_profile_written(
         os.kill(target.pid, signal.SIGTERM)
         target.expect("got terminated")
         assert target.wait() == 7
-    assert waits(only_profile(tmp_path))["main.receiveInMain"] == WAITS_OF_MAIN
+    assert has_waits(only_profile(tmp_path), "main.receiveInMain", WAITS_OF_MAIN)
 
 
 def test_ctrl_c_reaches_the_program_once_and_we_outlive_it(
@@ -281,7 +293,7 @@ def test_with_a_duration_the_program_goes_on_without_probes_and_tracer(
         target.close_input()
         assert target.wait() == 0
     profile = only_profile(tmp_path)
-    assert waits(profile)["main.receiveInInit"] == WAITS_OF_INIT
+    assert has_waits(profile, "main.receiveInInit", WAITS_OF_INIT)
     assert profile.duration_ns < 60e9
 
 
@@ -338,7 +350,7 @@ def test_a_program_is_followed_to_the_go_program(tmp_path: Path) -> None:
         assert "(env) replaced itself by " in finished.stderr
         assert "replaced itself by brief, which is profiled instead" in finished.stderr
         (written,) = tmp_path.glob("brief-*.block.pb.gz")
-        assert waits(pprof.decode(written.read_bytes()))["main.receiveInInit"] == WAITS_OF_INIT
+        assert has_waits(pprof.decode(written.read_bytes()), "main.receiveInInit", WAITS_OF_INIT)
         assert not [path for path in tmp_path.iterdir() if not path.name.startswith("brief-")]
         for each in tmp_path.iterdir():
             each.unlink()
@@ -350,7 +362,7 @@ def test_a_script_is_followed_to_the_go_program(tmp_path: Path) -> None:
     script.chmod(0o755)
     finished = run(*BLOCK, "--", "./start", "exit", "4", folder=tmp_path, command=COMMAND)
     assert finished.code == 4, finished.stderr
-    assert waits(only_profile(tmp_path))["main.receiveInInit"] == WAITS_OF_INIT
+    assert has_waits(only_profile(tmp_path), "main.receiveInInit", WAITS_OF_INIT)
 
 
 @pytest.mark.parametrize("before", [["--"], []])
@@ -375,7 +387,7 @@ def test_a_go_program_that_becomes_another_is_not_followed(
         target.close_input()
         assert target.wait() == 0
         assert "replaced itself by another program (exec)" in target.errors
-    assert waits(only_profile(tmp_path))["main.receiveInInit"] == WAITS_OF_INIT
+    assert has_waits(only_profile(tmp_path), "main.receiveInInit", WAITS_OF_INIT)
 
 
 def test_what_is_no_go_program_has_a_cpu_profile(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import pytest
 
@@ -340,6 +341,12 @@ def test_go_tool_pprof_is_a_client(
     assert "File: httppprof" in found
 
 
+def is_listening(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
+
+
 def test_go_tool_pprof_shows_it_in_the_browser(pair: Pair, tmp_path: Path) -> None:
     go = toolchain(pair.minor)
     url = f"http://{pair.ours.address}/debug/pprof/block?seconds=1"
@@ -360,6 +367,11 @@ def test_go_tool_pprof_shows_it_in_the_browser(pair: Pair, tmp_path: Path) -> No
                 if match := re.search(r"Serving web UI on http://(\S+)", line):
                     break
             assert match, lines
+            # It says so a moment before it listens.
+            until = monotonic() + DEADLINE_S
+            while not is_listening(match[1]):
+                assert monotonic() < until
+                sleep(0.05)
             assert b"main.holdLock" in ask(match[1], "/ui/top").body
         finally:
             os.killpg(shown.pid, signal.SIGKILL)
