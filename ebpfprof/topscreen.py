@@ -19,7 +19,7 @@ from ebpfprof.toptable import Moment, Reading, Shown, Sort, TopRow, TopStack, Vi
 from ebpfprof.topview import TopView
 
 _MAX_NAME: Final = 512
-_MAX_STACKS: Final = 200
+_MAX_STACKS: Final = 50
 _MAX_RULES_NAMED: Final = 4
 _MAX_OPERATION: Final = 20
 _MAX_PLACE: Final = 28
