@@ -206,7 +206,7 @@ class Table:
         self._read_ns = started_ns
         self._stacks: dict[object, _Known] = {}
         self._locations: dict[Location, int] = {}
-        self._functions: dict[tuple[int, int], tuple[int, ...]] = {}  # see _functions_of
+        self._functions: dict[int, dict[int, tuple[int, ...]]] = {}  # see _functions_of
         self._numbers: dict[RowKey, int] = {}
         self._keys: list[RowKey] = []
         self._locks: dict[tuple[int, int], int] = {}  # numbers by pid and address
@@ -283,14 +283,15 @@ class Table:
 
         What is in one place is looked up once: stacks are many and deep, their places few.
         """
-        rows: dict[int, None] = {}
+        known = self._functions.setdefault(pid, {})
+        rows: list[int] = []
         for at, location in zip(stack, sample.locations, strict=True):
-            numbers = self._functions.get((pid, at))
+            numbers = known.get(at)
             if numbers is None:
                 keys = [RowKey(pid, "", f.function, f.file) for f in location.frames]
-                numbers = self._functions[pid, at] = tuple(map(self._number, keys))
-            rows.update(dict.fromkeys(numbers))
-        return tuple(rows) or (self._number(RowKey(pid, "", UNKNOWN)),)
+                numbers = known[at] = tuple(map(self._number, keys))
+            rows += numbers
+        return tuple(dict.fromkeys(rows)) or (self._number(RowKey(pid, "", UNKNOWN)),)
 
     def _number(self, key: RowKey) -> int:
         number = self._numbers.setdefault(key, len(self._keys))
