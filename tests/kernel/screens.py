@@ -56,8 +56,8 @@ class Screen:
 
     @property
     def history(self) -> str:
-        """The same with what was scrolled off."""
-        return self.text("-S", "-")
+        """The same with what was scrolled off; lines that were too wide are whole again."""
+        return self.text("-J", "-S", "-")
 
     @property
     def modes(self) -> str:
