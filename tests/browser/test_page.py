@@ -8,6 +8,7 @@ from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -69,7 +70,19 @@ class Page:
         return self.texts("#functions .function")
 
     def click(self, css: str) -> None:
-        self.one(css).click()
+        """Click on what is there then: the page may replace it meanwhile."""
+
+        def clicked(_: Chrome) -> bool:
+            self.one(css).click()
+            return True
+
+        waiting = WebDriverWait(self.browser, DEADLINE_S, 0.05, [StaleElementReferenceException])
+        waiting.until(clicked, css)
+
+    def attribute(self, css: str, name: str) -> str:
+        """An attribute of the first such element, found and read at once."""
+        script = "return document.querySelector(arguments[0]).getAttribute(arguments[1])"
+        return str(self.browser.execute_script(script, css, name))
 
     def fragment(self) -> dict[str, str]:
         words = parse_qs(urlsplit(self.browser.current_url).fragment)

@@ -57,7 +57,7 @@ def test_the_page_records_while_it_is_open(
         page.until(lambda p, f=found: f in p.functions(), found)  # type: ignore[misc]
     page.click("[data-kind=block]")
     page.until_text("#headline", "Mutex.Lock")
-    link = str(page.one("#download").get_attribute("href"))
+    link = page.attribute("#download", "href")
     script = (
         "const done = arguments[1];"
         "fetch(arguments[0]).then((r) => r.arrayBuffer())"

@@ -19,7 +19,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.profile import Profile
-from tests.builds import VERSIONS
+from tests.builds import RECORDED, VERSIONS
 from tests.differential.cpustacks import (
     Calls,
     Stack,
@@ -30,7 +30,7 @@ from tests.differential.cpustacks import (
 from tests.differential.framepointers import bpftrace_recording, perf_recording
 from tests.recorder import recording
 from tests.targets_run import Target
-from tests.toolchains import BUILDS, toolchain, toolchains
+from tests.toolchains import toolchain, toolchains
 
 CPUOPS = Path(__file__).parent.parent / "targets" / "cpuops"
 OUR_HZ: Final = 999
@@ -53,7 +53,7 @@ ASSEMBLY: Final = {
 # Go cuts stacks off after 64 frames: they are for a test of their own.
 SHALLOW: Final = "^[^d]"
 DEEP: Final = "^deep"
-OTHER_BUILDS: Final = tuple(build for build in BUILDS if build[1] != "plain")
+OTHER_BUILDS: Final = tuple(build for build in RECORDED if build[1] != "plain")
 # 19 works: 8 s of CPU time, and 1.
 WORK_MS: Final = 420
 SHORT_MS: Final = 60
@@ -64,6 +64,7 @@ LOST_PART: Final = 0.003
 RUNS: Final = 3
 # All three sample at once, in works that lose callers all the time.
 LOSING_MS: Final = 200
+DEEP_MS: Final = 200
 OUR_MAX_FRAMES: Final = 128
 GO_MAX_FRAMES: Final = 64
 CUT: Final = "[cut off: 128 frames]"
@@ -119,7 +120,11 @@ def check_stacks(run: Run, program: Path) -> None:
         exact = {leaf for leaf in leaves if any(is_in(leaf, w) for w in ASSEMBLY.values())}
         assert strange_pairs(run.go, run.ours, calls, exact=exact) == []
     incomplete = [stack for stack in run.ours if is_incomplete(stack)]
-    assert [stack.functions for stack in incomplete if is_of_work(stack)] == []
+    not_learnt = [stack for stack in incomplete if stack.functions[-1] == NOT_LEARNT]
+    of_works = [stack for stack in incomplete if is_of_work(stack) and stack not in not_learnt]
+    assert [stack.functions for stack in of_works] == []
+    # On a machine that stalls there may be no room for a sample that the kernel can't unwind yet.
+    assert sum(s.count for s in not_learnt) <= without_room(run.our_profile)
     # Of the runtime's own threads a few may be caught where they start and end.
     assert sum(s.count for s in incomplete) <= LOST_PART * sum(s.count for s in run.ours)
     assert [s.functions for s in run.ours if lacks_work(s.functions, run.works_ns)] == []
@@ -127,6 +132,12 @@ def check_stacks(run: Run, program: Path) -> None:
         inside = [s for s in run.ours if leads_to(s, name) and not is_cut_under_signal(s)]
         assert sum(s.count for s in inside if is_in(s.functions[0], functions)) > 0, name
         assert {tuple(s.functions[-2:]) for s in inside} == {("main.main", "runtime.main")}, name
+
+
+def without_room(profile: Profile) -> int:
+    """How many samples the profile says were cut since there was no room to finish them."""
+    found = (re.match(r"lost: (\d+) .*not learnt yet", comment) for comment in profile.comments)
+    return sum(int(match[1]) for match in found if match)
 
 
 def is_incomplete(stack: Stack) -> bool:
@@ -188,7 +199,7 @@ def work_differences(run: Run) -> list[str]:
 
 
 def test_all_versions_are_there() -> None:
-    assert {version for version, _ in BUILDS} == set(VERSIONS) == set(toolchains())
+    assert {version for version, _ in RECORDED} == set(VERSIONS) == set(toolchains())
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -223,7 +234,7 @@ def test_same_stacks_however_it_was_built(version: str, mode: str, tmp_path: Pat
 def test_deeper_than_go(version: str, tmp_path: Path) -> None:
     """Go cuts off after 64 frames; we have a hundred, and say so when there are over 128."""
     program = toolchain(version).build(CPUOPS)
-    run = record(program, tmp_path, DEEP, SHORT_MS)
+    run = record(program, tmp_path, DEEP, DEEP_MS)
 
     theirs = [s.functions for s in run.go if "main.descend" in s.functions]
     assert theirs
