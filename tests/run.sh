@@ -17,5 +17,5 @@ step .venv/bin/ruff check .
 step .venv/bin/ruff format --check .
 step .venv/bin/mypy
 step .venv/bin/clang-format --dry-run -Werror bpf/*.c bpf/*.h
-step .venv/bin/python -m pytest --durations=15 "$@"
+step .venv/bin/python -m tests.again --durations=15 "$@"
 exit "$status"
