@@ -17,7 +17,8 @@ _PF_KTHREAD = 0x0020_0000  # include/linux/sched.h
 _MAX_PROC_BYTES = 1 << 24
 _UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]")
 _MAPS_LINE = re.compile(
-    rb"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)"
+    rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) ..x. ([0-9a-f]{1,16}) "
+    rb"([0-9a-f]{1,5}):([0-9a-f]{1,5}) (\d{1,20}) *(.*)"
 )
 _DELETED = " (deleted)"
 
