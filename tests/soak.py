@@ -29,6 +29,7 @@ from statistics import median
 from time import monotonic
 from typing import Final
 
+from ebpfprof.profile import Kind
 from tests.kernel.kernel_state import await_gone, bpf_objects, open_files
 from tests.kernel.programs import program
 from tests.kernel.unharmed import ALL_PROFILES, await_true, check, checker, whole_profiles
@@ -38,6 +39,7 @@ from tests.targets_run import Target
 ROOT: Final = Path(__file__).parents[1]
 # What a server needs anew in its first cycles: modules, caches, heaps, threads for clients.
 WARM_UP: Final = 3
+LEAST_CYCLES: Final = WARM_UP + 2
 MAX_GROWTH_KIB: Final = 8 << 10
 CLIENTS: Final = 5
 # One heap: else memory depends on which thread happens to use which.
@@ -89,7 +91,8 @@ class Outcome:
 
 def soak(goes_on: Callable[[int], bool]) -> Outcome:
     """Run cycles while `goes_on`, asked with their number so far, says so. Raises what is wrong."""
-    began_s, held = monotonic(), []
+    began_s, rounds = monotonic(), 0
+    held: list[Held] = []
     chance = random.Random(_SEED)
     with ExitStack() as stack:
         targets = [
@@ -99,8 +102,8 @@ def soak(goes_on: Callable[[int], bool]) -> Outcome:
         serving = ("--all-go", "--runtime-locks")
         server = stack.enter_context(Server(*serving, env=ONE_HEAP))
         assert server.ready
-        for target in targets:
-            await_true(lambda pid=target.pid: pid in followed(server), "a target is not followed")
+        pids = {target.pid for target in targets}
+        await_true(lambda: pids <= set(followed(server)), "a target is not followed")
         while goes_on(len(held)):
             with tempfile.TemporaryDirectory() as folder:
                 rounds = cycle(server, targets, Path(folder), chance)
@@ -140,7 +143,7 @@ def clients(server: Server, targets: Sequence[Target], brief: Target) -> list[Ca
 
     def ask(pid: int, name: str) -> Callable[[], object]:
         path = f"/proc/{pid}/debug/pprof/{name}?seconds=1"
-        kind = "cpu" if name == "profile" else "block"
+        kind: Kind = "cpu" if name == "profile" else "block"
         return lambda: server.get(path).profile(kind)
 
     return [
@@ -209,23 +212,25 @@ def main(arguments: Sequence[str]) -> int:
     """Parse the command line, go into a pid namespace, run, print the figures."""
     parser = argparse.ArgumentParser(description="Profile targets that check their own results.")
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--cycles", type=int, help="end after so many cycles instead")
+    words = f"end after so many instead, at least {LEAST_CYCLES}"
+    parser.add_argument("--cycles", type=int, help=words)
     options = parser.parse_args(arguments)
     if os.getpid() != 1:
         inside = [*_ISOLATING, sys.executable, "-m", "tests.soak", *arguments]
         return subprocess.run(inside, cwd=ROOT, check=False).returncode
     until_s = monotonic() + 60 * options.minutes
-    outcome = soak(
-        lambda cycles: cycles < options.cycles if options.cycles else monotonic() < until_s
-    )
-    first, last = outcome.held[min(WARM_UP, len(outcome.held) - 1)], outcome.held[-1]
+
+    def goes_on(cycles: int) -> bool:
+        is_over = cycles >= options.cycles if options.cycles else monotonic() >= until_s
+        return not is_over or cycles < LEAST_CYCLES
+
+    outcome = soak(goes_on)
+    first, last = outcome.held[WARM_UP], outcome.held[-1]
     print(f"{len(outcome.held)} cycles in {outcome.length_s / 60:.1f} minutes")
     print(f"rounds that the targets checked: {outcome.rounds}, wrong: 0")
     print(f"memory of the server: {first.resident_kib} KiB, then {last.resident_kib} KiB")
-    print(
-        f"its files, threads, BPF objects: {first.files}, {first.threads}, {first.objects}, then "
-    )
-    print(f"  {last.files}, {last.threads}, {last.objects}")
+    for name in ("files", "threads", "objects"):
+        print(f"{name} of the server: {getattr(first, name)}, then {getattr(last, name)}")
     for fault in outcome.faults():
         print("FAILED", fault)
     return 1 if outcome.faults() else 0
