@@ -99,7 +99,7 @@ def soak(goes_on: Callable[[int], bool]) -> Outcome:
             stack.enter_context(checker("procs", "spread", "spawn")),
             stack.enter_context(checker("procs", "spread", minor="1.19")),
         ]
-        serving = ("--all-go", "--runtime-locks")
+        serving = ("--all-go", "--runtime-locks", "--retention", "10")
         server = stack.enter_context(Server(*serving, env=ONE_HEAP))
         assert server.ready
         pids = {target.pid for target in targets}
