@@ -59,7 +59,7 @@ def killed_after(delay_s: float, arguments: tuple[str, ...], folder: Path) -> se
     recorder = Recorder(arguments, folder)
     try:
         time.sleep(delay_s)
-        recorder.send(signal.SIGSTOP)
+        os.kill(recorder.pid, signal.SIGSTOP)  # it may have ended, but nobody has waited for it
         changed = os.waitid(os.P_PID, recorder.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         assert changed is not None
         is_stopped = changed.si_code == os.CLD_STOPPED
