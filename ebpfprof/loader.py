@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ebpfprof import perf
+from ebpfprof import perf, uprobemulti
 from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported, PermissionDenied
-from ebpfprof.privileges import way_out
+from ebpfprof.privileges import may_put_perf_uprobes, way_out
 from ebpfprof.sources import bpf_folder, program_text
 
 if TYPE_CHECKING:  # numpy takes as long to import as BCC to get going: only when maps are read
@@ -65,6 +65,8 @@ class Program:
                     f"BCC could not compile {name} or create its maps: {error}\n{said()}"
                 ) from error
         bpf = self._bcc.BPF
+        # Perf events where they are allowed: kernels of all ages have them.
+        self._multi = not may_put_perf_uprobes() and uprobemulti.is_offered()
         self._loaded = {function: self._load(function, bpf.KPROBE) for function in functions}
         for function in perf_functions:
             self._loaded[function] = self._load(function, bpf.PERF_EVENT)
@@ -78,6 +80,9 @@ class Program:
         apart. Raises AttachFailed.
         """
         fds = self._probe_fds.setdefault(group, [])
+        if self._multi:
+            fds.append(uprobemulti.link(self._loaded[function], path, offset, pid, cookie))
+            return
         perf_fd = perf.open_uprobe(path, offset, pid)
         fds.append(perf_fd)
         fds.append(perf.link_program(self._loaded[function], perf_fd, cookie))
@@ -241,9 +246,14 @@ class Program:
         self.close()
 
     def _load(self, function: str, program_type: int) -> int:
+        is_probe = program_type == self._bcc.BPF.KPROBE
+        attach_type = uprobemulti.ATTACH_TYPE if self._multi and is_probe else -1
         with _native_stderr() as said:
             try:
-                return int(self._bpf.load_func(function.encode(), program_type).fd)
+                loaded = self._bpf.load_func(
+                    function.encode(), program_type, attach_type=attach_type
+                )
+                return int(loaded.fd)
             except Exception as error:  # BCC raises nothing narrower
                 if ctypes.get_errno() == errno.EPERM:
                     raise PermissionDenied(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from ebpfprof.errors import NoSuchProcess, PermissionDenied, TargetGone, UnsupportedTarget
-from ebpfprof.privileges import way_out
+from ebpfprof.errors import NoSuchProcess, TargetGone, UnsupportedTarget
+from ebpfprof.privileges import not_yours
 from ebpfprof.profile import Mapping
 
 _AT_ENTRY = 9  # include/uapi/linux/auxvec.h
@@ -79,10 +79,7 @@ class Target:
             if isinstance(error, FileNotFoundError | ProcessLookupError):
                 raise NoSuchProcess(_gone(pid)) from error
             if isinstance(error, PermissionError):
-                raise PermissionDenied(
-                    f"Process {pid} is not yours to trace: the kernel does not let this user open "
-                    f"its executable. {way_out()}"
-                ) from error
+                raise not_yours(pid, "its executable") from error
             raise
 
     @property

@@ -22,7 +22,7 @@ from tests.targets_run import Target
 ROOT = Path(__file__).parents[2]
 SANDBOX = Path(__file__).parent / "sandbox.py"
 NOBODY = 65534
-CAPABILITIES = ("sys_admin", "sys_ptrace", "dac_read_search")
+CAPABILITIES = ("bpf", "perfmon", "sys_ptrace", "dac_read_search")
 
 
 @pytest.fixture(scope="module")
