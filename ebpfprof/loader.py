@@ -8,7 +8,6 @@ import errno
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +28,10 @@ Fields = Mapping[str, "int | Sequence[int] | Fields"]
 
 _BATCH_ROWS = 4096
 _HEADERS = "BCC_KERNEL_SOURCE"
+# What else would tell BCC and clang what to compile.
+_LEADING_ELSEWHERE = re.compile(
+    "BCC_.*|CPATH|(C|CPLUS|OBJC|OBJCPLUS)_INCLUDE_PATH|COMPILER_PATH|(CCC|LIBCLANG|RC_DEBUG)_.*"
+)
 _LLVM = re.compile(r"/libLLVM[-.](?:so\.)?([0-9]+(?:\.[0-9]+)*)")
 
 
@@ -265,12 +268,15 @@ class Program:
 
 
 def set_kernel_headers() -> str:
-    """Tell BCC to take our headers in place of the kernel's; returns their folder.
+    """Tell BCC to take our headers in place of the kernel's, and no others; returns their folder.
 
     To be called before other threads are there: native code may read the environment meanwhile,
     such as of a library that is being imported, and setenv() moves it under its hands.
     """
     headers = str(bpf_folder() / "headers")
+    for name in [each for each in os.environ if _LEADING_ELSEWHERE.fullmatch(each)]:
+        if name != _HEADERS:
+            del os.environ[name]
     if os.environ.get(_HEADERS) != headers:
         os.environ[_HEADERS] = headers
     return headers
@@ -374,7 +380,7 @@ def _native_stderr() -> Iterator[Any]:
     if sys.stderr is not None:  # it is if it was closed when we were started
         sys.stderr.flush()
     saved = os.dup(2)
-    with tempfile.TemporaryFile() as caught:
+    with os.fdopen(os.memfd_create("stderr"), "w+b") as caught:
 
         def said() -> str:
             caught.seek(0)

@@ -3,6 +3,7 @@
 docs/rights.md says which capability is for what.
 """
 
+import ctypes
 import os
 import shlex
 import sys
@@ -10,14 +11,17 @@ from pathlib import Path
 
 from ebpfprof import capabilities
 from ebpfprof.capabilities import NUMBERS
-from ebpfprof.errors import KernelUnsupported, PermissionDenied
+from ebpfprof.errors import SET_USER_ID, KernelUnsupported, PermissionDenied
 
+_AT_SECURE = 23  # include/uapi/linux/auxvec.h
 _FIRST_USER_NAMESPACE = 0xEFFFFFFD  # include/linux/proc_ns.h, PROC_USER_INIT_INO
 
 # CAP_SYS_ADMIN stands for both (bpf_capable and perfmon_capable, include/linux/capability.h).
 TO_RECORD = ("CAP_BPF", "CAP_PERFMON")
 # For processes of other users: their memory and executables, and /proc/PID/auxv, mode 0400.
 _FOR_OTHERS = ("CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH")
+
+_libc = ctypes.CDLL(None)
 
 RECORDING = frozenset(
     {
@@ -52,8 +56,12 @@ def missing_capabilities() -> list[str]:
 def require_capabilities() -> None:
     """Raise PermissionDenied, naming what is missing and what to type, unless BPF may be used.
 
+    Also if we have got rights by how our file is marked, which the environment was not made for.
+
     What is missing for processes of other users, those say when they are opened.
     """
+    if _libc.getauxval(_AT_SECURE):
+        raise PermissionDenied(SET_USER_ID)
     missing = missing_capabilities()
     if any(name in missing for name in TO_RECORD):
         raise PermissionDenied(

@@ -8,7 +8,7 @@ import os
 from contextlib import ExitStack
 from typing import Literal
 
-from ebpfprof import perf
+from ebpfprof import perf, uprobemulti
 from ebpfprof.cpus import online_cpus
 from ebpfprof.errors import KernelUnsupported, PermissionDenied
 from ebpfprof.privileges import way_out
@@ -106,7 +106,14 @@ def put_a_uprobe() -> None:
             offset = elf.vaddr_to_offset(elf.entry)
     except ElfError as error:
         raise Untried(f"Python's own executable can't be read: {error}") from error
-    os.close(perf.open_uprobe(path, offset, os.getpid()))
+    if not uprobemulti.is_offered():
+        os.close(perf.open_uprobe(path, offset, os.getpid()))
+        return
+    program = _loaded("kprobe", uprobemulti.ATTACH_TYPE)
+    try:
+        os.close(uprobemulti.link(program, path, offset, os.getpid(), 0))
+    finally:
+        os.close(program)
 
 
 def sample() -> Literal["ref-cycles", "cpu-clock"]:
@@ -123,9 +130,9 @@ def sample() -> Literal["ref-cycles", "cpu-clock"]:
         return "cpu-clock"
 
 
-def _loaded(kind: Literal["kprobe", "perf_event"]) -> int:
+def _loaded(kind: Literal["kprobe", "perf_event"], attach_type: int = 0) -> int:
     try:
-        return perf.load_nothing(kind)
+        return perf.load_nothing(kind, attach_type)
     except OSError as error:
         raise _refused("BPF programs", error) from error
 

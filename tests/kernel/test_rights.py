@@ -19,8 +19,9 @@ from ebpfprof.capabilities import NUMBERS
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.privileges import RECORDING, WRITING
+from tests.kernel import oldkernel
 from tests.kernel.programs import program
-from tests.kernel.users import anybodys_folder, by_user, ebpfprof, open_checkout, target_of
+from tests.kernel.users import ROOT, anybodys_folder, by_user, ebpfprof, open_checkout, target_of
 from tests.kernel.verbs import Said, verb
 from tests.recorder import recording
 from tests.server.serving import Server
@@ -188,23 +189,13 @@ def test_admin_stands_for_bpf_and_perfmon(checkout: Path, owners: Target, folder
     assert said.code == ExitCode.OK, said.stderr
 
 
-# A kernel before Linux 6.6.
-WITHOUT_LINKS = """
-import sys
-from ebpfprof import uprobemulti
-from ebpfprof.__main__ import main
-
-uprobemulti.is_offered = lambda: False
-sys.argv[0] = "/ebpfprof"
-main()
-"""
-
-
 def test_a_kernel_that_wants_more_for_probes_says_so(
     checkout: Path, owners: Target, folder: Path
 ) -> None:
     python = ebpfprof(checkout)[:3]
-    command = (*by_user(USER, (*LEAST[-2:], "bpf", "perfmon")), *python, "-c", WITHOUT_LINKS)
+    script = checkout / Path(oldkernel.__file__).relative_to(ROOT)
+    rights = ("bpf", "perfmon", "sys_ptrace", "dac_read_search")
+    command = (*by_user(USER, rights), *python, str(script))
     arguments = ("attach", "--pid", str(owners.pid), "--profile", "block")
     said = verb(*arguments, command=command, folder=folder)
     assert said.code == ExitCode.PERMISSION_DENIED
@@ -238,7 +229,7 @@ def test_while_it_records_it_has_no_more_than_it_needs(target: Target, tmp_path:
 
 
 def test_also_where_probes_want_more_when_they_are_in(target: Target, tmp_path: Path) -> None:
-    command = (sys.executable, "-c", WITHOUT_LINKS, "attach")
+    command = (*oldkernel.COMMAND, "attach")
     with recording(target.pid, tmp_path, command=command) as recorder:
         # What programs may get that are executed can only be limited once, at first.
         assert {each[:2] for each in rights_of(recorder.pid)} == {
