@@ -181,6 +181,39 @@ def test_list_shows_others_processes_only_to_who_may_see_them(
         assert (owners.pid in listed) == (rights == looking)
 
 
+SPINNING = """
+import ctypes, os, sys, threading
+
+library = ctypes.CDLL(sys.argv[1])
+os.unlink(sys.argv[1])
+threading.Thread(target=lambda: [library.spin_here() for _ in iter(int, 1)], daemon=True).start()
+print("ready", os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_was_deleted_meanwhile_takes_a_right_of_its_own(checkout: Path, folder: Path) -> None:
+    source, library = folder / "spin.c", folder / "libspin.so"
+    source.write_text(
+        "volatile long n; void spin_here(void) { for (int i = 0; i < 1000000; i++) n++; }"
+    )
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    command, *options = by_user(OWNER)
+    os.chown(folder, OWNER, OWNER)
+    folder.chmod(0o777)
+    spinning = ("/usr/bin/python3", "-c", SPINNING, str(library))
+    with Target.start(Path(command), *options, *spinning) as target:
+        for extra in ((), ("checkpoint_restore",)):
+            said = run(
+                *(checkout, folder, "attach", "--pid", str(target.pid), "--duration", "0.5"),
+                *("--profile", "cpu", "--format", "folded", "--output", "-"),
+                rights=(*LEAST, *extra),
+            )
+            assert said.code == ExitCode.OK, said.stderr
+            assert ("spin_here" in said.stdout) == bool(extra)
+            assert ("[libspin.so]" in said.stdout) != bool(extra)
+
+
 def test_admin_stands_for_bpf_and_perfmon(checkout: Path, owners: Target, folder: Path) -> None:
     said = run(
         *(checkout, folder, "attach", "--pid", str(owners.pid), "--duration", "0.2"),
