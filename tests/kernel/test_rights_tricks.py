@@ -43,8 +43,8 @@ def python() -> Iterator[Path]:
         yield copy
 
 
-def by_marked(python: Path, target: Target) -> Said:
-    """A recording by a user without rights, with this Python."""
+def by_marked(python: Path, *arguments: str) -> Said:
+    """The command run by a user without rights, with this Python; it must write nothing."""
     with open_checkout() as checkout, anybodys_folder() as folder:
         packages = sysconfig.get_path("purelib").replace(str(ROOT), str(checkout), 1)
         os.chown(folder, USER, USER)
@@ -53,17 +53,15 @@ def by_marked(python: Path, target: Target) -> Said:
         unprivileged = [word for word in by_user(USER) if not word.startswith("--bounding-set")]
         # As the caller of a set-user-id program may have it.
         command = (*unprivileged, "/usr/bin/env", path, str(python), "-m", "ebpfprof")
-        said = verb(
-            "attach", "--pid", str(target.pid), "--duration", "0.1", command=command, folder=folder
-        )
+        said = verb(*arguments, command=command, folder=folder)
         assert list(folder.iterdir()) == []
         return said
 
 
 @pytest.mark.parametrize("mode", [0o4755, 0o2755])
-def test_as_a_set_user_id_program_it_refuses(mode: int, python: Path, target: Target) -> None:
+def test_as_a_set_user_id_program_it_refuses(mode: int, python: Path) -> None:
     python.chmod(mode)
-    said = by_marked(python, target)
+    said = by_marked(python, "list")
     assert said.code == ExitCode.PERMISSION_DENIED
     assert "set-user-id" in said.stderr
 
@@ -73,7 +71,7 @@ def test_with_file_capabilities_it_refuses(python: Path, target: Target) -> None
     high = 1 << NUMBERS["CAP_BPF"] - 32 | 1 << NUMBERS["CAP_PERFMON"] - 32
     mark = FILE_CAPABILITIES.pack(REVISION_2_EFFECTIVE, low, 0, high, 0)
     os.setxattr(python, "security.capability", mark)
-    said = by_marked(python, target)
+    said = by_marked(python, "attach", "--pid", str(target.pid), "--duration", "0.1")
     assert said.code == ExitCode.PERMISSION_DENIED
     assert "file capabilities" in said.stderr
 
