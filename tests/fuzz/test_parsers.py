@@ -23,6 +23,7 @@ OUR_OWN = {
     "symbolizer.errors": "no code",
     "symbolizer.unwind": "no code",
     "ebpfprof.btf": "the kernel's",
+    "ebpfprof.capabilities": "what the kernel says of our own process",
     "ebpfprof.clock": "the kernel's clocks",
     "ebpfprof.collectors.cpu": "rows of our own maps; what is in them goes to stacks and names",
     "ebpfprof.collectors.runtimelocks": "numbers of our own maps",
