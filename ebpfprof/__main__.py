@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from ebpfprof.errors import EbpfprofError, ExitCode
+from ebpfprof.errors import SET_USER_ID, EbpfprofError, ExitCode
 from ebpfprof.terminal import say
 from ebpfprof.text import printable
 
@@ -16,6 +16,9 @@ _DEBUG = "EBPFPROF_DEBUG"
 def main() -> NoReturn:
     """Run the command."""
     _open_standard_files()
+    if (os.getuid(), os.getgid()) != (os.geteuid(), os.getegid()):
+        say("ebpfprof: " + SET_USER_ID, err=True)
+        sys.exit(ExitCode.PERMISSION_DENIED)
     try:
         sys.exit(_run())
     except KeyboardInterrupt:  # while all that it needs was imported

@@ -37,7 +37,6 @@ _CHUNK_BYTES = 1 << 20
 
 _PROGRAM_HEADERS_AT = 32  # e_phoff
 _PROGRAM_HEADER_SIZE_AT = 54  # e_phentsize, e_phnum
-_PROGRAM_HEADER_BYTES = 56
 _FILE_SIZE_AT = 32  # p_filesz
 _MAX_PROGRAM_HEADERS = 512
 
@@ -227,8 +226,9 @@ class _DebugSource(FileSource):
             raise
         (first,) = struct.unpack_from("<Q", header, _PROGRAM_HEADERS_AT)
         size, count = struct.unpack_from("<HH", header, _PROGRAM_HEADER_SIZE_AT)
-        if size == _PROGRAM_HEADER_BYTES and count <= _MAX_PROGRAM_HEADERS:
-            self._sizes_at = tuple(first + index * size + _FILE_SIZE_AT for index in range(count))
+        # A file with more is refused, however it tells their number.
+        count = min(count, _MAX_PROGRAM_HEADERS)
+        self._sizes_at = tuple(first + index * size + _FILE_SIZE_AT for index in range(count))
 
     def read(self, offset: int, size: int) -> bytes:
         """Return exactly `size` bytes from `offset`; raise ElfError if they are not all there."""

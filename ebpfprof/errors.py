@@ -51,6 +51,14 @@ class ExitCode(IntEnum):
     ABORTED = 130
 
 
+SET_USER_ID = (
+    "This runs as a set-user-id program or with file capabilities, in an environment that somebody "
+    "else made, which would be unsafe. Take the marks off Python's file (chmod u-s,g-s; "
+    "setcap -r), and use sudo."
+)
+"""Why a process with rights that its caller has not is refused (PermissionDenied)."""
+
+
 class EbpfprofError(Exception):
     """Anything ebpfprof gives up on; the message is a sentence for the user."""
 

@@ -92,10 +92,17 @@ class Child:
     A context manager: a child that is stopped when it is left is killed, one that runs goes on.
     """
 
-    def __init__(self, command: Sequence[str], user: User | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        user: User | None = None,
+        *,
+        on_forked: Callable[[], None] = lambda: None,
+    ) -> None:
         """Start the command, found as a shell does; return once it is stopped at its beginning.
 
-        Its environment, folder, files and signals are those that we were given. Raises
+        Its environment, folder, files, signals and rights are those that we were given. What
+        `on_forked` changes of ours is no longer the child's, but still its tracer's. Raises
         CommandNotFound, CommandNotRunnable, PermissionDenied or AttachFailed.
         """
         self._follows: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -114,6 +121,7 @@ class Child:
             os.close(its_failures)
         self._tracer = threading.Thread(target=self._trace, args=(start,), daemon=True)
         try:
+            on_forked()
             self._tracer.start()
             if self._stops.get():
                 return

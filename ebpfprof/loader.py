@@ -8,7 +8,6 @@ import errno
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ebpfprof import perf
+from ebpfprof import perf, uprobemulti
 from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported, PermissionDenied
-from ebpfprof.privileges import way_out
+from ebpfprof.privileges import may_put_perf_uprobes, way_out
 from ebpfprof.sources import bpf_folder, program_text
 
 if TYPE_CHECKING:  # numpy takes as long to import as BCC to get going: only when maps are read
@@ -29,6 +28,10 @@ Fields = Mapping[str, "int | Sequence[int] | Fields"]
 
 _BATCH_ROWS = 4096
 _HEADERS = "BCC_KERNEL_SOURCE"
+# What else would tell BCC and clang what to compile.
+_LEADING_ELSEWHERE = re.compile(
+    "BCC_.*|CPATH|(C|CPLUS|OBJC|OBJCPLUS)_INCLUDE_PATH|COMPILER_PATH|(CCC|LIBCLANG|RC_DEBUG)_.*"
+)
 _LLVM = re.compile(r"/libLLVM[-.](?:so\.)?([0-9]+(?:\.[0-9]+)*)")
 
 
@@ -65,6 +68,8 @@ class Program:
                     f"BCC could not compile {name} or create its maps: {error}\n{said()}"
                 ) from error
         bpf = self._bcc.BPF
+        # Perf events where they are allowed: kernels of all ages have them.
+        self._multi = not may_put_perf_uprobes() and uprobemulti.is_offered()
         self._loaded = {function: self._load(function, bpf.KPROBE) for function in functions}
         for function in perf_functions:
             self._loaded[function] = self._load(function, bpf.PERF_EVENT)
@@ -78,6 +83,9 @@ class Program:
         apart. Raises AttachFailed.
         """
         fds = self._probe_fds.setdefault(group, [])
+        if self._multi:
+            fds.append(uprobemulti.link(self._loaded[function], path, offset, pid, cookie))
+            return
         perf_fd = perf.open_uprobe(path, offset, pid)
         fds.append(perf_fd)
         fds.append(perf.link_program(self._loaded[function], perf_fd, cookie))
@@ -241,9 +249,14 @@ class Program:
         self.close()
 
     def _load(self, function: str, program_type: int) -> int:
+        is_probe = program_type == self._bcc.BPF.KPROBE
+        attach_type = uprobemulti.ATTACH_TYPE if self._multi and is_probe else -1
         with _native_stderr() as said:
             try:
-                return int(self._bpf.load_func(function.encode(), program_type).fd)
+                loaded = self._bpf.load_func(
+                    function.encode(), program_type, attach_type=attach_type
+                )
+                return int(loaded.fd)
             except Exception as error:  # BCC raises nothing narrower
                 if ctypes.get_errno() == errno.EPERM:
                     raise PermissionDenied(
@@ -255,12 +268,15 @@ class Program:
 
 
 def set_kernel_headers() -> str:
-    """Tell BCC to take our headers in place of the kernel's; returns their folder.
+    """Tell BCC to take our headers in place of the kernel's, and no others; returns their folder.
 
     To be called before other threads are there: native code may read the environment meanwhile,
     such as of a library that is being imported, and setenv() moves it under its hands.
     """
     headers = str(bpf_folder() / "headers")
+    for name in [each for each in os.environ if _LEADING_ELSEWHERE.fullmatch(each)]:
+        if name != _HEADERS:
+            del os.environ[name]
     if os.environ.get(_HEADERS) != headers:
         os.environ[_HEADERS] = headers
     return headers
@@ -364,7 +380,7 @@ def _native_stderr() -> Iterator[Any]:
     if sys.stderr is not None:  # it is if it was closed when we were started
         sys.stderr.flush()
     saved = os.dup(2)
-    with tempfile.TemporaryFile() as caught:
+    with os.fdopen(os.memfd_create("stderr"), "w+b") as caught:
 
         def said() -> str:
             caught.seek(0)

@@ -11,9 +11,10 @@ import mmap
 import os
 import struct
 from pathlib import Path
+from typing import Literal
 
 from ebpfprof.errors import AttachFailed, KernelUnsupported, PermissionDenied
-from ebpfprof.privileges import way_out
+from ebpfprof.privileges import may_put_perf_uprobes, way_out
 
 # arch/x86/entry/syscalls/syscall_64.tbl
 _SYS_PERF_EVENT_OPEN = 298
@@ -21,9 +22,13 @@ _SYS_BPF = 321
 
 # include/uapi/linux/bpf.h
 _BPF_MAP_CREATE = 0
+_BPF_PROG_LOAD = 5
 _BPF_LINK_CREATE = 28
 _BPF_MAP_TYPE_ARRAY = 2
 _BPF_PERF_EVENT = 41
+_BPF_PROG_TYPES = {"kprobe": 2, "perf_event": 7}
+# r0 = 0; exit
+_NOTHING = bytes.fromhex("b700000000000000 9500000000000000")
 
 # include/uapi/linux/perf_event.h
 _PERF_FLAG_FD_CLOEXEC = 1 << 3
@@ -90,6 +95,25 @@ class _MapCreate(ctypes.Structure):
     ]
 
 
+class _ProgLoad(ctypes.Structure):
+    """The beginning of union bpf_attr for BPF_PROG_LOAD."""
+
+    _fields_ = [
+        ("prog_type", ctypes.c_uint32),
+        ("insn_count", ctypes.c_uint32),
+        ("insns", ctypes.c_void_p),
+        ("license", ctypes.c_void_p),
+        ("log_level", ctypes.c_uint32),
+        ("log_bytes", ctypes.c_uint32),
+        ("log", ctypes.c_uint64),
+        ("kernel_version", ctypes.c_uint32),
+        ("prog_flags", ctypes.c_uint32),
+        ("prog_name", ctypes.c_char * 16),
+        ("prog_ifindex", ctypes.c_uint32),
+        ("expected_attach_type", ctypes.c_uint32),
+    ]
+
+
 class _LinkCreate(ctypes.Structure):
     """union bpf_attr for BPF_LINK_CREATE on a perf event (Linux 5.15 on)."""
 
@@ -105,7 +129,7 @@ class _LinkCreate(ctypes.Structure):
 def require_bpf() -> None:
     """Raise KernelUnsupported unless the kernel has BPF, PermissionDenied if it is not for us."""
     attr = _MapCreate(map_type=_BPF_MAP_TYPE_ARRAY, key_bytes=4, value_bytes=4, max_entries=1)
-    fd = _libc.syscall(_SYS_BPF, _BPF_MAP_CREATE, ctypes.byref(attr), ctypes.sizeof(attr))
+    fd = bpf(_BPF_MAP_CREATE, attr)
     if fd >= 0:
         os.close(fd)
         return
@@ -140,7 +164,10 @@ def open_uprobe(path: str, offset: int, pid: int) -> int:
     )
     fd = _open(attr, pid, -1)
     if fd < 0:
-        raise _refused(f"a probe at offset {offset:#x} in process {pid}")
+        what = f"a probe at offset {offset:#x} in process {pid}"
+        if ctypes.get_errno() == errno.EACCES and not may_put_perf_uprobes():
+            what += ", for which it wants CAP_SYS_ADMIN (Linux 6.10 and newer do without)"
+        raise refused(what)
     return fd
 
 
@@ -180,7 +207,7 @@ def open_cpu_sampler(cpu: int, hz: int, *, hardware: bool) -> int:
         raise CpuOffline(f"Processor {cpu} is not online.")
     if hardware and code not in (*_NOT_ALLOWED, errno.EMFILE):
         raise NoHardwareCounter(f"Processor {cpu} has no reference cycles: {os.strerror(code)}.")
-    raise _refused(f"to sample processor {cpu}")
+    raise refused(f"to sample processor {cpu}")
 
 
 def period_cycles(hz: int, time_shift: int, time_mult: int) -> int:
@@ -228,7 +255,7 @@ def _tsc_clock() -> tuple[int, int]:
     )
     fd = _open(attr, 0, -1)
     if fd < 0:
-        raise _refused("a perf event of our own thread")
+        raise refused("a perf event of our own thread")
     try:
         with mmap.mmap(fd, mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ) as page:
             capabilities, _, time_shift, time_mult = _CLOCK.unpack_from(page, _CLOCK_AT)
@@ -259,18 +286,42 @@ def link_program(prog_fd: int, perf_fd: int, cookie: int) -> int:
     attr = _LinkCreate(
         prog_fd=prog_fd, target_fd=perf_fd, attach_type=_BPF_PERF_EVENT, bpf_cookie=cookie
     )
-    fd = _libc.syscall(_SYS_BPF, _BPF_LINK_CREATE, ctypes.byref(attr), ctypes.sizeof(attr))
+    fd = bpf(_BPF_LINK_CREATE, attr)
     if fd < 0:
         if ctypes.get_errno() == errno.EINVAL:
             raise KernelUnsupported(
                 f"This kernel ({os.uname().release}) can't link BPF programs to perf events "
                 "with attach cookies: Linux 5.15 or newer is needed."
             )
-        raise _refused("to link a BPF program to its probe")
-    return int(fd)
+        raise refused("to link a BPF program to its probe")
+    return fd
 
 
-def _refused(what: str) -> AttachFailed | PermissionDenied:
+def load_nothing(kind: Literal["kprobe", "perf_event"], attach_type: int = 0) -> int:
+    """Load a BPF program that does nothing; returns its fd. Raises OSError."""
+    instructions = ctypes.create_string_buffer(_NOTHING, len(_NOTHING))
+    license = ctypes.create_string_buffer(b"GPL")
+    attr = _ProgLoad(
+        prog_type=_BPF_PROG_TYPES[kind],
+        insn_count=len(_NOTHING) // 8,
+        insns=ctypes.addressof(instructions),
+        license=ctypes.addressof(license),
+        expected_attach_type=attach_type,
+    )
+    fd = bpf(_BPF_PROG_LOAD, attr)
+    if fd < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return fd
+
+
+def bpf(command: int, attr: ctypes.Structure) -> int:
+    """The system call bpf; -1 if refused (the errno is ctypes')."""
+    return int(_libc.syscall(_SYS_BPF, command, ctypes.byref(attr), ctypes.sizeof(attr)))
+
+
+def refused(what: str) -> AttachFailed | PermissionDenied:
+    """What to raise after a system call that was refused, by ctypes' errno."""
     code = ctypes.get_errno()
     text = f"The kernel refused {what}: {os.strerror(code)} (errno {code})."
     if code in _NOT_ALLOWED:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self
 
+from ebpfprof.clock import kernel_now_ns
 from ebpfprof.collectors.waits import WaitsCollector
 from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.loader import set_kernel_headers
@@ -82,7 +83,7 @@ class Session:
             target.require_running()
         if self._cpu:
             self._cpu.start()
-        self._started_ns, self._started_unix_ns = time.monotonic_ns(), time.time_ns()
+        self._started_ns, self._started_unix_ns = kernel_now_ns(), time.time_ns()
 
     def wait(self, duration_s: float, should_stop: Callable[[float], bool]) -> None:
         """Let it record until the duration has passed, all targets ended, or told to stop.
@@ -90,7 +91,7 @@ class Session:
         `should_stop` is asked about ten times a second, with the seconds gone so far.
         """
         while any(recording.ending is None for recording in self._recordings):
-            gone_s = (time.monotonic_ns() - self._started_ns) / 1e9
+            gone_s = (kernel_now_ns() - self._started_ns) / 1e9
             if gone_s >= duration_s or should_stop(gone_s):
                 break
             # Not select(): it knows no file descriptors above 1023.
@@ -114,7 +115,7 @@ class Session:
         for collector in (self._waits, self._cpu):
             if collector:
                 collector.stop()
-        stopped_ns = time.monotonic_ns()
+        stopped_ns = kernel_now_ns()
         for collector in (self._cpu, self._waits):
             if collector:
                 collector.detach()
@@ -194,7 +195,7 @@ class Session:
         for recording in self._recordings:
             if recording.ending is None:
                 recording.ending = recording.target.ending()
-                recording.ended_ns = time.monotonic_ns() if recording.ending else 0
+                recording.ended_ns = kernel_now_ns() if recording.ending else 0
 
     def _read_parked(self) -> None:
         """Read which goroutines wait now; why that fails, if it does, is told at the end."""
@@ -204,7 +205,7 @@ class Session:
         for each in self._recordings:
             if each.ending is None and each.go:
                 try:
-                    each.parked = read_parked(each.go, time.monotonic_ns())
+                    each.parked = read_parked(each.go, kernel_now_ns())
                 except TargetGone:
                     self._notice_endings()  # and nothing waits any more
                 except Exception as error:  # what was recorded is worth more

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from ebpfprof.errors import NoSuchProcess, PermissionDenied, TargetGone, UnsupportedTarget
-from ebpfprof.privileges import way_out
+from ebpfprof.errors import NoSuchProcess, TargetGone, UnsupportedTarget
+from ebpfprof.privileges import not_yours
 from ebpfprof.profile import Mapping
 
 _AT_ENTRY = 9  # include/uapi/linux/auxvec.h
@@ -17,7 +17,8 @@ _PF_KTHREAD = 0x0020_0000  # include/linux/sched.h
 _MAX_PROC_BYTES = 1 << 24
 _UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]")
 _MAPS_LINE = re.compile(
-    rb"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)"
+    rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) ..x. ([0-9a-f]{1,16}) "
+    rb"([0-9a-f]{1,5}):([0-9a-f]{1,5}) (\d{1,20}) *(.*)"
 )
 _DELETED = " (deleted)"
 
@@ -78,10 +79,7 @@ class Target:
             if isinstance(error, FileNotFoundError | ProcessLookupError):
                 raise NoSuchProcess(_gone(pid)) from error
             if isinstance(error, PermissionError):
-                raise PermissionDenied(
-                    f"Process {pid} is not yours to trace: the kernel does not let this user open "
-                    f"its executable. {way_out()}"
-                ) from error
+                raise not_yours(pid, "its executable") from error
             raise
 
     @property

@@ -8,26 +8,17 @@ import os
 from contextlib import ExitStack
 from typing import Literal
 
-from ebpfprof import perf
+from ebpfprof import perf, uprobemulti
 from ebpfprof.cpus import online_cpus
 from ebpfprof.errors import KernelUnsupported, PermissionDenied
 from ebpfprof.privileges import way_out
 
-# arch/x86/entry/syscalls/syscall_64.tbl
-_SYS_BPF = 321
-
 # include/uapi/linux/bpf.h
 _BPF_MAP_CREATE = 0
-_BPF_PROG_LOAD = 5
 _BPF_MAP_LOOKUP_BATCH = 24
 _BPF_MAP_TYPE_HASH = 1
 _BPF_MAP_TYPE_RINGBUF = 27
-_BPF_PROG_TYPES = {"kprobe": 2, "perf_event": 7}
-# r0 = 0; exit
-_INSTRUCTIONS = bytes.fromhex("b700000000000000 9500000000000000")
 _RING_BYTES = 4096
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Untried(Exception):  # noqa: N818 (reads better where it is raised)
@@ -42,22 +33,6 @@ class _MapCreate(ctypes.Structure):
         ("key_bytes", ctypes.c_uint32),
         ("value_bytes", ctypes.c_uint32),
         ("max_entries", ctypes.c_uint32),
-    ]
-
-
-class _ProgLoad(ctypes.Structure):
-    """The beginning of union bpf_attr for BPF_PROG_LOAD."""
-
-    _fields_ = [
-        ("prog_type", ctypes.c_uint32),
-        ("insn_count", ctypes.c_uint32),
-        ("insns", ctypes.c_void_p),
-        ("license", ctypes.c_void_p),
-        ("log_level", ctypes.c_uint32),
-        ("log_bytes", ctypes.c_uint32),
-        ("log", ctypes.c_uint64),
-        ("kernel_version", ctypes.c_uint32),
-        ("prog_flags", ctypes.c_uint32),
     ]
 
 
@@ -131,7 +106,14 @@ def put_a_uprobe() -> None:
             offset = elf.vaddr_to_offset(elf.entry)
     except ElfError as error:
         raise Untried(f"Python's own executable can't be read: {error}") from error
-    os.close(perf.open_uprobe(path, offset, os.getpid()))
+    if not uprobemulti.is_offered():
+        os.close(perf.open_uprobe(path, offset, os.getpid()))
+        return
+    program = _loaded("kprobe", uprobemulti.ATTACH_TYPE)
+    try:
+        os.close(uprobemulti.link(program, path, offset, os.getpid(), 0))
+    finally:
+        os.close(program)
 
 
 def sample() -> Literal["ref-cycles", "cpu-clock"]:
@@ -148,17 +130,9 @@ def sample() -> Literal["ref-cycles", "cpu-clock"]:
         return "cpu-clock"
 
 
-def _loaded(kind: Literal["kprobe", "perf_event"]) -> int:
-    instructions = ctypes.create_string_buffer(_INSTRUCTIONS, len(_INSTRUCTIONS))
-    license = ctypes.create_string_buffer(b"GPL")
-    attr = _ProgLoad(
-        prog_type=_BPF_PROG_TYPES[kind],
-        insn_count=len(_INSTRUCTIONS) // 8,
-        insns=ctypes.addressof(instructions),
-        license=ctypes.addressof(license),
-    )
+def _loaded(kind: Literal["kprobe", "perf_event"], attach_type: int = 0) -> int:
     try:
-        return _bpf(_BPF_PROG_LOAD, attr)
+        return perf.load_nothing(kind, attach_type)
     except OSError as error:
         raise _refused("BPF programs", error) from error
 
@@ -172,11 +146,11 @@ def _map(attr: _MapCreate) -> int:
 
 def _bpf(command: int, attr: ctypes.Structure) -> int:
     """The system call bpf; raises OSError."""
-    result = _libc.syscall(_SYS_BPF, command, ctypes.byref(attr), ctypes.sizeof(attr))
+    result = perf.bpf(command, attr)
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    return int(result)
+    return result
 
 
 def _refused(what: str, error: OSError) -> KernelUnsupported | PermissionDenied:

@@ -16,6 +16,9 @@ from symbolizer.elf import ElfFile
 from symbolizer.errors import SymbolizerError
 from symbolizer.lineprograms import LineProgram, find_lines, line_program
 
+_MAX_LINE = (1 << 31) - 1
+"""A file may claim any number; what is written down has no room for all."""
+
 
 @dataclass(frozen=True, slots=True)
 class NativeFrame:
@@ -104,10 +107,15 @@ class NativeLines:
             frames = []
             for call in reversed(chains.get(address, [])):
                 name, start_line = self._functions.named(call)
-                frames.append(NativeFrame(name, path(file), line, start_line))
+                frames.append(NativeFrame(name, path(file), _line(line), _line(start_line)))
                 file, line = call.call_file, call.call_line
-            if not frames and line:
+            if not frames and _line(line):
                 frames.append(NativeFrame("", path(file), line, 0))
             if frames:
                 found[address] = tuple(frames)
         return found
+
+
+def _line(number: int) -> int:
+    """The number, or 0, which stands for an unknown line, if it is that of no real one."""
+    return number if 0 <= number <= _MAX_LINE else 0

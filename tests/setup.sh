@@ -47,18 +47,18 @@ install_packages() {
 
 # The stamp holds the hash of what the environment was made from.
 install_python() {
-    local kind=$1 groups=() stamp=.venv/.setup-$1 wanted
-    wanted=$(sha256sum pyproject.toml tests/setup.sh | sha256sum)
+    local kind=$1 stamp=.venv/.setup-$1 wanted pip=("$python" -m pip install)
+    wanted=$(sha256sum pyproject.toml tests/setup.sh tests/requirements/*.txt | sha256sum)
     if ! "$python" -c '' 2>/dev/null; then
         say "python3 -m venv .venv"
         quietly /usr/bin/python3 -m venv --clear --system-site-packages .venv
     fi
     [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || return 0
-    [ "$kind" != test ] || groups=(--group test --group lint)
-    say "pip install --editable . ${groups[*]}"
-    # Debian's pip knows nothing of dependency groups.
-    quietly "$python" -m pip install --upgrade 'pip>=25.1'
-    quietly "$python" -m pip install --editable . "${groups[@]}"
+    say "pip install --requirement tests/requirements/$kind.txt --editable ."
+    # Exactly those files, down to the pip that installs them, and what builds our own package.
+    quietly "${pip[@]}" --require-hashes --requirement tests/requirements/pip.txt
+    quietly "${pip[@]}" --require-hashes --no-deps --requirement "tests/requirements/$kind.txt"
+    quietly "${pip[@]}" --no-deps --no-build-isolation --editable .
     echo "$wanted" >"$stamp"
 }
 

@@ -51,6 +51,7 @@ def command(
     from ebpfprof.commands.writing import allow_many_files, recording_line, say_what_is_assumed
     from ebpfprof.output import OutputFile, invoking_user
     from ebpfprof.privileges import require_capabilities
+    from ebpfprof.rights import give_up_before_recording, give_up_probing
     from ebpfprof.session import Session
     from ebpfprof.signals import Signals
     from ebpfprof.terminal import progress, say
@@ -64,6 +65,7 @@ def command(
         )
     require_capabilities()
     allow_many_files()
+    give_up_before_recording(options, writes=True)
     written: list[str] = []
     try:
         with ExitStack() as held:
@@ -77,6 +79,7 @@ def command(
             ]
             say_what_is_assumed(session)
             session.start()
+            give_up_probing()
             signals.end_recording_only()
             recorded = {kind for each in session.targets for kind in session.files(each)}
             kinds = [kind for kind in options.kinds if kind in recorded]

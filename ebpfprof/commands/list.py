@@ -57,8 +57,10 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     """
     from ebpfprof.containers import sees_whole_machine
     from ebpfprof.processes import ProcessTable, has_name
+    from ebpfprof.rights import give_up_before_looking
     from ebpfprof.terminal import has_color, say, width
 
+    give_up_before_looking()
     survey = ProcessTable().survey()
     shown = [
         process

@@ -74,6 +74,7 @@ def command(
     """
     from ebpfprof.launch import Child, User
     from ebpfprof.privileges import require_capabilities
+    from ebpfprof.rights import give_up_before_recording
     from ebpfprof.signals import Signals
     from ebpfprof.terminal import say
 
@@ -83,8 +84,13 @@ def command(
         raise click.UsageError(f"There is no user {printable(user_name)} for --user.")
     require_capabilities()
     written: list[str] = []
+
+    def give_up() -> None:
+        give_up_before_recording(options, writes=True, has_child=True)
+
     try:
-        with Signals(), Child(program, user) as child:
+        # The program has the rights that we were given, we go on with less.
+        with Signals(), Child(program, user, on_forked=give_up) as child:
             plan = _Plan(options, replace(writing, to_stderr=True), output, duration_s or math.inf)
             try:
                 _profile(child, plan, written)

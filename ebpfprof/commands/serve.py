@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +161,7 @@ def command(
     from ebpfprof.live import LiveSession
     from ebpfprof.output import invoking_user
     from ebpfprof.privileges import require_capabilities
+    from ebpfprof.rights import give_up_before_recording
     from ebpfprof.server.listening import listening
     from ebpfprof.server.running import Service, run
     from ebpfprof.signals import Signals
@@ -181,6 +183,7 @@ def command(
         with ExitStack() as held:
             signals = held.enter_context(Signals())
             listener = held.enter_context(listening(address, invoking_user()))
+            give_up_before_recording(options, writes=bool(address.path))
             live = held.enter_context(LiveSession(options, capacity=service.capacity))
             targets = [live.add(pid) for pid in pids]
             port = listener.getsockname()[1] if not address.path else 0
@@ -223,7 +226,7 @@ def _policy(address: Address, token_file: str | None, token_mode: str | None) ->
     user = invoking_user()
     return Policy(
         token=token,
-        uids=frozenset({0} | ({user.uid} if user else set())),
+        uids=frozenset({0, os.geteuid()} | ({user.uid} if user else set())),
         is_loopback=address.is_loopback,
         is_unix=bool(address.path),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -53,6 +54,8 @@ def _found(
             "Say which processes: --pid PID, --name NAME, --container ID or --all-go. "
             "`ebpfprof list` shows what there is."
         )
+    # With numpy comes OpenBLAS, whose threads would keep the rights that are given up next.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ebpfprof.processes import find
 
     return find(pids, names, containers, all_go)

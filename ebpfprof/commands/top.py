@@ -82,6 +82,7 @@ def command(
     from ebpfprof.commands.writing import allow_many_files
     from ebpfprof.live import LiveSession
     from ebpfprof.privileges import require_capabilities
+    from ebpfprof.rights import give_up_before_recording, give_up_probing
     from ebpfprof.signals import Signals
     from ebpfprof.terminal import is_terminal
     from ebpfprof.topview import TopView
@@ -94,12 +95,14 @@ def command(
     is_screen = not (once or batches) and is_terminal(sys.stdout) and is_terminal(sys.stdin)
     require_capabilities()
     allow_many_files()
+    give_up_before_recording(options, writes=True)
     with ExitStack() as held:
         signals = held.enter_context(Signals())
         session = held.enter_context(LiveSession(options, capacity=len(pids)))
         targets = [session.add(pid) for pid in pids]
         for target in targets:
             session.start(target)
+        give_up_probing()
         signals.end_recording_only()
         until_s = time.monotonic() + duration_s if duration_s else float("inf")
         watch = Watch(session, targets, by_lock=options.by_lock)

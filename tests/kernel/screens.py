@@ -67,6 +67,11 @@ class Screen:
         ).strip()
 
     @property
+    def title(self) -> str:
+        """What programs have called the window: an escape sequence does that."""
+        return self._shown("#{pane_title}")
+
+    @property
     def programs(self) -> list[psutil.Process]:
         """What the shell started and what still runs."""
         return psutil.Process(int(self._shown("#{pane_pid}"))).children()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ebpfprof import output, perf, stacks
+from ebpfprof import output, perf, stacks, uprobemulti
 from ebpfprof.__main__ import main
 from ebpfprof.export import summary
 from ebpfprof.loader import Program
@@ -47,17 +47,22 @@ def stop_before(owner: Any, name: str) -> None:  # noqa: ANN401
 
 
 def stop_between_probes() -> None:
-    original, linked = perf.link_program, 0
+    linked = 0
 
-    def link_program(prog_fd: int, perf_fd: int, cookie: int) -> int:
-        nonlocal linked
-        fd = original(prog_fd, perf_fd, cookie)
-        linked += 1
-        if linked == 3:
-            stop()
-        return fd
+    def stopping(original: Callable[..., int]) -> Callable[..., int]:
+        def link(*args: Any) -> int:  # noqa: ANN401
+            nonlocal linked
+            fd = original(*args)
+            linked += 1
+            if linked == 3:
+                stop()
+            return fd
 
-    tamper(perf, "link_program", link_program)
+        return link
+
+    # One or the other puts the probes in, depending on the kernel.
+    tamper(perf, "link_program", stopping(perf.link_program))
+    tamper(uprobemulti, "link", stopping(uprobemulti.link))
 
 
 def stop_while_detaching() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.errors import ExitCode
+from tests.kernel import oldkernel
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import program
 from tests.kernel.refusal import refused
@@ -22,7 +23,7 @@ from tests.targets_run import Target
 ROOT = Path(__file__).parents[2]
 SANDBOX = Path(__file__).parent / "sandbox.py"
 NOBODY = 65534
-CAPABILITIES = ("sys_admin", "sys_ptrace", "dac_read_search")
+CAPABILITIES = ("bpf", "perfmon", "sys_ptrace", "dac_read_search")
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +70,10 @@ def failing(call: str, code: str) -> tuple[str, ...]:
 
 
 def hiding(folder: str) -> tuple[str, ...]:
-    """The command, where a folder of /sys is empty."""
+    """The command, where a folder of /sys is empty and there are no links for probes."""
     script = f'mount --make-private /sys && mount -t tmpfs none {folder} && exec "$@"'
     isolating = ("/usr/bin/unshare", "--mount", "--propagation", "unchanged")
-    return (*isolating, "/bin/sh", "-c", script, "sh", *COMMAND)
+    return (*isolating, "/bin/sh", "-c", script, "sh", *oldkernel.COMMAND, "attach")
 
 
 def test_the_capabilities_it_asks_for_are_enough(checkout: Path, pid: str, tmp_path: Path) -> None:
@@ -102,16 +103,16 @@ def test_a_missing_capability_is_named(
         command=as_nobody_with(checkout, *kept),
         env={"PYTHONPATH": str(checkout)},
     )
-    assert f": CAP_{missing.upper()} is missing. " in said
+    assert f" CAP_{missing.upper()} is missing. " in said
     assert said.endswith(
         f"Type: sudo {python_of(checkout)} -m ebpfprof attach --profile block --pid {pid}"
     )
 
 
 def test_a_root_without_rights_is_told_to_leave_its_container(pid: str, tmp_path: Path) -> None:
-    command = as_root_without("sys_admin", "sys_ptrace")
+    command = as_root_without("sys_admin", "bpf", "sys_ptrace")
     said = refused(ExitCode.PERMISSION_DENIED, "--pid", pid, folder=tmp_path, command=command)
-    assert "CAP_SYS_ADMIN, CAP_SYS_PTRACE are missing" in said
+    assert "CAP_BPF, CAP_SYS_PTRACE are missing" in said
     assert "sudo" not in said
     assert "container" in said
 
@@ -131,7 +132,7 @@ def test_root_of_a_user_namespace_is_refused(pid: str, tmp_path: Path) -> None:
         # BPF_PROG_LOAD, and BPF_LINK_CREATE as kernels before 5.15 know it.
         ("bpf:5", "EPERM", ExitCode.PERMISSION_DENIED, "load BPF programs"),
         ("bpf:28", "EINVAL", ExitCode.KERNEL_UNSUPPORTED, "Linux 5.15"),
-        ("perf_event_open", "EACCES", ExitCode.PERMISSION_DENIED, "refused a probe"),
+        ("perf_event_open", "EACCES", ExitCode.PERMISSION_DENIED, "refused a perf event"),
         ("perf_event_open", "EMFILE", ExitCode.ATTACH_FAILED, "ulimit -n"),
         ("perf_event_open", "ENOMEM", ExitCode.ATTACH_FAILED, "Cannot allocate memory"),
     ],
@@ -139,7 +140,25 @@ def test_root_of_a_user_namespace_is_refused(pid: str, tmp_path: Path) -> None:
 def test_a_kernel_that_refuses_is_told_apart(
     call: str, code: str, exit_code: ExitCode, words: str, pid: str, tmp_path: Path
 ) -> None:
-    said = refused(exit_code, "--pid", pid, folder=tmp_path, command=failing(call, code))
+    kind = "cpu" if call == "perf_event_open" else "block"
+    arguments = ("--pid", pid, "--profile", kind)
+    said = refused(exit_code, *arguments, folder=tmp_path, command=failing(call, code))
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "words"),
+    [
+        ("EACCES", ExitCode.PERMISSION_DENIED, "refused a probe"),
+        ("EMFILE", ExitCode.ATTACH_FAILED, "ulimit -n"),
+        ("ENOMEM", ExitCode.ATTACH_FAILED, "Cannot allocate memory"),
+    ],
+)
+def test_a_kernel_that_refuses_a_probe_is_told_apart(
+    code: str, exit_code: ExitCode, words: str, pid: str, tmp_path: Path
+) -> None:
+    command = (*failing("perf_event_open", code)[:4], *oldkernel.COMMAND, "attach")
+    said = refused(exit_code, "--pid", pid, folder=tmp_path, command=command)
     assert words in said
 
 

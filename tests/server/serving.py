@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -86,11 +86,15 @@ class Server:
     """A running `ebpfprof serve`. A context manager: no process outlives the block."""
 
     def __init__(
-        self, *arguments: str, env: Mapping[str, str] | None = None, listen: str = "127.0.0.1:0"
+        self,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        listen: str = "127.0.0.1:0",
+        command: Sequence[str] = COMMAND,
     ) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._process = subprocess.Popen(
-            [*COMMAND, "--listen", listen, *arguments],
+            [*command, "--listen", listen, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._stderr,

@@ -1,9 +1,14 @@
 // Checker checks its own results for as long as it runs: numbers handed on through channels,
 // selects, locks and condition variables, and values kept on growing stacks.
 //
+// Arguments name work to be done beside: "procs" changes GOMAXPROCS and returns memory to the kernel
+// all the time, "spawn" starts processes of its own program (by vfork and exec), "spread" keeps
+// deep stacks whose frames are looked at now and then, "hoard" takes
+// memory once the line "hoard" says so, up to two gigabytes.
+//
 // Protocol: it prints "ready PID" and starts. To the line "check" it answers, once every kind of
 // work has gone through at least one more round, "ok ROUNDS" (all rounds since the start), or
-// "FAILED ..." for ever after a wrong result or a round that does not end within 30 seconds.
+// "FAILED ..." for ever after a wrong result or a round that does not end within two minutes.
 // It ends when its input closes.
 package main
 
@@ -17,7 +22,8 @@ import (
 	"time"
 )
 
-const deadline = 30 * time.Second
+// A machine under load, a debugger, memory that is paged out: all that may take its time.
+const deadline = 2 * time.Minute
 
 // A job does one round of work and says what is wrong, if anything is.
 type job struct {
@@ -35,20 +41,44 @@ var jobs = []job{
 	{"sleep", sleepAndTime},
 }
 
+// By the argument that asks for it.
+var more = map[string]job{
+	"procs":  {"procs", changeProcs},
+	"spawn":  {"spawn", askAnotherProcess},
+	"hoard":  {"hoard", takeMemory},
+	"spread": {"spread", waitBelowDeepStacks},
+}
+
 var (
-	rounds  = make([]atomic.Int64, len(jobs))
+	rounds  []atomic.Int64
 	failure atomic.Value // string
 )
 
 func main() {
+	for _, name := range os.Args[1:] {
+		if name == "answer" {
+			answer(os.Args[2])
+			return
+		}
+		extra, known := more[name]
+		if !known {
+			fmt.Fprintf(os.Stderr, "there is no work called %q\n", name)
+			os.Exit(2)
+		}
+		jobs = append(jobs, extra)
+	}
+	rounds = make([]atomic.Int64, len(jobs))
 	for i, j := range jobs {
 		go work(&rounds[i], j)
 	}
 	fmt.Println("ready", os.Getpid())
 	input := bufio.NewScanner(os.Stdin)
 	for input.Scan() {
-		if input.Text() == "check" {
+		switch input.Text() {
+		case "check":
 			fmt.Println(verdict())
+		case "hoard":
+			hoards.Store(true)
 		}
 	}
 }

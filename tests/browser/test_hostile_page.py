@@ -1,0 +1,81 @@
+"""A target with hostile names in a real browser: the served page, and the file of a recording."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium.webdriver import Chrome
+
+from ebpfprof.errors import ExitCode
+from ebpfprof.text import printable
+from tests.browser.flamepage import FlamePage
+from tests.browser.test_page import Page
+from tests.browser.test_served_page import SERVE
+from tests.kernel.hostileprogram import LABEL_KEY, MARK, RAW, TITLE, hostile_target
+from tests.recorder import run
+from tests.targets_run import Target
+
+COMMENT = f"<!--{MARK}"
+SHOWN = r"main.\x1b]0;OWNED\x07\x1b[2J"
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with hostile_target(tmp_path_factory.mktemp("bin")) as hostile:
+        yield hostile
+
+
+@pytest.fixture
+def page(chromium: Chrome, target: Target, tmp_path: Path) -> Iterator[Page]:
+    command = [*SERVE, "--pid", str(target.pid)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as server:
+        assert server.stderr is not None
+        said = server.stderr.readline()
+        address = re.search(r"http://[\d.:]+/", said)
+        assert address, said
+        assert not RAW & set(said)
+        yield Page(chromium, address.group())
+        chromium.get("about:blank")
+        server.send_signal(signal.SIGTERM)
+        rest = server.communicate(timeout=60)[1]
+        assert all(line.isprintable() for line in rest.split("\n"))
+
+
+def assert_harmless(browser: Chrome) -> None:
+    shown = browser.execute_script("return document.body.innerText + document.title")
+    assert MARK in shown
+    assert not RAW - {"\t"} & set(shown)
+    assert browser.title != TITLE
+    made = "return document.querySelectorAll('main img, main b, main script, #targets b').length"
+    assert browser.execute_script(made) == 0
+
+
+def test_the_page_shows_its_names_as_text(page: Page) -> None:
+    page.open()
+    page.until(lambda p: any(COMMENT in name for name in p.functions()), "the hostile function")
+    assert_harmless(page.browser)
+    for kind in ("cpu", "mutex"):
+        # In one step: the page may replace the button meanwhile.
+        click = "document.querySelector(arguments[0]).click()"
+        page.browser.execute_script(click, f"[data-kind={kind}]")
+        wanted = COMMENT if kind == "cpu" else "main.hold"
+        page.until(lambda p, w=wanted: any(w in name for name in p.functions()), wanted)  # type: ignore[misc]
+        assert_harmless(page.browser)
+
+
+def test_the_file_of_a_recording_shows_them_as_text(
+    browser: Chrome, target: Target, tmp_path: Path
+) -> None:
+    options = ("-d", "1", "-f", "html", "-o", "waits.html")
+    finished = run("--pid", str(target.pid), *options, folder=tmp_path)
+    assert finished.code == ExitCode.OK, finished.stderr
+    page = FlamePage(browser, tmp_path / "waits.html")
+    assert any(name.startswith(SHOWN) and COMMENT in name for name in page.texts("td button"))
+    key = printable(LABEL_KEY.decode("utf-8", "backslashreplace"))
+    page.choose("Group by", f"label {key}")
+    assert_harmless(browser)

@@ -1,0 +1,14 @@
+"""Every way into the profiler for bytes that a target, or whoever wrote a file, can choose."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.fuzz.driver import Parser
+from tests.fuzz.ways.go import GO
+from tests.fuzz.ways.memory import MEMORY
+from tests.fuzz.ways.native import NATIVE
+from tests.fuzz.ways.profiles import PROFILES
+from tests.fuzz.ways.text import TEXT
+
+PARSERS: Final[tuple[Parser, ...]] = (*NATIVE, *GO, *MEMORY, *TEXT, *PROFILES)

@@ -1,0 +1,206 @@
+"""The table of parsers: nothing is missing, what once failed does not fail, and a share of more."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from tests.fuzz.driver import CORPUS, ROOT, Parser, TooLong, ask_many, bounded, corpus, fault
+from tests.fuzz.mutate import minimised
+from tests.fuzz.parsers import PARSERS
+
+NAMES = [parser.name for parser in PARSERS]
+# Modules that take bytes apart, but none that a target or a stranger's file has chosen.
+OUR_OWN = {
+    "symbolizer": "no code",
+    "symbolizer.errors": "no code",
+    "symbolizer.unwind": "no code",
+    "ebpfprof.btf": "the kernel's",
+    "ebpfprof.capabilities": "what the kernel says of our own process",
+    "ebpfprof.clock": "the kernel's clocks",
+    "ebpfprof.collectors.cpu": "rows of our own maps; what is in them goes to stacks and names",
+    "ebpfprof.collectors.runtimelocks": "numbers of our own maps",
+    "ebpfprof.cpus": "the kernel's list of processors",
+    "ebpfprof.doctor": "the kernel's settings",
+    "ebpfprof.gotarget": "errors of the parsers become sentences; tests/kernel/test_bad_target.py",
+    "ebpfprof.idle": "rules that the user gives; names are matched in the parser profiles",
+    "ebpfprof.launch": "the memory of a program that has not run yet",
+    "ebpfprof.loader": "rows of our own maps",
+    "ebpfprof.locks": "names come from the parsers lock-names and addresses",
+    "ebpfprof.losses": "our own C",
+    "ebpfprof.output": "names of files that the user gives",
+    "ebpfprof.perf": "the kernel's",
+    "ebpfprof.privileges": "the kernel's",
+    "ebpfprof.server.access": "requests, not targets: tests/server/test_access.py",
+    "ebpfprof.server.goforms": "profiles that were taken here",
+    "ebpfprof.server.listening": "requests, not targets: tests/server/test_listening.py",
+    "ebpfprof.server.symbols": "requests, not targets: tests/server/test_gopprof.py",
+    "ebpfprof.sources": "our own C",
+    "ebpfprof.topterminal": "keys that the user presses",
+    "ebpfprof.toptable": "profiles that were taken here",
+    "ebpfprof.topview": "profiles that were taken here",
+}
+# What tells that a module takes bytes or text apart.
+TOOLS = {"re", "struct", "numpy", "zlib", "codecs"}
+
+
+@pytest.fixture(params=PARSERS, ids=NAMES)
+def parser(request: pytest.FixtureRequest) -> Parser:
+    found: Parser = request.param
+    return found
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for package in ("symbolizer", "ebpfprof"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            yield name.removesuffix(".__init__"), path
+
+
+def takes_apart(path: Path) -> bool:
+    """Whether a module imports one of the tools, or asks for an integer of bytes."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import(names=names) if {each.name for each in names} & TOOLS:
+                return True
+            case ast.ImportFrom(module=module) if module in TOOLS:
+                return True
+            case ast.Attribute(attr="from_bytes" | "frombuffer"):
+                return True
+    return False
+
+
+def test_every_module_that_takes_bytes_apart_is_in_the_table() -> None:
+    covered = {module for parser in PARSERS for module in parser.covers}
+    known = dict(modules())
+    assert covered <= known.keys()
+    assert OUR_OWN.keys() <= known.keys()
+    assert not covered & OUR_OWN.keys()
+    missing = [
+        name
+        for name, path in known.items()
+        if name not in covered | OUR_OWN.keys()
+        and (name.startswith("symbolizer.") or takes_apart(path))
+    ]
+    assert missing == []
+
+
+def test_names_are_those_of_folders() -> None:
+    assert len(set(NAMES)) == len(NAMES)
+    assert {path.name for path in CORPUS.iterdir()} <= set(NAMES)
+
+
+def test_seeds_are_taken_and_pass_all_that_the_parser_covers(parser: Parser) -> None:
+    seeds = parser.seeds()
+    files: set[str] = set()
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        files.add(frame.f_code.co_filename)
+
+    took = 0
+    sys.setprofile(note)
+    try:
+        for seed in seeds:
+            with suppress(*parser.allowed):
+                parser.ask(seed)
+                took += 1
+    finally:
+        sys.setprofile(None)
+    assert took > 0
+    paths = dict(modules())
+    assert [name for name in parser.covers if str(paths[name]) not in files] == []
+
+
+def test_what_once_failed_does_not_fail(parser: Parser) -> None:
+    parser.seeds()
+    # The limits of time are those of a machine that does nothing else: here only a hang is one.
+    with bounded(10 * parser.cpu_s, parser.memory_bytes) as renew:
+        for name, data in corpus(parser):
+            renew()
+            assert fault(parser, data) == "", name
+
+
+def test_a_share_of_new_inputs(parser: Parser) -> None:
+    slow = Parser(**{**vars(parser), "cpu_s": 10 * parser.cpu_s})
+    result = ask_many(slow, iter(range(parser.share)), run=0, until=float("inf"), keeps=False)
+    assert result.failures == []
+    assert result.inputs == parser.share
+
+
+# The driver itself: it would be easy to find nothing.
+
+
+def made(ask: object, **more: object) -> Parser:
+    return Parser("made-up", (), ask, lambda: [b"seed of some bytes"], **more)  # type: ignore[arg-type]
+
+
+def tried(parser: Parser, inputs: int = 200) -> list[str]:
+    numbers = iter(range(inputs))
+    return ask_many(parser, numbers, run=1, until=float("inf"), keeps=False).failures
+
+
+def test_an_error_that_is_not_allowed_is_a_failure() -> None:
+    def ask(data: bytes) -> None:
+        if b"\x1b" in data:
+            raise KeyError("escape")
+
+    assert len(tried(made(ask))) == 1
+    assert tried(made(ask, allowed=(KeyError,))) == []
+
+
+def test_one_that_does_not_end_is_a_failure() -> None:
+    def ask(data: bytes) -> None:
+        for _ in count() if len(data) < 9 else ():
+            with suppress(Exception):
+                pass
+
+    (failure,) = tried(made(ask, cpu_s=0.05))
+    assert failure.startswith(TooLong.__name__)
+
+
+def test_one_that_takes_all_memory_is_a_failure() -> None:
+    def ask(data: bytes) -> None:
+        if len(data) < 9:
+            bytearray(1 << 30)
+
+    (failure,) = tried(made(ask, memory_bytes=256 << 20))
+    assert failure.startswith("MemoryError")
+
+
+def test_a_warning_is_a_failure() -> None:
+    import numpy as np
+
+    def ask(data: bytes) -> None:
+        _ = np.array([200], np.uint8) // np.array([len(data) // 9], np.uint8)
+
+    assert len(tried(made(ask))) == 1
+
+
+def test_inputs_are_the_same_each_time_and_differ() -> None:
+    parser = PARSERS[0]
+    first = [parser.input(0, number) for number in range(50)]
+    assert first == [parser.input(0, number) for number in range(50)]
+    assert len(set(first)) > 40
+    assert first != [parser.input(1, number) for number in range(50)]
+
+
+def test_what_fails_is_made_small() -> None:
+    assert minimised(b"a" * 300 + b"X" + b"b" * 300, lambda data: b"X" in data) == b"X"
+
+
+def test_bounds_are_taken_back() -> None:
+    import resource
+    import signal
+
+    before = resource.getrlimit(resource.RLIMIT_AS), signal.getsignal(signal.SIGPROF)
+    with bounded(5, 1 << 30):
+        assert resource.getrlimit(resource.RLIMIT_AS) != before[0]
+    assert (resource.getrlimit(resource.RLIMIT_AS), signal.getsignal(signal.SIGPROF)) == before
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)

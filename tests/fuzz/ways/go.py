@@ -1,0 +1,329 @@
+"""Ways in for what Go programs' files say: pclntab, build information, code, DWARF of locks."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+
+from symbolizer import GoBinary, SymbolizerError, read_build_info
+from symbolizer.cgo import cgo_callback
+from symbolizer.codeversion import find_build_version
+from symbolizer.disasm import decode, reachable, successors
+from symbolizer.globals import allgs_address
+from symbolizer.gounwind import GoUnwind
+from symbolizer.locknames import Caller, LockNames
+from symbolizer.parking import probe_sites
+from symbolizer.relocations import RelocatedWords
+from symbolizer.runtimelocks import runtime_lock_sites
+from symbolizer.tls import g_offset
+from tests.fuzz.driver import Parser
+from tests.fuzz.elfs import (
+    PF_R,
+    PF_W,
+    PF_X,
+    PT_DYNAMIC,
+    SHT_SYMTAB,
+    Load,
+    Part,
+    head_bytes,
+    open_elf,
+    small_elf,
+)
+from tests.fuzz.minigo import NEWEST, mini, real
+from tests.fuzz.ways.dwarfwriter import GLOBAL, go_dwarf
+
+_MINORS = ("1.19", "1.25", NEWEST)
+_EXERCISE = "main.exercise"
+
+
+# Tables: functions, lines, inline trees, stack depths.
+
+
+@cache
+def table_seeds() -> Sequence[bytes]:
+    return [mini(real("frames", minor), {_EXERCISE, "runtime.gopark"}) for minor in _MINORS]
+
+
+def ask_tables(data: bytes) -> None:
+    binary = GoBinary.open(open_elf(data), allow_unknown_version=True)
+    assert binary.text_start <= binary.text_end
+    pcs = range(binary.text_start - 1, min(binary.text_end, binary.text_start + 1024), 33)
+    with suppress(SymbolizerError):
+        for pc, frames in binary.frames_many(pcs).items():
+            function = binary.function_at(pc)
+            assert bool(frames) == (function is not None)
+            assert all(abs(frame.line) < 1 << 31 for frame in frames)
+            assert all(abs(frame.start_line) < 1 << 31 for frame in frames)
+    with suppress(SymbolizerError):
+        last = binary.text_start
+        for function in binary.functions():
+            assert last <= function.entry <= function.end <= binary.text_end
+            last = function.entry
+    with suppress(SymbolizerError):
+        for function in binary.functions_named(_EXERCISE):
+            assert function.name == _EXERCISE
+            assert binary.sp_delta(function.entry + 40) >= -1
+    rules = GoUnwind(binary)
+    for pc in pcs[::5]:
+        with suppress(SymbolizerError):
+            assert all(each.start < each.end for each in rules.ranges(pc))
+
+
+# Build information, in both of its forms.
+
+
+@cache
+def info_seeds() -> Sequence[bytes]:
+    def info(modules: bytes) -> bytes:
+        modules = b"0" * 16 + modules + b"1" * 16
+        size = bytes([len(modules) & 0x7F | 0x80, len(modules) >> 7])
+        return b"\xff Go buildinf:\x08\x02".ljust(32, b"\0") + b"\x08go1.27.3" + size + modules
+
+    rich = info(
+        b"path\texample.com/x\nmod\texample.com/x\tv1.2.3\th1:x=\ndep\tgolang.org/x/net\tv0.1.0\n"
+        b'=>\t./net\t\nbuild\t-ldflags="-X \\"a=b\\x1b\\u202e\\U0010ffff\\n\\""\nbuild\t`a b`=c\n'
+        b"build\t-race=true\n"
+    )
+    old = b"\xff Go buildinf:\x08\x00" + struct.pack("<QQ", 0x2040, 0x2060)
+    old = old.ljust(64, b"\0") + struct.pack("<QQ", 0x2080, 6) + bytes(16)
+    old += struct.pack("<QQ", 0x2090, 40) + bytes(16) + b"go1.16".ljust(16, b"\0") + b"2" * 40
+    return [
+        small_elf([Load(0x2000, each, PF_R | PF_W)], parts)
+        for each in (rich, old)
+        for parts in ([], [Part(".go.buildinfo", vaddr=0x2000, size=len(each))])
+    ]
+
+
+def ask_info(data: bytes) -> None:
+    found = read_build_info(open_elf(data))
+    if found:
+        assert all(isinstance(each, str) for pair in found.settings.items() for each in pair)
+        assert len(found.version) <= 256
+
+
+# Words that the dynamic loader fills in.
+
+
+@cache
+def relocation_seeds() -> Sequence[bytes]:
+    rows = [(0x3000 + 8 * at, 8, 0x1000 + at) for at in range(8)] + [(0x3010, 6, 7)]
+    rela = b"".join(struct.pack("<QQQ", *row) for row in rows)
+    dynamic = struct.pack("<8Q", 7, 0x4000, 8, len(rela), 9, 24, 0, 0)
+    loads = [
+        Load(0x3000, bytes(72), PF_R | PF_W),
+        Load(0x4000, rela),
+        Load(0x5000, dynamic, PF_R | PF_W),
+        Load(0x5000, dynamic, kind=PT_DYNAMIC),
+    ]
+    return (small_elf(loads, [], is_pie=True),)
+
+
+def ask_relocations(data: bytes) -> None:
+    words = RelocatedWords(open_elf(data))
+    for at in range(0x3000, 0x3040, 16):
+        assert all(0 <= each < 1 << 64 for each in words.read(at, 2))
+    assert len(words.addresses_of(0x1001, 4)) <= 4
+
+
+# Code of the runtime, in which the places for probes are found.
+
+_PARKING = (
+    *("runtime.chansend", "runtime.chanrecv", "runtime.gopark", "runtime.mcall", "runtime.ready"),
+    *("runtime.blockevent", "runtime.semacquire1", "runtime.semrelease1", "runtime.readyWithTime"),
+    *("runtime.throw", "runtime.unlock", "runtime.unlock2", "runtime.unlockWithRank"),
+    *("sync.runtime_SemacquireMutex", "internal/sync.runtime_SemacquireMutex"),
+    *("runtime.goready", "runtime.goready.func1"),
+)
+_LOCKING = (
+    *("runtime.lock2", "runtime.unlock2", "runtime.semasleep", "runtime.unlock2Wake"),
+    *("runtime.systemstack", "runtime.morestack", "runtime.newstack", "runtime.mstart"),
+    "runtime.mstart0",
+)
+_SMALL = (
+    *("runtime.forEachG", "runtime.systemstack", "runtime.mcall", "runtime.asmcgocall"),
+    *("runtime.cgocallback", "runtime.cgocallbackg", "gosave_systemstack_switch"),
+    "runtime.cgocall",
+)
+
+
+def _mini(target: str, names: Sequence[str], minor: str = NEWEST, mode: str = "plain") -> bytes:
+    binary = real(target, minor, mode)
+    have = {function.name for function in binary.functions()}
+    return mini(binary, have & set(names))
+
+
+@cache
+def parking_seeds() -> Sequence[bytes]:
+    return [_mini("frames", _PARKING, minor) for minor in ("1.19", NEWEST)]
+
+
+@cache
+def locking_seeds() -> Sequence[bytes]:
+    return (_mini("frames", _LOCKING),)
+
+
+@cache
+def small_seeds() -> Sequence[bytes]:
+    return [_mini("cgocpu", _SMALL, mode="cgo"), _mini("frames", _SMALL, "1.19")]
+
+
+def _binary(data: bytes) -> GoBinary:
+    return GoBinary.open(open_elf(data))
+
+
+def ask_parking(data: bytes) -> None:
+    binary = _binary(data)
+    sites = probe_sites(binary)
+    for park in sites.parks:
+        for pc in (park.start_pc, park.call_pc, sites.wake_pc):
+            assert binary.text_start <= pc < binary.text_end
+    assert list(sites.parks) == sorted(sites.parks, key=lambda each: each.call_pc)
+
+
+def ask_locking(data: bytes) -> None:
+    binary = _binary(data)
+    sites = runtime_lock_sites(binary)
+    for pc in (sites.sleep_pc, sites.wake_pc, *(each.call_pc for each in sites.unlocks)):
+        assert binary.text_start <= pc < binary.text_end
+
+
+def ask_small(data: bytes) -> None:
+    binary = _binary(data)
+    asks: tuple[Callable[[GoBinary], object], ...] = (cgo_callback, g_offset, allgs_address)
+    for ask in asks:
+        with suppress(SymbolizerError):
+            ask(binary)
+
+
+@cache
+def code_seeds() -> Sequence[bytes]:
+    binary = real("cgocpu", mode="cgo")
+    names = ("runtime.chanrecv", "runtime.cgocallback", "runtime.mcall", "runtime.lock2")
+    functions = [each for name in names for each in binary.functions_named(name)]
+    return [binary.elf.read(each.entry, min(each.end - each.entry, 160)) for each in functions]
+
+
+def ask_code(data: bytes) -> None:
+    instructions = decode(data[:512], 0x401000)
+    flow = successors(instructions)
+    assert sum(each.size for each in instructions) <= len(data)
+    if instructions:
+        assert 0x401000 in reachable(flow, [0x401000])
+
+
+@cache
+def version_seeds() -> Sequence[bytes]:
+    """The beginning of schedinit, and behind it what its operands point to."""
+    text = b"\x48\x83\x3d\xf8\x0f\x00\x00\x00\x75\x0e\x48\x8d\x05\xf0\x1f\x00\x00"
+    text += b"\x48\x89\x05\xe1\x0f\x00\x00\xc3"
+    header = struct.pack("<QQQ", 0x3000, 8, 0x3000)
+    loads = [
+        Load(0x1000, text, PF_R | PF_X),
+        Load(0x2000, header, PF_R | PF_W),
+        Load(0x3000, b"go1.27.3 and more"),
+    ]
+    return (small_elf(loads, []),)
+
+
+def ask_code_version(data: bytes) -> None:
+    elf = open_elf(data)
+    size = min(elf.segments[0].filesz, len(data))
+    code = elf.read(elf.segments[0].vaddr, size)
+    found = find_build_version(elf, RelocatedWords(elf), elf.segments[0].vaddr, code)
+    assert len(found) <= 256
+
+
+# Names of locks, from DWARF and symbols.
+
+
+@cache
+def lock_seeds() -> Sequence[bytes]:
+    info, abbrevs, symbols, strings = go_dwarf(_EXERCISE)
+    parts = [
+        Part(".debug_info", info),
+        Part(".debug_abbrev", abbrevs),
+        Part(".symtab", symbols, kind=SHT_SYMTAB, link=".strtab"),
+        Part(".strtab", strings, kind=3),
+    ]
+    return (mini(real("frames"), {_EXERCISE}, extra=parts),)
+
+
+def ask_locks(data: bytes) -> None:
+    binary = GoBinary.open(open_elf(data))
+    names = LockNames(binary)
+    for address in (GLOBAL, GLOBAL + 40, GLOBAL + 9):
+        assert isinstance(names.variable(address), str | None)
+    for function in (_EXERCISE, "main.(*Cache).Get", "main.other.func1"):
+        for kind in ("sync.Mutex", "sync.RWMutex"):
+            callers = [Caller(function, binary.text_start + 4)]
+            assert isinstance(names.field(callers, kind), str | None)
+
+
+GO = (
+    Parser(
+        "go-tables",
+        (
+            *("symbolizer.gobinary", "symbolizer.pclntab", "symbolizer.pcvalue"),
+            *("symbolizer.inline", "symbolizer.lookup", "symbolizer.names"),
+            *("symbolizer.moduledata", "symbolizer.filetable", "symbolizer.gounwind"),
+        ),
+        ask_tables,
+        table_seeds,
+        frozen=head_bytes,
+    ),
+    Parser("build-info", ("symbolizer.buildinfo",), ask_info, info_seeds, frozen=head_bytes),
+    Parser(
+        "relocations",
+        ("symbolizer.relocations",),
+        ask_relocations,
+        relocation_seeds,
+        frozen=head_bytes,
+    ),
+    Parser(
+        "probe-places",
+        (
+            *("symbolizer.parking", "symbolizer.semaphores", "symbolizer.runtimecode"),
+            "symbolizer.callsites",
+        ),
+        ask_parking,
+        parking_seeds,
+        share=40,
+        frozen=head_bytes,
+    ),
+    Parser(
+        "runtime-locks",
+        ("symbolizer.runtimelocks",),
+        ask_locking,
+        locking_seeds,
+        share=40,
+        frozen=head_bytes,
+    ),
+    Parser(
+        "runtime-code",
+        ("symbolizer.cgo", "symbolizer.tls", "symbolizer.globals"),
+        ask_small,
+        small_seeds,
+        share=100,
+        frozen=head_bytes,
+    ),
+    Parser("machine-code", ("symbolizer.disasm",), ask_code, code_seeds),
+    Parser(
+        "version-in-code",
+        ("symbolizer.codeversion",),
+        ask_code_version,
+        version_seeds,
+        frozen=head_bytes,
+    ),
+    Parser(
+        "lock-names",
+        (
+            *("symbolizer.dwarf", "symbolizer.dwarftypes", "symbolizer.locknames"),
+            "symbolizer.variables",
+        ),
+        ask_locks,
+        lock_seeds,
+        frozen=head_bytes,
+    ),
+)

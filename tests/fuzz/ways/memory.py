@@ -1,0 +1,223 @@
+"""Ways in for what a target's memory says: goroutines, copies of stacks, return addresses."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+from unittest import mock
+
+from ebpfprof import goroutines
+from ebpfprof.gotarget import GoTarget
+from ebpfprof.memory import UnreadableMemory
+from ebpfprof.profile import Mapping
+from ebpfprof.stacks import StackTranslator
+from ebpfprof.target import Target
+from ebpfprof.unwinding import (
+    MAX_DEPTH,
+    Code,
+    Copies,
+    Cursor,
+    GoState,
+    Places,
+    RuleBook,
+    RuleNumbers,
+    interrupted_at,
+    unwind,
+)
+from symbolizer import SymbolizerError
+from symbolizer.cgo import cgo_callback
+from symbolizer.globals import allgs_address
+from symbolizer.gounwind import GoUnwind
+from symbolizer.parking import probe_sites
+from tests.fuzz.driver import Parser
+from tests.fuzz.minigo import real
+
+_LIST, _G, _STACK = 0xC000_0000_00, 0xC000_0010_00, 0xC000_0100_00
+_G_BYTES, _STACK_BYTES, _COUNT = 512, 256, 6
+_BIAS = 0
+
+
+@cache
+def _go() -> GoTarget:
+    binary = real("frames")
+    start, end = binary.text_start, binary.text_end
+    mappings = (Mapping(start, end, 0x1000, "/usr/bin/frames", "c0ffee"),)
+    target = Target.__new__(Target)
+    return GoTarget(
+        target, binary, _BIAS, mappings, probe_sites(binary), cgo_callback(binary), None, None
+    )
+
+
+class _Memory:
+    """Memory that holds the input: the list, then each goroutine with its stack."""
+
+    def __init__(self, data: bytes) -> None:
+        self._parts = [(allgs_address(_go().binary), data[:24]), (_LIST, data[24:88])]
+        at = 88
+        for index in range(_COUNT):
+            self._parts.append((_G + index * _G_BYTES, data[at : at + _G_BYTES]))
+            at += _G_BYTES
+            self._parts.append((_STACK + index * 4096, data[at : at + _STACK_BYTES]))
+            at += _STACK_BYTES
+
+    def read(self, address: int, size: int) -> bytes:
+        for start, data in self._parts:
+            if start <= address and address + size <= start + len(data):
+                return data[address - start : address - start + size]
+        raise UnreadableMemory(f"nothing at {address:#x}")
+
+    def __enter__(self) -> _Memory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@cache
+def goroutine_seeds() -> Sequence[bytes]:
+    go = _go()
+    layout, binary = go.binary.layout, go.binary
+    (park,) = binary.functions_named("runtime.gopark")
+    places = [_G + index * _G_BYTES for index in range(_COUNT)]
+    data = struct.pack("<3Q", _LIST, _COUNT, 8) + struct.pack(f"<{_COUNT}Q", *places).ljust(
+        64, b"\0"
+    )
+    codes = dict(goroutines._G_FIELDS)
+    (exercise,) = binary.functions_named("main.exercise")
+    for index in range(_COUNT):
+        lo = _STACK + index * 4096 - 2048
+        sp = lo + 2048
+        values = {
+            **{"stack.lo": lo, "stack.hi": sp + _STACK_BYTES, "sched.sp": sp},
+            **{"sched.pc": park.entry + 40, "sched.bp": sp + 16, "atomicstatus": 4},
+            **{"goid": index + 1, "waitreason": 14},
+        }
+        g = bytearray(_G_BYTES)
+        for name, value in values.items():
+            struct.pack_into(f"<{codes[name]}", g, layout.offset("g", name), value)
+        site = go.sites.parks[index % len(go.sites.parks)]
+        stack = bytearray(_STACK_BYTES)
+        struct.pack_into("<QQ", stack, 16, sp + 64, site.return_pc)
+        struct.pack_into("<QQ", stack, 64, sp + 128, exercise.entry + 99)
+        struct.pack_into("<QQ", stack, 128, 0, exercise.entry + 200)
+        data += g + stack
+    circle = bytearray(data)
+    stack_at = 88 + _G_BYTES
+    circle[stack_at + 64 : stack_at + 72] = circle[stack_at + 16 : stack_at + 24]
+    return data, bytes(circle)
+
+
+def ask_goroutines(data: bytes) -> None:
+    go = _go()
+    memory: Any = _Memory(data)
+    with (
+        mock.patch.object(goroutines, "_PAUSE_S", 0),
+        mock.patch.object(goroutines, "Memory", return_value=memory),
+    ):
+        found = goroutines.parked_goroutines(go)
+    translator = StackTranslator(go)
+    for each in found.goroutines:
+        # Frames lie one behind the other: more than fit in a stack are a circle.
+        assert 0 < len(each.return_pcs) <= _STACK_BYTES // 8
+        translator.stack("block", each.return_pcs)
+    assert 0 <= found.cut_short <= len(found.goroutines)
+    assert found.unreadable >= 0
+
+
+# Return addresses as the kernel copied them.
+
+
+@cache
+def address_seeds() -> Sequence[bytes]:
+    go = _go()
+    (exercise,) = go.binary.functions_named("main.exercise")
+    (main,) = go.binary.functions_named("main.main")
+    (send,) = go.binary.functions_named("runtime.semrelease1")
+    outer = [exercise.entry + at for at in (70, 300, 555)] + [main.entry + 30]
+    return [
+        struct.pack(f"<{1 + len(outer)}Q", first, *outer)
+        for first in (
+            *(park.return_pc for park in go.sites.parks),
+            send.entry + 60,
+            0x7F00_0000_0000,
+        )
+    ]
+
+
+def ask_addresses(data: bytes) -> None:
+    count = min(len(data) // 8, 136)
+    pcs = struct.unpack_from(f"<{count}Q", data)
+    if not pcs:
+        return
+    translator = StackTranslator(_go())
+    translator.look_up(pcs)
+    for kind in ("block", "mutex"):
+        stack = translator.stack(kind, pcs)
+        if stack:
+            assert len(stack.locations) <= 136
+    assert translator.bare_stack(pcs).locations
+
+
+# Copies of stacks, walked outside of the kernel.
+
+
+class _Places(Places):
+    def __init__(self) -> None:
+        self._code = Code(GoUnwind(_go().binary), _BIAS)
+
+    def code_at(self, address: int) -> Code | None:
+        return self._code if address < 1 << 40 else None
+
+    def is_code(self, address: int) -> bool:
+        return address >> 44 == 7
+
+
+@cache
+def _book() -> RuleBook:
+    return RuleBook(_Places(), RuleNumbers(1 << 12))
+
+
+@cache
+def stack_seeds() -> Sequence[bytes]:
+    """Registers, what the runtime's records say, then the stack at 0x7f0000000000."""
+    (exercise,) = _go().binary.functions_named("main.exercise")
+    (system,) = _go().binary.functions_named("runtime.systemstack")
+    top = 0x7F00_0000_0000
+    stack = b"".join(
+        struct.pack("<QQ", top + 64 + 32 * at, exercise.entry + 60 + 31 * at) for at in range(30)
+    )
+    seeds = []
+    for pc in (exercise.entry + 60, exercise.entry, system.entry + 70, 0x7000_0000_1234):
+        go = (1, top, top + 512, top + 64, exercise.entry + 99, top + 32, pc, top + 48, pc, top)
+        seeds.append(struct.pack("<3QB10Q", pc, top + 16, top + 32, 1, *go) + stack)
+    return seeds
+
+
+_HEAD = struct.Struct("<3QB10Q")
+
+
+def ask_stack(data: bytes) -> None:
+    pc, sp, bp, is_exact, *go = _HEAD.unpack(data[: _HEAD.size].ljust(_HEAD.size, b"\0"))
+    copies = Copies([(0x7F00_0000_0000, data[_HEAD.size :])])
+    book = _book()
+    if len(book.lines) > 1 << 12:
+        book.lines.clear()
+        book.new_lines.clear()
+    found, _ = unwind(Cursor(pc, sp, bp, bool(is_exact & 1)), GoState(*go), copies, book, [])
+    assert len(found) <= MAX_DEPTH
+    interrupted_at(pc or 1, book)
+
+
+MEMORY = (
+    Parser(
+        "goroutines",
+        ("ebpfprof.goroutines",),
+        ask_goroutines,
+        goroutine_seeds,
+        allowed=(UnreadableMemory, SymbolizerError),
+    ),
+    Parser("addresses", ("ebpfprof.stacks",), ask_addresses, address_seeds, share=100),
+    Parser("stacks", ("ebpfprof.unwinding",), ask_stack, stack_seeds, allowed=()),
+)

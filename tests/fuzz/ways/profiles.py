@@ -1,0 +1,106 @@
+"""Ways in for profiles that `report` and `diff` read, and all that is written of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+from ebpfprof.errors import InvalidProfile
+from ebpfprof.export import folded, formats, jsonprofile, pprof, speedscope, textreport
+from ebpfprof.profile import Frame, Label, Location, Profile, Sample, ValueType
+from tests.fuzz.driver import Parser
+from tests.fuzz.test_pprof_fuzz import write
+from tests.fuzz.ways.text import NAMES, check_shown
+from tests.unit.profiles import nasty
+from tests.unit.small_profile import GOLDEN, MAIN, SMALL
+
+_COVERS = (
+    *("cputable", "difftable", "flamegraph", "folded", "formats", "frametable", "functiontable"),
+    *("jsonprofile", "pprof", "pprof_decode", "speedscope", "summary", "textreport"),
+)
+
+
+@cache
+def profile_seeds() -> Sequence[bytes]:
+    types = (ValueType("samples", "count"), ValueType("cpu", "nanoseconds"))
+    cpu = replace(nasty("cpu"), sample_types=types, period_type=types[1])
+    found = [gzip.decompress(pprof.encode(each)) for each in (nasty(), nasty("mutex"), cpu)]
+    return GOLDEN, *found
+
+
+def ask_profile(data: bytes) -> None:
+    profile = pprof.decode(data)
+    write(profile)
+    for color in (False, True):
+        check_shown(textreport.render(profile, width=80, color=color), has_color=color)
+    check_page(profile)
+
+
+def check_page(profile: Profile) -> None:
+    """The page is one script of ours and one element of data, whatever the names are."""
+    page = formats.encode(profile, "html").decode()
+    assert page.lower().count("<script") == 2
+    assert page.lower().count("</script") == 2
+    assert page.count("<!--") == 0
+    head, _, rest = page.partition('<script type="application/json" id="profile">')
+    assert "<title>" in head
+    json.loads(rest.partition("</script>")[0])
+
+
+def ask_compressed(data: bytes) -> None:
+    pprof.decode(data)
+
+
+@cache
+def compressed_seeds() -> Sequence[bytes]:
+    packed = [gzip.compress(each, mtime=0) for each in profile_seeds()]
+    return (*packed, packed[0] + packed[0], gzip.compress(bytes(1 << 14), mtime=0))
+
+
+def ask_names(data: bytes) -> None:
+    """The input is each name of a profile that was recorded: nothing of it may fail."""
+    text = data.decode("utf-8", "surrogateescape")
+    odd = Location(1, replace(MAIN, filename=text), (Frame(text, text, 7), Frame("a;b", text, 1)))
+    sample = Sample((odd,), (1, 2), (Label(text, text), Label("n", 3, text)))
+    for kind in ("block", "cpu", ""):
+        types = SMALL.sample_types if kind else (ValueType(text, text), ValueType("b", text))
+        profile = replace(SMALL, kind=kind, samples=(sample,), sample_types=types, comments=(text,))
+        found = pprof.decode(pprof.encode(profile))
+        assert len(found.samples) == 1
+        json.loads(jsonprofile.encode(profile))
+        json.loads(speedscope.encode(profile))
+        (line,) = folded.encode(profile).split(b"\n")[:-1]
+        assert line.count(b";") == 1
+        assert line.decode().isprintable()
+        check_shown(formats.encode(profile, "text").decode())
+        check_shown(textreport.render(profile, width=60, color=True), has_color=True)
+        check_page(profile)
+
+
+PROFILES = (
+    Parser(
+        "profiles",
+        tuple(f"ebpfprof.export.{name}" for name in _COVERS if name != "difftable"),
+        ask_profile,
+        profile_seeds,
+        allowed=(InvalidProfile,),
+    ),
+    Parser(
+        "compressed-profiles",
+        ("ebpfprof.export.pprof_decode",),
+        ask_compressed,
+        compressed_seeds,
+        allowed=(InvalidProfile,),
+    ),
+    Parser(
+        "profile-names",
+        ("ebpfprof.export.folded", "ebpfprof.export.speedscope"),
+        ask_names,
+        lambda: NAMES,
+        allowed=(),
+        share=40,
+    ),
+)

@@ -1,0 +1,304 @@
+"""The least rights: with them all works, without any of them it says so; the rest is given up."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from ebpfprof import uprobemulti
+from ebpfprof.capabilities import NUMBERS
+from ebpfprof.errors import ExitCode
+from ebpfprof.export import pprof
+from ebpfprof.privileges import RECORDING, WRITING
+from tests.kernel import oldkernel
+from tests.kernel.programs import program
+from tests.kernel.users import ROOT, anybodys_folder, by_user, ebpfprof, open_checkout, target_of
+from tests.kernel.verbs import Said, verb
+from tests.recorder import recording
+from tests.server.serving import Server
+from tests.targets_run import Target
+
+OWNER = 12345
+USER = 23456
+KINDS = ("block", "mutex", "cpu")
+# CAP_SYS_ADMIN stands for the first two, and is wanted where there are no links for probes.
+OWN = ("bpf", "perfmon") if uprobemulti.is_offered() else ("sys_admin",)
+LEAST = (*OWN, "sys_ptrace", "dac_read_search")
+# What runs a verb until the target is looked at, and no longer.
+VERBS = {
+    "attach": ("--duration", "0.2"),
+    "top": ("--once", "--interval", "0.2"),
+    "serve": ("--listen", "127.0.0.1:0"),
+}
+
+
+@pytest.fixture(scope="module")
+def checkout() -> Iterator[Path]:
+    with open_checkout() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def owners() -> Iterator[Target]:
+    """A process of one user, whose executable nobody else may read."""
+    with anybodys_folder() as folder:
+        copy = Path(shutil.copy(program("ticker"), folder))
+        copy.chmod(0o500)
+        os.chown(copy, OWNER, OWNER)
+        with target_of(OWNER, copy) as target:
+            yield target
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where another user may write."""
+    with anybodys_folder() as path:
+        os.chown(path, USER, USER)
+        yield path
+
+
+def run(
+    checkout: Path, folder: Path, name: str, *arguments: str, uid: int = USER, rights: Sequence[str]
+) -> Said:
+    """A verb run by a user with these rights."""
+    command = (*by_user(uid, rights), *ebpfprof(checkout, name))
+    return verb(*arguments, command=command, folder=folder)
+
+
+def without(missing: str) -> tuple[str, ...]:
+    return tuple(each for each in LEAST if each != missing)
+
+
+def named(capability: str) -> str:
+    """What is said to be missing: of CAP_SYS_ADMIN, what it stands for."""
+    return "CAP_BPF, CAP_PERFMON" if capability == "sys_admin" else f"CAP_{capability.upper()}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_least_rights_are_enough_for_each_profile(
+    kind: str, checkout: Path, owners: Target, folder: Path
+) -> None:
+    said = run(
+        *(checkout, folder, "attach", "--pid", str(owners.pid), "--duration", "0.5"),
+        *("--profile", kind),
+        rights=LEAST,
+    )
+    assert said.code == ExitCode.OK, said.stderr
+    (written,) = folder.iterdir()
+    assert (written.stat().st_uid, written.stat().st_mode & 0o777) == (USER, 0o600)
+    profile = pprof.decode(written.read_bytes(), kind=kind)  # type: ignore[arg-type]
+    # Nobody waits for a lock in it, and it may be that no sample falls into it.
+    assert kind != "block" or profile.samples
+
+
+def test_the_least_rights_are_enough_for_top(checkout: Path, owners: Target, folder: Path) -> None:
+    said = run(
+        *(checkout, folder, "top", "--pid", str(owners.pid), "--once", "--interval", "0.5"),
+        rights=LEAST,
+    )
+    assert said.code == ExitCode.OK, said.stderr
+    assert "main.receive" in said.stdout
+
+
+def test_the_least_rights_are_enough_to_serve_and_it_answers_who_started_it(
+    checkout: Path, owners: Target
+) -> None:
+    command = (*by_user(USER, LEAST), *ebpfprof(checkout, "serve"))
+    with Server("--pid", str(owners.pid), command=command) as server:
+        path = f"http://{server.address}/debug/pprof/block?seconds=1"
+        assert server.get("/debug/pprof/block?seconds=1").profile("block").samples
+        fetch = f"import urllib.request as r; print(r.urlopen({path!r}).status)"
+        asked = [
+            subprocess.run(
+                [sys.executable, "-c", fetch], user=uid, capture_output=True, text=True, check=False
+            )
+            for uid in (USER, OWNER)
+        ]
+        assert asked[0].stdout == "200\n", asked[0].stderr
+        assert "403" in asked[1].stderr
+        server.send(signal.SIGTERM)
+        assert server.finish() == 0
+
+
+def test_two_rights_are_enough_for_ones_own_processes(
+    checkout: Path, owners: Target, folder: Path
+) -> None:
+    os.chown(folder, OWNER, OWNER)
+    said = run(
+        *(checkout, folder, "attach", "--pid", str(owners.pid), "--duration", "0.3"),
+        uid=OWNER,
+        rights=OWN,
+    )
+    assert said.code == ExitCode.OK, said.stderr
+    assert len(list(folder.iterdir())) == len(KINDS)
+
+
+def test_two_rights_are_enough_to_run_a_program(checkout: Path, folder: Path) -> None:
+    Path(shutil.copy(program("brief"), folder)).chmod(0o755)
+    said = run(checkout, folder, "run", "--profile", "block", "--", "./brief", rights=OWN)
+    assert said.code == ExitCode.OK, said.stderr
+    assert list(folder.glob("*.block.pb.gz"))
+    for missing in OWN:
+        rights = [each for each in OWN if each != missing]
+        said = run(checkout, folder, "run", "--", "./brief", rights=rights)
+        assert said.code == ExitCode.PERMISSION_DENIED
+        assert named(missing) in said.stderr
+
+
+@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("missing", LEAST)
+def test_without_any_of_them_it_says_which(
+    missing: str, name: str, checkout: Path, owners: Target, folder: Path
+) -> None:
+    arguments = ("--pid", str(owners.pid), *VERBS[name])
+    said = run(checkout, folder, name, *arguments, rights=without(missing))
+    assert said.code == ExitCode.PERMISSION_DENIED
+    (line,) = said.stderr.splitlines()
+    assert (
+        f" {named(missing)} {'are' if ',' in named(missing) else 'is'} missing. Type: sudo " in line
+    )
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("missing", ["sys_ptrace", "dac_read_search"])
+def test_list_shows_others_processes_only_to_who_may_see_them(
+    missing: str, checkout: Path, owners: Target, folder: Path
+) -> None:
+    looking = ["sys_ptrace", "dac_read_search"]
+    for rights in (looking, [each for each in looking if each != missing]):
+        said = run(checkout, folder, "list", "--json", rights=rights)
+        assert said.code == ExitCode.OK
+        listed = [each["pid"] for each in json.loads(said.stdout)["processes"]]
+        assert (owners.pid in listed) == (rights == looking)
+
+
+SPINNING = """
+import ctypes, os, sys, threading
+
+library = ctypes.CDLL(sys.argv[1])
+os.unlink(sys.argv[1])
+threading.Thread(target=lambda: [library.spin_here() for _ in iter(int, 1)], daemon=True).start()
+print("ready", os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_was_deleted_meanwhile_takes_a_right_of_its_own(checkout: Path, folder: Path) -> None:
+    source, library = folder / "spin.c", folder / "libspin.so"
+    source.write_text(
+        "volatile long n; void spin_here(void) { for (int i = 0; i < 1000000; i++) n++; }"
+    )
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    command, *options = by_user(OWNER)
+    os.chown(folder, OWNER, OWNER)
+    folder.chmod(0o777)
+    spinning = ("/usr/bin/python3", "-c", SPINNING, str(library))
+    with Target.start(Path(command), *options, *spinning) as target:
+        for extra in ((), ("checkpoint_restore",)):
+            said = run(
+                *(checkout, folder, "attach", "--pid", str(target.pid), "--duration", "0.5"),
+                *("--profile", "cpu", "--format", "folded", "--output", "-"),
+                rights=(*LEAST, *extra),
+            )
+            assert said.code == ExitCode.OK, said.stderr
+            assert ("spin_here" in said.stdout) == bool(extra)
+            assert ("[libspin.so]" in said.stdout) != bool(extra)
+
+
+def test_admin_stands_for_bpf_and_perfmon(checkout: Path, owners: Target, folder: Path) -> None:
+    said = run(
+        *(checkout, folder, "attach", "--pid", str(owners.pid), "--duration", "0.2"),
+        rights=("sys_admin", "sys_ptrace", "dac_read_search"),
+    )
+    assert said.code == ExitCode.OK, said.stderr
+
+
+def test_a_kernel_that_wants_more_for_probes_says_so(
+    checkout: Path, owners: Target, folder: Path
+) -> None:
+    python = ebpfprof(checkout)[:3]
+    script = checkout / Path(oldkernel.__file__).relative_to(ROOT)
+    rights = ("bpf", "perfmon", "sys_ptrace", "dac_read_search")
+    command = (*by_user(USER, rights), *python, str(script))
+    arguments = ("attach", "--pid", str(owners.pid), "--profile", "block")
+    said = verb(*arguments, command=command, folder=folder)
+    assert said.code == ExitCode.PERMISSION_DENIED
+    assert "for which it wants CAP_SYS_ADMIN" in said.stderr
+
+
+def rights_of(pid: int) -> set[tuple[str, ...]]:
+    """Effective, permitted and bounding set and no_new_privs, of all threads."""
+    found = set()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        status = (task / "status").read_text()
+        names = ("CapEff", "CapPrm", "CapBnd", "NoNewPrivs")
+        values = [re.search(rf"^{name}:\s*(\w+)$", status, re.MULTILINE) for name in names]
+        found.add(tuple(match[1] for match in values if match))
+    return found
+
+
+def mask(names: frozenset[str]) -> str:
+    return f"{sum(1 << NUMBERS[name] for name in names):016x}"
+
+
+def given_up_but(keep: frozenset[str]) -> set[tuple[str, ...]]:
+    return {(*[mask(keep)] * 3, "1")}
+
+
+def test_while_it_records_it_has_no_more_than_it_needs(target: Target, tmp_path: Path) -> None:
+    with recording(target.pid, tmp_path, "--profile", "default", "--open", "--by-lock") as recorder:
+        assert rights_of(recorder.pid) == given_up_but(RECORDING | WRITING)
+        recorder.interrupt()
+        assert recorder.finish().code == ExitCode.OK
+
+
+def test_also_where_probes_want_more_when_they_are_in(target: Target, tmp_path: Path) -> None:
+    command = (*oldkernel.COMMAND, "attach")
+    with recording(target.pid, tmp_path, command=command) as recorder:
+        # What programs may get that are executed can only be limited once, at first.
+        assert {each[:2] for each in rights_of(recorder.pid)} == {
+            each[:2] for each in given_up_but(RECORDING | WRITING)
+        }
+        recorder.interrupt()
+        assert recorder.finish().code == ExitCode.OK
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    with Target.start(program("ticker")) as running:
+        yield running
+
+
+def test_the_server_has_no_more_than_it_needs(target: Target) -> None:
+    with Server("--pid", str(target.pid)) as server:
+        assert server.get("/debug/pprof/block?seconds=1").profile("block").samples
+        assert rights_of(server.pid) == given_up_but(RECORDING)
+
+
+def test_a_program_that_is_run_has_the_rights_that_we_were_given(tmp_path: Path) -> None:
+    ours = rights_of(os.getpid())
+    command = [sys.executable, "-m", "ebpfprof", "run", "--profile", "block", "--"]
+    with subprocess.Popen(
+        [*command, str(program("ticker"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    ) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline().removeprefix("ready "))
+        assert rights_of(child) == {next(iter(ours))}
+        kept = given_up_but(RECORDING | WRITING | {"CAP_KILL"})
+        assert rights_of(process.pid) == kept
+        process.communicate()
+    assert process.returncode == 0

@@ -1,0 +1,3 @@
+module forks
+
+go 1.19
