@@ -68,9 +68,7 @@ class Machine:
     ) -> list[str]:
         """QEMU's command line; what the guest writes to its serial ports goes to `ports`."""
         cpu = "host" if self.accelerator == "kvm" else "Nehalem"
-        # Several threads of software emulation have made kernels panic; one may have two CPUs.
-        accelerator = "kvm" if self.accelerator == "kvm" else "tcg,thread=single"
-        words = ["qemu-system-x86_64", "-M", "q35", "-accel", accelerator, "-cpu", cpu]
+        words = ["qemu-system-x86_64", "-M", "q35", "-accel", self.accelerator, "-cpu", cpu]
         words += ["-smp", str(self.cpus), "-m", str(self.memory_mib), "-nodefaults"]
         words += ["-display", "none", "-no-reboot"]
         words += ["-kernel", str(kernel.image), "-initrd", str(initrd)]
