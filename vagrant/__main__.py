@@ -10,6 +10,7 @@ import datetime
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -99,7 +100,7 @@ def in_guest(
     root = debian.root_file_system(cache, CHECKOUT, CHECKOUT / "vagrant" / "provision.sh")
     disks = Disks(
         root,
-        make_modules(files, files.image.parent / f"{files.release}.ext4"),
+        make_modules(files, cache / "modules" / f"{files.release}.ext4"),
         make_payload(folder / "payload", CHECKOUT, cache_dir(), built, shlex.join(words)),
     )
     print(f"{kernel.name}: Linux {files.release}, {selection.name}, {machine.name}", flush=True)
@@ -145,7 +146,7 @@ def run_all(matrix: Matrix, chosen: Sequence[Kernel], selection: str) -> bool:
         what = matrix.selection_for(kernel, selection)
         if what.name not in built:
             run, built[what.name] = on_host(what, folder)
-            if kernel.expected != "refused":
+            if kernel.expected != "refused":  # there all of it fails on the host, as it should
                 good = _keep(run, order) and good
         good = _keep(in_guest(kernel, what, cache, _folders(built[what.name])), order) and good
     return good
@@ -171,6 +172,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--selection", default="whole", help="of tests (default: whole)")
     parser.add_argument("--quick", dest="selection", action="store_const", const="quick")
     parsed = parser.parse_args(arguments)
+    # So that no guest outlives the command.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         matrix = kernels.read()
         unknown = [name for name in parsed.kernels if name not in matrix.kernels]

@@ -113,6 +113,7 @@ def make_initrd(kernel: KernelFiles, place: Path) -> Path:
 def make_modules(kernel: KernelFiles, place: Path) -> Path:
     """A file system that belongs at /lib/modules; from the cache if it is there."""
     if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
         size_bytes = sum(p.stat().st_size for p in kernel.modules.rglob("*") if p.is_file())
         fresh = place.with_suffix(".new")
         make_image(fresh, kernel.modules.parent, 2 * size_bytes + (64 << 20))

@@ -11,6 +11,7 @@ import pytest
 
 from tests.builds import BUILDS
 from vagrant import kernels, machine, results
+from vagrant.debian import KernelFiles
 from vagrant.kernels import MatrixError
 from vagrant.results import Outcome, Run, with_tables
 
@@ -212,7 +213,7 @@ class FakeMachine(machine.Machine):
 
 def boot(folder: Path, text: str, ending: str) -> tuple[int, list[machine.Report]]:
     seen: list[machine.Report] = []
-    kernel = machine.KernelFiles("6.1.0", folder / "image", folder)
+    kernel = KernelFiles("6.1.0", folder / "image", folder)
     disks = machine.Disks(folder, folder, folder)
     chosen = FakeMachine(f"{text}|{ending}")
     status = machine.boot(chosen, kernel, folder, disks, folder, quiet_s=1.5, seen=seen.append)
