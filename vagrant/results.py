@@ -126,6 +126,8 @@ def with_tables(text: str, runs: Mapping[str, Run]) -> str:
 
 def tables(runs: Sequence[Run]) -> str:
     """Passes of each kernel; of each Go version and build mode on each kernel; what failed."""
+    if not runs:
+        return "Nothing was run yet.\n"
     rows = [
         (
             run.kernel,
