@@ -8,12 +8,13 @@
  * again, so a set is known by what is in it: by the sum of the hashes of its labels, since a map
  * has no order. What a hash stands for is stored when it is seen first.
  *
- * Who includes this has read_user (stack.h) and defines MAX_LABEL_SETS. Works in an interrupt, too.
+ * Who includes this defines MAX_LABEL_SETS. Works in an interrupt, too.
  */
 #ifndef EBPFPROF_LABELS_H
 #define EBPFPROF_LABELS_H
 
 #include "loss.h"
+#include "memory.h"
 
 #define MAX_LABELS 8      /* that are stored of a set; all within reach take part in the hash */
 #define LABEL_KEY_ROOM 64 /* bytes */
@@ -132,7 +133,6 @@ static __always_inline bool read_label_text(struct label_reader *reader,
                                             const struct label_text *text, u64 *words, u64 room,
                                             u64 *hash) {
     u64 bytes = text->bytes, kept = bytes;
-    asm volatile("" : "+r"(kept)); /* or the verifier might not see what is compared here */
     if (kept > room) {
         kept = room;
         reader->is_cut = true;
@@ -141,7 +141,9 @@ static __always_inline bool read_label_text(struct label_reader *reader,
     /* What is not hashed is not shown either and may be left from another one. */
     for (int i = 0; i < room / 8 && i * 8 < kept; i += LABEL_CHUNK_WORDS)
         __builtin_memset(&words[i], 0, LABEL_CHUNK_WORDS * 8);
-    if (read_user(words, kept, (void *)text->address))
+    u64 read_bytes = kept;
+    OWN_REGISTER(read_bytes);
+    if (read_bytes > room || read_user(words, read_bytes, (void *)text->address))
         return false;
     for (int i = 0; i < room / 8 && i * 8 < kept; i += LABEL_CHUNK_WORDS)
         for (int j = i; j < i + LABEL_CHUNK_WORDS; j++)
@@ -151,12 +153,12 @@ static __always_inline bool read_label_text(struct label_reader *reader,
 
 /* Adds a label to the hash and, if there is room, to the set; false if it can't be read. */
 static __always_inline bool take_label(struct label_reader *reader) {
-    u64 stored = reader->set.stored, hash = 0;
-    asm volatile("" : "+r"(stored));
-    if (stored > MAX_LABELS)
+    u64 stored = reader->set.stored, index = stored, hash = 0;
+    OWN_REGISTER(index);
+    if (index > MAX_LABELS)
         return false;
     /* The one behind the last one of the set is label_reader.beyond. */
-    struct label *label = (void *)reader->set.labels + stored * sizeof(struct label);
+    struct label *label = (void *)reader->set.labels + index * sizeof(struct label);
     label->key_bytes = reader->key.bytes;
     label->value_bytes = reader->value.bytes;
     if (!read_label_text(reader, &reader->key, label->key, sizeof(label->key), &hash) ||

@@ -144,14 +144,14 @@ static __always_inline bool start_in_prologue(u64 g, const struct target *target
 
 /* Adds a return address to what was walked; false if there is no room for it. */
 static __always_inline bool add_pc(struct walk *walk, u64 pc, u64 *pcs) {
-    u64 depth = walk->depth;
-    asm volatile("" : "+r"(depth)); /* or the verifier might not see what is compared here */
-    if (depth >= MAX_DEPTH)
+    u64 depth = walk->depth, index = depth;
+    OWN_REGISTER(index);
+    if (index >= MAX_DEPTH)
         return false;
+    if (pcs)
+        pcs[index] = pc;
     walk->hash = (walk->hash ^ pc) * 0x9e3779b97f4a7c15ULL;
     walk->hash ^= walk->hash >> 32;
-    if (pcs)
-        pcs[depth] = pc;
     walk->depth = depth + 1;
     return true;
 }

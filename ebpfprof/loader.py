@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ebpfprof import perf, uprobemulti
+from ebpfprof import perf, trials, uprobemulti
 from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported, PermissionDenied
 from ebpfprof.privileges import may_put_perf_uprobes, way_out
 from ebpfprof.sources import bpf_folder, program_text
@@ -262,6 +262,8 @@ class Program:
                     raise PermissionDenied(
                         f"The kernel does not let this user load BPF programs. {way_out()}"
                     ) from error
+                # One without attach cookies rejects every program that asks for one.
+                trials.link_with_cookie()
                 raise AttachFailed(
                     f"The kernel rejected the BPF program {function}: {error}\n{said()}"
                 ) from error

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from typing import Literal
 
 from ebpfprof import perf, uprobemulti
-from ebpfprof.cpus import online_cpus
 from ebpfprof.errors import KernelUnsupported, PermissionDenied
 from ebpfprof.privileges import way_out
 
@@ -65,7 +64,7 @@ def link_with_cookie() -> None:
     with ExitStack() as held:
         program = _loaded("perf_event")
         held.callback(os.close, program)
-        event = perf.open_cpu_sampler(online_cpus()[0], 1, hardware=False)
+        event = perf.open_cpu_sampler(_own_cpu(), 1, hardware=False)
         held.callback(os.close, event)
         held.callback(os.close, perf.link_program(program, event, 1))
 
@@ -121,13 +120,18 @@ def sample() -> Literal["ref-cycles", "cpu-clock"]:
 
     Raises KernelUnsupported, PermissionDenied or AttachFailed.
     """
-    cpu = online_cpus()[0]
+    cpu = _own_cpu()
     try:
         os.close(perf.open_cpu_sampler(cpu, 99, hardware=True))
         return "ref-cycles"
     except perf.NoHardwareCounter:
         os.close(perf.open_cpu_sampler(cpu, 99, hardware=False))
         return "cpu-clock"
+
+
+def _own_cpu() -> int:
+    """A processor that is online, since we may run there."""
+    return min(os.sched_getaffinity(0))
 
 
 def _loaded(kind: Literal["kprobe", "perf_event"], attach_type: int = 0) -> int:

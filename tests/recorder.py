@@ -16,8 +16,9 @@ from pathlib import Path
 from ebpfprof.export import pprof
 from ebpfprof.profile import Profile
 from tests.profilerules import violations
+from tests.targets_run import SLOWNESS
 
-DEADLINE_S = 60
+DEADLINE_S = 60 * SLOWNESS
 GZIP = b"\x1f\x8b"
 COMMAND = (sys.executable, "-m", "ebpfprof", "attach")
 # What tests ask for that don't say: one file, and the sooner.

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-DEADLINE_S: Final = 60
+from tests.targets_run import SLOWNESS
+
+DEADLINE_S: Final = 60 * SLOWNESS
 BPFTRACE_HZ: Final = 999
 
 # Functions, innermost first, and how many samples; filled in when the recording is over.

@@ -11,6 +11,7 @@ import json
 import mmap
 import os
 import random
+import re
 import resource
 import select
 import signal
@@ -94,7 +95,9 @@ def fault(parser: Parser, data: bytes) -> str:
         parser.ask(data)
     except parser.allowed:
         return ""
-    except (Exception, TooLong) as error:
+    except TooLong as error:  # where it was then is chance
+        return f"{TooLong.__name__}: {error}"
+    except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         ours = [each for each in frames if each.filename.startswith(str(ROOT))]
         where = "".join(f" {Path(each.filename).name}:{each.lineno}" for each in ours[-2:])
@@ -141,9 +144,10 @@ def ask_many(
         last_s = began_s
         for number in numbers:
             progress(number)
-            renew()
             data = parser.input(run, number)
+            renew()
             found = fault(parser, data)
+            renew()  # nothing but the parser is to run out of it
             result.inputs += 1
             now_s = time.process_time()
             result.slowest_ms = max(result.slowest_ms, 1000 * (now_s - last_s))
@@ -162,11 +166,11 @@ def ask_many(
 
 def kept(parser: Parser, data: bytes, found: str, renew: Callable[[], None]) -> Path:
     """Put what failed, made smaller, into the corpus; return the file."""
-    kind = found.partition(" ")[0]
+    kind = re.split("[ :]", found)[0]
 
     def fails(shorter: bytes) -> bool:
         renew()
-        return fault(parser, shorter).partition(" ")[0] == kind
+        return re.split("[ :]", fault(parser, shorter))[0] == kind
 
     return keep(parser, data if kind == TooLong.__name__ else minimised(data, fails))
 

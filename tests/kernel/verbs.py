@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.targets_run import SLOWNESS
+
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
-DEADLINE_S = 60
+DEADLINE_S = 60 * SLOWNESS
 PYTHON = (sys.executable, "-m", "ebpfprof")
 
 

@@ -1,0 +1,1 @@
+"""Virtual machines in which ebpfprof is tested: kernels of Debian under plain QEMU, or Vagrant."""
