@@ -10,7 +10,7 @@ from pathlib import Path
 from symbolizer import ElfFile, GoBinary
 from tests.kernel.kernel_state import has_probes, probed
 from tests.kernel.programs import program
-from tests.kernel.unharmed import ALL_PROFILES, check, checker, whole_profiles
+from tests.kernel.unharmed import ALL_PROFILES, check, checker, what_happened
 from tests.recorder import Recorder, recording
 from tests.targets_run import Target
 
@@ -61,7 +61,7 @@ def test_a_debugger_that_was_there_before(tmp_path: Path) -> None:
             end(recorder)
         assert not has_probes(target.pid)
         tracing.ask("detach", "detached")
-    assert all(profile.samples for profile in whole_profiles(tmp_path))
+    assert all(profile.samples for profile in what_happened(tmp_path))
 
 
 def test_a_debugger_that_comes_and_goes_while_it_is_recorded(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_debugger_that_comes_and_goes_while_it_is_recorded(tmp_path: Path) -> 
         check(target)
         assert has_probes(target.pid)
         end(recorder)
-    assert all(profile.samples for profile in whole_profiles(tmp_path))
+    assert all(profile.samples for profile in what_happened(tmp_path))
 
 
 def test_a_debugger_that_is_killed_in_the_midst(tmp_path: Path) -> None:

@@ -53,6 +53,11 @@ def whole_profiles(folder: Path) -> list[Profile]:
     return found
 
 
+def what_happened(folder: Path) -> list[Profile]:
+    """The same without who still waits at the end: that is chance, and may be nobody."""
+    return [profile for profile in whole_profiles(folder) if profile.kind != "open"]
+
+
 def await_true(condition: Callable[[], bool], what: str) -> None:
     """Wait until it is so; fails with `what` if that doesn't come."""
     until = monotonic() + DEADLINE_S
