@@ -120,9 +120,9 @@ def check_stacks(run: Run, program: Path) -> None:
         exact = {leaf for leaf in leaves if any(is_in(leaf, w) for w in ASSEMBLY.values())}
         assert strange_pairs(run.go, run.ours, calls, exact=exact) == []
     incomplete = [stack for stack in run.ours if is_incomplete(stack)]
-    not_learnt = [stack for stack in incomplete if stack.functions[-1] == NOT_LEARNT]
-    of_works = [stack for stack in incomplete if is_of_work(stack) and stack not in not_learnt]
-    assert [stack.functions for stack in of_works] == []
+    of_works = [stack for stack in incomplete if is_of_work(stack)]
+    not_learnt = [stack for stack in of_works if stack.functions[-1] == NOT_LEARNT]
+    assert [stack.functions for stack in of_works if stack not in not_learnt] == []
     # On a machine that stalls there may be no room for a sample that the kernel can't unwind yet.
     assert sum(s.count for s in not_learnt) <= without_room(run.our_profile)
     # Of the runtime's own threads a few may be caught where they start and end.
