@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
-from ebpfprof import containers
+from ebpfprof import containers, rights
 from ebpfprof.commands.list import command, render
 from ebpfprof.processes import GoProcess, ProcessTable, Survey
 
@@ -57,6 +57,8 @@ def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
     def run(*arguments: str, there: tuple[GoProcess, ...] = (), unseen: int = 0) -> Result:
         monkeypatch.setattr(ProcessTable, "survey", lambda _: Survey(there, unseen))
         monkeypatch.setattr(containers, "sees_whole_machine", lambda: True)
+        # This process has other tests to run (tests/conftest.py).
+        monkeypatch.setattr(rights, "give_up_before_looking", lambda: None)
         result = CliRunner().invoke(command, arguments)
         assert result.exit_code == 0, result.output
         return result

@@ -1,0 +1,17 @@
+"""What holds for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ebpfprof.capabilities import effective
+
+
+@pytest.fixture(autouse=True)
+def rights_of_the_tests() -> Iterator[None]:
+    """Rights that a verb gives up are gone for good, and for all tests that come later."""
+    before = effective()
+    yield
+    assert effective() == before, "run the verb in a process of its own"
