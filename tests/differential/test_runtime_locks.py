@@ -170,8 +170,9 @@ def test_a_thread_that_is_overtaken_waits_on(version: str, fraction: int, tmp_pa
 
     def wrong_in_a_run(folder: Path) -> dict[str, str]:
         run = record(program, folder, "-barging=20", fraction=fraction)
-        assert run.planned["barge"] > 100
         assert_counts_are_planned(run)
+        if run.planned["barge"] <= 100:
+            return {"barge": f"only {run.planned['barge']} releases overtook"}
         known_ns, charged_ns = run.truth["barge"], below(run.ours, "barge").delay_ns
         is_right = abs(charged_ns - known_ns) < known_ns // 50
         return {} if is_right else {"barge": f"in truth {known_ns} ns, we {charged_ns} ns"}

@@ -63,14 +63,26 @@ def test_the_operations_can_be_chosen(tmp_path: Path) -> None:
     assert events(profile, "main") - events(profile, RUNTIME_EVENTS.pattern) == 173
 
 
+STRESS_RUNS = 5
+
+
 @pytest.mark.parametrize("minor", ["1.19", "1.22", "1.27"])
 def test_every_kind_of_stress_blocks(minor: str, tmp_path: Path) -> None:
-    planned, profile = own_profile(minor, "plain", tmp_path, "-only=^$", "-stress=5000")
-
-    assert planned == {}
-    locks = ("Mutex", "RWMutex", "Semaphore", "Cond", "WaitGroup", "File")
-    for kind in (*locks, "Channels", "Select", "Pipe", "Timers"):
-        assert events(profile, rf"main\.(runStress\.)?stress{kind}\b") > 0, kind
+    """Once at least in a few runs: with one processor to itself a kind may get by without."""
+    missing = {"Mutex", "RWMutex", "Semaphore", "Cond", "WaitGroup", "File"}
+    missing |= {"Channels", "Select", "Pipe", "Timers"}
+    for run in range(STRESS_RUNS):
+        folder = tmp_path / str(run)
+        folder.mkdir()
+        planned, profile = own_profile(minor, "plain", folder, "-only=^$", "-stress=5000")
+        assert planned == {}
+        blocked = {
+            kind for kind in missing if events(profile, rf"main\.(runStress\.)?stress{kind}\b")
+        }
+        missing -= blocked
+        if not missing:
+            break
+    assert missing == set()
 
 
 def test_without_a_rate_go_records_nothing(tmp_path: Path) -> None:
