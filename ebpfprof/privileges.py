@@ -1,6 +1,6 @@
 """What the kernel lets this process do, asked before anything is attempted.
 
-docs/rights.md says which capability is for what.
+SECURITY.md says which capability is for what.
 """
 
 import ctypes
