@@ -9,7 +9,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ebpfprof import perf, trials, uprobemulti
 from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported, PermissionDenied
+from ebpfprof.keeper import Keeper, Uprobe
 from ebpfprof.privileges import may_put_perf_uprobes, way_out
 from ebpfprof.sources import bpf_folder, program_text
 
@@ -50,12 +50,29 @@ class Program:
     ) -> None:
         """Compile bpf/`name` with `constants` as preprocessor macros; load functions of it.
 
-        `functions` are for attach_uprobe, `perf_functions` for attach_sampler.
+        `functions` are for attach_uprobes, `perf_functions` for attach_sampler.
         Raises BccMissing, KernelUnsupported or PermissionDenied.
         """
-        self._bcc = _import_bcc()
         perf.require_bpf()
-        self._probe_fds: dict[int, list[int]] = {}  # by group, as attach_uprobe has it
+        # Perf events where they are allowed: kernels of all ages have them.
+        self._multi = not may_put_perf_uprobes() and uprobemulti.is_offered()
+        # Before there is much in memory: it has a copy of all.
+        self._keeper = Keeper(multi=self._multi) if functions else None
+        try:
+            self._compile(name, constants, functions, perf_functions)
+        except BaseException:
+            if self._keeper:
+                self._keeper.close()
+            raise
+
+    def _compile(
+        self,
+        name: str,
+        constants: Mapping[str, int | str],
+        functions: Sequence[str],
+        perf_functions: Sequence[str],
+    ) -> None:
+        self._bcc = _import_bcc()
         self._sampler_links: dict[int, int] = {}  # the event's fd -> the link's
         self._readers: list[RingReader] = []
         headers = set_kernel_headers()
@@ -68,27 +85,25 @@ class Program:
                     f"BCC could not compile {name} or create its maps: {error}\n{said()}"
                 ) from error
         bpf = self._bcc.BPF
-        # Perf events where they are allowed: kernels of all ages have them.
-        self._multi = not may_put_perf_uprobes() and uprobemulti.is_offered()
         self._loaded = {function: self._load(function, bpf.KPROBE) for function in functions}
         for function in perf_functions:
             self._loaded[function] = self._load(function, bpf.PERF_EVENT)
 
-    def attach_uprobe(
-        self, function: str, path: str, offset: int, pid: int, *, cookie: int, group: int = 0
+    def attach_uprobes(
+        self, exe_fd: int, pid: int, probes: Sequence[Uprobe], *, anchor_offset: int, group: int
     ) -> None:
-        """Run the loaded BPF function `function` at `offset` (bytes) of the file `path` in `pid`.
+        """Run loaded BPF functions whenever process `pid` passes offsets of the open file `exe_fd`.
 
-        `cookie` is what the program reads as its attach cookie; those of a `group` can be removed
-        apart. Raises AttachFailed.
+        At `anchor_offset` (bytes) it never passes: see ebpfprof.keeper. The probes of a `group`
+        can be removed apart. Raises AttachFailed and the like; none is in then.
         """
-        fds = self._probe_fds.setdefault(group, [])
-        if self._multi:
-            fds.append(uprobemulti.link(self._loaded[function], path, offset, pid, cookie))
-            return
-        perf_fd = perf.open_uprobe(path, offset, pid)
-        fds.append(perf_fd)
-        fds.append(perf.link_program(self._loaded[function], perf_fd, cookie))
+        assert self._keeper is not None
+        self._keeper.attach(group, exe_fd, pid, probes, self._loaded, anchor_offset=anchor_offset)
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why uprobes were out too early, if they were: known once they are removed."""
+        return self._keeper.failure if self._keeper else None
 
     def attach_sampler(self, function: str, perf_fd: int, cookie: int) -> None:
         """Run `function` (of the perf_functions) whenever the event `perf_fd` fires.
@@ -112,21 +127,16 @@ class Program:
             os.close(perf_fd)
 
     def detach(self) -> None:
-        """Remove all probes and samplers; the maps stay readable.
-
-        The kernel takes some 0.1 s for each probe, and mostly one after the other
-        (perf_uprobe_destroy holds event_mutex): closing them side by side saves a little.
-        """
+        """Remove all probes and samplers; the maps stay readable."""
         for perf_fd in list(self._sampler_links):
             self.detach_sampler(perf_fd)
-        self.detach_uprobes(list(self._probe_fds))
+        if self._keeper:
+            self._keeper.detach()
 
     def detach_uprobes(self, groups: Sequence[int]) -> None:
         """Remove the uprobes of these groups; those that have none are passed over."""
-        fds = [fd for group in groups for fd in self._probe_fds.pop(group, [])]
-        if fds:
-            with ThreadPoolExecutor(max_workers=len(fds)) as pool:
-                list(pool.map(os.close, reversed(fds)))
+        if self._keeper:
+            self._keeper.detach(groups)
 
     def set_element(self, array: str, index: int, fields: Fields) -> None:
         """Write one element of an array map whose values are structs, which may be nested.
@@ -232,7 +242,10 @@ class Program:
 
     def close(self) -> None:
         """Remove all probes and free the maps."""
-        self.detach()
+        for perf_fd in list(self._sampler_links):
+            self.detach_sampler(perf_fd)
+        if self._keeper:
+            self._keeper.close()
         for reader in self._readers:
             reader.close()
         self._bpf.cleanup()

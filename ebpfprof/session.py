@@ -168,8 +168,8 @@ class Session:
         return [*no_go, *(refusal for refusal in found if refusal)]
 
     def failures(self) -> list[Exception]:
-        """Why names, callers or open waits are missing in profiles, where some are."""
-        failures = [self._cpu.failure if self._cpu else None]
+        """Why names, callers, open waits or what came last are missing in profiles."""
+        failures = [each.failure for each in (self._waits, self._cpu) if each]
         failures += [recording.failure for recording in self._recordings]
         return [failure for failure in failures if failure]
 

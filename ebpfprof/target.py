@@ -83,11 +83,6 @@ class Target:
             raise
 
     @property
-    def exe_path(self) -> str:
-        """A path that leads to the very file that runs, for this process only."""
-        return f"/proc/self/fd/{self.exe_fd}"
-
-    @property
     def name(self) -> str:
         """The command's name, safe as a part of a file name."""
         return _UNSAFE_IN_NAMES.sub("_", os.path.basename(self.exe_name))[:64] or "unnamed"

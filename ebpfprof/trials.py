@@ -110,7 +110,7 @@ def put_a_uprobe() -> None:
         return
     program = _loaded("kprobe", uprobemulti.ATTACH_TYPE)
     try:
-        os.close(uprobemulti.link(program, path, offset, os.getpid(), 0))
+        os.close(uprobemulti.link(program, path, [(offset, 0)], os.getpid()))
     finally:
         os.close(program)
 

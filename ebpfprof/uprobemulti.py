@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from collections.abc import Sequence
 from functools import cache
 
 from ebpfprof import perf
@@ -60,37 +61,40 @@ def is_offered() -> bool:
         os.close(program)
 
 
-def link(prog_fd: int, path: str, offset: int, pid: int, cookie: int) -> int:
-    """Run the BPF program whenever process `pid` passes `offset` (bytes) of the file `path`.
+def link(prog_fd: int, path: str, places: Sequence[tuple[int, int]], pid: int) -> int:
+    """Run the BPF program whenever process `pid` passes one of the places of the file `path`.
 
-    Returns a file descriptor: the probe is out once it is closed. The program must have been loaded
-    for ATTACH_TYPE. Raises PermissionDenied or AttachFailed with the errno named.
+    Each is an offset in bytes and the attach cookie that the program reads there. Returns a file
+    descriptor: the probes are out once it is closed. The program must have been loaded for
+    ATTACH_TYPE. Raises PermissionDenied or AttachFailed with the errno named; none is in then.
     """
-    fd = _link(prog_fd, path, offset, pid, cookie)
+    fd = _link(prog_fd, path, places, pid)
     if fd < 0:
-        raise perf.refused(f"a probe at offset {offset:#x} in process {pid}")
+        offsets = ", ".join(f"{offset:#x}" for offset, _ in places)
+        raise perf.refused(f"probes in process {pid} (offsets {offsets})")
     return fd
 
 
 def _refusal_of_root_folder(program: int, pid: int) -> int:
-    fd = _link(program, "/", 0, pid, 0)
+    fd = _link(program, "/", [(0, 0)], pid)
     if fd >= 0:
         os.close(fd)
         return 0
     return ctypes.get_errno()
 
 
-def _link(prog_fd: int, path: str, offset: int, pid: int, cookie: int) -> int:
+def _link(prog_fd: int, path: str, places: Sequence[tuple[int, int]], pid: int) -> int:
     """The system call; -1 if refused (the errno is ctypes')."""
     name = ctypes.create_string_buffer(os.fsencode(path))
-    offsets, cookies = ctypes.c_uint64(offset), ctypes.c_uint64(cookie)
+    numbers = ctypes.c_uint64 * len(places)
+    offsets, cookies = (numbers(*column) for column in zip(*places, strict=True))
     attr = _LinkCreate(
         prog_fd=prog_fd,
         attach_type=ATTACH_TYPE,
         path=ctypes.addressof(name),
         offsets=ctypes.addressof(offsets),
         cookies=ctypes.addressof(cookies),
-        count=1,
+        count=len(places),
         pid=pid,
     )
     return perf.bpf(_BPF_LINK_CREATE, attr)

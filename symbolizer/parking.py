@@ -82,11 +82,12 @@ class ProbeSites:
 
     At `wake_pc`, in runtime.ready behind its stack check, RAX holds the woken runtime.g. A
     program that links none of the blocking operations has no `parks`, and one that links no
-    semaphores no `semaphores`.
+    semaphores no `semaphores`. Past `anchor_pc`, in runtime.throw, comes only who is about to die.
     """
 
     parks: tuple[ParkSite, ...]
     wake_pc: int
+    anchor_pc: int
     semaphores: SemaphoreSites | None
 
 
@@ -109,7 +110,7 @@ def probe_sites(binary: GoBinary) -> ProbeSites:
         ),
         others=(*HOOKED, *_WAKERS, THROW),
     )
-    for name in (_PARK, _LEAVE, _WAKE):
+    for name in (_PARK, _LEAVE, _WAKE, THROW):
         if not code.functions(name):
             raise GoTableError(f"{name} is not in the function table; it may be obfuscated.")
     calls = _parking_calls(code)
@@ -126,7 +127,7 @@ def probe_sites(binary: GoBinary) -> ProbeSites:
         )
         for call_pc, operation in sorted(calls.items())
     )
-    return ProbeSites(parks, _wake(code), semaphores)
+    return ProbeSites(parks, _wake(code), code.functions(THROW)[0].entry, semaphores)
 
 
 def _hooked_operation(code: RuntimeCode, call_pc: int, called: str) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from ebpfprof import labels
 from ebpfprof.collectors import runtimelocks
+from ebpfprof.keeper import Uprobe
 from ebpfprof.loader import Program
 from ebpfprof.losses import Loss, losses
 from ebpfprof.profile import Label
@@ -160,29 +161,47 @@ class WaitsCollector:
             self._forget_waits(index)
         self._attached[index] = go
         self._describe(index, go, active=False)
-        semaphores = go.sites.semaphores
-        if self._recipe.block:
-            self._probe(index, go, "on_wake", go.sites.wake_pc)
-        elif semaphores:
-            for release in semaphores.releases:
-                self._probe(index, go, "on_release", release.call_pc, return_pc=release.return_pc)
-        if semaphores:
-            self._probe(index, go, "on_settled", semaphores.settled_pc)
-        for park in go.sites.parks:
-            if self._recipe.block or park.is_semaphore:
-                self._probe(
-                    index,
-                    go,
-                    "on_wait",
-                    park.start_pc,
-                    return_pc=park.return_pc,
-                    is_semaphore=park.is_semaphore,
-                )
         if go.runtime_locks:
             self._program.set_element("runtime_layouts", index, runtimelocks.layout_fields(go))
-            for probe in runtimelocks.probes(go):
-                self._probe(index, go, probe.function, probe.pc, return_pc=probe.return_pc)
+        self._program.attach_uprobes(
+            go.target.exe_fd,
+            go.target.pid,
+            self._probes(index, go),
+            anchor_offset=go.file_offset(go.sites.anchor_pc),
+            group=index,
+        )
         self._describe(index, go, active=True)
+
+    def _probes(self, index: int, go: GoTarget) -> list[Uprobe]:
+        semaphores = go.sites.semaphores
+        probes = []
+        if self._recipe.block:
+            probes.append(self._probe(index, go, "on_wake", go.sites.wake_pc))
+        elif semaphores:
+            probes += [
+                self._probe(index, go, "on_release", release.call_pc, return_pc=release.return_pc)
+                for release in semaphores.releases
+            ]
+        if semaphores:
+            probes.append(self._probe(index, go, "on_settled", semaphores.settled_pc))
+        for park in go.sites.parks:
+            if self._recipe.block or park.is_semaphore:
+                probes.append(
+                    self._probe(
+                        index,
+                        go,
+                        "on_wait",
+                        park.start_pc,
+                        return_pc=park.return_pc,
+                        is_semaphore=park.is_semaphore,
+                    )
+                )
+        if go.runtime_locks:
+            probes += [
+                self._probe(index, go, probe.function, probe.pc, return_pc=probe.return_pc)
+                for probe in runtimelocks.probes(go)
+            ]
+        return probes
 
     def stop(self) -> None:
         """End the recording of all targets at once: what happens from now on leaves no trace."""
@@ -260,6 +279,11 @@ class WaitsCollector:
             found.setdefault(target, {})[g] = begun
         return found
 
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing was recorded any more before the end, if that is so."""
+        return self._program.failure
+
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""
         return losses(self._program.read_array("losses"))
@@ -330,7 +354,8 @@ class WaitsCollector:
         *,
         return_pc: int = 0,
         is_semaphore: bool = False,
-    ) -> None:
+    ) -> Uprobe:
+        """Describe a place to the BPF programs; the probe to put there."""
         site = self._sites.get((index, function, pc))
         if site is None:
             site = self._free_sites.pop() if self._free_sites else len(self._sites)
@@ -341,14 +366,7 @@ class WaitsCollector:
             "is_semaphore": int(is_semaphore),
         }
         self._program.set_element("sites", site, fields)
-        self._program.attach_uprobe(
-            function,
-            go.target.exe_path,
-            go.file_offset(pc),
-            go.target.pid,
-            cookie=site,
-            group=index,
-        )
+        return Uprobe(function, go.file_offset(pc), cookie=site)
 
 
 def _max_stacks(targets: int, recipe: Recipe) -> int:

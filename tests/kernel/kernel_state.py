@@ -14,6 +14,7 @@ from time import monotonic, sleep
 
 import numpy as np
 
+from ebpfprof.keeper import NAME
 from symbolizer import ElfFile
 
 BREAKPOINT = 0xCC
@@ -48,12 +49,27 @@ class BpfObject:
 
 
 def bpf_objects(pid: int) -> set[BpfObject]:
-    """The BPF objects that a process holds open, and the programs of its links."""
+    """The BPF objects that a process and its keepers hold open, and the programs of its links."""
     found: set[BpfObject] = set()
-    for path in Path(f"/proc/{pid}/fdinfo").iterdir():
-        with suppress(FileNotFoundError):
-            found |= {BpfObject(k, int(n)) for k, n in _OBJECT_ID.findall(path.read_text())}
+    for holder in (pid, *keepers(pid)):
+        for path in Path(f"/proc/{holder}/fdinfo").iterdir():
+            with suppress(FileNotFoundError):
+                found |= {BpfObject(k, int(n)) for k, n in _OBJECT_ID.findall(path.read_text())}
     return found
+
+
+def leaked_probes() -> int:
+    """How often the kernel has said since it booted (and its log goes back) that it leaks one."""
+    log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    found = 0
+    try:
+        while True:
+            with suppress(BrokenPipeError):  # a record was overwritten meanwhile
+                found += b"leaking uprobe" in os.read(log, 8192)
+    except BlockingIOError:  # that was the last one
+        return found
+    finally:
+        os.close(log)
 
 
 def perf_events(pid: int) -> int:
@@ -101,10 +117,37 @@ def has_probes(pid: int) -> bool:
     return bool(found)
 
 
+def await_no_probes(pid: int) -> None:
+    """Wait until the probes of a profiler that was killed are out: its keeper sees to that."""
+    until = monotonic() + DEADLINE_S
+    while has_probes(pid):
+        assert monotonic() < until, "the probes stay"
+        sleep(0.01)
+
+
 def children(pid: int) -> list[int]:
-    """The pids of a process's children."""
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(word) for word in text.split()]
+    """The pids of a process's children, without what keeps probes."""
+    return [child for child in _children(pid) if not _is_keeper(child)]
+
+
+def keepers(pid: int) -> list[int]:
+    """The pids of what keeps the probes of a process."""
+    return [child for child in _children(pid) if _is_keeper(child)]
+
+
+def _children(pid: int) -> list[int]:
+    words = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError):
+            words += (thread / "children").read_text().split()
+    return [int(word) for word in words]
+
+
+def _is_keeper(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == NAME
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _descriptors(pid: int) -> list[str]:

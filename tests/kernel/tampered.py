@@ -7,17 +7,20 @@ What stops sends itself SIGSTOP, and goes on after SIGCONT.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ebpfprof import output, perf, stacks, uprobemulti
+import psutil
+
+from ebpfprof import keeper, output, perf, stacks, uprobemulti
 from ebpfprof.__main__ import main
 from ebpfprof.export import summary
-from ebpfprof.loader import Program
 from ebpfprof.session import Session
 from symbolizer import locknames
 
@@ -47,6 +50,7 @@ def stop_before(owner: Any, name: str) -> None:  # noqa: ANN401
 
 
 def stop_between_probes() -> None:
+    """Of the keeper's probes the third is in, and the profiler waits for its answer."""
     linked = 0
 
     def stopping(original: Callable[..., int]) -> Callable[..., int]:
@@ -55,6 +59,7 @@ def stop_between_probes() -> None:
             fd = original(*args)
             linked += 1
             if linked == 3:
+                os.kill(os.getppid(), signal.SIGSTOP)
                 stop()
             return fd
 
@@ -66,18 +71,37 @@ def stop_between_probes() -> None:
 
 
 def stop_while_detaching() -> None:
-    original = Program.detach
+    """Half of the probes are out; the profiler and its keeper stop."""
+    original = keeper._close_all
 
-    def detach(program: Program) -> None:
-        tamper(Program, "detach", original)  # what closes it detaches again
-        (fds,) = program._probe_fds.values()
-        for fd in reversed(fds[len(fds) // 2 :]):
+    def close_all(held: Sequence[list[int]]) -> None:
+        (fds,) = held
+        kept = len(fds) // 2
+        for fd in reversed(fds[kept:]):
             os.close(fd)
-        del fds[len(fds) // 2 :]
+        del fds[kept:]
+        os.kill(os.getppid(), signal.SIGSTOP)
         stop()
-        original(program)
+        original(held)
 
-    tamper(Program, "detach", detach)
+    tamper(keeper, "_close_all", close_all)
+
+
+def die_while_the_keeper_works(request: str) -> None:
+    """Be killed as soon as the keeper has been asked for something; says which keeper it is."""
+    original = socket.send_fds
+
+    def send_fds(sock: socket.socket, messages: Sequence[bytes], fds: Sequence[int]) -> int:
+        is_it = request in json.loads(messages[0])
+        if is_it:
+            (child,) = psutil.Process().children()
+            print("keeper", child.pid, file=sys.stderr, flush=True)
+        sent: int = original(sock, messages, fds)
+        if is_it:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return sent
+
+    tamper(socket, "send_fds", send_fds)
 
 
 def stop_while_writing() -> None:
@@ -104,6 +128,8 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "stops while recording": lambda: stop_before(Session, "wait"),
     "stops while detaching": stop_while_detaching,
     "stops while writing": stop_while_writing,
+    "dies while attaching": lambda: die_while_the_keeper_works("attach"),
+    "dies while detaching": lambda: die_while_the_keeper_works("detach"),
     "fails to name frames": lambda: fail(stacks.StackTranslator, "stack"),
     "fails to name locks": lambda: fail(locknames.LockNames, "field"),
     "fails to show the table": lambda: fail(summary, "render"),

@@ -16,6 +16,7 @@ from tests.differential.stacks import by_stack
 from tests.kernel.kernel_state import (
     BpfObject,
     await_gone,
+    await_no_probes,
     bpf_objects,
     children,
     has_probes,
@@ -48,7 +49,7 @@ def test_killed_at_any_moment_it_leaves_nothing(tmp_path: Path) -> None:
             folder.mkdir()
             delay_s = moments.uniform(0, length_s)
             objects = killed_after(delay_s, arguments, folder)
-            assert not has_probes(target.pid), f"killed after {delay_s} s"
+            await_no_probes(target.pid)
             await_gone(objects)
             whole_profiles(folder)
         check(target)
@@ -83,7 +84,7 @@ def test_a_program_that_it_started_goes_on_if_it_is_killed(tmp_path: Path) -> No
         objects = bpf_objects(profiler.pid)
         os.kill(profiler.pid, signal.SIGKILL)
         assert profiler.wait() == -signal.SIGKILL
-        assert not has_probes(pid)
+        await_no_probes(pid)
         await_gone(objects)
         check(profiler)
         profiler.kill()  # and its input is closed, so that the program ends

@@ -11,10 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.kernel_state import await_gone, bpf_objects, has_probes
+from tests.kernel.kernel_state import (
+    await_gone,
+    await_no_probes,
+    bpf_objects,
+    has_probes,
+    keepers,
+    leaked_probes,
+)
 from tests.kernel.programs import program
 from tests.kernel.tampered import command
-from tests.recorder import Finished, Recorder, only_profile
+from tests.kernel.unharmed import await_true, state
+from tests.recorder import Finished, Recorder, only_profile, run
 from tests.targets_run import Target
 
 # The moment, and whether there are probes then.
@@ -25,6 +33,8 @@ MOMENTS = {
     "stops while detaching": True,
     "stops while writing": False,
 }
+KEEPER_STOPS = ("stops while attaching", "stops while detaching")
+DEATHS = 5
 SETTING_UP = ("stops before it attaches", "stops while attaching")
 
 
@@ -44,6 +54,9 @@ def stopped(how: str, target: Target, folder: Path) -> Iterator[Recorder]:
     recorder = Recorder(arguments, folder, command=command(how))
     try:
         recorder.wait_until_stopped()
+        if how in KEEPER_STOPS:
+            (keeper,) = keepers(recorder.pid)
+            await_true(lambda: state(keeper) == "T", "the keeper does not stop")
         objects = bpf_objects(recorder.pid)
         assert objects
         assert has_probes(target.pid) == MOMENTS[how]
@@ -51,24 +64,88 @@ def stopped(how: str, target: Target, folder: Path) -> Iterator[Recorder]:
         yield recorder
     finally:
         recorder.close()
-    assert not has_probes(target.pid)
+    await_no_probes(target.pid)
     await_gone(objects)
 
 
 def tell(recorder: Recorder, *signals: signal.Signals) -> Finished:
-    """Let a stopped profiler go on, with signals that it finds when it does."""
+    """Let a stopped profiler and its keeper go on, with signals that it finds when it does."""
     for number in signals:
         recorder.send(number)
-    recorder.send(signal.SIGCONT)
+    for pid in (*keepers(recorder.pid), recorder.pid):
+        os.kill(pid, signal.SIGCONT)
+    return recorder.finish()
+
+
+def await_ended(pid: int) -> None:
+    """Wait until there is no such process."""
+    await_true(lambda: not os.path.exists(f"/proc/{pid}"), f"{pid} does not end")
+
+
+def kill(recorder: Recorder) -> Finished:
+    """Kill a stopped profiler, and let its keeper go on."""
+    left = keepers(recorder.pid)
+    recorder.kill()
+    for pid in left:
+        os.kill(pid, signal.SIGCONT)
     return recorder.finish()
 
 
 @pytest.mark.parametrize("how", MOMENTS)
 def test_killed_it_leaves_nothing(how: str, target: Target, tmp_path: Path) -> None:
     with stopped(how, target, tmp_path) as recorder:
-        recorder.kill()
-        assert recorder.finish().code == -signal.SIGKILL
+        assert kill(recorder).code == -signal.SIGKILL
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("how", ["dies while attaching", "dies while detaching"])
+def test_killed_while_the_kernel_works_it_leaks_no_probe(
+    how: str, target: Target, tmp_path: Path
+) -> None:
+    """A process that has SIGKILL waiting for it can neither put probes in nor take them out."""
+    before = leaked_probes()
+    for _ in range(DEATHS):
+        arguments = ("--pid", str(target.pid), "--duration", "0.01")
+        finished = run(*arguments, folder=tmp_path, command=command(how))
+        assert finished.code == -signal.SIGKILL
+        (keeper,) = re.findall(r"^keeper (\d+)$", finished.stderr, re.MULTILINE)
+        await_ended(int(keeper))
+        assert not has_probes(target.pid)
+    assert leaked_probes() == before
+
+
+def test_killed_with_its_whole_session_it_leaves_nothing(target: Target, tmp_path: Path) -> None:
+    """As a terminal or a supervisor does it: the keeper is not of the group, and then it is."""
+    with stopped("stops while recording", target, tmp_path) as recorder:
+        (keeper,) = keepers(recorder.pid)
+        assert os.getpgid(keeper) == os.getsid(keeper) == keeper
+        for pid in (recorder.pid, keeper):
+            os.kill(pid, signal.SIGKILL)
+        assert recorder.finish().code == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_keeper_takes_no_signals(number: signal.Signals, target: Target, tmp_path: Path) -> None:
+    with stopped("stops while recording", target, tmp_path) as recorder:
+        (keeper,) = keepers(recorder.pid)
+        os.kill(keeper, number)
+        finished = tell(recorder, signal.SIGINT)
+    assert finished.code == 0, finished.stderr
+    assert only_profile(tmp_path).samples
+
+
+def test_a_killed_keeper_is_told_and_what_was_recorded_is_written(
+    target: Target, tmp_path: Path
+) -> None:
+    with stopped("stops while recording", target, tmp_path) as recorder:
+        (keeper,) = keepers(recorder.pid)
+        os.kill(keeper, signal.SIGKILL)
+        await_no_probes(target.pid)
+        finished = tell(recorder, signal.SIGINT)
+    assert finished.code == 13
+    assert "(ebpfprof-keeper) has ended before they were to be taken out" in finished.stderr
+    assert "Traceback" not in finished.stderr
+    only_profile(tmp_path)
 
 
 @pytest.mark.parametrize("how", ["stops while attaching", "stops while detaching"])
@@ -76,7 +153,8 @@ def test_left_alone_it_goes_on(how: str, target: Target, tmp_path: Path) -> None
     with stopped(how, target, tmp_path) as recorder:
         signals = []
         if how in SETTING_UP:
-            recorder.send(signal.SIGCONT)
+            for pid in (*keepers(recorder.pid), recorder.pid):
+                os.kill(pid, signal.SIGCONT)
             recorder.wait_until_recording()
             signals = [signal.SIGINT]
         finished = tell(recorder, *signals)

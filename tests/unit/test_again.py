@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import MOST_UNSTEADY
+from tests.again import MOST_UNSTEADY, OF_HARM
 
 ROOT = Path(__file__).parents[2]
 STEADY = "def test_steady(): pass\n"
@@ -24,8 +24,11 @@ def test_unsteady_{number}():
 """
 
 
-def again(folder: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    (folder / "test_some.py").write_text(text)
+def again(
+    folder: Path, text: str, *arguments: str, file: str = "test_some.py"
+) -> subprocess.CompletedProcess[str]:
+    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text(text)
     return subprocess.run(
         [sys.executable, "-m", "tests.again", *arguments],
         cwd=folder,
@@ -58,6 +61,22 @@ def test_what_fails_once_but_too_often_is_a_failure(tmp_path: Path) -> None:
     done = again(tmp_path, unsteady(MOST_UNSTEADY + 1))
     assert done.returncode == 1
     assert f"{MOST_UNSTEADY + 1} tests failed, too many" in done.stdout
+
+
+def test_what_each_said_is_shown_after_the_last_run(tmp_path: Path) -> None:
+    done = again(tmp_path, 'def test_broken(): raise ValueError("this is why")')
+    assert "\ntest_some::test_broken: ValueError: this is why\n" in done.stdout
+    done = again(tmp_path, unsteady(1))
+    *_, last = done.stdout.split("test session starts")
+    assert "\ntest_some::test_unsteady_0: assert not True" in last
+
+
+def test_harm_is_never_unsteady(tmp_path: Path) -> None:
+    file = "tests/kernel/test_kill.py"
+    done = again(tmp_path, unsteady(1), file=file)
+    assert done.returncode == 1
+    assert f"never by chance:\n  {file}::test_unsteady_0\n" in done.stdout
+    assert all(list((ROOT / each).parent.glob(f"{Path(each).name}*.py")) for each in OF_HARM)
 
 
 @pytest.mark.parametrize("others", ["", UNSTEADY.format(number=0)])
