@@ -131,6 +131,17 @@ def test_faults_at_a_first_instruction_behind_breakpoints(tmp_path: Path) -> Non
         assert functions(sample)[1] == "fillBehindPadding", line(sample)
 
 
+def test_frames_whose_pages_are_not_there_yet(tmp_path: Path) -> None:
+    """The pages further up have the callers, also before it was learnt how to unwind it."""
+    profile = work_in_c(tmp_path, "fillFreshFrames")
+
+    assert begins(profile, "fillFrame", "fillFreshFrames") > enough() / 2
+    assert count(profile, lambda sample: functions(sample)[-1].startswith("[")) == 0
+    for sample in with_leaf(profile, "fillFrame"):
+        assert functions(sample)[1] == "fillFreshFrames", line(sample)
+        assert "main" in functions(sample), line(sample)
+
+
 def test_deep_calls_in_c(tmp_path: Path) -> None:
     profile = work_in_c(tmp_path, "callDeep", "callRecursive")
 
