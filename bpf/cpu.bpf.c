@@ -61,8 +61,8 @@ struct unfinished {
     struct sample sample;
     struct cursor at;
     struct go_state go;
-    u64 stacks[2]; /* where the copies begin */
-    u64 sizes[2];  /* of the copies, in bytes */
+    u64 stacks[2];  /* where the copies begin */
+    u64 missing[2]; /* a bit for each copy of COPY_BYTES that could not be made, the lowest first */
     u64 behind_breakpoint;
 };
 
@@ -145,14 +145,18 @@ static __always_inline bool user_registers(void *task, u64 index, struct work *w
     return true;
 }
 
+/*
+ * Returns which copies are missing. A frame that is new may lie on pages that nobody wrote to yet:
+ * they can't be read, but those of the callers can.
+ */
 static __always_inline u64 copy_stack(u8 *to, u64 start, int copies) {
-    u64 size = 0;
+    u64 missing = 0;
     for (int i = 0; i < copies; i++) {
-        if (read_user(to + i * COPY_BYTES, COPY_BYTES, (void *)(start + i * COPY_BYTES)))
-            break;
-        size += COPY_BYTES;
+        s64 failure = read_user(to + i * COPY_BYTES, COPY_BYTES, (void *)(start + i * COPY_BYTES));
+        /* Without a branch, or the verifier would go through all the ways there are. */
+        missing |= ((u64)failure >> 63) << i;
     }
-    return size;
+    return missing;
 }
 
 static __always_inline u64 copy_start(u64 sp) {
@@ -179,9 +183,9 @@ static __always_inline void fill(struct unfinished *to, const struct work *work,
     to->go = work->go;
     to->behind_breakpoint = work->behind_breakpoint;
     to->stacks[0] = copy_start(work->at.sp);
-    to->sizes[0] = copy_stack(first, to->stacks[0], copies);
+    to->missing[0] = copy_stack(first, to->stacks[0], copies);
     to->stacks[1] = copy_start(other);
-    to->sizes[1] = other ? copy_stack(second, to->stacks[1], copies) : 0;
+    to->missing[1] = other ? copy_stack(second, to->stacks[1], copies) : ~0ULL;
 }
 
 /* Lets user space finish what can't be unwound here yet. */

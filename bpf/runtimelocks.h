@@ -137,7 +137,7 @@ static __always_inline bool start_in_prologue(u64 g, const struct target *target
                   (void *)(g + target->sched_bp_offset)) != 0 ||
         sched.sp < start->bounds.lo || sched.sp >= start->bounds.hi)
         return false;
-    start->bp = 0;
+    start->bp = target->callback.none;
     *pc = sched.pc;
     return read_user(&start->frame.return_pc, sizeof(u64), (void *)sched.sp) == 0;
 }
@@ -216,7 +216,7 @@ static __always_inline struct walk walk_both_stacks(const struct start *start, u
         if (ending == ENDS || !curg)
             return walk;
         /* Where the system stack ended, the verifier need not know: it would try each. */
-        walk.depth = (walk.depth ^ *(const volatile u32 *)&target->callback.none) & 0xff;
+        walk.depth = (walk.depth ^ *(const volatile u64 *)&target->callback.none) & 0xff;
         u64 pc = 0;
         if (ending == IN_SYSTEM_STACK ? !start_switched(curg, target, &own)
                                       : !start_in_prologue(curg, target, &pc, &own)) {
@@ -266,7 +266,7 @@ int on_runtime_unlock(struct pt_regs *ctx) {
     u64 charge_ns = charge_queue(site->target, lock, now_ns);
     if (!release_sampled())
         return 0;
-    if (!start_here(ctx->r14, ctx, site->return_pc, &start)) {
+    if (!start_here(ctx->r14, ctx, target, site->return_pc, &start)) {
         count_loss(LOSS_releaser_unreadable);
         return 0;
     }

@@ -62,9 +62,10 @@ static __always_inline bool stack_moved(u64 g, const struct target *target,
 }
 
 /* The start in the running goroutine g, about to park in a call that returns to return_pc. */
-static __always_inline bool start_here(u64 g, const struct pt_regs *ctx, u64 return_pc,
+static __always_inline bool start_here(u64 g, const struct pt_regs *ctx,
+                                       const struct target *target, u64 return_pc,
                                        struct start *start) {
-    start->bp = 0;
+    start->bp = target->callback.none;
     start->frame.bp = ctx->bp;
     start->frame.return_pc = return_pc;
     return read_user(&start->bounds, sizeof(start->bounds), (void *)g) == 0;
@@ -88,7 +89,7 @@ static __always_inline bool start_parked(u64 g, const struct target *target, u64
     if (read_user(&pc, sizeof(pc), (void *)(g + G_SCHED_PC)) == 0 && pc == return_pc) {
         start->frame.bp = start->bp;
         start->frame.return_pc = pc;
-        start->bp = 0;
+        start->bp = target->callback.none;
         return true;
     }
     start->bp = start->frame.bp;

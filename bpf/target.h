@@ -9,10 +9,15 @@
 struct callback {
     u64 return_pc;
     u64 switch_pc;
+    /*
+     * 0, which the verifier doesn't know, and in all 64 bits: Linux 6.1 tells a slot of the stack
+     * that holds a 0, one with a bounded number and one with any number apart, and would walk on
+     * from each.
+     */
+    u64 none;
     u32 switch_offset;
     u32 caller_offset;
     u32 frame_offset;
-    u32 none; /* 0, which the verifier doesn't know */
 };
 
 /* One profiled process: what its Go version lays out where. */

@@ -71,7 +71,7 @@ static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
     if (WITH_WAITERS && EVERY_EVENT) {
         struct start start;
         struct group group = waiters(site->target, sema, g, target);
-        if (!start_here(g, ctx, site->return_pc, &start)) {
+        if (!start_here(g, ctx, target, site->return_pc, &start)) {
             count_loss(LOSS_goroutine_unreadable);
             if (wait)
                 wait->state = OVER;
@@ -300,7 +300,7 @@ int on_release(struct pt_regs *ctx) {
     if (charge_ns == NOT_TAKEN)
         return 0;
     struct start start;
-    if (start_here(ctx->r14, ctx, site->return_pc, &start))
+    if (start_here(ctx->r14, ctx, target, site->return_pc, &start))
         count_release(charge_ns, ctx->r14, &start, sema, target, site->target);
     else
         count_loss(LOSS_releaser_unreadable);

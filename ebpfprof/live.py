@@ -182,6 +182,7 @@ class LiveSession:
             cpu = self._cpu if "cpu" in kept else None
             if cpu:
                 cpu.poll()
+            recorded.notice_tracer()
             recording = Recording(
                 target=recorded.target,
                 go=recorded.go,
@@ -191,6 +192,7 @@ class LiveSession:
                 started_unix_ns=target.started_unix_ns,
                 ended_ns=target.watched_ns,
                 ending=recorded.ending,
+                traced=recorded.traced,
                 totals=waits.snapshot().get(number, []) if waits else [],
                 holds=waits.holds().get(number, {}) if waits else {},
                 begun={},
@@ -200,7 +202,10 @@ class LiveSession:
                 sampler=cpu.sampler if cpu else "",
                 losses=self.losses(),
             )
-            return report(recording, self._options, target._names)
+            found = report(recording, self._options, target._names)
+            if recorded.traced:
+                found.hints.append(recorded.traced)
+            return found
 
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""

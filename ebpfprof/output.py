@@ -5,7 +5,8 @@ We run as root, perhaps in a directory that belongs to someone hostile. Hence:
 - we write only to a file that we created (a nameless one where the file system can do it,
   else under an unguessable name), never to one that was there: no symlink or hard link put
   in our way can turn a write or a change of owner towards another file;
-- rename() puts it in place: what has the name by then is replaced, not followed;
+- link() gives it its name, or, where something has that, rename() puts it in place: what has
+  the name by then is replaced, not followed;
 - the invoking user is given the file only in a directory where he could have made it himself.
 """
 
@@ -212,12 +213,8 @@ class _Directory:
         self.give(fd, owner)
         os.fsync(fd)
         self.check_replaceable(name, printable(name))
-        if self._temporary is None:
-            temporary = _unguessable()
-            os.link(f"/proc/self/fd/{fd}", temporary, dst_dir_fd=self._fd, follow_symlinks=True)
-            self._temporary = temporary
-        os.rename(self._temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-        self._temporary = None
+        if self._temporary is not None or not self._link(fd, name):
+            self._replace(fd, name)
         # In a directory of someone hostile the temporary name may have been swapped.
         if not os.path.samestat(
             os.fstat(fd), os.stat(name, dir_fd=self._fd, follow_symlinks=False)
@@ -225,6 +222,24 @@ class _Directory:
             raise OutputError(f"{printable(name)} was replaced by someone else meanwhile.")
         with suppress(OSError):  # not every file system can
             os.fsync(self._fd)
+
+    def _link(self, fd: int, name: str) -> bool:
+        """Give the nameless file `name` in one step; False if something else has it."""
+        try:
+            os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=self._fd, follow_symlinks=True)
+        except FileExistsError:
+            return False
+        return True
+
+    def _replace(self, fd: int, name: str) -> None:
+        """Put the file in the place of what is called `name`, which takes a name before."""
+        if self._temporary is None:
+            temporary = _unguessable()
+            if not self._link(fd, temporary):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            self._temporary = temporary
+        os.rename(self._temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        self._temporary = None
 
     def close(self) -> None:
         """Remove the unfinished file, if there is one, and let go of the directory."""

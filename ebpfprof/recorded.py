@@ -18,6 +18,18 @@ if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init
     from ebpfprof.objects import Objects
     from ebpfprof.openwaits import Parked
 
+# What a debugger and the kernel do to each other's breakpoints: docs/faults.md.
+_TRACED = (
+    "Process {pid} is traced by {tracer}: a breakpoint that it sets on a probe, within Go's "
+    "runtime, and that is still there when the recording ends, kills the process later. Remove "
+    "such breakpoints before."
+)
+_TRACED_AT_THE_END = (
+    "Process {pid} has come to be traced by {tracer} while it was recorded: should it die of "
+    "SIGTRAP later, the debugger had set a breakpoint on a probe, within Go's runtime. Remove such "
+    "breakpoints before a recording ends."
+)
+
 
 @dataclass(slots=True)
 class Recorded:
@@ -31,6 +43,18 @@ class Recorded:
     ended_ns: int = 0
     parked: Parked | None = None
     failure: Exception | None = None
+    traced: str = ""
+    """A warning, of a debugger that was seen at a target with probes in it; "" if none was."""
+
+    def notice_tracer(self, *, is_over: bool = False) -> bool:
+        """Look whether a debugger traces the target, unless one was seen; whether that is new."""
+        if self.traced or self.go is None or self.kinds == ("cpu",):  # samples take no probes
+            return False
+        tracer = self.target.tracer()
+        if tracer:
+            said = _TRACED_AT_THE_END if is_over else _TRACED
+            self.traced = said.format(pid=self.target.pid, tracer=tracer)
+        return bool(self.traced)
 
 
 def open_recorded(pid: int, options: Options, held: ExitStack) -> Recorded:
@@ -50,6 +74,7 @@ def open_recorded(pid: int, options: Options, held: ExitStack) -> Recorded:
             raise
         kinds = ("cpu",)
     recorded = Recorded(target, go, kinds)
+    recorded.notice_tracer()
     if "cpu" in kinds:
         from ebpfprof.objects import Objects
 

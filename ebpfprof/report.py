@@ -39,8 +39,8 @@ class Recording:
 
     Times are of CLOCK_MONOTONIC, but for `started_unix_ns`. `holds` is by semaphore, `begun` by
     runtime.g; `stacks` are CPU samples, taken by `sampler`; `parked` is None unless open waits were
-    asked for and could be read; `unread` is why they could not. `losses` are those of all targets
-    together.
+    asked for and could be read; `unread` is why they could not. `traced`: see Recorded. `losses`
+    are those of all targets together.
     """
 
     target: Target
@@ -51,6 +51,7 @@ class Recording:
     started_unix_ns: int
     ended_ns: int
     ending: Ending | None
+    traced: str
     totals: Sequence[StackTotal]
     holds: Mapping[int, Hold]
     begun: Mapping[int, Begun]
@@ -67,8 +68,8 @@ class Report:
 
     One profile for each kind that was recorded, in order; then, if asked for, that of the waits
     that are open. Where names can't be had, profiles hold addresses, and `failure` says why.
-    `hints` are sentences for the user about names that are missing for reasons outside of the
-    target.
+    `hints` are sentences for the user, about what lies outside of the target: names that are
+    missing for it, debuggers.
     """
 
     target: Target
@@ -244,5 +245,7 @@ class _Reporter:
             comments.append(f"open waits are missing: {printable(str(recording.unread))}")
         if recording.ending:
             comments.append(f"ended early: {recording.ending.text}")
+        if recording.traced:
+            comments.append(recording.traced)
         comments += [f"lost: {loss}" for loss in recording.losses]
         return comments

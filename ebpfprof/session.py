@@ -110,6 +110,7 @@ class Session:
         from ebpfprof.report import Recording, report
 
         self._notice_endings()
+        come = [each.notice_tracer(is_over=True) for each in self._recordings]
         if self._options.open_waits:
             self._read_parked()
         for collector in (self._waits, self._cpu):
@@ -134,6 +135,7 @@ class Session:
                 started_unix_ns=self._started_unix_ns,
                 ended_ns=each.ended_ns or stopped_ns,
                 ending=each.ending,
+                traced=each.traced,
                 totals=totals.get(index, []),
                 holds=holds.get(index, {}),
                 begun=begun.get(index, {}),
@@ -145,6 +147,8 @@ class Session:
             )
             reports.append(report(recording, self._options))
             each.failure = each.failure or reports[-1].failure
+            if come[index]:
+                reports[-1].hints.append(each.traced)
         return reports
 
     def endings(self) -> list[Ending]:
@@ -166,6 +170,10 @@ class Session:
             if each.kinds != self._options.kinds
         ]
         return [*no_go, *(refusal for refusal in found if refusal)]
+
+    def tracers(self) -> list[str]:
+        """Warnings, of debuggers that trace targets."""
+        return [recording.traced for recording in self._recordings if recording.traced]
 
     def failures(self) -> list[Exception]:
         """Why names, callers, open waits or what came last are missing in profiles."""

@@ -11,6 +11,7 @@ from typing import Self
 from ebpfprof.errors import NoSuchProcess, TargetGone, UnsupportedTarget
 from ebpfprof.privileges import not_yours
 from ebpfprof.profile import Mapping
+from ebpfprof.text import printable
 
 _AT_ENTRY = 9  # include/uapi/linux/auxvec.h
 _PF_KTHREAD = 0x0020_0000  # include/linux/sched.h
@@ -164,6 +165,18 @@ class Target:
         if match is None:
             raise TargetGone(f"Process {self.pid} ended before it could be looked at.")
         return int(match[1])
+
+    def tracer(self) -> str:
+        """Who traces the process, such as "process 99 (gdb)"; "" if nobody but ourselves does."""
+        try:
+            match = re.search(rb"^TracerPid:\t([1-9]\d*)$", self._read("status"), re.MULTILINE)
+            # The number is that of a thread.
+            if match is None or os.path.exists(f"/proc/self/task/{int(match[1])}"):
+                return ""
+            name = Path(f"/proc/{int(match[1])}/comm").read_text(errors="replace")
+        except OSError:
+            return ""
+        return f"process {int(match[1])} ({printable(name.strip())})"
 
     @property
     def pidfd(self) -> int:

@@ -27,6 +27,7 @@ _WINDOW_BYTES = 2048  # of a large function, on both sides of the address that w
 _MAX_LINES = 1 << 20  # of one process
 _UCONTEXT_BP, _UCONTEXT_SP, _UCONTEXT_PC = 120, 160, 168
 _ADDRESS_END = 1 << 47
+_COPY_BYTES = 1024  # bpf/cpu.bpf.c
 
 # Code that nothing is known of most likely keeps a frame pointer, as compilers of JIT code do.
 _BY_FRAME_POINTER = UnwindRule(RuleKind.GUESS, 16, -16)
@@ -89,7 +90,18 @@ class GoState:
 class Copies:
     """Pieces of a target's stacks: (address, bytes) each."""
 
-    pieces: Sequence[tuple[int, bytes]]
+    pieces: list[tuple[int, bytes]]
+
+    def add(self, start: int, data: bytes, missing: int) -> None:
+        """Add what was copied from `start` on, in parts of 1 KB; a bit of `missing` for each."""
+        parts = len(data) // _COPY_BYTES
+        low = 0
+        for index in range(parts + 1):
+            if index == parts or missing >> index & 1:
+                piece = data[low * _COPY_BYTES : index * _COPY_BYTES]
+                if piece:
+                    self.pieces.append((start + low * _COPY_BYTES, piece))
+                low = index + 1
 
     def word(self, address: int) -> int | None:
         """The 8 bytes at an address; None if they were not copied."""

@@ -72,7 +72,7 @@ _UNFINISHED = np.dtype(
         ("at", _U64, 4),
         ("go", _U64, 10),
         ("stacks", _U64, 2),
-        ("sizes", _U64, 2),
+        ("missing", _U64, 2),
         ("behind_breakpoint", _U64),
     ]
 )
@@ -335,9 +335,10 @@ class CpuCollector:
         book.has_met_unmapped = False
         pc, sp, bp, is_exact = (int(word) for word in record["at"])
         half = len(copied) // 2
-        sizes = [int(size) for size in record["sizes"]]
-        pieces = [copied[: sizes[0]], copied[half : half + sizes[1]]]
-        copies = Copies(list(zip(map(int, record["stacks"]), pieces, strict=True)))
+        halves = copied[:half], copied[half:]
+        copies = Copies([])
+        for start, missing, data in zip(record["stacks"], record["missing"], halves, strict=True):
+            copies.add(int(start), data, int(missing))
         pcs, ending = sample["pcs"][: sample["depth"]].tolist(), Ending.UNLEARNED
         try:
             if record["behind_breakpoint"]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebpfprof.commands.targets import names_of
+from ebpfprof.commands.targets import keep_libraries_to_one_thread, names_of
 from ebpfprof.text import printable
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
       sudo ebpfprof list --name 'api-*'
       sudo ebpfprof list --json | jq '.processes[] | select(.supported) | .pid'
     """
+    keep_libraries_to_one_thread()
     from ebpfprof.containers import sees_whole_machine
     from ebpfprof.processes import ProcessTable, has_name
     from ebpfprof.rights import give_up_before_looking

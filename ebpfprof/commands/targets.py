@@ -14,6 +14,14 @@ from ebpfprof.commands.common import MAX_PID, list_of
 MIN_CONTAINER_ID = 6
 
 
+def keep_libraries_to_one_thread() -> None:
+    """To be called before numpy is imported, by who gives up rights after that.
+
+    With it comes OpenBLAS, whose threads would keep them.
+    """
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+
 def target_options(required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A decorator: -p/--pid, -n/--name, --container and --all-go, passed as `pids: list[int]`.
 
@@ -31,6 +39,7 @@ def target_options(required: bool = True) -> Callable[[Callable[..., Any]], Call
             all_go: bool,
             **values: Any,  # noqa: ANN401
         ) -> Any:  # noqa: ANN401
+            keep_libraries_to_one_thread()
             return command(*args, pids=_found(pids, names, containers, all_go, required), **values)
 
         for option in reversed(_OPTIONS):
@@ -54,8 +63,6 @@ def _found(
             "Say which processes: --pid PID, --name NAME, --container ID or --all-go. "
             "`ebpfprof list` shows what there is."
         )
-    # With numpy comes OpenBLAS, whose threads would keep the rights that are given up next.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ebpfprof.processes import find
 
     return find(pids, names, containers, all_go)

@@ -8,9 +8,11 @@ the one that preempts.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from pathlib import Path
 from typing import Final, Self
 
@@ -44,9 +46,15 @@ SIGNAL_ENTRIES: Final = frozenset(
 )
 MARK: Final = "[cut off"
 MAX_JUMPS: Final = 3
+NOT_LEARNT: Final = "[cut off: not learnt yet]"
 # A pair that Go should have so often by its rate, and has not, is not missing by chance: the
-# chance is exp(-8).
-MISSED_AT_MOST: Final = 8
+# chance is exp(-12), 6 in a million.
+MISSED_AT_MOST: Final = 12
+# By how much shares may differ: by the standard deviation that chance gives Go's, as many times as
+# it is exceeded once in 16,000 functions, and by what the two see differently (Go's timers run out
+# at the kernel's ticks, when it schedules, too).
+SHARE_SIGMAS: Final = 4
+SHARE_BIAS: Final = 0.01
 
 Pair = tuple[str, str]
 
@@ -112,9 +120,14 @@ class Shares:
         )
 
 
-def share_differences(go: Sequence[Stack], ours: Sequence[Stack], limit: float) -> list[str]:
-    """Functions whose shares differ by more than `limit`; empty is equal."""
+def share_differences(go: Sequence[Stack], ours: Sequence[Stack]) -> list[str]:
+    """Functions whose shares differ by more than chance; empty is equal."""
     theirs, mine = Shares.of(go), Shares.of(ours)
+    samples = sum(stack.count for stack in go)
+
+    def limit(share: float) -> float:
+        return SHARE_BIAS + SHARE_SIGMAS * sqrt(share * (1 - share) / samples)
+
     return [
         f"{what} share of {function}: Go {then.get(function, 0):.4f}, we {now.get(function, 0):.4f}"
         for what, then, now in (
@@ -122,8 +135,18 @@ def share_differences(go: Sequence[Stack], ours: Sequence[Stack], limit: float) 
             ("cumulative", theirs.cumulative, mine.cumulative),
         )
         for function in then | now
-        if abs(then.get(function, 0) - now.get(function, 0)) > limit
+        # Ours are of ten times as many samples.
+        if abs(then.get(function, 0) - now.get(function, 0)) > limit(now.get(function, 0))
     ]
+
+
+def without_room(profile: Profile) -> int:
+    """How many samples the profile says were cut since there was no room to finish them.
+
+    On a machine that stalls there may be none for a sample that the kernel can't unwind yet.
+    """
+    found = (re.match(r"lost: (\d+) .*not learnt yet", comment) for comment in profile.comments)
+    return sum(int(match[1]) for match in found if match)
 
 
 def leaf_pair(stack: Stack) -> Pair | None:

@@ -1,8 +1,8 @@
 """The CPU profile from outside against the one that Go writes itself, in the same run.
 
 Go's profile is taken at 100 samples a second: its timers run out at the kernel's ticks, and at
-higher rates Go loses samples. At 100 its shares of some 900 samples have a standard deviation of
-1 point at most, as long as no function but main's has much more than a tenth.
+higher rates Go loses samples. At 100 a run has some 900 of them: where their shares differ from
+ours by more than chance allows, those of another run are added.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from ebpfprof.export import pprof
 from ebpfprof.profile import Profile
 from tests.builds import RECORDED, VERSIONS
 from tests.differential.cpustacks import (
+    NOT_LEARNT,
     Calls,
     Stack,
     comparable,
     share_differences,
     strange_pairs,
+    without_room,
 )
 from tests.differential.framepointers import bpftrace_recording, perf_recording
 from tests.recorder import recording
@@ -35,7 +37,6 @@ from tests.toolchains import toolchain, toolchains
 CPUOPS = Path(__file__).parent.parent / "targets" / "cpuops"
 OUR_HZ: Final = 999
 GO_HZ: Final = 100
-SHARE_LIMIT: Final = 0.03
 TOTAL_LIMIT: Final = 0.03
 # In a second or so: while the hypervisor runs somebody else, time passes and no timer fires.
 SHORT_TOTAL_LIMIT: Final = 0.06
@@ -68,7 +69,6 @@ DEEP_MS: Final = 200
 OUR_MAX_FRAMES: Final = 128
 GO_MAX_FRAMES: Final = 64
 CUT: Final = "[cut off: 128 frames]"
-NOT_LEARNT: Final = "[cut off: not learnt yet]"
 
 
 @dataclass(frozen=True)
@@ -123,21 +123,19 @@ def check_stacks(run: Run, program: Path) -> None:
     of_works = [stack for stack in incomplete if is_of_work(stack)]
     not_learnt = [stack for stack in of_works if stack.functions[-1] == NOT_LEARNT]
     assert [stack.functions for stack in of_works if stack not in not_learnt] == []
-    # On a machine that stalls there may be no room for a sample that the kernel can't unwind yet.
-    assert sum(s.count for s in not_learnt) <= without_room(run.our_profile)
+    room_lacked = without_room(run.our_profile)
+    if not room_lacked:
+        assert [stack.functions for stack in not_learnt] == []
+    assert sum(s.count for s in not_learnt) <= room_lacked
     # Of the runtime's own threads a few may be caught where they start and end.
-    assert sum(s.count for s in incomplete) <= LOST_PART * sum(s.count for s in run.ours)
+    limit = room_lacked + LOST_PART * sum(s.count for s in run.ours)
+    assert sum(s.count for s in incomplete) <= limit, [s.functions for s in incomplete]
     assert [s.functions for s in run.ours if lacks_work(s.functions, run.works_ns)] == []
     for name, functions in ASSEMBLY.items():
-        inside = [s for s in run.ours if leads_to(s, name) and not is_cut_under_signal(s)]
+        # Those that are not learnt were held to be few, or under a signal.
+        inside = [s for s in run.ours if leads_to(s, name) and s.functions[-1] != NOT_LEARNT]
         assert sum(s.count for s in inside if is_in(s.functions[0], functions)) > 0, name
         assert {tuple(s.functions[-2:]) for s in inside} == {("main.main", "runtime.main")}, name
-
-
-def without_room(profile: Profile) -> int:
-    """How many samples the profile says were cut since there was no room to finish them."""
-    found = (re.match(r"lost: (\d+) .*not learnt yet", comment) for comment in profile.comments)
-    return sum(int(match[1]) for match in found if match)
 
 
 def is_incomplete(stack: Stack) -> bool:
@@ -146,11 +144,6 @@ def is_incomplete(stack: Stack) -> bool:
     Until the kernel has learnt all rules, it can't tell which stack a signal came to.
     """
     return stack.functions[-1].startswith("[") and not stack.in_handler
-
-
-def is_cut_under_signal(stack: Stack) -> bool:
-    """Whether it ends below a signal's handler, for the reason that is_incomplete gives."""
-    return stack.in_handler and stack.functions[-1] == NOT_LEARNT
 
 
 def is_of_work(stack: Stack) -> bool:
@@ -205,16 +198,18 @@ def test_all_versions_are_there() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_same_cpu_time_as_go_shows(version: str, tmp_path: Path) -> None:
     program = toolchain(version).build(CPUOPS)
+    go: list[Stack] = []
+    ours: list[Stack] = []
+    noisy = differences = ["no run"]
     for _ in range(RUNS):
         run = record(program, tmp_path, SHALLOW, WORK_MS)
         check_stacks(run, program)
-        differences = [
-            *total_differences(run, TOTAL_LIMIT),
-            *share_differences(run.go, run.ours, SHARE_LIMIT),
-            *work_differences(run),
-        ]
-        if not differences:
+        go, ours = go + run.go, ours + run.ours
+        noisy = noisy and [*total_differences(run, TOTAL_LIMIT), *work_differences(run)]
+        differences = share_differences(go, ours)
+        if not noisy and not differences:
             break
+    assert noisy == []
     assert differences == []
 
 
@@ -234,23 +229,36 @@ def test_same_stacks_however_it_was_built(version: str, mode: str, tmp_path: Pat
 def test_deeper_than_go(version: str, tmp_path: Path) -> None:
     """Go cuts off after 64 frames; we have a hundred, and say so when there are over 128."""
     program = toolchain(version).build(CPUOPS)
-    run = record(program, tmp_path, DEEP, DEEP_MS)
+    for _ in range(RUNS):
+        run = record(program, tmp_path, DEEP, DEEP_MS)
+        whole, cut = check_deep_stacks(run)
+        enough = [0.9 * run.works_ns[work] / 1e9 * OUR_HZ for work in ("deep100", "deep200")]
+        if whole > enough[0] and cut > enough[1]:
+            break
+    assert whole > enough[0]
+    assert cut > enough[1]
 
+
+def check_deep_stacks(run: Run) -> tuple[int, int]:
+    """What must be true of every sample; how many are whole and how many have over 128 frames."""
     theirs = [s.functions for s in run.go if "main.descend" in s.functions]
     assert theirs
     assert max(map(len, theirs)) <= GO_MAX_FRAMES
+    deep = [stack for stack in run.ours if "main.descend" in stack.functions]
+    not_learnt = [stack for stack in deep if stack.functions[-1] == NOT_LEARNT]
+    found = sum(stack.count for stack in not_learnt if not stack.in_handler)
+    assert found <= without_room(run.our_profile)
     whole, cut = [], []
-    for stack in run.ours:
+    for stack in deep:
         if stack.functions.count("main.descend") > 101:
             cut.append(stack)
-        elif "main.descend" in stack.functions:
+        elif stack not in not_learnt:
             whole.append(stack)
     assert {s.functions[-1] for s in cut} == {CUT}
     assert {len(s.functions) for s in cut} == {OUR_MAX_FRAMES + 1}
     assert {s.functions[-1] for s in whole} == {"runtime.main"}
     assert all({"main.deep100", "main.deep200"}.intersection(s.functions) for s in whole)
-    assert sum(s.count for s in whole) / OUR_HZ > 0.9 * run.works_ns["deep100"] / 1e9
-    assert sum(s.count for s in cut) / OUR_HZ > 0.9 * run.works_ns["deep200"] / 1e9
+    return sum(s.count for s in whole), sum(s.count for s in cut)
 
 
 @pytest.mark.parametrize("version", ["1.19", "1.27"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,15 @@ from pathlib import Path
 from symbolizer import ElfFile, GoBinary
 from tests.kernel.kernel_state import has_probes, probed
 from tests.kernel.programs import program
-from tests.kernel.unharmed import ALL_PROFILES, check, checker, what_happened
-from tests.recorder import Recorder, recording
+from tests.kernel.unharmed import (
+    ALL_PROFILES,
+    check,
+    checker,
+    what_happened,
+    whole_profiles,
+)
+from tests.kernel.verbs import verb
+from tests.recorder import Recorder, recording, run
 from tests.targets_run import Target
 
 ROOT = Path(__file__).parents[2]
@@ -41,11 +49,23 @@ def over_probes(tracing: Target, pid: int) -> None:
     tracing.ask(f"break {gopark():x} 3", "met")
 
 
-def end(recorder: Recorder) -> None:
+def end(recorder: Recorder) -> str:
+    """What it said."""
     recorder.interrupt()
     finished = recorder.finish()
     assert finished.code == 0, finished.stderr
     assert "Traceback" not in finished.stderr
+    return finished.stderr
+
+
+def warnings(text: str) -> list[str]:
+    """The lines that warn of a debugger."""
+    return re.findall(r"^(?:.*: )?(Process \d+ .*traced by .*)$", text, re.MULTILINE)
+
+
+def warned(folder: Path) -> list[str]:
+    """The same, of each profile."""
+    return [said for each in whole_profiles(folder) for said in warnings("\n".join(each.comments))]
 
 
 def test_a_debugger_that_was_there_before(tmp_path: Path) -> None:
@@ -58,8 +78,10 @@ def test_a_debugger_that_was_there_before(tmp_path: Path) -> None:
             tracing.ask("continue", "continued")
             check(target)
             tracing.ask("stop", "stopped")
-            end(recorder)
+            (said,) = warnings(end(recorder))
         assert not has_probes(target.pid)
+        assert f"Process {target.pid} is traced by process {tracing.pid} (" in said
+        assert warned(tmp_path) == [said] * 4
         tracing.ask("detach", "detached")
     assert all(profile.samples for profile in what_happened(tmp_path))
 
@@ -75,8 +97,37 @@ def test_a_debugger_that_comes_and_goes_while_it_is_recorded(tmp_path: Path) -> 
             tracing.ask("detach", "detached")
         check(target)
         assert has_probes(target.pid)
-        end(recorder)
+        assert warnings(end(recorder)) == []
     assert all(profile.samples for profile in what_happened(tmp_path))
+
+
+def test_a_debugger_that_comes_and_stays_is_told_at_the_end(tmp_path: Path) -> None:
+    with (
+        Target.start(program("ticker")) as target,
+        recording(target.pid, tmp_path, *ALL_PROFILES) as recorder,
+        debugger(target.pid) as tracing,
+    ):
+        tracing.ask("attach", "attached")
+        (said,) = warnings(end(recorder))
+        assert f"{target.pid} has come to be traced by process {tracing.pid} (" in said
+        assert warned(tmp_path) == [said] * 4
+
+
+def test_only_where_there_are_probes_a_debugger_is_told(tmp_path: Path) -> None:
+    with Target.start(program("ticker")) as target, debugger(target.pid) as tracing:
+        tracing.ask("attach", "attached")
+        brief = ("--pid", str(target.pid), "--duration", "0.1")
+        assert warnings(run(*brief, "--profile", "cpu", folder=tmp_path).stderr) == []
+        top = ("top", "--pid", str(target.pid), "--profile", "block", "--once")
+        assert warnings(verb(*top, "--interval", "0.1").stdout)
+        assert warned(tmp_path) == []
+
+
+def test_the_program_that_we_started_is_not_said_to_be_traced_by_us(tmp_path: Path) -> None:
+    said = verb("run", "--profile", "block", "--", str(program("brief")), folder=tmp_path)
+    assert said.code == 0
+    assert "recording" in said.stderr
+    assert warnings(said.stderr) == warned(tmp_path) == []
 
 
 def test_a_debugger_that_is_killed_in_the_midst(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from ebpfprof import uprobemulti
 from ebpfprof.capabilities import NUMBERS
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
-from ebpfprof.privileges import RECORDING, WRITING
-from tests.kernel import oldkernel
+from ebpfprof.privileges import LOOKING, RECORDING, WRITING
+from tests.kernel import beforeprograms, oldkernel
 from tests.kernel.programs import program
+from tests.kernel.screens import screen
 from tests.kernel.users import ROOT, anybodys_folder, by_user, ebpfprof, open_checkout, target_of
 from tests.kernel.verbs import Said, verb
 from tests.recorder import recording
@@ -252,6 +253,55 @@ def mask(names: frozenset[str]) -> str:
 
 def given_up_but(keep: frozenset[str]) -> set[tuple[str, ...]]:
     return {(*[mask(keep)] * 3, "1")}
+
+
+PROBING = RECORDING if uprobemulti.is_offered() else RECORDING | {"CAP_SYS_ADMIN"}
+KEPT = {
+    "list": LOOKING,
+    "attach": PROBING | WRITING,
+    "top": PROBING | WRITING,
+    "serve": PROBING,
+    "serve --all-go": PROBING,
+}
+
+
+@pytest.mark.parametrize("what", KEPT)
+def test_before_it_opens_a_program_it_has_no_more_than_it_needs(
+    what: str, target: Target, tmp_path: Path
+) -> None:
+    """In all threads: those of libraries, too, which take no part in giving up."""
+    name, *arguments = what.split()
+    if name != "list":
+        arguments = [*(arguments or ("--pid", str(target.pid))), *VERBS[name]]
+    with subprocess.Popen(
+        [*beforeprograms.COMMAND, name, *arguments],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            state = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            assert state is not None
+            assert state.si_code == os.CLD_STOPPED, process.communicate()[0]
+            assert rights_of(process.pid) == given_up_but(KEPT[what])
+        finally:
+            process.kill()
+
+
+def test_while_top_shows_its_table_it_has_no_more_than_it_needs(tmp_path: Path) -> None:
+    with (
+        Target.start(program("demo")) as shop,
+        screen(tmp_path, PYTHONPATH=str(ROOT)) as terminal,
+    ):
+        terminal.type(f"{sys.executable} -m ebpfprof top --pid {shop.pid} --interval 0.5")
+        terminal.wait_for(r"main\.\(\*PriceCache\)\.Get")
+        (process,) = terminal.programs
+        if uprobemulti.is_offered():
+            assert rights_of(process.pid) == given_up_but(RECORDING | WRITING)
+        terminal.press("q")
+        terminal.wait_for(r"^shell> *\Z")
 
 
 def test_while_it_records_it_has_no_more_than_it_needs(target: Target, tmp_path: Path) -> None:

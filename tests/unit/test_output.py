@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -180,19 +181,25 @@ def test_what_is_put_in_the_way_meanwhile_is_refused_and_the_profile_saved(
     assert not [name for name in os.listdir(folder) if "ebpfprof" in name]
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("kind", ["symbolic link", "directory"])
 def test_what_is_put_in_the_way_after_the_last_look_is_not_followed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     path = folder / "x"
-    real = os.rename
 
-    def late(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
-        if not os.path.lexists(path):
-            make(kind, path)
-        real(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+    def late(name: str) -> None:
+        real = getattr(os, name)
 
-    monkeypatch.setattr(os, "rename", late)
+        def put(source: str, target: str, **how: Any) -> None:  # noqa: ANN401
+            if not os.path.lexists(path):
+                make(kind, path)
+            real(source, target, **how)
+
+        monkeypatch.setattr(os, name, put)
+
+    late("link")
+    late("rename")
     file = OutputFile.prepare(path)
     if kind == "symbolic link":
         file.commit(DATA)  # the link is replaced
@@ -218,6 +225,7 @@ def test_a_swapped_temporary_file_is_noticed_and_the_profile_saved(
         real(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     monkeypatch.setattr(os, "rename", swapped)
+    (folder / "x").write_text("older: only to replace a file a temporary name is needed")
     with pytest.raises(OutputError, match="replaced by someone else") as error:
         OutputFile.prepare(folder / "x").commit(DATA)
     assert rescued(error).read_bytes() == DATA
@@ -228,6 +236,7 @@ def test_a_temporary_name_that_was_guessed_is_not_written_through(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "victim").write_text("untouched")
+    (folder / "x").write_text("older")
     for guess in ("link", "file"):
         monkeypatch.setattr(secrets, "token_hex", lambda n, guess=guess: guess)
         planted = folder / f".ebpfprof-{guess}"
@@ -239,6 +248,7 @@ def test_a_temporary_name_that_was_guessed_is_not_written_through(
             OutputFile.prepare(folder / "x").commit(DATA)
         assert planted.exists()
     assert (tmp_path / "victim").read_text() == "untouched"
+    assert (folder / "x").read_text() == "older"
 
 
 def test_a_nameless_file_that_gets_no_name_costs_no_profile(
@@ -355,6 +365,41 @@ def test_a_killed_run_leaves_nothing() -> None:
         assert os.listdir(folder) == []
 
 
+KILLED_AT_ITS_NAME = """
+import signal
+def killed(name):
+    real = getattr(os, name)
+    def at_once(*given, **how):
+        real(*given, **how)
+        os.kill(os.getpid(), signal.SIGKILL)
+    setattr(os, name, at_once)
+killed("link")
+killed("rename")
+OutputFile.prepare(Path(sys.argv[1])).commit(b"whole")
+"""
+
+
+def test_killed_between_any_two_steps_a_new_file_is_whole_and_alone() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        child = spawn(KILLED_AT_ITS_NAME, f"{folder}/x")
+        _, said = child.communicate()
+        assert child.returncode == -signal.SIGKILL, said
+        assert os.listdir(folder) == ["x"]
+        assert (Path(folder) / "x").read_bytes() == b"whole"
+
+
+def test_killed_while_it_replaces_a_file_that_one_is_whole() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        (Path(folder) / "x").write_text("older")
+        child = spawn(KILLED_AT_ITS_NAME, f"{folder}/x")
+        _, said = child.communicate()
+        assert child.returncode == -signal.SIGKILL, said
+        # The new one has its temporary name still: docs/faults.md tells of it.
+        left, name = sorted(os.listdir(folder))
+        assert (name, (Path(folder) / "x").read_text()) == ("x", "older")
+        assert re.fullmatch(r"\.ebpfprof-[0-9a-f]{32}", left)
+
+
 def test_the_children_of_these_tests_run_the_code_under_test() -> None:
     assert Path(output.__file__) == ROOT / "ebpfprof" / "output.py"
 
@@ -364,18 +409,24 @@ def test_the_data_is_durable_before_it_has_its_name(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
-    fsync, rename = os.fsync, os.rename
+    fsync = os.fsync
 
     def watched_fsync(fd: int) -> None:
         steps.append("directory" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file")
         assert steps[-1] == "directory" or os.fstat(fd).st_size == len(DATA)
         fsync(fd)
 
-    def watched_rename(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
-        steps.append("rename")
-        rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+    def watch(name: str) -> None:
+        real = getattr(os, name)
+
+        def watched(source: str, target: str, **how: Any) -> None:  # noqa: ANN401
+            real(source, target, **how)
+            steps.append(f"named {target}")
+
+        monkeypatch.setattr(os, name, watched)
 
     monkeypatch.setattr(os, "fsync", watched_fsync)
-    monkeypatch.setattr(os, "rename", watched_rename)
+    watch("link")
+    watch("rename")
     OutputFile.prepare(folder / "x").commit(DATA)
-    assert steps == ["file", "rename", "directory"]
+    assert steps == ["file", "named x", "directory"]

@@ -81,7 +81,7 @@ END = UnwindRule(RuleKind.END)
 
 def walked(
     rules: RuleBook,
-    pieces: Sequence[tuple[int, bytes]],
+    pieces: list[tuple[int, bytes]],
     *,
     pc: int = at(0),
     sp: int = STACK,
@@ -281,3 +281,19 @@ def test_a_breakpoint_in_a_function_is_a_probe_and_one_between_functions_is_padd
     assert interrupted_at(at(3, 0), rules) == at(3, 0)
     without_table = RuleBook(OneTable(Table(), code=range(0x1000, 0x2000)), RuleNumbers(100))
     assert interrupted_at(0x1234, without_table) == 0x1234
+
+
+def test_copies_have_holes() -> None:
+    copies = Copies([])
+    copies.add(STACK, bytes(range(1, 9)) * 512, 0b0101)
+    copies.add(STACK + (1 << 20), bytes(1024), 1)
+    assert [(start, len(data)) for start, data in copies.pieces] == [
+        (STACK + 1024, 1024),
+        (STACK + 3072, 1024),
+    ]
+    copies = Copies([])
+    copies.add(STACK, bytes(range(1, 9)) * 512, 0b0001)
+    assert copies.word(STACK + 1016) is None
+    assert copies.word(STACK + 1024) == 0x0807060504030201
+    assert copies.word(STACK + 2044) == 0x0403020108070605  # across two parts
+    assert copies.word(STACK + 4092) is None

@@ -75,6 +75,34 @@ NOINLINE void fillBehindPadding(void)
     sink = pages[0];
 }
 
+/* A frame of four pages, of which the upper ones are written to first. */
+#define FRAME_BYTES 16384
+void fillFrame(void);
+asm(".type fillFrame, @function\n"
+    "fillFrame:\n"
+    ".cfi_startproc\n"
+    "sub $16384, %rsp\n"
+    ".cfi_adjust_cfa_offset 16384\n"
+    "lea 16384(%rsp), %rax\n"
+    "1: sub $4096, %rax\n"
+    "movb $0, (%rax)\n"
+    "cmp %rsp, %rax\n"
+    "jne 1b\n"
+    "add $16384, %rsp\n"
+    ".cfi_adjust_cfa_offset -16384\n"
+    "ret\n"
+    ".cfi_endproc\n"
+    ".size fillFrame, .-fillFrame\n");
+NOINLINE void fillFreshFrames(void)
+{
+    const long page = 4096;
+    char *top = (char *)((long)__builtin_frame_address(0) & -page) - page;
+    for (int i = 0; i < 100; i++) {
+        madvise(top - FRAME_BYTES - page, FRAME_BYTES + page, MADV_DONTNEED);
+        fillFrame();
+    }
+}
+
 static long (*plugin_work)(long rounds);
 NOINLINE void callPlugin(void)
 {
@@ -142,7 +170,7 @@ NOINLINE void execute(void)
 
 static const struct work works[] = {
     {"callDeep", callDeep},         {"callRecursive", callRecursive},
-    {"fillBehindPadding", fillBehindPadding},
+    {"fillBehindPadding", fillBehindPadding}, {"fillFreshFrames", fillFreshFrames},
     {"sortNumbers", sortNumbers},   {"callPlugin", callPlugin},
     {"callWritten", callWritten},   {"startThreads", startThreads},
     {"moveBetween", moveBetween},   {"execute", execute},
