@@ -50,7 +50,7 @@ def stop_before(owner: Any, name: str) -> None:  # noqa: ANN401
 
 
 def stop_between_probes() -> None:
-    """Of the keeper's probes the third is in, and the profiler waits for its answer."""
+    """The profiler stops while it waits for its keeper, which goes on: its third probe is in."""
     linked = 0
 
     def stopping(original: Callable[..., int]) -> Callable[..., int]:
@@ -60,7 +60,6 @@ def stop_between_probes() -> None:
             linked += 1
             if linked == 3:
                 os.kill(os.getppid(), signal.SIGSTOP)
-                stop()
             return fd
 
         return link

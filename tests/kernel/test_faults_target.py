@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.kernel_state import has_probes
+from tests.kernel.kernel_state import await_no_probes, has_probes
 from tests.kernel.programs import program
 from tests.kernel.unharmed import (
     ALL_PROFILES,
@@ -115,7 +115,7 @@ def test_stopped_with_probes_and_killed_profiler_it_goes_on(tmp_path: Path) -> N
         try:
             recorder.kill()
             assert recorder.finish().code == -signal.SIGKILL
-            assert not has_probes(target.pid)
+            await_no_probes(target.pid)
         finally:
             go_on(target.pid)
     assert os.listdir(tmp_path) == []

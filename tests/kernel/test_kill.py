@@ -33,7 +33,6 @@ MOMENTS = {
     "stops while detaching": True,
     "stops while writing": False,
 }
-KEEPER_STOPS = ("stops while attaching", "stops while detaching")
 DEATHS = 5
 SETTING_UP = ("stops before it attaches", "stops while attaching")
 
@@ -54,7 +53,7 @@ def stopped(how: str, target: Target, folder: Path) -> Iterator[Recorder]:
     recorder = Recorder(arguments, folder, command=command(how))
     try:
         recorder.wait_until_stopped()
-        if how in KEEPER_STOPS:
+        if how == "stops while detaching":
             (keeper,) = keepers(recorder.pid)
             await_true(lambda: state(keeper) == "T", "the keeper does not stop")
         objects = bpf_objects(recorder.pid)
@@ -153,8 +152,7 @@ def test_left_alone_it_goes_on(how: str, target: Target, tmp_path: Path) -> None
     with stopped(how, target, tmp_path) as recorder:
         signals = []
         if how in SETTING_UP:
-            for pid in (*keepers(recorder.pid), recorder.pid):
-                os.kill(pid, signal.SIGCONT)
+            recorder.send(signal.SIGCONT)
             recorder.wait_until_recording()
             signals = [signal.SIGINT]
         finished = tell(recorder, *signals)

@@ -20,7 +20,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.profile import Profile
-from tests.kernel.kernel_state import children, has_probes
+from tests.kernel.kernel_state import await_no_probes, children, has_probes
 from tests.kernel.programs import program
 from tests.kernel.tampered import command as tampered
 from tests.recorder import Finished, Recorder, only_profile, run
@@ -305,7 +305,7 @@ def test_while_it_runs_there_are_probes(tmp_path: Path, monkeypatch: pytest.Monk
         assert "TracerPid:\t0\n" in Path(f"/proc/{pid}/status").read_text()
         os.kill(target.pid, signal.SIGKILL)
         target.wait()
-        assert not has_probes(pid)
+        await_no_probes(pid)
         os.kill(pid, signal.SIGUSR1)
         target.expect("got user defined")  # it goes on by itself
 

@@ -22,7 +22,7 @@ from ebpfprof.errors import ExitCode
 from ebpfprof.server.access import Policy
 from ebpfprof.server.listening import Address
 from ebpfprof.server.recorder import Recorder
-from tests.kernel.kernel_state import bpf_objects, has_probes
+from tests.kernel.kernel_state import await_no_probes, bpf_objects, has_probes
 from tests.kernel.programs import program
 from tests.server.fakes import ALL_KINDS, PID, FakeLive, FakeTarget
 from tests.server.serving import (
@@ -127,6 +127,8 @@ def test_continuous_and_ended_at_any_time(target: Target, number: signal.Signals
         assert bpf_objects(server.pid)
         server.send(number)
         assert server.finish() == (-number if number == signal.SIGKILL else 0)
+    if number == signal.SIGKILL:
+        await_no_probes(target.pid)
     assert not has_probes(target.pid)
 
 
