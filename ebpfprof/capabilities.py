@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 # include/uapi/linux/capability.h
@@ -88,6 +89,24 @@ def give_up(keep: Collection[str]) -> None:
         each.inheritable = 0
     if _libc.capset(ctypes.byref(header), both):
         raise _error()
+
+
+@contextmanager
+def set_aside(name: str) -> Iterator[None]:
+    """Do without a capability in this thread, for as long as this is held. Raises OSError."""
+    header, before, less = _Header(_VERSION_3, 0), (_Data * 2)(), (_Data * 2)()
+    for sets in (before, less):
+        if _libc.capget(ctypes.byref(header), sets):
+            raise _error()
+    half, bit = divmod(NUMBERS[name], 32)
+    less[half].effective &= ~(1 << bit)
+    if _libc.capset(ctypes.byref(header), less):
+        raise _error()
+    try:
+        yield
+    finally:
+        if _libc.capset(ctypes.byref(header), before):
+            raise _error()
 
 
 def _of_status(name: str) -> frozenset[int]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ebpfprof import uprobemulti
-from ebpfprof.capabilities import NUMBERS, effective, give_up
+from ebpfprof import perf, uprobemulti
+from ebpfprof.capabilities import NUMBERS, effective, give_up, set_aside
 from ebpfprof.options import Options
 from ebpfprof.privileges import LOOKING, RECORDING, TO_RECORD, WRITING
 
@@ -14,24 +14,35 @@ def give_up_before_recording(
     """Keep what recording takes, and writing files or signals to a child where that is said.
 
     To be called before other threads are there, which would keep what they have. CAP_SYS_ADMIN
-    stays only where the kernel wants it for probes, or where it stands for what is not there.
+    stays only where the kernel wants it for what is recorded, or it stands for what is not there.
     Raises OSError.
     """
     keep = RECORDING | (WRITING if writes else set()) | ({"CAP_KILL"} if has_child else set())
-    if _stands_for_others() or (options.waiting and not uprobemulti.is_offered()):
+    if _takes_admin(options) or (options.waiting and not uprobemulti.is_offered()):
         keep |= {"CAP_SYS_ADMIN"}
     give_up(keep)
 
 
-def give_up_probing() -> None:
+def give_up_probing(options: Options) -> None:
     """Keep what is of use once all probes are in. Raises OSError."""
     keep = RECORDING | WRITING
-    give_up(keep | {"CAP_SYS_ADMIN"} if _stands_for_others() else keep)
+    give_up(keep | {"CAP_SYS_ADMIN"} if _takes_admin(options) else keep)
 
 
 def give_up_before_looking() -> None:
     """Keep what it takes to look at processes: nothing is recorded. Raises OSError."""
     give_up(LOOKING)
+
+
+def _takes_admin(options: Options) -> bool:
+    """Whether CAP_SYS_ADMIN is of use all the time."""
+    if _stands_for_others():
+        return True
+    if "cpu" not in options.kinds:
+        return False
+    # Processors may come while it is recorded, and each has an event of its own.
+    with set_aside("CAP_SYS_ADMIN"):
+        return not perf.may_open_events()
 
 
 def _stands_for_others() -> bool:

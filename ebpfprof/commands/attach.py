@@ -79,7 +79,7 @@ def command(
             ]
             say_what_is_assumed(session)
             session.start()
-            give_up_probing()
+            give_up_probing(options)
             signals.end_recording_only()
             recorded = {kind for each in session.targets for kind in session.files(each)}
             kinds = [kind for kind in options.kinds if kind in recorded]

@@ -102,7 +102,7 @@ def command(
         targets = [session.add(pid) for pid in pids]
         for target in targets:
             session.start(target)
-        give_up_probing()
+        give_up_probing(options)
         signals.end_recording_only()
         until_s = time.monotonic() + duration_s if duration_s else float("inf")
         watch = Watch(session, targets, by_lock=options.by_lock)

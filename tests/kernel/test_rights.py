@@ -295,11 +295,13 @@ def test_while_top_shows_its_table_it_has_no_more_than_it_needs(tmp_path: Path) 
         Target.start(program("demo")) as shop,
         screen(tmp_path, PYTHONPATH=str(ROOT)) as terminal,
     ):
-        terminal.type(f"{sys.executable} -m ebpfprof top --pid {shop.pid} --interval 0.5")
+        terminal.type(f"{sys.executable} -m ebpfprof top --pid {shop.pid} --profile block")
         terminal.wait_for(r"main\.\(\*PriceCache\)\.Get")
         (process,) = terminal.programs
-        if uprobemulti.is_offered():
-            assert rights_of(process.pid) == given_up_but(RECORDING | WRITING)
+        # What programs may get that are executed can only be limited once, at first.
+        assert {each[:2] for each in rights_of(process.pid)} == {
+            each[:2] for each in given_up_but(RECORDING | WRITING)
+        }
         terminal.press("q")
         terminal.wait_for(r"^shell> *\Z")
 

@@ -1,0 +1,62 @@
+"""Which rights stay while something is recorded, with a kernel that wants more than others."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebpfprof import perf, rights, uprobemulti
+from ebpfprof.capabilities import NUMBERS, effective, set_aside
+from ebpfprof.options import Options
+from ebpfprof.profile import Kind
+
+ADMIN = "CAP_SYS_ADMIN"
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """What is kept each time rights are given up, which they are not."""
+    found: list[set[str]] = []
+    monkeypatch.setattr(rights, "give_up", lambda keep: found.append(set(keep)))
+    monkeypatch.setattr(uprobemulti, "is_offered", lambda: True)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kinds", "events_take_admin", "stays"),
+    [
+        (("cpu",), True, True),
+        (("block", "mutex", "cpu"), True, True),
+        (("block", "mutex"), True, False),
+        (("cpu",), False, False),
+    ],
+)
+def test_admin_stays_where_perf_events_take_it(
+    kinds: tuple[Kind, ...],
+    events_take_admin: bool,
+    stays: bool,
+    kept: list[set[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def may_open_events() -> bool:
+        assert NUMBERS[ADMIN] not in effective()
+        return not events_take_admin
+
+    monkeypatch.setattr(perf, "may_open_events", may_open_events)
+    options = Options(kinds=kinds)
+    rights.give_up_before_recording(options, writes=True)
+    rights.give_up_probing(options)
+    assert [ADMIN in each for each in kept] == [stays, stays]
+
+
+def test_a_right_that_was_set_aside_is_back() -> None:
+    before = effective()
+    assert NUMBERS[ADMIN] in before
+    with set_aside(ADMIN):
+        assert effective() == before - {NUMBERS[ADMIN]}
+    with pytest.raises(ValueError, match="inside"), set_aside(ADMIN):
+        raise ValueError("inside")
+    assert effective() == before
+
+
+def test_perf_events_are_tried() -> None:
+    assert perf.may_open_events()
