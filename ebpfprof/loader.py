@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ebpfprof import perf, trials, uprobemulti
 from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported, PermissionDenied
 from ebpfprof.keeper import Keeper, Uprobe
-from ebpfprof.privileges import may_put_perf_uprobes, way_out
+from ebpfprof.privileges import way_out
 from ebpfprof.sources import bpf_folder, program_text
 
 if TYPE_CHECKING:  # numpy takes as long to import as BCC to get going: only when maps are read
@@ -54,8 +54,7 @@ class Program:
         Raises BccMissing, KernelUnsupported or PermissionDenied.
         """
         perf.require_bpf()
-        # Perf events where they are allowed: kernels of all ages have them.
-        self._multi = not may_put_perf_uprobes() and uprobemulti.is_offered()
+        self._multi = uprobemulti.is_offered()
         # Before there is much in memory: it has a copy of all.
         self._keeper = Keeper(multi=self._multi) if functions else None
         try:
