@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from pathlib import Path
 from typing import Final, Self
 
@@ -50,12 +49,6 @@ NOT_LEARNT: Final = "[cut off: not learnt yet]"
 # A pair that Go should have so often by its rate, and has not, is not missing by chance: the
 # chance is exp(-12), 6 in a million.
 MISSED_AT_MOST: Final = 12
-# By how much shares may differ: by the standard deviation that chance gives Go's, as many times as
-# it is exceeded once in 16,000 functions, and by what the two see differently (Go's timers run out
-# at the kernel's ticks, when it schedules, too).
-SHARE_SIGMAS: Final = 4
-SHARE_BIAS: Final = 0.01
-
 Pair = tuple[str, str]
 
 
@@ -120,14 +113,9 @@ class Shares:
         )
 
 
-def share_differences(go: Sequence[Stack], ours: Sequence[Stack]) -> list[str]:
-    """Functions whose shares differ by more than chance; empty is equal."""
+def share_differences(go: Sequence[Stack], ours: Sequence[Stack], limit: float) -> list[str]:
+    """Functions whose shares differ by more than `limit`; empty is equal."""
     theirs, mine = Shares.of(go), Shares.of(ours)
-    samples = sum(stack.count for stack in go)
-
-    def limit(share: float) -> float:
-        return SHARE_BIAS + SHARE_SIGMAS * sqrt(share * (1 - share) / samples)
-
     return [
         f"{what} share of {function}: Go {then.get(function, 0):.4f}, we {now.get(function, 0):.4f}"
         for what, then, now in (
@@ -135,8 +123,7 @@ def share_differences(go: Sequence[Stack], ours: Sequence[Stack]) -> list[str]:
             ("cumulative", theirs.cumulative, mine.cumulative),
         )
         for function in then | now
-        # Ours are of ten times as many samples.
-        if abs(then.get(function, 0) - now.get(function, 0)) > limit(now.get(function, 0))
+        if abs(then.get(function, 0) - now.get(function, 0)) > limit
     ]
 
 
