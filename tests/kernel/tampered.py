@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ def tamper(owner: object, name: str, function: Callable[..., Any]) -> None:
 
 
 def stop() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
+    # To this very thread: it would go on for a while after a signal that another one took.
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 def stop_before(owner: Any, name: str) -> None:  # noqa: ANN401
@@ -86,6 +88,26 @@ def stop_while_detaching() -> None:
     tamper(keeper, "_close_all", close_all)
 
 
+def stop_at_the_anchor() -> None:
+    """All probes are out but the one that the keeper takes out last; both stop."""
+    original = keeper._close
+    ends: set[int] = set()
+
+    def close_all(held: Sequence[list[int]]) -> None:
+        ends.update(fds[0] for fds in held)
+        original_close_all(held)
+
+    def close(fd: int) -> None:
+        if fd in ends:
+            os.kill(os.getppid(), signal.SIGSTOP)
+            stop()
+        original(fd)
+
+    original_close_all = keeper._close_all
+    tamper(keeper, "_close_all", close_all)
+    tamper(keeper, "_close", close)
+
+
 def die_while_the_keeper_works(request: str) -> None:
     """Be killed as soon as the keeper has been asked for something; says which keeper it is."""
     original = socket.send_fds
@@ -127,6 +149,7 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "stops while recording": lambda: stop_before(Session, "wait"),
     "stops while detaching": stop_while_detaching,
     "stops while writing": stop_while_writing,
+    "stops at the anchor": stop_at_the_anchor,
     "dies while attaching": lambda: die_while_the_keeper_works("attach"),
     "dies while detaching": lambda: die_while_the_keeper_works("detach"),
     "fails to name frames": lambda: fail(stacks.StackTranslator, "stack"),

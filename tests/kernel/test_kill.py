@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from symbolizer import ElfFile, GoBinary
 from tests.kernel.kernel_state import (
     await_gone,
     await_no_probes,
@@ -18,6 +19,7 @@ from tests.kernel.kernel_state import (
     has_probes,
     keepers,
     leaked_probes,
+    probed,
 )
 from tests.kernel.programs import program
 from tests.kernel.tampered import command
@@ -111,6 +113,23 @@ def test_killed_while_the_kernel_works_it_leaks_no_probe(
         await_ended(int(keeper))
         assert not has_probes(target.pid)
     assert leaked_probes() == before
+
+
+def test_the_anchor_goes_last(target: Target, tmp_path: Path) -> None:
+    """The kernel may forget that a process has breakpoints with the last one: see keeper.py."""
+    arguments = ("--pid", str(target.pid), "--duration", "0.2")
+    recorder = Recorder(arguments, tmp_path, command=command("stops at the anchor"))
+    try:
+        recorder.wait_until_stopped()
+        (keeper,) = keepers(recorder.pid)
+        await_true(lambda: state(keeper) == "T", "the keeper does not stop")
+        with ElfFile.open(f"/proc/{target.pid}/exe") as elf:
+            (never_passed,) = GoBinary.open(elf).functions_named("runtime.throw")
+            assert list(probed(target.pid)) == [never_passed.entry]
+        assert tell(recorder).code == 0
+    finally:
+        recorder.close()
+    assert not has_probes(target.pid)
 
 
 def test_killed_with_its_whole_session_it_leaves_nothing(target: Target, tmp_path: Path) -> None:
