@@ -76,6 +76,8 @@ class Keeper:
         They stay until the `group` is detached. `programs` has the file descriptors of the BPF
         functions. Raises KernelUnsupported, PermissionDenied or AttachFailed; none is in then.
         """
+        if not probes:
+            return
         functions = sorted({probe.function for probe in probes})
         request = {
             "attach": group,
@@ -165,12 +167,15 @@ def _answer(
             holding: list[int] = []
             try:
                 _put_in(holding, request, fds, multi)
-            except BaseException:
+            except BaseException:  # all or none
                 _close_all([holding])
                 raise
             held.setdefault(request["attach"], []).extend(holding)
     except errors.EbpfprofError as error:
         return {"error": type(error).__name__, "message": str(error)}
+    except Exception as error:  # a bug: here nobody would see it
+        what = f"The process that keeps the probes ({NAME}) failed: {error!r}."
+        return {"error": errors.AttachFailed.__name__, "message": what}
     finally:
         for fd in fds:
             os.close(fd)

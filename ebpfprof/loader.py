@@ -59,7 +59,7 @@ class Program:
         self._keeper = Keeper(multi=self._multi) if functions else None
         try:
             self._compile(name, constants, functions, perf_functions)
-        except BaseException:
+        except BaseException:  # nobody will close what was not made
             if self._keeper:
                 self._keeper.close()
             raise
