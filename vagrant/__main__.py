@@ -42,19 +42,21 @@ QUIET_S: Final = 300.0
 
 @dataclass
 class Heard:
-    """What a report said so far; says each test aloud."""
+    """What a report said so far; says each test aloud, unless `silent`."""
 
     tests: list[results.Outcome] = field(default_factory=list)
     built: list[Path] = field(default_factory=list)
     release: str = ""
+    silent: bool = False
 
     def __call__(self, report: Report) -> None:
         """Take one line of it."""
         if "test" in report:
             test = results.Outcome(report["test"], report["outcome"])
             self.tests.append(test)
-            print(f"  {test.outcome} {report['seconds']:7.1f} s  {test.name}", flush=True)
-            if "why" in report:
+            if not self.silent:
+                print(f"  {test.outcome} {report['seconds']:7.1f} s  {test.name}", flush=True)
+            if "why" in report and not self.silent:
                 print(report["why"], flush=True)
         elif "built" in report:
             self.built.append(Path(report["built"]))
@@ -69,8 +71,11 @@ def command(selection: Selection, port: str, *, slowness: float) -> list[str]:
     return [*words, "-q", *selection.tests]
 
 
-def on_host(selection: Selection, folder: Path) -> tuple[results.Run, list[Path]]:
-    """Run a selection here: builds what guests need, and is the row to compare them with."""
+def on_host(selection: Selection, folder: Path, *, silent: bool) -> tuple[results.Run, list[Path]]:
+    """Run a selection here: builds what guests need, and is the row to compare them with.
+
+    `silent` where all of it fails on a host that ebpfprof can use.
+    """
     port = folder / "host.report"
     port.write_text("")
     print(f"{results.HOST}: Linux {os.uname().release}, {selection.name}", flush=True)
@@ -79,7 +84,7 @@ def on_host(selection: Selection, folder: Path) -> tuple[results.Run, list[Path]
         command(selection, str(port), slowness=1), cwd=CHECKOUT, stdout=subprocess.DEVNULL
     )
     seconds = time.monotonic() - start
-    heard = Heard(release=os.uname().release)
+    heard = Heard(release=os.uname().release, silent=silent)
     for line in port.read_text().splitlines():
         heard(json.loads(line))
     stopped = "" if done.returncode in (0, 1) else f"pytest ended with status {done.returncode}"
@@ -145,8 +150,9 @@ def run_all(matrix: Matrix, chosen: Sequence[Kernel], selection: str) -> bool:
     for kernel in chosen:
         what = matrix.selection_for(kernel, selection)
         if what.name not in built:
-            run, built[what.name] = on_host(what, folder)
-            if kernel.expected != "refused":  # there all of it fails on the host, as it should
+            refused = kernel.expected == "refused"
+            run, built[what.name] = on_host(what, folder, silent=refused)
+            if not refused:
                 good = _keep(run, order) and good
         good = _keep(in_guest(kernel, what, cache, _folders(built[what.name])), order) and good
     return good

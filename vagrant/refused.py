@@ -1,6 +1,5 @@
 """What `vagrant/matrix` runs on a kernel that is too old: ebpfprof says so, and harms nothing.
 
-
 Not among the tests of tests/: on a kernel that can be used, all of these fail.
 """
 
@@ -32,7 +31,7 @@ def ebpfprof(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPr
 @pytest.fixture
 def target() -> Iterator[Target]:
     """A Go program that ends well in the end, however the recording of it went."""
-    with Target.start(toolchain("1.27").build(BRIEF)) as started:
+    with Target.start(toolchain("1.27").build(BRIEF), "wait") as started:
         yield started
 
 
