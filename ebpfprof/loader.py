@@ -80,6 +80,8 @@ class Program:
             try:
                 self._bpf = self._bcc.BPF(text=program_text(name).encode(), cflags=flags)
             except Exception as error:  # BCC raises nothing narrower
+                # One without attach cookies may limit maps by RLIMIT_MEMLOCK, too (before 5.11).
+                trials.link_with_cookie()
                 raise KernelUnsupported(
                     f"BCC could not compile {name} or create its maps: {error}\n{said()}"
                 ) from error
