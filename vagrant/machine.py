@@ -67,7 +67,8 @@ class Machine:
         self, kernel: KernelFiles, initrd: Path, ports: Sequence[Path], disks: Sequence[Path]
     ) -> list[str]:
         """QEMU's command line; what the guest writes to its serial ports goes to `ports`."""
-        cpu = "host" if self.accelerator == "kvm" else "Nehalem"
+        # The oldest one with the instructions that Go's assembly is written for (PCLMULQDQ).
+        cpu = "host" if self.accelerator == "kvm" else "Westmere"
         words = ["qemu-system-x86_64", "-M", "q35", "-accel", self.accelerator, "-cpu", cpu]
         words += ["-smp", str(self.cpus), "-m", str(self.memory_mib), "-nodefaults"]
         words += ["-display", "none", "-no-reboot"]
