@@ -56,6 +56,7 @@ def make_box(place: Path) -> None:
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=".box-") as scratch:
         root, disk, image = (Path(scratch) / name for name in ("root", "disk", "box.img"))
         debian.make_root(root, _PACKAGES)
+        _trust_certificates(root)
         _copy_checkout(root / PLACE)
         for name in ("go", "foreign", "pgo"):
             if (cache_dir() / name).exists():
@@ -75,7 +76,7 @@ def make_box(place: Path) -> None:
         (Path(scratch) / "metadata.json").write_text(metadata(_PARTITION_BYTES + size_bytes))
         fresh = place.with_suffix(".new")
         run(["tar", "-C", scratch, "-cf", fresh, "metadata.json", image.name])
-    fresh.rename(place)
+        fresh.rename(place)
 
 
 def metadata(disk_bytes: int) -> str:
@@ -98,6 +99,13 @@ def boot_sectors(boot: bytes, core: bytes, partition_bytes: int) -> bytes:
     if len(record) + len(core) > _PARTITION_BYTES:
         raise debian.DebianError(f"GRUB of {len(core)} bytes does not fit before the partition.")
     return record + core
+
+
+def _trust_certificates(root: Path) -> None:
+    # Also those that were added to the host, for a proxy through which all packages come.
+    for path in Path("/usr/local/share/ca-certificates").rglob("*.crt"):
+        shutil.copy(path, root / "usr/local/share/ca-certificates")
+    run(["chroot", root, "update-ca-certificates"])
 
 
 def _copy_checkout(target: Path) -> None:
