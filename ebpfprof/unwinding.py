@@ -140,7 +140,7 @@ class Code:
 
 
 class Places:
-    """What an address of a process belongs to. Implemented by collectors.cpu for real ones."""
+    """What an address of a process belongs to. Implemented by unfinished for real ones."""
 
     def code_at(self, address: int) -> Code | None:
         """The table for an address; None if it is code without one (JIT, a file without)."""

@@ -1,6 +1,12 @@
 """Unwinding rules for Go code, from pclntab: what Go's own unwinder goes by."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Final
+
+import capstone
+from capstone import x86_const
 
 from symbolizer.errors import GoTableError
 from symbolizer.gobinary import Function, GoBinary
@@ -12,6 +18,7 @@ _SP_WRITE: Final = 2  # abi.FuncFlagSPWrite
 _WORD_BYTES = 8
 _MINOR_OF_SAVED_PC: Final = 21
 _MAX_OFFSET_BYTES = (1 << 31) - 1
+_MAX_CODE_BYTES = 512  # of systemstack, which has 160
 # The signal's return, named differently over the versions (runtime/sys_linux_amd64.s).
 _SIGNAL_RETURNS: Final = ("runtime.sigreturn", "runtime.sigreturn__sigaction")
 # Marked as the top of a stack in newer versions; below lies who was interrupted.
@@ -28,7 +35,7 @@ class GoUnwind:
     def ranges(self, vaddr: int) -> tuple[RuleRange, ...]:
         """The rules of the function around `vaddr`; () outside of Go's text.
 
-        Raises GoTableError if the tables are corrupt.
+        Raises a SymbolizerError if the tables are corrupt.
         """
         function = self._binary.function_at(vaddr)
         if function is None:
@@ -38,10 +45,11 @@ class GoUnwind:
         whole = self._whole(function)
         if whole is not None:
             return (RuleRange(function.entry, function.end, UnwindRule(whole)),)
-        return tuple(
-            RuleRange(start, end, self._rule(function, delta))
-            for start, end, delta in self._binary.sp_deltas(function)
-        )
+        deltas = self._binary.sp_deltas(function)
+        rules = [RuleRange(start, end, self._rule(function, delta)) for start, end, delta in deltas]
+        if self._binary.layout.role(function.func_id) is FuncRole.SYSTEMSTACK:
+            rules = _on_thread_stack(rules, _stack_switches(self._binary, function))
+        return tuple(rules)
 
     def _whole(self, function: Function) -> RuleKind | None:
         """The kind of rule for all of a function, where that does not depend on the address."""
@@ -62,11 +70,49 @@ class GoUnwind:
         if not 0 <= delta <= _MAX_OFFSET_BYTES - _WORD_BYTES:
             return UnwindRule(RuleKind.NONE)
         role = self._binary.layout.role(function.func_id)
-        kind = RuleKind.SYSTEM_STACK if role is FuncRole.SYSTEMSTACK else RuleKind.SP
         # A signal's return address is the first byte of what returns from it.
         is_exact = role in _INTERRUPTED or function.name == _SIGNAL_ENTRY
         # Up to Go 1.20, so is what gosave_systemstack_switch saves for callbacks to return to.
         is_exact |= role is FuncRole.CGOCALLBACK and self._binary.version.minor < _MINOR_OF_SAVED_PC
         # Where a function has a frame, the assembler saves the frame pointer at its top.
         bp_offset = -2 * _WORD_BYTES if delta >= _WORD_BYTES else None
-        return UnwindRule(kind, delta + _WORD_BYTES, bp_offset, exact_caller=is_exact)
+        return UnwindRule(RuleKind.SP, delta + _WORD_BYTES, bp_offset, exact_caller=is_exact)
+
+
+def _stack_switches(binary: GoBinary, function: Function) -> range:
+    """The code of systemstack that runs on the thread's stack in place of its caller's.
+
+    It loads the stack pointer twice, to switch to that stack and back. In front of that, and where
+    it finds itself on the thread's stack and only jumps on, it is on its caller's. What is not
+    known runs on the thread's stack.
+    """
+    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    decoder.detail = True
+    code = binary.elf.read(function.entry, min(function.end - function.entry, _MAX_CODE_BYTES))
+    loads = [
+        int(each.address + each.size)
+        for each in decoder.disasm(code, function.entry)
+        if each.id == x86_const.X86_INS_MOV
+        and each.operands[0].type == x86_const.X86_OP_REG
+        and each.operands[0].reg == x86_const.X86_REG_RSP
+    ]
+    return range(*loads) if len(loads) == 2 else range(function.entry, function.end)
+
+
+def _on_thread_stack(rules: Sequence[RuleRange], there: range) -> list[RuleRange]:
+    """The rules of systemstack with those that hold on the thread's stack led to its caller's."""
+    found = []
+    for each in rules:
+        cuts = sorted(
+            {
+                each.start,
+                each.end,
+                *(at for at in (there.start, there.stop) if each.start < at < each.end),
+            }
+        )
+        for start, end in pairwise(cuts):
+            rule = each.rule
+            if rule.kind is RuleKind.SP and start in there:
+                rule = replace(rule, kind=RuleKind.SYSTEM_STACK)
+            found.append(RuleRange(start, end, rule))
+    return found

@@ -13,13 +13,16 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.toolchains import cache_dir
+
 MIRROR: Final = "http://deb.debian.org/debian"
 SECURITY_MIRROR: Final = "http://deb.debian.org/debian-security"
+CACHE_IN_GUEST: Final = Path("/root/.cache/ebpfprof")
 KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SUITE: Final = "bookworm"
 
@@ -60,7 +63,7 @@ def run(command: Sequence[str | Path], env: dict[str, str] | None = None) -> str
             errors="replace",
         )
     except FileNotFoundError as error:
-        raise DebianError(f"{words[0]} is not there: run `vagrant/setup.sh qemu`.") from error
+        raise DebianError(f"{words[0]} is not there: run `vagrant/setup.sh`.") from error
     if done.returncode != 0:
         said = (done.stdout + done.stderr)[-4000:]
         raise DebianError(f"`{' '.join(words)}` failed ({done.returncode}):\n{said}")
@@ -104,31 +107,43 @@ def root_file_system(cache: Path, checkout: Path, provision: Path) -> Path:
     image.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=image.parent, prefix=".root-") as scratch:
         root = Path(scratch) / "root"
-        command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(_ROOT_PACKAGES)}"]
-        command.append("--dpkgopt=force-unsafe-io")  # if it fails, it begins anew
-        sources = [f"deb {MIRROR} {SUITE} main", f"deb {SECURITY_MIRROR} {SUITE}-security main"]
-        run([*command, "--quiet", SUITE, root, *sources])
-        _provision(root, checkout, provision)
-        size_bytes = sum(p.lstat().st_blocks * 512 for p in root.rglob("*"))
+        make_root(root, _ROOT_PACKAGES)
+        lent = {checkout: checkout, cache_dir(): CACHE_IN_GUEST}
+        provision_root(root, checkout, provision, lent)
         fresh = image.with_suffix(".new")
-        make_image(fresh, root, 2 * size_bytes + (4 << 30))
+        make_image(fresh, root, 2 * disk_usage_bytes(root) + (4 << 30))
     fresh.rename(image)
     return image
 
 
-def make_image(image: Path, folder: Path, size_bytes: int) -> None:
+def make_root(root: Path, packages: Sequence[str]) -> None:
+    """A small Debian 12 with these packages in a folder that is not there yet."""
+    command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(packages)}"]
+    command.append("--dpkgopt=force-unsafe-io")  # if it fails, it begins anew
+    sources = [f"deb {MIRROR} {SUITE} main", f"deb {SECURITY_MIRROR} {SUITE}-security main"]
+    run([*command, "--quiet", SUITE, root, *sources])
+
+
+def make_image(image: Path, folder: Path, size_bytes: int, offset_bytes: int = 0) -> None:
     """An ext4 file system with the content of `folder`, in a file with holes."""
     image.unlink(missing_ok=True)
-    size = f"{size_bytes >> 20}M"
-    run(["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-d", folder, image, size])
+    command = ["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-m", "0"]
+    command += ["-E", f"offset={offset_bytes}", "-d", str(folder)]
+    run([*command, image, f"{size_bytes >> 20}M"])
 
 
-def _provision(root: Path, checkout: Path, provision: Path) -> None:
+def disk_usage_bytes(folder: Path) -> int:
+    """What the files in a folder take on its disk."""
+    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
+
+
+def provision_root(root: Path, checkout: Path, script: Path, lent: Mapping[Path, Path]) -> None:
+    """Run provision.sh for a checkout; both paths as they are in `root`.
+
+    `lent` are folders of the host and where the script finds them.
+    """
     # In a mount namespace of its own: what is lent to the script is gone with it, and no later
     # removal of the folder can reach it.
-    from tests.toolchains import cache_dir
-
-    lent = {checkout: checkout, cache_dir(): Path("/root/.cache/ebpfprof")}
     lines = ["set -eu", "mount --make-rprivate /"]
     for source, place in lent.items():
         lines.append(f"mkdir -p '{root}{place}'; mount --rbind '{source}' '{root}{place}'")
@@ -136,7 +151,7 @@ def _provision(root: Path, checkout: Path, provision: Path) -> None:
         f"mount -t proc proc '{root}/proc'",
         f"cp /etc/resolv.conf '{root}/etc/resolv.conf'",
         f"exec chroot '{root}' env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin "
-        f"'{checkout / provision.relative_to(checkout)}' '{checkout}'",
+        f"'{script}' '{checkout}'",
     ]
     run(["unshare", "--mount", "--pid", "--fork", "bash", "-c", "\n".join(lines)])
     run(["chroot", root, "apt-get", "clean"])

@@ -2,7 +2,7 @@
 # Installs what the host needs for virtual machines, as root on Debian 12.
 #
 #   vagrant/setup.sh qemu      for vagrant/matrix: plain QEMU
-#   vagrant/setup.sh vagrant   for Vagrant with libvirt
+#   vagrant/setup.sh vagrant   for Vagrant with libvirt, and for vagrant/box
 set -euo pipefail
 
 fail() {
@@ -16,7 +16,8 @@ qemu)
     ;;
 vagrant)
     packages=(qemu-system-x86 qemu-utils vagrant vagrant-libvirt libvirt-daemon-system
-        libvirt-clients libvirt-daemon-driver-qemu dnsmasq-base iptables rsync)
+        libvirt-clients libvirt-daemon-driver-qemu dnsmasq-base iptables rsync
+        mmdebstrap debian-archive-keyring e2fsprogs) # the last three for vagrant/box
     ;;
 *) fail "Usage: vagrant/setup.sh qemu|vagrant" ;;
 esac

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
@@ -16,20 +16,8 @@ from ebpfprof.labels import MAX_LABEL_SETS, label_sets, target_fields
 from ebpfprof.loader import Program
 from ebpfprof.losses import Loss, losses
 from ebpfprof.profile import Label
-from ebpfprof.unwinding import (
-    MAX_DEPTH,
-    Code,
-    Copies,
-    Cursor,
-    Ending,
-    GoState,
-    Places,
-    RuleBook,
-    RuleNumbers,
-    interrupted_at,
-    unwind,
-)
-from symbolizer.gounwind import GoUnwind
+from ebpfprof.unfinished import TargetPlaces, Unfinished
+from ebpfprof.unwinding import MAX_DEPTH, Ending, RuleBook, RuleNumbers
 from symbolizer.tls import g_offset
 
 if TYPE_CHECKING:
@@ -49,33 +37,6 @@ _MAX_WAITING = 256  # samples of up to 70 KB
 _UNSAMPLED = "processors that came while it recorded and could not be sampled"
 _RULES_FULL = "processes of which not all rules for unwinding had room: stacks may be cut short"
 _TARGET_SHIFT = 48  # bpf/unwind.h
-
-_KERNEL_FRAMES = 64
-_U64 = "<u8"
-# struct unfinished of bpf/cpu.bpf.c
-_SAMPLE = np.dtype(
-    [
-        ("count", _U64),
-        ("labels", _U64),
-        ("process", "<u4"),
-        ("ending", "<u4"),
-        ("kernel_depth", _U64),
-        ("kernel_pcs", _U64, _KERNEL_FRAMES),
-        ("hash", _U64),
-        ("depth", _U64),
-        ("pcs", _U64, MAX_DEPTH),
-    ]
-)
-_UNFINISHED = np.dtype(
-    [
-        ("sample", _SAMPLE),
-        ("at", _U64, 4),
-        ("go", _U64, 10),
-        ("stacks", _U64, 2),
-        ("missing", _U64, 2),
-        ("behind_breakpoint", _U64),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,29 +60,6 @@ class CpuStack:
     pcs: tuple[int, ...]
     ending: Ending
     labels: tuple[Label, ...] = ()
-
-
-class _TargetPlaces(Places):
-    """What is mapped in a target, with Go's own tables for Go's code."""
-
-    def __init__(self, objects: Objects, go: GoTarget | None) -> None:
-        self._objects = objects
-        self._go_code = Code(GoUnwind(go.binary), go.load_bias) if go else None
-        self._go_text = (
-            range(go.binary.text_start + go.load_bias, go.binary.text_end + go.load_bias)
-            if go
-            else range(0)
-        )
-
-    def code_at(self, address: int) -> Code | None:
-        if address in self._go_text:
-            return self._go_code
-        mapped = self._objects.at(address)
-        table = mapped.unwind_table() if mapped else None
-        return Code(table, mapped.bias) if mapped and table else None
-
-    def is_code(self, address: int) -> bool:
-        return self._objects.at(address) is not None
 
 
 class CpuCollector:
@@ -170,7 +108,7 @@ class CpuCollector:
     def attach(self, index: int, target: Target, objects: Objects, go: GoTarget | None) -> None:
         """Make a target number `index`. It is sampled as soon as the samplers are started."""
         self._objects[index] = objects
-        self._books[index] = RuleBook(_TargetPlaces(objects, go), self._numbers)
+        self._books[index] = RuleBook(TargetPlaces(objects, go), self._numbers)
         self._fields[index] = _process_fields(target, go)
         self._describe(index, active=True)
 
@@ -326,39 +264,20 @@ class CpuCollector:
 
         Such as that of a library which was loaded after the last look at what is mapped.
         """
-        record: Any = np.frombuffer(packed, _UNFINISHED, 1)[0]
-        copied = packed[_UNFINISHED.itemsize :]
-        sample = record["sample"]
-        if int(sample["process"]) not in self._books:
+        sample = Unfinished.parse(packed)
+        book = self._books.get(sample.process)
+        if book is None:
             return True  # it was let go of while this was on its way
-        book = self._books[int(sample["process"])]
         book.has_met_unmapped = False
-        pc, sp, bp, is_exact = (int(word) for word in record["at"])
-        half = len(copied) // 2
-        halves = copied[:half], copied[half:]
-        copies = Copies([])
-        for start, missing, data in zip(record["stacks"], record["missing"], halves, strict=True):
-            copies.add(int(start), data, int(missing))
-        pcs, ending = sample["pcs"][: sample["depth"]].tolist(), Ending.UNLEARNED
+        pcs, ending = sample.pcs, Ending.UNLEARNED
         try:
-            if record["behind_breakpoint"]:
-                pc = interrupted_at(pc, book)
-            pcs, ending = unwind(
-                Cursor(pc, sp, bp, bool(is_exact)),
-                GoState(*(int(word) for word in record["go"])),
-                copies,
-                book,
-                pcs,
-            )
+            pcs, ending = sample.finish(book)
         except Exception as error:  # see poll
             self.failure = self.failure or error
         if may_wait and book.has_met_unmapped and ending is not Ending.WHOLE:
             return False
-        if ending is Ending.UNREADABLE:
-            ending = Ending.UNLEARNED  # the stack may be larger than its copy
-        kernel_pcs = tuple(sample["kernel_pcs"][: sample["kernel_depth"]].tolist())
-        stack = CpuStack(kernel_pcs, tuple(pcs), ending)
-        self._finished[int(sample["process"]), int(sample["labels"]), stack] += 1
+        stack = CpuStack(sample.kernel_pcs, pcs, ending)
+        self._finished[sample.process, sample.labels, stack] += 1
         return True
 
     def _install(self) -> None:

@@ -46,6 +46,7 @@ OUR_OWN = {
     "ebpfprof.topterminal": "keys that the user presses",
     "ebpfprof.toptable": "profiles that were taken here",
     "ebpfprof.topview": "profiles that were taken here",
+    "ebpfprof.unfinished": "our own ring buffer; what is in it goes to the parser stacks",
 }
 # What tells that a module takes bytes or text apart.
 TOOLS = {"re", "struct", "numpy", "zlib", "codecs"}

@@ -9,6 +9,9 @@ from tempfile import mkdtemp
 from typing import Final
 
 SOURCES: Final = Path(__file__).parent.parent / "targets" / "native"
+# All functions are looked up before main. Else the first call of each does that, on a stack that
+# has no caller: the frame address of ld.so's _dl_runtime_resolve is in RBX, which no rule has.
+BOUND_EARLY: Final = {"LD_BIND_NOW": "1"}
 FLAGS: Final = ("-O2", "-g", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-Wall")
 
 

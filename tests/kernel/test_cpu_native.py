@@ -12,7 +12,7 @@ import pytest
 from ebpfprof.export import pprof
 from ebpfprof.profile import Frame, Profile, Sample
 from tests.differential.cpustacks import without_room
-from tests.kernel.nativeprograms import compiled
+from tests.kernel.nativeprograms import BOUND_EARLY, compiled
 from tests.kernel.programs import program
 from tests.recorder import recording
 from tests.targets_run import Target
@@ -53,7 +53,7 @@ def record_once(target: Target, folder: Path, *commands: str, kernel: bool) -> P
 
 def work_in_c(folder: Path, *works: str) -> Profile:
     plugin = compiled("plugin", "-shared", "-fPIC")
-    with Target.start(compiled("cwork"), str(plugin)) as target:
+    with Target.start(compiled("cwork"), str(plugin), env=BOUND_EARLY) as target:
         return record(target, folder, *(f"{work} {WORK_MS}" for work in works))
 
 
@@ -216,7 +216,7 @@ def test_program_that_execs_another(tmp_path: Path) -> None:
     plugin, file = compiled("plugin", "-shared", "-fPIC"), tmp_path / "cpu.pb.gz"
     arguments = ("--profile", "cpu", "--hz", str(HZ), "--no-kernel", "-o", str(file))
     with (
-        Target.start(compiled("cwork"), str(plugin)) as target,
+        Target.start(compiled("cwork"), str(plugin), env=BOUND_EARLY) as target,
         recording(target.pid, tmp_path, *arguments) as recorder,
     ):
         target.ask(f"callDeep {WORK_MS}", "done")
@@ -234,7 +234,7 @@ def test_program_that_execs_another(tmp_path: Path) -> None:
 
 def test_cxx(tmp_path: Path) -> None:
     works = ("callMethods", "sortWithLambda", "throwAndCatch")
-    with Target.start(compiled("cxxwork")) as target:
+    with Target.start(compiled("cxxwork"), env=BOUND_EARLY) as target:
         profile = record(target, tmp_path, *(f"{work} {WORK_MS}" for work in works))
 
     inlined, outlined = (

@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from ebpfprof import doctor, trials
-from ebpfprof.commands.doctor import command, render
+from ebpfprof.cli import cli
+from ebpfprof.commands.doctor import render
 from ebpfprof.doctor import Check, examine, exit_code
 from ebpfprof.errors import (
     AttachFailed,
@@ -34,7 +35,7 @@ THE_TRIALS = doctor._TRIALS  # the fixture below replaces it
 @pytest.fixture(autouse=True)
 def sound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine on which everything works, whatever this one is like."""
-    uname = SimpleNamespace(release="6.1.0-40-amd64", machine="x86_64")
+    uname = os.uname_result(("Linux", "host", "6.1.0-40-amd64", "#1 SMP", "x86_64"))
     monkeypatch.setattr(os, "uname", lambda: uname)
     monkeypatch.setattr(doctor, "missing_capabilities", list)
     monkeypatch.setattr(doctor, "in_first_user_namespace", lambda: True)
@@ -274,7 +275,7 @@ def test_what_is_missing_says_what_mends_it_below(width: int | None) -> None:
 
 def test_the_verb_ends_with_the_code_and_its_json_has_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_btf", raising(KernelUnsupported("No BTF.")))
-    result = CliRunner().invoke(command, ["--json"], standalone_mode=False)
+    result = CliRunner().invoke(cli, ["doctor", "--json"], standalone_mode=False)
     assert result.return_value == ExitCode.KERNEL_UNSUPPORTED
     read = json.loads(result.stdout)
     assert read["exit_code"] == 10
@@ -287,11 +288,11 @@ def test_the_verb_ends_with_the_code_and_its_json_has_all(monkeypatch: pytest.Mo
         "remedy": "No BTF.",
         "exit_code": 10,
     }
-    said = CliRunner().invoke(command, [], standalone_mode=False).stdout
+    said = CliRunner().invoke(cli, ["doctor"], standalone_mode=False).stdout
     assert said.endswith("\nProfiles can't be taken here for want of: BTF.\n")
 
 
 def test_the_verb_says_that_all_is_well() -> None:
-    result = CliRunner().invoke(command, [], standalone_mode=False)
+    result = CliRunner().invoke(cli, ["doctor"], standalone_mode=False)
     assert result.return_value == ExitCode.OK
     assert result.stdout.endswith("\nEverything that is needed is there.\n")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import capstone
 import pytest
 
 from symbolizer import ElfFile, FuncRole, GoBinary, GoTableError
+from symbolizer.disasm import decode, successors
 from symbolizer.gobinary import Function
 from symbolizer.gounwind import GoUnwind
 from symbolizer.tls import g_offset
@@ -72,10 +74,47 @@ def test_a_function_that_switches_stacks_has_one_rule(
     assert {rule.kind for rule in rules(binary, name).values()} == {kind}
 
 
-def test_systemstack_is_unwound_on_the_other_stack(binary: GoBinary) -> None:
-    kinds = {rule.kind for rule in rules(binary, "runtime.systemstack").values()}
-    assert RuleKind.SYSTEM_STACK in kinds
-    assert kinds <= {RuleKind.SYSTEM_STACK, RuleKind.NONE}
+def test_systemstack_leads_to_its_caller_from_each_instruction(binary: GoBinary) -> None:
+    """Also where it did not switch stacks, and where it never does: on the thread's own."""
+    (function,) = in_text(binary, "runtime.systemstack")
+    found = rules(binary, function.name)
+    places = stack_places(binary, function)
+    assert {kind for kind, _ in places.values()} == {RuleKind.SP, RuleKind.SYSTEM_STACK}
+    assert {
+        pc: (rule.kind, rule.cfa_offset, rule.bp_offset)
+        for pc, rule in found.items()
+        if pc in places
+    } == {pc: (kind, pushed + 8, -16 if pushed else None) for pc, (kind, pushed) in places.items()}
+    others = {rule.kind for pc, rule in found.items() if pc not in places}
+    assert others <= {RuleKind.SP, RuleKind.SYSTEM_STACK, RuleKind.NONE}
+
+
+def stack_places(binary: GoBinary, function: Function) -> dict[int, tuple[RuleKind, int]]:
+    """Where the caller's frame is at each instruction of systemstack, by what those before did.
+
+    On which stack, and how many bytes were pushed there behind the return address. Its end in a
+    crash (badsystemstack), which loads an address, is left out.
+    """
+    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    decoder.detail = True
+    code = binary.elf.read(function.entry, function.end - function.entry)
+    instructions = {each.address: each for each in decoder.disasm(code, function.entry)}
+    flow = successors(decode(code, function.entry))
+    found: dict[int, tuple[RuleKind, int]] = {}
+    pending = [(function.entry, RuleKind.SP, 0)]
+    while pending:
+        pc, kind, pushed = pending.pop()
+        each = instructions[pc]
+        if each.mnemonic == "lea":
+            continue
+        assert found.setdefault(pc, (kind, pushed)) == (kind, pushed)
+        if each.mnemonic in ("push", "pop"):
+            pushed += 8 if each.mnemonic == "push" else -8
+        elif each.mnemonic == "mov" and each.op_str.startswith("rsp,"):
+            kind = RuleKind.SYSTEM_STACK if kind is RuleKind.SP else RuleKind.SP
+        pending += [(to, kind, pushed) for to in flow[pc] if to not in found]
+    assert {instructions[pc].mnemonic for pc in found if not flow[pc]} == {"ret", "jmp"}
+    return found
 
 
 def test_who_was_preempted_is_no_caller(binary: GoBinary) -> None:

@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
 from ebpfprof import containers, rights
-from ebpfprof.commands.list import command, render
+from ebpfprof.cli import cli
+from ebpfprof.commands.list import render
 from ebpfprof.processes import GoProcess, ProcessTable, Survey
 
 Listing = Callable[..., Result]
@@ -59,7 +60,8 @@ def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
         monkeypatch.setattr(containers, "sees_whole_machine", lambda: True)
         # This process has other tests to run (tests/conftest.py).
         monkeypatch.setattr(rights, "give_up_before_looking", lambda: None)
-        result = CliRunner().invoke(command, arguments)
+        # As it is called: click keeps the first way in which a command asks for help.
+        result = CliRunner().invoke(cli, ["list", *arguments])
         assert result.exit_code == 0, result.output
         return result
 

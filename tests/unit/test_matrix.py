@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.builds import BUILDS
-from vagrant import kernels, machine, results
-from vagrant.debian import KernelFiles
+from vagrant import box, kernels, machine, results
+from vagrant.debian import DebianError, KernelFiles
 from vagrant.kernels import MatrixError
 from vagrant.results import Outcome, Run, with_tables
 
@@ -239,3 +241,30 @@ def test_a_guest_that_never_boots_is_started_again(tmp_path: Path) -> None:
     with pytest.raises(machine.MachineError, match="did not boot"):
         boot(tmp_path, "", "end")
     assert (tmp_path / "boots").read_text() == "boot\n" * 3
+
+
+def test_what_the_disk_of_a_box_begins_with() -> None:
+    sectors = box.boot_sectors(b"B" * 512, b"CORE" * 1000, 3 << 30)
+    kind, start, count = struct.unpack_from("<4xB3xII", sectors, 446)
+
+    assert sectors[:440] == b"B" * 440
+    assert (sectors[446], kind) == (0x80, 0x83)
+    assert (start * 512, count * 512) == (1 << 20, 3 << 30)
+    assert sectors[462:510] == bytes(48)
+    assert sectors[510:512] == b"\x55\xaa"
+    assert sectors[512:] == b"CORE" * 1000
+    with pytest.raises(DebianError, match="does not fit before the partition"):
+        box.boot_sectors(b"", bytes((1 << 20) - 511), 3 << 30)
+
+
+def test_the_disk_of_a_box_is_not_called_smaller_than_it_is() -> None:
+    sizes = [json.loads(box.metadata(size))["virtual_size"] for size in (5 << 30, (5 << 30) + 1)]
+
+    assert sizes == [5, 6]
+
+
+def test_a_box_has_the_checkout_where_vagrant_puts_it() -> None:
+    text = (ROOT / "vagrant" / "Vagrantfile").read_text()
+
+    assert f'synced_folder "..", "/{box.PLACE}"' in text
+    assert f'"/{box.PLACE}/vagrant/provision.sh"' in text
