@@ -3,6 +3,7 @@
  * The CPU profile: a perf event on every processor, at a fixed rate in time, counts the stack of
  * the thread that runs there if it is a target's.
  */
+#include "cost.h"
 #include "loss.h"
 #include "memory.h"
 #include "unwind.h"
@@ -283,8 +284,11 @@ int on_sample(struct bpf_perf_event_data *ctx) {
         read_kernel(&memory, sizeof(memory), task + MEMORY_OFFSET);
         if (!process->memory)
             process->memory = memory;
-        if (memory && memory == process->memory)
-            take(ctx, process, index, task);
+        struct cost *cost = run_begins(index);
+        if (!cost || !memory || memory != process->memory)
+            return 0;
+        take(ctx, process, index, task);
+        run_ends(cost);
         return 0;
     }
     return 0;

@@ -16,6 +16,7 @@
 #define EBPFPROF_RUNTIMELOCKS_H
 
 #include "locks.h"
+#include "cost.h"
 #include "loss.h"
 #include "memory.h"
 #include "stack.h"
@@ -72,6 +73,7 @@ int on_thread_sleep(struct pt_regs *ctx) {
     struct runtime_layout *layout = site ? layout_at(site->target) : NULL;
     if (!target || !target->active || !layout)
         return 0;
+    struct cost *cost = run_begins(site->target);
     u64 thread, ticks, lock;
     if (read_user(&thread, sizeof(thread), (void *)(ctx->r14 + target->m_offset)) ||
         read_user(&ticks, sizeof(ticks), (void *)(thread + layout->start_ticks_offset)) ||
@@ -80,7 +82,7 @@ int on_thread_sleep(struct pt_regs *ctx) {
         return 0;
     }
     struct sleeper *sleeper = sleeper_at(thread, site->target);
-    if (!sleeper)
+    if (!cost || !sleeper)
         return 0;
     u64 since_ns = bpf_ktime_get_ns();
     if (sleeper->ticks == ticks)
@@ -89,6 +91,7 @@ int on_thread_sleep(struct pt_regs *ctx) {
     if (__sync_fetch_and_add(&sleeper->sleeps, 1) == 0 &&
         !join_queue(site->target, lock, 0, since_ns))
         sleeper->lock = 0;
+    run_ends(cost);
     return 0;
 }
 
@@ -99,6 +102,7 @@ int on_thread_wake(struct pt_regs *ctx) {
     struct runtime_layout *layout = site ? layout_at(site->target) : NULL;
     if (!target || !target->active || !layout)
         return 0;
+    struct cost *cost = run_begins(site->target);
     u64 thread = 0, ticks;
     s32 semaphore;
     read_kernel(&thread, sizeof(thread), (void *)ctx + layout->woken_offset);
@@ -110,7 +114,7 @@ int on_thread_wake(struct pt_regs *ctx) {
         return 0;
     }
     struct sleeper *sleeper = sleeper_at(thread, site->target);
-    if (!sleeper)
+    if (!cost || !sleeper)
         return 0;
     sleeper->ticks = ticks;
     sleeper->woken_ns = bpf_ktime_get_ns();
@@ -118,6 +122,7 @@ int on_thread_wake(struct pt_regs *ctx) {
         return 0; /* it has slept since before the recording */
     if (__sync_fetch_and_add(&sleeper->sleeps, -1) > 0 && sleeper->lock)
         quit_queue(site->target, sleeper->lock, sleeper->woken_ns);
+    run_ends(cost);
     return 0;
 }
 
@@ -255,6 +260,9 @@ int on_runtime_unlock(struct pt_regs *ctx) {
     struct runtime_layout *layout = site ? layout_at(site->target) : NULL;
     if (!target || !target->active || !layout)
         return 0;
+    struct cost *cost = run_begins(site->target);
+    if (!cost)
+        return 0;
     u64 now_ns = bpf_ktime_get_ns(), lock = ctx->ax, list;
     struct start start;
     if (read_user(&list, sizeof(list), (void *)lock)) {
@@ -279,6 +287,7 @@ int on_runtime_unlock(struct pt_regs *ctx) {
     };
     if (key)
         add_to(key, &total);
+    run_ends(cost);
     return 0;
 }
 

@@ -15,6 +15,7 @@
  * processor's cache, and nobody moves it. With sampling, BLOCK_RATE_NS > 1, it is walked at the
  * wake, when it is known whether the event is kept.
  */
+#include "cost.h"
 #include "loss.h"
 #include "locks.h"
 #include "stack.h"
@@ -95,11 +96,8 @@ static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
         wait->is_queued = join_queue(site->target, sema, g, begun.since_ns);
 }
 
-int on_wait(struct pt_regs *ctx) {
-    struct site *site = site_of(ctx);
-    struct target *target = site ? target_at(site->target) : NULL;
-    if (!target || !target->active)
-        return 0;
+static __always_inline void wait_begins(struct pt_regs *ctx, const struct site *site,
+                                        const struct target *target) {
     u64 g = ctx->r14;
     u64 key = goroutine_key(g, site->target);
     u64 sema = 0;
@@ -112,6 +110,18 @@ int on_wait(struct pt_regs *ctx) {
         if (wait)
             wait->state = OVER; /* it waits for something else now */
     }
+}
+
+int on_wait(struct pt_regs *ctx) {
+    struct site *site = site_of(ctx);
+    struct target *target = site ? target_at(site->target) : NULL;
+    if (!target || !target->active)
+        return 0;
+    struct cost *cost = run_begins(site->target);
+    if (!cost)
+        return 0;
+    wait_begins(ctx, site, target);
+    run_ends(cost);
     return 0;
 }
 
@@ -120,13 +130,15 @@ int on_settled(struct pt_regs *ctx) {
     struct site *site = site_of(ctx);
     if (!site)
         return 0;
+    struct cost *cost = run_begins(site->target);
     u64 key = goroutine_key(ctx->r14, site->target);
     struct wait *wait = waits.lookup(&key);
-    if (!wait)
+    if (!cost || !wait)
         return 0;
     if (WITH_MUTEX && wait->state == WAITS && wait->is_queued)
         quit_queue(site->target, wait->sema, wait->since_ns);
     wait->state = OVER;
+    run_ends(cost);
     return 0;
 }
 
@@ -258,17 +270,13 @@ static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, const struct
 }
 
 #if WITH_BLOCK
-/* In runtime.ready, called on the g0 of the thread whose goroutine wakes the one in RAX. */
-int on_wake(struct pt_regs *ctx) {
-    struct site *site = site_of(ctx);
-    struct target *target = site ? target_at(site->target) : NULL;
-    if (!target || !target->active)
-        return 0;
+static __always_inline void wake(struct pt_regs *ctx, const struct site *site,
+                                 const struct target *target) {
     u64 sema = 0;
     u64 releaser = WITH_MUTEX && BY_LOCK ? running_goroutine(ctx->r14, target) : 0;
     u64 charge_ns = end_wait(ctx->ax, releaser, &sema, target, site->target);
     if (charge_ns == NOT_TAKEN)
-        return 0;
+        return;
     struct start start;
     if (!BY_LOCK)
         releaser = running_goroutine(ctx->r14, target);
@@ -276,10 +284,40 @@ int on_wake(struct pt_regs *ctx) {
         count_release(charge_ns, releaser, &start, sema, target, site->target);
     else
         count_loss(LOSS_releaser_unreadable);
+}
+
+/* In runtime.ready, called on the g0 of the thread whose goroutine wakes the one in RAX. */
+int on_wake(struct pt_regs *ctx) {
+    struct site *site = site_of(ctx);
+    struct target *target = site ? target_at(site->target) : NULL;
+    if (!target || !target->active)
+        return 0;
+    struct cost *cost = run_begins(site->target);
+    if (!cost)
+        return 0;
+    wake(ctx, site, target);
+    run_ends(cost);
     return 0;
 }
 
 #else
+
+static __always_inline void release(struct pt_regs *ctx, const struct site *site,
+                                    const struct target *target) {
+    u64 g, sema = 0;
+    if (read_user(&g, sizeof(g), (void *)ctx->ax)) {
+        count_loss(LOSS_releaser_unreadable);
+        return;
+    }
+    u64 charge_ns = end_wait(g, ctx->r14, &sema, target, site->target);
+    if (charge_ns == NOT_TAKEN)
+        return;
+    struct start start;
+    if (start_here(ctx->r14, ctx, target, site->return_pc, &start))
+        count_release(charge_ns, ctx->r14, &start, sema, target, site->target);
+    else
+        count_loss(LOSS_releaser_unreadable);
+}
 
 /*
  * At the call of readyWithTime in semrelease1, on the stack of the goroutine that releases; RAX
@@ -291,19 +329,11 @@ int on_release(struct pt_regs *ctx) {
     struct target *target = site ? target_at(site->target) : NULL;
     if (!target || !target->active)
         return 0;
-    u64 g, sema = 0;
-    if (read_user(&g, sizeof(g), (void *)ctx->ax)) {
-        count_loss(LOSS_releaser_unreadable);
+    struct cost *cost = run_begins(site->target);
+    if (!cost)
         return 0;
-    }
-    u64 charge_ns = end_wait(g, ctx->r14, &sema, target, site->target);
-    if (charge_ns == NOT_TAKEN)
-        return 0;
-    struct start start;
-    if (start_here(ctx->r14, ctx, target, site->return_pc, &start))
-        count_release(charge_ns, ctx->r14, &start, sema, target, site->target);
-    else
-        count_loss(LOSS_releaser_unreadable);
+    release(ctx, site, target);
+    run_ends(cost);
     return 0;
 }
 

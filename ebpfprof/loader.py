@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ebpfprof import perf, trials, uprobemulti
+from ebpfprof import calibration, perf, trials, uprobemulti
 from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported, PermissionDenied
 from ebpfprof.keeper import Keeper, Uprobe
 from ebpfprof.privileges import way_out
@@ -57,6 +57,8 @@ class Program:
         self._multi = uprobemulti.is_offered()
         # Before there is much in memory: it has a copy of all.
         self._keeper = Keeper(multi=self._multi) if functions else None
+        self.hit_ns = calibration.hit_ns() if functions else None
+        """What it costs to pass a probe (calibration); None if there are none or it is unknown."""
         try:
             self._compile(name, constants, functions, perf_functions)
         except BaseException:  # nobody will close what was not made
@@ -152,6 +154,15 @@ class Program:
     def read_array(self, array: str) -> list[int]:
         """All elements of an array map of integers."""
         return [int(value.value) for value in self._bpf[array.encode()].values()]
+
+    def read_per_cpu(self, array: str) -> list[dict[str, int]]:
+        """The elements of an array map of structs of integers, each summed up over processors."""
+        table = self._bpf[array.encode()]
+        names = [name for name, *_ in table.Leaf._type_._fields_]
+        return [
+            {name: sum(getattr(part, name) for part in parts) for name in names}
+            for parts in table.values()
+        ]
 
     def read_hash(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """All keys and values of a hash map, as arrays of the C types (structs as records).

@@ -43,8 +43,17 @@ class Recorded:
     ended_ns: int = 0
     parked: Parked | None = None
     failure: Exception | None = None
+    cpu_began_ns: int = 0
+    cpu_ns: int = 0
+    """What its threads used since the probes were in, as far as it was looked at."""
     traced: str = ""
     """A warning, of a debugger that was seen at a target with probes in it; "" if none was."""
+
+    def look_at_cpu(self) -> None:
+        """Take note of the CPU time that the target has used, while it can be asked."""
+        total_ns = self.target.cpu_ns()
+        if total_ns is not None:
+            self.cpu_ns = total_ns - self.cpu_began_ns
 
     def notice_tracer(self, *, is_over: bool = False) -> bool:
         """Look whether a debugger traces the target, unless one was seen; whether that is new."""

@@ -13,6 +13,7 @@ from ebpfprof.locks import LockTable, place
 from ebpfprof.losses import Loss
 from ebpfprof.openwaits import OpenWait, Parked, open_waits
 from ebpfprof.options import Options
+from ebpfprof.overhead import Overhead
 from ebpfprof.profile import Kind, Label, Lock, Profile, cpu_profile, wait_profile
 from ebpfprof.stacks import StackTranslator, wait_samples
 from ebpfprof.target import Ending, Target
@@ -52,6 +53,7 @@ class Recording:
     ended_ns: int
     ending: Ending | None
     traced: str
+    overhead: Overhead | None
     totals: Sequence[StackTotal]
     holds: Mapping[int, Hold]
     begun: Mapping[int, Begun]
@@ -69,7 +71,7 @@ class Report:
     One profile for each kind that was recorded, in order; then, if asked for, that of the waits
     that are open. Where names can't be had, profiles hold addresses, and `failure` says why.
     `hints` are sentences for the user, about what lies outside of the target: names that are
-    missing for it, debuggers.
+    missing for it, debuggers. `cost` says what recording took the target.
     """
 
     target: Target
@@ -77,6 +79,7 @@ class Report:
     locks: list[Lock] = field(default_factory=list)
     failure: Exception | None = None
     hints: list[str] = field(default_factory=list)
+    cost: str = ""
 
 
 @dataclass(slots=True)
@@ -97,7 +100,7 @@ class _Reporter:
         self._recording = recording
         self._options = options
         self._names = names
-        self._report = Report(recording.target)
+        self._report = Report(recording.target, cost=str(recording.overhead or ""))
 
     def report(self) -> Report:
         if self._recording.go:
@@ -247,5 +250,7 @@ class _Reporter:
             comments.append(f"ended early: {recording.ending.text}")
         if recording.traced:
             comments.append(recording.traced)
+        if recording.overhead:
+            comments.append(f"cost of all profiles: {recording.overhead}")
         comments += [f"lost: {loss}" for loss in recording.losses]
         return comments

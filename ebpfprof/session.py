@@ -15,6 +15,7 @@ from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.loader import set_kernel_headers
 from ebpfprof.losses import Loss
 from ebpfprof.options import Options
+from ebpfprof.overhead import Overhead, Runs
 from ebpfprof.profile import Kind
 from ebpfprof.recorded import Recorded, load_collectors, open_recorded
 from ebpfprof.target import Ending, Target
@@ -83,6 +84,8 @@ class Session:
             target.require_running()
         if self._cpu:
             self._cpu.start()
+        for recording in self._recordings:
+            recording.cpu_began_ns = recording.target.cpu_ns() or 0
         self._started_ns, self._started_unix_ns = kernel_now_ns(), time.time_ns()
 
     def wait(self, duration_s: float, should_stop: Callable[[float], bool]) -> None:
@@ -102,6 +105,8 @@ class Session:
             tick_s = _LEARNING_TICK_S if self._cpu else _TICK_S
             endings.poll(1000 * min(tick_s, duration_s - gone_s))
             self._notice_endings()
+            for recording in self._recordings:
+                recording.look_at_cpu()
             if self._cpu:
                 self._cpu.poll()
 
@@ -117,6 +122,8 @@ class Session:
             if collector:
                 collector.stop()
         stopped_ns = kernel_now_ns()
+        for recorded in self._recordings:
+            recorded.look_at_cpu()
         for collector in (self._cpu, self._waits):
             if collector:
                 collector.detach()
@@ -124,6 +131,7 @@ class Session:
         totals, holds = (waits.snapshot(), waits.holds()) if waits else ({}, {})
         begun = waits.begun() if waits and self._options.open_waits else {}
         stacks = self._cpu.snapshot() if self._cpu else {}
+        overheads = self._overheads()
         reports = []
         for index, each in enumerate(self._recordings):
             recording = Recording(
@@ -136,6 +144,7 @@ class Session:
                 ended_ns=each.ended_ns or stopped_ns,
                 ending=each.ending,
                 traced=each.traced,
+                overhead=overheads[index],
                 totals=totals.get(index, []),
                 holds=holds.get(index, {}),
                 begun=begun.get(index, {}),
@@ -198,6 +207,16 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _overheads(self) -> list[Overhead]:
+        none = [Runs()] * len(self._recordings)
+        hits = self._waits.runs() if self._waits else none
+        samples = self._cpu.runs() if self._cpu else none
+        hit_ns = self._waits.hit_ns if self._waits else None
+        return [
+            Overhead(hits[index], samples[index], hit_ns, each.cpu_ns)
+            for index, each in enumerate(self._recordings)
+        ]
 
     def _notice_endings(self) -> None:
         for recording in self._recordings:

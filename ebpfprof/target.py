@@ -4,6 +4,7 @@ import os
 import re
 import select
 import struct
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -13,6 +14,7 @@ from ebpfprof.privileges import not_yours
 from ebpfprof.profile import Mapping
 from ebpfprof.text import printable
 
+_CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h
 _AT_ENTRY = 9  # include/uapi/linux/auxvec.h
 _PF_KTHREAD = 0x0020_0000  # include/linux/sched.h
 _MAX_PROC_BYTES = 1 << 24
@@ -165,6 +167,13 @@ class Target:
         if match is None:
             raise TargetGone(f"Process {self.pid} ended before it could be looked at.")
         return int(match[1])
+
+    def cpu_ns(self) -> int | None:
+        """The CPU time of all its threads since it began, in ns; None if it has ended."""
+        try:
+            return time.clock_gettime_ns(~self.pid << 3 | _CPUCLOCK_SCHED)
+        except OSError:
+            return None
 
     def tracer(self) -> str:
         """Who traces the process, such as "process 99 (gdb)"; "" if nobody but ourselves does."""

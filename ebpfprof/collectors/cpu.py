@@ -15,6 +15,7 @@ from ebpfprof.cpus import Samplers
 from ebpfprof.labels import MAX_LABEL_SETS, label_sets, target_fields
 from ebpfprof.loader import Program
 from ebpfprof.losses import Loss, losses
+from ebpfprof.overhead import Runs, runs
 from ebpfprof.profile import Label
 from ebpfprof.unfinished import TargetPlaces, Unfinished
 from ebpfprof.unwinding import MAX_DEPTH, Ending, RuleBook, RuleNumbers
@@ -214,6 +215,11 @@ class CpuCollector:
             whole = CpuStack(stack.kernel_pcs, stack.pcs, stack.ending, sets.get(labels, ()))
             found[index][whole] += count
         return found
+
+    def runs(self) -> list[Runs]:
+        """What the samples of each target cost so far, by its number, but for the interrupts."""
+        costs = self._program.read_per_cpu("costs")
+        return [runs(cost["runs"], cost["timed"], cost["timed_ns"]) for cost in costs]
 
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""

@@ -11,6 +11,7 @@ from ebpfprof.collectors import runtimelocks
 from ebpfprof.keeper import Uprobe
 from ebpfprof.loader import Program
 from ebpfprof.losses import Loss, losses
+from ebpfprof.overhead import Runs, runs
 from ebpfprof.profile import Label
 
 if TYPE_CHECKING:  # the session imports them while BCC compiles
@@ -278,6 +279,16 @@ class WaitsCollector:
             begun = Begun(int(wait["start_ns"]), state == _WAITS, woken_ns)
             found.setdefault(target, {})[g] = begun
         return found
+
+    @property
+    def hit_ns(self) -> float | None:
+        """What it costs a thread to pass a probe, in ns, without the program; None if unknown."""
+        return self._program.hit_ns
+
+    def runs(self) -> list[Runs]:
+        """What the probes of each target cost so far, by its number."""
+        costs = self._program.read_per_cpu("costs")
+        return [runs(cost["runs"], cost["timed"], cost["timed_ns"]) for cost in costs]
 
     @property
     def failure(self) -> Exception | None:

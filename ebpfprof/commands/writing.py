@@ -88,6 +88,7 @@ class Writing:
                 if profile.kind == "mutex" and report.locks:
                     with _kept(errors):
                         self._show_locks(report, to_stdout=file.name == "-")
+        self._show_cost(reports, to_stderr=any(file.name == "-" for file in files))
         if errors:
             raise ExceptionGroup("not everything could be written", errors)
 
@@ -127,6 +128,13 @@ class Writing:
         target = report.target
         heading = f"\nLocks of process {target.pid} ({target.name})"
         say(f"{heading}:\n{table}", err=stream is sys.stderr, end="")
+
+    def _show_cost(self, reports: Sequence[Report], *, to_stderr: bool) -> None:
+        from ebpfprof.overhead import own_cost
+
+        lines = [f"Process {each.target.pid} lost {each.cost}." for each in reports]
+        text = "\n".join(["", *lines, f"ebpfprof itself took {own_cost()}."])
+        say(text, err=self.to_stderr or to_stderr)
 
     def _stream(self, name: str) -> TextIO:
         return sys.stderr if self.to_stderr or name == "-" else sys.stdout

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+#ifndef EBPFPROF_COST_H
+#define EBPFPROF_COST_H
+
+/*
+ * What our programs cost one target, by processor. Looking at the clock twice would be a good part
+ * of that, so one run of many is timed: of a prime number, lest it always be the same of two
+ * probes that take turns.
+ */
+#define TIMED_EVERY 61
+
+struct cost {
+    u64 runs;
+    u64 timed;    /* how many of them were timed */
+    u64 timed_ns; /* how long those took */
+    u64 began_ns; /* when the one began that is being timed; 0: none is */
+};
+
+BPF_PERCPU_ARRAY(costs, struct cost, MAX_TARGETS);
+
+/* NULL for no target only. What is remembered is kept in the map: the verifier would try each. */
+static __always_inline struct cost *run_begins(int target) {
+    struct cost *cost = costs.lookup(&target);
+    if (cost) {
+        cost->began_ns = cost->runs % TIMED_EVERY ? 0 : bpf_ktime_get_ns();
+        cost->runs++;
+    }
+    return cost;
+}
+
+static __always_inline void run_ends(struct cost *cost) {
+    if (cost->began_ns) {
+        cost->timed_ns += bpf_ktime_get_ns() - cost->began_ns;
+        cost->timed++;
+    }
+}
+
+#endif

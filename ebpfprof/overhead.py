@@ -1,0 +1,70 @@
+"""What recording cost the target, estimated from what was counted and measured, and us."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+
+from ebpfprof.text import counted, duration, quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """How often our BPF programs ran for a target, and how long (ns) all of them took.
+
+    Of the time one run in 61 was measured, and the rest is taken to be alike (bpf/cost.h).
+    """
+
+    count: int = 0
+    ns: float = 0.0
+
+
+def runs(count: int, timed: int, timed_ns: int) -> Runs:
+    """From the sums of the kernel's `costs` map."""
+    return Runs(count, timed_ns * count / timed if timed else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What a recording took a target in all, by our estimate.
+
+    `hits` are of probes, each of which costs `hit_ns` besides what its program takes, or None if
+    that could not be found out; `samples` are of the CPU profile, whose interrupts are not in it.
+    `cpu_ns` is the CPU time that the target used meanwhile, with all this.
+    """
+
+    hits: Runs
+    samples: Runs
+    hit_ns: float | None
+    cpu_ns: int
+
+    @property
+    def ns(self) -> float:
+        """How long the target's threads were held up, in ns."""
+        return self.hits.count * (self.hit_ns or 0.0) + self.hits.ns + self.samples.ns
+
+    @property
+    def share(self) -> float:
+        """The part of its CPU time that the target lost to that, 0 to 1."""
+        return min(1.0, self.ns / self.cpu_ns) if self.cpu_ns else 0.0
+
+    def __str__(self) -> str:
+        parts = []
+        if self.hits.count:
+            each = (self.hit_ns or 0.0) + self.hits.ns / self.hits.count
+            less = "" if self.hit_ns is not None else ", not counting the traps"
+            hits = counted(self.hits.count, "probe hit")
+            parts.append(f"{hits}, {duration(each)} each{less}")
+        if self.samples.count:
+            each = self.samples.ns / self.samples.count
+            parts.append(f"{counted(self.samples.count, 'CPU sample')}, {duration(each)} each")
+        what = f" ({'; '.join(parts)})" if parts else ""
+        return f"some {duration(self.ns)}, {100 * self.share:.2g} % of its CPU time{what}"
+
+
+def own_cost() -> str:
+    """What this process, and those that it has waited for, used until now, in words."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu_s = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    peak_bytes = usages[0].ru_maxrss * 1024
+    return f"{duration(cpu_s * 1e9)} of CPU time, {quantity(peak_bytes, 'bytes')} of memory at most"
