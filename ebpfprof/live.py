@@ -193,7 +193,7 @@ class LiveSession:
                 ended_ns=target.watched_ns,
                 ending=recorded.ending,
                 traced=recorded.traced,
-                overhead=None,  # of all that it was watched, which is told in /metrics
+                overhead=None,  # that of one window is not kept apart
                 totals=waits.snapshot().get(number, []) if waits else [],
                 holds=waits.holds().get(number, {}) if waits else {},
                 begun={},

@@ -12,7 +12,8 @@ from ebpfprof.text import counted, duration, quantity
 class Runs:
     """How often our BPF programs ran for a target, and how long (ns) all of them took.
 
-    Of the time one run in 61 was measured, and the rest is taken to be alike (bpf/cost.h).
+    Of the time one run in 61 was measured, unless something else came in between, and the rest is
+    taken to be alike (bpf/cost.h).
     """
 
     count: int = 0

@@ -51,7 +51,7 @@ class Recorded:
 
     def look_at_cpu(self) -> None:
         """Take note of the CPU time that the target has used, while it can be asked."""
-        total_ns = self.target.cpu_ns()
+        total_ns = self.target.cpu_ns() if self.ending is None else None
         if total_ns is not None:
             self.cpu_ns = total_ns - self.cpu_began_ns
 

@@ -13,7 +13,7 @@ from ebpfprof.locks import LockTable, place
 from ebpfprof.losses import Loss
 from ebpfprof.openwaits import OpenWait, Parked, open_waits
 from ebpfprof.options import Options
-from ebpfprof.overhead import Overhead
+from ebpfprof.overhead import Overhead, own_cost
 from ebpfprof.profile import Kind, Label, Lock, Profile, cpu_profile, wait_profile
 from ebpfprof.stacks import StackTranslator, wait_samples
 from ebpfprof.target import Ending, Target
@@ -251,6 +251,7 @@ class _Reporter:
         if recording.traced:
             comments.append(recording.traced)
         if recording.overhead:
-            comments.append(f"cost of all profiles: {recording.overhead}")
+            comments.append(f"cost of all profiles to the target: {recording.overhead}")
+            comments.append(f"cost to ebpfprof itself until now: {own_cost()}")
         comments += [f"lost: {loss}" for loss in recording.losses]
         return comments

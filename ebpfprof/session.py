@@ -131,7 +131,7 @@ class Session:
         totals, holds = (waits.snapshot(), waits.holds()) if waits else ({}, {})
         begun = waits.begun() if waits and self._options.open_waits else {}
         stacks = self._cpu.snapshot() if self._cpu else {}
-        overheads = self._overheads()
+        overheads = self.overheads()
         reports = []
         for index, each in enumerate(self._recordings):
             recording = Recording(
@@ -190,6 +190,17 @@ class Session:
         failures += [recording.failure for recording in self._recordings]
         return [failure for failure in failures if failure]
 
+    def overheads(self) -> list[Overhead]:
+        """What recording has cost each target so far, estimated."""
+        none = [Runs()] * len(self._recordings)
+        hits = self._waits.runs() if self._waits else none
+        samples = self._cpu.runs() if self._cpu else none
+        hit_ns = self._waits.hit_ns if self._waits else None
+        return [
+            Overhead(hits[index], samples[index], hit_ns, each.cpu_ns)
+            for index, each in enumerate(self._recordings)
+        ]
+
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""
         parked = [recording.parked for recording in self._recordings if recording.parked]
@@ -207,16 +218,6 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _overheads(self) -> list[Overhead]:
-        none = [Runs()] * len(self._recordings)
-        hits = self._waits.runs() if self._waits else none
-        samples = self._cpu.runs() if self._cpu else none
-        hit_ns = self._waits.hit_ns if self._waits else None
-        return [
-            Overhead(hits[index], samples[index], hit_ns, each.cpu_ns)
-            for index, each in enumerate(self._recordings)
-        ]
 
     def _notice_endings(self) -> None:
         for recording in self._recordings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -50,7 +50,9 @@ def runs_of(pid: int) -> Runs:
     """Of all programs that a process holds, since they were loaded (proc_pid_fdinfo)."""
     count = time_ns = 0
     for path in Path(f"/proc/{pid}/fdinfo").iterdir():
-        lines = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
-        count += int(lines.get("run_cnt", 0))
-        time_ns += int(lines.get("run_time_ns", 0))
+        with suppress(FileNotFoundError):  # closed meanwhile
+            text = path.read_text()
+            lines = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+            count += int(lines.get("run_cnt", 0))
+            time_ns += int(lines.get("run_time_ns", 0))
     return Runs(count, time_ns)

@@ -17,6 +17,7 @@ import (
 func main() {
 	blockRate := flag.Int("blockrate", 0, "rate of Go's own block profiler in ns; 0 is off")
 	sends := flag.Int("sends", 100000, "sends of a round")
+	depth := flag.Int("depth", 1, "how many functions lead to each operation")
 	processors := flag.Int("procs", 2, "GOMAXPROCS")
 	flag.Parse()
 	runtime.SetBlockProfileRate(*blockRate)
@@ -24,18 +25,29 @@ func main() {
 	fmt.Println("ready", os.Getpid())
 	input := bufio.NewScanner(os.Stdin)
 	for input.Scan() {
-		length := round(*sends)
+		length := round(*sends, *depth)
 		fmt.Printf("ns %.1f\n", float64(length.Nanoseconds())/float64(*sends))
 	}
 }
 
-func round(sends int) time.Duration {
+func round(sends, depth int) time.Duration {
 	balls, done := make(chan int), make(chan bool)
-	go consume(balls, done)
+	go below(depth, func() { consume(balls, done) })
 	start := time.Now()
-	produce(balls, sends)
+	below(depth, func() { produce(balls, sends) })
 	<-done
 	return time.Since(start)
+}
+
+// below calls work as the innermost of so many functions.
+//
+//go:noinline
+func below(depth int, work func()) {
+	if depth > 1 {
+		below(depth-1, work)
+	} else {
+		work()
+	}
 }
 
 //go:noinline

@@ -1,0 +1,138 @@
+"""What recording costs the target: counted and timed, calibrated, told."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from ebpfprof import calibration
+from ebpfprof.export import pprof
+from ebpfprof.options import Options
+from ebpfprof.session import Session
+from tests.bench.bpfstats import counting_runs, runs_of
+from tests.kernel.kernel_state import leaked_probes, perf_events
+from tests.kernel.programs import program
+from tests.recorder import recording
+from tests.targets_run import Target
+
+SENDS = 50_000
+# The kernel's own clock runs when it enters a program, ours within it.
+AGREEMENT = 2.0
+ROUNDS = 5
+
+
+def test_runs_are_counted_and_timed_as_the_kernel_does() -> None:
+    quickest = []
+    with Target.start(program("pingpong"), f"-sends={SENDS}") as target:
+        for _ in range(ROUNDS):
+            with counting_runs(), Session([target.pid], Options(kinds=("block",))) as session:
+                session.start()
+                before = runs_of(os.getpid())
+                target.ask("round", "ns")
+                kernels = runs_of(os.getpid()) - before
+                session.finish()
+                (cost,) = session.overheads()
+            # Between our looks at the kernel's the target does nothing; later it may.
+            assert kernels.count <= cost.hits.count <= kernels.count + 100
+            assert kernels.count > SENDS
+            quickest.append((kernels.time_ns / kernels.count, cost.hits.ns / cost.hits.count))
+            assert cost.hit_ns is not None
+            assert cost.ns == cost.hits.ns + cost.hits.count * cost.hit_ns
+    # What comes between is in the kernel's figures, and in ours only if it is short.
+    kernel_ns, our_ns = min(quickest)
+    assert kernel_ns / AGREEMENT < our_ns < kernel_ns * AGREEMENT
+
+
+def test_each_sample_is_counted() -> None:
+    with (
+        Target.start(program("cpuops")) as target,
+        Session([target.pid], Options(kinds=("cpu",), hz=499)) as session,
+    ):
+        session.start()
+        target.ask("work all 200", "{")
+        (report,) = session.finish()
+        (cost,) = session.overheads()
+        lost = sum(loss.count for loss in session.losses())
+    (profile,) = report.profiles
+    taken = sum(sample.values[0] for sample in profile.samples)
+    assert 0 < taken <= cost.samples.count <= taken + lost
+    assert cost.samples.ns > 0
+    assert cost.hits.count == 0
+    # Its own clock agrees with what the samples stand for.
+    assert cost.cpu_ns > 0
+
+
+def test_of_two_targets_each_has_its_own() -> None:
+    arguments = ("-sends=1000",)
+    with (
+        Target.start(program("pingpong"), *arguments) as busy,
+        Target.start(program("pingpong"), *arguments) as idle,
+        Session([busy.pid, idle.pid], Options(kinds=("block",))) as session,
+    ):
+        session.start()
+        busy.ask("round", "ns")
+        session.finish()
+        of_busy, of_idle = session.overheads()
+    assert of_busy.hits.count > 1000
+    assert of_idle.hits.count < 10
+    assert of_busy.cpu_ns > of_idle.cpu_ns
+
+
+def test_it_is_told_at_the_end_and_in_each_profile(tmp_path: Path) -> None:
+    with (
+        Target.start(program("pingpong"), "-sends=1000") as target,
+        recording(target.pid, tmp_path, "--profile", "block,mutex") as recorder,
+    ):
+        target.ask("round", "ns")
+        recorder.interrupt()
+        finished = recorder.finish()
+    said = finished.stdout.decode()
+    cost = (
+        r"some [\d.]+ [mun]?s, [\d.e-]+ % of its CPU time \([\d,]+ probe hits, [\d.]+ [nu]s each\)"
+    )
+    own = r"[\d.]+ m?s of CPU time, [\d.]+ MiB of memory at most"
+    assert re.search(rf"^Process {target.pid} lost {cost}\.$", said, re.MULTILINE), said
+    assert re.search(rf"^ebpfprof itself took {own}\.$", said, re.MULTILINE), said
+    for kind in ("block", "mutex"):
+        (path,) = tmp_path.glob(f"*.{kind}.pb.gz")
+        comments = pprof.decode(path.read_bytes(), kind=kind).comments
+        assert any(
+            re.fullmatch(rf"cost of all profiles to the target: {cost}", c) for c in comments
+        )
+        assert any(re.fullmatch(rf"cost to ebpfprof itself until now: {own}", c) for c in comments)
+
+
+def test_of_a_profile_on_stdout_it_is_told_beside_it(tmp_path: Path) -> None:
+    with (
+        Target.start(program("pingpong")) as target,
+        recording(target.pid, tmp_path, "--output", "-") as recorder,
+    ):
+        recorder.interrupt()
+        finished = recorder.finish()
+    assert pprof.decode(finished.stdout, kind="block").comments
+    assert f"Process {target.pid} lost some " in finished.stderr
+
+
+def test_a_hit_costs_something_and_trying_leaves_nothing() -> None:
+    files, leaked = len(os.listdir("/proc/self/fd")), leaked_probes()
+    found = [calibration.hit_ns() for _ in range(3)]
+    # A trap takes longer than a call, and less than a hundred of them would.
+    assert all(each is not None and 20 < each < 1e6 for each in found)
+    assert len(os.listdir("/proc/self/fd")) == files
+    assert perf_events(os.getpid()) == 0
+    assert leaked_probes() == leaked
+    assert "calibration" not in Path("/proc/self/maps").read_text()
+
+
+def test_where_it_cannot_be_tried_it_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as where memory files can't be executed."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    assert calibration.hit_ns() is None

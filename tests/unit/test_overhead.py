@@ -1,0 +1,50 @@
+"""What recording costs: how it is added up, and the words for it."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from ebpfprof.overhead import Overhead, Runs, own_cost, runs
+
+
+def test_runs_that_were_not_timed_are_taken_to_be_like_those_that_were() -> None:
+    assert runs(610, 10, 2_000) == Runs(610, 122_000.0)
+    assert runs(0, 0, 0) == Runs(0, 0.0)
+
+
+def test_the_cost_is_that_of_traps_programs_and_samples() -> None:
+    cost = Overhead(Runs(1_000, 200_000.0), Runs(10, 30_000.0), 500.0, cpu_ns=1_000_000_000)
+    assert cost.ns == 1_000 * 500 + 200_000 + 30_000
+    assert cost.share == pytest.approx(0.00073)
+    assert str(cost) == (
+        "some 730 us, 0.073 % of its CPU time (1000 probe hits, 700 ns each; "
+        "10 CPU samples, 3.00 us each)"
+    )
+
+
+def test_what_is_not_known_is_said() -> None:
+    cost = Overhead(Runs(1, 250.0), Runs(), None, cpu_ns=1_000)
+    assert str(cost).endswith("(1 probe hit, 250 ns each, not counting the traps)")
+
+
+def test_a_target_that_did_nothing_lost_nothing() -> None:
+    cost = Overhead(Runs(), Runs(), 500.0, cpu_ns=0)
+    assert (cost.ns, cost.share) == (0.0, 0.0)
+    assert str(cost) == "some 0 ns, 0 % of its CPU time"
+
+
+def test_no_more_is_lost_than_there_was() -> None:
+    """It is an estimate, and what a target used is known only until it was last looked at."""
+    assert Overhead(Runs(1, 5_000.0), Runs(), None, cpu_ns=1_000).share == 1.0
+
+
+def test_our_own_cost_grows() -> None:
+    before = own_cost()
+    until = time.process_time() + 0.3
+    while time.process_time() < until:
+        pass
+    assert re.fullmatch(r"[\d.]+ (ms|s|min) of CPU time, [\d.]+ [KMG]iB of memory at most", before)
+    assert own_cost() != before
