@@ -16,6 +16,7 @@ struct cost {
     u64 timed;    /* how many of them were timed */
     u64 timed_ns; /* how long those took */
     u64 began_ns; /* when the one began that is being timed; 0: none is */
+    u64 untimed;  /* how many more pass before the next is timed; a division would cost more */
 };
 
 BPF_PERCPU_ARRAY(costs, struct cost, MAX_TARGETS);
@@ -24,8 +25,14 @@ BPF_PERCPU_ARRAY(costs, struct cost, MAX_TARGETS);
 static __always_inline struct cost *run_begins(int target) {
     struct cost *cost = costs.lookup(&target);
     if (cost) {
-        cost->began_ns = cost->runs % TIMED_EVERY ? 0 : bpf_ktime_get_ns();
         cost->runs++;
+        cost->began_ns = 0;
+        if (cost->untimed) {
+            cost->untimed--;
+        } else {
+            cost->untimed = TIMED_EVERY - 1;
+            cost->began_ns = bpf_ktime_get_ns();
+        }
     }
     return cost;
 }

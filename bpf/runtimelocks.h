@@ -147,30 +147,16 @@ static __always_inline bool start_in_prologue(u64 g, const struct target *target
     return read_user(&start->frame.return_pc, sizeof(u64), (void *)sched.sp) == 0;
 }
 
-/* Adds a return address to what was walked; false if there is no room for it. */
-static __always_inline bool add_pc(struct walk *walk, u64 pc, u64 *pcs) {
-    u64 depth = walk->depth, index = depth;
-    OWN_REGISTER(index);
-    if (index >= MAX_DEPTH)
-        return false;
-    if (pcs)
-        pcs[index] = pc;
-    walk->hash = (walk->hash ^ pc) * 0x9e3779b97f4a7c15ULL;
-    walk->hash ^= walk->hash >> 32;
-    walk->depth = depth + 1;
-    return true;
-}
-
 enum ending { ENDS, IN_SYSTEM_STACK, IN_MORE_STACK };
 
 /* Walks a system stack; says where it ends. Its outermost frame may have any frame pointer. */
-static __always_inline enum ending walk_system_stack(struct walk *walk, const struct start *start,
-                                                     const struct runtime_layout *layout,
-                                                     u64 *pcs) {
+static __always_inline enum ending walk_system_stack(struct walker *walker,
+                                                     const struct start *start,
+                                                     const struct runtime_layout *layout) {
     struct frame frame = start->frame;
     u64 bp = start->bp;
     for (int i = 0; i < MAX_SYSTEM_DEPTH; i++) {
-        add_pc(walk, frame.return_pc, pcs);
+        add_pc(walker, frame.return_pc);
         if (frame.return_pc == layout->system_stack_pc)
             return IN_SYSTEM_STACK;
         if (frame.return_pc == layout->more_stack_pc)
@@ -180,29 +166,8 @@ static __always_inline enum ending walk_system_stack(struct walk *walk, const st
             return ENDS;
         bp = next;
     }
-    walk->loss = LOSS_stack_unreadable;
+    walker->loss = LOSS_stack_unreadable;
     return ENDS;
-}
-
-/* Goes on on the stack of the goroutine, as walk_stack does. */
-static __always_inline void walk_goroutine_stack(struct walk *walk, const struct start *start,
-                                                 const struct target *target, u64 *pcs) {
-    struct frame frame = start->frame;
-    u64 bp = start->bp, callback_bp = target->callback.none;
-    for (int i = 0; i < MAX_DEPTH && add_pc(walk, frame.return_pc, pcs); i++) {
-        u64 next = frame_below(&frame, bp, &target->callback, &callback_bp);
-        if (next == 0)
-            break;
-        if (next < start->bounds.lo || next >= start->bounds.hi) {
-            walk->loss = LOSS_stack_left;
-            break;
-        }
-        if (next <= bp || !frame_at(next, &start->bounds, &frame)) {
-            walk->loss = LOSS_stack_unreadable;
-            break;
-        }
-        bp = next;
-    }
 }
 
 /*
@@ -210,47 +175,37 @@ static __always_inline void walk_goroutine_stack(struct walk *walk, const struct
  * and morestack on its stack goes on on that of the goroutine; at all other places where the stack
  * was switched Go's tracebacks end, too (runtime/traceback.go, unwindJumpStack).
  */
-static __always_inline struct walk walk_both_stacks(const struct start *start, u64 g, u64 curg,
-                                                    const struct runtime_layout *layout,
-                                                    const struct target *target, u64 seed,
-                                                    u64 *pcs) {
-    struct walk walk = {.hash = seed, .loss = -1};
+static __always_inline void walk_both_stacks(struct walker *walker, const struct start *start,
+                                             u64 g, u64 curg, const struct runtime_layout *layout,
+                                             const struct target *target) {
     struct start own = *start;
     if (g != curg) {
-        enum ending ending = walk_system_stack(&walk, start, layout, pcs);
+        enum ending ending = walk_system_stack(walker, start, layout);
         if (ending == ENDS || !curg)
-            return walk;
-        /* Where the system stack ended, the verifier need not know: it would try each. */
-        walk.depth = (walk.depth ^ *(const volatile u64 *)&target->callback.none) & 0xff;
+            return;
         u64 pc = 0;
         if (ending == IN_SYSTEM_STACK ? !start_switched(curg, target, &own)
                                       : !start_in_prologue(curg, target, &pc, &own)) {
-            walk.loss = LOSS_stack_unreadable;
-            return walk;
+            walker->loss = LOSS_stack_unreadable;
+            return;
         }
         if (pc)
-            add_pc(&walk, pc, pcs);
+            add_pc(walker, pc);
     }
-    walk_goroutine_stack(&walk, &own, target, pcs);
-    return walk;
+    walk_stack(walker, &own, target);
 }
 
 /* The key of that stack; 0 if it is lost. */
 static __always_inline u64 both_stacks_key(const struct start *start, u64 g, u64 curg,
                                            const struct runtime_layout *layout,
                                            const struct target *target, const struct group *group) {
-    u64 seed = group_seed(group);
-    struct walk walk = walk_both_stacks(start, g, curg, layout, target, seed, NULL);
-    if (walk.loss >= 0)
-        count_loss(walk.loss);
-    u64 hash = walk.hash;
-    if (totals.lookup(&hash))
-        return hash;
-    struct stack *stack = new_stack(hash);
-    if (!stack)
+    struct walker *walker = take_walker(group);
+    if (!walker)
         return 0;
-    walk = walk_both_stacks(start, g, curg, layout, target, seed, stack->pcs);
-    return keep_stack(stack, &walk, hash, group) ? hash : 0;
+    walk_both_stacks(walker, start, g, curg, layout, target);
+    u64 key = stack_key(walker);
+    give_walker(walker);
+    return key;
 }
 
 /* At a call of unlock2Wake in unlock2: RAX holds the lock, released a moment ago. */

@@ -42,9 +42,12 @@ struct start {
     struct frame frame;
 };
 
+static __always_inline bool lies_in(u64 bp, const struct bounds *bounds) {
+    return bp >= bounds->lo && bp < bounds->hi - 8 && (bp & 7) == 0;
+}
+
 static __always_inline bool frame_at(u64 bp, const struct bounds *bounds, struct frame *frame) {
-    return bp >= bounds->lo && bp < bounds->hi - 8 && (bp & 7) == 0 &&
-           read_user(frame, sizeof(*frame), (void *)bp) == 0;
+    return lies_in(bp, bounds) && read_user(frame, sizeof(*frame), (void *)bp) == 0;
 }
 
 /* Whether the stack of g was moved while it was read, given whether it seemed to be whole. */
@@ -111,72 +114,6 @@ static __always_inline bool start_switched(u64 g, const struct target *target,
     return g && read_user(&start->bounds, sizeof(start->bounds), (void *)g) == 0 &&
            read_user(&start->bp, sizeof(start->bp), (void *)(g + target->sched_bp_offset)) == 0 &&
            frame_at(start->bp, &start->bounds, &start->frame);
-}
-
-struct walk {
-    u64 hash;
-    u32 depth;
-    int loss; /* enum loss, or -1 for a stack that is whole, or deeper than Go itself keeps */
-};
-
-/*
- * Where a frame's caller has its frame: at the saved frame pointer, but for callbacks from C,
- * below which the goroutine's stack goes on at known distances (struct callback). One step at
- * a time: each return address that Go puts there is a frame of its own.
- */
-static __always_inline u64 frame_below(const struct frame *frame, u64 bp,
-                                       const struct callback *callback, u64 *callback_bp) {
-    if (frame->return_pc == callback->return_pc) {
-        *callback_bp = bp;
-        return bp + callback->switch_offset - 8;
-    }
-    if (bp == *callback_bp + callback->switch_offset - 8) {
-        if (frame->return_pc != callback->switch_pc)
-            return 0; /* C called first: no Go below */
-        return *callback_bp +
-               (callback->caller_offset ? callback->caller_offset - 8 : callback->frame_offset);
-    }
-    if (callback->caller_offset && bp == *callback_bp + callback->caller_offset - 8)
-        return *callback_bp + callback->frame_offset;
-    return frame->bp;
-}
-
-/* Adds a return address, the i-th, to what was walked; stores it where pcs is not NULL. */
-static __always_inline void take_pc(struct walk *walk, u64 pc, int i, u64 *pcs) {
-    walk->hash = (walk->hash ^ pc) * 0x9e3779b97f4a7c15ULL;
-    walk->hash ^= walk->hash >> 32;
-    if (pcs)
-        pcs[i] = pc;
-    walk->depth = i + 1;
-}
-
-/*
- * Follows the frame pointers and hashes the return addresses, beginning with seed; stores them
- * where pcs is not NULL. Two walks of one stack give the same hash, which is its key in the maps.
- */
-static __always_inline struct walk walk_stack(const struct start *start,
-                                              const struct target *target, u64 seed, u64 *pcs) {
-    struct walk walk = {.hash = seed, .loss = -1};
-    struct frame frame = start->frame;
-    u64 bp = start->bp, callback_bp = target->callback.none;
-
-    for (int i = 0; i < MAX_DEPTH; i++) {
-        take_pc(&walk, frame.return_pc, i, pcs);
-
-        u64 next = frame_below(&frame, bp, &target->callback, &callback_bp);
-        if (next == 0)
-            break;
-        if (next < start->bounds.lo || next >= start->bounds.hi) {
-            walk.loss = LOSS_stack_left;
-            break;
-        }
-        if (next <= bp || !frame_at(next, &start->bounds, &frame)) {
-            walk.loss = LOSS_stack_unreadable;
-            break;
-        }
-        bp = next;
-    }
-    return walk;
 }
 
 #endif

@@ -60,6 +60,21 @@ static __always_inline struct group waiters(u32 target_index, u64 sema, u64 g,
     return group;
 }
 
+/* The stack of g, about to park at `site`; NULL, which is counted, if it can't be walked. */
+static __always_inline struct walker *walk_here(struct pt_regs *ctx, const struct site *site,
+                                                const struct target *target, u64 g, u64 sema) {
+    struct start start;
+    if (!start_here(g, ctx, target, site->return_pc, &start)) {
+        count_loss(LOSS_goroutine_unreadable);
+        return NULL;
+    }
+    struct group group = waiters(site->target, sema, g, target);
+    struct walker *walker = take_walker(&group);
+    if (walker)
+        walk_stack(walker, &start, target);
+    return walker;
+}
+
 static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
                                   const struct target *target, u64 g, u64 key, u64 sema) {
     struct wait begun = {
@@ -68,20 +83,21 @@ static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
         .state = WAITS,
         .is_semaphore = site->is_semaphore,
     };
+    struct walker *walker = NULL;
+    if (WITH_WAITERS && EVERY_EVENT)
+        walker = walk_here(ctx, site, target, g, sema);
+    /* Only now, or the verifier would try the walk with a row and without. */
     struct wait *wait = waits.lookup(&key);
     if (WITH_WAITERS && EVERY_EVENT) {
-        struct start start;
-        struct group group = waiters(site->target, sema, g, target);
-        if (!start_here(g, ctx, target, site->return_pc, &start)) {
-            count_loss(LOSS_goroutine_unreadable);
+        if (!walker) {
             if (wait)
                 wait->state = OVER;
             return;
         }
-        struct walk walk = walk_stack(&start, target, group_seed(&group), NULL);
-        begun.stack = walk.hash;
-        if (!wait || wait->stack != walk.hash || walk.loss >= 0)
-            begun.stack = stack_key(&walk, &start, target, &group);
+        begun.stack = walker->hash;
+        if (!wait || wait->stack != walker->hash || walker->loss >= 0)
+            begun.stack = stack_key(walker);
+        give_walker(walker);
     }
     begun.start_ns = begun.since_ns = bpf_ktime_get_ns();
     if (wait) {
@@ -100,7 +116,7 @@ static __always_inline void wait_begins(struct pt_regs *ctx, const struct site *
                                         const struct target *target) {
     u64 g = ctx->r14;
     u64 key = goroutine_key(g, site->target);
-    u64 sema = 0;
+    u64 sema = target->callback.none;
     if (WITH_MUTEX && site->is_semaphore && !lock_waited_for(ctx, target, &sema))
         count_loss(LOSS_goroutine_unreadable);
     if (WITH_BLOCK || sema) {
@@ -176,12 +192,17 @@ static __always_inline u64 parked_stack(u64 g, u64 return_pc, const struct targe
         count_loss(LOSS_stack_moving);
         return 0;
     }
-    struct walk walk = walk_stack(&start, target, group_seed(group), NULL);
-    if (stack_moved(g, target, &start.bounds, walk.loss < 0)) {
-        count_loss(LOSS_stack_moving);
+    struct walker *walker = take_walker(group);
+    if (!walker)
         return 0;
-    }
-    return stack_key(&walk, &start, target, group);
+    walk_stack(walker, &start, target);
+    u64 key = 0;
+    if (stack_moved(g, target, &start.bounds, walker->loss < 0))
+        count_loss(LOSS_stack_moving);
+    else
+        key = stack_key(walker);
+    give_walker(walker);
+    return key;
 }
 
 /* The block profile's side of a wake. */
@@ -212,8 +233,12 @@ static __always_inline void count_release(u64 charge_ns, u64 releaser, const str
     struct group group = group_of(target_index, KIND_MUTEX, releaser, target);
     if (BY_LOCK)
         group.sema = sema;
-    struct walk walk = walk_stack(start, target, group_seed(&group), NULL);
-    u64 key = stack_key(&walk, start, target, &group);
+    struct walker *walker = take_walker(&group);
+    if (!walker)
+        return;
+    walk_stack(walker, start, target);
+    u64 key = stack_key(walker);
+    give_walker(walker);
     struct total total = {
         .count = MUTEX_FRACTION * COUNT_ONE,
         .delay_ns = MUTEX_FRACTION * charge_ns,

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/*
+ * Walks a goroutine's stack along its frame pointers. What is found lies in a map: a stack of ours
+ * has no room for it, and the verifier would go on from each state that it can be in.
+ */
+#ifndef EBPFPROF_WALK_H
+#define EBPFPROF_WALK_H
+
+#include "loss.h"
+#include "memory.h"
+#include "stack.h"
+#include "target.h"
+
+#define WALKERS 4
+/*
+ * Read at once: most stacks lie in one or two such pieces, and each call of the helper that reads
+ * takes longer than copying some hundred bytes. A stack has 2048 at least (runtime/stack.go).
+ */
+#define PIECE_BYTES 512
+#define PIECE_LAST (PIECE_BYTES - sizeof(struct frame)) /* where the last frame of it is */
+
+/* What is added up apart, even where the stack is the same. */
+struct group {
+    u32 target; /* index into targets */
+    u32 kind;
+    u64 sema;   /* BY_LOCK: the semaphore that was waited for or released; else 0 */
+    u64 labels; /* WITH_LABELS: key of the goroutine's in label_sets; 0: it has none */
+};
+
+struct stack {
+    struct group group;
+    u64 depth;
+    u64 pcs[MAX_DEPTH]; /* return addresses, innermost first */
+};
+
+struct walker {
+    u64 is_taken;
+    u64 hash;       /* of the return addresses so far; in the end the key of the stack */
+    s64 loss;       /* enum loss, or -1 for a stack that is whole, or deeper than Go itself keeps */
+    u64 piece_base; /* address of what is in piece; 0: nothing yet */
+    u64 piece_last; /* how far from there frames are in it, in bytes */
+    u64 piece[PIECE_BYTES / 8];
+    struct stack stack;
+};
+
+/* Of a processor; several, as a program that walks may give way to another one. */
+BPF_PERCPU_ARRAY(walkers, struct walker, WALKERS);
+
+/* Where the hash of a stack begins, so that groups have keys of their own. */
+static __always_inline u64 group_seed(const struct group *group) {
+    u64 seed = group->target + 1 + ((u64)group->kind << 32);
+    if (BY_LOCK)
+        seed ^= group->sema * 0x9e3779b97f4a7c15ULL;
+    return WITH_LABELS ? seed ^ group->labels : seed;
+}
+
+/* A walker that has not walked yet, to be given back; NULL, which is counted, if there is none. */
+static __always_inline struct walker *take_walker(const struct group *group) {
+    for (int i = 0; i < WALKERS; i++) {
+        int index = i;
+        struct walker *walker = walkers.lookup(&index);
+        if (walker && __sync_val_compare_and_swap(&walker->is_taken, 0, 1) == 0) {
+            walker->hash = group_seed(group);
+            walker->loss = -1;
+            walker->piece_base = walker->piece_last = 0;
+            walker->stack.group = *group;
+            walker->stack.depth = 0;
+            return walker;
+        }
+    }
+    count_loss(LOSS_goroutine_unreadable);
+    return NULL;
+}
+
+static __always_inline void give_walker(struct walker *walker) {
+    walker->is_taken = 0;
+}
+
+/* Adds a return address; false if there is no room for it. */
+static __always_inline bool add_pc(struct walker *walker, u64 pc) {
+    u64 index = walker->stack.depth;
+    OWN_REGISTER(index);
+    if (index >= MAX_DEPTH)
+        return false;
+    walker->stack.pcs[index] = pc;
+    u64 hash = (walker->hash ^ pc) * 0x9e3779b97f4a7c15ULL;
+    walker->hash = hash ^ hash >> 32;
+    walker->stack.depth++;
+    return true;
+}
+
+/*
+ * Where a frame's caller has its frame: at the saved frame pointer, but for callbacks from C,
+ * below which the goroutine's stack goes on at known distances (struct callback). One step at
+ * a time: each return address that Go puts there is a frame of its own.
+ */
+static __always_inline u64 frame_below(const struct frame *frame, u64 bp,
+                                       const struct callback *callback, u64 *callback_bp) {
+    if (frame->return_pc == callback->return_pc) {
+        *callback_bp = bp;
+        return bp + callback->switch_offset - 8;
+    }
+    if (bp == *callback_bp + callback->switch_offset - 8) {
+        if (frame->return_pc != callback->switch_pc)
+            return 0; /* C called first: no Go below */
+        return *callback_bp +
+               (callback->caller_offset ? callback->caller_offset - 8 : callback->frame_offset);
+    }
+    if (callback->caller_offset && bp == *callback_bp + callback->caller_offset - 8)
+        return *callback_bp + callback->frame_offset;
+    return frame->bp;
+}
+
+/* The frame at bp, of a stack that ends at `end`; false if it can't be read. */
+static __always_inline bool read_frame(struct walker *walker, u64 bp, u64 end,
+                                       struct frame *frame) {
+    if (bp - walker->piece_base > walker->piece_last) {
+        u64 base = end - bp < PIECE_BYTES ? (end - PIECE_BYTES) & ~7ULL : bp;
+        walker->piece_base = base;
+        walker->piece_last = PIECE_LAST;
+        if (read_user(walker->piece, PIECE_BYTES, (void *)base)) {
+            /* A page of it is not there: perhaps one that the frame is not on. */
+            walker->piece_base = bp;
+            walker->piece_last = 0;
+            if (read_user(walker->piece, sizeof(*frame), (void *)bp))
+                return false;
+        }
+    }
+    u64 index = (bp - walker->piece_base) / 8;
+    OWN_REGISTER(index);
+    if (index > PIECE_LAST / 8)
+        return false;
+    frame->bp = walker->piece[index];
+    frame->return_pc = walker->piece[index + 1];
+    return true;
+}
+
+/* Walks on from `start`. */
+static __always_inline void walk_stack(struct walker *walker, const struct start *start,
+                                       const struct target *target) {
+    struct frame frame = start->frame;
+    u64 bp = start->bp, callback_bp = target->callback.none;
+
+    for (int i = 0; i < MAX_DEPTH && add_pc(walker, frame.return_pc); i++) {
+        u64 next = frame_below(&frame, bp, &target->callback, &callback_bp);
+        if (next == 0)
+            break;
+        if (next < start->bounds.lo || next >= start->bounds.hi) {
+            walker->loss = LOSS_stack_left;
+            break;
+        }
+        /* A difference: of a comparison verifiers remember how far it must have come by now. */
+        if ((s64)(next - bp) <= 0 || !lies_in(next, &start->bounds) ||
+            !read_frame(walker, next, start->bounds.hi, &frame)) {
+            walker->loss = LOSS_stack_unreadable;
+            break;
+        }
+        bp = next;
+    }
+}
+
+#endif
