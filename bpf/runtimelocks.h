@@ -151,8 +151,8 @@ enum ending { ENDS, IN_SYSTEM_STACK, IN_MORE_STACK };
 
 /* Walks a system stack; says where it ends. Its outermost frame may have any frame pointer. */
 static __always_inline enum ending walk_system_stack(struct walker *walker,
-                                                     const struct start *start,
                                                      const struct runtime_layout *layout) {
+    const struct start *start = &walker->start;
     struct frame frame = start->frame;
     u64 bp = start->bp;
     for (int i = 0; i < MAX_SYSTEM_DEPTH; i++) {
@@ -175,37 +175,23 @@ static __always_inline enum ending walk_system_stack(struct walker *walker,
  * and morestack on its stack goes on on that of the goroutine; at all other places where the stack
  * was switched Go's tracebacks end, too (runtime/traceback.go, unwindJumpStack).
  */
-static __always_inline void walk_both_stacks(struct walker *walker, const struct start *start,
-                                             u64 g, u64 curg, const struct runtime_layout *layout,
+static __always_inline void walk_both_stacks(struct walker *walker, u64 g, u64 curg,
+                                             const struct runtime_layout *layout,
                                              const struct target *target) {
-    struct start own = *start;
     if (g != curg) {
-        enum ending ending = walk_system_stack(walker, start, layout);
+        enum ending ending = walk_system_stack(walker, layout);
         if (ending == ENDS || !curg)
             return;
         u64 pc = 0;
-        if (ending == IN_SYSTEM_STACK ? !start_switched(curg, target, &own)
-                                      : !start_in_prologue(curg, target, &pc, &own)) {
+        if (ending == IN_SYSTEM_STACK ? !start_switched(curg, target, &walker->start)
+                                      : !start_in_prologue(curg, target, &pc, &walker->start)) {
             walker->loss = LOSS_stack_unreadable;
             return;
         }
         if (pc)
             add_pc(walker, pc);
     }
-    walk_stack(walker, &own, target);
-}
-
-/* The key of that stack; 0 if it is lost. */
-static __always_inline u64 both_stacks_key(const struct start *start, u64 g, u64 curg,
-                                           const struct runtime_layout *layout,
-                                           const struct target *target, const struct group *group) {
-    struct walker *walker = take_walker(group);
-    if (!walker)
-        return 0;
-    walk_both_stacks(walker, start, g, curg, layout, target);
-    u64 key = stack_key(walker);
-    give_walker(walker);
-    return key;
+    walk_stack(walker, target);
 }
 
 /* At a call of unlock2Wake in unlock2: RAX holds the lock, released a moment ago. */
@@ -219,7 +205,6 @@ int on_runtime_unlock(struct pt_regs *ctx) {
     if (!cost)
         return 0;
     u64 now_ns = bpf_ktime_get_ns(), lock = ctx->ax, list;
-    struct start start;
     if (read_user(&list, sizeof(list), (void *)lock)) {
         count_loss(LOSS_releaser_unreadable);
         return 0;
@@ -229,13 +214,19 @@ int on_runtime_unlock(struct pt_regs *ctx) {
     u64 charge_ns = charge_queue(site->target, lock, now_ns);
     if (!release_sampled())
         return 0;
-    if (!start_here(ctx->r14, ctx, target, site->return_pc, &start)) {
-        count_loss(LOSS_releaser_unreadable);
-        return 0;
-    }
     u64 curg = running_goroutine(ctx->r14, target);
     struct group group = group_of(site->target, KIND_MUTEX, curg, target);
-    u64 key = both_stacks_key(&start, ctx->r14, curg, layout, target, &group);
+    struct walker *walker = take_walker(&group);
+    if (!walker)
+        return 0;
+    u64 key = 0;
+    if (start_here(ctx->r14, ctx, target, site->return_pc, &walker->start)) {
+        walk_both_stacks(walker, ctx->r14, curg, layout, target);
+        key = stack_key(walker);
+    } else {
+        count_loss(LOSS_releaser_unreadable);
+    }
+    give_walker(walker);
     struct total total = {
         .count = MUTEX_FRACTION * COUNT_ONE,
         .delay_ns = MUTEX_FRACTION * charge_ns,

@@ -63,15 +63,16 @@ static __always_inline struct group waiters(u32 target_index, u64 sema, u64 g,
 /* The stack of g, about to park at `site`; NULL, which is counted, if it can't be walked. */
 static __always_inline struct walker *walk_here(struct pt_regs *ctx, const struct site *site,
                                                 const struct target *target, u64 g, u64 sema) {
-    struct start start;
-    if (!start_here(g, ctx, target, site->return_pc, &start)) {
+    struct group group = waiters(site->target, sema, g, target);
+    struct walker *walker = take_walker(&group);
+    if (!walker)
+        return NULL;
+    if (!start_here(g, ctx, target, site->return_pc, &walker->start)) {
+        give_walker(walker);
         count_loss(LOSS_goroutine_unreadable);
         return NULL;
     }
-    struct group group = waiters(site->target, sema, g, target);
-    struct walker *walker = take_walker(&group);
-    if (walker)
-        walk_stack(walker, &start, target);
+    walk_stack(walker, target);
     return walker;
 }
 
@@ -184,23 +185,19 @@ static __always_inline struct total weight(u64 delay_ns) {
 /* The key of the stack of g, which is parked in a call that returns to return_pc; 0 if lost. */
 static __always_inline u64 parked_stack(u64 g, u64 return_pc, const struct target *target,
                                         const struct group *group) {
-    struct start start = {};
-    bool found = false;
-    for (int i = 0; i < MOVE_SPINS && !found; i++)
-        found = start_parked(g, target, return_pc, &start);
-    if (!found) {
-        count_loss(LOSS_stack_moving);
-        return 0;
-    }
     struct walker *walker = take_walker(group);
+    u64 key = 0;
+    bool found = false;
     if (!walker)
         return 0;
-    walk_stack(walker, &start, target);
-    u64 key = 0;
-    if (stack_moved(g, target, &start.bounds, walker->loss < 0))
-        count_loss(LOSS_stack_moving);
-    else
+    for (int i = 0; i < MOVE_SPINS && !found; i++)
+        found = start_parked(g, target, return_pc, &walker->start);
+    if (found)
+        walk_stack(walker, target);
+    if (found && !stack_moved(g, target, &walker->start.bounds, walker->loss < 0))
         key = stack_key(walker);
+    else
+        count_loss(LOSS_stack_moving);
     give_walker(walker);
     return key;
 }
@@ -227,17 +224,16 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
     wait->counted_ns = delay_ns;
 }
 
-/* The mutex profile's side of a wake by releaser, whose stack begins at start. */
-static __always_inline void count_release(u64 charge_ns, u64 releaser, const struct start *start,
-                                          u64 sema, const struct target *target, u32 target_index) {
-    struct group group = group_of(target_index, KIND_MUTEX, releaser, target);
-    if (BY_LOCK)
-        group.sema = sema;
-    struct walker *walker = take_walker(&group);
-    if (!walker)
-        return;
-    walk_stack(walker, start, target);
-    u64 key = stack_key(walker);
+/* The mutex profile's side of a wake by releaser, whose walker has its start if `found`. */
+static __always_inline void count_release(u64 charge_ns, struct walker *walker, bool found,
+                                          const struct target *target) {
+    u64 key = 0;
+    if (found) {
+        walk_stack(walker, target);
+        key = stack_key(walker);
+    } else {
+        count_loss(LOSS_releaser_unreadable);
+    }
     give_walker(walker);
     struct total total = {
         .count = MUTEX_FRACTION * COUNT_ONE,
@@ -245,6 +241,15 @@ static __always_inline void count_release(u64 charge_ns, u64 releaser, const str
     };
     if (key)
         add_to(key, &total);
+}
+
+/* A walker for the stack that releases. */
+static __always_inline struct walker *
+walker_of_releaser(u64 releaser, u64 sema, const struct target *target, u32 target_index) {
+    struct group group = group_of(target_index, KIND_MUTEX, releaser, target);
+    if (BY_LOCK)
+        group.sema = sema;
+    return take_walker(&group);
 }
 
 /*
@@ -302,13 +307,13 @@ static __always_inline void wake(struct pt_regs *ctx, const struct site *site,
     u64 charge_ns = end_wait(ctx->ax, releaser, &sema, target, site->target);
     if (charge_ns == NOT_TAKEN)
         return;
-    struct start start;
     if (!BY_LOCK)
         releaser = running_goroutine(ctx->r14, target);
-    if (start_switched(releaser, target, &start))
-        count_release(charge_ns, releaser, &start, sema, target, site->target);
-    else
-        count_loss(LOSS_releaser_unreadable);
+    struct walker *walker = walker_of_releaser(releaser, sema, target, site->target);
+    if (walker) {
+        bool found = start_switched(releaser, target, &walker->start);
+        count_release(charge_ns, walker, found, target);
+    }
 }
 
 /* In runtime.ready, called on the g0 of the thread whose goroutine wakes the one in RAX. */
@@ -337,11 +342,11 @@ static __always_inline void release(struct pt_regs *ctx, const struct site *site
     u64 charge_ns = end_wait(g, ctx->r14, &sema, target, site->target);
     if (charge_ns == NOT_TAKEN)
         return;
-    struct start start;
-    if (start_here(ctx->r14, ctx, target, site->return_pc, &start))
-        count_release(charge_ns, ctx->r14, &start, sema, target, site->target);
-    else
-        count_loss(LOSS_releaser_unreadable);
+    struct walker *walker = walker_of_releaser(ctx->r14, sema, target, site->target);
+    if (walker) {
+        bool found = start_here(ctx->r14, ctx, target, site->return_pc, &walker->start);
+        count_release(charge_ns, walker, found, target);
+    }
 }
 
 /*
