@@ -212,7 +212,7 @@ def _bcc() -> Check:
 
 
 def _llvm() -> Check:
-    meaning = "BPF's atomic operations, of which the mutex profile is made, need LLVM 12."
+    meaning = "BPF's atomic operations, which the block and mutex profiles take, need LLVM 12."
     try:
         version = bcc_versions().llvm
     except BccMissing:

@@ -1,0 +1,46 @@
+"""The kernel's verifier gives up after a million instructions; how far our programs are from that.
+
+Older kernels have more work with the same program (docs/kernels.md has figures).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.options import Options
+from ebpfprof.session import Session
+from tests.kernel.programs import program
+from tests.targets_run import Target
+
+LIMIT = 800_000
+
+RECORDINGS = {
+    "block": Options(kinds=("block",)),
+    "mutex": Options(kinds=("mutex",)),
+    "block and mutex": Options(kinds=("block", "mutex")),
+    "all at once": Options(
+        kinds=("block", "mutex"), block_rate_ns=1000, by_lock=True, runtime_locks=True
+    ),
+    "cpu": Options(kinds=("cpu",)),
+}
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_no_program_is_near_the_limit_of_the_verifier(name: str) -> None:
+    with Target.start(program("pingpong")) as target, Session([target.pid], RECORDINGS[name]):
+        verified = instructions_verified()
+    assert verified
+    assert max(verified) < LIMIT, verified
+
+
+def instructions_verified() -> list[int]:
+    """How many the verifier looked at, for each program that this process has (Linux 5.16)."""
+    found = []
+    for path in Path("/proc/self/fdinfo").iterdir():
+        text = path.read_text() if os.path.exists(path) else ""
+        found += [int(number) for number in re.findall(r"^verified_insns:\s*(\d+)$", text, re.M)]
+    return sorted(found)
