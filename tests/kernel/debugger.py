@@ -5,9 +5,10 @@
 Prints "ready PID". Commands, a line each, after which all threads are stopped but for the last two:
 "attach" → "attached THREADS"; "step TIMES ADDRESS..." lets all go on by single instructions, until
 they came to these addresses so many times together → "stepped STEPS"; "break ADDRESS TIMES" sets a
-breakpoint, lets all go on until it was met so often, and takes it away → "met"; "stop" → "stopped";
-"continue" → "continued"; "detach" → "detached". It lets go of the process when its input closes.
-Addresses are hexadecimal.
+breakpoint, lets all go on until it was met so often, and takes it away → "met"; "catch ADDRESS"
+does that until a thread is about to run this instruction → "caught RIP RSP RBP FS_BASE"; "stop" →
+"stopped"; "continue" → "continued"; "detach" → "detached". It lets go of the process when its input
+closes. Addresses are hexadecimal.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _DETACH, _SEIZE, _INTERRUPT = 17, 0x4206, 0x4207
 _O_TRACECLONE = 1 << 3
 _WALL = 0x40000000  # os has no name for it
 _RIP = 16  # the place in struct user_regs_struct, sys/user.h
+_ANSWERED = (16, 19, 4, 21)  # RIP, RSP, RBP, FS base
 _REGISTERS = struct.Struct("<27Q")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -123,6 +125,26 @@ class Debugger:
         self._pass(original, address)
         os.pwrite(self._memory, original, address)
 
+    def catch(self, address: int) -> list[int]:
+        """Let all go on until one is about to run an instruction anew; returns its registers."""
+        for thread in list(self._stopped):
+            if self._registers(thread)[_RIP] == address:
+                self._step_over(thread)
+        original = os.pread(self._memory, 1, address)
+        os.pwrite(self._memory, _INT3, address)
+        self.go_on()
+        caught = None
+        while caught is None or not self._is_behind(caught, address):
+            if caught is not None:
+                self.go_on()
+            caught = self._wait()
+        self.stop()
+        os.pwrite(self._memory, original, address)
+        for thread in list(self._stopped):
+            if self._is_behind(thread, address):
+                self._put_back(thread, address)
+        return self._registers(caught)
+
     def detach(self) -> None:
         """Let go of all threads, which go on."""
         self.stop()
@@ -135,14 +157,22 @@ class Debugger:
         behind = [thread for thread in self._stopped if self._is_behind(thread, address)]
         os.pwrite(self._memory, original, address)
         for thread in behind:
-            registers = self._registers(thread)
-            registers[_RIP] = address
-            ptrace(_SETREGS, thread, ctypes.create_string_buffer(_REGISTERS.pack(*registers)))
-            self._stopped[thread] = 0  # the breakpoint's own signal
-            self._resume(_SINGLESTEP, thread)
-            while thread in self._running:
-                self._wait()
+            self._put_back(thread, address)
+            self._step_over(thread)
         os.pwrite(self._memory, _INT3, address)
+
+    def _put_back(self, thread: int, address: int) -> None:
+        """To the instruction in place of which the breakpoint stood that it met."""
+        registers = self._registers(thread)
+        registers[_RIP] = address
+        ptrace(_SETREGS, thread, ctypes.create_string_buffer(_REGISTERS.pack(*registers)))
+        self._stopped[thread] = 0  # the breakpoint's own signal
+
+    def _step_over(self, thread: int) -> None:
+        """Let it run one instruction, while the others are stopped."""
+        self._resume(_SINGLESTEP, thread)
+        while thread in self._running:
+            self._wait()
 
     def _is_behind(self, thread: int, address: int) -> bool:
         is_trap = self._stopped.get(thread) == signal.SIGTRAP
@@ -194,6 +224,9 @@ def main(arguments: Sequence[str]) -> None:
             case ["break", address, times]:
                 debugger.meet(int(address, 16), int(times))
                 answer = "met"
+            case ["catch", address]:
+                registers = debugger.catch(int(address, 16))
+                answer = " ".join(["caught", *(f"{registers[at]:x}" for at in _ANSWERED)])
             case ["stop"]:
                 debugger.stop()
                 answer = "stopped"

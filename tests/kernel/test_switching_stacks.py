@@ -1,0 +1,111 @@
+"""runtime.systemstack, which switches stacks: real threads are caught at each of its instructions.
+
+The walk in Python, which does the same as the kernel's, must lead from there to who called it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ebpfprof.gotarget import GoTarget, inspect
+from ebpfprof.objects import Objects
+from ebpfprof.target import Target as Process
+from ebpfprof.unfinished import TargetPlaces
+from ebpfprof.unwinding import Copies, Cursor, Ending, GoState, RuleBook, RuleNumbers, unwind
+from symbolizer.disasm import decode
+from symbolizer.tls import g_offset
+from tests.kernel.unharmed import checker
+from tests.targets_run import Target
+
+ROOT: Final = Path(__file__).parents[2]
+# Collections make the runtime call systemstack on the thread's own stack, too.
+MANY_COLLECTIONS: Final = {"GODEBUG": "asyncpreemptoff=1", "GOGC": "20"}
+TIMES: Final = 2
+
+
+@contextmanager
+def debugger(pid: int) -> Iterator[Target]:
+    arguments = ("-m", "tests.kernel.debugger", str(pid))
+    with Target.start(Path(sys.executable), *arguments, env={"PYTHONPATH": str(ROOT)}) as running:
+        running.ask("attach", "attached")
+        yield running
+        running.ask("detach", "detached")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory(Copies):
+    """The memory of a stopped process, in place of copies of its stacks."""
+
+    path: Path
+
+    def word(self, address: int) -> int | None:
+        with self.path.open("rb") as file:
+            try:
+                return int.from_bytes(os.pread(file.fileno(), 8, address), "little")
+            except OSError:
+                return None
+
+    def known(self, address: int) -> int:
+        found = self.word(address)
+        assert found is not None
+        return found
+
+
+def state_of(memory: Memory, go: GoTarget, fs_base: int) -> GoState:
+    """What the runtime's records say of the thread that has this FS base."""
+
+    def load(struct: str, name: str, address: int) -> int:
+        return memory.known(address + go.binary.layout.offset(struct, name))
+
+    m = load("g", "m", memory.known(fs_base + g_offset(go.binary)))
+    curg = load("m", "curg", m)
+    if not curg:
+        return GoState()
+    return GoState(
+        curg,
+        memory.known(curg),
+        memory.known(curg + 8),
+        load("g", "sched.sp", curg),
+        load("g", "sched.pc", curg),
+    )
+
+
+@pytest.mark.parametrize("minor", ["1.19", "1.27"])
+def test_systemstack_leads_to_its_caller(minor: str) -> None:
+    with (
+        checker("procs", "spread", minor=minor, env=MANY_COLLECTIONS) as target,
+        Process(target.pid) as process,
+        Objects(process) as objects,
+        debugger(target.pid) as tracing,
+    ):
+        go = inspect(process)
+        binary, memory = go.binary, Memory([], Path(f"/proc/{target.pid}/mem"))
+        (function,) = binary.functions_named("runtime.systemstack")
+        code = decode(
+            binary.elf.read(function.entry, function.end - function.entry), function.entry
+        )
+        crash = next(each.address for each in code if each.refers_to is not None)
+        book = RuleBook(TargetPlaces(objects, go), RuleNumbers(1 << 14))
+        for address in [each.address for each in code if each.address < crash] * TIMES:
+            answer = tracing.ask(f"catch {address:x}", "caught ")
+            pc, sp, bp, fs_base = (int(word, 16) for word in answer.split()[1:])
+            assert pc == address
+            state = state_of(memory, go, fs_base)
+            pcs, ending = unwind(Cursor(pc, sp, bp, True), state, memory, book, [])
+
+            names = [found.name if (found := binary.function_at(pc - 1)) else "?" for pc in pcs]
+            told = f"at {address - function.entry:#x}: {' < '.join(names)}"
+            assert ending in (Ending.WHOLE, Ending.TOO_DEEP), told
+            assert "?" not in names, told
+            (call,) = decode(binary.elf.read(pcs[1] - 5, 5), pcs[1] - 5) if pcs[1:] else (None,)
+            assert call is not None, told
+            assert call.is_call, told
+            assert call.target == function.entry, told
