@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.losses import Loss
 from ebpfprof.options import Options
+from ebpfprof.overhead import Overhead, Runs
 from ebpfprof.profile import Kind
 from ebpfprof.recorded import Recorded, load_collectors, open_recorded
 from ebpfprof.target import Ending
@@ -35,6 +36,7 @@ class LiveTarget:
         self._users = 0
         self._was_sampled = False
         self._is_sampled = False
+        self._runs_before = Runs(), Runs()  # of those that had its number before
         self._watched_ns = 0  # before the present start
         self._started_ns = 0  # CLOCK_MONOTONIC; of the present start
         self.started_unix_ns = 0
@@ -122,6 +124,7 @@ class LiveSession:
                     )
                 number = self._free_numbers.popleft()
                 target = LiveTarget(number, recorded, held.pop_all(), Names())
+                target._runs_before = self._runs(number)
                 self._targets[number] = target
         return target
 
@@ -193,7 +196,7 @@ class LiveSession:
                 ended_ns=target.watched_ns,
                 ending=recorded.ending,
                 traced=recorded.traced,
-                overhead=None,  # that of one window is not kept apart
+                overhead=None,  # that of one window is not kept apart; see overhead()
                 totals=waits.snapshot().get(number, []) if waits else [],
                 holds=waits.holds().get(number, {}) if waits else {},
                 begun={},
@@ -207,6 +210,20 @@ class LiveSession:
             if recorded.traced:
                 found.hints.append(recorded.traced)
             return found
+
+    def overhead(self, target: LiveTarget) -> Overhead:
+        """What recording has cost a target since its first start, estimated.
+
+        Raises TargetGone if it was let go of.
+        """
+        with self._lock:
+            self._require_held(target)
+            recorded = target._recorded
+            recorded.look_at_cpu()
+            hits, samples = self._runs(target._number)
+            hits_before, samples_before = target._runs_before
+            hit_ns = self._waits.hit_ns if self._waits else None
+            return Overhead(hits - hits_before, samples - samples_before, hit_ns, recorded.cpu_ns)
 
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""
@@ -244,12 +261,14 @@ class LiveSession:
             self._sampled += 1
             if self._sampled == 1:
                 self._cpu.start()
+        recorded.begin_cpu()
         target._started_ns = time.monotonic_ns()
         target.started_unix_ns = target.started_unix_ns or time.time_ns()
         self._require_running(target)
 
     def _detach(self, target: LiveTarget) -> None:
         recorded, number = target._recorded, target._number
+        recorded.look_at_cpu(is_over=True)
         if self._cpu and target._is_sampled:
             target._is_sampled = False
             self._cpu.pause(number)
@@ -258,6 +277,11 @@ class LiveSession:
                 self._cpu.halt()
         if self._waits and recorded.go:
             self._waits.detach_target(number)
+
+    def _runs(self, number: int) -> tuple[Runs, Runs]:
+        """How often our programs ran for the targets that had a number: probes, samples."""
+        found = [c.runs()[number] if c else Runs() for c in (self._waits, self._cpu)]
+        return found[0], found[1]
 
     def _holds(self, target: LiveTarget) -> bool:
         return self._targets.get(target._number) is target

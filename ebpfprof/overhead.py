@@ -19,6 +19,9 @@ class Runs:
     count: int = 0
     ns: float = 0.0
 
+    def __sub__(self, earlier: Runs) -> Runs:
+        return Runs(self.count - earlier.count, max(0.0, self.ns - earlier.ns))
+
 
 def runs(count: int, timed: int, timed_ns: int) -> Runs:
     """From the sums of the kernel's `costs` map."""

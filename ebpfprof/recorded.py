@@ -43,17 +43,28 @@ class Recorded:
     ended_ns: int = 0
     parked: Parked | None = None
     failure: Exception | None = None
-    cpu_began_ns: int = 0
     cpu_ns: int = 0
-    """What its threads used since the probes were in, as far as it was looked at."""
+    """What its threads used while it was recorded, as far as it was looked at."""
+    cpu_before_ns: int | None = None
+    """What they had used when that began, without what is in cpu_ns; None: it is not recorded."""
     traced: str = ""
     """A warning, of a debugger that was seen at a target with probes in it; "" if none was."""
 
-    def look_at_cpu(self) -> None:
-        """Take note of the CPU time that the target has used, while it can be asked."""
+    def begin_cpu(self) -> None:
+        """From now on the target's CPU time counts."""
+        total_ns = self.target.cpu_ns()
+        self.cpu_before_ns = None if total_ns is None else total_ns - self.cpu_ns
+
+    def look_at_cpu(self, *, is_over: bool = False) -> None:
+        """Take note of the CPU time that the target has used, while it can be asked.
+
+        If it `is_over`, what it uses from now on does not count.
+        """
         total_ns = self.target.cpu_ns() if self.ending is None else None
-        if total_ns is not None:
-            self.cpu_ns = total_ns - self.cpu_began_ns
+        if total_ns is not None and self.cpu_before_ns is not None:
+            self.cpu_ns = total_ns - self.cpu_before_ns
+        if is_over:
+            self.cpu_before_ns = None
 
     def notice_tracer(self, *, is_over: bool = False) -> bool:
         """Look whether a debugger traces the target, unless one was seen; whether that is new."""

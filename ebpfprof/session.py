@@ -85,7 +85,7 @@ class Session:
         if self._cpu:
             self._cpu.start()
         for recording in self._recordings:
-            recording.cpu_began_ns = recording.target.cpu_ns() or 0
+            recording.begin_cpu()
         self._started_ns, self._started_unix_ns = kernel_now_ns(), time.time_ns()
 
     def wait(self, duration_s: float, should_stop: Callable[[float], bool]) -> None:
@@ -123,7 +123,7 @@ class Session:
                 collector.stop()
         stopped_ns = kernel_now_ns()
         for recorded in self._recordings:
-            recorded.look_at_cpu()
+            recorded.look_at_cpu(is_over=True)
         for collector in (self._cpu, self._waits):
             if collector:
                 collector.detach()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -15,11 +16,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ebpfprof.errors import TargetGone
 from ebpfprof.losses import loss_kinds
 from ebpfprof.server.recorder import sums_by_kind
 
 if TYPE_CHECKING:
     from ebpfprof.losses import Loss
+    from ebpfprof.overhead import Overhead
     from ebpfprof.server.recorder import Recorder
 
 _OF_TARGET = ("pid", "command", "kind")
@@ -40,7 +43,7 @@ class Metrics:
 
     async def __call__(self, request: Request) -> Response:
         """The metrics as text. Asking for them has nothing recorded."""
-        self._sums.losses = await asyncio.to_thread(lambda: list(self._recorder.live.losses()))
+        await asyncio.to_thread(self._sums.read)
         headers = {"X-Content-Type-Options": "nosniff"}
         return Response(generate_latest(self._registry), 200, headers, CONTENT_TYPE_LATEST)
 
@@ -80,7 +83,17 @@ class _Sums(Collector):
     def __init__(self, recorder: Recorder, answered: Counter[tuple[str, str]]) -> None:
         self._recorder = recorder
         self._answered = answered
-        self.losses: list[Loss] = []
+        self._losses: list[Loss] = []
+        self._overheads: dict[int, Overhead] = {}
+
+    def read(self) -> None:
+        """Read from the kernel what was lost, and what it cost: in a thread, it takes a moment."""
+        live = self._recorder.live
+        self._losses = list(live.losses())
+        for served in list(self._recorder.served):
+            if served.live:
+                with suppress(TargetGone):  # what it cost until then is known
+                    self._overheads[served.pid] = live.overhead(served.live)
 
     def collect(self) -> Iterable[Metric]:
         targets = GaugeMetricFamily(
@@ -101,10 +114,17 @@ class _Sums(Collector):
         cpu = CounterMetricFamily(
             "ebpfprof_cpu_seconds", "CPU time in samples.", labels=_OF_TARGET[:2]
         )
+        lost = CounterMetricFamily(
+            "ebpfprof_target_overhead_seconds",
+            "CPU time that recording took a process, estimated.",
+            labels=_OF_TARGET[:2],
+        )
         for served in self._recorder.served:
             of_target = (str(served.pid), served.name)
             if served.ending is None:
                 targets.add_metric(of_target, float(served.is_recording))
+            if overhead := self._overheads.get(served.pid):
+                lost.add_metric(of_target, overhead.ns / 1e9)
             for kind, (count, value_ns) in sums_by_kind(served).items():
                 events.add_metric((*of_target, kind), count)
                 if kind == "cpu":
@@ -115,7 +135,7 @@ class _Sums(Collector):
             "ebpfprof_losses", "What could not be recorded, by reason.", labels=("reason",)
         )
         counts = dict.fromkeys((name for name, _ in loss_kinds()), 0)
-        for loss in self.losses:
+        for loss in self._losses:
             counts[loss.name] = counts.get(loss.name, 0) + loss.count
         for name, count in counts.items():
             losses.add_metric((name,), count)
@@ -126,4 +146,4 @@ class _Sums(Collector):
         )
         for labels, count in sorted(self._answered.items()):
             requests.add_metric(labels, count)
-        return targets, events, delay, cpu, losses, requests
+        return targets, events, delay, cpu, lost, losses, requests

@@ -27,6 +27,7 @@ from ebpfprof.text import printable
 
 if TYPE_CHECKING:
     from ebpfprof.losses import Loss
+    from ebpfprof.overhead import Overhead
     from ebpfprof.processes import GoProcess
     from ebpfprof.profile import Profile
     from ebpfprof.report import Report
@@ -69,6 +70,7 @@ class Live(Protocol):
     def stop(self, target: Any) -> None: ...  # noqa: ANN401, D102
     def remove(self, target: Any) -> None: ...  # noqa: ANN401, D102
     def snapshot(self, target: Any, kinds: Collection[str] | None = None) -> Report: ...  # noqa: ANN401, D102
+    def overhead(self, target: Any) -> Overhead: ...  # noqa: ANN401, D102
     def losses(self) -> Iterable[Loss]: ...  # noqa: D102
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from ebpfprof import calibration
+from ebpfprof.errors import TargetGone
 from ebpfprof.export import pprof
+from ebpfprof.live import LiveSession
 from ebpfprof.options import Options
 from ebpfprof.session import Session
 from tests.bench.bpfstats import counting_runs, runs_of
@@ -80,6 +82,38 @@ def test_of_two_targets_each_has_its_own() -> None:
     assert of_busy.hits.count > 1000
     assert of_idle.hits.count < 10
     assert of_busy.cpu_ns > of_idle.cpu_ns
+
+
+def test_of_targets_that_come_and_go_each_has_what_it_was_watched_for() -> None:
+    options = Options(kinds=("block",))
+    with (
+        Target.start(program("pingpong"), "-sends=1000") as first,
+        Target.start(program("pingpong"), "-sends=100") as second,
+        LiveSession(options, capacity=1) as session,
+    ):
+        watched = session.add(first.pid)
+        session.start(watched)
+        first.ask("round", "ns")
+        session.stop(watched)
+        found = session.overhead(watched)
+        assert found.hits.count > 1000
+        assert found.cpu_ns > 0
+        first.ask("round", "ns")  # with nobody looking
+        assert session.overhead(watched) == found
+        session.start(watched)
+        first.ask("round", "ns")
+        more = session.overhead(watched)
+        assert more.hits.count > found.hits.count + 1000
+        assert more.cpu_ns > found.cpu_ns
+        session.remove(watched)
+        with pytest.raises(TargetGone):
+            session.overhead(watched)
+        # It has the number that the first one had.
+        other = session.add(second.pid)
+        assert session.overhead(other).hits.count == session.overhead(other).cpu_ns == 0
+        session.start(other)
+        second.ask("round", "ns")
+        assert 100 < session.overhead(other).hits.count < 1000
 
 
 def test_it_is_told_at_the_end_and_in_each_profile(tmp_path: Path) -> None:

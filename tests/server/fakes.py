@@ -11,8 +11,9 @@ from typing import Any, Self, cast
 
 from starlette.types import ASGIApp, Message
 
-from ebpfprof.errors import EbpfprofError, NotGoProgram
+from ebpfprof.errors import EbpfprofError, NotGoProgram, TargetGone
 from ebpfprof.losses import Loss
+from ebpfprof.overhead import Overhead, Runs
 from ebpfprof.processes import GoProcess
 from ebpfprof.profile import Kind, Profile, Sample, cpu_profile, wait_profile
 from ebpfprof.report import Report
@@ -112,6 +113,11 @@ class FakeLive:
         target.snapshots += 1
         profiles = [target.profile(kind) for kind in target.kinds if not kinds or kind in kinds]
         return Report(cast("Target", None), profiles)
+
+    def overhead(self, target: FakeTarget) -> Overhead:
+        if target.is_removed:
+            raise TargetGone("Let go of.")
+        return Overhead(Runs(target.snapshots, 0.0), Runs(), 1e9, cpu_ns=1)
 
     def losses(self) -> Iterable[Loss]:
         return self.lost

@@ -262,7 +262,7 @@ def test_the_page_and_its_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 def test_metrics() -> None:
     async def work() -> None:
-        service, _ = await recorded(3, 2)
+        service, target = await recorded(3, 2)
         (name, _), *_ = loss_kinds()
         service.live.lost = [Loss(name, "lost", 2), Loss(name, "lost", 5)]
         for _ in range(3):
@@ -280,6 +280,7 @@ def test_metrics() -> None:
         assert of("events_total", "cpu") == "6.0"
         assert float(of("delay_seconds_total", "mutex")) == 5010e-9
         assert float(of("cpu_seconds_total")) == 5010e-9
+        assert float(of("target_overhead_seconds_total")) == target.snapshots > 0
         assert values[f'ebpfprof_losses_total{{reason="{name}"}}'] == "7.0"
         assert values['ebpfprof_requests_total{code="404",endpoint="other"}'] == "3.0"
         assert float(values["ebpfprof_process_cpu_seconds_total"]) > 0
