@@ -137,8 +137,10 @@ def check_stacks(run: Run, program: Path) -> None:
     assert [s.functions for s in run.ours if lacks_work(s.functions, run.works_ns)] == []
     for name, functions in ASSEMBLY.items():
         # Those that are not learnt were held to be few, or under a signal.
-        inside = [s for s in run.ours if leads_to(s, name) and s.functions[-1] != NOT_LEARNT]
-        assert sum(s.count for s in inside if is_in(s.functions[0], functions)) > 0, name
+        leading = [s for s in run.ours if leads_to(s, name)]
+        inside = [s for s in leading if s.functions[-1] != NOT_LEARNT]
+        found = [(s.count, s.functions) for s in leading]
+        assert sum(s.count for s in inside if is_in(s.functions[0], functions)) > 0, (name, found)
         assert {tuple(s.functions[-2:]) for s in inside} == {("main.main", "runtime.main")}, name
 
 
