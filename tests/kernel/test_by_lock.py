@@ -135,7 +135,7 @@ def table(finished: Finished) -> dict[int, Row]:
     """The rows of the table, by address."""
     _, heading, text = finished.stdout.decode().partition("\nLocks of process ")
     assert heading
-    _, headings, *lines = text.splitlines()
+    _, headings, *lines = text.partition("\n\n")[0].splitlines()
     assert headings.split() == ["Delay", "Share", "Count", "Mean", "Held", "Lock"]
     rows: dict[int, Row] = {}
     row: Row | None = None
