@@ -48,11 +48,15 @@ def test_it_says_what_it_does_and_what_to_do_next(target: Target, tmp_path: Path
     assert finished.stderr == (
         f"recording block profile of process {target.pid} (ticker) for 0.5 s; Ctrl-C ends it\n"
     )
-    heading, *table, written, further = finished.stdout.decode().strip().splitlines()
+    text, *cost = finished.stdout.decode().strip().rsplit("\n", 3)
+    heading, *table, written, further = text.splitlines()
     assert re.fullmatch(rf"Waits of process {target.pid} \(ticker\) in \d+ ms:", heading)
     assert "main.receive" in "\n".join(table)
     assert written == f"Written: {name}"
     assert further == f"Next: go tool pprof -http=: {name}"
+    assert cost[0] == ""
+    assert cost[1].startswith(f"Process {target.pid} lost some ")
+    assert cost[2].startswith("ebpfprof itself took ")
     assert [path.name for path in tmp_path.iterdir()] == [name]
     top = toolchain("1.27").go("tool", "pprof", "-top", name, cwd=tmp_path)
     assert "runtime.chanrecv2" in top
@@ -72,7 +76,8 @@ def test_an_output_file_can_be_named(target: Target, tmp_path: Path) -> None:
     finished = run("--pid", str(target.pid), "-d", "0.2", "-o", path, folder=tmp_path)
     assert finished.code == 0
     assert f"Written: {path}\n" in finished.stdout.decode()
-    words = shlex.split(finished.stdout.decode().splitlines()[-1])
+    (further,) = re.findall(r"^Next: .*$", finished.stdout.decode(), re.MULTILINE)
+    words = shlex.split(further)
     assert words[-1] == path
     assert count(only_profile(tmp_path / "my files"))
 
