@@ -129,16 +129,28 @@ static __always_inline void wait_begins(struct pt_regs *ctx, const struct site *
     }
 }
 
+/* A run at a probe of a target that is recorded. */
+struct run {
+    struct site *site;
+    struct target *target;
+    struct cost *cost;
+};
+
+static __always_inline bool begin_run(struct pt_regs *ctx, struct run *run) {
+    run->site = site_of(ctx);
+    run->target = run->site ? target_at(run->site->target) : NULL;
+    if (!run->target || !run->target->active)
+        return false;
+    run->cost = run_begins(run->site->target);
+    return run->cost;
+}
+
 int on_wait(struct pt_regs *ctx) {
-    struct site *site = site_of(ctx);
-    struct target *target = site ? target_at(site->target) : NULL;
-    if (!target || !target->active)
-        return 0;
-    struct cost *cost = run_begins(site->target);
-    if (!cost)
-        return 0;
-    wait_begins(ctx, site, target);
-    run_ends(cost);
+    struct run run;
+    if (begin_run(ctx, &run)) {
+        wait_begins(ctx, run.site, run.target);
+        run_ends(run.cost);
+    }
     return 0;
 }
 
@@ -318,15 +330,11 @@ static __always_inline void wake(struct pt_regs *ctx, const struct site *site,
 
 /* In runtime.ready, called on the g0 of the thread whose goroutine wakes the one in RAX. */
 int on_wake(struct pt_regs *ctx) {
-    struct site *site = site_of(ctx);
-    struct target *target = site ? target_at(site->target) : NULL;
-    if (!target || !target->active)
-        return 0;
-    struct cost *cost = run_begins(site->target);
-    if (!cost)
-        return 0;
-    wake(ctx, site, target);
-    run_ends(cost);
+    struct run run;
+    if (begin_run(ctx, &run)) {
+        wake(ctx, run.site, run.target);
+        run_ends(run.cost);
+    }
     return 0;
 }
 
@@ -355,15 +363,11 @@ static __always_inline void release(struct pt_regs *ctx, const struct site *site
  * everything else cost nothing.
  */
 int on_release(struct pt_regs *ctx) {
-    struct site *site = site_of(ctx);
-    struct target *target = site ? target_at(site->target) : NULL;
-    if (!target || !target->active)
-        return 0;
-    struct cost *cost = run_begins(site->target);
-    if (!cost)
-        return 0;
-    release(ctx, site, target);
-    run_ends(cost);
+    struct run run;
+    if (begin_run(ctx, &run)) {
+        release(ctx, run.site, run.target);
+        run_ends(run.cost);
+    }
     return 0;
 }
 
