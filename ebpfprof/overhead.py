@@ -63,7 +63,14 @@ class Overhead:
             each = self.samples.ns / self.samples.count
             parts.append(f"{counted(self.samples.count, 'CPU sample')}, {duration(each)} each")
         what = f" ({'; '.join(parts)})" if parts else ""
-        return f"some {duration(self.ns)}, {100 * self.share:.2g} % of its CPU time{what}"
+        return f"some {duration(self.ns)}, {_percent(self.share)} of its CPU time{what}"
+
+
+def _percent(share: float) -> str:
+    percent = 100 * share
+    if 0 < percent < 0.01:
+        return "less than 0.01 %"
+    return f"{percent:.2g} %" if percent < 10 else f"{percent:.0f} %"
 
 
 def own_cost() -> str:

@@ -126,7 +126,8 @@ def test_it_is_told_at_the_end_and_in_each_profile(tmp_path: Path) -> None:
         finished = recorder.finish()
     said = finished.stdout.decode()
     cost = (
-        r"some [\d.]+ [mun]?s, [\d.e-]+ % of its CPU time \([\d,]+ probe hits, [\d.]+ [nu]s each\)"
+        r"some [\d.]+ [mun]?s, (?:less than )?[\d.]+ % of its CPU time "
+        r"\([\d,]+ probe hits, [\d.]+ [nu]s each\)"
     )
     own = r"[\d.]+ m?s of CPU time, [\d.]+ MiB of memory at most"
     assert re.search(rf"^Process {target.pid} lost {cost}\.$", said, re.MULTILINE), said

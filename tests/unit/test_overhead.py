@@ -39,7 +39,17 @@ def test_a_target_that_did_nothing_lost_nothing() -> None:
 
 def test_no_more_is_lost_than_there_was() -> None:
     """It is an estimate, and what a target used is known only until it was last looked at."""
-    assert Overhead(Runs(1, 5_000.0), Runs(), None, cpu_ns=1_000).share == 1.0
+    cost = Overhead(Runs(1, 5_000.0), Runs(), None, cpu_ns=1_000)
+    assert cost.share == 1.0
+    assert " 100 % of its CPU time" in str(cost)
+
+
+@pytest.mark.parametrize(
+    ("cpu_ns", "words"),
+    [(10**9, "less than 0.01 %"), (10**7, "0.01 %"), (12_345, "8.1 %"), (4_321, "23 %")],
+)
+def test_a_share_is_written_as_people_read_it(cpu_ns: int, words: str) -> None:
+    assert f", {words} of its CPU time" in str(Overhead(Runs(1, 1000.0), Runs(), None, cpu_ns))
 
 
 SPENDING = """
