@@ -147,6 +147,7 @@ def test_a_keeper_takes_no_signals(number: signal.Signals, target: Target, tmp_p
     with stopped("stops while recording", target, tmp_path) as recorder:
         (keeper,) = keepers(recorder.pid)
         os.kill(keeper, number)
+        target.ask("wait", "done")
         finished = tell(recorder, signal.SIGINT)
     assert finished.code == 0, finished.stderr
     assert only_profile(tmp_path).samples
