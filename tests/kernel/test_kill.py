@@ -23,7 +23,7 @@ from tests.kernel.kernel_state import (
 )
 from tests.kernel.programs import program
 from tests.kernel.tampered import command
-from tests.kernel.unharmed import await_true, state
+from tests.kernel.unharmed import await_true, check, state
 from tests.recorder import Finished, Recorder, only_profile, run
 from tests.targets_run import Target
 
@@ -147,7 +147,7 @@ def test_a_keeper_takes_no_signals(number: signal.Signals, target: Target, tmp_p
     with stopped("stops while recording", target, tmp_path) as recorder:
         (keeper,) = keepers(recorder.pid)
         os.kill(keeper, number)
-        target.ask("wait", "done")
+        check(target)
         finished = tell(recorder, signal.SIGINT)
     assert finished.code == 0, finished.stderr
     assert only_profile(tmp_path).samples
