@@ -55,10 +55,10 @@ class Program:
         """
         perf.require_bpf()
         self._multi = uprobemulti.is_offered()
-        # Before there is much in memory: it has a copy of all.
-        self._keeper = Keeper(multi=self._multi) if functions else None
         self.hit_ns = calibration.hit_ns() if functions else None
         """What it costs to pass a probe (calibration); None if there are none or it is unknown."""
+        # Before there is much in memory: it has a copy of all.
+        self._keeper = Keeper(multi=self._multi) if functions else None
         try:
             self._compile(name, constants, functions, perf_functions)
         except BaseException:  # nobody will close what was not made

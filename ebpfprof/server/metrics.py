@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from ebpfprof.server.recorder import sums_by_kind
 if TYPE_CHECKING:
     from ebpfprof.losses import Loss
     from ebpfprof.overhead import Overhead
-    from ebpfprof.server.recorder import Recorder
+    from ebpfprof.server.recorder import Recorder, Served
 
 _OF_TARGET = ("pid", "command", "kind")
 _ENDPOINTS = ("profile", "block", "mutex", "cmdline", "symbol", "delta_block", "delta_mutex")
@@ -43,7 +43,7 @@ class Metrics:
 
     async def __call__(self, request: Request) -> Response:
         """The metrics as text. Asking for them has nothing recorded."""
-        await asyncio.to_thread(self._sums.read)
+        await asyncio.to_thread(self._sums.read, list(self._recorder.served))
         headers = {"X-Content-Type-Options": "nosniff"}
         return Response(generate_latest(self._registry), 200, headers, CONTENT_TYPE_LATEST)
 
@@ -84,16 +84,19 @@ class _Sums(Collector):
         self._recorder = recorder
         self._answered = answered
         self._losses: list[Loss] = []
-        self._overheads: dict[int, Overhead] = {}
+        self._overheads: dict[Served, Overhead] = {}
 
-    def read(self) -> None:
+    def read(self, all_served: Sequence[Served]) -> None:
         """Read from the kernel what was lost, and what it cost: in a thread, it takes a moment."""
         live = self._recorder.live
         self._losses = list(live.losses())
-        for served in list(self._recorder.served):
+        known, self._overheads = self._overheads, {}
+        for served in all_served:
+            if served in known:
+                self._overheads[served] = known[served]
             if served.live:
                 with suppress(TargetGone):  # what it cost until then is known
-                    self._overheads[served.pid] = live.overhead(served.live)
+                    self._overheads[served] = live.overhead(served.live)
 
     def collect(self) -> Iterable[Metric]:
         targets = GaugeMetricFamily(
@@ -123,7 +126,7 @@ class _Sums(Collector):
             of_target = (str(served.pid), served.name)
             if served.ending is None:
                 targets.add_metric(of_target, float(served.is_recording))
-            if overhead := self._overheads.get(served.pid):
+            if overhead := self._overheads.get(served):
                 lost.add_metric(of_target, overhead.ns / 1e9)
             for kind, (count, value_ns) in sums_by_kind(served).items():
                 events.add_metric((*of_target, kind), count)

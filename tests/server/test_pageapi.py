@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +289,29 @@ def test_metrics() -> None:
         assert [each for each in values if "_losses_total" in each] == [
             f'ebpfprof_losses_total{{reason="{name}"}}' for name, _ in loss_kinds()
         ]
+
+    run(work())
+
+
+def test_what_it_cost_is_kept_of_those_that_are_served_and_of_no_other() -> None:
+    async def work() -> None:
+        service, target = await recorded(1)
+        (served,) = service.recorder.served
+        name = f'ebpfprof_target_overhead_seconds_total{{command="shop",pid="{PID}"}}'
+
+        async def told() -> str:
+            text = (await service.client.ask("/metrics")).body.decode()
+            return "".join(line for line in text.splitlines() if line.startswith(name))
+
+        before = await told()
+        assert before
+        target.is_removed = True  # what it cost until then is still known
+        assert await told() == before
+        del service.recorder._served[PID]
+        assert await told() == ""
+        served.live = None
+        service.recorder._served[PID] = replace(served)  # another one, with the same pid
+        assert await told() == ""
 
     run(work())
 
