@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -11,8 +12,14 @@ from pathlib import Path
 from typing import Final
 
 _SYS_BPF: Final = 321
+_BPF_PROG_GET_FD_BY_ID: Final = 13
+_BPF_OBJ_GET_INFO_BY_FD: Final = 15
 _BPF_ENABLE_STATS: Final = 32
 _BPF_STATS_RUN_TIME: Final = 0
+# struct bpf_prog_info up to its name (include/uapi/linux/bpf.h).
+_NAME_OFFSET: Final = 64
+_NAME_BYTES: Final = 16
+_INFO_BYTES: Final = _NAME_OFFSET + _NAME_BYTES
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -34,12 +41,7 @@ def counting_runs() -> Iterator[None]:
     As sysctl kernel.bpf_stats_enabled, but nothing is left switched on if we are killed
     (bpf(2), BPF_ENABLE_STATS, Linux 5.8).
     """
-    attribute = ctypes.c_uint32(_BPF_STATS_RUN_TIME)
-    size = ctypes.sizeof(attribute)
-    fd = _libc.syscall(_SYS_BPF, _BPF_ENABLE_STATS, ctypes.byref(attribute), size)
-    if fd < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"BPF_ENABLE_STATS: {os.strerror(code)}")
+    fd = _bpf(_BPF_ENABLE_STATS, struct.pack("<I", _BPF_STATS_RUN_TIME))
     try:
         yield
     finally:
@@ -48,11 +50,44 @@ def counting_runs() -> Iterator[None]:
 
 def runs_of(pid: int) -> Runs:
     """Of all programs that a process holds, since they were loaded (proc_pid_fdinfo)."""
-    count = time_ns = 0
+    found = [_runs(fields) for fields in _programs(pid)]
+    return Runs(sum(runs.count for runs in found), sum(runs.time_ns for runs in found))
+
+
+def runs_by_program(pid: int) -> dict[str, Runs]:
+    """The same, by the name of the program."""
+    return {_name(int(fields["prog_id"])): _runs(fields) for fields in _programs(pid)}
+
+
+def _programs(pid: int) -> Iterator[dict[str, str]]:
+    """What fdinfo says of each file descriptor that is a program."""
     for path in Path(f"/proc/{pid}/fdinfo").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
             text = path.read_text()
-            lines = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-            count += int(lines.get("run_cnt", 0))
-            time_ns += int(lines.get("run_time_ns", 0))
-    return Runs(count, time_ns)
+            fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+            if "run_cnt" in fields:
+                yield fields
+
+
+def _runs(fields: dict[str, str]) -> Runs:
+    return Runs(int(fields["run_cnt"]), int(fields["run_time_ns"]))
+
+
+def _name(program: int) -> str:
+    """By the id of a program (struct bpf_prog_info; 15 characters of it are kept)."""
+    fd = _bpf(_BPF_PROG_GET_FD_BY_ID, struct.pack("<III", program, 0, 0))
+    try:
+        info = ctypes.create_string_buffer(_INFO_BYTES)
+        _bpf(_BPF_OBJ_GET_INFO_BY_FD, struct.pack("<IIQ", fd, _INFO_BYTES, ctypes.addressof(info)))
+        return info.raw[_NAME_OFFSET : _NAME_OFFSET + _NAME_BYTES].split(b"\0")[0].decode()
+    finally:
+        os.close(fd)
+
+
+def _bpf(command: int, attribute: bytes) -> int:
+    """The system call. Raises OSError."""
+    result = int(_libc.syscall(_SYS_BPF, command, attribute, len(attribute)))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"bpf({command}): {os.strerror(code)}")
+    return result

@@ -1,4 +1,4 @@
-"""bpftrace, doing by symbol what we do: a block profile of all of Go's parks, for comparison."""
+"""bpftrace, doing by symbol what we do: profiles of waits and of locks, for comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INT3 = 0xCC
 DEADLINE_S = 60
 
 # gopark has g in R14, ready has it in AX; both by symbol, that is, on the first instruction.
-SCRIPT = """
+BLOCK = """
 uprobe:{program}:runtime.gopark {{ @parked[reg("r14")] = nsecs; }}
 uprobe:{program}:runtime.ready /@parked[reg("ax")]/ {{
     @delay[ustack(32)] = sum(nsecs - @parked[reg("ax")]);
@@ -24,13 +24,23 @@ uprobe:{program}:runtime.ready /@parked[reg("ax")]/ {{
 }}
 """
 
+# semacquire1 is where a lock that is not free leads to, with g in R14.
+MUTEX = """
+uprobe:{program}:runtime.semacquire1 {{ @came[reg("r14")] = nsecs; }}
+uprobe:{program}:runtime.ready /@came[reg("ax")]/ {{
+    @delay[ustack(32)] = sum(nsecs - @came[reg("ax")]);
+    @count[ustack(32)] = count();
+    delete(@came[reg("ax")]);
+}}
+"""
+
 
 @contextmanager
-def attached(pid: int, program: Path) -> Iterator[float]:
+def attached(pid: int, program: Path, script: str = BLOCK) -> Iterator[float]:
     """bpftrace on process `pid`, a static build of `program`; yields the seconds it took."""
     started = time.monotonic()
     process = subprocess.Popen(
-        ["bpftrace", "-p", str(pid), "-e", SCRIPT.format(program=program)],
+        ["bpftrace", "-p", str(pid), "-e", script.format(program=program)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

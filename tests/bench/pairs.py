@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-LOW: Final = 0.1
 _RESAMPLED: Final = 2_000
 _SURE: Final = 0.95
 _SEED: Final = 1
@@ -34,7 +33,9 @@ class Estimate:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:+.1%} [{self.low:+.1%}, {self.high:+.1%}]"
+        digits = 1 if self.value >= 10 else 2 if self.value >= 2 else 3
+        value, low, high = (f"{x:,.{digits}f}" for x in (self.value, self.low, self.high))
+        return f"{value} [{low}, {high}]"
 
 
 @dataclass(frozen=True)
@@ -62,29 +63,11 @@ def in_pairs(bare: Sequence[float], measured: Sequence[float]) -> list[Pair]:
     ]
 
 
-def slower_at_best(pairs: Sequence[Pair]) -> Estimate:
-    """By what part the rounds are longer, comparing the quick ones of both: one in ten is quicker.
-
-    For work that takes the same time whenever nothing disturbs it: what disturbs only adds. Values
-    are times.
-    """
+def times_bare(pairs: Sequence[Pair]) -> Estimate:
+    """How many times as long rounds take: the median of what each took against those beside it."""
 
     def statistic(measured: Numbers, bare: Numbers) -> Numbers:
-        # Of single rounds: the mean of two is hardly ever as quick as the quick ones.
-        quick_bare = np.quantile(bare, LOW, axis=(-2, -1))
-        return np.asarray(np.quantile(measured, LOW, axis=-1) / quick_bare - 1)
-
-    return _estimate(pairs, statistic)
-
-
-def slower_in_the_middle(pairs: Sequence[Pair]) -> Estimate:
-    """By what part less is done: the median of what each round has against those beside it.
-
-    For work that is never quite the same. Values are rates: the more, the better.
-    """
-
-    def statistic(measured: Numbers, bare: Numbers) -> Numbers:
-        return np.asarray(np.median(bare.mean(axis=-1) / measured - 1, axis=-1))
+        return np.asarray(np.median(measured / bare.mean(axis=-1), axis=-1))
 
     return _estimate(pairs, statistic)
 

@@ -78,7 +78,7 @@ def test_a_program_of_go_s_own_that_contradicts_itself_says_so(tmp_path: Path) -
 
 def test_cgo_that_go_s_own_linker_linked_is_told(tmp_path: Path) -> None:
     """As it does where only the standard library uses cgo: net, os/user."""
-    path, source = tmp_path / "cpuload", FRAMES.parent / "cpuload"
+    path, source = tmp_path / "workloads", FRAMES.parent / "workloads"
     for enabled, mode in (("1", "exe cgo"), ("0", "exe")):
         flags = ("-ldflags=-linkmode=internal", "-o", path, ".")
         toolchain(NEWEST).go("build", *flags, cwd=source, env={"CGO_ENABLED": enabled})

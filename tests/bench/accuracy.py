@@ -1,0 +1,56 @@
+"""How exact a block profile is: the top stacks' delays beside Go's own profile of the same run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from ebpfprof.export import pprof
+from ebpfprof.profile import Profile
+from tests.bench.costresults import Accuracy
+from tests.bench.workloads import Running, Workload
+from tests.differential.stacks import by_stack
+from tests.recorder import only_profile, recording
+
+ROUND_S: Final = 0.25
+TOP: Final = 10
+
+
+def beside_go(workload: Workload, options: Sequence[str], seconds: float) -> Accuracy:
+    """Record a workload for so long with the command, while Go's own takes every event, too."""
+    with ExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
+        running = Running(workload, held)
+        units = running.units_in(ROUND_S)
+        running.target.ask("own block=1", "own")
+        with recording(running.target.pid, folder, *options) as recorder:
+            until = monotonic() + seconds
+            while monotonic() < until:
+                running.round(units)
+            recorder.interrupt()
+            recorder.finish()
+        ours = only_profile(folder)
+        written = folder / "go"
+        running.target.ask(f"write {written}", "written")
+        return compared(pprof.decode(written.read_bytes(), kind="block"), ours)
+
+
+def compared(go: Profile, ours: Profile, top: int = TOP) -> Accuracy:
+    """The top stacks by Go's delays, and ours of the same stacks."""
+    theirs, mine = by_stack(go), by_stack(ours)
+    ranked = sorted(theirs, key=lambda stack: theirs[stack].delay_ns, reverse=True)[:top]
+    whole = sum(value.delay_ns for value in theirs.values())
+    differences = [
+        abs((mine[stack].delay_ns if stack in mine else 0) / theirs[stack].delay_ns - 1)
+        for stack in ranked
+    ]
+    return Accuracy(
+        stacks=len(ranked),
+        share=sum(theirs[stack].delay_ns for stack in ranked) / whole,
+        largest=max(differences),
+        whole=sum(value.delay_ns for value in mine.values()) / whole - 1,
+    )

@@ -1,0 +1,103 @@
+"""What bench.cost found, in docs/performance.md and its pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tests.bench import charts
+from tests.bench.costresults import (
+    Results,
+    ResultsError,
+    accuracy_table,
+    bpf_table,
+    cost_table,
+    growth_table,
+    verdict_table,
+)
+
+DOCS: Final = Path(__file__).parents[2] / "docs"
+DOCUMENT: Final = DOCS / "performance.md"
+COSTS_PICTURE: Final = DOCS / "images" / "cost.svg"
+GROWTH_PICTURE: Final = DOCS / "images" / "cost-growth.svg"
+
+_COLOURS: Final = {
+    "Go's": "#57ab5a",
+    "ebpfprof": "#0969da",
+    "bpftrace": "#cf222e",
+    "perf": "#bf8700",
+}
+
+
+def tables(results: Results) -> dict[str, str]:
+    """The tables of what was measured, by the name that their place in the document has."""
+    found = {"machine": machine_line(results)}
+    if results.workloads:
+        found["costs"] = cost_table(results)
+    if results.accuracy:
+        found["accuracy"] = accuracy_table(results)
+    if results.growth:
+        found["growth"] = "\n".join(growth_table(curve) for curve in results.growth)
+    if results.bpf:
+        found["bpf"] = bpf_table(results.bpf)
+    found["promises"] = verdict_table(results)
+    return found
+
+
+def machine_line(results: Results) -> str:
+    """On what it was measured, and who else was there."""
+    at = results.machine
+    rounds = [c.rounds for m in results.workloads.values() for c in m.costs.values()]
+    return (
+        f"{at.date}, {at.processor}, {at.cpus} CPUs, Linux {at.kernel}, Go {at.go}; "
+        f"{max(rounds, default=0)} rounds each. Programs of low priority took {at.niced:.0%} of "
+        f"the processors meanwhile, other guests of the machine {at.stolen:.0%}.\n"
+    )
+
+
+def as_text(results: Results) -> str:
+    """All tables, for the terminal."""
+    return "\n".join(tables(results).values())
+
+
+def write_docs(results: Results) -> None:
+    """Put the tables into the document, and draw the pictures. Raises ResultsError."""
+    DOCUMENT.write_text(with_tables(DOCUMENT.read_text(), tables(results)))
+    if results.workloads:
+        COSTS_PICTURE.write_text(picture_of_costs(results))
+    if results.growth:
+        GROWTH_PICTURE.write_text(picture_of_growth(results))
+
+
+def with_tables(text: str, found: dict[str, str]) -> str:
+    """The document's text with these tables between their marks. Raises ResultsError."""
+    for name, table in found.items():
+        begin, end = (f"<!-- tests.bench.cost, {name}: {which} -->" for which in ("begin", "end"))
+        before, opened, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not opened or not closed:
+            raise ResultsError(f"docs/performance.md has lost its marks {begin!r} and {end!r}.")
+        text = f"{before}{begin}\n\n{table}\n{end}{after}"
+    return text
+
+
+def picture_of_costs(results: Results) -> str:
+    """A panel a workload, a bar a profiler."""
+    panels = []
+    for measured in results.workloads.values():
+        bars = []
+        for arm, title in results.arms.items():
+            if arm in measured.costs:
+                times = measured.costs[arm].times
+                colour = next(c for who, c in _COLOURS.items() if title.startswith(who))
+                text = f"{times.value:,.3g}"
+                bars.append(charts.Bar(title, colour, times.value, times.low, times.high, text))
+        title = f"{measured.title}: {measured.unit}, {measured.unit_ns:,.0f} ns bare"
+        panels.append(charts.Panel(title, tuple(bars)))
+    return charts.bars("Times as long as without a profiler", panels)
+
+
+def picture_of_growth(results: Results) -> str:
+    """A panel a curve."""
+    lines = [charts.Line(curve.title, curve.points) for curve in results.growth]
+    return charts.curves("What a block event costs, in ns of processor time", lines)

@@ -1,0 +1,273 @@
+"""What bench.cost found: kept as JSON, shown as tables, held against what was promised."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+from tests.bench.pairs import Estimate
+
+FILE: Final = Path(__file__).parent / "cost.json"
+
+# What was promised. A promise is broken if the interval says so, not by what noise alone can do.
+OF_BPFTRACE: Final = 1 / 10
+BOUND: Final = 0.02
+TOP_TEN: Final = 0.1
+BOUNDED: Final = "bounded"  # how the names of those begin that are given a bound
+
+
+class ResultsError(Exception):
+    """The results or the document are not as they were written; the message says which."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where and when it was measured; the parts of its processors that others took meanwhile."""
+
+    date: str
+    processor: str
+    cpus: int
+    kernel: str
+    go: str
+    niced: float
+    stolen: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One profiler on one workload: times bare, and the median of its rounds, in ns a unit."""
+
+    times: Estimate
+    unit_ns: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The top stacks by delay beside Go's own of the same run: how many there were, of what part
+    of all delay, the largest difference of one of them and that of all delays, as parts of Go's."""
+
+    stacks: int
+    share: float
+    largest: float
+    whole: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All of one workload. `unit_ns` and its quartiles are of rounds without a profiler."""
+
+    title: str
+    unit: str
+    unit_ns: float
+    low_ns: float
+    high_ns: float
+    costs: dict[str, Cost]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How the cost of an event, in ns, grows with something: (how much of it, cost)."""
+
+    title: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class BpfRun:
+    """What the kernel says that a program takes a run, in ns, with stacks of so many frames."""
+
+    program: str
+    sampling: str
+    frames: int
+    ns: float
+
+
+@dataclass(frozen=True)
+class Results:
+    """One run of the command. `arms` are the titles of profilers by name, in order; of `accuracy`
+    the keys are titles of workloads and names of arms."""
+
+    machine: Machine
+    arms: dict[str, str]
+    workloads: dict[str, Measured] = field(default_factory=dict)
+    accuracy: dict[str, dict[str, Accuracy]] = field(default_factory=dict)
+    growth: tuple[Curve, ...] = ()
+    bpf: tuple[BpfRun, ...] = ()
+
+    def save(self, path: Path = FILE) -> None:
+        """Write them as JSON."""
+        path.write_text(json.dumps(_rounded(asdict(self)), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path = FILE) -> Self:
+        """Read them again. Raises ResultsError."""
+        try:
+            return cls._from(json.loads(path.read_text()))
+        except (ValueError, TypeError, KeyError) as error:
+            raise ResultsError(f"{path} is not as tests.bench.cost writes it: {error!r}") from error
+
+    @classmethod
+    def _from(cls, row: dict[str, Any]) -> Self:
+        return cls(
+            Machine(**row["machine"]),
+            row["arms"],
+            {name: _measured(each) for name, each in row["workloads"].items()},
+            {
+                title: {arm: Accuracy(**each) for arm, each in by_arm.items()}
+                for title, by_arm in row["accuracy"].items()
+            },
+            tuple(
+                Curve(each["title"], tuple((x, y) for x, y in each["points"]))
+                for each in row["growth"]
+            ),
+            tuple(BpfRun(**each) for each in row["bpf"]),
+        )
+
+
+def _measured(row: dict[str, Any]) -> Measured:
+    costs = {
+        name: Cost(Estimate(**cost.pop("times")), **cost) for name, cost in row.pop("costs").items()
+    }
+    return Measured(**row, costs=costs)
+
+
+def _rounded(value: Any) -> Any:  # noqa: ANN401 (JSON)
+    """Floats as short as they are sure."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return value
+
+
+def cost_table(results: Results) -> str:
+    """One row a profiler, one column a workload: times bare, and where 95 of 100 runs come out."""
+    measured = results.workloads.values()
+    rows = [
+        ("bare: ns a unit [quartiles]", *(f"**{_ns(m)}**" for m in measured)),
+        *(
+            (title, *(str(m.costs[arm].times) if arm in m.costs else "" for m in measured))
+            for arm, title in results.arms.items()
+            if any(arm in m.costs for m in measured)
+        ),
+    ]
+    return table(("times bare", *(m.title for m in measured)), rows)
+
+
+def _ns(measured: Measured) -> str:
+    return f"{measured.unit_ns:,.0f} [{measured.low_ns:,.0f}, {measured.high_ns:,.0f}]"
+
+
+def accuracy_table(results: Results) -> str:
+    """One row a workload; of each profiler the largest difference of the top ten stacks."""
+    arms = [arm for arm in results.arms if any(arm in by for by in results.accuracy.values())]
+    header = ["", "stacks", "of all delay"]
+    for arm in arms:
+        header += [f"{results.arms[arm]}: largest difference", "of all delays"]
+    rows = []
+    for title, by_arm in results.accuracy.items():
+        first = next(iter(by_arm.values()))
+        row = [title, str(first.stacks), f"{first.share:.1%}"]
+        for arm in arms:
+            row += [f"{by_arm[arm].largest:.2%}", f"{by_arm[arm].whole:+.2%}"]
+        rows.append(row)
+    return table(header, rows)
+
+
+def growth_table(curve: Curve) -> str:
+    """One column a point."""
+    header = (curve.title, *(f"{x:,.0f}" for x, _ in curve.points))
+    return table(header, [("ns an event", *(f"{y:,.0f}" for _, y in curve.points))])
+
+
+def bpf_table(runs: Sequence[BpfRun]) -> str:
+    """One row a program, one column a depth."""
+    depths = sorted({run.frames for run in runs})
+    by_cell = {(run.program, run.sampling, run.frames): run.ns for run in runs}
+    rows = [
+        (
+            f"`{program}`",
+            sampling,
+            *(
+                f"{by_cell[program, sampling, n]:,.0f}" if (program, sampling, n) in by_cell else ""
+                for n in depths
+            ),
+        )
+        for program, sampling in dict.fromkeys((run.program, run.sampling) for run in runs)
+    ]
+    return table(("ns a run", "events", *(f"{n} frames" for n in depths)), rows)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Something that was promised, whether it was kept, and what was measured."""
+
+    promise: str
+    is_kept: bool
+    found: str
+
+
+def verdicts(results: Results) -> list[Verdict]:
+    """Of all promises that were measured."""
+    found = [*_beside_bpftrace(results), *_bounded(results), *_on_the_server(results)]
+    for title, by_arm in results.accuracy.items():
+        for arm, each in by_arm.items():
+            if arm.startswith(BOUNDED):
+                promise = f"{title}: top ten stacks within {TOP_TEN:.0%}, {results.arms[arm]}"
+                found.append(Verdict(promise, each.largest <= TOP_TEN, f"{each.largest:.1%}"))
+    return found
+
+
+def _beside_bpftrace(results: Results) -> list[Verdict]:
+    costs = results.workloads["pingpong"].costs if "pingpong" in results.workloads else {}
+    if not {"block", "bpftrace-block"} <= set(costs):
+        return []
+    ours, theirs = costs["block"].times, costs["bpftrace-block"].times
+    ratio = (ours.value - 1) / (theirs.value - 1)
+    promise = "ping-pong: exact block recording adds at most 1/10 of what bpftrace adds"
+    # The low end of ours by the high end of theirs: what is surely more than promised.
+    surely = (ours.low - 1) / (theirs.high - 1)
+    return [Verdict(promise, surely <= OF_BPFTRACE, f"1/{1 / ratio:.1f}")]
+
+
+def _bounded(results: Results) -> list[Verdict]:
+    return [
+        Verdict(
+            f"{measured.title}: at most {BOUND:.0%} slower, {results.arms[arm]}",
+            cost.times.low <= 1 + BOUND,
+            str(cost.times),
+        )
+        for measured in results.workloads.values()
+        for arm, cost in measured.costs.items()
+        if arm.startswith(BOUNDED)
+    ]
+
+
+def _on_the_server(results: Results) -> list[Verdict]:
+    costs = results.workloads["http"].costs if "http" in results.workloads else {}
+    if not {"block", "go-block-10000-cpu"} <= set(costs):
+        return []
+    ours, theirs = costs["block"].times, costs["go-block-10000-cpu"].times
+    promise = "HTTP server: the exact profile costs less than Go's own at rate 10,000 and CPU"
+    found = f"{ours} against {theirs}"
+    return [Verdict(promise, ours.low <= theirs.high, found)]
+
+
+def verdict_table(results: Results) -> str:
+    """What was promised, and what was measured."""
+    rows = [
+        (v.promise, "kept" if v.is_kept else "**not kept**", v.found) for v in verdicts(results)
+    ]
+    return table(("promise", "", "measured"), rows)

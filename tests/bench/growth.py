@@ -1,0 +1,81 @@
+"""How the cost of one block event grows, and what of it our BPF programs take."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from statistics import median
+from typing import Final
+
+from tests.bench.bpfstats import counting_runs, runs_by_program
+from tests.bench.costresults import BpfRun, Curve
+from tests.bench.liverecorder import LiveRecorder
+from tests.bench.workloads import WORKLOADS, Running
+
+ROUND_S: Final = 0.15
+PINGPONG: Final = WORKLOADS[0]
+# On one processor, where all is done one after the other, but for what grows with processors.
+AXES: Final[tuple[tuple[str, str, tuple[int, ...]], ...]] = (
+    ("frames of the stack", "frames", (5, 7, 10, 20, 40, 80, 128)),
+    ("goroutines", "goroutines", (2, 10, 100, 1_000, 10_000)),
+    ("GOMAXPROCS", "procs", (1, 2, 4, 8, 16)),
+    ("distinct stacks", "stacks", (2, 10, 100, 1_000, 10_000)),
+)
+FRAMES: Final = (5, 10, 30, 100)
+SAMPLINGS: Final = {"all": 1, "rate 10,000": 10_000}
+
+
+def curves(rounds: int) -> tuple[Curve, ...]:
+    """What the processors spend on an event, in ns, beyond what they spend without us."""
+    with ExitStack() as held:
+        ours = LiveRecorder(held, kinds=("block",))
+        found = []
+        for title, name, values in AXES:
+            points = [(float(x), _event_ns(ours, name, x, rounds)) for x in values]
+            found.append(Curve(title, tuple(points)))
+        return tuple(found)
+
+
+def _event_ns(ours: LiveRecorder, name: str, value: int, rounds: int) -> float:
+    """The median over rounds, each beside one without us."""
+    given = {"procs": 1, name: value}
+    with ExitStack() as held:
+        running = Running(PINGPONG, held)
+        pid = running.target.pid
+        ours.order("add", pid)
+        ours.order("start", pid)
+        units = running.units_in(ROUND_S, **given)
+        ours.order("stop", pid)
+        (before, *_), costs = ours.order("events", pid), []
+        for _ in range(rounds):
+            bare_ns = running.round(units, **given).cpu_ns
+            ours.order("start", pid)
+            with_us_ns = running.round(units, **given).cpu_ns
+            ours.order("stop", pid)
+            after, *_ = ours.order("events", pid)
+            costs.append((with_us_ns - bare_ns) / (after - before))
+            before = after
+        return median(costs)
+
+
+def bpf_runs() -> tuple[BpfRun, ...]:
+    """What the kernel measures of each of our programs (bpf_stats), by depth of the stacks."""
+    found = []
+    with ExitStack() as held:
+        for sampling, rate_ns in SAMPLINGS.items():
+            ours = LiveRecorder(held, kinds=("block",), block_rate_ns=rate_ns)
+            for frames in FRAMES:
+                running = Running(PINGPONG, held)
+                pid = running.target.pid
+                ours.order("add", pid)
+                ours.order("start", pid)
+                units = running.units_in(ROUND_S, procs=1, frames=frames)
+                with counting_runs():
+                    before = runs_by_program(ours.pid)
+                    running.round(3 * units, procs=1, frames=frames)
+                    runs = runs_by_program(ours.pid)
+                ours.order("stop", pid)
+                for program, run in runs.items():
+                    done = run - before[program]
+                    if done.count > units:
+                        found.append(BpfRun(program, sampling, frames, done.time_ns / done.count))
+    return tuple(found)

@@ -1,0 +1,78 @@
+"""ebpfprof in a process of its own, switched on and off by lines of input.
+
+    python -m tests.bench.liverecorder OPTIONS
+
+OPTIONS are those of ebpfprof.options.Options, as JSON. Prints "ready PID" once the programs are
+loaded, then obeys the lines that it reads:
+
+    add PID       opens a process; prints "added"
+    start PID     records it; prints "started"
+    stop PID      stops that; prints "stopped"
+    events PID    prints "events COUNT STACKS DEPTH": recorded so far, in so many stacks, the
+                  deepest of which has so many frames
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from ebpfprof.live import LiveSession, LiveTarget
+from ebpfprof.options import Options
+from tests.targets_run import Target
+
+
+class LiveRecorder:
+    """Such a process, as others see it."""
+
+    def __init__(self, held: ExitStack, **options: Any) -> None:  # noqa: ANN401 (as Options has it)
+        """Start it; it ends with `held`."""
+        arguments = ("-m", "tests.bench.liverecorder", json.dumps(options))
+        self._process = held.enter_context(Target.start(Path(sys.executable), *arguments))
+
+    @property
+    def pid(self) -> int:
+        """Of the process that holds the programs."""
+        return self._process.pid
+
+    def order(self, order: str, pid: int) -> list[int]:
+        """Give an order, and return the numbers of its answer."""
+        return [int(word) for word in self._process.ask(f"{order} {pid}", order[:3]).split()[1:]]
+
+
+def main() -> int:
+    targets: dict[int, LiveTarget] = {}
+    options: dict[str, Any] = json.loads(sys.argv[1])
+    options["kinds"] = tuple(options["kinds"])
+    with LiveSession(Options(**options)) as session:
+        print("ready", os.getpid(), flush=True)
+        for line in sys.stdin:
+            order, pid = line.split()[0], int(line.split()[1])
+            match order:
+                case "add":
+                    targets[pid] = session.add(pid)
+                    answer = "added"
+                case "start":
+                    session.start(targets[pid])
+                    answer = "started"
+                case "stop":
+                    session.stop(targets[pid])
+                    answer = "stopped"
+                case "events":
+                    profile, *_ = session.snapshot(targets[pid]).profiles
+                    samples = profile.samples
+                    count = sum(sample.values[0] for sample in samples)
+                    deepest = max((len(sample.locations) for sample in samples), default=0)
+                    answer = f"events {count} {len(samples)} {deepest}"
+                case _:
+                    raise ValueError(f"no such order: {line!r}")
+            print(answer, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

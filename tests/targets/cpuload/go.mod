@@ -1,3 +1,0 @@
-module cpuload
-
-go 1.19

@@ -1,3 +1,0 @@
-module mutexloop
-
-go 1.19

@@ -1,0 +1,158 @@
+// Workloads does a fixed amount of work of one kind, which blocks, and tells how long it took.
+//
+// Protocol: it prints "ready PID" and then obeys the lines that it reads:
+//
+//	go NAME UNITS [PARAMETER=NUMBER...]  does so many units of a workload; prints "ns WALL cpu CPU"
+//	own block=RATE mutex=FRACTION cpu=0|1  what is on of Go's own profilers; prints "own"
+//	write FILE                           writes Go's own block profile; prints "written"
+//	serve                                serves HTTP from now on; prints "address HOST:PORT"
+//	load ADDRESS UNITS                   as a client, sends so many requests; prints "ns WALL cpu CPU"
+//
+// WALL and CPU are nanoseconds: from the first unit to the last, and what the process computed
+// meanwhile. It ends when its input closes.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// parameters of a workload: frames is how deep the stacks of ping-pong's goroutines are where they
+// block, and of the others' about, goroutines how many there are, stacks in how many different
+// ones they block, procs is GOMAXPROCS.
+type parameters struct {
+	units, frames, goroutines, stacks, procs int
+}
+
+var workloads = map[string]func(parameters){
+	"pingpong": pingPong,
+	"buffered": buffered,
+	"mutex":    contendedMutex,
+	"rwmutex":  readMostly,
+	"pool":     workerPool,
+	"garbage":  garbage,
+}
+
+func main() {
+	profiling := false
+	fmt.Println("ready", os.Getpid())
+	input := bufio.NewScanner(os.Stdin)
+	for input.Scan() {
+		words := strings.Fields(input.Text())
+		switch words[0] {
+		case "go":
+			work(words[1], number(words[2]), settings(words[3:]))
+		case "own":
+			own := settings(words[1:])
+			runtime.SetBlockProfileRate(own["block"])
+			runtime.SetMutexProfileFraction(own["mutex"])
+			if profiling {
+				pprof.StopCPUProfile()
+			}
+			if profiling = own["cpu"] == 1; profiling {
+				check(pprof.StartCPUProfile(io.Discard))
+			}
+			fmt.Println("own")
+		case "write":
+			file, err := os.Create(words[1])
+			check(err)
+			check(pprof.Lookup("block").WriteTo(file, 0))
+			check(file.Close())
+			fmt.Println("written")
+		case "serve":
+			fmt.Println("address", serve())
+		case "load":
+			timed(func() { load(words[1], number(words[2])) })
+		default:
+			panic("workloads: no such command: " + words[0])
+		}
+	}
+}
+
+func work(name string, units int, given map[string]int) {
+	p := parameters{units: units, frames: 10, goroutines: 2, stacks: 1, procs: 2}
+	for word, value := range given {
+		switch word {
+		case "frames":
+			p.frames = value
+		case "goroutines":
+			p.goroutines = value
+		case "stacks":
+			p.stacks = value
+		case "procs":
+			p.procs = value
+		default:
+			panic("workloads: no such parameter: " + word)
+		}
+	}
+	if runtime.GOMAXPROCS(0) != p.procs {
+		runtime.GOMAXPROCS(p.procs)
+	}
+	run := workloads[name]
+	timed(func() { run(p) })
+}
+
+func timed(work func()) {
+	cpu, start := cpuTime(), time.Now()
+	work()
+	wall := time.Since(start)
+	fmt.Printf("ns %d cpu %d\n", wall.Nanoseconds(), cpuTime()-cpu)
+}
+
+// cpuTime is how long this process computed, in ns.
+func cpuTime() int64 {
+	var usage syscall.Rusage
+	check(syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return usage.Utime.Nano() + usage.Stime.Nano()
+}
+
+func settings(words []string) map[string]int {
+	found := map[string]int{}
+	for _, word := range words {
+		name, value, _ := strings.Cut(word, "=")
+		found[name] = number(value)
+	}
+	return found
+}
+
+func number(word string) int {
+	value, err := strconv.Atoi(word)
+	check(err)
+	return value
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "workloads:", err)
+		os.Exit(1)
+	}
+}
+
+// others are the frames beside those of below: the operation in the runtime, the function that
+// calls it, the one that calls that, and the goroutine's first.
+const others = 4
+
+// below calls work, which calls a function that blocks, so that it has so many frames, but at
+// least one of below.
+//
+//go:noinline
+func below(frames int, work func()) {
+	if frames > others+1 {
+		below(frames-1, work)
+	} else {
+		work()
+	}
+}
+
+// share is the part of the units that one of several goroutines does.
+func share(units, one, of int) int {
+	return units*(one+1)/of - units*one/of
+}

@@ -1,0 +1,175 @@
+"""What the benchmark of costs makes of its measurements: tables, JSON, verdicts, pictures."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.profile import Frame, Location, Mapping, Profile, Sample, wait_profile
+from tests.bench import charts
+from tests.bench.accuracy import compared
+from tests.bench.arms import ARMS
+from tests.bench.costdocs import DOCUMENT, picture_of_costs, picture_of_growth, tables, with_tables
+from tests.bench.costresults import (
+    Accuracy,
+    BpfRun,
+    Cost,
+    Curve,
+    Machine,
+    Measured,
+    Results,
+    ResultsError,
+    verdicts,
+)
+from tests.bench.pairs import Estimate
+from tests.bench.workloads import WORKLOADS
+
+MAPPING = Mapping(0x400000, 0x500000, 0, "/srv/program", "c0ffee")
+
+
+def cost(value: float, spread: float = 0.0) -> Cost:
+    return Cost(Estimate(value, value - spread, value + spread), 100 * value, 12)
+
+
+def results(**costs: Cost) -> Results:
+    arms = {arm.name: arm.title for arm in ARMS} | {"bounded": "ebpfprof: bounded"}
+    by_arm = {name.replace("_", "-"): each for name, each in costs.items()}
+    measured = Measured("ping-pong", "one send", 100.0, 90.0, 110.0, by_arm)
+    return Results(
+        machine=Machine("2026-01-02", "Some <processor>", 2, "6.18", "1.27.3", 0.25, 0.01),
+        arms=arms,
+        workloads={"pingpong": measured, "http": replace(measured, title="HTTP & server")},
+        accuracy={"ping-pong": {"bounded": Accuracy(3, 0.99, 0.05, -0.01)}},
+        growth=(Curve("frames", ((4.0, 500.0), (128.0, 900.5))),),
+        bpf=(BpfRun("on_wait", "all", 10, 117.3), BpfRun("on_wake", "all", 10, 60.0)),
+    )
+
+
+def verdict_on(words: str, found: Results) -> bool:
+    (verdict,) = (v for v in verdicts(found) if words in v.promise)
+    return verdict.is_kept
+
+
+def test_what_was_saved_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "cost.json"
+    saved = results(block=cost(8.5, 0.25))
+    saved.save(path)
+    assert Results.load(path) == saved
+    path.write_text(path.read_text().replace('"go"', '"went"'))
+    with pytest.raises(ResultsError, match=r"not as tests\.bench\.cost writes it"):
+        Results.load(path)
+
+
+def test_each_profiler_is_a_row_and_each_workload_a_column() -> None:
+    found = tables(results(block=cost(8.5, 0.25), go_cpu=cost(1.01)))
+    assert found["costs"].splitlines() == [
+        "| times bare | ping-pong | HTTP & server |",
+        "| --- | --- | --- |",
+        "| bare: ns a unit [quartiles] | **100 [90, 110]** | **100 [90, 110]** |",
+        "| Go's own: CPU, 100 Hz | 1.010 [1.010, 1.010] | 1.010 [1.010, 1.010] |",
+        "| ebpfprof: block | 8.50 [8.25, 8.75] | 8.50 [8.25, 8.75] |",
+    ]
+    assert "| ping-pong | 3 | 99.0% | 5.00% | -1.00% |" in found["accuracy"]
+    assert "| ns an event | 500 | 900 |" in found["growth"]
+    assert "| `on_wait` | all | 117 |" in found["bpf"]
+    assert "Some <processor>, 2 CPUs, Linux 6.18, Go 1.27.3; 12 rounds each" in found["machine"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "is_kept"),
+    [(cost(8), cost(80), True), (cost(10), cost(80), False), (cost(10, 2), cost(80), True)],
+)
+def test_a_tenth_of_what_bpftrace_adds(ours: Cost, theirs: Cost, is_kept: bool) -> None:
+    assert verdict_on("bpftrace adds", results(block=ours, bpftrace_block=theirs)) == is_kept
+
+
+@pytest.mark.parametrize(
+    ("bounded", "is_kept"),
+    [(cost(1.019), True), (cost(1.03), False), (cost(1.03, 0.02), True)],
+)
+def test_two_percent_under_the_bound(bounded: Cost, is_kept: bool) -> None:
+    assert verdict_on("ping-pong: at most 2%", results(bounded=bounded)) == is_kept
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "is_kept"),
+    [
+        (cost(1.1), cost(1.2), True),
+        (cost(1.2), cost(1.1), False),
+        (cost(1.2, 0.1), cost(1.1), True),
+    ],
+)
+def test_the_server_with_us_and_with_go_s_own(ours: Cost, theirs: Cost, is_kept: bool) -> None:
+    found = results(block=ours, go_block_10000_cpu=theirs)
+    assert verdict_on("HTTP server: the exact", found) == is_kept
+
+
+def test_top_ten_within_ten_percent() -> None:
+    found = results()
+    assert verdict_on("top ten", found)
+    far = {"ping-pong": {"bounded": Accuracy(3, 0.99, 0.11, 0.0)}}
+    assert not verdict_on("top ten", replace(found, accuracy=far))
+
+
+def profile(**delays_ns: int) -> Profile:
+    samples = [
+        Sample(
+            (Location(0x400000 + sum(map(ord, name)), MAPPING, (Frame(name, "x.go", 1),)),),
+            (1, delay_ns),
+        )
+        for name, delay_ns in delays_ns.items()
+    ]
+    return wait_profile("block", samples, (MAPPING,), time_ns=1, duration_ns=1)
+
+
+def test_only_the_top_stacks_are_compared() -> None:
+    go = profile(a=1000, b=2000, c=100)
+    found = compared(go, profile(a=900, b=2100, c=1), top=2)
+    assert found.stacks == 2
+    assert found.share == pytest.approx(3000 / 3100)
+    assert found.largest == pytest.approx(0.1)
+    assert found.whole == pytest.approx(3001 / 3100 - 1)
+
+
+def test_a_top_stack_that_we_have_not_is_as_wrong_as_can_be() -> None:
+    assert compared(profile(a=1000, b=2000), profile(a=1000)).largest == 1
+
+
+def test_tables_go_between_their_marks_and_nowhere_else() -> None:
+    text = (
+        "before\n<!-- tests.bench.cost, bpf: begin -->\nold\n"
+        "<!-- tests.bench.cost, bpf: end -->\nafter\n"
+    )
+    written = with_tables(text, {"bpf": "| new |\n"})
+    assert written == text.replace("old", "\n| new |\n")
+    assert with_tables(written, {"bpf": "| new |\n"}) == written
+    with pytest.raises(ResultsError, match="has lost its marks"):
+        with_tables(text, {"costs": "| new |\n"})
+
+
+def test_the_document_has_a_place_for_every_table() -> None:
+    with_tables(DOCUMENT.read_text(), tables(results(block=cost(8.5))))
+
+
+def test_pictures_are_svg_with_all_that_was_measured() -> None:
+    found = results(block=cost(8.5, 0.25), bpftrace_block=cost(250), go_cpu=cost(0.99, 0.02))
+    texts = [element.text for element in ET.fromstring(picture_of_costs(found)).iter()]
+    assert texts.count("ebpfprof: block") == texts.count("8.5") == 2
+    assert "×1,000" in texts
+    assert "HTTP & server: one send, 100 ns bare" in texts
+    texts = [element.text for element in ET.fromstring(picture_of_growth(found)).iter()]
+    assert {"frames", "4", "128", "1,000"} <= set(texts)
+
+
+def test_a_curve_of_one_point_that_costs_nothing_can_be_drawn() -> None:
+    ET.fromstring(charts.curves("x", [charts.Line("y", ((1.0, -3.0),))]))
+
+
+def test_names_are_told_apart() -> None:
+    for names in ([arm.name for arm in ARMS], [workload.name for workload in WORKLOADS]):
+        assert len(set(names)) == len(names)
+    known = {workload.name for workload in WORKLOADS}
+    assert all(set(arm.only) <= known for arm in ARMS)
