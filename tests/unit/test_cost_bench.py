@@ -134,6 +134,11 @@ def test_only_the_top_stacks_are_compared() -> None:
     assert found.whole == pytest.approx(3001 / 3100 - 1)
 
 
+def test_stacks_with_next_to_nothing_are_not_compared() -> None:
+    found = compared(profile(a=1000, b=2000, c=10), profile(a=1000, b=2000))
+    assert (found.stacks, found.largest) == (2, 0)
+
+
 def test_a_top_stack_that_we_have_not_is_as_wrong_as_can_be() -> None:
     assert compared(profile(a=1000, b=2000), profile(a=1000)).largest == 1
 
