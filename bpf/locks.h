@@ -23,6 +23,7 @@
 #include "loss.h"
 #include "stack.h"
 #include "target.h"
+#include "window.h"
 
 #define UNIT_SHIFT 8
 #define CHARGE_ATTEMPTS 8
@@ -38,6 +39,9 @@ struct lock {
     u64 owned_since_ns;
     u64 holds; /* how often a woken goroutine was seen to release the lock */
     u64 held_ns;
+#endif
+#if WITH_WINDOWS
+    u64 releaser; /* key of the stack that released it last; 0: none was seen */
 #endif
 };
 
@@ -132,8 +136,8 @@ static __always_inline u64 charge_queue(u32 target_index, u64 sema, u64 now_ns) 
  * Takes the goroutine g, which releaser wakes now, out of the queue that it joined. Returns what
  * the release is charged, in nanoseconds.
  */
-static __always_inline u64 leave_queue(u32 target_index, u64 sema, u64 now_ns, u64 g,
-                                       u64 releaser) {
+static __always_inline u64 leave_queue(u32 target_index, const struct target *target, u64 sema,
+                                       u64 now_ns, u64 g, u64 releaser) {
     u64 key = goroutine_key(sema, target_index);
     struct lock *lock = locks.lookup(&key);
     if (!lock)
@@ -141,7 +145,7 @@ static __always_inline u64 leave_queue(u32 target_index, u64 sema, u64 now_ns, u
     u64 queue = __sync_fetch_and_add(&lock->queue, -one_waiter(now_ns));
     u64 charge_ns = charge(lock, queue, now_ns);
 #if BY_LOCK
-    if (lock->owner && lock->owner == releaser) {
+    if (lock->owner && lock->owner == releaser && is_inside(target, lock->owned_since_ns)) {
         __sync_fetch_and_add(&lock->holds, 1);
         __sync_fetch_and_add(&lock->held_ns, now_ns - lock->owned_since_ns);
     }
@@ -155,6 +159,16 @@ static __always_inline u64 leave_queue(u32 target_index, u64 sema, u64 now_ns, u
         lock->owned_since_ns = now_ns;
 #endif
     return charge_ns;
+}
+
+/* What is waited for a lock until a window ends belongs to a release that is not seen. */
+static __always_inline void remember_releaser(u32 target_index, u64 sema, u64 stack) {
+#if WITH_WINDOWS
+    u64 key = goroutine_key(sema, target_index);
+    struct lock *lock = locks.lookup(&key);
+    if (lock)
+        lock->releaser = stack;
+#endif
 }
 
 #endif

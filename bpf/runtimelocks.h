@@ -22,6 +22,7 @@
 #include "stack.h"
 #include "target.h"
 #include "totals.h"
+#include "window.h"
 
 /* The bits of runtime.mutex.key that are no part of the list's head: mutexMMask. */
 #define MUTEX_FLAGS 0x3ff
@@ -84,7 +85,9 @@ int on_thread_sleep(struct pt_regs *ctx) {
     struct sleeper *sleeper = sleeper_at(thread, site->target);
     if (!cost || !sleeper)
         return 0;
-    u64 since_ns = bpf_ktime_get_ns();
+    u64 since_ns = window_time(target);
+    if (!since_ns)
+        return 0;
     if (sleeper->ticks == ticks)
         since_ns = sleeper->woken_ns;
     sleeper->lock = lock;
@@ -116,8 +119,11 @@ int on_thread_wake(struct pt_regs *ctx) {
     struct sleeper *sleeper = sleeper_at(thread, site->target);
     if (!cost || !sleeper)
         return 0;
+    u64 now_ns = window_time(target);
+    if (!now_ns)
+        return 0;
     sleeper->ticks = ticks;
-    sleeper->woken_ns = bpf_ktime_get_ns();
+    sleeper->woken_ns = now_ns;
     if (semaphore < 0 && sleeper->sleeps <= 0)
         return 0; /* it has slept since before the recording */
     if (__sync_fetch_and_add(&sleeper->sleeps, -1) > 0 && sleeper->lock)
@@ -204,7 +210,9 @@ int on_runtime_unlock(struct pt_regs *ctx) {
     struct cost *cost = run_begins(site->target);
     if (!cost)
         return 0;
-    u64 now_ns = bpf_ktime_get_ns(), lock = ctx->ax, list;
+    u64 now_ns = window_time(target), lock = ctx->ax, list;
+    if (!now_ns)
+        return 0;
     if (read_user(&list, sizeof(list), (void *)lock)) {
         count_loss(LOSS_releaser_unreadable);
         return 0;
@@ -212,7 +220,7 @@ int on_runtime_unlock(struct pt_regs *ctx) {
     if ((list & ~(u64)MUTEX_FLAGS) == 0)
         return 0; /* nobody sleeps */
     u64 charge_ns = charge_queue(site->target, lock, now_ns);
-    if (!release_sampled())
+    if (!is_inside(target, now_ns) || !release_sampled())
         return 0;
     u64 curg = running_goroutine(ctx->r14, target);
     struct group group = group_of(site->target, KIND_MUTEX, curg, target);
@@ -223,6 +231,7 @@ int on_runtime_unlock(struct pt_regs *ctx) {
     if (start_here(ctx->r14, ctx, target, site->return_pc, &walker->start)) {
         walk_both_stacks(walker, ctx->r14, curg, layout, target);
         key = stack_key(walker);
+        remember_releaser(site->target, lock, key);
     } else {
         count_loss(LOSS_releaser_unreadable);
     }

@@ -34,6 +34,8 @@ struct target {
     s64 sema_offset;        /* of semacquire1's argument, from its frame pointer */
     u64 lock_callers[LOCK_CALLERS]; /* return addresses of semacquire1 in what locks call */
     struct callback callback;
+    u64 begin_ns; /* of the window in which it is watched: window.h */
+    u64 end_ns;
 };
 
 /* One probe. Its index is the attach cookie of the probe's perf event. */

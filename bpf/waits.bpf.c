@@ -13,7 +13,8 @@
  *
  * With every event taken, the stack is walked before the goroutine parks: it is in this
  * processor's cache, and nobody moves it. With sampling, BLOCK_RATE_NS > 1, it is walked at the
- * wake, when it is known whether the event is kept.
+ * wake, when it is known whether the event is kept. So it is for those who waited when a window
+ * began (window.h).
  */
 #include "cost.h"
 #include "loss.h"
@@ -21,6 +22,7 @@
 #include "stack.h"
 #include "target.h"
 #include "totals.h"
+#include "window.h"
 #if WITH_RUNTIME_LOCKS
 #include "runtimelocks.h"
 #endif
@@ -39,14 +41,15 @@ enum state {
 struct wait {
     u64 start_ns;   /* when the operation began to wait */
     u64 since_ns;   /* that, or when it was last woken from it */
-    u64 stack;      /* key in totals and stacks; 0: not known yet */
+    u64 stack;      /* key in totals and stacks; 0: not known */
     u64 return_pc;  /* of the call in which it parks */
     u64 counted_ns; /* what the totals hold of it already; 0: nothing */
     u64 draw_ns;    /* waits shorter than this are left out by sampling; 0: not drawn yet */
     u64 sema;       /* address of the semaphore of the lock it waits for; 0: no lock */
     u32 state;      /* enum state */
-    u16 is_queued;  /* it stands in the queue of that lock */
-    u16 is_semaphore;
+    u8 is_queued;   /* it stands in the queue of that lock */
+    u8 is_semaphore;
+    u8 is_seeded; /* it waited when the window began */
 };
 
 BPF_HASH(waits, u64, struct wait, MAX_WAITS);
@@ -89,6 +92,12 @@ static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
         walker = walk_here(ctx, site, target, g, sema);
     /* Only now, or the verifier would try the walk with a row and without. */
     struct wait *wait = waits.lookup(&key);
+    begun.start_ns = begun.since_ns = window_time(target);
+    if (!begun.start_ns) {
+        if (walker)
+            give_walker(walker);
+        return;
+    }
     if (WITH_WAITERS && EVERY_EVENT) {
         if (!walker) {
             if (wait)
@@ -100,7 +109,6 @@ static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
             begun.stack = stack_key(walker);
         give_walker(walker);
     }
-    begun.start_ns = begun.since_ns = bpf_ktime_get_ns();
     if (wait) {
         *wait = begun;
     } else {
@@ -124,25 +132,24 @@ static __always_inline void wait_begins(struct pt_regs *ctx, const struct site *
         begin(ctx, site, target, g, key, sema);
     } else {
         struct wait *wait = waits.lookup(&key);
-        if (wait)
+        if (wait && window_time(target))
             wait->state = OVER; /* it waits for something else now */
     }
 }
 
-/* A run at a probe of a target that is recorded. */
+/* A run at a probe. */
 struct run {
     struct site *site;
     struct target *target;
     struct cost *cost;
 };
 
+/* Whether the target is recorded; if not, the run costs it something all the same. */
 static __always_inline bool begin_run(struct pt_regs *ctx, struct run *run) {
     run->site = site_of(ctx);
     run->target = run->site ? target_at(run->site->target) : NULL;
-    if (!run->target || !run->target->active)
-        return false;
-    run->cost = run_begins(run->site->target);
-    return run->cost;
+    run->cost = run->target ? run_begins(run->site->target) : NULL;
+    return run->cost && run->target->active;
 }
 
 int on_wait(struct pt_regs *ctx) {
@@ -156,18 +163,17 @@ int on_wait(struct pt_regs *ctx) {
 
 /* In semacquire1, where the goroutine got the semaphore and won't park. */
 int on_settled(struct pt_regs *ctx) {
-    struct site *site = site_of(ctx);
-    if (!site)
+    struct run run;
+    if (!begin_run(ctx, &run))
         return 0;
-    struct cost *cost = run_begins(site->target);
-    u64 key = goroutine_key(ctx->r14, site->target);
+    u64 key = goroutine_key(ctx->r14, run.site->target);
     struct wait *wait = waits.lookup(&key);
-    if (!cost || !wait)
-        return 0;
-    if (WITH_MUTEX && wait->state == WAITS && wait->is_queued)
-        quit_queue(site->target, wait->sema, wait->since_ns);
-    wait->state = OVER;
-    run_ends(cost);
+    if (wait && window_time(run.target)) {
+        if (WITH_MUTEX && wait->state == WAITS && wait->is_queued)
+            quit_queue(run.site->target, wait->sema, wait->since_ns);
+        wait->state = OVER;
+    }
+    run_ends(run.cost);
     return 0;
 }
 
@@ -222,7 +228,7 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
         delay_ns = 1;
     if (!sampled(wait, delay_ns))
         return;
-    if (!EVERY_EVENT && wait->stack == 0) {
+    if ((!EVERY_EVENT || (WITH_WINDOWS && wait->is_seeded)) && wait->stack == 0) {
         struct group group = waiters(target_index, wait->sema, g, target);
         wait->stack = parked_stack(g, wait->return_pc, target, &group);
     }
@@ -238,11 +244,12 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
 
 /* The mutex profile's side of a wake by releaser, whose walker has its start if `found`. */
 static __always_inline void count_release(u64 charge_ns, struct walker *walker, bool found,
-                                          const struct target *target) {
+                                          const struct target *target, u32 target_index, u64 sema) {
     u64 key = 0;
     if (found) {
         walk_stack(walker, target);
         key = stack_key(walker);
+        remember_releaser(target_index, sema, key);
     } else {
         count_loss(LOSS_releaser_unreadable);
     }
@@ -289,9 +296,15 @@ static __always_inline bool is_parked(const struct wait *wait, u64 g, const stru
 #define NOT_TAKEN (~0ULL)
 static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, const struct target *target,
                                     u32 target_index) {
-    u64 now_ns = bpf_ktime_get_ns();
+    u64 now_ns = window_time(target);
     u64 key = goroutine_key(g, target_index);
     struct wait *wait = waits.lookup(&key);
+    if (!now_ns)
+        return NOT_TAKEN;
+    if (WITH_WINDOWS && !wait && !is_inside(target, now_ns)) {
+        struct wait none = {.state = OVER};
+        waits.insert(&key, &none); /* whoever is about to seed it comes too late */
+    }
     if (!wait || !is_parked(wait, g, target))
         return NOT_TAKEN;
     u64 since_ns = wait->since_ns;
@@ -299,7 +312,7 @@ static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, const struct
     wait->state = WOKEN;
     wait->since_ns = now_ns;
     wait->is_queued = false;
-    if (WITH_WAITERS)
+    if (WITH_WAITERS && is_inside(target, now_ns))
         count_wait(wait, g, now_ns, target, target_index);
     if (!WITH_MUTEX || !wait->sema)
         return NOT_TAKEN;
@@ -307,8 +320,8 @@ static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, const struct
     /* Parked again, or no room: what it waited itself. */
     u64 charge_ns = now_ns - since_ns;
     if (is_queued)
-        charge_ns = leave_queue(target_index, wait->sema, now_ns, g, releaser);
-    return release_sampled() ? charge_ns : NOT_TAKEN;
+        charge_ns = leave_queue(target_index, target, wait->sema, now_ns, g, releaser);
+    return is_inside(target, now_ns) && release_sampled() ? charge_ns : NOT_TAKEN;
 }
 
 #if WITH_BLOCK
@@ -324,7 +337,7 @@ static __always_inline void wake(struct pt_regs *ctx, const struct site *site,
     struct walker *walker = walker_of_releaser(releaser, sema, target, site->target);
     if (walker) {
         bool found = start_switched(releaser, target, &walker->start);
-        count_release(charge_ns, walker, found, target);
+        count_release(charge_ns, walker, found, target, site->target, sema);
     }
 }
 
@@ -353,7 +366,7 @@ static __always_inline void release(struct pt_regs *ctx, const struct site *site
     struct walker *walker = walker_of_releaser(ctx->r14, sema, target, site->target);
     if (walker) {
         bool found = start_here(ctx->r14, ctx, target, site->return_pc, &walker->start);
-        count_release(charge_ns, walker, found, target);
+        count_release(charge_ns, walker, found, target, site->target, sema);
     }
 }
 
@@ -371,4 +384,38 @@ int on_release(struct pt_regs *ctx) {
     return 0;
 }
 
+#endif
+
+#if WITH_WINDOWS
+/* A goroutine that is parked while a window is about to begin. */
+struct seed {
+    u64 target;
+    u64 g;
+    u64 return_pc; /* of the call in which it parks */
+    u64 sema;      /* as in struct wait */
+    u64 is_semaphore;
+};
+
+/* Run by ebpfprof itself, not at a probe: puts it into the tables, unless it moved meanwhile. */
+int seed(struct seed *seed) {
+    u64 key = goroutine_key(seed->g, seed->target), sema = seed->sema;
+    struct target *target = target_at(seed->target);
+    if (!target)
+        return 0;
+    struct wait wait = {
+        .start_ns = target->begin_ns,
+        .since_ns = target->begin_ns,
+        .return_pc = seed->return_pc,
+        .sema = sema,
+        .state = WAITS,
+        .is_semaphore = seed->is_semaphore,
+        .is_seeded = true,
+    };
+    /* First the queue: whoever wakes it takes it out again. */
+    if (WITH_MUTEX && sema)
+        wait.is_queued = join_queue(seed->target, sema, seed->g, wait.since_ns);
+    if (waits.insert(&key, &wait) && wait.is_queued)
+        quit_queue(seed->target, sema, wait.since_ns);
+    return 0;
+}
 #endif

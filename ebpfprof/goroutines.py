@@ -40,7 +40,8 @@ class ParkedGoroutine:
     `address` is that of its runtime.g. `wait_reason` is a name of RuntimeLayout.wait_reasons, ""
     if the number is not known. `return_pcs` are runtime addresses, from the call of gopark
     outwards, as StackTranslator takes those of a wait. `sema` is the address of the semaphore
-    that it waits for in runtime.semacquire1, 0 if it waits elsewhere.
+    that it waits for in runtime.semacquire1, 0 if it waits elsewhere. `sequence` is
+    g.trackingSeq: another wait of the same goroutine has another one (modulo 256).
     """
 
     address: int
@@ -48,6 +49,7 @@ class ParkedGoroutine:
     wait_reason: str
     return_pcs: tuple[int, ...]
     sema: int
+    sequence: int = 0
 
 
 @dataclass(slots=True)
@@ -70,7 +72,7 @@ def parked_goroutines(go: GoTarget) -> Parked:
     list of goroutines) or GoTableError.
     """
     with Memory(go.target) as memory:
-        reader = _Reader(go, memory)
+        reader = GoroutineReader(go, memory)
         waiting, beyond = reader.all_goroutines()
         found = Parked([], beyond)
         for attempt in range(_ATTEMPTS):
@@ -80,7 +82,7 @@ def parked_goroutines(go: GoTarget) -> Parked:
             for address in waiting:
                 try:
                     goroutine, is_whole = reader.look(address)
-                except (_Unsteady, UnreadableMemory):
+                except (Unsteady, UnreadableMemory):
                     unsteady.append(address)
                     continue
                 if goroutine:
@@ -91,7 +93,7 @@ def parked_goroutines(go: GoTarget) -> Parked:
         return found
 
 
-class _Unsteady(Exception):  # noqa: N818
+class Unsteady(Exception):  # noqa: N818
     """The goroutine changed while it was read, or makes no sense at this moment."""
 
 
@@ -110,6 +112,7 @@ class _G(NamedTuple):
     status: int
     goid: int
     wait_reason: int
+    sequence: int
 
 
 _G_FIELDS = (
@@ -121,6 +124,7 @@ _G_FIELDS = (
     ("atomicstatus", "I"),
     ("goid", "Q"),
     ("waitreason", "B"),
+    ("trackingSeq", "B"),
 )
 
 
@@ -136,7 +140,7 @@ class _Stack:
 
     def __init__(self, memory: Memory, g: _G) -> None:
         if not (g.lo <= g.sp < g.hi and g.hi - g.lo <= _MAX_STACK_BYTES):
-            raise _Unsteady
+            raise Unsteady
         self._memory = memory
         self._sp, self._hi = g.sp, g.hi
         self._window = memory.read(g.sp, min(g.hi - g.sp, _WINDOW_BYTES))
@@ -161,7 +165,7 @@ class _Stack:
         return kind.unpack(self._memory.read(address, kind.size))
 
 
-class _Reader:
+class GoroutineReader:
     """Reads the goroutines of one target; what is the same for all is looked up once."""
 
     def __init__(self, go: GoTarget, memory: Memory) -> None:
@@ -202,7 +206,7 @@ class _Reader:
     def look(self, address: int) -> tuple[ParkedGoroutine | None, bool]:
         """The goroutine if it is parked in a hooked operation, and whether its stack is whole.
 
-        Raises _Unsteady or UnreadableMemory if another look may tell.
+        Raises Unsteady or UnreadableMemory if another look may tell.
         """
         before = self._memory.read(address, self._g_bytes)
         g = _G._make(self._record.unpack_from(before))
@@ -210,7 +214,7 @@ class _Reader:
             return None, True
         stack = _Stack(self._memory, g)
         if self._memory.read(address, self._g_bytes) != before:
-            raise _Unsteady
+            raise Unsteady
         try:
             start = self._start(g, stack)
             if start is None:
@@ -220,15 +224,15 @@ class _Reader:
             if self._semaphores and frame.return_pc in self._semacquires:
                 sema = stack.word_at(frame.bp + self._semaphores.address_offset)
         except _OffStack:
-            raise _Unsteady from None
+            raise Unsteady from None
         return_pcs, is_whole = self._walk(bp, frame, stack)
         if not is_whole and g.status & _SCAN:
-            raise _Unsteady  # its frame pointers are being changed one by one
+            raise Unsteady  # its frame pointers are being changed one by one
         if stack.was_read_again and self._memory.read(address, self._g_bytes) != before:
-            raise _Unsteady
+            raise Unsteady
         pcs = self._stacks.setdefault(return_pcs, return_pcs)  # many goroutines wait alike
         reason = self._wait_reasons.get(g.wait_reason, "")
-        return ParkedGoroutine(address, g.goid, reason, pcs, sema), is_whole
+        return ParkedGoroutine(address, g.goid, reason, pcs, sema, g.sequence), is_whole
 
     def _is_in_gopark(self, pc: int) -> bool:
         """Whether the pc saved is gopark's, inlined or not: other code saves its own there, too."""

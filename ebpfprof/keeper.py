@@ -23,7 +23,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
@@ -73,8 +73,9 @@ class Keeper:
     ) -> None:
         """Put probes into process `pid`, where it passes offsets of the open file `exe_fd`.
 
-        They stay until the `group` is detached. `programs` has the file descriptors of the BPF
-        functions. Raises KernelUnsupported, PermissionDenied or AttachFailed; none is in then.
+        They stay until the `group` is detached; it has no others but perhaps an anchor. `programs`
+        has the file descriptors of the BPF functions. Raises KernelUnsupported, PermissionDenied or
+        AttachFailed; none is in then.
         """
         if not probes:
             return
@@ -87,13 +88,14 @@ class Keeper:
         }
         self._ask(request, [exe_fd, *(programs[function] for function in functions)])
 
-    def detach(self, groups: Sequence[int] | None = None) -> None:
+    def detach(self, groups: Sequence[int] | None = None, *, for_a_while: bool = False) -> None:
         """Take out the probes of these groups, or of all; those that have none are passed over.
 
-        If the keeper has gone, they are out: then `failure` says so.
+        If that is `for_a_while`, the anchor stays in. If the keeper has gone, they are out: then
+        `failure` says so.
         """
         try:
-            self._ask({"detach": groups})
+            self._ask({"detach": groups, "anchors_stay": for_a_while})
         except errors.AttachFailed as error:
             self.failure = error
 
@@ -162,15 +164,18 @@ def _answer(
     try:
         if "detach" in request:
             groups = list(held) if request["detach"] is None else request["detach"]
-            _close_all([held.pop(group) for group in groups if group in held])
+            leaving = {group: held.pop(group) for group in groups if group in held}
+            if request["anchors_stay"]:
+                held.update({group: leaving[group][:1] for group in leaving})
+            _close_all(leaving.values(), but_anchors=request["anchors_stay"])
         else:
-            holding: list[int] = []
+            holding = held.pop(request["attach"], [])
             try:
                 _put_in(holding, request, fds, multi)
             except BaseException:  # all or none
                 _close_all([holding])
                 raise
-            held.setdefault(request["attach"], []).extend(holding)
+            held[request["attach"]] = holding
     except errors.EbpfprofError as error:
         return {"error": type(error).__name__, "message": str(error)}
     except Exception as error:  # a bug: here nobody would see it
@@ -185,29 +190,31 @@ def _answer(
 def _put_in(
     holding: list[int], request: Mapping[str, Any], fds: Sequence[int], multi: bool
 ) -> None:
-    """Append what holds the probes to `holding`, the anchor's first."""
+    """Append what holds the probes to `holding`, the anchor's first unless it is there."""
     exe_fd, *programs = fds
     path, pid, probes = f"/proc/self/fd/{exe_fd}", request["pid"], request["probes"]
     if not multi:
-        holding.append(perf.open_uprobe(path, request["anchor"], pid))
+        if not holding:
+            holding.append(perf.open_uprobe(path, request["anchor"], pid))
         for function, offset, cookie in probes:
             holding.append(perf.open_uprobe(path, offset, pid))
             holding.append(perf.link_program(programs[function], holding[-1], cookie))
         return
-    holding.append(uprobemulti.link(programs[0], path, [(request["anchor"], 0)], pid))
+    if not holding:
+        holding.append(uprobemulti.link(programs[0], path, [(request["anchor"], 0)], pid))
     for index, program in enumerate(programs):
         places = [(offset, cookie) for function, offset, cookie in probes if function == index]
         holding.append(uprobemulti.link(program, path, places, pid))
 
 
-def _close_all(held: Sequence[Sequence[int]]) -> None:
-    """Take out the probes of several processes; of each, the anchor last.
+def _close_all(held: Collection[Sequence[int]], *, but_anchors: bool = False) -> None:
+    """Take out the probes of several processes; of each, the anchor last, if at all.
 
     Each takes the kernel a grace period, some 0.03 s for a link and 0.1 s for a perf event.
     """
     rest = [fd for fds in held for fd in reversed(fds[1:])]
     with ThreadPoolExecutor(max_workers=max(1, len(rest))) as pool:
-        for closing in (rest, [fds[0] for fds in held if fds]):
+        for closing in (rest, [fds[0] for fds in held if fds and not but_anchors]):
             list(pool.map(_close, closing))
 
 

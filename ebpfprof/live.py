@@ -186,6 +186,9 @@ class LiveSession:
             if cpu:
                 cpu.poll()
             recorded.notice_tracer()
+            totals = waits.snapshot().get(number, []) if waits else []
+            if waits and recorded.watch:
+                totals = recorded.watch.totals()
             recording = Recording(
                 target=recorded.target,
                 go=recorded.go,
@@ -196,8 +199,9 @@ class LiveSession:
                 ended_ns=target.watched_ns,
                 ending=recorded.ending,
                 traced=recorded.traced,
+                watched=recorded.watch.watched() if recorded.watch else None,
                 overhead=None,  # that of one window is not kept apart; see overhead()
-                totals=waits.snapshot().get(number, []) if waits else [],
+                totals=totals,
                 holds=waits.holds().get(number, {}) if waits else {},
                 begun={},
                 parked=None,
@@ -235,6 +239,9 @@ class LiveSession:
         self._closing.set()
         self._thread.join()
         with self._lock:
+            for target in self._targets.values():
+                if target._recorded.watch:
+                    target._recorded.watch.stop()
             for collector in (self._waits, self._cpu):
                 if collector:
                     collector.close()
@@ -251,7 +258,14 @@ class LiveSession:
     def _attach(self, target: LiveTarget) -> None:
         recorded, number = target._recorded, target._number
         if self._waits and recorded.go:
-            self._waits.attach(number, recorded.go)
+            if not self._options.is_bounded:
+                self._waits.attach(number, recorded.go)
+            else:
+                from ebpfprof.watch import Watch
+
+                share = self._options.max_overhead / 100
+                recorded.watch = recorded.watch or Watch(self._waits, number, recorded.go, share)
+                recorded.watch.start()
         if self._cpu and recorded.objects:
             if target._was_sampled:
                 self._cpu.resume(number)
@@ -275,6 +289,8 @@ class LiveSession:
             self._sampled -= 1
             if self._sampled == 0:
                 self._cpu.halt()
+        if recorded.watch:
+            recorded.watch.stop()
         if self._waits and recorded.go:
             self._waits.detach_target(number)
 

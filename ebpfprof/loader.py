@@ -47,10 +47,12 @@ class Program:
         constants: Mapping[str, int | str],
         functions: Sequence[str],
         perf_functions: Sequence[str] = (),
+        own_functions: Sequence[str] = (),
     ) -> None:
         """Compile bpf/`name` with `constants` as preprocessor macros; load functions of it.
 
-        `functions` are for attach_uprobes, `perf_functions` for attach_sampler.
+        `functions` are for attach_uprobes, `perf_functions` for attach_sampler, `own_functions`
+        for run.
         Raises BccMissing, KernelUnsupported or PermissionDenied.
         """
         perf.require_bpf()
@@ -60,7 +62,7 @@ class Program:
         # Before there is much in memory: it has a copy of all.
         self._keeper = Keeper(multi=self._multi) if functions else None
         try:
-            self._compile(name, constants, functions, perf_functions)
+            self._compile(name, constants, functions, perf_functions, own_functions)
         except BaseException:  # nobody will close what was not made
             if self._keeper:
                 self._keeper.close()
@@ -72,6 +74,7 @@ class Program:
         constants: Mapping[str, int | str],
         functions: Sequence[str],
         perf_functions: Sequence[str],
+        own_functions: Sequence[str],
     ) -> None:
         self._bcc = _import_bcc()
         self._sampler_links: dict[int, int] = {}  # the event's fd -> the link's
@@ -91,6 +94,8 @@ class Program:
         self._loaded = {function: self._load(function, bpf.KPROBE) for function in functions}
         for function in perf_functions:
             self._loaded[function] = self._load(function, bpf.PERF_EVENT)
+        for function in own_functions:
+            self._loaded[function] = self._load(function, bpf.RAW_TRACEPOINT)
 
     def attach_uprobes(
         self, exe_fd: int, pid: int, probes: Sequence[Uprobe], *, anchor_offset: int, group: int
@@ -136,10 +141,20 @@ class Program:
         if self._keeper:
             self._keeper.detach()
 
-    def detach_uprobes(self, groups: Sequence[int]) -> None:
-        """Remove the uprobes of these groups; those that have none are passed over."""
+    def detach_uprobes(self, groups: Sequence[int], *, for_a_while: bool = False) -> None:
+        """Remove the uprobes of these groups; those that have none are passed over.
+
+        The anchors stay in if that is `for_a_while`.
+        """
         if self._keeper:
-            self._keeper.detach(groups)
+            self._keeper.detach(groups, for_a_while=for_a_while)
+
+    def run(self, function: str, *arguments: int) -> None:
+        """Run a function of the own_functions once, here and now, with a struct of these u64.
+
+        Raises KernelUnsupported.
+        """
+        perf.run_once(self._loaded[function], arguments)
 
     def set_element(self, array: str, index: int, fields: Fields) -> None:
         """Write one element of an array map whose values are structs, which may be nested.

@@ -135,7 +135,7 @@ class LockTable:
         return (Label("lock", name), shown) if name else (shown,)
 
     def _samples(self, totals: Iterable[StackTotal]) -> tuple[Sample, ...]:
-        samples, _, _ = wait_samples(self._translator, [(total, ()) for total in totals])
+        samples = wait_samples(self._translator, [(total, ()) for total in totals]).samples
         return tuple(samples)
 
     def _use(self, sema: int, found: Place | None) -> _Uses:

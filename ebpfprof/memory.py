@@ -1,10 +1,29 @@
 """The memory of a target, opened for reading only."""
 
+from __future__ import annotations
+
+import ctypes
 import os
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ebpfprof.errors import EbpfprofError, PermissionDenied, TargetGone
 from ebpfprof.target import Target
+
+if TYPE_CHECKING:  # it takes time to import, and not everybody needs it
+    import numpy as np
+    import numpy.typing as npt
+
+_MAX_PIECES = 1024  # UIO_MAXIOV
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.process_vm_readv.restype = ctypes.c_ssize_t
+_libc.process_vm_readv.argtypes = [
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_ulong,
+    ctypes.c_void_p,
+    ctypes.c_ulong,
+    ctypes.c_ulong,
+]
 
 _ADDRESS_END = 1 << 63  # the largest offset of a file
 
@@ -57,6 +76,35 @@ class Memory:
         raise UnreadableMemory(
             f"Process {self._pid} has no {size} bytes of memory at {address:#x}."
         )
+
+    def read_records(
+        self, addresses: npt.NDArray[np.uint64], kind: np.dtype[Any]
+    ) -> npt.NDArray[Any]:
+        """Read a struct at each of the runtime addresses; 0 is what can't be read.
+
+        Takes a fraction of the time of as many read(). Raises TargetGone as that does.
+        """
+        import numpy as np
+
+        found = np.zeros(len(addresses), kind)
+        pieces = np.empty((len(addresses), 2), np.uint64)
+        pieces[:, 0], pieces[:, 1] = addresses, kind.itemsize
+        done = 0
+        while done < len(addresses):
+            count = min(_MAX_PIECES, len(addresses) - done)
+            local = np.array([found[done:].ctypes.data, count * kind.itemsize], np.uint64)
+            there = pieces[done : done + count]
+            data = _libc.process_vm_readv(
+                self._pid, local.ctypes.data, 1, there.ctypes.data, count, 0
+            )
+            # It ends at the first that it can't read, of which it may have read a part.
+            whole = max(0, data) // kind.itemsize
+            if whole < count:
+                found[done + whole] = np.zeros(1, kind)[0]
+                whole += 1
+            done += whole
+        self.read(int(addresses[0]), 1) if len(addresses) else None  # by number: is it still it?
+        return found
 
     def close(self) -> None:
         """Close it; reading afterwards raises UnreadableMemory."""

@@ -32,6 +32,13 @@ class Options:
     open_waits: bool = False
     runtime_locks: bool = False
     allow_unknown_go: bool = False
+    max_overhead: float = 0.0
+    """What may be taken of the target's CPU time, in percent; 0: whatever it takes."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether targets are watched in windows, where watching them all the time costs more."""
+        return self.max_overhead > 0 and self.waiting
 
     @property
     def waiting(self) -> bool:
@@ -56,6 +63,7 @@ class Options:
             by_lock=self.by_lock or self.lock_labels,
             runtime_locks=self.runtime_locks,
             labels=self.labels != (),
+            windows=self.is_bounded,
         )
 
     def sampling(self, kind: Kind) -> str:

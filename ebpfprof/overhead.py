@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass
 
-from ebpfprof.text import counted, duration, quantity
+from ebpfprof.text import counted, duration, percent, quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,7 @@ class Overhead:
             each = self.samples.ns / self.samples.count
             parts.append(f"{counted(self.samples.count, 'CPU sample')}, {duration(each)} each")
         what = f" ({'; '.join(parts)})" if parts else ""
-        return f"some {duration(self.ns)}, {_percent(self.share)} of its CPU time{what}"
-
-
-def _percent(share: float) -> str:
-    percent = 100 * share
-    if 0 < percent < 0.01:
-        return "less than 0.01 %"
-    return f"{percent:.2g} %" if percent < 10 else f"{percent:.0f} %"
+        return f"some {duration(self.ns)}, {percent(self.share)} of its CPU time{what}"
 
 
 def own_cost() -> str:

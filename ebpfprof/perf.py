@@ -10,6 +10,7 @@ import fcntl
 import mmap
 import os
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,7 @@ _SYS_BPF = 321
 # include/uapi/linux/bpf.h
 _BPF_MAP_CREATE = 0
 _BPF_PROG_LOAD = 5
+_BPF_PROG_TEST_RUN = 10
 _BPF_LINK_CREATE = 28
 _BPF_MAP_TYPE_ARRAY = 2
 _BPF_PERF_EVENT = 41
@@ -114,6 +116,26 @@ class _ProgLoad(ctypes.Structure):
     ]
 
 
+class _TestRun(ctypes.Structure):
+    """union bpf_attr for BPF_PROG_TEST_RUN."""
+
+    _pack_ = 4  # the kernel refuses bytes behind its last field that are not 0
+    _fields_ = [
+        ("prog_fd", ctypes.c_uint32),
+        ("returned", ctypes.c_uint32),
+        ("data_bytes", ctypes.c_uint32 * 2),
+        ("data", ctypes.c_uint64 * 2),
+        ("repeat", ctypes.c_uint32),
+        ("duration_ns", ctypes.c_uint32),
+        ("context_in_bytes", ctypes.c_uint32),
+        ("context_out_bytes", ctypes.c_uint32),
+        ("context_in", ctypes.c_void_p),
+        ("context_out", ctypes.c_void_p),
+        ("flags", ctypes.c_uint32),
+        ("cpu", ctypes.c_uint32),
+    ]
+
+
 class _LinkCreate(ctypes.Structure):
     """union bpf_attr for BPF_LINK_CREATE on a perf event (Linux 5.15 on)."""
 
@@ -124,6 +146,23 @@ class _LinkCreate(ctypes.Structure):
         ("flags", ctypes.c_uint32),
         ("bpf_cookie", ctypes.c_uint64),
     ]
+
+
+def run_once(prog_fd: int, arguments: Sequence[int]) -> None:
+    """Run a program for raw tracepoints on this thread, its context a struct of so many u64.
+
+    Linux 5.10 has that. Raises KernelUnsupported.
+    """
+    context = (ctypes.c_uint64 * len(arguments))(*arguments)
+    attr = _TestRun(
+        prog_fd=prog_fd,
+        context_in_bytes=ctypes.sizeof(context),
+        context_in=ctypes.addressof(context),
+    )
+    if bpf(_BPF_PROG_TEST_RUN, attr) < 0:
+        raise KernelUnsupported(
+            f"The kernel does not run a BPF program by itself: {os.strerror(ctypes.get_errno())}."
+        )
 
 
 def require_bpf() -> None:

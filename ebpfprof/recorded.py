@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init
     from ebpfprof.gotarget import GoTarget
     from ebpfprof.objects import Objects
     from ebpfprof.openwaits import Parked
+    from ebpfprof.watch import Watch
 
 # What a debugger and the kernel do to each other's breakpoints: docs/faults.md.
 _TRACED = (
@@ -43,6 +44,8 @@ class Recorded:
     ended_ns: int = 0
     parked: Parked | None = None
     failure: Exception | None = None
+    watch: Watch | None = None
+    """Where the target is watched in windows, or may come to be."""
     cpu_ns: int = 0
     """What its threads used while it was recorded, as far as it was looked at."""
     cpu_before_ns: int | None = None

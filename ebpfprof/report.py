@@ -17,13 +17,14 @@ from ebpfprof.overhead import Overhead, own_cost
 from ebpfprof.profile import Kind, Label, Lock, Profile, cpu_profile, wait_profile
 from ebpfprof.stacks import StackTranslator, wait_samples
 from ebpfprof.target import Ending, Target
-from ebpfprof.text import printable
+from ebpfprof.text import duration, percent, printable
 from ebpfprof.unwinding import CUT_TEXTS
 
 if TYPE_CHECKING:  # not everybody needs them
     from ebpfprof.collectors.cpu import CpuStack
     from ebpfprof.cpustacks import CpuTranslator
     from ebpfprof.objects import Objects
+    from ebpfprof.tally import Watched
 
 # Without Go's own profiler, unlock2 releases the lock with an exchange that also takes back the
 # hint that somebody sleeps for it (runtime/lock_spinbit.go).
@@ -54,6 +55,7 @@ class Recording:
     ending: Ending | None
     traced: str
     overhead: Overhead | None
+    watched: "Watched | None"
     totals: Sequence[StackTotal]
     holds: Mapping[int, Hold]
     begun: Mapping[int, Begun]
@@ -71,7 +73,8 @@ class Report:
     One profile for each kind that was recorded, in order; then, if asked for, that of the waits
     that are open. Where names can't be had, profiles hold addresses, and `failure` says why.
     `hints` are sentences for the user, about what lies outside of the target: names that are
-    missing for it, debuggers. `cost` says what recording took the target.
+    missing for it, debuggers. `cost` says what recording took the target, `watched` how much of the
+    time it was watched for waits, where that was bounded.
     """
 
     target: Target
@@ -80,6 +83,7 @@ class Report:
     failure: Exception | None = None
     hints: list[str] = field(default_factory=list)
     cost: str = ""
+    watched: "Watched | None" = None
 
 
 @dataclass(slots=True)
@@ -100,7 +104,8 @@ class _Reporter:
         self._recording = recording
         self._options = options
         self._names = names
-        self._report = Report(recording.target, cost=str(recording.overhead or ""))
+        cost = str(recording.overhead or "")
+        self._report = Report(recording.target, cost=cost, watched=recording.watched)
 
     def report(self) -> Report:
         if self._recording.go:
@@ -209,10 +214,20 @@ class _Reporter:
         sampling: str,
     ) -> None:
         recording = self._recording
-        samples, cut, failure = wait_samples(self._translator, totals)
+        samples, cut, error, failure = wait_samples(self._translator, totals)
         if failure:
             self._report.failure = for_user(recording.target, failure)
         comments = self._comments(title, sampling)
+        watched = recording.watched
+        if watched and watched.windows and kind != "open":
+            comments.append(str(watched))
+            comments.append(watched.error(kind))
+            comments.append(f"of the ten stacks with the longest delays at most {percent(error)}")
+        if watched and watched.uncharged_ns and kind == "mutex":
+            waited = duration(watched.uncharged_ns)
+            comments.append(
+                f"not charged: {waited} waited for locks that nobody was seen to release"
+            )
         if cut:
             comments.append(f"cut off where Go cuts them off, too: the stacks of {cut} events")
         if kind == "mutex" and self._go.runtime_locks:

@@ -22,6 +22,7 @@ from ebpfprof.target import Ending, Target
 
 if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init__
     from ebpfprof.collectors.cpu import CpuCollector
+    from ebpfprof.gotarget import GoTarget
     from ebpfprof.report import Report
 
 _TICK_S = 0.1
@@ -75,7 +76,7 @@ class Session:
             target = recording.target
             try:
                 if self._waits and recording.go:
-                    self._waits.attach(index, recording.go)
+                    self._begin_waits(index, recording, recording.go)
                 if self._cpu and recording.objects:
                     self._cpu.attach(index, target, recording.objects, recording.go)
             except AttachFailed:
@@ -121,6 +122,9 @@ class Session:
         for collector in (self._waits, self._cpu):
             if collector:
                 collector.stop()
+        for each in self._recordings:
+            if each.watch:
+                each.watch.stop()
         stopped_ns = kernel_now_ns()
         for recorded in self._recordings:
             recorded.look_at_cpu(is_over=True)
@@ -129,6 +133,8 @@ class Session:
                 collector.detach()
         waits = self._waits
         totals, holds = (waits.snapshot(), waits.holds()) if waits else ({}, {})
+        watches = {i: each.watch for i, each in enumerate(self._recordings) if each.watch}
+        totals.update({index: watch.totals() for index, watch in watches.items()})
         begun = waits.begun() if waits and self._options.open_waits else {}
         stacks = self._cpu.snapshot() if self._cpu else {}
         overheads = self.overheads()
@@ -145,6 +151,7 @@ class Session:
                 ending=each.ending,
                 traced=each.traced,
                 overhead=overheads[index],
+                watched=each.watch.watched() if each.watch else None,
                 totals=totals.get(index, []),
                 holds=holds.get(index, {}),
                 begun=begun.get(index, {}),
@@ -188,6 +195,7 @@ class Session:
         """Why names, callers, open waits or what came last are missing in profiles."""
         failures = [each.failure for each in (self._waits, self._cpu) if each]
         failures += [recording.failure for recording in self._recordings]
+        failures += [each.watch.failure for each in self._recordings if each.watch]
         return [failure for failure in failures if failure]
 
     def overheads(self) -> list[Overhead]:
@@ -211,6 +219,9 @@ class Session:
 
     def close(self) -> None:
         """Remove all probes and let go of the targets."""
+        for each in self._recordings:
+            if each.watch:
+                each.watch.stop()
         self._held.close()
 
     def __enter__(self) -> Self:
@@ -218,6 +229,16 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _begin_waits(self, index: int, recorded: Recorded, go: GoTarget) -> None:
+        assert self._waits is not None
+        if not self._options.is_bounded:
+            self._waits.attach(index, go)
+            return
+        from ebpfprof.watch import Watch
+
+        recorded.watch = Watch(self._waits, index, go, self._options.max_overhead / 100)
+        recorded.watch.start()
 
     def _notice_endings(self) -> None:
         for recording in self._recordings:

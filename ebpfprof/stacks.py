@@ -6,12 +6,14 @@ of the same names, so here they are dropped by name: that also holds where the c
 them.
 """
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise, zip_longest
 from operator import attrgetter
+from typing import NamedTuple
 
 from ebpfprof.collectors.waits import StackTotal, Waiting
 from ebpfprof.gotarget import GoTarget
@@ -309,17 +311,27 @@ def _without_wrappers(frames: Sequence[_Logical], *, everywhere: bool) -> list[_
     return kept
 
 
+class WaitSamples(NamedTuple):
+    """The samples of a profile of waits, and what is to be said of them.
+
+    `cut` is how many events have a stack that Go cuts, `error` the largest relative standard error
+    of the delays of the ten samples with the longest, and `failure`, if there is one, why stacks
+    consist of addresses only.
+    """
+
+    samples: list[Sample]
+    cut: int
+    error: float
+    failure: Exception | None
+
+
 def wait_samples(
     translator: StackTranslator, totals: Sequence[tuple[StackTotal, tuple[Label, ...]]]
-) -> tuple[list[Sample], int, Exception | None]:
-    """Samples added up by the stack that Go keeps and by the labels.
-
-    With them, how many events have a stack that Go cuts. The exception, if there is one, is why
-    stacks consist of addresses only.
-    """
+) -> WaitSamples:
+    """Samples added up by the stack that Go keeps and by the labels."""
     with suppress(Exception):  # it comes up again, at the stacks that it is about
         translator.look_up(set[int]().union(*(total.return_pcs for total, _ in totals)))
-    sums: dict[tuple[WaitStack, tuple[Label, ...]], tuple[float, int]] = {}
+    sums: dict[tuple[WaitStack, tuple[Label, ...]], tuple[float, int, float]] = {}
     cut = 0.0
     failure: Exception | None = None
     for total, labels in totals:
@@ -331,12 +343,15 @@ def wait_samples(
         if stack is None:
             continue
         key = stack, labels
-        count, delay_ns = sums.get(key, (0.0, 0))
-        sums[key] = (count + total.count, delay_ns + total.delay_ns)
+        count, delay_ns, variance = sums.get(key, (0.0, 0, 0.0))
+        variance += total.delay_error_ns**2
+        sums[key] = (count + total.count, delay_ns + total.delay_ns, variance)
         cut += total.count if stack.is_cut else 0
     # Go, too, cuts the fraction off and shows at least one (runtime/mprof.go, BlockProfile).
     samples = [
         Sample(stack.locations, (max(1, int(count)), delay_ns), labels)
-        for (stack, labels), (count, delay_ns) in sums.items()
+        for (stack, labels), (count, delay_ns, _) in sums.items()
     ]
-    return samples, int(cut), failure
+    longest = sorted(sums.values(), key=lambda each: -each[1])[:10]
+    errors = [math.sqrt(variance) / max(delay_ns, 1) for _, delay_ns, variance in longest]
+    return WaitSamples(samples, int(cut), max(errors, default=0.0), failure)

@@ -69,3 +69,11 @@ def _three_digits(value: float) -> str:
     if abs(value) >= 99.95:
         return f"{value:.0f}"
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
+
+
+def percent(share: float) -> str:
+    """A part of 1, such as "2.5 %"."""
+    hundredths = 100 * share
+    if 0 < hundredths < 0.01:
+        return "less than 0.01 %"
+    return f"{hundredths:.2g} %" if hundredths < 10 else f"{hundredths:.0f} %"

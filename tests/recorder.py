@@ -23,6 +23,8 @@ GZIP = b"\x1f\x8b"
 COMMAND = (sys.executable, "-m", "ebpfprof", "attach")
 # What tests ask for that don't say: one file, and the sooner.
 BLOCK_ONLY = ("--profile", "block")
+# Counts are exact then, whatever else the machine has to do.
+EVERY_WAIT = ("--max-overhead", "0")
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Recorder:
         elif "default" in arguments:
             place = list(arguments).index("default")
             arguments = (*arguments[: place - 1], *arguments[place + 1 :])
+        if not {"--max-overhead", "--block-rate"} & set(arguments):
+            arguments = (*EVERY_WAIT, *arguments)
         self._folder = folder
         self._stdout = tempfile.TemporaryFile()  # noqa: SIM115 (closed in finish)
         self._process = subprocess.Popen(

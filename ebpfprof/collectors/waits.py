@@ -15,6 +15,7 @@ from ebpfprof.overhead import Runs, runs
 from ebpfprof.profile import Label
 
 if TYPE_CHECKING:  # the session imports them while BCC compiles
+    from ebpfprof.goroutines import ParkedGoroutine
     from ebpfprof.gotarget import GoTarget
     from symbolizer import RuntimeLayout
 
@@ -28,7 +29,10 @@ _MAX_DEPTH = 136  # more than Go's 128 logical frames and those that it drops at
 _MAX_LOCK_CALLERS = 4  # as symbolizer.semaphores has it, which is imported later
 _COUNT_SHIFT = 16
 _SITES_PER_TARGET = 64
-_WAITS, _WOKEN = 1, 2  # bpf/waits.bpf.c, enum state
+_OVER, _WAITS, _WOKEN = 0, 1, 2  # bpf/waits.bpf.c, enum state
+_UNIT_SHIFT, _WAITERS_BITS = 8, 19  # bpf/locks.h
+FOREVER_NS: Final = (1 << 64) - 1
+"""The end of a window that has none."""
 _TARGET_SHIFT = 48  # bpf/target.h, goroutine_key
 
 # The runtime.waitReason with which runtime.semacquire1 parks (runtime/sema.go).
@@ -63,6 +67,8 @@ class Recipe:
     by_lock: bool = False
     runtime_locks: bool = False
     labels: bool = True
+    windows: bool = False
+    """Whether targets may be watched in windows (bpf/window.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,8 @@ class StackTotal:
     count: float
     delay_ns: int
     labels: tuple[Label, ...] = ()
+    delay_error_ns: float = 0.0
+    """The standard error of delay_ns, where the target was watched in windows only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +113,34 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class _KnownStack:
-    """A row of the map `stacks`."""
+class WaitRow:
+    """What the kernel knows of the last wait of the goroutine with its runtime.g at `g`.
+
+    Times are of CLOCK_MONOTONIC. `is_again` is one that was woken in semacquire1, and may have
+    parked once more. `stack` is None where it was not walked: it waited when the window began.
+    """
+
+    g: int
+    is_again: bool
+    since_ns: int
+    stack: KnownStack | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """A lock at a window's end: what was waited for it since it was released last, in ns.
+
+    `releaser` is the stack that released it last, if that was seen.
+    """
+
+    sema: int
+    left_ns: int
+    releaser: KnownStack | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownStack:
+    """A stack that is added up: a row of the map `stacks`."""
 
     target: int
     kind: Waiting
@@ -123,8 +157,9 @@ class WaitsCollector:
         self._recipe = recipe
         self._sites: dict[tuple[int, str, int], int] = {}
         self._free_sites: list[int] = []
-        self._known_stacks: dict[int, _KnownStack] = {}
+        self._known_stacks: dict[int, KnownStack] = {}
         self._attached: dict[int, GoTarget] = {}
+        self._taken: dict[int, tuple[int, int]] = {}
         self._wake = "on_wake" if recipe.block else "on_release"
         self._program = Program(
             "waits.bpf.c",
@@ -134,6 +169,7 @@ class WaitsCollector:
                 "BY_LOCK": int(recipe.by_lock),
                 "WITH_LABELS": int(recipe.labels),
                 "WITH_RUNTIME_LOCKS": int(recipe.runtime_locks),
+                "WITH_WINDOWS": int(recipe.windows),
                 "BLOCK_RATE_NS": f"{recipe.block_rate_ns}ULL",
                 "MUTEX_FRACTION": f"{recipe.mutex_fraction}ULL",
                 "MAX_TARGETS": targets,
@@ -151,6 +187,7 @@ class WaitsCollector:
                 *("on_wait", "on_settled", self._wake),
                 *(runtimelocks.FUNCTIONS if recipe.runtime_locks else ()),
             ),
+            own_functions=("seed",) if recipe.windows else (),
         )
 
     def attach(self, index: int, go: GoTarget) -> None:
@@ -158,10 +195,15 @@ class WaitsCollector:
 
         It may have had them before: the sums go on. Raises AttachFailed.
         """
+        self.put_in(index, go)
+        self.open_window(index, 0, FOREVER_NS)
+
+    def put_in(self, index: int, go: GoTarget) -> None:
+        """Put the probes into a target, as attach(); nothing is recorded yet."""
         if index in self._attached:
             self._forget_waits(index)
         self._attached[index] = go
-        self._describe(index, go, active=False)
+        self._describe(index, go)
         if go.runtime_locks:
             self._program.set_element("runtime_layouts", index, runtimelocks.layout_fields(go))
         self._program.attach_uprobes(
@@ -171,7 +213,91 @@ class WaitsCollector:
             anchor_offset=go.file_offset(go.sites.anchor_pc),
             group=index,
         )
-        self._describe(index, go, active=True)
+
+    def open_window(self, index: int, begin_ns: int, end_ns: int) -> None:
+        """Record a target whose probes are in, between two times of CLOCK_MONOTONIC.
+
+        What happens until the first of them prepares it: see seed. The second may be changed as
+        long as it is not past.
+        """
+        self._describe(index, self._attached[index], begin_ns, end_ns)
+
+    def seed(self, index: int, parked: ParkedGoroutine) -> None:
+        """Tell of a goroutine that was parked a moment ago, before a window begins.
+
+        If it was woken meanwhile, the kernel knows better.
+        """
+        is_lock = self._is_lock(index, parked)
+        self._program.run(
+            "seed",
+            index,
+            parked.address,
+            parked.return_pcs[0],
+            parked.sema if is_lock else 0,
+            int(parked.sema != 0),
+        )
+
+    def stack_of(self, index: int, parked: ParkedGoroutine) -> KnownStack:
+        """What a wait is added up as that the kernel never walked; its labels are not known."""
+        sema = parked.sema if self._recipe.by_lock and self._is_lock(index, parked) else 0
+        return KnownStack(index, "block", sema, parked.return_pcs, ())
+
+    def _is_lock(self, index: int, parked: ParkedGoroutine) -> bool:
+        """Whether it waits for a lock of sync's, by who called semacquire1: bpf/locks.h."""
+        go = self._attached[index]
+        callers = go.sites.semaphores.lock_callers if go.sites.semaphores else ()
+        return len(parked.return_pcs) > 1 and parked.return_pcs[1] - go.load_bias in callers
+
+    def close_window(self, index: int) -> None:
+        """Take the probes of a target out until they are put in again."""
+        self._program.detach_uprobes([index], for_a_while=True)
+        self._describe(index, self._attached[index])
+
+    def waiting(self, index: int) -> list[WaitRow]:
+        """Who waited in a target at the end of its window, as far as the kernel knows."""
+        if not (self._recipe.block or self._recipe.by_lock):
+            return []
+        keys, waits = self._program.read_hash("waits")
+        chosen = (keys >> _TARGET_SHIFT == index) & (waits["state"] != _OVER)
+        gs = (keys[chosen] & ((1 << _TARGET_SHIFT) - 1)).tolist()
+        rows = waits[chosen]
+        columns = [rows[name].tolist() for name in ("state", "since_ns", "stack", "is_semaphore")]
+        self._read_stacks(set(columns[2]))
+        return [
+            WaitRow(g, state == _WOKEN, since_ns, self._known_stacks.get(stack))
+            for g, state, since_ns, stack, is_semaphore in zip(gs, *columns, strict=True)
+            if state == _WAITS or is_semaphore
+        ]
+
+    def queues(self, index: int, end_ns: int) -> list[QueueRow]:
+        """The locks of a target that were waited for in the window that ended then."""
+        if not self._recipe.mutex:
+            return []
+        keys, locks = self._program.read_hash("locks")
+        chosen = keys >> _TARGET_SHIFT == index
+        found = []
+        for key, lock in zip(keys[chosen].tolist(), locks[chosen], strict=True):
+            left_ns = _left_in_queue_ns(int(lock["queue"]), int(lock["charged"]), end_ns)
+            self._read_stacks({int(lock["releaser"])})
+            releaser = self._known_stacks.get(int(lock["releaser"]))
+            sema = key & ((1 << _TARGET_SHIFT) - 1)
+            found.append(QueueRow(sema, left_ns, releaser))
+        return found
+
+    def take(self, index: int) -> dict[KnownStack, tuple[float, int]]:
+        """What a target's stacks counted and delayed (ns) since they were taken last."""
+        keys, totals = self._program.read_hash("totals")
+        self._read_stacks(set(keys.tolist()))
+        found = {}
+        rows = (keys.tolist(), totals["count"].tolist(), totals["delay_ns"].tolist())
+        for key, count, delay_ns in zip(*rows, strict=True):
+            stack = self._known_stacks.get(key)
+            count_before, delay_before_ns = self._taken.get(key, (0, 0))
+            if stack and stack.target == index and count != count_before:
+                self._taken[key] = count, delay_ns
+                more = (count - count_before) / (1 << _COUNT_SHIFT)
+                found[stack] = more, delay_ns - delay_before_ns
+        return found
 
     def _probes(self, index: int, go: GoTarget) -> list[Uprobe]:
         semaphores = go.sites.semaphores
@@ -207,7 +333,7 @@ class WaitsCollector:
     def stop(self) -> None:
         """End the recording of all targets at once: what happens from now on leaves no trace."""
         for index, go in self._attached.items():
-            self._describe(index, go, active=False)
+            self._describe(index, go)
 
     def detach(self) -> None:
         """Remove all probes; the sums stay readable."""
@@ -216,7 +342,7 @@ class WaitsCollector:
     def detach_target(self, index: int) -> None:
         """End the recording of one target and remove its probes; the sums stay readable."""
         if index in self._attached:
-            self._describe(index, self._attached[index], active=False)
+            self._describe(index, self._attached[index])
             self._program.detach_uprobes([index])
 
     def forget(self, index: int) -> None:
@@ -230,14 +356,14 @@ class WaitsCollector:
             self._program.delete_rows(table, ours)
         for key in ours.tolist():
             self._known_stacks.pop(key, None)
+            self._taken.pop(key, None)
         for site in [site for site in self._sites if site[0] == index]:
             self._free_sites.append(self._sites.pop(site))
 
     def snapshot(self) -> dict[int, list[StackTotal]]:
         """The sums since the start, by target. Never decreasing from one call to the next."""
         keys, totals = self._program.read_hash("totals")
-        if any(key not in self._known_stacks for key in keys.tolist()):
-            self._read_stacks()
+        self._read_stacks(set(keys.tolist()))
         found: dict[int, list[StackTotal]] = {}
         counts = totals["count"].tolist()
         for key, count, delay_ns in zip(
@@ -309,14 +435,16 @@ class WaitsCollector:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _read_stacks(self) -> None:
-        """Take note of the stacks that are new: once written, they don't change."""
+    def _read_stacks(self, wanted: set[int]) -> None:
+        """Take note of stacks that are new, if any of these is: once written, they don't change."""
+        if wanted <= self._known_stacks.keys() | {0}:
+            return
         sets = self._label_sets()
         for key, stack in zip(*self._program.read_hash("stacks"), strict=True):
             depth, number = int(stack["depth"]), int(key)
             if depth and number not in self._known_stacks:
                 group = stack["group"]
-                self._known_stacks[number] = _KnownStack(
+                self._known_stacks[number] = KnownStack(
                     int(group["target"]),
                     _KINDS[group["kind"]],
                     int(group["sema"]),
@@ -338,10 +466,12 @@ class WaitsCollector:
             return {}
         return labels.label_sets(*self._program.read_hash("label_sets"))
 
-    def _describe(self, index: int, go: GoTarget, *, active: bool) -> None:
+    def _describe(self, index: int, go: GoTarget, begin_ns: int = 0, end_ns: int = 0) -> None:
         layout = go.binary.layout
         fields: dict[str, Any] = {
-            "active": int(active),
+            "active": int(end_ns > 0),
+            "begin_ns": begin_ns,
+            "end_ns": end_ns,
             "sched_bp_offset": layout.offset("g", "sched.bp"),
             "status_offset": layout.offset("g", "atomicstatus"),
             "m_offset": layout.offset("g", "m"),
@@ -383,6 +513,15 @@ class WaitsCollector:
 def _max_stacks(targets: int, recipe: Recipe) -> int:
     stacks = _MAX_STACKS_BY_LOCK if recipe.by_lock else _MAX_STACKS
     return stacks * (_MANY_STACKS if targets > _FEW_TARGETS else 1)
+
+
+def _left_in_queue_ns(queue: int, charged: int, end_ns: int) -> int:
+    """What was waited and not charged until a time: charge() of bpf/locks.h."""
+    modulus = 1 << 64 - _WAITERS_BITS
+    waiters = queue & ((1 << _WAITERS_BITS) - 1)
+    waited = waiters * (end_ns >> _UNIT_SHIFT) - (queue >> _WAITERS_BITS)
+    units = (waited - charged) % modulus
+    return units << _UNIT_SHIFT if units < modulus // 2 else 0
 
 
 def _semaphore_reasons(layout: RuntimeLayout) -> int:

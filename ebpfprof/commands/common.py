@@ -116,9 +116,16 @@ def _options(given: Mapping[str, Any]) -> Options:
     }
     _require_kind(kinds, "mutex", of_mutex)
     _require_kind(kinds, "cpu", {"--hz": given["hz"] != 99, "--no-kernel": not given["kernel"]})
-    source = click.get_current_context().get_parameter_source("kinds")
+    source = click.get_current_context().get_parameter_source
+    if given["block_rate_ns"] != 1 and given["max_overhead"]:
+        if source("max_overhead") is not ParameterSource.DEFAULT:
+            raise click.UsageError(
+                "--block-rate and --max-overhead both take a part of the waits: choose one."
+            )
+        given = {**given, "max_overhead": 0.0}
     return Options(
-        **{**given, "kinds": tuple(kinds)}, kinds_given=source is not ParameterSource.DEFAULT
+        **{**given, "kinds": tuple(kinds)},
+        kinds_given=source("kinds") is not ParameterSource.DEFAULT,
     )
 
 
@@ -182,6 +189,15 @@ _RECORDING_OPTIONS = {
         default=1,
         show_default=True,
         help="Sample as Go's SetMutexProfileFraction: one release in N, scaled. 1 takes every one.",
+    ),
+    "max_overhead": click.option(
+        "--max-overhead",
+        type=click.FloatRange(min=0, max=100),
+        metavar="PERCENT",
+        default=1,
+        show_default=True,
+        help="How much of its CPU time the program may lose. Where recording every wait takes "
+        "more, it is watched in short windows, and what they hold is scaled up. 0: every wait.",
     ),
     "by_lock": click.option(
         "--by-lock",

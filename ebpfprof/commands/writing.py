@@ -132,7 +132,16 @@ class Writing:
     def _show_cost(self, reports: Sequence[Report], *, to_stderr: bool) -> None:
         from ebpfprof.overhead import own_cost
 
-        lines = [f"Process {each.target.pid} lost {each.cost}." for each in reports]
+        lines = []
+        for each in reports:
+            lines.append(f"Process {each.target.pid} lost {each.cost}.")
+            if each.watched and each.watched.windows:
+                lines.append(f"Process {each.target.pid} was {each.watched} 0 takes every wait.")
+                lines += [
+                    f"{profile.kind.capitalize()} profile: {each.watched.error(profile.kind)}."
+                    for profile in each.profiles
+                    if each.watched.error(profile.kind)
+                ]
         text = "\n".join(["", *lines, f"ebpfprof itself took {own_cost()}."])
         say(text, err=self.to_stderr or to_stderr)
 

@@ -29,7 +29,16 @@ LAYOUT_TARGET: Final = ROOT / "tests" / "targets" / "layout"
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "g": (
         *("stack.lo", "stack.hi", "stackguard0", "m", "sched.sp", "sched.pc", "sched.bp"),
-        *("syscallsp", "syscallpc", "syscallbp", "param", "atomicstatus", "goid", "schedlink"),
+        *(
+            "syscallsp",
+            "syscallpc",
+            "syscallbp",
+            "param",
+            "atomicstatus",
+            "goid",
+            "trackingSeq",
+            "schedlink",
+        ),
         *("waitsince", "waitreason", "lockedm", "parentGoid", "gopc", "startpc", "waiting"),
         *("labels", "timer", "selectDone", "goroutineProfiled", "coroarg", "bubble", "syncGroup"),
     ),

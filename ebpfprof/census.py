@@ -1,0 +1,104 @@
+"""Who is parked in a target, asked again and again: only what changed is read anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ebpfprof.goroutines import GoroutineReader, ParkedGoroutine, Unsteady
+from ebpfprof.gotarget import GoTarget
+from ebpfprof.memory import Memory, UnreadableMemory
+
+_SCAN: Final = 0x1000  # runtime._Gscan
+_PARKED_STATUSES: Final = (4, 10)  # _Gwaiting, and from Go 1.26 on _Gleaked
+
+
+class Wait(NamedTuple):
+    """One wait of one goroutine, told from all others: the same again means it still lasts.
+
+    `sequence` is g.trackingSeq, which counts how often the goroutine stopped running, modulo 256
+    (runtime/proc.go, casgstatus, Go 1.17 on).
+    """
+
+    address: int
+    goid: int
+    sequence: int
+
+
+class Census:
+    """The goroutines of one target. A context manager: leaving it closes the target's memory."""
+
+    def __init__(self, go: GoTarget) -> None:
+        """Raises TargetGone, PermissionDenied or GoTableError."""
+        self._memory = Memory(go.target)
+        self._reader = GoroutineReader(go, self._memory)
+        layout = go.binary.layout
+        offsets = {
+            name: layout.offset("g", name) for name in ("atomicstatus", "goid", "trackingSeq")
+        }
+        self._first = min(offsets.values())
+        self._kind = np.dtype(
+            {
+                "names": ["status", "goid", "sequence"],
+                "formats": ["<u4", "<u8", "u1"],
+                "offsets": [offset - self._first for offset in offsets.values()],
+                "itemsize": max(offsets.values()) + 8 - self._first,
+            }
+        )
+        self._looked: dict[Wait, ParkedGoroutine | None] = {}
+        self.waiting: frozenset[Wait] = frozenset()
+        """Who waited when they were counted last, for whatever."""
+
+    def count(self) -> frozenset[Wait]:
+        """Who waits now, for whatever. Raises TargetGone or UnreadableMemory."""
+        found, _ = self._reader.all_goroutines()
+        addresses = np.array(found, np.uint64)
+        records = self._memory.read_records(addresses + np.uint64(self._first), self._kind)
+        is_parked = np.isin(records["status"] & ~np.uint32(_SCAN), _PARKED_STATUSES)
+        self.waiting = frozenset(map(Wait, *_columns(addresses, records, is_parked)))
+        return self.waiting
+
+    def parked(self) -> dict[Wait, ParkedGoroutine]:
+        """Who is parked now in an operation that Go's block profiler hooks.
+
+        Each as it was when its turn came; those that changed while they were looked at are left
+        out. Raises TargetGone or UnreadableMemory.
+        """
+        known, self._looked = self._looked, {}
+        for wait in self.count():
+            if wait in known:
+                self._looked[wait] = known[wait]
+                continue
+            with suppress(Unsteady, UnreadableMemory):
+                found = self._reader.look(wait.address)[0]
+                if found:  # perhaps in its next wait already
+                    wait = Wait(found.address, found.goid, found.sequence)
+                self._looked[wait] = found
+        return {wait: found for wait, found in self._looked.items() if found}
+
+    def waits_for_semaphore(self, wait: Wait) -> bool:
+        """Whether that is what it was parked for when all were looked at last."""
+        found = self._looked.get(wait)
+        return found is not None and found.sema != 0
+
+    def close(self) -> None:
+        """Let go of the target's memory."""
+        self._memory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _columns(
+    addresses: npt.NDArray[np.uint64], records: npt.NDArray[Any], chosen: npt.NDArray[np.bool_]
+) -> Iterator[list[int]]:
+    yield addresses[chosen].tolist()
+    yield records["goid"][chosen].tolist()
+    yield records["sequence"][chosen].tolist()

@@ -1,0 +1,211 @@
+"""Adds up what the windows of one target held (ebpfprof.watch), as an estimate of all of it.
+
+The probes see waits that end in a window. Of others, those that last beyond it, the part that lies
+in the window counts, too, but only once they have ended: a goroutine that waits to the end of the
+recording is in no profile of Go's. And what was waited for a lock until a window's end belongs to
+a release that nobody saw: it is charged to one of the same lock that was seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Final
+
+from ebpfprof.census import Wait
+from ebpfprof.collectors.waits import KnownStack, QueueRow, StackTotal
+from ebpfprof.estimate import Estimate
+from ebpfprof.text import percent
+
+_KINDS: Final = ("block", "mutex")
+
+Found = dict[KnownStack | str, tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """A wait that went on beyond a window, of which it lay in it for `ns`.
+
+    `wait` is None if it is known to have ended since.
+    """
+
+    wait: Wait | None
+    stack: KnownStack
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """What a profile has in all, and the standard errors of both."""
+
+    count: float
+    delay_ns: float
+    count_error: float
+    delay_error_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """How much of a recording was watched, of one target.
+
+    `share` is a part of its time, 0 to 1; `windows` is how many there were besides the time when
+    all of it was watched. `deviations` are by kind. `uncharged_ns` was waited for locks whose
+    releases were in no window.
+    """
+
+    share: float
+    windows: int
+    deviations: Mapping[str, Deviation]
+    uncharged_ns: float
+
+    def __str__(self) -> str:
+        windows = "1 window" if self.windows == 1 else f"{self.windows} windows"
+        return (
+            f"watched {percent(self.share)} of the time, in {windows} at random times, and scaled: "
+            "--max-overhead"
+        )
+
+    def error(self, kind: str) -> str:
+        """In words, the standard error of all that the profile of a kind has; "" if it has none."""
+        deviation = self.deviations.get(kind)
+        if deviation is None or not self.windows:
+            return ""
+        if math.isinf(deviation.delay_error_ns):
+            return "standard error not known, from a single window"
+        of_count = deviation.count_error / max(deviation.count, 1.0)
+        of_delay = deviation.delay_error_ns / max(deviation.delay_ns, 1.0)
+        return (
+            f"standard error of all counts {percent(of_count)}, of all delays {percent(of_delay)}"
+        )
+
+
+class Tally:
+    """The sums of one target. Times are of CLOCK_MONOTONIC, in ns."""
+
+    def __init__(self) -> None:
+        self._until_ns = 0  # what was before is accounted for
+        self._estimate = Estimate[KnownStack | str]()
+        self._open = dict[Wait, dict[KnownStack, float]]()
+        self._unclaimed = dict[int, float]()  # by semaphore
+        self._last: tuple[Found, Sequence[Lasting], int] = {}, (), 1
+
+    def begin(self, now_ns: int) -> None:
+        """What is added from now on does not stand for any time before."""
+        self._until_ns = now_ns
+        self._last = {}, (), 1
+
+    def add(
+        self,
+        found: Mapping[KnownStack, tuple[float, float]],
+        begin_ns: int,
+        end_ns: int,
+        lasting: Sequence[Lasting] = (),
+        queues: Sequence[QueueRow] = (),
+        planned_ns: int = 0,
+    ) -> None:
+        """Add a window, or a part of one that goes on, and the time before it since the last.
+
+        `found` is what stacks counted and delayed (ns) in it. One that ended before its time stands
+        for less: for the rest the one before it does.
+        """
+        watched_ns = end_ns - max(begin_ns, self._until_ns)
+        if watched_ns <= 0:
+            return
+        if watched_ns < planned_ns and self._last[0]:
+            kept_ns = (end_ns - self._until_ns) * watched_ns // planned_ns
+            self.stretch(end_ns - kept_ns)
+        stood_for_ns = end_ns - self._until_ns
+        self._until_ns = end_ns
+        weight = stood_for_ns / watched_ns
+        sums: Found = dict(found.items())
+        for queue in queues:
+            self._charge(sums, queue, weight)
+        for each in lasting:
+            _put(sums, each.stack, each.ns)
+        for kind in _KINDS:
+            stacks = [k for k in sums if isinstance(k, KnownStack) and k.kind == kind]
+            if stacks:
+                sums[kind] = sum(sums[k][0] for k in stacks), sum(sums[k][1] for k in stacks)
+        self._estimate.add(sums, watched_ns, stood_for_ns)
+        for each in lasting:
+            self._set_aside(each, weight)
+        self._last = sums, lasting, watched_ns
+
+    def stretch(self, until_ns: int) -> None:
+        """Let the last window stand for the time until then, too: there was no other one."""
+        sums, lasting, watched_ns = self._last
+        more_ns = until_ns - self._until_ns
+        if more_ns <= 0:
+            return
+        self._until_ns = until_ns
+        self._estimate.stretch(sums, watched_ns, more_ns)
+        for each in lasting:
+            self._set_aside(each, more_ns / watched_ns)
+
+    def settle(self, waiting: AbstractSet[Wait]) -> None:
+        """Count what was set aside of waits that have ended: all but these."""
+        for wait in [wait for wait in self._open if wait not in waiting]:
+            for stack, ns in self._open.pop(wait).items():
+                self._adjust(stack, ns)
+
+    def totals(self) -> list[StackTotal]:
+        """The sums by stack, but for waits of which it is not known that they have ended."""
+        estimate = self._estimate
+        return [
+            StackTotal(
+                stack.kind,
+                stack.sema,
+                stack.return_pcs,
+                sums.count,
+                round(sums.delay_ns),
+                stack.labels,
+                estimate.errors(stack)[1],
+            )
+            for stack, sums in estimate.sums.items()
+            if isinstance(stack, KnownStack) and (sums.count > 0 or sums.delay_ns >= 1)
+        ]
+
+    def watched(self) -> Watched:
+        """How much was watched."""
+        estimate = self._estimate
+        deviations = {
+            kind: Deviation(sums.count, sums.delay_ns, *estimate.errors(kind))
+            for kind, sums in estimate.sums.items()
+            if isinstance(kind, str)
+        }
+        uncharged_ns = sum(self._unclaimed.values())
+        return Watched(estimate.share, estimate.windows, deviations, uncharged_ns)
+
+    def _charge(self, sums: Found, queue: QueueRow, weight: float) -> None:
+        """What was waited for a lock at the end of a window, and of earlier ones."""
+        if queue.releaser is None:
+            before_ns = self._unclaimed.get(queue.sema, 0.0)
+            self._unclaimed[queue.sema] = before_ns + weight * queue.left_ns
+            return
+        _put(sums, queue.releaser, queue.left_ns)
+        unclaimed_ns = self._unclaimed.pop(queue.sema, 0.0)
+        if unclaimed_ns:
+            self._adjust(queue.releaser, unclaimed_ns)
+
+    def _set_aside(self, lasting: Lasting, weight: float) -> None:
+        """Take out again what may turn out not to belong to the profile."""
+        if lasting.wait:
+            kept = self._open.setdefault(lasting.wait, {})
+            kept[lasting.stack] = kept.get(lasting.stack, 0.0) + weight * lasting.ns
+            self._adjust(lasting.stack, -weight * lasting.ns)
+
+    def _adjust(self, stack: KnownStack, ns: float) -> None:
+        self._estimate.adjust(stack, ns)
+        self._estimate.adjust(stack.kind, ns)
+
+
+def _put(sums: Found, stack: KnownStack, ns: float) -> None:
+    count, delay_ns = sums.get(stack, (0.0, 0.0))
+    sums[stack] = count, delay_ns + ns
+
+
+def waits_by_goroutine(waits: Iterable[Wait]) -> dict[int, Wait]:
+    """The waits by the address of their runtime.g."""
+    return {wait.address: wait for wait in waits}

@@ -1,0 +1,224 @@
+"""Watches one target for as much of the time as its budget allows: `--max-overhead`.
+
+As long as the budget lasts, the probes stay in and every event is taken. When it is overdrawn,
+they are taken out, and put in again for a window now and then, after pauses drawn at random. Before
+a window begins the kernel is told who waits already (bpf/window.h). What the windows hold
+is added up by ebpfprof.tally.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from ebpfprof.budget import Budget
+from ebpfprof.census import Census, Wait
+from ebpfprof.clock import kernel_now_ns
+from ebpfprof.collectors.waits import FOREVER_NS, StackTotal, WaitsCollector
+from ebpfprof.errors import TargetGone
+from ebpfprof.goroutines import ParkedGoroutine
+from ebpfprof.gotarget import GoTarget
+from ebpfprof.memory import UnreadableMemory
+from ebpfprof.overhead import Runs
+from ebpfprof.tally import Lasting, Tally, Watched, waits_by_goroutine
+
+_FIRST_TICK_S: Final = 0.01
+_TICK_S: Final = 0.05
+_PAUSES: Final = (0.5, 1.5)  # times what a pause is on average
+_ENDS_IN_NS: Final = 500_000  # the kernel must be told of a window's end before that comes
+_LEAST_LEAD_NS: Final = 500_000
+_FIRST_LEAD_NS: Final = 3_000_000
+_MAX_LEAD_NS: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Times of CLOCK_MONOTONIC; before it the probes were in for `around_ns`."""
+
+    begin_ns: int
+    end_ns: int
+    around_ns: int
+    spent_before_ns: float
+
+
+class Watch:
+    """The windows of one target. Safe to be used by several threads."""
+
+    def __init__(self, waits: WaitsCollector, index: int, go: GoTarget, share: float) -> None:
+        """`share` is what it may take of the target's CPU time, `index` its number in `waits`."""
+        self.failure: Exception | None = None
+        """Why nothing was watched any more before the end, if that is so."""
+        self._waits, self._index, self._go = waits, index, go
+        self._share = share
+        self._lock = threading.Lock()  # of the tally
+        self._tally = Tally()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lead_ns = _FIRST_LEAD_NS
+        self._old = frozenset[Wait]()
+        self._seeded = dict[int, tuple[Wait, ParkedGoroutine]]()  # by runtime.g
+
+    def start(self) -> None:
+        """Put the probes in and begin; the sums go on, if there are some.
+
+        Raises AttachFailed, TargetGone if it has gone, PermissionDenied or GoTableError.
+        """
+        self._census = Census(self._go)
+        self._budget = Budget(self._share)
+        try:
+            with suppress(UnreadableMemory):
+                self._old = self._census.count()
+            self._runs_before = self._runs()
+            self._used_before_ns = self._go.target.cpu_ns() or 0
+            self._waits.attach(self._index, self._go)
+        except BaseException:
+            self._census.close()
+            raise
+        self._started_ns = kernel_now_ns()
+        self._tally.begin(self._started_ns)
+        self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0)
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._run, name="ebpfprof-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the recording; the probes are out then. Nothing happens if it is over."""
+        self._stopping.set()
+        if self._thread:
+            self._thread.join()
+            self._thread = None
+
+    def totals(self) -> list[StackTotal]:
+        """The sums of the recording so far, as estimated: they never decrease."""
+        with self._lock:
+            if self._thread and self._window.end_ns == FOREVER_NS and self._thread.is_alive():
+                found = self._waits.take(self._index)
+                self._tally.add(found, self._window.begin_ns, kernel_now_ns())
+            return self._tally.totals()
+
+    def watched(self) -> Watched:
+        """How much of it was watched so far."""
+        with self._lock:
+            return self._tally.watched()
+
+    def _run(self) -> None:
+        try:
+            with ThreadPoolExecutor(max_workers=1) as pool:
+                self._watch(pool)
+        except Exception as error:
+            if not isinstance(error, TargetGone) and not self._go.target.ending():
+                self.failure = error
+        finally:
+            self._finish()
+            self._census.close()
+
+    def _watch(self, pool: ThreadPoolExecutor) -> None:
+        is_on, tick_s = True, _FIRST_TICK_S
+        while is_on:
+            is_stopped = self._stopping.wait(tick_s)
+            tick_s = _TICK_S
+            self._look()
+            if is_stopped or self._budget.is_overdrawn:
+                self._close(pool)
+                is_on, tick_s = not is_stopped and self._watch_windows(pool), _FIRST_TICK_S
+
+    def _watch_windows(self, pool: ThreadPoolExecutor) -> bool:
+        """Until the target can be watched all the time, as it is then; False if it is all over."""
+        while True:
+            self._look()
+            turn = self._budget.next_turn()
+            if self._stopping.wait(turn.pause_ns * random.uniform(*_PAUSES) / 1e9):
+                return False
+            self._look()
+            if not self._prepare(turn.window_ns):
+                continue
+            if turn.window_ns is None:
+                with self._lock:
+                    self._tally.stretch(self._window.begin_ns)
+                return True
+            self._stopping.wait((self._window.end_ns - kernel_now_ns()) / 1e9)
+            self._close(pool)
+
+    def _prepare(self, window_ns: int | None) -> bool:
+        """Put the probes in and let a window begin; False if that took too long."""
+        self._census.parked()  # so that it takes less time with the probes in
+        self._waits.put_in(self._index, self._go)
+        came_ns = kernel_now_ns()
+        begin_ns = came_ns + self._lead_ns
+        end_ns = FOREVER_NS if window_ns is None else begin_ns + window_ns
+        self._waits.open_window(self._index, begin_ns, end_ns)
+        self._seeded.clear()
+        for wait, parked in self._census.parked().items():
+            if wait not in self._old:
+                self._waits.seed(self._index, parked)
+                self._seeded[wait.address] = wait, parked
+        ready_ns = kernel_now_ns()
+        self._lead_ns = min(_MAX_LEAD_NS, 2 * (ready_ns - came_ns) + _LEAST_LEAD_NS)
+        if ready_ns >= begin_ns:
+            self._waits.close_window(self._index)
+            return False
+        self._window = _Window(begin_ns, end_ns, begin_ns - came_ns, self._budget.spent_ns)
+        return True
+
+    def _close(self, pool: ThreadPoolExecutor) -> None:
+        """Let the window end, and account for what it held."""
+        begin_ns, end_ns = self._window.begin_ns, self._window.end_ns
+        planned_ns = end_ns - begin_ns if end_ns < FOREVER_NS else 0
+        if kernel_now_ns() < end_ns:
+            end_ns = kernel_now_ns() + _ENDS_IN_NS
+            self._waits.open_window(self._index, begin_ns, end_ns)
+        time.sleep(max(0.0, (end_ns - kernel_now_ns()) / 1e9))
+        taking_out = pool.submit(self._waits.close_window, self._index)
+        try:
+            with suppress(UnreadableMemory):  # else those of before are taken for what is
+                self._census.parked()
+            lasting = self._lasting(end_ns)
+        except TargetGone:  # no wait that lasted will end
+            lasting = []
+        queues = self._waits.queues(self._index, end_ns)
+        taking_out.result()
+        with self._lock:
+            found = self._waits.take(self._index)
+            self._tally.add(found, begin_ns, end_ns, lasting, queues, planned_ns)
+            self._tally.settle(self._census.waiting)
+        self._look()
+        spent_ns = self._budget.spent_ns - self._window.spent_before_ns
+        self._budget.watched(spent_ns, end_ns - begin_ns, self._window.around_ns)
+
+    def _lasting(self, end_ns: int) -> list[Lasting]:
+        """The waits that went on when the window ended."""
+        now = waits_by_goroutine(self._census.waiting)
+        found = []
+        for row in self._waits.waiting(self._index):
+            wait, stack = now.get(row.g), row.stack
+            if row.is_again and not (wait and self._census.waits_for_semaphore(wait)):
+                continue  # woken, and on its way
+            if stack is None:
+                if row.g not in self._seeded:
+                    continue  # its stack was lost, which was counted
+                before, parked = self._seeded[row.g]
+                stack = self._waits.stack_of(self._index, parked)
+                wait = wait if wait == before else None
+            found.append(Lasting(wait, stack, end_ns - row.since_ns))
+        return found
+
+    def _finish(self) -> None:
+        """Account for the rest of the time, and for the waits that have ended meanwhile."""
+        with self._lock, suppress(TargetGone, UnreadableMemory):
+            self._tally.stretch(kernel_now_ns())
+            self._tally.settle(self._census.count())
+
+    def _runs(self) -> Runs:
+        return self._waits.runs()[self._index]
+
+    def _look(self) -> None:
+        """Take note of what was spent and used so far."""
+        runs = self._runs() - self._runs_before
+        used_ns = (self._go.target.cpu_ns() or 0) - self._used_before_ns
+        spent_ns = runs.ns + runs.count * (self._waits.hit_ns or 0.0)
+        self._budget.look(spent_ns, used_ns, kernel_now_ns() - self._started_ns)

@@ -1,0 +1,177 @@
+// Load does many kinds of waits at a steady pace, for so long that a profiler that watches now and
+// then sees enough of each: short ones by the ten thousand, long ones, some that never end, one
+// that began before anybody looked.
+//
+// Protocol: it prints "ready PID"; the line "go" starts everything, and it answers "done" when all
+// but what never ends has ended; "write" writes Go's own profiles and answers "written".
+package main
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+var (
+	length   = flag.Duration("length", 5*time.Second, "how long it goes on")
+	pace     = flag.Duration("pace", 20*time.Microsecond, "how long whoever hands over works before")
+	blocks   = flag.String("block", "", "where to write Go's own block profile; empty: it is off")
+	mutexes  = flag.String("mutex", "", "the same of its mutex profile")
+	sleepers = flag.Int("sleepers", 20, "goroutines that wait for most of a second, again and again")
+	idle     = flag.Int("idle", 50, "goroutines that wait all the time")
+	over     atomic.Bool
+)
+
+func main() {
+	flag.Parse()
+	before, never := make(chan int), make(chan int)
+	go waitSinceBefore(before)
+	input := bufio.NewScanner(os.Stdin)
+	fmt.Println("ready", os.Getpid())
+	input.Scan()
+	if *blocks != "" {
+		runtime.SetBlockProfileRate(1)
+	}
+	if *mutexes != "" {
+		runtime.SetMutexProfileFraction(1)
+	}
+	for i := 0; i < *idle; i++ {
+		go waitForEver(never)
+	}
+	time.AfterFunc(*length, func() { over.Store(true) })
+	time.AfterFunc(*length/2, func() { before <- 1 })
+	var all sync.WaitGroup
+	for _, work := range []func(){passOn, serve, share} {
+		all.Add(1)
+		go func() { defer all.Done(); work() }()
+	}
+	for i := 0; i < *sleepers; i++ {
+		all.Add(1)
+		go func() { defer all.Done(); waitLong(i) }()
+	}
+	for !over.Load() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	all.Wait()
+	fmt.Println("done")
+	for input.Scan() {
+		write("block", *blocks)
+		write("mutex", *mutexes)
+		fmt.Println("written")
+	}
+}
+
+func write(profile, path string) {
+	if path == "" {
+		return
+	}
+	file, err := os.Create(path)
+	if err == nil {
+		err = pprof.Lookup(profile).WriteTo(file, 0)
+	}
+	if err != nil {
+		panic(err)
+	}
+	file.Close()
+}
+
+// work keeps a processor busy.
+//
+//go:noinline
+func work(length time.Duration) {
+	for start := time.Now(); time.Since(start) < length; {
+	}
+}
+
+//go:noinline
+func waitSinceBefore(from <-chan int) { <-from }
+
+//go:noinline
+func waitForEver(from <-chan int) { <-from }
+
+//go:noinline
+func waitLong(number int) {
+	for turn := number; !over.Load(); turn++ {
+		woken := make(chan bool)
+		time.AfterFunc(time.Duration(20+turn%5*150)*time.Millisecond, func() { close(woken) })
+		<-woken
+	}
+}
+
+// passOn hands numbers over from one goroutine to another.
+func passOn() {
+	numbers := make(chan int)
+	go produce(numbers)
+	consume(numbers)
+}
+
+//go:noinline
+func produce(to chan<- int) {
+	for !over.Load() {
+		work(*pace)
+		to <- 1
+	}
+	close(to)
+}
+
+//go:noinline
+func consume(from <-chan int) {
+	for range from {
+	}
+}
+
+// serve has a pool of workers that select between jobs and the end.
+func serve() {
+	jobs, end := make(chan int), make(chan bool)
+	var pool sync.WaitGroup
+	for i := 0; i < 4; i++ {
+		pool.Add(1)
+		go func() { defer pool.Done(); takeJobs(jobs, end) }()
+	}
+	for !over.Load() {
+		time.Sleep(100 * time.Microsecond)
+		for i := 0; i < 4; i++ {
+			jobs <- i
+		}
+	}
+	close(end)
+	pool.Wait()
+}
+
+//go:noinline
+func takeJobs(jobs <-chan int, end <-chan bool) {
+	for {
+		select {
+		case <-jobs:
+			work(*pace / 4)
+		case <-end:
+			return
+		}
+	}
+}
+
+// share has goroutines that want the same lock.
+func share() {
+	var lock sync.Mutex
+	var users sync.WaitGroup
+	for i := 0; i < 3; i++ {
+		users.Add(1)
+		go func() { defer users.Done(); useLock(&lock) }()
+	}
+	users.Wait()
+}
+
+//go:noinline
+func useLock(lock *sync.Mutex) {
+	for !over.Load() {
+		lock.Lock()
+		time.Sleep(50 * time.Microsecond)
+		lock.Unlock()
+	}
+}

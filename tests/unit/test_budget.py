@@ -1,0 +1,79 @@
+"""What a target may lose, and which windows that pays for."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebpfprof.budget import FREE_NS, SHORTEST_NS, Budget
+
+S = 1_000_000_000
+
+
+def budget(*, spent_ns: float, used_share: float, elapsed_ns: int = 10 * S) -> Budget:
+    account = Budget(0.01)
+    account.look(spent_ns, used_share * elapsed_ns, elapsed_ns)
+    return account
+
+
+def test_a_share_of_the_cpu_time_is_allowed_and_a_little_more() -> None:
+    allowed_ns = FREE_NS + 0.01 * 2 * 10 * S
+
+    assert not budget(spent_ns=allowed_ns, used_share=2).is_overdrawn
+    assert budget(spent_ns=allowed_ns + 1, used_share=2).is_overdrawn
+
+
+def test_who_uses_hardly_anything_is_taken_to_use_a_tenth_of_a_processor() -> None:
+    allowed_ns = FREE_NS + 0.01 * 0.1 * 10 * S
+
+    assert not budget(spent_ns=allowed_ns, used_share=0.001).is_overdrawn
+    assert budget(spent_ns=allowed_ns + 1, used_share=0.001).is_overdrawn
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("around_ns", [0, 2_000_000, 50_000_000])
+def test_windows_and_pauses_come_to_the_share_in_the_long_run(rate: float, around_ns: int) -> None:
+    account = Budget(0.01)
+    account.watched(rate * (S + around_ns), S, around_ns)
+    now_ns, spent_ns = 0.0, 0.0
+    for _ in range(200):
+        account.look(spent_ns, now_ns, int(now_ns))
+        turn = account.next_turn()
+        assert turn.window_ns is not None
+        assert turn.window_ns >= SHORTEST_NS
+        now_ns += max(0.0, turn.pause_ns) + around_ns + turn.window_ns
+        spent_ns += rate * (turn.window_ns + around_ns)
+
+    assert spent_ns == pytest.approx(0.01 * now_ns + FREE_NS, rel=0.02)
+
+
+def test_the_longer_it_takes_to_begin_a_window_the_longer_it_is() -> None:
+    account = budget(spent_ns=0, used_share=1)
+    account.watched(0.5 * (S + 50_000_000), S, 50_000_000)
+    turn = account.next_turn()
+
+    assert turn.window_ns == 100_000_000
+
+
+def test_what_costs_less_than_is_allowed_is_watched_all_the_time() -> None:
+    account = budget(spent_ns=0, used_share=1)
+    account.watched(0.005 * S, S, 0)
+
+    assert account.next_turn().window_ns is None
+
+
+def test_what_came_to_cost_more_is_believed_at_once_and_what_costs_less_by_and_by() -> None:
+    account = Budget(0.01)
+    account.watched(0.1 * S, S, 0)
+    account.watched(0.5 * S, S, 0)
+    assert account.rate == pytest.approx(0.5)
+    account.watched(0.1 * S, S, 0)
+    assert account.rate == pytest.approx(0.3)
+
+
+def test_a_debt_is_paid_by_a_longer_pause() -> None:
+    def pause_ns(spent_ns: float) -> float:
+        account = budget(spent_ns=spent_ns, used_share=1)
+        account.watched(0.5 * S, S, 0)
+        return account.next_turn().pause_ns
+
+    assert pause_ns(0.2 * S) - pause_ns(0.15 * S) == pytest.approx(5 * S)
