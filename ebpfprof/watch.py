@@ -83,13 +83,15 @@ class Watch:
         self._tally.begin(self._started_ns)
         self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0)
         self._stopping.clear()
+        self._stopped_ns = FOREVER_NS
         self._thread = threading.Thread(target=self._run, name="ebpfprof-watch", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """End the recording; the probes are out then. Nothing happens if it is over."""
-        self._stopping.set()
         if self._thread:
+            self._stopped_ns = kernel_now_ns()
+            self._stopping.set()
             self._thread.join()
             self._thread = None
 
@@ -210,7 +212,7 @@ class Watch:
     def _finish(self) -> None:
         """Account for the rest of the time, and for the waits that have ended meanwhile."""
         with self._lock, suppress(TargetGone, UnreadableMemory):
-            self._tally.stretch(kernel_now_ns())
+            self._tally.stretch(min(self._stopped_ns, kernel_now_ns()))
             self._tally.settle(self._census.count())
 
     def _runs(self) -> Runs:

@@ -1,0 +1,231 @@
+"""A target that is watched in windows, to lose no more than was allowed: `--max-overhead`."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from ebpfprof.export import pprof
+from ebpfprof.live import LiveSession
+from ebpfprof.options import Options
+from ebpfprof.overhead import Overhead
+from ebpfprof.profile import Profile
+from ebpfprof.session import Session
+from ebpfprof.tally import Watched
+from symbolizer import ElfFile, GoBinary
+from tests.kernel.kernel_state import has_probes, probed
+from tests.kernel.programs import program
+from tests.targets_run import DEADLINE_S, Target
+
+FREE_NS = 10_000_000
+LENGTH_S = 6
+# Load of other programs on this machine changes the pace of the target from one window to the next.
+MUCH = 0.35
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of `load` under both profilers: Go's own profiles and ours, by kind."""
+
+    go: dict[str, Profile]
+    ours: dict[str, Profile]
+    watched: Watched
+    overhead: Overhead
+
+
+def record_load(folder: Path, version: str, options: Options, *arguments: str) -> Run:
+    own = {kind: folder / kind for kind in ("block", "mutex")}
+    writes = [f"-{kind}={path}" for kind, path in own.items()]
+    length = f"-length={LENGTH_S}s"
+    with Target.start(program("load", version), length, *writes, *arguments) as target:
+        with Session([target.pid], options) as session:
+            session.start()
+            target.ask("go", "done")
+            (report,) = session.finish()
+            assert session.failures() == []
+            (overhead,) = session.overheads()
+        assert not has_probes(target.pid)
+        target.ask("write", "written")
+    assert report.watched is not None
+    go = {
+        "block": pprof.decode(own["block"].read_bytes(), kind="block"),
+        "mutex": pprof.decode(own["mutex"].read_bytes(), kind="mutex"),
+    }
+    return Run(go, {each.kind: each for each in report.profiles}, report.watched, overhead)
+
+
+def values_below(profile: Profile, function: str) -> tuple[int, int]:
+    """Count and delay (ns) of all stacks in which there is a function or method of that name."""
+    found = [
+        sample.values
+        for sample in profile.samples
+        if any(_is(f.function, function) for at in sample.locations for f in at.frames)
+    ]
+    return sum(count for count, _ in found), sum(delay_ns for _, delay_ns in found)
+
+
+def _is(name: str, function: str) -> bool:
+    return re.match(rf"main\.(\(\*?\w+\)\.)?{function}\b", name) is not None
+
+
+def probes_but_the_anchor(pid: int) -> list[int]:
+    """Where there are probes in a process, but for the anchor that stays."""
+    with ElfFile.open(f"/proc/{pid}/exe") as elf:
+        (never_passed,) = GoBinary.open(elf).functions_named("runtime.throw")
+        return [at for at in probed(pid) if at != never_passed.entry]
+
+
+@pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
+def test_windows_show_what_go_counts_all_the_time(version: str, tmp_path: Path) -> None:
+    options = Options(kinds=("block", "mutex"), max_overhead=0.5)
+    run = record_load(tmp_path, version, options)
+
+    assert run.watched.windows > 3
+    assert run.watched.share < 0.9
+    for function in ("waitLong", "takeJobs", "useLock", "consume"):
+        _, go_ns = values_below(run.go["block"], function)
+        _, our_ns = values_below(run.ours["block"], function)
+        assert our_ns == pytest.approx(go_ns, rel=MUCH), function
+    # Before Go 1.22 it charged a release for one of those who wait, not for all of them.
+    judge = run.go["block"] if version == "1.19" else run.go["mutex"]
+    _, our_ns = values_below(run.ours["mutex"], "useLock")
+    assert our_ns == pytest.approx(values_below(judge, "useLock")[1], rel=MUCH)
+    for profile in run.ours.values():
+        assert any("standard error" in comment for comment in profile.comments)
+        assert any(f"in {run.watched.windows} windows" in each for each in profile.comments)
+
+
+def test_who_waits_for_ever_or_since_before_is_in_no_profile(tmp_path: Path) -> None:
+    """Fifty of them would be as much as all others together."""
+    run = record_load(tmp_path, "1.27", Options(kinds=("block",), max_overhead=0.5))
+
+    assert run.watched.windows > 3
+    for profile in (run.go["block"], run.ours["block"]):
+        assert values_below(profile, "waitForEver") == (0, 0)
+        assert values_below(profile, "waitSinceBefore") == (0, 0)
+
+
+def test_what_is_spent_is_what_was_allowed(tmp_path: Path) -> None:
+    options = Options(kinds=("block", "mutex"), max_overhead=2)
+    run = record_load(tmp_path, "1.27", options, "-pace=2us")
+    exact = record_load(tmp_path, "1.27", Options(kinds=("block", "mutex"), max_overhead=100))
+
+    # The first window ends as soon as we get a processor, and so does each.
+    assert run.overhead.ns < 0.02 * run.overhead.cpu_ns + FREE_NS + 0.03 * 1e9 * LENGTH_S
+    assert exact.watched.windows == 0
+    assert exact.watched.share == 1
+
+
+@pytest.mark.parametrize("kinds", [("block", "mutex"), ("block",), ("mutex",)])
+def test_within_the_bound_every_event_is_taken(kinds: tuple[str, ...], tmp_path: Path) -> None:
+    own = tmp_path / "go.prof"
+    arguments = ("-blockrate=1", f"-profile={own}")
+    with (
+        Target.start(program("blockops"), *arguments) as target,
+        Session([target.pid], Options(kinds=kinds, max_overhead=100)) as session,  # type: ignore[arg-type]
+    ):
+        session.start()
+        target.ask("go", "done")
+        planned = json.loads(target.expect("{"))
+        (report,) = session.finish()
+    assert report.watched is not None
+    assert report.watched.windows == 0
+    for profile in report.profiles:
+        assert not any("scaled" in comment for comment in profile.comments)
+        if profile.kind == "block":
+            for operation, count in planned.items():
+                assert values_below(profile, operation)[0] == count, operation
+        assert profile.samples
+
+
+@contextmanager
+def busy(target: Target) -> Iterator[None]:
+    """Let a ping-pong run round after round."""
+    ending = threading.Event()
+
+    def rounds() -> None:
+        while not ending.is_set():
+            target.ask("go", "ns ")
+
+    thread = threading.Thread(target=rounds)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join()
+
+
+def await_windows(session: Session, at_least: int) -> None:
+    until = monotonic() + DEADLINE_S
+    (recorded,) = session._recordings
+    assert recorded.watch is not None
+    while recorded.watch.watched().windows < at_least:
+        assert monotonic() < until, "there are no windows"
+        sleep(0.01)
+
+
+def test_between_windows_there_is_no_probe_but_the_anchor() -> None:
+    with Target.start(program("pingpong"), "-sends=100000") as target, busy(target):
+        # After the first moments nothing is left to spend.
+        with Session([target.pid], Options(max_overhead=0.01)) as session:
+            session.start()
+            assert probes_but_the_anchor(target.pid)
+            until = monotonic() + DEADLINE_S
+            while probes_but_the_anchor(target.pid):
+                assert monotonic() < until, "the probes stay"
+            assert probed(target.pid)
+            (report,) = session.finish()
+            assert report.profiles[0].samples
+            assert report.watched is not None
+            assert report.watched.share < 1
+        assert not has_probes(target.pid)
+
+
+def test_a_target_that_ends_between_windows_is_written() -> None:
+    with (
+        Target.start(program("pingpong"), "-sends=100000") as target,
+        Session([target.pid], Options(max_overhead=5)) as session,
+    ):
+        session.start()
+        with busy(target):
+            await_windows(session, 2)
+        target.kill()
+        session.wait(DEADLINE_S, lambda _: False)
+        (report,) = session.finish()
+        assert session.failures() == []
+        assert len(session.endings()) == 1
+    for function in ("produce", "consume"):
+        assert values_below(report.profiles[0], function)[0] > 1000
+
+
+def test_off_and_on_sums_never_decrease() -> None:
+    options = Options(kinds=("block", "mutex"), max_overhead=5)
+    with (
+        Target.start(program("pingpong"), "-sends=100000") as running,
+        LiveSession(options) as live,
+        busy(running),
+    ):
+        target = live.add(running.pid)
+        before = 0, 0
+        for _ in range(2):
+            live.start(target)
+            until = monotonic() + 2
+            while monotonic() < until:
+                profile = live.snapshot(target, {"block"}).profiles[0]
+                now = values_below(profile, "consume")
+                assert now >= before
+                assert now[1] >= before[1]
+                before = now
+            live.stop(target)
+            assert not has_probes(running.pid)
+            assert values_below(live.snapshot(target, {"block"}).profiles[0], "consume") >= before
+        assert before[0] > 0
