@@ -7,6 +7,7 @@ knows what a recording costs before it has begun.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,6 +54,13 @@ class Budget:
     def is_overdrawn(self) -> bool:
         """Whether more was spent than the promise allows."""
         return self.spent_ns > self._allowed_ns
+
+    def lasts_ns(self, spent_before_ns: float, watched_ns: float) -> float:
+        """How long it lasts at the rate at which it was spent in the time that was watched."""
+        rate = (self.spent_ns - spent_before_ns) / watched_ns
+        left_ns = self._allowed_ns - self.spent_ns
+        income = self._allowance_rate
+        return left_ns / (rate - income) if rate > income else math.inf
 
     def next_turn(self) -> Turn:
         """What can be afforded from now on."""

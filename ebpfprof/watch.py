@@ -27,7 +27,7 @@ from ebpfprof.memory import UnreadableMemory
 from ebpfprof.overhead import Runs
 from ebpfprof.tally import Lasting, Tally, Watched, waits_by_goroutine
 
-_FIRST_TICK_S: Final = 0.01
+_SHORTEST_TICK_S: Final = 0.002
 _TICK_S: Final = 0.05
 _PAUSES: Final = (0.5, 1.5)  # times what a pause is on average
 _ENDS_IN_NS: Final = 500_000  # the kernel must be told of a window's end before that comes
@@ -120,14 +120,20 @@ class Watch:
             self._census.close()
 
     def _watch(self, pool: ThreadPoolExecutor) -> None:
-        is_on, tick_s = True, _FIRST_TICK_S
+        is_on, tick_s = True, _SHORTEST_TICK_S
         while is_on:
             is_stopped = self._stopping.wait(tick_s)
-            tick_s = _TICK_S
             self._look()
             if is_stopped or self._budget.is_overdrawn:
                 self._close(pool)
-                is_on, tick_s = not is_stopped and self._watch_windows(pool), _FIRST_TICK_S
+                is_on = not is_stopped and self._watch_windows(pool)
+            tick_s = self._tick_s()
+
+    def _tick_s(self) -> float:
+        """When to look again: half way to when there will be nothing left to spend."""
+        watched_ns = max(1, kernel_now_ns() - self._window.begin_ns)
+        lasts_ns = self._budget.lasts_ns(self._window.spent_before_ns, watched_ns)
+        return min(_TICK_S, max(_SHORTEST_TICK_S, lasts_ns / 2e9))
 
     def _watch_windows(self, pool: ThreadPoolExecutor) -> bool:
         """Until the target can be watched all the time, as it is then; False if it is all over."""

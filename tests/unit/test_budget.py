@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from ebpfprof.budget import FREE_NS, SHORTEST_NS, Budget
@@ -77,3 +79,11 @@ def test_a_debt_is_paid_by_a_longer_pause() -> None:
         return account.next_turn().pause_ns
 
     assert pause_ns(0.2 * S) - pause_ns(0.15 * S) == pytest.approx(5 * S)
+
+
+def test_it_lasts_until_income_and_rate_meet() -> None:
+    account = budget(spent_ns=0.05 * S, used_share=1, elapsed_ns=10 * S)
+    left_ns = FREE_NS + 0.1 * S - 0.05 * S
+
+    assert account.lasts_ns(0.04 * S, 0.1 * S) == pytest.approx(left_ns / (0.1 - 0.01))
+    assert account.lasts_ns(0.05 * S, 0.1 * S) == math.inf

@@ -49,11 +49,11 @@ func main() {
 	var all sync.WaitGroup
 	for _, work := range []func(){passOn, serve, share} {
 		all.Add(1)
-		go func() { defer all.Done(); work() }()
+		go func(work func()) { defer all.Done(); work() }(work)
 	}
 	for i := 0; i < *sleepers; i++ {
 		all.Add(1)
-		go func() { defer all.Done(); waitLong(i) }()
+		go func(number int) { defer all.Done(); waitLong(number) }(i)
 	}
 	for !over.Load() {
 		time.Sleep(10 * time.Millisecond)
