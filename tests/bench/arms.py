@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench import bpftrace
+from tests.bench.costresults import BOUNDED
 from tests.bench.liverecorder import LiveRecorder
 from tests.bench.workloads import Running, program
 
@@ -46,8 +47,8 @@ class OfGo(Profiler):
 class Ours(Profiler):
     """ebpfprof, loaded once: what is measured is what it costs once it records."""
 
-    def __init__(self, held: ExitStack, *kinds: str, hz: int = 99) -> None:
-        self._recorder = LiveRecorder(held, kinds=kinds, hz=hz)
+    def __init__(self, held: ExitStack, *kinds: str, **options: float) -> None:
+        self._recorder = LiveRecorder(held, kinds=kinds, **options)
 
     def learn(self, running: Running) -> None:
         self._recorder.order("add", running.target.pid)
@@ -113,12 +114,19 @@ class Perf(Profiler):
 
 @dataclass(frozen=True)
 class Arm:
-    """A profiler and how it is set; `only` on some workloads, or on all."""
+    """A profiler and how it is set; `only` on some workloads, or on all.
+
+    Its rounds take `round_s`, and it has `turns` times as many as others. One that `settles` has
+    some time before each.
+    """
 
     name: str
     title: str
     make: Callable[[ExitStack], Profiler]
     only: tuple[str, ...] = ()
+    round_s: float = 0.25
+    turns: int = 1
+    settles: bool = False
 
     def is_for(self, workload: str) -> bool:
         """Whether it is measured on a workload."""
@@ -131,6 +139,18 @@ def _of_go(name: str, title: str, settings: str, *only: str) -> Arm:
 
 def _ours(name: str, title: str, *kinds: str, only: tuple[str, ...] = (), hz: int = 99) -> Arm:
     return Arm(name, f"ebpfprof: {title}", lambda held: Ours(held, *kinds, hz=hz), only)
+
+
+def _bounded(name: str, percent: float, *kinds: str) -> Arm:
+    title = f"ebpfprof: {', '.join(kinds)}, at most {percent} %"
+    return Arm(
+        f"{BOUNDED}-{name}",
+        title,
+        lambda held: Ours(held, *kinds, max_overhead=percent),
+        round_s=1.0,
+        turns=2,
+        settles=True,
+    )
 
 
 def _bpftrace(name: str, title: str, script: str, *only: str) -> Arm:
@@ -159,6 +179,7 @@ ARMS: Final = (
     _ours("cpu", "CPU, 99 Hz", "cpu"),
     _ours("cpu-999", "CPU, 999 Hz", "cpu", hz=999, only=("http", "garbage")),
     _ours("block-cpu", "block and CPU", "block", "cpu", only=("http",)),
+    _bounded("all", 1, "block", "mutex", "cpu"),
     _bpftrace("bpftrace-block", "block", bpftrace.BLOCK),
     _bpftrace("bpftrace-mutex", "mutex", bpftrace.MUTEX, "mutex", "rwmutex"),
     _perf("perf", "CPU, record -g, 99 Hz", 99, "http", "garbage"),

@@ -2,11 +2,12 @@
 
     python -m tests.bench.cost [--quick] [--workloads A,B] [--arms A,B] [--rounds N] [--write]
 
-Each round with a profiler stands between two without one (tests/bench/pairs), all do as much work
-as takes a quarter of a second, and the profilers take turns in a random order. A cost is the median
-of what each round took against the two beside it, and the interval in which 95 of 100 such runs
-would come out. Everything runs at the highest priority, so that other programs on the machine count
-for less; the target, the profiler and, of the server, the client share the processors.
+Each round with a profiler stands between two without one (tests/bench/pairs), each does as much
+work as takes a quarter of a second, one second where there is a bound on what it may cost, and the
+profilers take turns in a random order. A cost is the median of what each round took against the two
+beside it, and the interval in which 95 of 100 such runs would come out. Everything runs at the
+highest priority, so that other programs on the machine count for less; the target, the profiler
+and, of the server, the client share the processors.
 
 Prints tables in Markdown. With --write they go to docs/performance.md, pictures to docs/images, all
 numbers to tests/bench/cost.json; --redraw does that with the numbers of the last run. The exit
@@ -28,7 +29,7 @@ from statistics import median, quantiles
 from typing import Final
 
 from tests.bench import accuracy, growth
-from tests.bench.arms import ARMS, Profiler
+from tests.bench.arms import ARMS, Arm, Profiler
 from tests.bench.costdocs import as_text, write_docs
 from tests.bench.costresults import (
     Accuracy,
@@ -40,51 +41,70 @@ from tests.bench.costresults import (
     Results,
     verdicts,
 )
-from tests.bench.pairs import in_pairs, schedule, times_bare
+from tests.bench.pairs import Pair, in_pairs, schedule, times_bare
 from tests.bench.workloads import WORKLOADS, Running, Workload
 from tests.toolchains import MINORS, toolchain
 
 HIGHEST: Final = -20
-ROUND_S: Final = 0.25
+SETTLING_S: Final = 0.5
 ROUNDS: Final = 12
 QUICK_ROUNDS: Final = 3
-ACCURACY_ARMS: Final = {"block": ()}  # options of the command
-ACCURACY_S: Final = 10.0
+# Options of the command, by the name of the arm.
+ACCURACY_ARMS: Final = {
+    "block": ("--profile", "block", "--max-overhead", "0"),
+    "bounded-all": ("--profile", "block,mutex,cpu", "--max-overhead", "1"),
+}
+ACCURACY_S: Final = 20.0
 QUICK_ACCURACY_S: Final = 2.0
-GROWTH_ROUNDS: Final = 5
+GROWTH_ROUNDS: Final = 7
 PARTS: Final = ("costs", "accuracy", "growth", "bpf")
 
 
-def costs_on(workload: Workload, profilers: Mapping[str, Profiler], rounds: int) -> Measured:
+def costs_on(workload: Workload, profilers: Mapping[Arm, Profiler], rounds: int) -> Measured:
     """What each profiler costs on a workload, by so many rounds each."""
     with ExitStack() as held:
         running = Running(workload, held)
-        bare_units, units = running.units_in(ROUND_S), {}
-        for name, profiler in profilers.items():
+        for profiler in profilers.values():
             profiler.learn(running)
-            profiler.on(running)
-            units[name] = running.units_in(ROUND_S)
-            profiler.off(running)
-
-        def unit_ns(units: int) -> float:
-            return running.round(units).wall_ns / units
-
-        turns = list(islice(schedule(list(profilers), random.Random()), rounds * len(profilers)))
-        measured, bare = [], [unit_ns(bare_units)]
-        for name in turns:
-            profilers[name].on(running)
-            measured.append(unit_ns(units[name]))
-            profilers[name].off(running)
-            bare.append(unit_ns(bare_units))
-    costs = {}
-    for name in profilers:
-        pairs = [
-            pair for turn, pair in zip(turns, in_pairs(bare, measured), strict=True) if turn == name
-        ]
-        times = times_bare(pairs)
-        costs[name] = Cost(times, median(pair.measured for pair in pairs), rounds)
+        bare, costs = [], {}
+        for alike in sorted({(arm.round_s, arm.turns) for arm in profilers}):
+            some = {arm: profilers[arm] for arm in profilers if (arm.round_s, arm.turns) == alike}
+            round_s, turns = alike
+            bare_ns, pairs = take_turns(running, some, rounds * turns, round_s)
+            bare += bare_ns
+            for arm, found in pairs.items():
+                unit_ns = median(pair.measured for pair in found)
+                costs[arm.name] = Cost(times_bare(found), unit_ns, len(found))
     low, middle, high = quantiles(bare, n=4)
     return Measured(workload.title, workload.unit, middle, low, high, costs)
+
+
+def take_turns(
+    running: Running, profilers: Mapping[Arm, Profiler], rounds: int, round_s: float
+) -> tuple[list[float], dict[Arm, list[Pair]]]:
+    """Rounds of so many seconds, with each profiler and in between without: ns a unit."""
+    bare_units, units = running.units_in(round_s), {}
+    for arm, profiler in profilers.items():
+        profiler.on(running)
+        units[arm] = running.units_in(round_s)
+        profiler.off(running)
+
+    def unit_ns(units: int) -> float:
+        return running.round(units).wall_ns / units
+
+    turns = list(islice(schedule(list(profilers), random.Random()), rounds * len(profilers)))
+    measured, bare = [], [unit_ns(bare_units)]
+    for arm in turns:
+        profilers[arm].on(running)
+        if arm.settles:
+            unit_ns(int(units[arm] * SETTLING_S / round_s))
+        measured.append(unit_ns(units[arm]))
+        profilers[arm].off(running)
+        bare.append(unit_ns(bare_units))
+    pairs: dict[Arm, list[Pair]] = {arm: [] for arm in profilers}
+    for arm, pair in zip(turns, in_pairs(bare, measured), strict=True):
+        pairs[arm].append(pair)
+    return bare, pairs
 
 
 def accuracies(workload: Workload, seconds: float) -> dict[str, Accuracy]:
@@ -156,7 +176,7 @@ def measure(arguments: argparse.Namespace) -> Results:
             loaded = [(arm, arm.make(held)) for arm in ARMS if arm.name in arms]
             for workload in workloads:
                 say(f"costs: {workload.title}")
-                here = {arm.name: made for arm, made in loaded if arm.is_for(workload.name)}
+                here = {arm: made for arm, made in loaded if arm.is_for(workload.name)}
                 found[workload.name] = costs_on(workload, here, rounds)
     if "accuracy" in parts:
         for workload in workloads:

@@ -47,10 +47,11 @@ def tables(results: Results) -> dict[str, str]:
 def machine_line(results: Results) -> str:
     """On what it was measured, and who else was there."""
     at = results.machine
-    rounds = [c.rounds for m in results.workloads.values() for c in m.costs.values()]
+    rounds = sorted({c.rounds for m in results.workloads.values() for c in m.costs.values()})
     return (
         f"{at.date}, {at.processor}, {at.cpus} CPUs, Linux {at.kernel}, Go {at.go}; "
-        f"{max(rounds, default=0)} rounds each. Programs of low priority took {at.niced:.0%} of "
+        f"{' or '.join(map(str, rounds)) or 'no'} rounds each. "
+        f"Programs of low priority took {at.niced:.0%} of "
         f"the processors meanwhile, other guests of the machine {at.stolen:.0%}.\n"
     )
 

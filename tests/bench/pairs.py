@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ _SURE: Final = 0.95
 _SEED: Final = 1
 
 # Rounds in the last dimension; of bare ones, those before and after in one more.
+Name = TypeVar("Name")
+
 Numbers = npt.NDArray[np.float64]
 Statistic = Callable[[Numbers, Numbers], Numbers]
 
@@ -47,7 +49,7 @@ class Pair:
     after: float
 
 
-def schedule(names: Sequence[str], random_order: random.Random) -> Iterator[str]:
+def schedule(names: Sequence[Name], random_order: random.Random) -> Iterator[Name]:
     """The names for ever, each once in a random order, then again in another one."""
     while True:
         yield from random_order.sample(names, len(names))
