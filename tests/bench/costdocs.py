@@ -14,6 +14,7 @@ from tests.bench.costresults import (
     cost_table,
     growth_table,
     verdict_table,
+    verdicts,
 )
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
@@ -40,7 +41,8 @@ def tables(results: Results) -> dict[str, str]:
         found["growth"] = "\n".join(growth_table(curve) for curve in results.growth)
     if results.bpf:
         found["bpf"] = bpf_table(results.bpf)
-    found["promises"] = verdict_table(results)
+    if verdicts(results):
+        found["promises"] = verdict_table(results)
     return found
 
 

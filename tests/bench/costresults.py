@@ -192,7 +192,7 @@ def bpf_table(runs: Sequence[BpfRun]) -> str:
     by_cell = {(run.program, run.sampling, run.frames): run.ns for run in runs}
     rows = [
         (
-            f"`{program}`",
+            f"`{program}`" if program.isidentifier() else program,
             sampling,
             *(
                 f"{by_cell[program, sampling, n]:,.0f}" if (program, sampling, n) in by_cell else ""

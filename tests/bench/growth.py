@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from contextlib import ExitStack
 from statistics import median
 from typing import Final
 
-from tests.bench.bpfstats import counting_runs, runs_by_program
+from ebpfprof import calibration
+from tests.bench.bpfstats import counting_runs, runs_by_program, runs_of
 from tests.bench.costresults import BpfRun, Curve
 from tests.bench.liverecorder import LiveRecorder
 from tests.bench.workloads import WORKLOADS, Running
@@ -21,6 +24,8 @@ AXES: Final[tuple[tuple[str, str, tuple[int, ...]], ...]] = (
     ("distinct stacks", "stacks", (2, 10, 100, 1_000, 10_000)),
 )
 FRAMES: Final = (5, 10, 30, 100)
+NOTHING: Final = "a program that does nothing"
+PASSES: Final = 100_000
 SAMPLINGS: Final = {"all": 1, "rate 10,000": 10_000}
 
 
@@ -59,7 +64,7 @@ def _event_ns(ours: LiveRecorder, name: str, value: int, rounds: int) -> float:
 
 def bpf_runs() -> tuple[BpfRun, ...]:
     """What the kernel measures of each of our programs (bpf_stats), by depth of the stacks."""
-    found = []
+    found = [BpfRun(NOTHING, "", FRAMES[0], _nothing_ns())]
     with ExitStack() as held:
         for sampling, rate_ns in SAMPLINGS.items():
             ours = LiveRecorder(held, kinds=("block",), block_rate_ns=rate_ns)
@@ -79,3 +84,15 @@ def bpf_runs() -> tuple[BpfRun, ...]:
                     if done.count > units:
                         found.append(BpfRun(program, sampling, frames, done.time_ns / done.count))
     return tuple(found)
+
+
+def _nothing_ns() -> float:
+    """What the kernel measures of a program that does nothing: what measuring takes."""
+    with (
+        calibration._code(calibration._LOOP) as (path, address),
+        calibration._probe(path, calibration._NOP_OFFSET),
+        counting_runs(),
+    ):
+        ctypes.CFUNCTYPE(None, ctypes.c_long)(address)(PASSES)
+        runs = runs_of(os.getpid())
+    return runs.time_ns / runs.count
