@@ -107,11 +107,12 @@ def take_turns(
     return bare, pairs
 
 
-def accuracies(workload: Workload, seconds: float) -> dict[str, Accuracy]:
+def accuracies(workload: Workload, arms: Sequence[str], seconds: float) -> dict[str, Accuracy]:
     """How exact our block profiles of a workload are, by arm."""
     return {
         arm: accuracy.beside_go(workload, options, seconds)
         for arm, options in ACCURACY_ARMS.items()
+        if arm in arms
     }
 
 
@@ -181,7 +182,7 @@ def measure(arguments: argparse.Namespace) -> Results:
     if "accuracy" in parts:
         for workload in workloads:
             say(f"accuracy: {workload.title}")
-            exact[workload.title] = accuracies(workload, seconds)
+            exact[workload.title] = accuracies(workload, arms, seconds)
     if "growth" in parts:
         say("growth")
         curves = growth.curves(1 if arguments.quick else GROWTH_ROUNDS)
