@@ -17,11 +17,12 @@ from tests.bench.workloads import WORKLOADS, Running
 ROUND_S: Final = 0.15
 PINGPONG: Final = WORKLOADS[0]
 # On one processor, where all is done one after the other, but for what grows with processors.
-AXES: Final[tuple[tuple[str, str, tuple[int, ...]], ...]] = (
-    ("frames of the stack", "frames", (5, 7, 10, 20, 40, 80, 128)),
-    ("goroutines", "goroutines", (2, 10, 100, 1_000, 10_000)),
-    ("GOMAXPROCS", "procs", (1, 2, 4, 8, 16)),
-    ("distinct stacks", "stacks", (2, 10, 100, 1_000, 10_000)),
+AXES: Final[tuple[tuple[str, str, tuple[int, ...], dict[str, int]], ...]] = (
+    ("frames of the stack", "frames", (5, 7, 10, 20, 40, 80, 128), {}),
+    ("goroutines", "goroutines", (2, 10, 100, 1_000, 10_000), {}),
+    # More pairs than processors: those that have nothing to do look for work, which costs, too.
+    ("GOMAXPROCS", "procs", (1, 2, 4, 8, 16), {"goroutines": 32}),
+    ("distinct stacks", "stacks", (2, 10, 100, 1_000, 10_000), {}),
 )
 FRAMES: Final = (5, 10, 30, 100)
 NOTHING: Final = "a program that does nothing"
@@ -34,15 +35,15 @@ def curves(rounds: int) -> tuple[Curve, ...]:
     with ExitStack() as held:
         ours = LiveRecorder(held, kinds=("block",))
         found = []
-        for title, name, values in AXES:
-            points = [(float(x), _event_ns(ours, name, x, rounds)) for x in values]
+        for title, name, values, others in AXES:
+            points = [(float(x), _event_ns(ours, {**others, name: x}, rounds)) for x in values]
             found.append(Curve(title, tuple(points)))
         return tuple(found)
 
 
-def _event_ns(ours: LiveRecorder, name: str, value: int, rounds: int) -> float:
+def _event_ns(ours: LiveRecorder, parameters: dict[str, int], rounds: int) -> float:
     """The median over rounds, each beside one without us."""
-    given = {"procs": 1, name: value}
+    given = {"procs": 1, **parameters}
     with ExitStack() as held:
         running = Running(PINGPONG, held)
         pid = running.target.pid
