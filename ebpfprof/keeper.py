@@ -173,7 +173,7 @@ def _answer(
             try:
                 _put_in(holding, request, fds, multi)
             except BaseException:  # all or none
-                _close_all([holding])
+                _close_all([holding], but_anchors=False)
                 raise
             held[request["attach"]] = holding
     except errors.EbpfprofError as error:
@@ -207,7 +207,7 @@ def _put_in(
         holding.append(uprobemulti.link(program, path, places, pid))
 
 
-def _close_all(held: Collection[Sequence[int]], *, but_anchors: bool = False) -> None:
+def _close_all(held: Collection[Sequence[int]], *, but_anchors: bool) -> None:
     """Take out the probes of several processes; of each, the anchor last, if at all.
 
     Each takes the kernel a grace period, some 0.03 s for a link and 0.1 s for a perf event.

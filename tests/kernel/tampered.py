@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def stop_while_detaching() -> None:
     """Half of the probes are out; the profiler and its keeper stop."""
     original = keeper._close_all
 
-    def close_all(held: Sequence[list[int]]) -> None:
+    def close_all(held: Collection[list[int]], *, but_anchors: bool) -> None:
         (fds,) = held
         kept = len(fds) // 2
         for fd in reversed(fds[kept:]):
@@ -83,7 +83,7 @@ def stop_while_detaching() -> None:
         del fds[kept:]
         os.kill(os.getppid(), signal.SIGSTOP)
         stop()
-        original(held)
+        original(held, but_anchors=but_anchors)
 
     tamper(keeper, "_close_all", close_all)
 
@@ -93,9 +93,9 @@ def stop_at_the_anchor() -> None:
     original = keeper._close
     ends: set[int] = set()
 
-    def close_all(held: Sequence[list[int]]) -> None:
+    def close_all(held: Collection[list[int]], *, but_anchors: bool) -> None:
         ends.update(fds[0] for fds in held)
-        original_close_all(held)
+        original_close_all(held, but_anchors=but_anchors)
 
     def close(fd: int) -> None:
         if fd in ends:

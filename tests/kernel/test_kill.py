@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -112,6 +114,29 @@ def test_killed_while_the_kernel_works_it_leaks_no_probe(
         (keeper,) = re.findall(r"^keeper (\d+)$", finished.stderr, re.MULTILINE)
         await_ended(int(keeper))
         assert not has_probes(target.pid)
+    assert leaked_probes() == before
+
+
+def test_killed_while_probes_come_and_go_it_leaves_nothing(target: Target, tmp_path: Path) -> None:
+    """Watched in windows they do so all the time: it dies at whatever moment."""
+    before = leaked_probes()
+    moments = random.Random(1)
+    for _ in range(DEATHS):
+        arguments = ("--pid", str(target.pid), "--duration", "600", "--max-overhead", "0.5")
+        recorder = Recorder(arguments, tmp_path)
+        try:
+            recorder.wait_until_recording()
+            objects = bpf_objects(recorder.pid)
+            time.sleep(moments.uniform(0, 0.5))
+            left = keepers(recorder.pid)
+            recorder.kill()
+            assert recorder.finish().code == -signal.SIGKILL
+        finally:
+            recorder.close()
+        for keeper in left:
+            await_ended(keeper)
+        assert not has_probes(target.pid)
+        await_gone(objects)
     assert leaked_probes() == before
 
 

@@ -25,6 +25,9 @@ RECORDINGS = {
     "all at once": Options(
         kinds=("block", "mutex"), block_rate_ns=1000, by_lock=True, runtime_locks=True
     ),
+    "in windows": Options(
+        kinds=("block", "mutex"), by_lock=True, runtime_locks=True, max_overhead=1
+    ),
     "cpu": Options(kinds=("cpu",)),
 }
 
