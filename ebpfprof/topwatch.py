@@ -64,6 +64,8 @@ class Watch:
             targets=self._watched(),
             uptime_ns=now_ns - self._started_ns,
             own_cpu=self._own_cpu(),
+            lost_share=self._lost_share(),
+            watched_share=min((r.watched.share for _, r in reports if r.watched), default=1.0),
             losses=self._session.losses(),
             notes=notes,
         )
@@ -95,6 +97,11 @@ class Watch:
             )
             for target in self._targets
         ]
+
+    def _lost_share(self) -> float:
+        overheads = [self._session.overhead(target) for target in self._targets]
+        cpu_ns = sum(each.cpu_ns for each in overheads)
+        return min(1.0, sum(each.ns for each in overheads) / cpu_ns) if cpu_ns else 0.0
 
     def _own_cpu(self) -> float:
         before, before_ns = self._own_before
