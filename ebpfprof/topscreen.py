@@ -48,7 +48,7 @@ Delay/s, Count/s, CPU: of the time since the last look, per second.
 Delay/s 2.5 s: waits that ended in a second had lasted 2.5 s together.
 Total: since the start. Share: of all rows but hidden ones.
 Held: for how long a lock was held while others waited, the mean.
-Target loses: the part of its CPU time that this took since the start.
+Target -1.2%: that part of its CPU time was lost to this since the start.
 Watched: the part of the time that --max-overhead allows; sums are scaled.
 Waits are counted when they end: `ebpfprof attach --open` shows those that don't."""
 _NOTHING: Final = {
@@ -200,7 +200,7 @@ class _Screen:
             parts.append(f"waiting {_per_s(all_ns, self._window_s)}/s")
         parts.append(f"last {duration(reading.window_ns)}")
         parts.append(f"ebpfprof itself {100 * moment.own_cpu:.1f}% CPU")
-        parts.append(f"target loses {100 * moment.lost_share:.1f}%")
+        parts.append(f"target -{100 * moment.lost_share:.1f}%")
         if moment.watched_share < 1:
             parts.append(f"watched {100 * moment.watched_share:.1f}%, scaled")
         if not moment.losses:

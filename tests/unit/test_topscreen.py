@@ -45,9 +45,9 @@ def test_the_header_says_what_is_watched_and_what_is_not_shown() -> None:
 
 def test_it_says_what_the_targets_lose_and_how_much_is_watched() -> None:
     at = replace(moment(), lost_share=0.0123)
-    assert "  target loses 1.2%  nothing lost" in screen(view(at))
+    assert "  target -1.2%  nothing lost" in screen(view(at))
     at = replace(at, watched_share=0.034)
-    assert "  target loses 1.2%  watched 3.4%, scaled" in screen(view(at), width=140)
+    assert "  target -1.2%  watched 3.4%, scaled" in screen(view(at), width=140)
 
 
 def test_losses_endings_and_notes_are_said() -> None:
