@@ -45,6 +45,7 @@ struct process {
     u32 syscall_pc_offset;
     u32 labels_offset; /* of runtime.g.labels */
     u32 labels_in_slice;
+    u32 one_in; /* so many samples one is taken, by chance, and stands for all of them */
 };
 
 struct sample {
@@ -219,7 +220,7 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
     if (!work)
         return;
     struct sample *sample = &work->sample;
-    sample->count = 1;
+    sample->count = process->one_in;
     sample->labels = 0;
     sample->process = index;
     sample->kernel_depth = 0;
@@ -264,7 +265,7 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
     if (!known)
         known = samples.lookup(&key);
     if (known)
-        __sync_fetch_and_add(&known->count, 1);
+        __sync_fetch_and_add(&known->count, process->one_in);
     else
         count_loss(LOSS_samples_full);
 }
@@ -281,6 +282,8 @@ int on_sample(struct bpf_perf_event_data *ctx) {
                                         sizeof(ids)) ||
             ids.tgid != process->tgid)
             continue;
+        if (process->one_in > 1 && bpf_get_prandom_u32() % process->one_in)
+            return 0;
         read_kernel(&memory, sizeof(memory), task + MEMORY_OFFSET);
         if (!process->memory)
             process->memory = memory;

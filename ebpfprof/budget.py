@@ -19,6 +19,14 @@ LONGEST_SHARE: Final = 0.85  # of a turn; probes take a tenth of a second to go 
 _CAREFUL: Final = 0.8
 
 
+def samples_to_take(one_in: int, spent_ns: float, used_ns: float, share: float) -> int:
+    """Of how many CPU samples one can be afforded, when one of `one_in` was taken until now.
+
+    That cost `spent_ns` while the target used `used_ns` of CPU time, of which it may be `share`.
+    """
+    return math.ceil(one_in * max(1.0, spent_ns / (share * used_ns))) if used_ns > 0 else one_in
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """What comes next: a pause on average so long, then a window (None: as long as it can be)."""

@@ -207,7 +207,7 @@ class LiveSession:
                 parked=None,
                 unread=None,
                 stacks=cpu.snapshot().get(number, {}) if cpu else {},
-                sampler=cpu.sampler if cpu else "",
+                sampler=cpu.sampler(number) if cpu else "",
                 losses=self.losses(),
             )
             found = report(recording, self._options, target._names)
@@ -264,7 +264,13 @@ class LiveSession:
                 from ebpfprof.watch import Watch
 
                 share = self._options.max_overhead / 100
-                recorded.watch = recorded.watch or Watch(self._waits, number, recorded.go, share)
+                recorded.watch = recorded.watch or Watch(
+                    self._waits,
+                    number,
+                    recorded.go,
+                    share,
+                    lambda: self._runs(number)[1].ns,
+                )
                 recorded.watch.start()
         if self._cpu and recorded.objects:
             if target._was_sampled:

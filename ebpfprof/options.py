@@ -50,7 +50,9 @@ class Options:
         """What the sampler is to record."""
         from ebpfprof.collectors.cpu import CpuRecipe
 
-        return CpuRecipe(hz=self.hz, kernel=self.kernel, labels=self.labels != ())
+        # Where waits are recorded, too, half of the bound is theirs whatever sampling takes.
+        max_share = self.max_overhead / (200 if self.waiting else 100)
+        return CpuRecipe(self.hz, self.kernel, self.labels != (), max_share)
 
     @property
     def recipe(self) -> Recipe:

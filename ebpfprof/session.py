@@ -158,7 +158,7 @@ class Session:
                 parked=each.parked,
                 unread=each.failure,
                 stacks=stacks.get(index, {}),
-                sampler=self._cpu.sampler if self._cpu else "",
+                sampler=self._cpu.sampler(index) if self._cpu else "",
                 losses=self.losses(),
             )
             reports.append(report(recording, self._options))
@@ -237,7 +237,9 @@ class Session:
             return
         from ebpfprof.watch import Watch
 
-        recorded.watch = Watch(self._waits, index, go, self._options.max_overhead / 100)
+        cpu, share = self._cpu, self._options.max_overhead / 100
+        others_ns = (lambda: cpu.runs()[index].ns) if cpu else (lambda: 0.0)
+        recorded.watch = Watch(self._waits, index, go, share, others_ns)
         recorded.watch.start()
 
     def _notice_endings(self) -> None:

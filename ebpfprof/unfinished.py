@@ -82,12 +82,14 @@ class TargetPlaces(Places):
 class Unfinished:
     """A sample as far as the kernel came, and what the rest of the walk needs.
 
-    `process` is the number of its target, `labels` that of its set of labels. Addresses are as in
+    `process` is the number of its target, `labels` that of its set of labels; it stands for
+    `count` samples. Addresses are as in
     collectors.cpu.CpuStack.
     """
 
     process: int
     labels: int
+    count: int
     kernel_pcs: tuple[int, ...]
     pcs: tuple[int, ...]
     at: Cursor
@@ -110,6 +112,7 @@ class Unfinished:
         return cls(
             int(sample["process"]),
             int(sample["labels"]),
+            int(sample["count"]),
             tuple(sample["kernel_pcs"][: sample["kernel_depth"]].tolist()),
             tuple(sample["pcs"][: sample["depth"]].tolist()),
             Cursor(pc, sp, bp, bool(is_exact)),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +25,6 @@ from ebpfprof.errors import TargetGone
 from ebpfprof.goroutines import ParkedGoroutine
 from ebpfprof.gotarget import GoTarget
 from ebpfprof.memory import UnreadableMemory
-from ebpfprof.overhead import Runs
 from ebpfprof.tally import Lasting, Tally, Watched, waits_by_goroutine
 
 _SHORTEST_TICK_S: Final = 0.002
@@ -49,12 +49,22 @@ class _Window:
 class Watch:
     """The windows of one target. Safe to be used by several threads."""
 
-    def __init__(self, waits: WaitsCollector, index: int, go: GoTarget, share: float) -> None:
-        """`share` is what it may take of the target's CPU time, `index` its number in `waits`."""
+    def __init__(
+        self,
+        waits: WaitsCollector,
+        index: int,
+        go: GoTarget,
+        share: float,
+        others_ns: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`share` is what may be taken of the target's CPU time, `index` its number in `waits`.
+
+        `others_ns` tells what else takes of that, in all until now.
+        """
         self.failure: Exception | None = None
         """Why nothing was watched any more before the end, if that is so."""
         self._waits, self._index, self._go = waits, index, go
-        self._share = share
+        self._share, self._others_ns = share, others_ns
         self._lock = threading.Lock()  # of the tally
         self._tally = Tally()
         self._stopping = threading.Event()
@@ -73,7 +83,7 @@ class Watch:
         try:
             with suppress(UnreadableMemory):
                 self._old = self._census.count()
-            self._runs_before = self._runs()
+            self._spent_before_ns = self._spent_ns()
             self._used_before_ns = self._go.target.cpu_ns() or 0
             self._waits.attach(self._index, self._go)
         except BaseException:
@@ -221,12 +231,13 @@ class Watch:
             self._tally.stretch(min(self._stopped_ns, kernel_now_ns()))
             self._tally.settle(self._census.count())
 
-    def _runs(self) -> Runs:
-        return self._waits.runs()[self._index]
+    def _spent_ns(self) -> float:
+        """What the target has lost to this, and to others that were recorded by us before."""
+        runs = self._waits.runs()[self._index]
+        return runs.ns + runs.count * (self._waits.hit_ns or 0.0) + self._others_ns()
 
     def _look(self) -> None:
         """Take note of what was spent and used so far."""
-        runs = self._runs() - self._runs_before
         used_ns = (self._go.target.cpu_ns() or 0) - self._used_before_ns
-        spent_ns = runs.ns + runs.count * (self._waits.hit_ns or 0.0)
+        spent_ns = self._spent_ns() - self._spent_before_ns
         self._budget.look(spent_ns, used_ns, kernel_now_ns() - self._started_ns)

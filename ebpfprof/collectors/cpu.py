@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 
 from ebpfprof.btf import field_offsets
+from ebpfprof.budget import samples_to_take
 from ebpfprof.cpus import Samplers
 from ebpfprof.labels import MAX_LABEL_SETS, label_sets, target_fields
 from ebpfprof.loader import Program
@@ -32,6 +33,7 @@ _MAX_LINES = 1 << 16  # 64 bytes of code each: 4 MB of code that is run
 _MAX_RULES = 1 << 14
 _RING_PAGES = 1 << 12  # 16 MB: some 1,600 samples with small stacks, or 240
 _POLLS_PER_LOOK = 10  # at what the targets have mapped
+_LEAST_USED_NS = 100_000_000  # by a target, before what its samples cost is looked at
 _BATCH = 32  # samples that are finished before their rules go to the kernel
 _MAX_BATCHES = 128
 _MAX_WAITING = 256  # samples of up to 70 KB
@@ -47,6 +49,8 @@ class CpuRecipe:
     hz: int = 99
     kernel: bool = True
     labels: bool = True
+    max_share: float = 0.0
+    """What sampling may take of a target's CPU time, 0 to 1; 0: whatever it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,11 @@ class CpuCollector:
         )
         self._recipe = recipe
         self._fields: dict[int, dict[str, int]] = {}
+        self._is_active: dict[int, bool] = {}
         self._books: dict[int, RuleBook] = {}
         self._objects: dict[int, Objects] = {}
+        self._targets: dict[int, Target] = {}
+        self._costs: dict[int, tuple[float, int]] = {}  # ours and the target's CPU time, ns
         self._known_stacks: dict[int, tuple[int, CpuStack]] = {}
         self._polls = 0
         self._numbers = RuleNumbers(_MAX_RULES)
@@ -109,6 +116,7 @@ class CpuCollector:
     def attach(self, index: int, target: Target, objects: Objects, go: GoTarget | None) -> None:
         """Make a target number `index`. It is sampled as soon as the samplers are started."""
         self._objects[index] = objects
+        self._targets[index] = target
         self._books[index] = RuleBook(TargetPlaces(objects, go), self._numbers)
         self._fields[index] = _process_fields(target, go)
         self._describe(index, active=True)
@@ -119,10 +127,11 @@ class CpuCollector:
         self._samplers.enable()
         self._sampler = self._samplers.kind
 
-    @property
-    def sampler(self) -> str:
-        """What the samplers count: "cpu-clock" or "ref-cycles"."""
-        return self._sampler
+    def sampler(self, index: int) -> str:
+        """By what a target was sampled, "cpu-clock" or "ref-cycles", and which part of it."""
+        one_in = self._fields[index]["one_in"] if index in self._fields else 1
+        thinned = f", in the end one sample in {one_in}, by chance, to keep to --max-overhead"
+        return self._sampler + (thinned if one_in > 1 else "")
 
     def poll(self) -> None:
         """Finish the samples that the kernel could not unwind, and teach it how to.
@@ -137,6 +146,7 @@ class CpuCollector:
             self._polls += 1
             if self._polls % _POLLS_PER_LOOK == 0:
                 self._look()
+                self._keep_to_the_bound()
             # The sooner the kernel knows the rules, the less comes meanwhile.
             for _ in range(_MAX_BATCHES):
                 records = self._unlearned.consume(_BATCH)
@@ -176,8 +186,9 @@ class CpuCollector:
         known, finished = self._known_stacks, self._finished
         self._known_stacks = {key: each for key, each in known.items() if each[0] != index}
         self._finished = Counter({k: count for k, count in finished.items() if k[0] != index})
-        for kept in (self._books, self._objects, self._fields):
+        for kept in (self._books, self._objects, self._fields, self._targets, self._is_active):
             del kept[index]
+        self._costs.pop(index, None)
 
     def halt(self) -> None:
         """Close the samplers until the next start(), of which there may be any number."""
@@ -245,6 +256,7 @@ class CpuCollector:
         self.close()
 
     def _describe(self, index: int, *, active: bool) -> None:
+        self._is_active[index] = active
         fields = {**self._fields[index], "active": int(active)}
         self._program.set_element("processes", index, fields)
 
@@ -255,6 +267,25 @@ class CpuCollector:
         waiting, self._waiting = self._waiting, []
         for record in waiting:
             self._finish(record, may_wait=False)
+
+    def _keep_to_the_bound(self) -> None:
+        """Of targets whose samples cost too much, take one of several by chance."""
+        if not self._recipe.max_share:
+            return
+        for index, run in enumerate(self.runs()):
+            used_ns = self._targets[index].cpu_ns() if index in self._targets else None
+            if used_ns is None:
+                continue
+            spent_before_ns, used_before_ns = self._costs.setdefault(index, (run.ns, used_ns))
+            if used_ns - used_before_ns < _LEAST_USED_NS:
+                continue
+            self._costs[index] = run.ns, used_ns
+            spent_ns, used_ns = run.ns - spent_before_ns, used_ns - used_before_ns
+            one_in = self._fields[index]["one_in"]
+            wanted = samples_to_take(one_in, spent_ns, used_ns, self._recipe.max_share)
+            if wanted > one_in and self._is_active[index]:
+                self._fields[index]["one_in"] = wanted
+                self._describe(index, active=True)
 
     def _settle(self) -> None:
         """Finish all samples that there are."""
@@ -283,7 +314,7 @@ class CpuCollector:
         if may_wait and book.has_met_unmapped and ending is not Ending.WHOLE:
             return False
         stack = CpuStack(sample.kernel_pcs, pcs, ending)
-        self._finished[sample.process, sample.labels, stack] += 1
+        self._finished[sample.process, sample.labels, stack] += sample.count
         return True
 
     def _install(self) -> None:
@@ -317,6 +348,7 @@ def _process_fields(target: Target, go: GoTarget | None) -> dict[str, int]:
         "namespace_device": namespace.st_dev,
         "namespace_inode": namespace.st_ino,
         "tgid": target.innermost_pid(),
+        "one_in": 1,
     }
     if go is None:
         return fields

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 from collections.abc import Iterator
@@ -247,3 +248,25 @@ def test_off_and_on_sums_never_decrease() -> None:
             assert not has_probes(running.pid)
             assert values_below(live.snapshot(target, {"block"}).profiles[0], "consume") >= before
         assert before[0] > 0
+
+
+def test_samples_are_thinned_and_stand_for_more() -> None:
+    options = Options(kinds=("cpu",), hz=999, max_overhead=0.1)
+    with (
+        Target.start(program("pingpong"), "-sends=100000") as target,
+        Session([target.pid], options) as session,
+        busy(target),
+    ):
+        session.start()
+        session.wait(4, lambda _: False)
+        (report,) = session.finish()
+        (overhead,) = session.overheads()
+    (profile,) = report.profiles
+    (thinned,) = (each for each in profile.comments if "one sample in" in each)
+    one_in = int(thinned.split("one sample in ")[1].split(",")[0])
+    assert one_in > 1
+    # Of those that were taken, the last ones stand for so many each.
+    samples = sum(sample.values[0] for sample in profile.samples)
+    assert overhead.samples.count < samples < overhead.samples.count * one_in
+    expected = overhead.cpu_ns / profile.period
+    assert abs(samples - expected) < 5 * math.sqrt(expected * one_in) + MUCH * expected

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ebpfprof.budget import FREE_NS, SHORTEST_NS, Budget
+from ebpfprof.budget import FREE_NS, SHORTEST_NS, Budget, samples_to_take
 
 S = 1_000_000_000
 
@@ -87,3 +87,13 @@ def test_it_lasts_until_income_and_rate_meet() -> None:
 
     assert account.lasts_ns(0.04 * S, 0.1 * S) == pytest.approx(left_ns / (0.1 - 0.01))
     assert account.lasts_ns(0.05 * S, 0.1 * S) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("one_in", "spent_ns", "wanted"), [(1, 0.005 * S, 1), (1, 0.021 * S, 3), (3, 0.02 * S, 6)]
+)
+def test_of_samples_that_cost_too_much_fewer_are_taken(
+    one_in: int, spent_ns: float, wanted: int
+) -> None:
+    assert samples_to_take(one_in, spent_ns, S, 0.01) == wanted
+    assert samples_to_take(one_in, spent_ns, 0, 0.01) == one_in
