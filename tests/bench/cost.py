@@ -143,7 +143,7 @@ def machine(others: OthersTime) -> Machine:
         date=datetime.now(UTC).date().isoformat(),
         processor=names[0],
         cpus=len(names),
-        kernel=os.uname().release,
+        kernel=".".join(os.uname().release.split(".")[:2]),
         go=toolchain(MINORS[-1]).version,
         niced=niced,
         stolen=stolen,
