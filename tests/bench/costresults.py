@@ -12,7 +12,8 @@ from tests.bench.pairs import Estimate
 
 FILE: Final = Path(__file__).parent / "cost.json"
 
-# What was promised. A promise is broken if the interval says so, not by what noise alone can do.
+# What was promised. A promise is broken if the interval says so; if what was measured is beyond it
+# but the interval is not, that may be noise.
 OF_BPFTRACE: Final = 1 / 10
 BOUND: Final = 0.02
 TOP_TEN: Final = 0.1
@@ -212,11 +213,20 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Something that was promised, whether it was kept, and what was measured."""
+    """Something that was promised and what was measured, all in all and at the good end of the
+    interval: whether either is as promised."""
 
     promise: str
     is_kept: bool
+    may_be_kept: bool
     found: str
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        if self.is_kept:
+            return "kept"
+        return "not shown: within noise" if self.may_be_kept else "**not kept**"
 
 
 def verdicts(results: Results) -> list[Verdict]:
@@ -226,7 +236,8 @@ def verdicts(results: Results) -> list[Verdict]:
         for arm, each in by_arm.items():
             if arm.startswith(BOUNDED):
                 promise = f"{title}: top ten stacks within {TOP_TEN:.0%}, {results.arms[arm]}"
-                found.append(Verdict(promise, each.largest <= TOP_TEN, f"{each.largest:.1%}"))
+                is_kept = each.largest <= TOP_TEN
+                found.append(Verdict(promise, is_kept, is_kept, f"{each.largest:.1%}"))
     return found
 
 
@@ -237,15 +248,15 @@ def _beside_bpftrace(results: Results) -> list[Verdict]:
     ours, theirs = costs["block"].times, costs["bpftrace-block"].times
     ratio = (ours.value - 1) / (theirs.value - 1)
     promise = "ping-pong: exact block recording adds at most 1/10 of what bpftrace adds"
-    # The low end of ours by the high end of theirs: what is surely more than promised.
     surely = (ours.low - 1) / (theirs.high - 1)
-    return [Verdict(promise, surely <= OF_BPFTRACE, f"1/{1 / ratio:.1f}")]
+    return [Verdict(promise, ratio <= OF_BPFTRACE, surely <= OF_BPFTRACE, f"1/{1 / ratio:.1f}")]
 
 
 def _bounded(results: Results) -> list[Verdict]:
     return [
         Verdict(
             f"{measured.title}: at most {BOUND:.0%} slower, {results.arms[arm]}",
+            cost.times.value <= 1 + BOUND,
             cost.times.low <= 1 + BOUND,
             str(cost.times),
         )
@@ -262,12 +273,10 @@ def _on_the_server(results: Results) -> list[Verdict]:
     ours, theirs = costs["block"].times, costs["go-block-10000-cpu"].times
     promise = "HTTP server: the exact profile costs less than Go's own at rate 10,000 and CPU"
     found = f"{ours} against {theirs}"
-    return [Verdict(promise, ours.low <= theirs.high, found)]
+    return [Verdict(promise, ours.value <= theirs.value, ours.low <= theirs.high, found)]
 
 
 def verdict_table(results: Results) -> str:
     """What was promised, and what was measured."""
-    rows = [
-        (v.promise, "kept" if v.is_kept else "**not kept**", v.found) for v in verdicts(results)
-    ]
+    rows = [(v.promise, v.text, v.found) for v in verdicts(results)]
     return table(("promise", "", "measured"), rows)

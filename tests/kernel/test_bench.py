@@ -52,7 +52,11 @@ def test_the_bound_is_held_against_its_promise() -> None:
     (said,) = re.findall(
         rf"^\| contended mutex: at most 2% slower, {title} \| (.*?) \|", done.stdout, re.MULTILINE
     )
-    assert (said, done.returncode) in {("kept", 0), ("**not kept**", 1)}
+    assert (said, done.returncode) in {
+        ("kept", 0),
+        ("not shown: within noise", 0),
+        ("**not kept**", 1),
+    }
 
 
 def test_a_name_that_is_unknown_is_told_with_those_that_are() -> None:
