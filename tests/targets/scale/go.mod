@@ -1,0 +1,3 @@
+module scale.example/crowd
+
+go 1.19

@@ -1,0 +1,197 @@
+// Scale waits in as many goroutines, in as many different stacks of such a depth, and as often, as
+// it is told.
+//
+// Protocol: it prints "ready PID". To the line "park" it answers "parked" once all goroutines of
+// the crowd wait; to "release N" "parked" when each was woken N times and waits again. To "run MS"
+// it answers "ran N": in MS milliseconds pairs of goroutines, two for each processor, have handed
+// each other N messages, each of which one of them may have waited for. To "count" it answers
+// "counted N", how many waits of those pairs Go's own block profile has (with -blockrate). It ends
+// when its input closes.
+package main
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	waiting  = "/sched/goroutines/waiting:goroutines"
+	messages = 16 // that a pair hands over in one stack
+)
+
+var (
+	goroutines = flag.Int("goroutines", 100, "how many wait at once")
+	stacks     = flag.Int("stacks", 16, "in how many different stacks")
+	depth      = flag.Int("depth", 24, "of how many frames, main.deep and above")
+	blockRate  = flag.Int("blockrate", 0, "for runtime.SetBlockProfileRate")
+
+	gates = [2]chan bool{make(chan bool), make(chan bool)}
+)
+
+func main() {
+	flag.Parse()
+	runtime.SetBlockProfileRate(*blockRate)
+	idle := parked()
+	fmt.Println("ready", os.Getpid())
+	round := 0
+	input := bufio.NewScanner(os.Stdin)
+	for input.Scan() {
+		var what string
+		var count int
+		fmt.Sscan(input.Text(), &what, &count)
+		switch what {
+		case "park":
+			for i := 0; i < *goroutines; i++ {
+				go wait(i % *stacks)
+			}
+			awaitParked(idle + *goroutines)
+			fmt.Println("parked")
+		case "release":
+			for ; count > 0; count-- {
+				for i := 0; i < *goroutines; i++ {
+					gates[round%2] <- true
+				}
+				round++
+				awaitParked(idle + *goroutines)
+			}
+			fmt.Println("parked")
+		case "run":
+			fmt.Println("ran", run(time.Duration(count)*time.Millisecond))
+		case "count":
+			fmt.Println("counted", countOwn())
+		default:
+			fmt.Println("error", what)
+		}
+	}
+}
+
+// wait goes to sleep again and again, at the end of one and the same way.
+func wait(way int) {
+	for round := 0; ; round++ {
+		gate := gates[round%2]
+		deep(way, func() { <-gate })
+	}
+}
+
+// run lets pairs talk and says how many messages they handed over.
+func run(length time.Duration) int64 {
+	var all sync.WaitGroup
+	var ends atomic.Bool
+	var handed atomic.Int64
+	pairs := 2 * runtime.GOMAXPROCS(0)
+	for pair := 0; pair < pairs; pair++ {
+		there, back := make(chan bool), make(chan bool)
+		first := pair * *stacks / pairs
+		all.Add(2)
+		go func() {
+			defer all.Done()
+			for way := first; !ends.Load(); way++ {
+				deep(way%*stacks, func() {
+					for i := 0; i < messages; i++ {
+						there <- true
+						<-back
+					}
+				})
+				handed.Add(2 * messages)
+			}
+			close(there)
+		}()
+		go func() {
+			defer all.Done()
+			defer close(back)
+			open := true
+			for way := first; open; way++ {
+				deep(way%*stacks, func() {
+					for i := 0; i < messages && open; i++ {
+						if _, open = <-there; open {
+							back <- true
+						}
+					}
+				})
+			}
+		}()
+	}
+	time.Sleep(length)
+	ends.Store(true)
+	all.Wait()
+	return handed.Load()
+}
+
+// deep calls do at the end of a way of its own through left and right, depth frames below.
+func deep(way int, do func()) {
+	left(way, *depth-2, do)
+	runtime.KeepAlive(way)
+}
+
+//go:noinline
+func left(way, deeper int, do func()) {
+	switch {
+	case deeper == 0:
+		do()
+	case way&1 == 0:
+		left(way>>1, deeper-1, do)
+	default:
+		right(way>>1, deeper-1, do)
+	}
+	runtime.KeepAlive(deeper)
+}
+
+//go:noinline
+func right(way, deeper int, do func()) {
+	switch {
+	case deeper == 0:
+		do()
+	case way&1 == 0:
+		left(way>>1, deeper-1, do)
+	default:
+		right(way>>1, deeper-1, do)
+	}
+	runtime.KeepAlive(deeper)
+}
+
+// parked says how many goroutines wait now.
+func parked() int {
+	sample := []metrics.Sample{{Name: waiting}}
+	metrics.Read(sample)
+	return int(sample[0].Value.Uint64())
+}
+
+func awaitParked(count int) {
+	for parked() < count {
+		runtime.Gosched()
+	}
+}
+
+// countOwn says how many waits in deep Go itself has recorded.
+func countOwn() int64 {
+	var records []runtime.BlockProfileRecord
+	for n, ok := 0, false; !ok; {
+		n, ok = runtime.BlockProfile(records)
+		if !ok {
+			records = make([]runtime.BlockProfileRecord, n+n/8+64)
+		} else {
+			records = records[:n]
+		}
+	}
+	var count int64
+	for _, record := range records {
+		frames := runtime.CallersFrames(record.Stack())
+		for frame, more := frames.Next(); ; frame, more = frames.Next() {
+			if frame.Function == "main.deep" || frame.Function == "main.left" {
+				count += record.Count
+				break
+			}
+			if !more {
+				break
+			}
+		}
+	}
+	return count
+}
