@@ -180,8 +180,16 @@ class Program:
         ]
 
     def read_hash(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """All keys and values of a hash map, as arrays of the C types (structs as records).
+        """All keys and values of a hash map, as hash_batches returns them a part at a time."""
+        import numpy as np
 
+        keys, values = zip(*self.hash_batches(name), strict=True)
+        return np.concatenate(keys), np.concatenate(values)
+
+    def hash_batches(self, name: str) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
+        """All keys and values of a hash map, some thousands at a time: arrays of the C types.
+
+        Structs are records.
         Rows that come or go meanwhile may be missing; every other row is there once.
         Raises KernelUnsupported where the kernel has no batched lookups (before Linux 5.6).
         """
@@ -189,8 +197,6 @@ class Program:
 
         table = self._bpf[name.encode()]
         key_type, value_type = np.dtype(table.Key), np.dtype(table.Leaf)
-        keys: list[npt.NDArray[Any]] = []
-        values: list[npt.NDArray[Any]] = []
         position = ctypes.create_string_buffer(max(8, key_type.itemsize))
         start = None
         rows = min(_BATCH_ROWS, table.max_entries)
@@ -214,10 +220,9 @@ class Program:
                 raise KernelUnsupported(
                     f"The map {name} can't be read: {os.strerror(code)}. Linux 5.6 is needed."
                 )
-            keys.append(batch_keys[: count.value])
-            values.append(batch_values[: count.value])
+            yield batch_keys[: count.value], batch_values[: count.value]
             if code == errno.ENOENT:
-                return np.concatenate(keys), np.concatenate(values)
+                return
             start = ctypes.cast(position, ctypes.POINTER(ctypes.c_uint32))
 
     def hash_types(self, name: str) -> tuple[np.dtype[Any], np.dtype[Any]]:

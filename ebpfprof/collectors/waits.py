@@ -158,6 +158,7 @@ class WaitsCollector:
         self._sites: dict[tuple[int, str, int], int] = {}
         self._free_sites: list[int] = []
         self._known_stacks: dict[int, KnownStack] = {}
+        self._return_pcs: dict[int, int] = {}
         self._attached: dict[int, GoTarget] = {}
         self._taken: dict[int, tuple[int, int]] = {}
         self._wake = "on_wake" if recipe.block else "on_release"
@@ -357,6 +358,7 @@ class WaitsCollector:
         for key in ours.tolist():
             self._known_stacks.pop(key, None)
             self._taken.pop(key, None)
+        self._return_pcs.clear()  # other processes have others
         for site in [site for site in self._sites if site[0] == index]:
             self._free_sites.append(self._sites.pop(site))
 
@@ -440,17 +442,27 @@ class WaitsCollector:
         if wanted <= self._known_stacks.keys() | {0}:
             return
         sets = self._label_sets()
-        for key, stack in zip(*self._program.read_hash("stacks"), strict=True):
-            depth, number = int(stack["depth"]), int(key)
-            if depth and number not in self._known_stacks:
-                group = stack["group"]
-                self._known_stacks[number] = KnownStack(
-                    int(group["target"]),
-                    _KINDS[group["kind"]],
-                    int(group["sema"]),
-                    tuple(stack["pcs"][:depth].tolist()),
-                    sets.get(int(group["labels"]), ()),
-                )
+        # One object for each address: those of 20,000 deep stacks would take 100 MB.
+        one_of = self._return_pcs.setdefault
+        for keys, stacks in self._program.hash_batches("stacks"):
+            groups = stacks["group"]
+            columns = zip(
+                keys.tolist(),
+                stacks["depth"].tolist(),
+                stacks["pcs"],
+                *(groups[name].tolist() for name in ("target", "kind", "sema", "labels")),
+                strict=True,
+            )
+            for key, depth, pcs, target, kind, sema, labels_key in columns:
+                if depth and key not in self._known_stacks:
+                    found = pcs[:depth].tolist()
+                    self._known_stacks[key] = KnownStack(
+                        target,
+                        _KINDS[kind],
+                        sema,
+                        tuple(map(one_of, found, found)),
+                        sets.get(labels_key, ()),
+                    )
 
     def _forget_waits(self, index: int) -> None:
         """Forget who waited when the target was watched last: its wake was not seen."""

@@ -4,17 +4,20 @@ Same input, same bytes: nothing of the clock, of hashing or of the order of the 
 """
 
 import gzip
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ebpfprof.export.pprof_decode import MAX_DECODED_BYTES, decode
 from ebpfprof.profile import Frame, Label, Location, Mapping, Profile, Sample, ValueType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from ebpfprof.export.pprof_schema import ProtoMessage
 
 __all__ = ["MAX_DECODED_BYTES", "decode", "encode"]
+
+_SAMPLES_AT_ONCE = 512
 
 
 def encode(profile: Profile) -> bytes:
@@ -47,9 +50,11 @@ class _Encoder:
         message = self._message
         for value_type in profile.sample_types:
             message.sample_type.add(**self._value_type(value_type))
+        # Parts of a message that follow on one another are that message.
+        parts = [_taken(message)]
         for mapping in profile.mappings:
             self._mapping(mapping)
-        self._samples(profile.samples)
+        parts += self._samples(profile.samples)
         for mapping_message in message.mapping:
             mapping_message.has_functions = self._symbolized.get(mapping_message.id, False)
         message.time_nanos = profile.time_ns
@@ -60,23 +65,26 @@ class _Encoder:
         message.comment.extend([self._string(comment) for comment in profile.comments])
         # A reader that insists on UTF-8 would refuse the whole profile for one odd file name.
         message.string_table.extend([s.encode("utf-8", "backslashreplace") for s in self._strings])
-        return bytes(message.SerializeToString())
+        return b"".join([*parts, _taken(message)])
 
-    def _samples(self, samples: "Iterable[Sample]") -> None:
-        add = self._message.sample.add
+    def _samples(self, samples: "Iterable[Sample]") -> "Iterator[bytes]":
+        """The samples, some at a time: those of 20,000 deep stacks would take 30 MB."""
+        part = type(self._message)()
         # Hashing a Location goes through all its frames; the address of the object is a
         # cheaper key, and stable since the profile holds every one of them.
         ids: dict[int, int] = {}
-        for sample in sorted(samples, key=_sample_order):
-            location_ids = []
-            for location in sample.locations:
-                location_id = ids.get(id(location))
-                if location_id is None:
-                    location_id = ids[id(location)] = self._location(location)
-                location_ids.append(location_id)
-            message = add(location_id=location_ids, value=sample.values)
+        for sample in _in_order(samples):
+            try:
+                location_ids = list(map(ids.__getitem__, map(id, sample.locations)))
+            except KeyError:
+                ids.update((id(each), self._location(each)) for each in sample.locations)
+                location_ids = [ids[id(each)] for each in sample.locations]
+            message = part.sample.add(location_id=location_ids, value=sample.values)
             for label in sample.labels:
                 self._label(message, label)
+            if len(part.sample) == _SAMPLES_AT_ONCE:
+                yield _taken(part)
+        yield _taken(part)
 
     def _label(self, message: "ProtoMessage", label: Label) -> None:
         key = self._string(label.key)
@@ -140,7 +148,24 @@ class _Encoder:
         return self._strings.setdefault(text, len(self._strings))
 
 
-def _sample_order(sample: Sample) -> tuple[int, list[int], list[tuple[str, str]]]:
+def _taken(message: "ProtoMessage") -> bytes:
+    """The bytes of a message, which is empty then."""
+    data = bytes(message.SerializeToString())
+    message.Clear()
+    return data
+
+
+def _in_order(samples: "Iterable[Sample]") -> "Iterator[Sample]":
     # Go sorts by the delay alone; addresses and labels make the order of equals definite.
+    for _, group in groupby(sorted(samples, key=_descending), key=_descending):
+        alike = list(group)
+        yield from sorted(alike, key=_order_of_equals) if len(alike) > 1 else alike
+
+
+def _descending(sample: Sample) -> int:
+    return -sample.values[-1]
+
+
+def _order_of_equals(sample: Sample) -> tuple[list[int], list[tuple[str, str]]]:
     addresses = [location.address for location in sample.locations]
-    return -sample.values[-1], addresses, [(each.key, str(each.value)) for each in sample.labels]
+    return addresses, [(each.key, str(each.value)) for each in sample.labels]
