@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Literal
 
 from ebpfprof import btf, trials
+from ebpfprof.compiler import bcc_versions
 from ebpfprof.containers import container_of, sees_whole_machine
 from ebpfprof.errors import (
     BccMissing,
     EbpfprofError,
     ExitCode,
 )
-from ebpfprof.loader import bcc_versions
 from ebpfprof.privileges import in_first_user_namespace, missing_capabilities, way_out
 
 Level = Literal["ok", "warn", "missing"]

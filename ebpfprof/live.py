@@ -14,7 +14,7 @@ from ebpfprof.losses import Loss
 from ebpfprof.options import Options
 from ebpfprof.overhead import Overhead, Runs
 from ebpfprof.profile import Kind
-from ebpfprof.recorded import Recorded, load_collectors, open_recorded
+from ebpfprof.recorded import Recorded, compile_collectors, open_recorded
 from ebpfprof.target import Ending
 from ebpfprof.text import printable
 
@@ -101,7 +101,12 @@ class LiveSession:
         # The one that is free longest is taken first: an event may still have been on its way.
         self._free_numbers = deque(range(capacity))
         self._sampled = 0
-        self._waits, self._cpu = load_collectors(capacity, options)
+        with ExitStack() as held:
+            self._waits, self._cpu = compile_collectors(capacity, options, held)
+            for collector in (self._waits, self._cpu):
+                if collector:
+                    collector.load()
+            held.pop_all()  # close() does it
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="ebpfprof-live", daemon=True)
         self._thread.start()

@@ -28,7 +28,7 @@ _BPF_PROG_TEST_RUN = 10
 _BPF_LINK_CREATE = 28
 _BPF_MAP_TYPE_ARRAY = 2
 _BPF_PERF_EVENT = 41
-_BPF_PROG_TYPES = {"kprobe": 2, "perf_event": 7}
+_BPF_PROG_TYPES = {"kprobe": 2, "perf_event": 7, "raw_tracepoint": 17}
 # r0 = 0; exit
 _NOTHING = bytes.fromhex("b700000000000000 9500000000000000")
 
@@ -56,6 +56,10 @@ _NS_PER_SECOND = 1_000_000_000
 _UPROBE_PMU = Path("/sys/bus/event_source/devices/uprobe/type")
 
 _NOT_ALLOWED = (errno.EPERM, errno.EACCES)
+
+ProgramKind = Literal["kprobe", "perf_event", "raw_tracepoint"]
+_NAME_BYTES = 15
+_LOG_BYTES = 1 << 24  # what the verifier says of a million instructions; touched as far as written
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -352,22 +356,46 @@ def link_program(prog_fd: int, perf_fd: int, cookie: int) -> int:
     return fd
 
 
-def load_nothing(kind: Literal["kprobe", "perf_event"], attach_type: int = 0) -> int:
+def load_nothing(kind: ProgramKind, attach_type: int = 0) -> int:
     """Load a BPF program that does nothing; returns its fd. Raises OSError."""
-    instructions = ctypes.create_string_buffer(_NOTHING, len(_NOTHING))
-    license = ctypes.create_string_buffer(b"GPL")
+    return load_program(kind, _NOTHING, attach_type=attach_type)
+
+
+def load_program(
+    kind: ProgramKind,
+    instructions: bytes,
+    *,
+    attach_type: int = 0,
+    name: str = "",
+    license: str = "GPL",
+) -> int:
+    """Load a BPF program; returns its fd.
+
+    Raises OSError, whose text has the last of what the verifier said of a program of that `name`.
+    """
+    code = ctypes.create_string_buffer(instructions, len(instructions))
+    license_text = ctypes.create_string_buffer(license.encode())
     attr = _ProgLoad(
         prog_type=_BPF_PROG_TYPES[kind],
-        insn_count=len(_NOTHING) // 8,
-        insns=ctypes.addressof(instructions),
-        license=ctypes.addressof(license),
+        insn_count=len(instructions) // 8,
+        insns=ctypes.addressof(code),
+        license=ctypes.addressof(license_text),
+        prog_name=name.encode()[:_NAME_BYTES],
         expected_attach_type=attach_type,
     )
     fd = bpf(_BPF_PROG_LOAD, attr)
-    if fd < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return fd
+    if fd >= 0:
+        return fd
+    number = ctypes.get_errno()
+    text = os.strerror(number)
+    if name and number not in _NOT_ALLOWED[:1]:
+        log = ctypes.create_string_buffer(_LOG_BYTES)
+        attr.log_level, attr.log_bytes, attr.log = 1, _LOG_BYTES, ctypes.addressof(log)
+        again = bpf(_BPF_PROG_LOAD, attr)
+        if again >= 0:  # there was no memory, or a signal came
+            return again
+        text += "\n" + log.value.decode(errors="replace").strip()
+    raise OSError(number, text)
 
 
 def bpf(command: int, attr: ctypes.Structure) -> int:

@@ -105,18 +105,18 @@ def open_recorded(pid: int, options: Options, held: ExitStack) -> Recorded:
     return recorded
 
 
-def load_collectors(
-    targets: int, options: Options
+def compile_collectors(
+    targets: int, options: Options, held: ExitStack
 ) -> tuple[WaitsCollector | None, CpuCollector | None]:
-    """Compile and load what records the profiles that are asked for, of up to so many targets."""
-    waits = WaitsCollector(targets, options.recipe) if options.waiting else None
-    if "cpu" not in options.kinds:
-        return waits, None
-    try:
+    """Begin to compile what records the profiles that are asked for, of up to so many targets.
+
+    load() of each ends that; `held` will close them.
+    """
+    waits, cpu = None, None
+    if options.waiting:
+        waits = held.enter_context(WaitsCollector(targets, options.recipe))
+    if "cpu" in options.kinds:
         from ebpfprof.collectors.cpu import CpuCollector
 
-        return waits, CpuCollector(targets, options.cpu_recipe)
-    except BaseException:
-        if waits:
-            waits.close()
-        raise
+        cpu = held.enter_context(CpuCollector(targets, options.cpu_recipe))
+    return waits, cpu

@@ -6,18 +6,16 @@ import contextlib
 import select
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self
 
 from ebpfprof.clock import kernel_now_ns
 from ebpfprof.collectors.waits import WaitsCollector
 from ebpfprof.errors import AttachFailed, TargetGone
-from ebpfprof.loader import set_kernel_headers
 from ebpfprof.losses import Loss
 from ebpfprof.options import Options
 from ebpfprof.overhead import Overhead, Runs
 from ebpfprof.profile import Kind
-from ebpfprof.recorded import Recorded, load_collectors, open_recorded
+from ebpfprof.recorded import Recorded, compile_collectors, open_recorded
 from ebpfprof.target import Ending, Target
 
 if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init__
@@ -42,19 +40,18 @@ class Session:
         self._recordings: list[Recorded] = []
         self._waits: WaitsCollector | None = None
         self._cpu: CpuCollector | None = None
-        set_kernel_headers()
         try:
-            with ThreadPoolExecutor(max_workers=1) as pool:
-                # BCC takes some 0.2 s to compile. Meanwhile the libraries that read executables
-                # are imported and the executables read, which takes as long.
-                loading = pool.submit(load_collectors, len(pids), options)
-                self._held.callback(_close_when_loaded, loading)
-                if options.open_waits:
-                    import ebpfprof.openwaits  # noqa: F401 - at the end there is no time for it
+            # BCC takes some 0.2 s to compile, in a process of its own. Meanwhile the libraries that
+            # read executables are imported and the executables read, which takes as long.
+            self._waits, self._cpu = compile_collectors(len(pids), options, self._held)
+            if options.open_waits:
+                import ebpfprof.openwaits  # noqa: F401 - at the end there is no time for it
 
-                for pid in pids:
-                    self._recordings.append(open_recorded(pid, options, self._held))
-                self._waits, self._cpu = loading.result()
+            for pid in pids:
+                self._recordings.append(open_recorded(pid, options, self._held))
+            for collector in (self._waits, self._cpu):
+                if collector:
+                    collector.load()
         except BaseException:
             self._held.close()
             raise
@@ -261,12 +258,3 @@ class Session:
                     self._notice_endings()  # and nothing waits any more
                 except Exception as error:  # what was recorded is worth more
                     each.failure = for_user(each.target, error)
-
-
-def _close_when_loaded(
-    loading: Future[tuple[WaitsCollector | None, CpuCollector | None]],
-) -> None:
-    if loading.exception() is None:
-        for collector in loading.result():
-            if collector:
-                collector.close()

@@ -35,11 +35,11 @@ class _MapCreate(ctypes.Structure):
     ]
 
 
-class _Batch(ctypes.Structure):
-    """The beginning of union bpf_attr for BPF_MAP_LOOKUP_BATCH."""
+class Batch(ctypes.Structure):
+    """The beginning of union bpf_attr for BPF_MAP_LOOKUP_BATCH and the like."""
 
     _fields_ = [
-        ("in_batch", ctypes.c_uint64),
+        ("in_batch", ctypes.c_void_p),
         ("out_batch", ctypes.c_void_p),
         ("keys", ctypes.c_void_p),
         ("values", ctypes.c_void_p),
@@ -82,7 +82,7 @@ def read_a_batch() -> None:
     try:
         _bpf(
             _BPF_MAP_LOOKUP_BATCH,
-            _Batch(out_batch=out_batch, keys=keys, values=values, count=1, map_fd=fd),
+            Batch(out_batch=out_batch, keys=keys, values=values, count=1, map_fd=fd),
         )
     except OSError as error:
         if error.errno != errno.ENOENT:  # the map is empty

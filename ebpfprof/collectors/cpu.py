@@ -31,7 +31,8 @@ _FUNCTION: Final = "on_sample"
 _MAX_STACKS = 1 << 14
 _MAX_LINES = 1 << 16  # 64 bytes of code each: 4 MB of code that is run
 _MAX_RULES = 1 << 14
-_RING_PAGES = 1 << 12  # 16 MB: some 1,600 samples with small stacks, or 240
+_RING_BYTES = 1 << 24  # some 1,600 samples with small stacks, or 240
+_LARGE_MAPS = ("MAX_STACKS", "MAX_LABEL_SETS", "MAX_LINES", "MAX_RULES", "RING_PAGES")
 _POLLS_PER_LOOK = 10  # at what the targets have mapped
 _LEAST_USED_NS = 100_000_000  # by a target, before what its samples cost is looked at
 _BATCH = 32  # samples that are finished before their rules go to the kernel
@@ -71,7 +72,10 @@ class CpuCollector:
     """The program, loaded once, with the rules of any number of targets."""
 
     def __init__(self, targets: int, recipe: CpuRecipe) -> None:
-        """Compile and load for up to so many targets. Raises what Program and field_offsets do."""
+        """Begin to compile for up to so many targets; load() ends that.
+
+        Raises what Program and field_offsets do.
+        """
         thread, fs_base, memory = field_offsets(
             ("task_struct", "thread"), ("thread_struct", "fsbase"), ("task_struct", "mm")
         )
@@ -98,18 +102,27 @@ class CpuCollector:
             {
                 "WITH_KERNEL": int(recipe.kernel),
                 "WITH_LABELS": int(recipe.labels),
-                "MAX_LABEL_SETS": MAX_LABEL_SETS,
+                # BCC makes maps, too, which nobody uses: those that are large come with load().
+                **dict.fromkeys(_LARGE_MAPS, 1),
                 "MAX_TARGETS": targets,
-                "MAX_STACKS": _MAX_STACKS,
                 "MAX_DEPTH": MAX_DEPTH,
-                "MAX_LINES": _MAX_LINES,
-                "MAX_RULES": _MAX_RULES,
-                "RING_PAGES": _RING_PAGES,
                 "FS_BASE_OFFSET": thread + fs_base,
                 "MEMORY_OFFSET": memory,
             },
             functions=(),
             perf_functions=(_FUNCTION,),
+        )
+
+    def load(self) -> None:
+        """Make the maps and load the program, which takes nothing yet. Raises what Program does."""
+        self._program.load(
+            {
+                "samples": _MAX_STACKS,
+                "label_sets": MAX_LABEL_SETS,
+                "lines": _MAX_LINES,
+                "rules": _MAX_RULES,
+                "unlearned": _RING_BYTES,
+            }
         )
         self._unlearned = self._program.ring_buffer("unlearned")
 

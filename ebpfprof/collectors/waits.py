@@ -27,6 +27,7 @@ _MANY_STACKS = 4  # times as many where there are more targets
 _MAX_LOCKS = 1 << 16
 _MAX_DEPTH = 136  # more than Go's 128 logical frames and those that it drops at the leaf
 _MAX_LOCK_CALLERS = 4  # as symbolizer.semaphores has it, which is imported later
+_LARGE_MAPS = ("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS")
 _COUNT_SHIFT = 16
 _SITES_PER_TARGET = 64
 _OVER, _WAITS, _WOKEN = 0, 1, 2  # bpf/waits.bpf.c, enum state
@@ -153,8 +154,9 @@ class WaitsCollector:
     """The program, loaded once, with the probes of any number of targets."""
 
     def __init__(self, targets: int, recipe: Recipe) -> None:
-        """Compile and load for up to so many targets. Raises what Program raises."""
+        """Begin to compile for up to so many targets; load() ends it. Raises what Program does."""
         self._recipe = recipe
+        self._rows = _rows(targets, recipe)
         self._sites: dict[tuple[int, str, int], int] = {}
         self._free_sites: list[int] = []
         self._known_stacks: dict[int, KnownStack] = {}
@@ -175,11 +177,8 @@ class WaitsCollector:
                 "MUTEX_FRACTION": f"{recipe.mutex_fraction}ULL",
                 "MAX_TARGETS": targets,
                 "MAX_SITES": targets * _SITES_PER_TARGET,
-                "MAX_WAITS": _MAX_WAITS,
-                "MAX_STACKS": _max_stacks(targets, recipe),
-                "MAX_LOCKS": _MAX_LOCKS,
-                "MAX_LABEL_SETS": labels.MAX_LABEL_SETS,
-                "MAX_SLEEPERS": runtimelocks.MAX_SLEEPERS,
+                # BCC makes maps, too, which nobody uses: those that are large come with load().
+                **dict.fromkeys(_LARGE_MAPS, 1),
                 "MAX_DEPTH": _MAX_DEPTH,
                 "LOCK_CALLERS": _MAX_LOCK_CALLERS,
                 "COUNT_SHIFT": _COUNT_SHIFT,
@@ -190,6 +189,10 @@ class WaitsCollector:
             ),
             own_functions=("seed",) if recipe.windows else (),
         )
+
+    def load(self) -> None:
+        """Make the maps and load the program, which takes nothing yet. Raises what Program does."""
+        self._program.load(self._rows)
 
     def attach(self, index: int, go: GoTarget) -> None:
         """Put the probes into a target, which becomes number `index`, and begin to record it.
@@ -522,9 +525,18 @@ class WaitsCollector:
         return Uprobe(function, go.file_offset(pc), cookie=site)
 
 
-def _max_stacks(targets: int, recipe: Recipe) -> int:
+def _rows(targets: int, recipe: Recipe) -> dict[str, int]:
+    """How many rows the large maps have."""
     stacks = _MAX_STACKS_BY_LOCK if recipe.by_lock else _MAX_STACKS
-    return stacks * (_MANY_STACKS if targets > _FEW_TARGETS else 1)
+    stacks *= _MANY_STACKS if targets > _FEW_TARGETS else 1
+    return {
+        "waits": _MAX_WAITS,
+        "stacks": stacks,
+        "totals": stacks,
+        "locks": _MAX_LOCKS,
+        "label_sets": labels.MAX_LABEL_SETS,
+        "sleepers": runtimelocks.MAX_SLEEPERS,
+    }
 
 
 def _left_in_queue_ns(queue: int, charged: int, end_ns: int) -> int:

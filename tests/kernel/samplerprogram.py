@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ebpfprof import loader, perf
+from ebpfprof import compiler, perf
 from ebpfprof.errors import AttachFailed
 from ebpfprof.loader import Program
 
@@ -80,9 +80,10 @@ int on_sample(struct bpf_perf_event_data *ctx) {
 @contextmanager
 def counting_program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
     """Load it. Its ring buffer has what is sampled of this thread."""
-    monkeypatch.setattr(loader, "program_text", lambda name: {"test.bpf.c": PROGRAM}[name])
+    monkeypatch.setattr(compiler, "program_text", lambda name: {"test.bpf.c": PROGRAM}[name])
     constants = {"ROWS": ROWS, "THREAD": get_native_id()}
     with Program("test.bpf.c", constants, (), perf_functions=("on_sample",)) as loaded:
+        loaded.load()
         yield loaded
 
 

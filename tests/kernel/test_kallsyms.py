@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof import loader
+from ebpfprof import compiler
 from ebpfprof.kallsyms import KernelSymbol, KernelSymbols
 from ebpfprof.loader import Program
 
@@ -76,8 +76,9 @@ def test_known_functions_have_their_names() -> None:
 
 def test_bpf_programs_are_functions_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     source = "int ends_at_once(struct pt_regs *ctx) { return 0; }"
-    monkeypatch.setattr(loader, "program_text", lambda name: source)
-    with Program("test.bpf.c", {}, ("ends_at_once",)):
+    monkeypatch.setattr(compiler, "program_text", lambda name: source)
+    with Program("test.bpf.c", {}, ("ends_at_once",)) as loaded:
+        loaded.load()
         lines = Path("/proc/kallsyms").read_text().splitlines()
         symbols = KernelSymbols.read()
     (line,) = [each for each in lines if "_ends_at_once" in each]

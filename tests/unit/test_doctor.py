@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from ebpfprof import doctor, trials
 from ebpfprof.cli import cli
 from ebpfprof.commands.doctor import render
+from ebpfprof.compiler import BccVersions
 from ebpfprof.doctor import Check, examine, exit_code
 from ebpfprof.errors import (
     AttachFailed,
@@ -26,7 +27,6 @@ from ebpfprof.errors import (
     PermissionDenied,
 )
 from ebpfprof.kallsyms import KernelSymbols
-from ebpfprof.loader import BccVersions
 
 TRIALS = ("load_program", "link_with_cookie", "read_a_batch", "make_ring_buffer", "put_a_uprobe")
 THE_TRIALS = doctor._TRIALS  # the fixture below replaces it
