@@ -93,6 +93,18 @@ def parked_goroutines(go: GoTarget) -> Parked:
         return found
 
 
+def count_goroutines(go: GoTarget) -> int:
+    """How many runtime.g there are, of which some may be dead; they are used again.
+
+    Raises TargetGone, PermissionDenied or UnreadableMemory.
+    """
+    with Memory(go.target) as memory:
+        _, length, _ = _SLICE.unpack(
+            memory.read(allgs_address(go.binary) + go.load_bias, _SLICE.size)
+        )
+        return int(length)
+
+
 class Unsteady(Exception):  # noqa: N818
     """The goroutine changed while it was read, or makes no sense at this moment."""
 

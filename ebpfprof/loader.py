@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -62,15 +62,17 @@ class Program:
             self._compilation.close()
             raise
 
-    def load(self, rows: Mapping[str, int] | None = None) -> None:
+    def load(self, rows: Mapping[str, int] | None = None, grows: Set[str] = frozenset()) -> None:
         """Make the maps, some with other numbers of `rows` than in the C, and load the functions.
 
-        Raises BccMissing, KernelUnsupported, PermissionDenied or AttachFailed.
+        Hash maps of `grows` take memory as rows come, where the kernel can do that. Raises
+        BccMissing, KernelUnsupported, PermissionDenied or AttachFailed.
         """
         compiled = self._compilation.result()
         self._compilation.close()
         for shape in compiled.maps:
-            self._maps[shape.name] = BpfMap(shape, (rows or {}).get(shape.name))
+            name = shape.name
+            self._maps[name] = BpfMap(shape, (rows or {}).get(name), grows=name in grows)
         fds = [each.fd for each in self._maps.values()]
         for function, code in compiled.functions.items():
             instructions = with_maps(code, fds.__getitem__)

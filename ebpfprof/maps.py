@@ -29,6 +29,7 @@ _POSSIBLE = Path("/sys/devices/system/cpu/possible")
 _MAP_CREATE = 0
 _LOOKUP, _UPDATE, _DELETE = 1, 2, 3
 _LOOKUP_BATCH, _UPDATE_BATCH = 24, 26
+_NO_PREALLOC = 1 << 0
 _NAME_BYTES = 16
 _BUSY, _DISCARDED = 1 << 31, 1 << 30
 _RECORD_HEADER_BYTES = 8
@@ -77,10 +78,13 @@ class _Element(ctypes.Structure):
 class BpfMap:
     """One map; closing it frees it, unless a program that is loaded uses it."""
 
-    def __init__(self, shape: MapShape, max_entries: int | None = None) -> None:
+    def __init__(
+        self, shape: MapShape, max_entries: int | None = None, *, grows: bool = False
+    ) -> None:
         """Create it, of the size that its C has if none is given.
 
-        Raises KernelUnsupported or PermissionDenied.
+        A hash map that `grows` takes memory as rows come, if the kernel can do that. Raises
+        KernelUnsupported or PermissionDenied.
         """
         self.name, self._shape = shape.name, shape
         self.max_entries = max_entries or shape.max_entries
@@ -89,6 +93,7 @@ class BpfMap:
             key_bytes=shape.key_bytes,
             value_bytes=shape.value_bytes,
             max_entries=self.max_entries,
+            map_flags=_NO_PREALLOC if grows and trials.may_allocate() else 0,
             map_name=shape.name.encode()[: _NAME_BYTES - 1],
         )
         self.fd = perf.bpf(_MAP_CREATE, attr)

@@ -29,8 +29,8 @@ _BPF_LINK_CREATE = 28
 _BPF_MAP_TYPE_ARRAY = 2
 _BPF_PERF_EVENT = 41
 _BPF_PROG_TYPES = {"kprobe": 2, "perf_event": 7, "raw_tracepoint": 17}
-# r0 = 0; exit
-_NOTHING = bytes.fromhex("b700000000000000 9500000000000000")
+NOTHING = bytes.fromhex("b700000000000000 9500000000000000")
+"""A BPF program that does nothing: r0 = 0; exit."""
 
 # include/uapi/linux/perf_event.h
 _PERF_FLAG_FD_CLOEXEC = 1 << 3
@@ -358,7 +358,7 @@ def link_program(prog_fd: int, perf_fd: int, cookie: int) -> int:
 
 def load_nothing(kind: ProgramKind, attach_type: int = 0) -> int:
     """Load a BPF program that does nothing; returns its fd. Raises OSError."""
-    return load_program(kind, _NOTHING, attach_type=attach_type)
+    return load_program(kind, NOTHING, attach_type=attach_type)
 
 
 def load_program(

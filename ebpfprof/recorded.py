@@ -53,6 +53,15 @@ class Recorded:
     traced: str = ""
     """A warning, of a debugger that was seen at a target with probes in it; "" if none was."""
 
+    def goroutines(self) -> int:
+        """How many goroutines it has now; 0 if that can't be told."""
+        from ebpfprof.goroutines import count_goroutines
+
+        try:
+            return count_goroutines(self.go) if self.go else 0
+        except Exception:  # whatever it is: tables have the usual size then
+            return 0
+
     def begin_cpu(self) -> None:
         """From now on the target's CPU time counts."""
         total_ns = self.target.cpu_ns()

@@ -49,9 +49,10 @@ class Session:
 
             for pid in pids:
                 self._recordings.append(open_recorded(pid, options, self._held))
-            for collector in (self._waits, self._cpu):
-                if collector:
-                    collector.load()
+            if self._waits:
+                self._waits.load(sum(recording.goroutines() for recording in self._recordings))
+            if self._cpu:
+                self._cpu.load()
         except BaseException:
             self._held.close()
             raise

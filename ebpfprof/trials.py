@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 from contextlib import ExitStack
+from functools import cache
 from typing import Literal
 
 from ebpfprof import perf, uprobemulti
@@ -17,6 +18,7 @@ _BPF_MAP_CREATE = 0
 _BPF_MAP_LOOKUP_BATCH = 24
 _BPF_MAP_TYPE_HASH = 1
 _BPF_MAP_TYPE_RINGBUF = 27
+_BPF_F_NO_PREALLOC = 1 << 0
 _RING_BYTES = 4096
 
 
@@ -32,6 +34,7 @@ class _MapCreate(ctypes.Structure):
         ("key_bytes", ctypes.c_uint32),
         ("value_bytes", ctypes.c_uint32),
         ("max_entries", ctypes.c_uint32),
+        ("map_flags", ctypes.c_uint32),
     ]
 
 
@@ -89,6 +92,34 @@ def read_a_batch() -> None:
             raise _refused("batches of a map's rows", error) from error
     finally:
         os.close(fd)
+
+
+@cache
+def may_allocate() -> bool:
+    """Whether programs of ours may use maps whose rows take memory only when they come.
+
+    Before Linux 6.1 the kernel warns of such programs, or refuses them as it does this one.
+    """
+    attr = _MapCreate(
+        map_type=_BPF_MAP_TYPE_HASH,
+        key_bytes=4,
+        value_bytes=4,
+        max_entries=1,
+        map_flags=_BPF_F_NO_PREALLOC,
+    )
+    try:
+        fd = _map(attr)
+    except (KernelUnsupported, PermissionDenied):
+        return False
+    try:
+        # r1 = map; r0 = 0; exit
+        code = bytes.fromhex("1811 0000") + fd.to_bytes(4, "little") + bytes(8) + perf.NOTHING
+        os.close(perf.load_program("perf_event", code))
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
 
 
 def put_a_uprobe() -> None:

@@ -19,11 +19,13 @@ if TYPE_CHECKING:  # the session imports them while BCC compiles
     from ebpfprof.gotarget import GoTarget
     from symbolizer import RuntimeLayout
 
-_MAX_WAITS = 1 << 18
-_MAX_STACKS = 1 << 14
-_MAX_STACKS_BY_LOCK = 1 << 15
+# Rows of goroutines that wait: as many as bpf/locks.h can count at most.
+_MAX_WAITS = (1 << 19) - 1
+_USUAL_WAITS = 1 << 18
+_GROWTH = 4  # times as many goroutines as now may come to wait
+_MAX_STACKS = 1 << 15
+_MANY_STACKS = 2  # times as many where locks are told apart, and where there are more targets
 _FEW_TARGETS = 8
-_MANY_STACKS = 4  # times as many where there are more targets
 _MAX_LOCKS = 1 << 16
 _MAX_DEPTH = 136  # more than Go's 128 logical frames and those that it drops at the leaf
 _MAX_LOCK_CALLERS = 4  # as symbolizer.semaphores has it, which is imported later
@@ -156,7 +158,7 @@ class WaitsCollector:
     def __init__(self, targets: int, recipe: Recipe) -> None:
         """Begin to compile for up to so many targets; load() ends it. Raises what Program does."""
         self._recipe = recipe
-        self._rows = _rows(targets, recipe)
+        self._targets = targets
         self._sites: dict[tuple[int, str, int], int] = {}
         self._free_sites: list[int] = []
         self._known_stacks: dict[int, KnownStack] = {}
@@ -190,9 +192,22 @@ class WaitsCollector:
             own_functions=("seed",) if recipe.windows else (),
         )
 
-    def load(self) -> None:
-        """Make the maps and load the program, which takes nothing yet. Raises what Program does."""
-        self._program.load(self._rows)
+    def load(self, goroutines: int = 0) -> None:
+        """Make the maps and load the program, which takes nothing yet.
+
+        `goroutines` is how many the targets have now, if it is known. Raises what Program does.
+        """
+        stacks = _MAX_STACKS * (_MANY_STACKS if self._recipe.by_lock else 1)
+        stacks *= _MANY_STACKS if self._targets > _FEW_TARGETS else 1
+        rows = {
+            "waits": min(max(_USUAL_WAITS, _GROWTH * goroutines), _MAX_WAITS),
+            "stacks": stacks,
+            "totals": stacks,
+            "locks": _MAX_LOCKS,
+            "label_sets": labels.MAX_LABEL_SETS,
+            "sleepers": runtimelocks.MAX_SLEEPERS,
+        }
+        self._program.load(rows, grows=frozenset(rows))
 
     def attach(self, index: int, go: GoTarget) -> None:
         """Put the probes into a target, which becomes number `index`, and begin to record it.
@@ -523,20 +538,6 @@ class WaitsCollector:
         }
         self._program.set_element("sites", site, fields)
         return Uprobe(function, go.file_offset(pc), cookie=site)
-
-
-def _rows(targets: int, recipe: Recipe) -> dict[str, int]:
-    """How many rows the large maps have."""
-    stacks = _MAX_STACKS_BY_LOCK if recipe.by_lock else _MAX_STACKS
-    stacks *= _MANY_STACKS if targets > _FEW_TARGETS else 1
-    return {
-        "waits": _MAX_WAITS,
-        "stacks": stacks,
-        "totals": stacks,
-        "locks": _MAX_LOCKS,
-        "label_sets": labels.MAX_LABEL_SETS,
-        "sleepers": runtimelocks.MAX_SLEEPERS,
-    }
 
 
 def _left_in_queue_ns(queue: int, charged: int, end_ns: int) -> int:

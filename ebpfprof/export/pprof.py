@@ -51,7 +51,8 @@ class _Encoder:
         for value_type in profile.sample_types:
             message.sample_type.add(**self._value_type(value_type))
         # Parts of a message that follow on one another are that message.
-        parts = [_taken(message)]
+        parts = [bytes(message.SerializeToString())]
+        message.Clear()
         for mapping in profile.mappings:
             self._mapping(mapping)
         parts += self._samples(profile.samples)
@@ -65,7 +66,7 @@ class _Encoder:
         message.comment.extend([self._string(comment) for comment in profile.comments])
         # A reader that insists on UTF-8 would refuse the whole profile for one odd file name.
         message.string_table.extend([s.encode("utf-8", "backslashreplace") for s in self._strings])
-        return b"".join([*parts, _taken(message)])
+        return b"".join([*parts, bytes(message.SerializeToString())])
 
     def _samples(self, samples: "Iterable[Sample]") -> "Iterator[bytes]":
         """The samples, some at a time: those of 20,000 deep stacks would take 30 MB."""
@@ -83,8 +84,9 @@ class _Encoder:
             for label in sample.labels:
                 self._label(message, label)
             if len(part.sample) == _SAMPLES_AT_ONCE:
-                yield _taken(part)
-        yield _taken(part)
+                yield bytes(part.SerializeToString())
+                part = type(part)()  # one that is cleared keeps its memory
+        yield bytes(part.SerializeToString())
 
     def _label(self, message: "ProtoMessage", label: Label) -> None:
         key = self._string(label.key)
@@ -146,13 +148,6 @@ class _Encoder:
 
     def _string(self, text: str) -> int:
         return self._strings.setdefault(text, len(self._strings))
-
-
-def _taken(message: "ProtoMessage") -> bytes:
-    """The bytes of a message, which is empty then."""
-    data = bytes(message.SerializeToString())
-    message.Clear()
-    return data
 
 
 def _in_order(samples: "Iterable[Sample]") -> "Iterator[Sample]":
