@@ -153,7 +153,7 @@ class StackTranslator:
         # Below its head a stack consists of return addresses most of which are shown alike wherever
         # they stand, as these say; what is in none of them isn't, or wasn't looked up.
         self._whole: dict[int, Location] = {}
-        self._frame_counts: dict[int, int] = {}
+        self._inlined: dict[int, int] = {}  # several logical frames
         self._ends: set[int] = set()
         self._heads: dict[tuple[Waiting, tuple[int, ...]], _Head | None] = {}
 
@@ -162,7 +162,7 @@ class StackTranslator:
 
         Raises GoTableError if the binary's tables contradict themselves.
         """
-        new = set(return_pcs) - self._frame_counts.keys()
+        new = set(return_pcs) - self._whole.keys()
         call_pcs = set(map(self._call_pc, new)) - self._go_frames.keys()
         found = self._binary.frames_many(pc - self._load_bias for pc in call_pcs)
         self._go_frames.update((pc, found[pc - self._load_bias]) for pc in call_pcs)
@@ -194,15 +194,16 @@ class StackTranslator:
             locations = tuple(map(self._whole.__getitem__, below))
         except KeyError:
             return self._odd_stack(kind, return_pcs)
-        counts = map(self._frame_counts.__getitem__, below)
-        kept, frames = len(below), head.frames + sum(counts) + ends
-        if frames > depth:
-            # Go writes the last physical frame with all that is inlined into it, beyond the depth
-            # (runtime/symtab.go, expandFinalInlineFrame).
-            counts = map(self._frame_counts.__getitem__, below)
-            so_far = list(accumulate(counts, initial=head.frames))
-            kept = min(bisect_left(so_far, depth), len(below))
-            return WaitStack(head.locations + locations[:kept], is_cut=so_far[kept] < frames)
+        frames = head.frames + len(below) + ends
+        if frames > depth or not self._inlined.keys().isdisjoint(below):
+            counts = [self._inlined.get(pc, 1) for pc in below]
+            frames = head.frames + sum(counts) + ends
+            if frames > depth:
+                # Go writes the last physical frame with all that is inlined into it, beyond the
+                # depth (runtime/symtab.go, expandFinalInlineFrame).
+                so_far = list(accumulate(counts, initial=head.frames))
+                kept = min(bisect_left(so_far, depth), len(below))
+                return WaitStack(head.locations + locations[:kept], is_cut=so_far[kept] < frames)
         return WaitStack(head.locations + locations, is_cut=False)
 
     def _head(self, kind: Waiting, return_pcs: tuple[int, ...]) -> _Head | None:
@@ -239,7 +240,8 @@ class StackTranslator:
             elif not is_odd:
                 shown = _without_wrappers(logical, everywhere=False)
                 self._whole[return_pc] = self._location(shown)
-                self._frame_counts[return_pc] = len(shown)
+                if len(shown) > 1:
+                    self._inlined[return_pc] = len(shown)
 
     def _odd_stack(self, kind: Waiting, return_pcs: Sequence[int]) -> WaitStack | None:
         """The stack, frame by frame."""

@@ -15,16 +15,12 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"runtime/metrics"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-const (
-	waiting  = "/sched/goroutines/waiting:goroutines"
-	messages = 16 // that a pair hands over in one stack
-)
+const messages = 16 // that a pair hands over in one stack
 
 var (
 	goroutines = flag.Int("goroutines", 100, "how many wait at once")
@@ -38,7 +34,6 @@ var (
 func main() {
 	flag.Parse()
 	runtime.SetBlockProfileRate(*blockRate)
-	idle := parked()
 	fmt.Println("ready", os.Getpid())
 	round := 0
 	input := bufio.NewScanner(os.Stdin)
@@ -51,7 +46,7 @@ func main() {
 			for i := 0; i < *goroutines; i++ {
 				go wait(i % *stacks)
 			}
-			awaitParked(idle + *goroutines)
+			awaitParked()
 			fmt.Println("parked")
 		case "release":
 			for ; count > 0; count-- {
@@ -59,7 +54,7 @@ func main() {
 					gates[round%2] <- true
 				}
 				round++
-				awaitParked(idle + *goroutines)
+				awaitParked()
 			}
 			fmt.Println("parked")
 		case "run":
@@ -156,17 +151,41 @@ func right(way, deeper int, do func()) {
 	runtime.KeepAlive(deeper)
 }
 
-// parked says how many goroutines wait now.
-func parked() int {
-	sample := []metrics.Sample{{Name: waiting}}
-	metrics.Read(sample)
-	return int(sample[0].Value.Uint64())
+// awaitParked returns when the whole crowd waits at its gate.
+func awaitParked() {
+	for parked() < *goroutines {
+		time.Sleep(time.Millisecond)
+	}
 }
 
-func awaitParked(count int) {
-	for parked() < count {
-		runtime.Gosched()
+// parked says how many goroutines of the crowd wait now: those in runtime.gopark can't be halfway.
+func parked() int {
+	records := make([]runtime.StackRecord, *goroutines+1000)
+	n, ok := runtime.GoroutineProfile(records)
+	if !ok {
+		return 0
 	}
+	names := map[uintptr]string{}
+	name := func(pc uintptr) string {
+		if _, known := names[pc]; !known {
+			names[pc] = runtime.FuncForPC(pc - 1).Name()
+		}
+		return names[pc]
+	}
+	count := 0
+	for i := range records[:n] {
+		stack := records[i].Stack()
+		if name(stack[0]) != "runtime.gopark" {
+			continue
+		}
+		for _, pc := range stack[1:] {
+			if name(pc) == "main.wait.func1" {
+				count++
+				break
+			}
+		}
+	}
+	return count
 }
 
 // countOwn says how many waits in deep Go itself has recorded.

@@ -1,0 +1,150 @@
+"""Very many goroutines, stacks and waits: nothing is lost, and memory stays bounded.
+
+`python -m tests.bench.bench_scale` does that all at once, for as long as it is told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ebpfprof import trials
+from ebpfprof.errors import ExitCode
+from ebpfprof.export import pprof
+from ebpfprof.options import Options
+from ebpfprof.profile import Profile, Sample
+from ebpfprof.session import Session
+from tests.kernel.programs import program
+from tests.recorder import recording
+from tests.targets_run import Target
+
+MAX_MEMORY_BYTES: Final = 150_000_000
+UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+# A recorder that is idle takes some 6 MB of the kernel's memory; all rows at once took 69 MB.
+IDLE_MAPS_BYTES: Final = 12_000_000
+
+
+@contextmanager
+def crowd(goroutines: int, stacks: int, depth: int, *arguments: str) -> Iterator[Target]:
+    sizes = (f"-goroutines={goroutines}", f"-stacks={stacks}", f"-depth={depth}")
+    with Target.start(program("scale"), *sizes, *arguments) as target:
+        yield target
+
+
+def record_crowd(folder: Path, target: Target) -> tuple[Profile, str]:
+    """All goroutines come to wait and are woken once; the profile and what was said at the end."""
+    output = folder / "block.prof"  # not of those that all readers of profiles would take
+    with recording(target.pid, folder, "-o", str(output)) as recorder:
+        target.ask("park", "parked")
+        target.ask("release 1", "parked")
+        recorder.interrupt()
+        finished = recorder.finish()
+    assert finished.code == ExitCode.OK, finished.stderr
+    assert "lost" not in finished.stderr
+    return pprof.decode(output.read_bytes(), kind="block"), finished.stdout.decode()
+
+
+def counts_by_way(profile: Profile) -> Counter[int]:
+    """How often goroutines waited at the end of each way."""
+    counts = Counter[int]()
+    for sample in profile.samples:
+        found = way(sample)
+        if found is not None:
+            counts[found] += sample.values[0]
+    return counts
+
+
+def way(sample: Sample) -> int | None:
+    """Which way a stack went, as the program's functions tell; None if it is another one."""
+    names = [frame.function for location in sample.locations for frame in location.frames]
+    if "main.deep" not in names:
+        return None
+    turns = [name for name in names if name in ("main.left", "main.right")]
+    turns.reverse()
+    assert turns[0] == "main.left"
+    return sum(1 << at for at, turn in enumerate(turns[1:]) if turn == "main.right")
+
+
+def memory_bytes(said: str) -> int:
+    """The peak that the command tells of itself."""
+    found = re.search(r"ebpfprof itself took .*, ([0-9.]+) (\wiB) of memory at most", said)
+    assert found, said
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+def test_a_hundred_thousand_goroutines(tmp_path: Path) -> None:
+    with crowd(100_000, 50, 8) as target:
+        profile, said = record_crowd(tmp_path, target)
+    assert counts_by_way(profile) == dict.fromkeys(range(50), 2000)
+    assert memory_bytes(said) < MAX_MEMORY_BYTES
+
+
+def test_twenty_thousand_deep_stacks(tmp_path: Path) -> None:
+    with crowd(20_000, 20_000, 120) as target:
+        profile, said = record_crowd(tmp_path, target)
+    assert counts_by_way(profile) == dict.fromkeys(range(20000), 1)
+    assert memory_bytes(said) < MAX_MEMORY_BYTES
+
+
+def test_waits_without_a_pause_as_go_counts_them(tmp_path: Path) -> None:
+    with crowd(0, 500, 24, "-blockrate=1") as target:
+        with recording(target.pid, tmp_path) as recorder:
+            target.ask("run 1000", "ran")
+            recorder.interrupt()
+            finished = recorder.finish()
+        counted = int(target.ask("count", "counted").split()[1])
+    (path,) = tmp_path.glob("*.pb.gz")
+    counts = counts_by_way(pprof.decode(path.read_bytes(), kind="block"))
+    assert "lost" not in finished.stderr
+    assert len(counts) == 500
+    assert counts.total() == counted
+
+
+def test_there_is_room_for_four_times_as_many_goroutines_as_there_are() -> None:
+    with crowd(70_000, 1, 4) as target:
+        target.ask("park", "parked")
+        with Session([target.pid], Options(kinds=("block",))) as session:
+            assert rows(session, "waits") > 4 * 70_000
+    with crowd(10, 1, 4) as target, Session([target.pid], Options(kinds=("block",))) as session:
+        assert rows(session, "waits") == 1 << 18
+
+
+def test_maps_take_memory_as_rows_come() -> None:
+    assert trials.may_allocate()
+    with crowd(10_000, 1, 4) as target, Session([target.pid], Options(kinds=("block",))) as session:
+        session.start()
+        idle = maps_bytes()
+        target.ask("park", "parked")
+        assert idle < IDLE_MAPS_BYTES
+        assert maps_bytes() > idle + 10_000 * 64
+
+
+def test_where_the_kernel_wants_all_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Linux 6.1."""
+    monkeypatch.setattr(trials, "may_allocate", lambda: False)
+    with crowd(1_000, 10, 8) as target, Session([target.pid], Options(kinds=("block",))) as session:
+        session.start()
+        assert maps_bytes() > IDLE_MAPS_BYTES
+        target.ask("park", "parked")
+        target.ask("release 2", "parked")
+        ((profile,),) = [report.profiles for report in session.finish()]
+        assert session.losses() == []
+    assert counts_by_way(profile) == dict.fromkeys(range(10), 200)
+
+
+def rows(session: Session, name: str) -> int:
+    assert session._waits is not None
+    return session._waits._program._maps[name].max_entries
+
+
+def maps_bytes() -> int:
+    """What all maps of this process take in the kernel."""
+    texts = [path.read_text() for path in Path("/proc/self/fdinfo").iterdir() if path.exists()]
+    found = (re.search(r"^map_type:.*^memlock:\s*(\d+)$", text, re.M | re.S) for text in texts)
+    return sum(int(each[1]) for each in found if each)
