@@ -22,7 +22,7 @@ from ebpfprof import errors, trials
 from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported
 from ebpfprof.sources import bpf_folder, program_text
 
-NAME: Final = "ebpfprof-compile"
+NAME: Final = "ebpfprof-bcc"
 _HEADERS = "BCC_KERNEL_SOURCE"
 # What else would tell BCC and clang what to compile.
 _LEADING_ELSEWHERE = re.compile(

@@ -1,0 +1,125 @@
+"""Programs that do not compile or load, and what stays of the compiler while one records."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ebpfprof import compiler, perf
+from ebpfprof.compiler import Compilation
+from ebpfprof.errors import AttachFailed, KernelUnsupported
+from ebpfprof.loader import Program
+from tests.kernel.programs import program
+from tests.kernel.samplerprogram import HZ, online_now, only_on, work_until
+from tests.recorder import recording
+from tests.targets_run import Target
+
+NOTHING = "int nothing(struct pt_regs *ctx) { return 0; }"
+MAPS = """
+struct inner { u16 halves[3]; u16 last; };
+struct value { u64 number; struct inner inner; };
+struct part { u64 runs; u32 lasts; u32 none; };
+BPF_ARRAY(values, struct value, 3);
+BPF_ARRAY(numbers, u64, 4);
+BPF_PERCPU_ARRAY(parts, struct part, 2);
+int on_sample(void *ctx) {
+    int second = 1, last = 4;
+    struct value *value = values.lookup(&last);
+    u64 *number = numbers.lookup(&second);
+    struct part *part = parts.lookup(&second);
+    if (!value || !number || !part)
+        return 0;
+    *number = value->number + value->inner.halves[1] + value->inner.last;
+    part->runs++;
+    part->lasts += value->inner.last;
+    return 0;
+}
+"""
+
+
+def with_text(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(compiler, "program_text", lambda name: {"test.bpf.c": text}[name])
+
+
+def load(functions: tuple[str, ...] = ("nothing",)) -> None:
+    with Program("test.bpf.c", {}, functions) as loaded:
+        loaded.load()
+
+
+def test_what_the_compiler_finds_wrong_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_text(monkeypatch, "int nothing(struct pt_regs *ctx) { return no_such_name; }")
+    with pytest.raises(KernelUnsupported, match=r"could not compile test\.bpf\.c") as caught:
+        load()
+    assert "undeclared identifier 'no_such_name'" in str(caught.value)
+
+
+def test_what_the_verifier_finds_wrong_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_text(monkeypatch, "int nothing(struct pt_regs *ctx) { return *(int *)8; }")
+    with pytest.raises(AttachFailed, match="rejected the BPF program nothing") as caught:
+        load()
+    assert "invalid mem access" in str(caught.value)
+
+
+def test_a_compiler_that_is_killed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_compile", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(AttachFailed, match=r"ended before it was done \(status -9\)"):
+        load()
+
+
+def test_a_bug_of_ours_in_the_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_text(monkeypatch, NOTHING)
+    with pytest.raises(RuntimeError, match=r"ebpfprof-bcc: .*no_such_function"):
+        load(("no_such_function",))
+
+
+def test_a_program_that_nobody_waits_for_leaves_nothing() -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    compilation = Compilation("waits.bpf.c", {}, ())
+    (child,) = psutil.Process().children()
+    assert child.name() in (compiler.NAME, psutil.Process().name())  # not yet
+    compilation.close()
+    compilation.close()
+    assert psutil.Process().children() == []
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_elements_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written the program sees, and what it writes we read, on every processor."""
+    with_text(monkeypatch, MAPS)
+    with Program("test.bpf.c", {}, (), perf_functions=("on_sample",)) as loaded:
+        loaded.load({"values": 5})
+        loaded.set_element("values", 4, {"number": 700, "inner": {"halves": [1, 20], "last": 3}})
+        with pytest.raises(OSError, match="map values, element 5"):
+            loaded.set_element("values", 5, {})
+        assert loaded.read_array("numbers") == [0] * 4
+        for cpu in online_now():
+            before = loaded.read_per_cpu("parts")[1]["runs"]
+            event = perf.open_cpu_sampler(cpu, HZ, hardware=False)
+            loaded.attach_sampler("on_sample", event, 0)
+            perf.enable(event)
+            with only_on(cpu):
+                work_until(lambda before=before: loaded.read_per_cpu("parts")[1]["runs"] > before)  # type: ignore[misc]
+            loaded.detach_sampler(event)
+        first, second = loaded.read_per_cpu("parts")
+        assert first == {"runs": 0, "lasts": 0, "none": 0}
+        assert second == {"runs": second["runs"], "lasts": 3 * second["runs"], "none": 0}
+        assert loaded.read_array("numbers") == [0, 723, 0, 0]
+
+
+def test_while_it_records_the_compiler_has_gone(tmp_path: Path) -> None:
+    profiles = ("--profile", "block,mutex,cpu")
+    with (
+        Target.start(program("pingpong")) as target,
+        recording(target.pid, tmp_path, *profiles) as recorder,
+    ):
+        mapped = Path(f"/proc/{recorder.pid}/maps").read_text()
+        names = [child.name() for child in psutil.Process(recorder.pid).children()]
+        recorder.interrupt()
+        recorder.finish()
+    assert re.findall("libbcc|libLLVM|libclang", mapped) == []
+    assert names == ["ebpfprof-keeper"]
