@@ -369,13 +369,13 @@ class WaitsCollector:
         if self._attached.pop(index, None) is None:
             return
         self._forget_waits(index)
-        keys, stacks = self._program.read_hash("stacks")
-        ours = keys[stacks["group"]["target"] == index]
-        for table in ("totals", "stacks"):
-            self._program.delete_rows(table, ours)
-        for key in ours.tolist():
-            self._known_stacks.pop(key, None)
-            self._taken.pop(key, None)
+        batches = self._program.hash_batches("stacks")
+        for ours in [keys[stacks["group"]["target"] == index] for keys, stacks in batches]:
+            for table in ("totals", "stacks"):
+                self._program.delete_rows(table, ours)
+            for key in ours.tolist():
+                self._known_stacks.pop(key, None)
+                self._taken.pop(key, None)
         self._return_pcs.clear()  # other processes have others
         for site in [site for site in self._sites if site[0] == index]:
             self._free_sites.append(self._sites.pop(site))

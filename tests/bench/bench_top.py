@@ -6,8 +6,8 @@ As root. First the table by itself, with a made-up profile of STACKS (20,000) st
 of rows, all of which change at every look: "first table" is all from the profile to the screen; an
 interaction is from the key until the last byte of the new screen is written, alone, and while
 another thread does nothing but look. Then the command, on a Go program that waits in STACKS
-different stacks without a pause (16,384 are kept): its first screen and its first table, from its
-start, and keys, from the press until the new screen was read. Medians and maxima in milliseconds.
+different stacks without a pause: its first screen and its first table, from its start, and keys,
+from the press until the new screen was read. Medians and maxima in milliseconds.
 """
 
 from __future__ import annotations
