@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from dataclasses import dataclass
+from pathlib import Path
 
 from ebpfprof.text import counted, duration, percent, quantity
 
@@ -70,5 +71,14 @@ def own_cost() -> str:
     """What this process, and those that it has waited for, used until now, in words."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu_s = sum(usage.ru_utime + usage.ru_stime for usage in usages)
-    peak_bytes = usages[0].ru_maxrss * 1024
-    return f"{duration(cpu_s * 1e9)} of CPU time, {quantity(peak_bytes, 'bytes')} of memory at most"
+    peak = quantity(_peak_bytes(), "bytes")
+    return f"{duration(cpu_s * 1e9)} of CPU time, {peak} of memory at most"
+
+
+def _peak_bytes() -> int:
+    """The most memory that this program ever had.
+
+    Not ru_maxrss: that begins with what the process had that started us (fs/exec.c, exec_mmap).
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))

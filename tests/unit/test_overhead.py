@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 import subprocess
 import sys
@@ -75,3 +76,16 @@ def test_our_own_cost_grows() -> None:
     assert len(costs) == 2
     assert all(costs)
     assert done.stdout.splitlines()[0] != done.stdout.splitlines()[1]
+
+
+def test_our_memory_is_not_that_of_who_started_us() -> None:
+    ballast_bytes = 400 << 20
+    ballast = mmap.mmap(-1, ballast_bytes)
+    for at in range(0, ballast_bytes, mmap.PAGESIZE):
+        ballast[at] = 1
+    code = "from ebpfprof.overhead import own_cost; print(own_cost())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ballast.close()
+    found = re.search(r", ([\d.]+) MiB of memory at most", done.stdout)
+    assert found
+    assert float(found[1]) < 100
