@@ -12,6 +12,8 @@ import numpy.typing as npt
 from ebpfprof.goroutines import GoroutineReader, ParkedGoroutine, Unsteady
 from ebpfprof.gotarget import GoTarget
 from ebpfprof.memory import Memory, UnreadableMemory
+from symbolizer import SymbolizerError
+from symbolizer.globals import scheduling_latencies
 
 _SCAN: Final = 0x1000  # runtime._Gscan
 _PARKED_STATUSES: Final = (4, 10)  # _Gwaiting, and from Go 1.26 on _Gleaked
@@ -49,6 +51,8 @@ class Census:
                 "itemsize": max(offsets.values()) + 8 - self._first,
             }
         )
+        self._latencies = _scheduling_latencies(go)
+        self._latencies_bytes = layout.size("timeHistogram")
         self._looked: dict[Wait, ParkedGoroutine | None] = {}
         self.waiting: frozenset[Wait] = frozenset()
         """Who waited when they were counted last, for whatever."""
@@ -80,6 +84,17 @@ class Census:
                 self._looked[wait] = found
         return {wait: found for wait, found in self._looked.items() if found}
 
+    def times_run(self) -> int:
+        """How many times goroutines came to run since the program began: one in eight is counted.
+
+        Go's scheduler counts them itself, whether anybody watches or not; 0 if it is not known
+        where. Raises TargetGone or UnreadableMemory.
+        """
+        if self._latencies is None:
+            return 0
+        data = self._memory.read(self._latencies, self._latencies_bytes)
+        return int(np.frombuffer(data, np.uint64).sum())
+
     def waits_for_semaphore(self, wait: Wait) -> bool:
         """Whether that is what it was parked for when all were looked at last."""
         found = self._looked.get(wait)
@@ -94,6 +109,14 @@ class Census:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _scheduling_latencies(go: GoTarget) -> int | None:
+    try:
+        address = scheduling_latencies(go.binary)
+    except SymbolizerError:
+        return None
+    return None if address is None else address + go.load_bias
 
 
 def _columns(

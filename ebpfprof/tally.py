@@ -104,11 +104,13 @@ class Tally:
         lasting: Sequence[Lasting] = (),
         queues: Sequence[QueueRow] = (),
         planned_ns: int = 0,
+        pace: float = 1.0,
     ) -> None:
         """Add a window, or a part of one that goes on, and the time before it since the last.
 
         `found` is what stacks counted and delayed (ns) in it. One that ended before its time stands
-        for less: for the rest the one before it does.
+        for less: for the rest the one before it does. `pace` is how much more often goroutines ran
+        outside of windows: so much more often they waited.
         """
         watched_ns = end_ns - max(begin_ns, self._until_ns)
         if watched_ns <= 0:
@@ -119,7 +121,7 @@ class Tally:
         stood_for_ns = end_ns - self._until_ns
         self._until_ns = end_ns
         weight = stood_for_ns / watched_ns
-        sums: Found = dict(found.items())
+        sums: Found = {stack: (pace * count, ns) for stack, (count, ns) in found.items()}
         for queue in queues:
             self._charge(sums, queue, weight)
         for each in lasting:

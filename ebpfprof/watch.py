@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ebpfprof.budget import Budget
 from ebpfprof.census import Census, Wait
@@ -34,6 +34,7 @@ _ENDS_IN_NS: Final = 500_000  # the kernel must be told of a window's end before
 _LEAST_LEAD_NS: Final = 500_000
 _FIRST_LEAD_NS: Final = 3_000_000
 _MAX_LEAD_NS: Final = 1_000_000_000
+_LEAST_TIMES_RUN: Final = 50  # counted in a window, to tell anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,14 @@ class _Window:
     end_ns: int
     around_ns: int
     spent_before_ns: float
+    clock: _Clock
+
+
+class _Clock(NamedTuple):
+    """How many times goroutines had come to run at a time (CLOCK_MONOTONIC)."""
+
+    at_ns: int
+    times_run: int
 
 
 class Watch:
@@ -91,7 +100,8 @@ class Watch:
             raise
         self._started_ns = kernel_now_ns()
         self._tally.begin(self._started_ns)
-        self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0)
+        self._clock = _Clock(self._started_ns, 0)
+        self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0, self._clock)
         self._stopping.clear()
         self._stopped_ns = FOREVER_NS
         self._thread = threading.Thread(target=self._run, name="ebpfprof-watch", daemon=True)
@@ -180,7 +190,8 @@ class Watch:
         if ready_ns >= begin_ns:
             self._waits.close_window(self._index)
             return False
-        self._window = _Window(begin_ns, end_ns, begin_ns - came_ns, self._budget.spent_ns)
+        around_ns, spent_ns = begin_ns - came_ns, self._budget.spent_ns
+        self._window = _Window(begin_ns, end_ns, around_ns, spent_ns, self._read_clock())
         return True
 
     def _close(self, pool: ThreadPoolExecutor) -> None:
@@ -191,6 +202,7 @@ class Watch:
             end_ns = kernel_now_ns() + _ENDS_IN_NS
             self._waits.open_window(self._index, begin_ns, end_ns)
         time.sleep(max(0.0, (end_ns - kernel_now_ns()) / 1e9))
+        pace = self._pace()
         taking_out = pool.submit(self._waits.close_window, self._index)
         try:
             with suppress(UnreadableMemory):  # else those of before are taken for what is
@@ -202,11 +214,28 @@ class Watch:
         taking_out.result()
         with self._lock:
             found = self._waits.take(self._index)
-            self._tally.add(found, begin_ns, end_ns, lasting, queues, planned_ns)
+            self._tally.add(found, begin_ns, end_ns, lasting, queues, planned_ns, pace)
             self._tally.settle(self._census.waiting)
         self._look()
         spent_ns = self._budget.spent_ns - self._window.spent_before_ns
         self._budget.watched(spent_ns, end_ns - begin_ns, self._window.around_ns)
+
+    def _read_clock(self) -> _Clock:
+        with suppress(TargetGone, UnreadableMemory):
+            return _Clock(kernel_now_ns(), self._census.times_run())
+        return _Clock(kernel_now_ns(), 0)
+
+    def _pace(self) -> float:
+        """How much more often goroutines came to run since the window before than in this one.
+
+        With the probes in, what waits and is woken all the time does so less often.
+        """
+        before, now, begin = self._clock, self._read_clock(), self._window.clock
+        self._clock = now
+        is_known = before.times_run and begin.times_run and now.times_run
+        if not is_known or now.times_run - begin.times_run < _LEAST_TIMES_RUN:
+            return 1.0
+        return _rate(before, now) / _rate(begin, now)
 
     def _lasting(self, end_ns: int) -> list[Lasting]:
         """The waits that went on when the window ended."""
@@ -241,3 +270,7 @@ class Watch:
         used_ns = (self._go.target.cpu_ns() or 0) - self._used_before_ns
         spent_ns = self._spent_ns() - self._spent_before_ns
         self._budget.look(spent_ns, used_ns, kernel_now_ns() - self._started_ns)
+
+
+def _rate(earlier: _Clock, later: _Clock) -> float:
+    return (later.times_run - earlier.times_run) / (later.at_ns - earlier.at_ns)

@@ -60,6 +60,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "bucket": ("next", "allnext", "typ", "hash", "size", "nstk"),
     "blockRecord": ("count", "cycles"),
+    "timeHistogram": ("counts",),
     "memRecord": ("active", "future"),
     "memRecordCycle": ("allocs", "frees", "alloc_bytes", "free_bytes"),
     "moduledata": (

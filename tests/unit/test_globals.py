@@ -1,4 +1,4 @@
-"""Where runtime.allgs lies, in programs of every Go version and build mode."""
+"""Where runtime.allgs and sched.timeToRun lie, in programs of every Go version and build mode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from symbolizer import ElfFile, GoBinary, GoTableError
-from symbolizer.globals import allgs_address
+from symbolizer.globals import allgs_address, scheduling_latencies
 from tests.builds import BUILDS
 from tests.unit.goprograms import binary, only, program, without_sections
 
@@ -33,6 +33,16 @@ def test_it_is_where_the_symbol_table_says(build: tuple[str, str]) -> None:
     expected = symbol(data, "runtime.allgs")
     for each in (data, without_sections(data)):
         assert allgs_address(GoBinary.open(ElfFile.from_bytes(each))) == expected
+
+
+@pytest.mark.parametrize("build", WITH_SYMBOLS, ids=lambda build: "-".join(build))
+def test_the_times_to_run_are_a_part_of_the_scheduler(build: tuple[str, str]) -> None:
+    data = program(*build)
+    scheduler = symbol(data, "runtime.sched")
+    for each in (data, without_sections(data)):
+        found = scheduling_latencies(GoBinary.open(ElfFile.from_bytes(each)))
+        assert found is not None
+        assert scheduler < found < scheduler + 1000
 
 
 def loading(first: int, second: int) -> GoBinary:

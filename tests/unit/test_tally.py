@@ -115,6 +115,14 @@ def test_a_window_that_ended_before_its_time_stands_for_less() -> None:
     assert totals(tally)[B.return_pcs].count == 10
 
 
+def test_what_runs_more_often_outside_of_windows_waits_more_often() -> None:
+    tally = begun()
+    tally.add({A: (2, 30)}, 1090, 1100, pace=1.5)
+
+    assert totals(tally)[A.return_pcs].count == 2 * 10 * 1.5
+    assert totals(tally)[A.return_pcs].delay_ns == 30 * 10
+
+
 def test_what_begins_anew_does_not_stand_for_the_time_before() -> None:
     tally = begun()
     tally.add({A: (1, 10)}, 1000, 1100)

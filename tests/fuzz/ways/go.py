@@ -11,7 +11,7 @@ from symbolizer import GoBinary, SymbolizerError, read_build_info
 from symbolizer.cgo import cgo_callback
 from symbolizer.codeversion import find_build_version
 from symbolizer.disasm import decode, reachable, successors
-from symbolizer.globals import allgs_address
+from symbolizer.globals import allgs_address, scheduling_latencies
 from symbolizer.gounwind import GoUnwind
 from symbolizer.locknames import Caller, LockNames
 from symbolizer.parking import probe_sites
@@ -144,7 +144,7 @@ _LOCKING = (
 _SMALL = (
     *("runtime.forEachG", "runtime.systemstack", "runtime.mcall", "runtime.asmcgocall"),
     *("runtime.cgocallback", "runtime.cgocallbackg", "gosave_systemstack_switch"),
-    "runtime.cgocall",
+    *("runtime.cgocall", "runtime.casgstatus", "runtime.(*timeHistogram).record"),
 )
 
 
@@ -191,7 +191,10 @@ def ask_locking(data: bytes) -> None:
 
 def ask_small(data: bytes) -> None:
     binary = _binary(data)
-    asks: tuple[Callable[[GoBinary], object], ...] = (cgo_callback, g_offset, allgs_address)
+    asks: tuple[Callable[[GoBinary], object], ...] = (
+        *(cgo_callback, g_offset),
+        *(allgs_address, scheduling_latencies),
+    )
     for ask in asks:
         with suppress(SymbolizerError):
             ask(binary)
