@@ -192,8 +192,9 @@ class LiveSession:
                 cpu.poll()
             recorded.notice_tracer()
             totals = waits.snapshot().get(number, []) if waits else []
+            holds = waits.holds().get(number, {}) if waits else {}
             if waits and recorded.watch:
-                totals = recorded.watch.totals()
+                totals, holds = recorded.watch.totals(), recorded.watch.holds()
             recording = Recording(
                 target=recorded.target,
                 go=recorded.go,
@@ -207,7 +208,7 @@ class LiveSession:
                 watched=recorded.watch.watched() if recorded.watch else None,
                 overhead=None,  # that of one window is not kept apart; see overhead()
                 totals=totals,
-                holds=waits.holds().get(number, {}) if waits else {},
+                holds=holds,
                 begun={},
                 parked=None,
                 unread=None,

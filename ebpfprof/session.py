@@ -133,7 +133,11 @@ class Session:
         totals, holds = (waits.snapshot(), waits.holds()) if waits else ({}, {})
         watches = {i: each.watch for i, each in enumerate(self._recordings) if each.watch}
         totals.update({index: watch.totals() for index, watch in watches.items()})
+        holds.update({index: watch.holds() for index, watch in watches.items()})
         begun = waits.begun() if waits and self._options.open_waits else {}
+        for index, watch in watches.items():
+            parked = self._recordings[index].parked
+            begun.update({index: watch.begun(parked.goroutines)} if parked else {})
         stacks = self._cpu.snapshot() if self._cpu else {}
         overheads = self.overheads()
         reports = []

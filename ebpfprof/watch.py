@@ -11,16 +11,16 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from ebpfprof.budget import Budget
 from ebpfprof.census import Census, Wait
 from ebpfprof.clock import kernel_now_ns
-from ebpfprof.collectors.waits import FOREVER_NS, StackTotal, WaitsCollector
+from ebpfprof.collectors.waits import FOREVER_NS, Begun, Hold, StackTotal, WaitsCollector
 from ebpfprof.errors import TargetGone
 from ebpfprof.goroutines import ParkedGoroutine
 from ebpfprof.gotarget import GoTarget
@@ -81,6 +81,10 @@ class Watch:
         self._lead_ns = _FIRST_LEAD_NS
         self._old = frozenset[Wait]()
         self._seeded = dict[int, tuple[Wait, ParkedGoroutine]]()  # by runtime.g
+        self._since = dict[Wait, int]()  # of waits that lasted, when they began or were seen first
+        self._holds = dict[int, Hold]()
+        self._is_open = False  # a window that has no end yet
+        self._is_windowed = False  # it was not watched all the time
 
     def start(self) -> None:
         """Put the probes in and begin; the sums go on, if there are some.
@@ -101,6 +105,7 @@ class Watch:
         self._started_ns = kernel_now_ns()
         self._tally.begin(self._started_ns)
         self._clock = _Clock(self._started_ns, 0)
+        self._is_open, self._is_windowed = True, False
         self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0, self._clock)
         self._stopping.clear()
         self._stopped_ns = FOREVER_NS
@@ -118,10 +123,35 @@ class Watch:
     def totals(self) -> list[StackTotal]:
         """The sums of the recording so far, as estimated: they never decrease."""
         with self._lock:
-            if self._thread and self._window.end_ns == FOREVER_NS and self._thread.is_alive():
+            if self._is_open:
                 found = self._waits.take(self._index)
                 self._tally.add(found, self._window.begin_ns, kernel_now_ns())
             return self._tally.totals()
+
+    def holds(self) -> dict[int, Hold]:
+        """How long locks were held, by semaphore, as far as windows saw it."""
+        with self._lock:
+            held = dict(self._holds)
+            if self._is_open:
+                self._add_holds(held)
+            return held
+
+    def begun(self, parked: Sequence[ParkedGoroutine]) -> dict[int, Begun]:
+        """When the waits of these goroutines began, by runtime.g, but for those from before.
+
+        Of a wait that began in a pause, that is the end of the window before it.
+        """
+        with self._lock:
+            exact = self._waits.begun().get(self._index, {})
+            if not self._is_windowed:
+                return exact
+            found = {}
+            for each in parked:
+                wait = Wait(each.address, each.goid, each.sequence)
+                if wait not in self._old:
+                    since_ns = self._since.get(wait, self._window.end_ns)
+                    found[each.address] = Begun(min(since_ns, self._stopped_ns), waits=True)
+            return found
 
     def watched(self) -> Watched:
         """How much of it was watched so far."""
@@ -157,6 +187,7 @@ class Watch:
 
     def _watch_windows(self, pool: ThreadPoolExecutor) -> bool:
         """Until the target can be watched all the time, as it is then; False if it is all over."""
+        self._is_windowed = True
         while True:
             self._look()
             turn = self._budget.next_turn()
@@ -192,6 +223,7 @@ class Watch:
             return False
         around_ns, spent_ns = begin_ns - came_ns, self._budget.spent_ns
         self._window = _Window(begin_ns, end_ns, around_ns, spent_ns, self._read_clock())
+        self._is_open = window_ns is None
         return True
 
     def _close(self, pool: ThreadPoolExecutor) -> None:
@@ -216,9 +248,29 @@ class Watch:
             found = self._waits.take(self._index)
             self._tally.add(found, begin_ns, end_ns, lasting, queues, planned_ns, pace)
             self._tally.settle(self._census.waiting)
+            self._add_holds(self._holds)
+            self._remember(lasting, begin_ns, end_ns)
+            self._window = replace(self._window, end_ns=end_ns)
+            self._is_open = False
         self._look()
         spent_ns = self._budget.spent_ns - self._window.spent_before_ns
         self._budget.watched(spent_ns, end_ns - begin_ns, self._window.around_ns)
+
+    def _add_holds(self, held: dict[int, Hold]) -> None:
+        for sema, more in self._waits.holds().get(self._index, {}).items():
+            hold = held.get(sema, Hold())
+            held[sema] = Hold(hold.count + more.count, hold.held_ns + more.held_ns)
+
+    def _remember(self, lasting: Sequence[Lasting], begin_ns: int, end_ns: int) -> None:
+        """Take note of when the waits that last began; of one from before the window, since when
+        it was known.
+        """
+        known = self._since
+        self._since = {
+            each.wait: min(known.get(each.wait, end_ns), max(begin_ns, end_ns - each.ns))
+            for each in lasting
+            if each.wait
+        }
 
     def _read_clock(self) -> _Clock:
         with suppress(TargetGone, UnreadableMemory):

@@ -18,7 +18,7 @@ from ebpfprof.export import pprof
 from ebpfprof.live import LiveSession
 from ebpfprof.options import Options
 from ebpfprof.overhead import Overhead
-from ebpfprof.profile import Profile
+from ebpfprof.profile import Lock, Profile, Sample
 from ebpfprof.session import Session
 from ebpfprof.tally import Watched
 from symbolizer import ElfFile, GoBinary
@@ -41,6 +41,7 @@ class Run:
     ours: dict[str, Profile]
     watched: Watched
     overhead: Overhead
+    locks: list[Lock]
 
 
 def record_load(folder: Path, version: str, options: Options, *arguments: str) -> Run:
@@ -61,21 +62,20 @@ def record_load(folder: Path, version: str, options: Options, *arguments: str) -
         "block": pprof.decode(own["block"].read_bytes(), kind="block"),
         "mutex": pprof.decode(own["mutex"].read_bytes(), kind="mutex"),
     }
-    return Run(go, {each.kind: each for each in report.profiles}, report.watched, overhead)
+    return Run(
+        go, {each.kind: each for each in report.profiles}, report.watched, overhead, report.locks
+    )
 
 
 def values_below(profile: Profile, function: str) -> tuple[int, int]:
     """Count and delay (ns) of all stacks in which there is a function or method of that name."""
-    found = [
-        sample.values
-        for sample in profile.samples
-        if any(_is(f.function, function) for at in sample.locations for f in at.frames)
-    ]
+    found = [sample.values for sample in profile.samples if is_below(sample, function)]
     return sum(count for count, _ in found), sum(delay_ns for _, delay_ns in found)
 
 
-def _is(name: str, function: str) -> bool:
-    return re.match(rf"main\.(\(\*?\w+\)\.)?{function}\b", name) is not None
+def is_below(sample: Sample, function: str) -> bool:
+    name = re.compile(rf"main\.(\(\*?\w+\)\.)?{function}\b")
+    return any(name.match(f.function) for at in sample.locations for f in at.frames)
 
 
 def probes_but_the_anchor(pid: int) -> list[int]:
@@ -131,6 +131,29 @@ def test_who_waits_for_ever_or_since_before_is_in_no_profile(tmp_path: Path) -> 
     for profile in (run.go["block"], run.ours["block"]):
         assert values_below(profile, "waitForEver") == (0, 0)
         assert values_below(profile, "waitSinceBefore") == (0, 0)
+
+
+def test_who_still_waits_at_the_end_is_known_and_since_when(tmp_path: Path) -> None:
+    options = Options(kinds=("block",), open_waits=True, max_overhead=2)
+    run = record_windows(tmp_path, "1.27", options)
+
+    count, delay_ns = values_below(run.ours["open"], "waitForEver")
+    assert count == 50
+    assert 0.8 * LENGTH_S < delay_ns / 1e9 / count < LENGTH_S + DEADLINE_S
+    assert values_below(run.ours["open"], "waitSinceBefore") == (0, 0)
+    # It is not told that they waited before.
+    assert all(s.labels == () for s in run.ours["open"].samples if is_below(s, "waitForEver"))
+
+
+def test_locks_have_names_and_times_held(tmp_path: Path) -> None:
+    options = Options(kinds=("block", "mutex"), by_lock=True, max_overhead=2)
+    run = record_windows(tmp_path, "1.27", options)
+
+    lock = max(run.locks, key=lambda each: each.delay_ns)
+    assert lock.type == "sync.Mutex"
+    assert lock.holds > 10
+    # It sleeps for 50 µs while it has the lock, which is the least that takes.
+    assert 50_000 < lock.held_ns / lock.holds < 50_000_000
 
 
 def test_what_is_spent_is_what_was_allowed(tmp_path: Path) -> None:
