@@ -220,6 +220,7 @@ class Watch:
         self._lead_ns = min(_MAX_LEAD_NS, 2 * (ready_ns - came_ns) + _LEAST_LEAD_NS)
         if ready_ns >= begin_ns:
             self._waits.close_window(self._index)
+            self._waits.take(self._index)  # not everybody was known who waited
             return False
         around_ns, spent_ns = begin_ns - came_ns, self._budget.spent_ns
         self._window = _Window(begin_ns, end_ns, around_ns, spent_ns, self._read_clock())
