@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
@@ -15,7 +14,6 @@ from time import monotonic, sleep
 
 import pytest
 
-from ebpfprof.collectors.waits import WaitsCollector
 from ebpfprof.export import pprof
 from ebpfprof.live import LiveSession
 from ebpfprof.options import Options
@@ -232,24 +230,6 @@ def test_between_windows_there_is_no_probe_but_the_anchor() -> None:
             assert report.watched is not None
             assert report.watched.share < 1
         assert not has_probes(target.pid)
-
-
-def test_a_window_that_is_prepared_too_late_counts_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Who waits was not told in time, so it must not be taken for one that is whole."""
-    original, calls = WaitsCollector.open_window, itertools.count()
-
-    def open_window(waits: WaitsCollector, index: int, begin_ns: int, end_ns: int) -> None:
-        original(waits, index, begin_ns, end_ns)
-        if next(calls) % 2:
-            sleep(0.1)
-
-    monkeypatch.setattr(WaitsCollector, "open_window", open_window)
-    run = record_windows(tmp_path, "1.27", Options(kinds=("block",), max_overhead=3))
-
-    # Of three who want one lock two can wait, and three for a moment.
-    assert values_below(run.ours["block"], "useLock")[1] < 2.7 * run.ours["block"].duration_ns
 
 
 def test_a_target_that_ends_between_windows_is_written() -> None:

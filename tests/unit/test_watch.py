@@ -1,0 +1,49 @@
+"""When windows are watched and when not; tests/kernel/test_max_overhead.py has the whole."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from ebpfprof.budget import Budget
+from ebpfprof.census import Census
+from ebpfprof.collectors.waits import WaitsCollector
+from ebpfprof.gotarget import GoTarget
+from ebpfprof.watch import Watch
+
+SOON_NS = 3_600_000_000_000
+
+
+class Notes:
+    """Notes which of its methods are called; there is nobody who waits."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> object:
+        def call(*_: object) -> dict[object, object]:
+            self.calls.append(name)
+            return {}
+
+        return call
+
+    def times_run(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("lead_ns", [-1, SOON_NS])
+def test_what_a_window_counted_that_was_prepared_too_late_belongs_to_none(lead_ns: int) -> None:
+    """Who waited was not told in time."""
+    waits, census = Notes(), Notes()
+    watch = Watch(cast("WaitsCollector", waits), 0, cast("GoTarget", None), 0.01)
+    watch._census, watch._budget = cast("Census", census), Budget(0.01)
+    watch._lead_ns = lead_ns
+
+    prepared = ["put_in", "open_window"]
+    if watch._prepare(1_000_000):
+        assert lead_ns == SOON_NS
+        assert waits.calls == prepared
+    else:
+        assert lead_ns == -1
+        assert waits.calls == [*prepared, "close_window", "take"]
