@@ -37,6 +37,7 @@ OUR_OWN = {
     "ebpfprof.maps": "rows of our own maps",
     "ebpfprof.locks": "names come from the parsers lock-names and addresses",
     "ebpfprof.losses": "our own C",
+    "ebpfprof.memory": "bytes as they are, no more than were asked for",
     "ebpfprof.output": "names of files that the user gives",
     "ebpfprof.perf": "the kernel's",
     "ebpfprof.privileges": "the kernel's",

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 from unittest import mock
 
-from ebpfprof import goroutines
+import numpy as np
+import numpy.typing as npt
+
+from ebpfprof import census, goroutines
 from ebpfprof.gotarget import GoTarget
 from ebpfprof.memory import UnreadableMemory
 from ebpfprof.profile import Mapping
@@ -68,6 +72,18 @@ class _Memory:
                 return data[address - start : address - start + size]
         raise UnreadableMemory(f"nothing at {address:#x}")
 
+    def read_records(
+        self, addresses: npt.NDArray[np.uint64], kind: np.dtype[Any]
+    ) -> npt.NDArray[Any]:
+        found = np.zeros(len(addresses), kind)
+        for index, address in enumerate(addresses.tolist()):
+            with suppress(UnreadableMemory):
+                found[index] = np.frombuffer(self.read(address, kind.itemsize), kind)[0]
+        return found
+
+    def close(self) -> None:
+        pass
+
     def __enter__(self) -> _Memory:
         return self
 
@@ -117,8 +133,13 @@ def ask_goroutines(data: bytes) -> None:
         mock.patch.object(goroutines, "Memory", return_value=memory),
     ):
         found = goroutines.parked_goroutines(go)
+    with mock.patch.object(census, "Memory", return_value=memory), census.Census(go) as looked:
+        parked = looked.parked()
+        assert looked.parked().keys() == parked.keys()
+        with suppress(UnreadableMemory):
+            assert looked.times_run() >= 0
     translator = StackTranslator(go)
-    for each in found.goroutines:
+    for each in (*found.goroutines, *parked.values()):
         # Frames lie one behind the other: more than fit in a stack are a circle.
         assert 0 < len(each.return_pcs) <= _STACK_BYTES // 8
         translator.stack("block", each.return_pcs)
@@ -213,7 +234,7 @@ def ask_stack(data: bytes) -> None:
 MEMORY = (
     Parser(
         "goroutines",
-        ("ebpfprof.goroutines",),
+        ("ebpfprof.goroutines", "ebpfprof.census"),
         ask_goroutines,
         goroutine_seeds,
         allowed=(UnreadableMemory, SymbolizerError),
