@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 _FONT: Final = "font-family='system-ui, sans-serif'"
 _INK, _FAINT, _PAPER = "#24292f", "#d0d7de", "#ffffff"
-_ROW, _TITLE, _LABELS, _AXIS = 20, 30, 230, 28
+_ROW, _TITLE, _LABELS, _AXIS = 20, 30, 290, 28
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Line:
     points: tuple[tuple[float, float], ...]
 
 
-def bars(title: str, panels: Sequence[Panel], columns: int = 2, width: int = 560) -> str:
+def bars(title: str, panels: Sequence[Panel], columns: int = 2, width: int = 620) -> str:
     """Panels beside and below each other, with one logarithmic axis for all: from 1 on."""
     top = max((bar.high for panel in panels for bar in panel.bars), default=10.0)
     decades = max(1, math.ceil(math.log10(top)))
