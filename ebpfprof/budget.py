@@ -1,7 +1,7 @@
 """How much of a target's time a recording may take, and when that allows to watch it.
 
 The promise is a share of the CPU time that the target uses, or of a tenth of one processor if it
-uses less: what is hardly there can't be much in the way. Some milliseconds are free, since nobody
+uses less: what is hardly there can't be much in the way. Some milliseconds are lent, since nobody
 knows what a recording costs before it has begun.
 """
 
@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-FREE_NS: Final = 10_000_000
+LENT_NS: Final = 10_000_000
 IDLE_SHARE: Final = 0.1  # of a processor: a target is taken to use that much
 TURN_NS: Final = 500_000_000  # how often there is a window, unless it takes longer to afford one
 SHORTEST_NS: Final = 5_000_000
@@ -67,18 +67,18 @@ class Budget:
         """How long it lasts at the rate at which it was spent in the time that was watched."""
         rate = (self.spent_ns - spent_before_ns) / watched_ns
         left_ns = self._allowed_ns - self.spent_ns
-        income = self._allowance_rate
+        income = self._allowance_rate if self._earned_ns > LENT_NS else 0.0
         return left_ns / (rate - income) if rate > income else math.inf
 
     def next_turn(self) -> Turn:
         """What can be afforded from now on."""
         income = self._allowance_rate
         if self.rate < _CAREFUL * income:
-            return Turn(max(0.0, self.spent_ns - self._allowed_ns) / income, None)
+            return Turn(max(0.0, self.spent_ns - self._earned_ns) / income, None)
         window_ns = min(TURN_NS * income / self.rate, LONGEST_SHARE * TURN_NS) - self.around_ns
         window_ns = max(window_ns, SHORTEST_NS, 2 * self.around_ns)
         price_ns = self.rate * (window_ns + self.around_ns)
-        missing_ns = self.spent_ns + price_ns - self._allowed_ns
+        missing_ns = self.spent_ns + price_ns - self._earned_ns
         return Turn(max(0.0, missing_ns) / income - window_ns, int(window_ns))
 
     @property
@@ -89,4 +89,8 @@ class Budget:
 
     @property
     def _allowed_ns(self) -> float:
-        return FREE_NS + self.elapsed_ns * self._allowance_rate
+        return max(LENT_NS, self._earned_ns)
+
+    @property
+    def _earned_ns(self) -> float:
+        return self.elapsed_ns * self._allowance_rate

@@ -217,9 +217,10 @@ class _Reporter:
         samples, cut, error, failure = wait_samples(self._translator, totals)
         if failure:
             self._report.failure = for_user(recording.target, failure)
-        comments = self._comments(title, sampling)
+        is_scaled = bool(recording.watched and recording.watched.windows) and kind != "open"
+        comments = self._comments(title, f"{sampling} in windows" if is_scaled else sampling)
         watched = recording.watched
-        if watched and watched.windows and kind != "open":
+        if watched and is_scaled:
             comments.append(str(watched))
             comments.append(watched.error(kind))
             comments.append(f"of the ten stacks with the longest delays at most {percent(error)}")

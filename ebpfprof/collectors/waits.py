@@ -312,7 +312,8 @@ class WaitsCollector:
         for key, count, delay_ns in zip(*rows, strict=True):
             stack = self._known_stacks.get(key)
             count_before, delay_before_ns = self._taken.get(key, (0, 0))
-            if stack and stack.target == index and count != count_before:
+            is_new = (count, delay_ns) != (count_before, delay_before_ns)
+            if stack and stack.target == index and is_new:
                 self._taken[key] = count, delay_ns
                 more = (count - count_before) / (1 << _COUNT_SHIFT)
                 found[stack] = more, delay_ns - delay_before_ns

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ebpfprof.budget import FREE_NS, SHORTEST_NS, Budget, samples_to_take
+from ebpfprof.budget import LENT_NS, SHORTEST_NS, Budget, samples_to_take
 
 S = 1_000_000_000
 
@@ -17,18 +17,31 @@ def budget(*, spent_ns: float, used_share: float, elapsed_ns: int = 10 * S) -> B
     return account
 
 
-def test_a_share_of_the_cpu_time_is_allowed_and_a_little_more() -> None:
-    allowed_ns = FREE_NS + 0.01 * 2 * 10 * S
+def test_a_share_of_the_cpu_time_is_allowed() -> None:
+    allowed_ns = 0.01 * 2 * 10 * S
 
     assert not budget(spent_ns=allowed_ns, used_share=2).is_overdrawn
     assert budget(spent_ns=allowed_ns + 1, used_share=2).is_overdrawn
 
 
 def test_who_uses_hardly_anything_is_taken_to_use_a_tenth_of_a_processor() -> None:
-    allowed_ns = FREE_NS + 0.01 * 0.1 * 10 * S
+    allowed_ns = 0.01 * 0.1 * 100 * S
 
-    assert not budget(spent_ns=allowed_ns, used_share=0.001).is_overdrawn
-    assert budget(spent_ns=allowed_ns + 1, used_share=0.001).is_overdrawn
+    for spent_ns, is_overdrawn in ((allowed_ns, False), (allowed_ns + 1, True)):
+        account = budget(spent_ns=spent_ns, used_share=0.001, elapsed_ns=100 * S)
+        assert account.is_overdrawn == is_overdrawn
+
+
+def test_a_little_is_lent_and_paid_back() -> None:
+    assert not budget(spent_ns=LENT_NS, used_share=1, elapsed_ns=S // 100).is_overdrawn
+    assert budget(spent_ns=LENT_NS + 1, used_share=1, elapsed_ns=S // 100).is_overdrawn
+    account = budget(spent_ns=LENT_NS, used_share=1, elapsed_ns=S // 100)
+    account.watched(0.5 * S, S, 0)
+    turn = account.next_turn()
+    assert turn.window_ns is not None
+    # At the end of the turn all has been earned, with what was lent.
+    earned_ns = 0.01 * (S // 100 + turn.pause_ns + turn.window_ns)
+    assert earned_ns == pytest.approx(LENT_NS + 0.5 * turn.window_ns)
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.5, 0.9])
@@ -45,7 +58,7 @@ def test_windows_and_pauses_come_to_the_share_in_the_long_run(rate: float, aroun
         now_ns += max(0.0, turn.pause_ns) + around_ns + turn.window_ns
         spent_ns += rate * (turn.window_ns + around_ns)
 
-    assert spent_ns == pytest.approx(0.01 * now_ns + FREE_NS, rel=0.02)
+    assert spent_ns == pytest.approx(0.01 * now_ns, rel=0.02)
 
 
 def test_the_longer_it_takes_to_begin_a_window_the_longer_it_is() -> None:
@@ -83,10 +96,12 @@ def test_a_debt_is_paid_by_a_longer_pause() -> None:
 
 def test_it_lasts_until_income_and_rate_meet() -> None:
     account = budget(spent_ns=0.05 * S, used_share=1, elapsed_ns=10 * S)
-    left_ns = FREE_NS + 0.1 * S - 0.05 * S
 
-    assert account.lasts_ns(0.04 * S, 0.1 * S) == pytest.approx(left_ns / (0.1 - 0.01))
+    assert account.lasts_ns(0.04 * S, 0.1 * S) == pytest.approx(0.05 * S / (0.1 - 0.01))
     assert account.lasts_ns(0.05 * S, 0.1 * S) == math.inf
+    # What is lent does not grow.
+    account = budget(spent_ns=LENT_NS / 2, used_share=1, elapsed_ns=S // 100)
+    assert account.lasts_ns(0, S // 100) == pytest.approx(S // 100)
 
 
 @pytest.mark.parametrize(
