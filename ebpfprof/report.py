@@ -1,5 +1,6 @@
 """What was recorded of one target → its profiles and its locks."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -223,7 +224,10 @@ class _Reporter:
         if watched and is_scaled:
             comments.append(str(watched))
             comments.append(watched.error(kind))
-            comments.append(f"of the ten stacks with the longest delays at most {percent(error)}")
+            if math.isfinite(error):
+                comments.append(
+                    f"of the ten stacks with the longest delays {percent(error)} at most"
+                )
         if watched and watched.uncharged_ns and kind == "mutex":
             waited = duration(watched.uncharged_ns)
             comments.append(

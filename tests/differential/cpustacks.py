@@ -48,6 +48,7 @@ MAX_JUMPS: Final = 3
 NOT_LEARNT: Final = "[cut off: not learnt yet]"
 # A pair that Go should have so often by its rate, and has not, is not missing by chance: the
 # chance is exp(-12), 6 in a million.
+LIBC: Final = "[libc.so.6]"  # a function of it that has no name
 MISSED_AT_MOST: Final = 12
 Pair = tuple[str, str]
 
@@ -153,12 +154,15 @@ def strange_pairs(
 
     A pair is known if Go's profile has it or if the code has that very call. The others are calls
     through a pointer, which the code does not tell: Go may miss them if they are rare, but for the
-    callees in `exact`, which are called directly.
+    callees in `exact`, which are called directly. What brings a thread of a program with cgo back
+    from a signal handler (__restore_rt, which has no symbol) lies on what was interrupted.
     """
     known = {leaf_pair(stack) for stack in go}
     strange: Counter[Pair] = Counter()
     for stack in ours:
         pair = leaf_pair(stack)
+        if pair and pair[0] == LIBC:
+            continue
         if pair and pair not in known and not calls.prove(stack.locations[0], stack.locations[1]):
             strange[pair] += stack.count
     part = sum(stack.count for stack in go) / sum(stack.count for stack in ours)
