@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
-from ebpfprof.collectors.waits import Hold, StackTotal
+from ebpfprof.collectors.waitrows import Hold, StackTotal
 from ebpfprof.gotarget import GoTarget
 from ebpfprof.profile import Label, Lock, Sample
 from ebpfprof.stacks import StackTranslator, wait_samples

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ebpfprof.collectors.waits import Begun, StackTotal
+from ebpfprof.collectors.waitrows import Begun, StackTotal
 from ebpfprof.goroutines import ParkedGoroutine, parked_goroutines
 from ebpfprof.gotarget import GoTarget
 from ebpfprof.losses import Loss

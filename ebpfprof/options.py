@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ebpfprof.collectors.waits import Recipe
+from ebpfprof.collectors.waitrows import Recipe
 from ebpfprof.profile import Kind
 
 if TYPE_CHECKING:  # it takes time to import, and not everybody needs it

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import ebpfprof
-from ebpfprof.collectors.waits import Begun, Hold, StackTotal
+from ebpfprof.collectors.waitrows import Begun, Hold, StackTotal
 from ebpfprof.gotarget import GoTarget, for_user
 from ebpfprof.labels import chosen
 from ebpfprof.locks import LockTable, place

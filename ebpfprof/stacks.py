@@ -16,7 +16,7 @@ from itertools import accumulate, groupby, pairwise, zip_longest
 from operator import attrgetter
 from typing import NamedTuple
 
-from ebpfprof.collectors.waits import StackTotal, Waiting
+from ebpfprof.collectors.waitrows import StackTotal, Waiting
 from ebpfprof.gotarget import GoTarget
 from ebpfprof.profile import Frame, Label, Location, Mapping, Sample
 from symbolizer import Frame as GoFrame

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ebpfprof.census import Wait
-from ebpfprof.collectors.waits import KnownStack, QueueRow, StackTotal
+from ebpfprof.collectors.waitrows import KnownStack, QueueRow, StackTotal
 from ebpfprof.estimate import Estimate
 from ebpfprof.text import percent
 

@@ -20,7 +20,8 @@ from typing import Final, NamedTuple
 from ebpfprof.budget import Budget
 from ebpfprof.census import Census, Wait
 from ebpfprof.clock import kernel_now_ns
-from ebpfprof.collectors.waits import FOREVER_NS, Begun, Hold, StackTotal, WaitsCollector
+from ebpfprof.collectors.waitrows import Begun, Hold, StackTotal
+from ebpfprof.collectors.waits import FOREVER_NS, WaitsCollector
 from ebpfprof.errors import TargetGone
 from ebpfprof.goroutines import ParkedGoroutine
 from ebpfprof.gotarget import GoTarget

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Final, cast
 
-from ebpfprof.collectors.waits import StackTotal
+from ebpfprof.collectors.waitrows import StackTotal
 from ebpfprof.export import pprof
 from ebpfprof.gotarget import GoTarget
 from ebpfprof.profile import Mapping, wait_profile

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ebpfprof.collectors import waits
-from ebpfprof.collectors.waits import Waiting
+from ebpfprof.collectors.waitrows import Waiting
 from ebpfprof.export import pprof
 from ebpfprof.losses import loss_kinds
 from ebpfprof.options import Options

@@ -14,7 +14,7 @@ import pytest
 
 from ebpfprof import openwaits
 from ebpfprof.collectors import waits
-from ebpfprof.collectors.waits import Waiting
+from ebpfprof.collectors.waitrows import Waiting
 from ebpfprof.errors import CorruptBinary
 from ebpfprof.export import pprof
 from ebpfprof.gotarget import GoTarget

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from ebpfprof import locks
-from ebpfprof.collectors.waits import Hold, StackTotal, Waiting
+from ebpfprof.collectors.waitrows import Hold, StackTotal, Waiting
 from ebpfprof.gotarget import GoTarget
 from ebpfprof.locks import MUTEX, RW_MUTEX, LockTable, Place, place
 from ebpfprof.profile import Frame, Label, Location

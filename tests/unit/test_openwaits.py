@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.collectors.waits import Begun
+from ebpfprof.collectors.waitrows import Begun
 from ebpfprof.goroutines import ParkedGoroutine
 from ebpfprof.openwaits import BEGAN_BEFORE, OpenWait, Parked, open_waits
 

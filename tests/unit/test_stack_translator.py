@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from ebpfprof.collectors.waits import Waiting
+from ebpfprof.collectors.waitrows import Waiting
 from ebpfprof.gotarget import GoTarget
 from ebpfprof.profile import Mapping
 from ebpfprof.stacks import StackTranslator, WaitStack

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ebpfprof.census import Wait
-from ebpfprof.collectors.waits import KnownStack, QueueRow, StackTotal
+from ebpfprof.collectors.waitrows import KnownStack, QueueRow, StackTotal
 from ebpfprof.tally import Lasting, Tally
 
 A = KnownStack(0, "block", 0, (1, 2), ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from ebpfprof.collectors.waits import StackTotal, Waiting
+from ebpfprof.collectors.waitrows import StackTotal, Waiting
 from ebpfprof.profile import Frame, Label, Location
 from ebpfprof.stacks import StackTranslator, WaitStack, wait_samples
 from symbolizer import GoTableError
