@@ -311,7 +311,8 @@ class Watch:
     def _finish(self) -> None:
         """Account for the rest of the time, and for the waits that have ended meanwhile."""
         with self._lock, suppress(TargetGone, UnreadableMemory):
-            self._tally.stretch(min(self._stopped_ns, kernel_now_ns()))
+            if self._is_windowed:
+                self._tally.stretch(min(self._stopped_ns, kernel_now_ns()))
             self._tally.settle(self._census.count())
 
     def _spent_ns(self) -> float:
@@ -320,9 +321,12 @@ class Watch:
         return runs.ns + runs.count * (self._waits.hit_ns or 0.0) + self._others_ns()
 
     def _look(self) -> None:
-        """Take note of what was spent and used so far."""
-        used_ns = (self._go.target.cpu_ns() or 0) - self._used_before_ns
+        """Take note of what was spent and used so far. Raises TargetGone."""
+        used_ns = self._go.target.cpu_ns()
+        if used_ns is None:
+            raise TargetGone(f"Process {self._go.target.pid} has ended.")
         spent_ns = self._spent_ns() - self._spent_before_ns
+        used_ns -= self._used_before_ns
         self._budget.look(spent_ns, used_ns, kernel_now_ns() - self._started_ns)
 
 

@@ -55,7 +55,7 @@ class Recorder:
         elif "default" in arguments:
             place = list(arguments).index("default")
             arguments = (*arguments[: place - 1], *arguments[place + 1 :])
-        if not {"--max-overhead", "--block-rate"} & set(arguments):
+        if "--max-overhead" not in arguments:
             arguments = (*EVERY_WAIT, *arguments)
         self._folder = folder
         self._stdout = tempfile.TemporaryFile()  # noqa: SIM115 (closed in finish)

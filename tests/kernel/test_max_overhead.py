@@ -30,6 +30,7 @@ LENGTH_S = 6
 # Load of other programs on this machine changes the pace of the target from one window to the next.
 MUCH = 0.2
 ATTEMPTS = 4
+HANDS = 20
 
 
 @dataclass(frozen=True)
@@ -246,6 +247,25 @@ def test_a_target_that_ends_between_windows_is_written() -> None:
         assert len(session.endings()) == 1
     for function in ("produce", "consume"):
         assert values_below(report.profiles[0], function)[0] > 1000
+
+
+def test_all_is_counted_of_a_target_that_ends_within_the_bound() -> None:
+    with (
+        Target.start(program("steps")) as target,
+        Session([target.pid], Options(max_overhead=100)) as session,
+    ):
+        session.start()
+        for _ in range(HANDS):
+            target.ask("hand", "done")
+        target.kill()
+        sleep(0.2)  # from now on it earns nothing
+        session.wait(DEADLINE_S, lambda _: False)
+        (report,) = session.finish()
+        assert session.failures() == []
+        assert report.watched is not None
+        assert (report.watched.windows, report.watched.share) == (0, 1)
+    # Each time ten values and the end.
+    assert values_below(report.profiles[0], "hand")[0] == 11 * HANDS
 
 
 def test_off_and_on_sums_never_decrease() -> None:
