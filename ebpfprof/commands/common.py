@@ -117,10 +117,10 @@ def _options(given: Mapping[str, Any]) -> Options:
     _require_kind(kinds, "mutex", of_mutex)
     _require_kind(kinds, "cpu", {"--hz": given["hz"] != 99, "--no-kernel": not given["kernel"]})
     source = click.get_current_context().get_parameter_source
-    if given["block_rate_ns"] != 1 and given["max_overhead"]:
+    if source("block_rate_ns") is not ParameterSource.DEFAULT and given["max_overhead"]:
         if source("max_overhead") is not ParameterSource.DEFAULT:
             raise click.UsageError(
-                "--block-rate and --max-overhead both take a part of the waits: choose one."
+                "--block-rate and --max-overhead both say which waits to take: choose one."
             )
         given = {**given, "max_overhead": 0.0}
     return Options(
