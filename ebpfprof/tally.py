@@ -90,6 +90,7 @@ class Tally:
         self._open = dict[Wait, dict[KnownStack, float]]()
         self._unclaimed = dict[int, float]()  # by semaphore
         self._last: tuple[Found, Sequence[Lasting], int] = {}, (), 1
+        self._told = dict[KnownStack, tuple[float, float]]()
 
     def begin(self, now_ns: int) -> None:
         """What is added from now on does not stand for any time before."""
@@ -152,22 +153,43 @@ class Tally:
             for stack, ns in self._open.pop(wait).items():
                 self._adjust(stack, ns)
 
-    def totals(self) -> list[StackTotal]:
-        """The sums by stack, but for waits of which it is not known that they have ended."""
+    def totals(self, until_ns: int | None = None) -> list[StackTotal]:
+        """The sums by stack, but for waits of which it is not known that they have ended.
+
+        With a time at which it goes on, what the next window is likely to add is in them, and they
+        are never less than they were with an earlier one.
+        """
         estimate = self._estimate
-        return [
-            StackTotal(
-                stack.kind,
-                stack.sema,
-                stack.return_pcs,
-                sums.count,
-                round(sums.delay_ns),
-                stack.labels,
-                estimate.errors(stack)[1],
-            )
-            for stack, sums in estimate.sums.items()
-            if isinstance(stack, KnownStack) and (sums.count > 0 or sums.delay_ns >= 1)
-        ]
+        likely = self._likely(until_ns) if until_ns else {}
+        found = []
+        for stack, sums in estimate.sums.items():
+            if not isinstance(stack, KnownStack):
+                continue
+            more_count, more_ns = likely.get(stack, (0.0, 0.0))
+            count_before, before_ns = self._told.get(stack, (0.0, 0.0))
+            count = max(sums.count + more_count, count_before)
+            delay_ns = max(sums.delay_ns + more_ns, before_ns)
+            if until_ns:
+                self._told[stack] = count, delay_ns
+            if count > 0 or delay_ns >= 1:
+                row = stack.kind, stack.sema, stack.return_pcs, count, round(delay_ns), stack.labels
+                found.append(StackTotal(*row, estimate.errors(stack)[1]))
+        return found
+
+    def _likely(self, until_ns: int) -> dict[KnownStack, tuple[float, float]]:
+        """What was counted and delayed since the last window, if all went on as in that one."""
+        sums, lasting, watched_ns = self._last
+        part = max(0, until_ns - self._until_ns) / watched_ns
+        found = {
+            stack: (part * count, part * ns)
+            for stack, (count, ns) in sums.items()
+            if isinstance(stack, KnownStack)
+        }
+        for each in lasting:
+            if each.wait:
+                count, ns = found[each.stack]
+                found[each.stack] = count, max(0.0, ns - part * each.ns)
+        return found
 
     def watched(self) -> Watched:
         """How much was watched."""

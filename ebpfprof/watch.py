@@ -127,7 +127,8 @@ class Watch:
             if self._is_open:
                 found = self._waits.take(self._index)
                 self._tally.add(found, self._window.begin_ns, kernel_now_ns())
-            return self._tally.totals()
+            goes_on = self._thread is not None and self._thread.is_alive()
+            return self._tally.totals(kernel_now_ns() if goes_on else None)
 
     def holds(self) -> dict[int, Hold]:
         """How long locks were held, by semaphore, as far as windows saw it."""

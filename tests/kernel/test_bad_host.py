@@ -105,7 +105,8 @@ def test_a_missing_capability_is_named(
     )
     assert f" CAP_{missing.upper()} is missing. " in said
     assert said.endswith(
-        f"Type: sudo {python_of(checkout)} -m ebpfprof attach --profile block --pid {pid}"
+        f"Type: sudo {python_of(checkout)} -m ebpfprof attach --max-overhead 0 --profile block "
+        f"--pid {pid}"
     )
 
 

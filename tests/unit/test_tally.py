@@ -132,6 +132,22 @@ def test_what_begins_anew_does_not_stand_for_the_time_before() -> None:
     assert totals(tally)[A.return_pcs].count == 1 + 10
 
 
+def test_while_it_goes_on_the_last_window_tells_what_is_likely() -> None:
+    tally = begun()
+    tally.add({A: (1, 10)}, 1090, 1100, [Lasting(WAIT, B, 10)])
+    seen = [
+        {each.return_pcs: (each.count, each.delay_ns) for each in tally.totals(now_ns)}
+        for now_ns in (1100, 1150, 1200)
+    ]
+    assert seen == [{A.return_pcs: (count, 10 * count)} for count in (10, 15, 20)]
+
+    # The next one has less; what was told is not taken back, and made up for later.
+    tally.add({A: (0.5, 5)}, 1190, 1200)
+    assert totals(tally)[A.return_pcs].count == 20
+    assert tally.totals(1250)[0].count == 20
+    assert tally.totals(1350)[0].count == 15 + 0.5 * 15
+
+
 def test_an_error_is_told_in_words() -> None:
     tally = begun()
     assert tally.watched().error("block") == ""
