@@ -192,6 +192,7 @@ def stacks(target: Target, works: str, *, learn: bool) -> Counter[tuple[int, ...
         held.enter_context(go.binary.elf)
         objects = held.enter_context(Objects(process))
         collector = held.enter_context(CpuCollector(1, CpuRecipe(hz=199, kernel=False)))
+        collector.load()
         if not learn:
             collector._install = lambda: None  # type: ignore[method-assign]
         collector.attach(0, process, objects, go)
