@@ -105,7 +105,7 @@ def count_goroutines(go: GoTarget) -> int:
         return int(length)
 
 
-class Unsteady(Exception):  # noqa: N818
+class Unsteady(Exception):  # noqa: N818 (reads better where it is raised)
     """The goroutine changed while it was read, or makes no sense at this moment."""
 
 

@@ -100,7 +100,7 @@ class Watch:
             self._spent_before_ns = self._spent_ns()
             self._used_before_ns = self._go.target.cpu_ns() or 0
             self._waits.attach(self._index, self._go)
-        except BaseException:
+        except BaseException:  # nobody will stop what was not started
             self._census.close()
             raise
         self._started_ns = kernel_now_ns()
@@ -236,6 +236,7 @@ class Watch:
         if kernel_now_ns() < end_ns:
             end_ns = kernel_now_ns() + _ENDS_IN_NS
             self._waits.open_window(self._index, begin_ns, end_ns)
+        # To its last nanosecond: before, the tables don't have yet who waits at its end.
         time.sleep(max(0.0, (end_ns - kernel_now_ns()) / 1e9))
         pace = self._pace()
         taking_out = pool.submit(self._waits.close_window, self._index)
