@@ -22,11 +22,12 @@ from ebpfprof.census import Census, Wait
 from ebpfprof.clock import kernel_now_ns
 from ebpfprof.collectors.waitrows import Begun, Hold, StackTotal
 from ebpfprof.collectors.waits import FOREVER_NS, WaitsCollector
-from ebpfprof.errors import TargetGone
+from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.goroutines import ParkedGoroutine
 from ebpfprof.gotarget import GoTarget
 from ebpfprof.memory import UnreadableMemory
 from ebpfprof.tally import Lasting, Tally, Watched, waits_by_goroutine
+from symbolizer import GoTableError
 
 _SHORTEST_TICK_S: Final = 0.002
 _TICK_S: Final = 0.05
@@ -90,9 +91,15 @@ class Watch:
     def start(self) -> None:
         """Put the probes in and begin; the sums go on, if there are some.
 
-        Raises AttachFailed, TargetGone if it has gone, PermissionDenied or GoTableError.
+        Raises AttachFailed, TargetGone if it has gone, or PermissionDenied.
         """
-        self._census = Census(self._go)
+        try:
+            self._census = Census(self._go)
+        except GoTableError as error:
+            raise AttachFailed(
+                f"Process {self._go.target.pid} can't be watched in windows: {error}. Record every "
+                "wait, whatever it costs: --max-overhead 0."
+            ) from error
         self._budget = Budget(self._share)
         try:
             with suppress(UnreadableMemory):

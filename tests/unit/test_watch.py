@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from typing import cast
+from unittest import mock
 
 import pytest
 
 from ebpfprof.budget import Budget
 from ebpfprof.census import Census
 from ebpfprof.collectors.waits import WaitsCollector
+from ebpfprof.errors import AttachFailed
 from ebpfprof.gotarget import GoTarget
 from ebpfprof.watch import Watch
+from symbolizer import GoTableError
 
 SOON_NS = 3_600_000_000_000
 
@@ -47,3 +50,15 @@ def test_what_a_window_counted_that_was_prepared_too_late_belongs_to_none(lead_n
     else:
         assert lead_ns == -1
         assert waits.calls == [*prepared, "close_window", "take"]
+
+
+def test_a_program_whose_goroutines_cannot_be_found_is_refused_with_a_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def census(_: GoTarget) -> Census:
+        raise GoTableError("there is no list of goroutines")
+
+    monkeypatch.setattr("ebpfprof.watch.Census", census)
+    watch = Watch(cast("WaitsCollector", Notes()), 0, cast("GoTarget", mock.MagicMock()), 0.01)
+    with pytest.raises(AttachFailed, match=r"no list of goroutines.*--max-overhead 0"):
+        watch.start()
