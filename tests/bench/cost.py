@@ -194,18 +194,19 @@ def measure(arguments: argparse.Namespace) -> Results:
 
 
 @contextmanager
-def first_of_all() -> Iterator[None]:
+def first_of_all(group: Path = Path("/proc/self/autogroup")) -> Iterator[None]:
     """Give this process, and what it starts, the highest priority there is.
 
     Where the scheduler shares processors out by session first (sched(7), autogroup), a process's
-    own priority counts only within its session, and the session's has to be raised, too.
+    own priority counts only within its session, and the session's has to be raised, too. A
+    session that is shared out otherwise (init's, one whose cgroup has shares) has an empty file.
     """
     os.setpriority(os.PRIO_PROCESS, 0, HIGHEST)
-    group = Path("/proc/self/autogroup")
-    if not group.exists():
+    text = group.read_text() if group.exists() else ""
+    if not text:
         yield
         return
-    before = group.read_text().split()[-1]  # "/autogroup-12 nice 0"
+    before = text.split()[-1]  # "/autogroup-12 nice 0"
     group.write_text(str(HIGHEST))
     try:
         yield

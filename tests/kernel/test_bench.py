@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 from tests.targets_run import SLOWNESS
@@ -63,3 +64,16 @@ def test_a_name_that_is_unknown_is_told_with_those_that_are() -> None:
     done = cost("--workloads", "chess")
     assert done.returncode == 1
     assert done.stderr.startswith("There is no workload chess; there are: pingpong, ")
+
+
+def test_a_session_without_a_share_of_its_own_is_left_alone(tmp_path: Path) -> None:
+    """As init's own session, in which services and containers may be started."""
+    group = tmp_path / "autogroup"
+    group.touch()
+    code = (
+        "import sys; from pathlib import Path; from tests.bench.cost import first_of_all\n"
+        "with first_of_all(Path(sys.argv[1])): print('measured')"
+    )
+    command = [sys.executable, "-c", code, str(group)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.stdout, group.read_text()) == ("measured\n", ""), done.stderr
