@@ -240,7 +240,8 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
         read_go_state(process, (u64)task, &work->go);
 #if WITH_LABELS
     if (work->go.curg)
-        sample->labels = label_set(work->go.curg, process->labels_offset, process->labels_in_slice);
+        sample->labels =
+            label_set_of(work->go.curg, process->labels_offset, process->labels_in_slice);
     sample->user.hash ^= sample->labels;
 #endif
     work->at.pc = pc;

@@ -255,17 +255,10 @@ static __always_inline u64 read_labels(struct label_reader *reader, u64 labels, 
 }
 
 /*
- * The labels of the goroutine g: a key of label_sets, or 0 if it has none, or they are lost.
- * labels_offset is that of runtime.g.labels; is_slice tells that Go is 1.24 or newer.
+ * What a runtime.g.labels stands for: a key of label_sets, or 0 if there are none, or they are
+ * lost. is_slice tells that Go is 1.24 or newer.
  */
-static __always_inline u64 label_set(u64 g, u32 labels_offset, bool is_slice) {
-    u64 labels = 0;
-    if (!g)
-        return 0;
-    if (read_user(&labels, sizeof(labels), (void *)(g + labels_offset))) {
-        count_loss(LOSS_labels_unreadable);
-        return 0;
-    }
+static __always_inline u64 label_set(u64 labels, bool is_slice) {
     if (!labels)
         return 0;
     struct label_reader *reader = take_label_reader();
@@ -276,6 +269,18 @@ static __always_inline u64 label_set(u64 g, u32 labels_offset, bool is_slice) {
     u64 hash = read_labels(reader, labels, is_slice);
     reader->is_taken = 0;
     return hash;
+}
+
+/* The same of the goroutine g, whose labels are at that offset. */
+static __always_inline u64 label_set_of(u64 g, u32 labels_offset, bool is_slice) {
+    u64 labels = 0;
+    if (!g)
+        return 0;
+    if (read_user(&labels, sizeof(labels), (void *)(g + labels_offset))) {
+        count_loss(LOSS_labels_unreadable);
+        return 0;
+    }
+    return label_set(labels, is_slice);
 }
 
 #endif

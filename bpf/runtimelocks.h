@@ -228,7 +228,7 @@ int on_runtime_unlock(struct pt_regs *ctx) {
     if (!walker)
         return 0;
     u64 key = 0;
-    if (start_here(ctx->r14, ctx, target, site->return_pc, &walker->start)) {
+    if (start_here(ctx->r14, ctx, target, site->return_pc, walker->piece, &walker->start)) {
         walk_both_stacks(walker, ctx->r14, curg, layout, target);
         key = stack_key(walker);
         remember_releaser(site->target, lock, key);

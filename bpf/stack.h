@@ -35,6 +35,8 @@ struct frame {
     u64 return_pc;
 };
 
+#define G_WORDS 64 /* as many as are read of a runtime.g at most */
+
 /* Where a walk begins: at the frame that returns to the operation that blocks. */
 struct start {
     struct bounds bounds;
@@ -43,7 +45,8 @@ struct start {
 };
 
 static __always_inline bool lies_in(u64 bp, const struct bounds *bounds) {
-    return bp >= bounds->lo && bp < bounds->hi - 8 && (bp & 7) == 0;
+    return bp >= bounds->lo && bp < bounds->hi && bounds->hi - bp >= sizeof(struct frame) &&
+           (bp & 7) == 0;
 }
 
 static __always_inline bool frame_at(u64 bp, const struct bounds *bounds, struct frame *frame) {
@@ -64,14 +67,32 @@ static __always_inline bool stack_moved(u64 g, const struct target *target,
     return status & G_SCAN;
 }
 
-/* The start in the running goroutine g, about to park in a call that returns to return_pc. */
+/*
+ * The start in the running goroutine g, about to park in a call that returns to return_pc. With its
+ * runtime.g, as far as it is wanted, in `words`, which has room for G_WORDS: each read takes longer
+ * than copying some hundred bytes.
+ */
 static __always_inline bool start_here(u64 g, const struct pt_regs *ctx,
-                                       const struct target *target, u64 return_pc,
+                                       const struct target *target, u64 return_pc, u64 *words,
                                        struct start *start) {
     start->bp = target->callback.none;
     start->frame.bp = ctx->bp;
     start->frame.return_pc = return_pc;
-    return read_user(&start->bounds, sizeof(start->bounds), (void *)g) == 0;
+    if (read_user(words, target->g_bytes % (8 * G_WORDS), (void *)g)) {
+        /* Perhaps only its end is not there; the kernel has made all of `words` 0. */
+        if (read_user(words, sizeof(start->bounds), (void *)g))
+            return false;
+        if (WITH_LABELS)
+            count_loss(LOSS_labels_unreadable);
+    }
+    start->bounds.lo = words[0];
+    start->bounds.hi = words[1];
+    return true;
+}
+
+/* The word at that offset of a runtime.g of which so much was read. */
+static __always_inline u64 word_of_g(const u64 *words, u64 offset) {
+    return words[offset / 8 % G_WORDS];
 }
 
 /*

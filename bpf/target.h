@@ -30,6 +30,7 @@ struct target {
     u32 wait_reason_offset; /* of runtime.g.waitreason */
     u32 labels_offset;      /* of runtime.g.labels */
     u32 labels_in_slice;    /* Go 1.24 or newer: labels.h */
+    u32 g_bytes;            /* how much of a runtime.g start_here reads */
     u64 semaphore_reasons;  /* a bit for each runtime.waitReason that semacquire1 parks with */
     s64 sema_offset;        /* of semacquire1's argument, from its frame pointer */
     u64 lock_callers[LOCK_CALLERS]; /* return addresses of semacquire1 in what locks call */

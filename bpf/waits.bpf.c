@@ -66,15 +66,19 @@ static __always_inline struct group waiters(u32 target_index, u64 sema, u64 g,
 /* The stack of g, about to park at `site`; NULL, which is counted, if it can't be walked. */
 static __always_inline struct walker *walk_here(struct pt_regs *ctx, const struct site *site,
                                                 const struct target *target, u64 g, u64 sema) {
-    struct group group = waiters(site->target, sema, g, target);
+    struct group group = {.target = site->target, .kind = KIND_BLOCK, .sema = BY_LOCK ? sema : 0};
     struct walker *walker = take_walker(&group);
     if (!walker)
         return NULL;
-    if (!start_here(g, ctx, target, site->return_pc, &walker->start)) {
+    if (!start_here(g, ctx, target, site->return_pc, walker->piece, &walker->start)) {
         give_walker(walker);
         count_loss(LOSS_goroutine_unreadable);
         return NULL;
     }
+#if WITH_LABELS
+    u64 labels = word_of_g(walker->piece, target->labels_offset);
+    add_labels(walker, label_set(labels, target->labels_in_slice));
+#endif
     walk_stack(walker, target);
     return walker;
 }
@@ -182,8 +186,12 @@ static __always_inline bool sampled(struct wait *wait, u64 delay_ns) {
     if (EVERY_EVENT || delay_ns >= BLOCK_RATE_NS)
         return true;
     if (wait->draw_ns == 0) {
-        u64 random = ((u64)bpf_get_prandom_u32() << 32) | bpf_get_prandom_u32();
-        wait->draw_ns = 1 + random % BLOCK_RATE_NS;
+        u64 random = bpf_get_prandom_u32();
+        if (BLOCK_RATE_NS >> 32)
+            random = (random << 32 | bpf_get_prandom_u32()) % BLOCK_RATE_NS;
+        else
+            random = random * BLOCK_RATE_NS >> 32; /* a division would take longer */
+        wait->draw_ns = 1 + random;
     }
     return delay_ns >= wait->draw_ns;
 }
@@ -365,7 +373,8 @@ static __always_inline void release(struct pt_regs *ctx, const struct site *site
         return;
     struct walker *walker = walker_of_releaser(ctx->r14, sema, target, site->target);
     if (walker) {
-        bool found = start_here(ctx->r14, ctx, target, site->return_pc, &walker->start);
+        bool found =
+            start_here(ctx->r14, ctx, target, site->return_pc, walker->piece, &walker->start);
         count_release(charge_ns, walker, found, target, site->target, sema);
     }
 }

@@ -13,10 +13,10 @@
 
 #define WALKERS 4
 /*
- * Read at once: most stacks lie in one or two such pieces, and each call of the helper that reads
- * takes longer than copying some hundred bytes. A stack has 2048 at least (runtime/stack.go).
+ * Read at once, as far as there is a stack: most stacks lie in one such piece, and each call of the
+ * helper that reads takes longer than copying a kilobyte.
  */
-#define PIECE_BYTES 512
+#define PIECE_BYTES 2048
 #define PIECE_LAST (PIECE_BYTES - sizeof(struct frame)) /* where the last frame of it is */
 
 /* What is added up apart, even where the stack is the same. */
@@ -74,6 +74,12 @@ static __always_inline struct walker *take_walker(const struct group *group) {
     return NULL;
 }
 
+/* Tells of the labels later than take_walker(). */
+static __always_inline void add_labels(struct walker *walker, u64 labels) {
+    walker->stack.group.labels = labels;
+    walker->hash ^= labels;
+}
+
 static __always_inline void give_walker(struct walker *walker) {
     walker->is_taken = 0;
 }
@@ -113,28 +119,19 @@ static __always_inline u64 frame_below(const struct frame *frame, u64 bp,
     return frame->bp;
 }
 
-/* The frame at bp, of a stack that ends at `end`; false if it can't be read. */
-static __always_inline bool read_frame(struct walker *walker, u64 bp, u64 end,
-                                       struct frame *frame) {
-    if (bp - walker->piece_base > walker->piece_last) {
-        u64 base = end - bp < PIECE_BYTES ? (end - PIECE_BYTES) & ~7ULL : bp;
-        walker->piece_base = base;
-        walker->piece_last = PIECE_LAST;
-        if (read_user(walker->piece, PIECE_BYTES, (void *)base)) {
-            /* A page of it is not there: perhaps one that the frame is not on. */
-            walker->piece_base = bp;
-            walker->piece_last = 0;
-            if (read_user(walker->piece, sizeof(*frame), (void *)bp))
-                return false;
-        }
-    }
-    u64 index = (bp - walker->piece_base) / 8;
-    OWN_REGISTER(index);
-    if (index > PIECE_LAST / 8)
-        return false;
-    frame->bp = walker->piece[index];
-    frame->return_pc = walker->piece[index + 1];
-    return true;
+/* Puts what lies at bp into the piece, of a stack that ends at `end`; false if it can't be read. */
+static __always_inline bool read_piece(struct walker *walker, u64 bp, u64 end) {
+    u64 size_bytes = end - bp;
+    OWN_REGISTER(size_bytes);
+    if (size_bytes > PIECE_BYTES)
+        size_bytes = PIECE_BYTES;
+    walker->piece_base = bp;
+    walker->piece_last = size_bytes - sizeof(struct frame);
+    if (read_user(walker->piece, size_bytes, (void *)bp) == 0)
+        return true;
+    /* A page of it is not there: perhaps one that the frame is not on. */
+    walker->piece_last = 0;
+    return read_user(walker->piece, sizeof(struct frame), (void *)bp) == 0;
 }
 
 /* Walks on from the start. */
@@ -149,16 +146,29 @@ static __always_inline void walk_stack(struct walker *walker, const struct targe
         u64 next = *(volatile u64 *)&walker->next;
         if (next == 0)
             break;
-        if (next < start->bounds.lo || next >= start->bounds.hi) {
-            walker->loss = LOSS_stack_left;
-            break;
+        u64 offset = next - walker->piece_base;
+        if (offset > walker->piece_last) {
+            if (next < start->bounds.lo || next >= start->bounds.hi) {
+                walker->loss = LOSS_stack_left;
+                break;
+            }
+            if (!lies_in(next, &start->bounds) || !read_piece(walker, next, start->bounds.hi)) {
+                walker->loss = LOSS_stack_unreadable;
+                break;
+            }
+            offset = next - walker->piece_base;
         }
         /* A difference: of a comparison verifiers remember how far it must have come by now. */
-        if ((s64)(next - bp) <= 0 || !lies_in(next, &start->bounds) ||
-            !read_frame(walker, next, start->bounds.hi, &frame)) {
+        if ((s64)(next - bp) <= 0 || (offset & 7)) {
             walker->loss = LOSS_stack_unreadable;
             break;
         }
+        offset >>= 3;
+        OWN_REGISTER(offset);
+        if (offset > PIECE_LAST / 8)
+            break;
+        frame.bp = walker->piece[offset];
+        frame.return_pc = walker->piece[offset + 1];
         bp = next;
     }
 }

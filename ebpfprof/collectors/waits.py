@@ -41,6 +41,8 @@ _MAX_LOCK_CALLERS = 4  # as symbolizer.semaphores has it, which is imported late
 _LARGE_MAPS = ("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS")
 _COUNT_SHIFT = 16
 _SITES_PER_TARGET = 64
+_WORD_BYTES = 8
+_BOUNDS_BYTES = 16  # of a goroutine's stack: where a runtime.g begins
 _OVER, _WAITS, _WOKEN = 0, 1, 2  # bpf/waits.bpf.c, enum state
 _UNIT_SHIFT, _WAITERS_BITS = 8, 19  # bpf/locks.h
 FOREVER_NS: Final = (1 << 64) - 1
@@ -420,6 +422,9 @@ class WaitsCollector:
             "callback": _callback_fields(go),
             **labels.target_fields(layout),
         }
+        fields["g_bytes"] = (
+            fields["labels_offset"] + _WORD_BYTES if self._recipe.labels else _BOUNDS_BYTES
+        )
         if go.sites.semaphores:
             fields["sema_offset"] = go.sites.semaphores.address_offset
             fields["lock_callers"] = [pc + go.load_bias for pc in go.sites.semaphores.lock_callers]

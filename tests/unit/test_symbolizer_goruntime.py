@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import pytest
 
+from ebpfprof.sources import bpf_folder
 from symbolizer import FuncRole, GoVersion, UnsupportedGoVersion, inline, layout_for, pclntab
 from tests.toolchains import MINORS, toolchain
 from tests.tools.generate_goruntime import OUTPUT, describe, render
@@ -84,3 +86,13 @@ def test_unknown_versions_are_named_with_the_known_range(text: str) -> None:
 )
 def test_the_nearest_layout_stands_in_if_it_may(text: str, nearest: str) -> None:
     assert layout_for(GoVersion.parse(text), allow_unknown_version=True).version == nearest
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_what_is_read_of_a_goroutine_at_once_reaches_to_its_labels(minor: str) -> None:
+    """bpf/stack.h, start_here: one read of up to G_WORDS words, taken modulo that."""
+    header = bpf_folder() / "stack.h"
+    (words,) = re.findall(r"#define G_WORDS (\d+)", header.read_text())
+    layout = layout_for(GoVersion.parse(f"go{minor}"))
+    assert layout.offset("g", "stack.lo") == 0
+    assert layout.offset("g", "labels") + 8 < 8 * int(words)
