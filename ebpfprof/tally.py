@@ -110,8 +110,8 @@ class Tally:
         """Add a window, or a part of one that goes on, and the time before it since the last.
 
         `found` is what stacks counted and delayed (ns) in it. One that ended before its time stands
-        for less: for the rest the one before it does. `pace` is how much more often goroutines ran
-        outside of windows: so much more often they waited.
+        for less: for the rest the one before it does. `pace` is how much more often goroutines wait
+        outside of windows.
         """
         watched_ns = end_ns - max(begin_ns, self._until_ns)
         if watched_ns <= 0:
@@ -122,7 +122,8 @@ class Tally:
         stood_for_ns = end_ns - self._until_ns
         self._until_ns = end_ns
         weight = stood_for_ns / watched_ns
-        sums: Found = {stack: (pace * count, ns) for stack, (count, ns) in found.items()}
+        often = (watched_ns + pace * (stood_for_ns - watched_ns)) / stood_for_ns
+        sums: Found = {stack: (often * count, ns) for stack, (count, ns) in found.items()}
         for queue in queues:
             self._charge(sums, queue, weight)
         for each in lasting:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from ebpfprof.budget import Budget
 from ebpfprof.census import Census, Wait
@@ -26,6 +26,7 @@ from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.goroutines import ParkedGoroutine
 from ebpfprof.gotarget import GoTarget
 from ebpfprof.memory import UnreadableMemory
+from ebpfprof.pace import Clock, Pace
 from ebpfprof.tally import Lasting, Tally, Watched, waits_by_goroutine
 from symbolizer import GoTableError
 
@@ -36,7 +37,6 @@ _ENDS_IN_NS: Final = 500_000  # the kernel must be told of a window's end before
 _LEAST_LEAD_NS: Final = 500_000
 _FIRST_LEAD_NS: Final = 3_000_000
 _MAX_LEAD_NS: Final = 1_000_000_000
-_LEAST_TIMES_RUN: Final = 50  # counted in a window, to tell anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,7 @@ class _Window:
     end_ns: int
     around_ns: int
     spent_before_ns: float
-    clock: _Clock
-
-
-class _Clock(NamedTuple):
-    """How many times goroutines had come to run at a time (CLOCK_MONOTONIC)."""
-
-    at_ns: int
-    times_run: int
+    clock: Clock
 
 
 class Watch:
@@ -112,7 +105,7 @@ class Watch:
             raise
         self._started_ns = kernel_now_ns()
         self._tally.begin(self._started_ns)
-        self._clock = _Clock(self._started_ns, 0)
+        self._pace, self._clock = Pace(), Clock(self._started_ns, 0, 0, 0)
         self._is_open, self._is_windowed = True, False
         self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0, self._clock)
         self._stopping.clear()
@@ -245,7 +238,8 @@ class Watch:
             self._waits.open_window(self._index, begin_ns, end_ns)
         # To its last nanosecond: before, the tables don't have yet who waits at its end.
         time.sleep(max(0.0, (end_ns - kernel_now_ns()) / 1e9))
-        pace = self._pace()
+        before, self._clock = self._clock, self._read_clock()
+        pace = self._pace.add(before, self._window.clock, self._clock)
         taking_out = pool.submit(self._waits.close_window, self._index)
         try:
             with suppress(UnreadableMemory):  # else those of before are taken for what is
@@ -283,22 +277,12 @@ class Watch:
             if each.wait
         }
 
-    def _read_clock(self) -> _Clock:
+    def _read_clock(self) -> Clock:
+        times_run = 0
         with suppress(TargetGone, UnreadableMemory):
-            return _Clock(kernel_now_ns(), self._census.times_run())
-        return _Clock(kernel_now_ns(), 0)
-
-    def _pace(self) -> float:
-        """How much more often goroutines came to run since the window before than in this one.
-
-        With the probes in, what waits and is woken all the time does so less often.
-        """
-        before, now, begin = self._clock, self._read_clock(), self._window.clock
-        self._clock = now
-        is_known = before.times_run and begin.times_run and now.times_run
-        if not is_known or now.times_run - begin.times_run < _LEAST_TIMES_RUN:
-            return 1.0
-        return _rate(before, now) / _rate(begin, now)
+            times_run = self._census.times_run()
+        used_ns = self._go.target.cpu_ns() or 0
+        return Clock(kernel_now_ns(), times_run, used_ns, self._spent_ns())
 
     def _lasting(self, end_ns: int) -> list[Lasting]:
         """The waits that went on when the window ended."""
@@ -337,7 +321,3 @@ class Watch:
         spent_ns = self._spent_ns() - self._spent_before_ns
         used_ns -= self._used_before_ns
         self._budget.look(spent_ns, used_ns, kernel_now_ns() - self._started_ns)
-
-
-def _rate(earlier: _Clock, later: _Clock) -> float:
-    return (later.times_run - earlier.times_run) / (later.at_ns - earlier.at_ns)

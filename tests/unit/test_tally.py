@@ -119,8 +119,15 @@ def test_what_runs_more_often_outside_of_windows_waits_more_often() -> None:
     tally = begun()
     tally.add({A: (2, 30)}, 1090, 1100, pace=1.5)
 
-    assert totals(tally)[A.return_pcs].count == 2 * 10 * 1.5
+    assert totals(tally)[A.return_pcs].count == 2 * (1 + 9 * 1.5)
     assert totals(tally)[A.return_pcs].delay_ns == 30 * 10
+
+
+def test_what_was_watched_all_the_time_is_as_it_was_counted() -> None:
+    tally = begun()
+    tally.add({A: (2, 30)}, 1000, 1100, pace=1.5)
+
+    assert totals(tally)[A.return_pcs].count == 2
 
 
 def test_what_begins_anew_does_not_stand_for_the_time_before() -> None:

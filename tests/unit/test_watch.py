@@ -12,6 +12,7 @@ from ebpfprof.census import Census
 from ebpfprof.collectors.waits import WaitsCollector
 from ebpfprof.errors import AttachFailed
 from ebpfprof.gotarget import GoTarget
+from ebpfprof.overhead import Runs
 from ebpfprof.watch import Watch
 from symbolizer import GoTableError
 
@@ -20,6 +21,8 @@ SOON_NS = 3_600_000_000_000
 
 class Notes:
     """Notes which of its methods are called; there is nobody who waits."""
+
+    hit_ns = None
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -34,12 +37,17 @@ class Notes:
     def times_run(self) -> int:
         return 0
 
+    def runs(self) -> list[Runs]:
+        return [Runs(0, 0.0)]
+
 
 @pytest.mark.parametrize("lead_ns", [-1, SOON_NS])
 def test_what_a_window_counted_that_was_prepared_too_late_belongs_to_none(lead_ns: int) -> None:
     """Who waited was not told in time."""
     waits, census = Notes(), Notes()
-    watch = Watch(cast("WaitsCollector", waits), 0, cast("GoTarget", None), 0.01)
+    go = mock.MagicMock()
+    go.target.cpu_ns.return_value = 1
+    watch = Watch(cast("WaitsCollector", waits), 0, cast("GoTarget", go), 0.01)
     watch._census, watch._budget = cast("Census", census), Budget(0.01)
     watch._lead_ns = lead_ns
 
