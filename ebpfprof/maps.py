@@ -26,11 +26,9 @@ _BATCH_ROWS = 4096
 _POSSIBLE = Path("/sys/devices/system/cpu/possible")
 
 # include/uapi/linux/bpf.h
-_MAP_CREATE = 0
 _LOOKUP, _UPDATE, _DELETE = 1, 2, 3
 _LOOKUP_BATCH, _UPDATE_BATCH = 24, 26
 _NO_PREALLOC = 1 << 0
-_NAME_BYTES = 16
 _BUSY, _DISCARDED = 1 << 31, 1 << 30
 _RECORD_HEADER_BYTES = 8
 
@@ -47,21 +45,6 @@ _NUMBERS: Final[Mapping[str, Any]] = {
     "long long": ctypes.c_int64,
     "unsigned long long": ctypes.c_uint64,
 }
-
-
-class _Create(ctypes.Structure):
-    """The beginning of union bpf_attr for BPF_MAP_CREATE."""
-
-    _fields_ = [
-        ("map_type", ctypes.c_uint32),
-        ("key_bytes", ctypes.c_uint32),
-        ("value_bytes", ctypes.c_uint32),
-        ("max_entries", ctypes.c_uint32),
-        ("map_flags", ctypes.c_uint32),
-        ("inner_map_fd", ctypes.c_uint32),
-        ("numa_node", ctypes.c_uint32),
-        ("map_name", ctypes.c_char * _NAME_BYTES),
-    ]
 
 
 class _Element(ctypes.Structure):
@@ -88,15 +71,14 @@ class BpfMap:
         """
         self.name, self._shape = shape.name, shape
         self.max_entries = max_entries or shape.max_entries
-        attr = _Create(
-            map_type=shape.kind,
-            key_bytes=shape.key_bytes,
-            value_bytes=shape.value_bytes,
-            max_entries=self.max_entries,
-            map_flags=_NO_PREALLOC if grows and trials.may_allocate() else 0,
-            map_name=shape.name.encode()[: _NAME_BYTES - 1],
+        self.fd = perf.create_map(
+            shape.kind,
+            shape.key_bytes,
+            shape.value_bytes,
+            self.max_entries,
+            flags=_NO_PREALLOC if grows and trials.may_allocate() else 0,
+            name=shape.name,
         )
-        self.fd = perf.bpf(_MAP_CREATE, attr)
         if self.fd < 0:
             raise _refused(self.name, self.max_entries)
 

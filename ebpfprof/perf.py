@@ -59,6 +59,7 @@ _NOT_ALLOWED = (errno.EPERM, errno.EACCES)
 
 ProgramKind = Literal["kprobe", "perf_event", "raw_tracepoint"]
 _NAME_BYTES = 15
+_MAP_NAME_BYTES = 16
 _LOG_BYTES = 1 << 24  # what the verifier says of a million instructions; touched as far as written
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -98,6 +99,10 @@ class _MapCreate(ctypes.Structure):
         ("key_bytes", ctypes.c_uint32),
         ("value_bytes", ctypes.c_uint32),
         ("max_entries", ctypes.c_uint32),
+        ("map_flags", ctypes.c_uint32),
+        ("inner_map_fd", ctypes.c_uint32),
+        ("numa_node", ctypes.c_uint32),
+        ("map_name", ctypes.c_char * _MAP_NAME_BYTES),
     ]
 
 
@@ -171,8 +176,7 @@ def run_once(prog_fd: int, arguments: Sequence[int]) -> None:
 
 def require_bpf() -> None:
     """Raise KernelUnsupported unless the kernel has BPF, PermissionDenied if it is not for us."""
-    attr = _MapCreate(map_type=_BPF_MAP_TYPE_ARRAY, key_bytes=4, value_bytes=4, max_entries=1)
-    fd = bpf(_BPF_MAP_CREATE, attr)
+    fd = create_map(_BPF_MAP_TYPE_ARRAY, 4, 4, 1)
     if fd >= 0:
         os.close(fd)
         return
@@ -396,6 +400,15 @@ def load_program(
             return again
         text += "\n" + log.value.decode(errors="replace").strip()
     raise OSError(number, text)
+
+
+def create_map(
+    kind: int, key_bytes: int, value_bytes: int, max_entries: int, flags: int = 0, name: str = ""
+) -> int:
+    """A BPF map of that enum bpf_map_type; returns its fd, -1 if refused (the errno is ctypes')."""
+    short = name.encode()[: _MAP_NAME_BYTES - 1]
+    attr = _MapCreate(kind, key_bytes, value_bytes, max_entries, map_flags=flags, map_name=short)
+    return bpf(_BPF_MAP_CREATE, attr)
 
 
 def bpf(command: int, attr: ctypes.Structure) -> int:

@@ -14,7 +14,6 @@ from ebpfprof.errors import KernelUnsupported, PermissionDenied
 from ebpfprof.privileges import way_out
 
 # include/uapi/linux/bpf.h
-_BPF_MAP_CREATE = 0
 _BPF_MAP_LOOKUP_BATCH = 24
 _BPF_MAP_TYPE_HASH = 1
 _BPF_MAP_TYPE_RINGBUF = 27
@@ -24,18 +23,6 @@ _RING_BYTES = 4096
 
 class Untried(Exception):  # noqa: N818 (reads better where it is raised)
     """It could not be tried, for a reason that says nothing of the kernel."""
-
-
-class _MapCreate(ctypes.Structure):
-    """The beginning of union bpf_attr for BPF_MAP_CREATE."""
-
-    _fields_ = [
-        ("map_type", ctypes.c_uint32),
-        ("key_bytes", ctypes.c_uint32),
-        ("value_bytes", ctypes.c_uint32),
-        ("max_entries", ctypes.c_uint32),
-        ("map_flags", ctypes.c_uint32),
-    ]
 
 
 class Batch(ctypes.Structure):
@@ -74,14 +61,14 @@ def link_with_cookie() -> None:
 
 def make_ring_buffer() -> None:
     """Make a BPF ring buffer. Raises KernelUnsupported (before Linux 5.8) or PermissionDenied."""
-    os.close(_map(_MapCreate(map_type=_BPF_MAP_TYPE_RINGBUF, max_entries=_RING_BYTES)))
+    os.close(_map(_BPF_MAP_TYPE_RINGBUF, 0, _RING_BYTES))
 
 
 def read_a_batch() -> None:
     """Read all of a BPF map at once. Raises KernelUnsupported (before Linux 5.6)."""
     words = [ctypes.c_uint64() for _ in range(3)]
     out_batch, keys, values = map(ctypes.addressof, words)
-    fd = _map(_MapCreate(map_type=_BPF_MAP_TYPE_HASH, key_bytes=4, value_bytes=4, max_entries=1))
+    fd = _map(_BPF_MAP_TYPE_HASH, 4, 1)
     try:
         _bpf(
             _BPF_MAP_LOOKUP_BATCH,
@@ -100,15 +87,8 @@ def may_allocate() -> bool:
 
     Before Linux 6.1 the kernel warns of such programs, or refuses them as it does this one.
     """
-    attr = _MapCreate(
-        map_type=_BPF_MAP_TYPE_HASH,
-        key_bytes=4,
-        value_bytes=4,
-        max_entries=1,
-        map_flags=_BPF_F_NO_PREALLOC,
-    )
     try:
-        fd = _map(attr)
+        fd = _map(_BPF_MAP_TYPE_HASH, 4, 1, _BPF_F_NO_PREALLOC)
     except (KernelUnsupported, PermissionDenied):
         return False
     try:
@@ -172,11 +152,13 @@ def _loaded(kind: Literal["kprobe", "perf_event"], attach_type: int = 0) -> int:
         raise _refused("BPF programs", error) from error
 
 
-def _map(attr: _MapCreate) -> int:
-    try:
-        return _bpf(_BPF_MAP_CREATE, attr)
-    except OSError as error:
-        raise _refused("a BPF map", error) from error
+def _map(kind: int, row_bytes: int, max_entries: int, flags: int = 0) -> int:
+    """A map whose keys and values have so many bytes each."""
+    fd = perf.create_map(kind, row_bytes, row_bytes, max_entries, flags)
+    if fd < 0:
+        code = ctypes.get_errno()
+        raise _refused("a BPF map", OSError(code, os.strerror(code)))
+    return fd
 
 
 def _bpf(command: int, attr: ctypes.Structure) -> int:
