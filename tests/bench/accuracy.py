@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -60,4 +61,11 @@ def compared(go: Profile, ours: Profile, top: int = TOP) -> Accuracy:
         share=sum(theirs[stack].delay_ns for stack in ranked) / whole,
         largest=max(differences),
         whole=sum(value.delay_ns for value in mine.values()) / whole - 1,
+        error=error_told(ours),
     )
+
+
+def error_told(profile: Profile) -> float:
+    """The largest standard error of the ten stacks with the longest delays, as a comment has it."""
+    found = [re.search(r"longest delays ([0-9.]+) % at most", line) for line in profile.comments]
+    return max((float(match[1]) / 100 for match in found if match), default=0.0)

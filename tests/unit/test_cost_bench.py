@@ -116,6 +116,8 @@ def test_top_ten_within_ten_percent() -> None:
     assert verdict_on("top ten", found) == KEPT
     far = {"ping-pong": {"bounded": Accuracy(3, 0.99, 0.11, 0.0)}}
     assert verdict_on("top ten", replace(found, accuracy=far)) == BROKEN
+    by_chance = {"ping-pong": {"bounded": Accuracy(3, 0.99, 0.11, 0.0, error=0.006)}}
+    assert verdict_on("top ten", replace(found, accuracy=by_chance)) == NOISE
 
 
 def profile(**delays_ns: int) -> Profile:
@@ -145,6 +147,13 @@ def test_stacks_with_next_to_nothing_are_not_compared() -> None:
 
 def test_a_top_stack_that_we_have_not_is_as_wrong_as_can_be() -> None:
     assert compared(profile(a=1000, b=2000), profile(a=1000)).largest == 1
+
+
+def test_the_standard_error_is_that_which_the_profile_tells() -> None:
+    ours = profile(a=1000)
+    assert compared(profile(a=1000), ours).error == 0
+    told = "of the ten stacks with the longest delays 2.5 % at most"
+    assert compared(profile(a=1000), replace(ours, comments=(told,))).error == 0.025
 
 
 def test_tables_go_between_their_marks_and_nowhere_else() -> None:
