@@ -92,16 +92,14 @@ static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
         .is_semaphore = site->is_semaphore,
     };
     struct walker *walker = NULL;
+    /* Before the walk, for which the goroutine waits, too: Go's own clock has started already. */
+    begun.start_ns = begun.since_ns = window_time(target);
+    if (!begun.start_ns)
+        return;
     if (WITH_WAITERS && EVERY_EVENT)
         walker = walk_here(ctx, site, target, g, sema);
     /* Only now, or the verifier would try the walk with a row and without. */
     struct wait *wait = waits.lookup(&key);
-    begun.start_ns = begun.since_ns = window_time(target);
-    if (!begun.start_ns) {
-        if (walker)
-            give_walker(walker);
-        return;
-    }
     if (WITH_WAITERS && EVERY_EVENT) {
         if (!walker) {
             if (wait)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 _LEAST_TIMES_RUN: Final = 50  # counted in windows, to tell anything
-_MARGIN: Final = 1.5  # what probes take is an estimate; they also cool down caches
+_MARGIN: Final = 2.0  # what probes take is an estimate; they also cool down caches
 _MOST: Final = 0.95  # of a processor's time
 
 

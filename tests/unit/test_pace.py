@@ -28,7 +28,7 @@ def test_a_program_that_is_slower_with_probes_by_what_they_take() -> None:
 def test_no_more_than_what_probes_take_allows() -> None:
     """An HTTP server, whose goroutines run more often for what is no wait in Go's block profile."""
     pace = Pace().add(*turn(9000, 500, spent_ms=1))
-    assert 1 / (1 - 0.1) < pace < 1.25
+    assert 1 / (1 - 0.1) < pace < 1.3
 
 
 def test_a_program_that_runs_as_often_in_windows_is_not_scaled() -> None:
