@@ -355,6 +355,10 @@ _KINDS: dict[tuple[str, ...], Kind] = {
 }
 
 
+# Releases of the runtime's own locks whose stacks Go could not keep (runtime/mprof.go, Go 1.22 on).
+_LOST_RELEASES = "runtime._LostContendedRuntimeLock"
+
+
 def _kind(sample_types: tuple[ValueType, ...], samples: tuple[Sample, ...]) -> Kind:
     found = _KINDS.get(tuple([value_type.type for value_type in sample_types]), "")
     if found == "block" and samples and all(map(_is_release, samples)):
@@ -363,9 +367,11 @@ def _kind(sample_types: tuple[ValueType, ...], samples: tuple[Sample, ...]) -> K
 
 
 def _is_release(sample: Sample) -> bool:
-    """Whether the leaf is a function of sync or the runtime that unlocks."""
+    """Whether the leaf is a function of sync or the runtime that unlocks, or stands for some."""
     frames = sample.locations[0].frames if sample.locations else ()
     if not frames:
         return False
+    if frames[0].function == _LOST_RELEASES:
+        return True
     package, _, name = frames[0].function.partition(".")
     return package in ("sync", "internal/sync", "runtime") and "unlock" in name.lower()

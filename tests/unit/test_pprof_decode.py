@@ -39,6 +39,7 @@ UNLOCKS = (
     "sync.(*Mutex).unlockSlow",
     "runtime.unlock",
     "runtime.unlock2",
+    "runtime._LostContendedRuntimeLock",
 )
 
 
