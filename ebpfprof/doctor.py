@@ -325,7 +325,7 @@ def _locked_memory() -> Check:
 
 def _tracefs() -> Check:
     found = "mounted" if os.path.exists(_TRACEFS) else "not mounted"
-    return Check("tracefs", "ok", found, "It is not needed: probes are perf events.")
+    return Check("tracefs", "ok", found, "It is not needed: probes are links or perf events.")
 
 
 def _disk() -> Check:

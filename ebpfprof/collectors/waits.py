@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from ebpfprof import labels
 from ebpfprof.collectors import runtimelocks
+from ebpfprof.collectors.stacktable import StackTable
+from ebpfprof.collectors.targetrows import target_fields
 from ebpfprof.collectors.waitrows import (
     Begun,
     Hold,
@@ -14,19 +16,16 @@ from ebpfprof.collectors.waitrows import (
     QueueRow,
     Recipe,
     StackTotal,
-    Waiting,
     WaitRow,
 )
 from ebpfprof.keeper import Uprobe
 from ebpfprof.loader import Program
 from ebpfprof.losses import Loss, losses
 from ebpfprof.overhead import Runs, runs
-from ebpfprof.profile import Label
 
 if TYPE_CHECKING:  # the session imports them while BCC compiles
     from ebpfprof.goroutines import ParkedGoroutine
     from ebpfprof.gotarget import GoTarget
-    from symbolizer import RuntimeLayout
 
 # Rows of goroutines that wait: as many as bpf/locks.h can count at most.
 _MAX_WAITS = (1 << 19) - 1
@@ -41,25 +40,11 @@ _MAX_LOCK_CALLERS = 4  # as symbolizer.semaphores has it, which is imported late
 _LARGE_MAPS = ("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS")
 _COUNT_SHIFT = 16
 _SITES_PER_TARGET = 64
-_WORD_BYTES = 8
-_BOUNDS_BYTES = 16  # of a goroutine's stack: where a runtime.g begins
 _OVER, _WAITS, _WOKEN = 0, 1, 2  # bpf/waits.bpf.c, enum state
 _UNIT_SHIFT, _WAITERS_BITS = 8, 19  # bpf/locks.h
 FOREVER_NS: Final = (1 << 64) - 1
 """The end of a window that has none."""
 _TARGET_SHIFT = 48  # bpf/target.h, goroutine_key
-
-# The runtime.waitReason with which runtime.semacquire1 parks (runtime/sema.go).
-_SEMAPHORE_REASONS = (
-    "Semacquire",
-    "SyncMutexLock",
-    "SyncRWMutexRLock",
-    "SyncRWMutexLock",
-    "SyncWaitGroupWait",
-    "SynctestWaitGroupWait",
-)
-
-_KINDS: Final[tuple[Waiting, ...]] = ("block", "mutex")  # by number: bpf/totals.h
 
 
 class WaitsCollector:
@@ -71,8 +56,6 @@ class WaitsCollector:
         self._targets = targets
         self._sites: dict[tuple[int, str, int], int] = {}
         self._free_sites: list[int] = []
-        self._known_stacks: dict[int, KnownStack] = {}
-        self._return_pcs: dict[int, int] = {}
         self._attached: dict[int, GoTarget] = {}
         self._taken: dict[int, tuple[int, int]] = {}
         self._wake = "on_wake" if recipe.block else "on_release"
@@ -101,6 +84,7 @@ class WaitsCollector:
             ),
             own_functions=("seed",) if recipe.windows else (),
         )
+        self._stacks = StackTable(self._program, has_labels=recipe.labels)
 
     def load(self, goroutines: int = 0) -> None:
         """Make the maps and load the program, which takes nothing yet.
@@ -191,9 +175,9 @@ class WaitsCollector:
         gs = (keys[chosen] & ((1 << _TARGET_SHIFT) - 1)).tolist()
         rows = waits[chosen]
         columns = [rows[name].tolist() for name in ("state", "since_ns", "stack", "is_semaphore")]
-        self._read_stacks(set(columns[2]))
+        self._stacks.read(set(columns[2]))
         return [
-            WaitRow(g, state == _WOKEN, since_ns, self._known_stacks.get(stack))
+            WaitRow(g, state == _WOKEN, since_ns, self._stacks.get(stack))
             for g, state, since_ns, stack, is_semaphore in zip(gs, *columns, strict=True)
             if state == _WAITS or is_semaphore
         ]
@@ -207,8 +191,8 @@ class WaitsCollector:
         found = []
         for key, lock in zip(keys[chosen].tolist(), locks[chosen], strict=True):
             left_ns = _left_in_queue_ns(int(lock["queue"]), int(lock["charged"]), end_ns)
-            self._read_stacks({int(lock["releaser"])})
-            releaser = self._known_stacks.get(int(lock["releaser"]))
+            self._stacks.read({int(lock["releaser"])})
+            releaser = self._stacks.get(int(lock["releaser"]))
             sema = key & ((1 << _TARGET_SHIFT) - 1)
             found.append(QueueRow(sema, left_ns, releaser))
         return found
@@ -216,11 +200,11 @@ class WaitsCollector:
     def take(self, index: int) -> dict[KnownStack, tuple[float, int]]:
         """What a target's stacks counted and delayed (ns) since they were taken last."""
         keys, totals = self._program.read_hash("totals")
-        self._read_stacks(set(keys.tolist()))
+        self._stacks.read(set(keys.tolist()))
         found = {}
         rows = (keys.tolist(), totals["count"].tolist(), totals["delay_ns"].tolist())
         for key, count, delay_ns in zip(*rows, strict=True):
-            stack = self._known_stacks.get(key)
+            stack = self._stacks.get(key)
             count_before, delay_before_ns = self._taken.get(key, (0, 0))
             is_new = (count, delay_ns) != (count_before, delay_before_ns)
             if stack and stack.target == index and is_new:
@@ -280,27 +264,21 @@ class WaitsCollector:
         if self._attached.pop(index, None) is None:
             return
         self._forget_waits(index)
-        batches = self._program.hash_batches("stacks")
-        for ours in [keys[stacks["group"]["target"] == index] for keys, stacks in batches]:
-            for table in ("totals", "stacks"):
-                self._program.delete_rows(table, ours)
-            for key in ours.tolist():
-                self._known_stacks.pop(key, None)
-                self._taken.pop(key, None)
-        self._return_pcs.clear()  # other processes have others
+        for key in self._stacks.forget(index):
+            self._taken.pop(key, None)
         for site in [site for site in self._sites if site[0] == index]:
             self._free_sites.append(self._sites.pop(site))
 
     def snapshot(self) -> dict[int, list[StackTotal]]:
         """The sums since the start, by target. Never decreasing from one call to the next."""
         keys, totals = self._program.read_hash("totals")
-        self._read_stacks(set(keys.tolist()))
+        self._stacks.read(set(keys.tolist()))
         found: dict[int, list[StackTotal]] = {}
         counts = totals["count"].tolist()
         for key, count, delay_ns in zip(
             keys.tolist(), counts, totals["delay_ns"].tolist(), strict=True
         ):
-            stack = self._known_stacks.get(key)
+            stack = self._stacks.get(key)
             if stack is None or not count:
                 continue  # being written this moment: the next snapshot has it
             total = StackTotal(
@@ -366,33 +344,6 @@ class WaitsCollector:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _read_stacks(self, wanted: set[int]) -> None:
-        """Take note of stacks that are new, if any of these is: once written, they don't change."""
-        if wanted <= self._known_stacks.keys() | {0}:
-            return
-        sets = self._label_sets()
-        # One object for each address: those of 20,000 deep stacks would take 100 MB.
-        one_of = self._return_pcs.setdefault
-        for keys, stacks in self._program.hash_batches("stacks"):
-            groups = stacks["group"]
-            columns = zip(
-                keys.tolist(),
-                stacks["depth"].tolist(),
-                stacks["pcs"],
-                *(groups[name].tolist() for name in ("target", "kind", "sema", "labels")),
-                strict=True,
-            )
-            for key, depth, pcs, target, kind, sema, labels_key in columns:
-                if depth and key not in self._known_stacks:
-                    found = pcs[:depth].tolist()
-                    self._known_stacks[key] = KnownStack(
-                        target,
-                        _KINDS[kind],
-                        sema,
-                        tuple(map(one_of, found, found)),
-                        sets.get(labels_key, ()),
-                    )
-
     def _forget_waits(self, index: int) -> None:
         """Forget who waited when the target was watched last: its wake was not seen."""
         tables = ["waits"]
@@ -402,32 +353,13 @@ class WaitsCollector:
             keys, _ = self._program.read_hash(table)
             self._program.delete_rows(table, keys[keys >> _TARGET_SHIFT == index])
 
-    def _label_sets(self) -> dict[int, tuple[Label, ...]]:
-        if not self._recipe.labels:
-            return {}
-        return labels.label_sets(*self._program.read_hash("label_sets"))
-
     def _describe(self, index: int, go: GoTarget, begin_ns: int = 0, end_ns: int = 0) -> None:
-        layout = go.binary.layout
-        fields: dict[str, Any] = {
+        fields = {
+            **target_fields(go, has_labels=self._recipe.labels),
             "active": int(end_ns > 0),
             "begin_ns": begin_ns,
             "end_ns": end_ns,
-            "sched_bp_offset": layout.offset("g", "sched.bp"),
-            "status_offset": layout.offset("g", "atomicstatus"),
-            "m_offset": layout.offset("g", "m"),
-            "curg_offset": layout.offset("m", "curg"),
-            "wait_reason_offset": layout.offset("g", "waitreason"),
-            "semaphore_reasons": _semaphore_reasons(layout),
-            "callback": _callback_fields(go),
-            **labels.target_fields(layout),
         }
-        fields["g_bytes"] = (
-            fields["labels_offset"] + _WORD_BYTES if self._recipe.labels else _BOUNDS_BYTES
-        )
-        if go.sites.semaphores:
-            fields["sema_offset"] = go.sites.semaphores.address_offset
-            fields["lock_callers"] = [pc + go.load_bias for pc in go.sites.semaphores.lock_callers]
         self._program.set_element("targets", index, fields)
 
     def _probe(
@@ -461,22 +393,3 @@ def _left_in_queue_ns(queue: int, charged: int, end_ns: int) -> int:
     waited = waiters * (end_ns >> _UNIT_SHIFT) - (queue >> _WAITERS_BITS)
     units = (waited - charged) % modulus
     return units << _UNIT_SHIFT if units < modulus // 2 else 0
-
-
-def _semaphore_reasons(layout: RuntimeLayout) -> int:
-    """A bit for each wait reason of semacquire1 that this version of Go has."""
-    known = layout.wait_reasons
-    return sum(1 << known[name] for name in _SEMAPHORE_REASONS if name in known)
-
-
-def _callback_fields(go: GoTarget) -> dict[str, int]:
-    callback = go.callback
-    if callback is None:
-        return {}
-    return {
-        "return_pc": callback.return_pc + go.load_bias,
-        "switch_pc": callback.switch_pc + go.load_bias,
-        "switch_offset": callback.switch_offset,
-        "caller_offset": callback.caller_offset,
-        "frame_offset": callback.frame_offset,
-    }

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Final
 
 from ebpfprof import calibration
+from tests.bench.bpfparts import parts_ns
 from tests.bench.bpfstats import counting_runs, runs_by_program, runs_of
 from tests.bench.costresults import BpfRun, Curve
 from tests.bench.liverecorder import LiveRecorder
@@ -27,7 +28,7 @@ AXES: Final[tuple[tuple[str, str, tuple[int, ...], dict[str, int]], ...]] = (
 FRAMES: Final = (5, 10, 30, 100)
 NOTHING: Final = "a program that does nothing"
 PASSES: Final = 100_000
-SAMPLINGS: Final = {"all": 1, "rate 10,000": 10_000}
+SAMPLINGS: Final = {"all": 1, "rate 10,000": 10_000, "none is kept": 3_600_000_000_000}
 
 
 def curves(rounds: int) -> tuple[Curve, ...]:
@@ -66,6 +67,7 @@ def _event_ns(ours: LiveRecorder, parameters: dict[str, int], rounds: int) -> fl
 def bpf_runs() -> tuple[BpfRun, ...]:
     """What the kernel measures of each of our programs (bpf_stats), by depth of the stacks."""
     found = [BpfRun(NOTHING, "", FRAMES[0], _nothing_ns())]
+    found += [BpfRun(part, "", FRAMES[0], ns) for part, ns in parts_ns().items()]
     with ExitStack() as held:
         for sampling, rate_ns in SAMPLINGS.items():
             ours = LiveRecorder(held, kinds=("block",), block_rate_ns=rate_ns)

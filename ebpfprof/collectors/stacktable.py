@@ -1,0 +1,69 @@
+"""The stacks that a program of bpf/ has stored, by their keys; each is read once."""
+
+from __future__ import annotations
+
+from ebpfprof import labels
+from ebpfprof.collectors.waitrows import KnownStack, Waiting
+from ebpfprof.loader import Program
+from ebpfprof.profile import Label
+
+_KINDS: tuple[Waiting, ...] = ("block", "mutex")  # by number: bpf/totals.h
+
+
+class StackTable:
+    """The map `stacks`, and `label_sets` where goroutines' labels are recorded."""
+
+    def __init__(self, program: Program, *, has_labels: bool) -> None:
+        self._program = program
+        self._has_labels = has_labels
+        self._known: dict[int, KnownStack] = {}
+        self._return_pcs: dict[int, int] = {}
+
+    def get(self, key: int) -> KnownStack | None:
+        """A stack that was read; None if it was not there, or was being written."""
+        return self._known.get(key)
+
+    def read(self, wanted: set[int]) -> None:
+        """Take note of stacks that are new, if any of these is: once written, they don't change."""
+        if wanted <= self._known.keys() | {0}:
+            return
+        sets = self._label_sets()
+        # One object for each address: those of 20,000 deep stacks would take 100 MB.
+        one_of = self._return_pcs.setdefault
+        for keys, stacks in self._program.hash_batches("stacks"):
+            groups = stacks["group"]
+            columns = zip(
+                keys.tolist(),
+                stacks["depth"].tolist(),
+                stacks["pcs"],
+                *(groups[name].tolist() for name in ("target", "kind", "sema", "labels")),
+                strict=True,
+            )
+            for key, depth, pcs, target, kind, sema, labels_key in columns:
+                if depth and key not in self._known:
+                    found = pcs[:depth].tolist()
+                    self._known[key] = KnownStack(
+                        target,
+                        _KINDS[kind],
+                        sema,
+                        tuple(map(one_of, found, found)),
+                        sets.get(labels_key, ()),
+                    )
+
+    def forget(self, target: int) -> list[int]:
+        """Delete the stacks of a target and their sums from the maps, and return their keys."""
+        batches = self._program.hash_batches("stacks")
+        forgotten = []
+        for ours in [keys[stacks["group"]["target"] == target] for keys, stacks in batches]:
+            for table in ("totals", "stacks"):
+                self._program.delete_rows(table, ours)
+            forgotten += ours.tolist()
+        for key in forgotten:
+            self._known.pop(key, None)
+        self._return_pcs.clear()  # other processes have others
+        return forgotten
+
+    def _label_sets(self) -> dict[int, tuple[Label, ...]]:
+        if not self._has_labels:
+            return {}
+        return labels.label_sets(*self._program.read_hash("label_sets"))
