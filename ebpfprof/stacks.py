@@ -9,11 +9,13 @@ them.
 import math
 import re
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from heapq import nlargest
 from itertools import accumulate, groupby, pairwise, zip_longest
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from ebpfprof.collectors.waitrows import StackTotal, Waiting
@@ -59,7 +61,6 @@ _SLOW_PATHS = (
 # its shim, two of a slow path; and two more.
 _HEAD = 8
 _END = "runtime.goexit"
-_address_of = attrgetter("address")
 _index_of = attrgetter("index")
 
 
@@ -67,20 +68,16 @@ _index_of = attrgetter("index")
 class WaitStack:
     """A stack as Go's block or mutex profile shows it, leaf first; `is_cut` if Go cuts it off.
 
-    Stacks are equal if their locations are.
+    Stacks are equal if their locations are, and so is their `key` then: a hash of the numbers of
+    the locations takes a tenth of the time that one of the locations themselves does.
     """
 
     locations: tuple[Location, ...]
     is_cut: bool = field(compare=False)
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        # Once: each snapshot of a live target looks up all stacks. Of the addresses: hashing
-        # numbers takes a tenth of the time, and locations that are equal have equal ones.
-        object.__setattr__(self, "_hash", hash(tuple(map(_address_of, self.locations))))
+    key: int = field(compare=False)
 
     def __hash__(self) -> int:
-        return self._hash
+        return self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +100,6 @@ _RULES_TO_1_22 = _Rules(max_depth=32, unwinds_by_tables=True)
 _RULES_TO_1_26 = _Rules(max_depth=128, unwinds_by_tables=False, runtime_lock_depth=127)
 _RULES_FROM_1_27 = _Rules(max_depth=128, unwinds_by_tables=False, runtime_lock_depth=128)
 _RULES = ((22, _RULES_TO_1_22), (26, _RULES_TO_1_26))
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """What is shown of the first addresses of a stack: their locations and logical frames."""
-
-    locations: tuple[Location, ...]
-    frames: int
 
 
 @dataclass(slots=True)  # not frozen: that takes three times as long to make
@@ -147,15 +136,17 @@ class StackTranslator:
         }
         self._call_pcs: dict[int, int] = {}
         self._go_frames: dict[int, tuple[GoFrame, ...]] = {}  # lives as long as the ids below
-        self._of_frames: dict[tuple[int, ...], Location] = {}  # by ids, which are quick to hash
-        self._locations: dict[tuple[int, tuple[GoFrame, ...]], Location] = {}
+        # Locations and how many logical frames they have, by number, and their numbers.
+        self._locations: list[Location] = []
+        self._logical_counts: list[int] = []
+        self._numbers: dict[tuple[int, tuple[GoFrame, ...]], int] = {}
+        self._of_frames: dict[tuple[int, ...], int] = {}  # by ids, which are quick to hash
         self._stacks: dict[tuple[Waiting, tuple[int, ...]], WaitStack | None] = {}
         # Below its head a stack consists of return addresses most of which are shown alike wherever
         # they stand, as these say; what is in none of them isn't, or wasn't looked up.
-        self._whole: dict[int, Location] = {}
-        self._inlined: dict[int, int] = {}  # several logical frames
+        self._whole: dict[int, int] = {}
         self._ends: set[int] = set()
-        self._heads: dict[tuple[Waiting, tuple[int, ...]], _Head | None] = {}
+        self._heads: dict[tuple[Waiting, tuple[int, ...]], tuple[int, ...] | None] = {}
 
     def look_up(self, return_pcs: Iterable[int]) -> None:
         """Look up many addresses at once, which is ten times as fast as one by one.
@@ -177,51 +168,50 @@ class StackTranslator:
         Raises GoTableError if the binary's tables contradict themselves.
         """
         key = kind, tuple(return_pcs)
-        if key not in self._stacks:
-            self._stacks[key] = self._stack(*key)
-        return self._stacks[key]
+        try:
+            return self._stacks[key]
+        except KeyError:
+            found = self._stacks[key] = self._stack(*key)
+            return found
 
     def _stack(self, kind: Waiting, return_pcs: tuple[int, ...]) -> WaitStack | None:
         """The stack: what can differ by what stands beside it, and all below by the address."""
         head = self._head(kind, return_pcs[:_HEAD])
-        rest = return_pcs[_HEAD:]
-        ends = bool(rest) and rest[-1] in self._ends
-        below = rest[:-1] if ends else rest
-        depth = self._rules.max_depth
-        if head is None or head.frames >= depth or not rest:
+        ends = return_pcs[-1] in self._ends
+        below = return_pcs[_HEAD : len(return_pcs) - ends]
+        if head is None or len(below) < 2:  # an itemgetter of one gives no tuple
             return self._odd_stack(kind, return_pcs)
         try:
-            locations = tuple(map(self._whole.__getitem__, below))
+            numbers = head + itemgetter(*below)(self._whole)
         except KeyError:
             return self._odd_stack(kind, return_pcs)
-        frames = head.frames + len(below) + ends
-        if frames > depth or not self._inlined.keys().isdisjoint(below):
-            counts = [self._inlined.get(pc, 1) for pc in below]
-            frames = head.frames + sum(counts) + ends
-            if frames > depth:
-                # Go writes the last physical frame with all that is inlined into it, beyond the
-                # depth (runtime/symtab.go, expandFinalInlineFrame).
-                so_far = list(accumulate(counts, initial=head.frames))
-                kept = min(bisect_left(so_far, depth), len(below))
-                return WaitStack(head.locations + locations[:kept], is_cut=so_far[kept] < frames)
-        return WaitStack(head.locations + locations, is_cut=False)
+        of_each = itemgetter(*numbers)
+        counts = of_each(self._logical_counts)
+        frames = sum(counts) + ends
+        depth = self._rules.max_depth
+        if frames <= depth:
+            return WaitStack(of_each(self._locations), is_cut=False, key=hash(numbers))
+        # Go writes the last physical frame with all that is inlined into it, beyond the depth
+        # (runtime/symtab.go, expandFinalInlineFrame).
+        so_far = list(accumulate(counts, initial=0))
+        kept = min(bisect_left(so_far, depth), len(numbers))
+        return self._numbered(numbers[:kept], is_cut=so_far[kept] < frames)
 
-    def _head(self, kind: Waiting, return_pcs: tuple[int, ...]) -> _Head | None:
-        """What is shown of a stack that begins so; None if all of it must be looked at."""
+    def _head(self, kind: Waiting, return_pcs: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Numbers of what is shown of this start of a stack; None if all must be looked at."""
         key = kind, return_pcs
         if key not in self._heads:
             self._heads[key] = self._new_head(kind, self._logical(return_pcs))
         return self._heads[key]
 
-    def _new_head(self, kind: Waiting, frames: list[_Logical]) -> _Head | None:
+    def _new_head(self, kind: Waiting, frames: list[_Logical]) -> tuple[int, ...] | None:
         if frames[0].name == _UNLOCK or any(each.name == _CGO_CALLBACK for each in frames):
             return None
         frames = _without_wrappers(frames, everywhere=self._rules.unwinds_by_tables)
         skipped = _bookkeeping(kind, [each.name for each in frames])
         if skipped is None or len(frames) < _HEAD:
             return None
-        visible = frames[skipped:]
-        return _Head(self._locations_of(visible), len(visible))
+        return self._numbers_of(frames[skipped:])
 
     def _sort_out(self, return_pcs: Iterable[int]) -> None:
         """Find out which of these addresses are shown alike wherever they stand."""
@@ -239,9 +229,7 @@ class StackTranslator:
                 self._ends.add(return_pc)
             elif not is_odd:
                 shown = _without_wrappers(logical, everywhere=False)
-                self._whole[return_pc] = self._location(shown)
-                if len(shown) > 1:
-                    self._inlined[return_pc] = len(shown)
+                self._whole[return_pc] = self._number(shown)
 
     def _odd_stack(self, kind: Waiting, return_pcs: Sequence[int]) -> WaitStack | None:
         """The stack, frame by frame."""
@@ -263,19 +251,24 @@ class StackTranslator:
         while depth < len(visible) and visible[depth].index == visible[depth - 1].index:
             depth += 1
         kept = visible[:depth]
-        return WaitStack(self._locations_of(kept), is_cut=len(kept) < len(visible))
+        return self._numbered(self._numbers_of(kept), is_cut=len(kept) < len(visible))
 
-    def _locations_of(self, frames: Sequence[_Logical]) -> tuple[Location, ...]:
+    def _numbered(self, numbers: tuple[int, ...], *, is_cut: bool) -> WaitStack:
+        locations = tuple([self._locations[each] for each in numbers])
+        return WaitStack(locations, is_cut, key=hash(numbers))
+
+    def _numbers_of(self, frames: Sequence[_Logical]) -> tuple[int, ...]:
         physical = [list(group) for _, group in groupby(frames, key=_index_of)]
-        return tuple(self._location(group) for group in physical if group[-1].name != _END)
+        return tuple([self._number(group) for group in physical if group[-1].name != _END])
 
     def bare_stack(self, return_pcs: Sequence[int]) -> WaitStack:
         """The same stack without names, for a program whose tables are corrupt.
 
         pprof finds names itself where the program's file is at hand.
         """
-        locations = (Location(pc - 1, _mapping_of(pc - 1, self._mappings), ()) for pc in return_pcs)
-        return WaitStack(tuple(locations), is_cut=False)
+        return self._numbered(
+            tuple([self._number_at(pc - 1, ()) for pc in return_pcs]), is_cut=False
+        )
 
     def frames(self, return_pcs: Sequence[int]) -> list[GoFrame]:
         """All logical frames, innermost first, with those that Go's profiles drop.
@@ -307,26 +300,28 @@ class StackTranslator:
             frames = self._go_frames[pc] = self._binary.frames(pc - self._load_bias)
         return frames
 
-    def _location(self, group: Sequence[_Logical]) -> Location:
+    def _number(self, group: Sequence[_Logical]) -> int:
+        """The number of the location of a physical frame, of which these are shown."""
         ids = tuple([id(each.frame) for each in group if each.frame])
-        location = self._of_frames.get(ids)
-        if location is None:
-            location = self._location_of(group)
+        number = self._of_frames.get(ids)
+        if number is None:
+            frames = tuple([each.frame for each in group if each.frame])
+            # Of a physical frame that is dropped in part, Go keeps the address of what remains.
+            address = frames[0].pc + self._load_bias if frames else group[0].pc
+            number = self._number_at(address, frames)
             if ids:  # else its address is all there is
-                self._of_frames[ids] = location
-        return location
+                self._of_frames[ids] = number
+        return number
 
-    def _location_of(self, group: Sequence[_Logical]) -> Location:
-        frames = tuple(each.frame for each in group if each.frame)
-        # Of a physical frame that is dropped in part, Go keeps the address of what remains.
-        address = frames[0].pc + self._load_bias if frames else group[0].pc
-        key = (address, frames)
-        location = self._locations.get(key)
-        if location is None:
+    def _number_at(self, address: int, frames: tuple[GoFrame, ...]) -> int:
+        number = self._numbers.get((address, frames))
+        if number is None:
+            number = self._numbers[address, frames] = len(self._locations)
             mapping = _mapping_of(address, self._mappings)
-            shown = tuple(Frame(f.function, f.file, f.line, f.start_line) for f in frames)
-            location = self._locations[key] = Location(address, mapping, shown)
-        return location
+            shown = tuple([Frame(f.function, f.file, f.line, f.start_line) for f in frames])
+            self._locations.append(Location(address, mapping, shown))
+            self._logical_counts.append(max(1, len(shown)))
+        return number
 
 
 def _mapping_of(address: int, mappings: Sequence[Mapping]) -> Mapping | None:
@@ -415,13 +410,22 @@ class WaitSamples(NamedTuple):
     failure: Exception | None
 
 
+@dataclass(slots=True)
+class _Sum:
+    """What is known of one stack, of all totals that it has."""
+
+    count: float = 0.0
+    delay_ns: int = 0
+    delay_variance: float = 0.0
+
+
 def wait_samples(
     translator: StackTranslator, totals: Sequence[tuple[StackTotal, tuple[Label, ...]]]
 ) -> WaitSamples:
     """Samples added up by the stack that Go keeps and by the labels."""
     with suppress(Exception):  # it comes up again, at the stacks that it is about
         translator.look_up(set[int]().union(*(total.return_pcs for total, _ in totals)))
-    sums: dict[tuple[WaitStack, tuple[Label, ...]], tuple[float, int, float]] = {}
+    sums = defaultdict[tuple[WaitStack, tuple[Label, ...]], _Sum](_Sum)
     cut = 0.0
     failure: Exception | None = None
     for total, labels in totals:
@@ -432,16 +436,16 @@ def wait_samples(
             stack = translator.bare_stack(total.return_pcs)
         if stack is None:
             continue
-        key = stack, labels
-        count, delay_ns, variance = sums.get(key, (0.0, 0, 0.0))
-        variance += total.delay_error_ns**2
-        sums[key] = (count + total.count, delay_ns + total.delay_ns, variance)
+        so_far = sums[stack, labels]
+        so_far.count += total.count
+        so_far.delay_ns += total.delay_ns
+        so_far.delay_variance += total.delay_error_ns**2
         cut += total.count if stack.is_cut else 0
     # Go, too, cuts the fraction off and shows at least one (runtime/mprof.go, BlockProfile).
     samples = [
-        Sample(stack.locations, (max(1, int(count)), delay_ns), labels)
-        for (stack, labels), (count, delay_ns, _) in sums.items()
+        Sample(stack.locations, (max(1, int(each.count)), each.delay_ns), labels)
+        for (stack, labels), each in sums.items()
     ]
-    longest = sorted(sums.values(), key=lambda each: -each[1])[:10]
-    errors = [math.sqrt(variance) / max(delay_ns, 1) for _, delay_ns, variance in longest]
+    longest = nlargest(10, sums.values(), key=attrgetter("delay_ns"))
+    errors = [math.sqrt(each.delay_variance) / max(each.delay_ns, 1) for each in longest]
     return WaitSamples(samples, int(cut), max(errors, default=0.0), failure)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from ebpfprof import labels
 from ebpfprof.collectors.waitrows import KnownStack, Waiting
 from ebpfprof.loader import Program
@@ -28,8 +30,6 @@ class StackTable:
         if wanted <= self._known.keys() | {0}:
             return
         sets = self._label_sets()
-        # One object for each address: those of 20,000 deep stacks would take 100 MB.
-        one_of = self._return_pcs.setdefault
         for keys, stacks in self._program.hash_batches("stacks"):
             groups = stacks["group"]
             columns = zip(
@@ -41,12 +41,11 @@ class StackTable:
             )
             for key, depth, pcs, target, kind, sema, labels_key in columns:
                 if depth and key not in self._known:
-                    found = pcs[:depth].tolist()
                     self._known[key] = KnownStack(
                         target,
                         _KINDS[kind],
                         sema,
-                        tuple(map(one_of, found, found)),
+                        self._shared(pcs[:depth].tolist()),
                         sets.get(labels_key, ()),
                     )
 
@@ -62,6 +61,15 @@ class StackTable:
             self._known.pop(key, None)
         self._return_pcs.clear()  # other processes have others
         return forgotten
+
+    def _shared(self, pcs: list[int]) -> tuple[int, ...]:
+        """The same, with one object for each address: 20,000 deep stacks would take 100 MB."""
+        known = self._return_pcs
+        try:
+            # The quickest way; that of a single one would be no tuple.
+            return itemgetter(*pcs)(known) if len(pcs) > 1 else (known[pcs[0]],)
+        except KeyError:
+            return tuple(map(known.setdefault, pcs, pcs))
 
     def _label_sets(self) -> dict[int, tuple[Label, ...]]:
         if not self._has_labels:

@@ -72,7 +72,7 @@ class Stacks:
             Location(frame.pc, None, (Frame(frame.function, "/x.go", 1),))
             for frame in self.frames(return_pcs)
         ]
-        return WaitStack(tuple(shown), is_cut=False)
+        return WaitStack(tuple(shown), is_cut=False, key=hash(tuple(return_pcs)))
 
     @property
     def translator(self) -> StackTranslator:
@@ -286,7 +286,8 @@ def test_corrupt_tables_leave_addresses(stacks: Stacks, monkeypatch: pytest.Monk
         raise GoTableError("corrupt")
 
     def bare(return_pcs: Sequence[int]) -> WaitStack:
-        return WaitStack(tuple(Location(pc, None, ()) for pc in return_pcs), is_cut=False)
+        locations = tuple(Location(pc, None, ()) for pc in return_pcs)
+        return WaitStack(locations, is_cut=False, key=hash(tuple(return_pcs)))
 
     monkeypatch.setattr(stacks, "look_up", fail)
     monkeypatch.setattr(stacks, "bare_stack", bare, raising=False)

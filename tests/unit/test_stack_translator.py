@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -91,13 +92,18 @@ class Stacks:
         return tuple(pc + 1 + BIAS for pc in pcs[:136])
 
 
+@pytest.mark.parametrize("depth", [6, 12, None])
 @pytest.mark.parametrize("version", ["1.22", "1.27"])
-def test_a_stack_in_two_parts_is_the_same_as_frame_by_frame(version: str) -> None:
+def test_a_stack_in_two_parts_is_the_same_as_frame_by_frame(
+    version: str, depth: int | None
+) -> None:
     go = go_target(version)
     made = Stacks(go, seed=7)
     kinds: tuple[Waiting, Waiting] = ("block", "mutex")
     stacks = [(kind, made.one(kind)) for kind in kinds for _ in range(STACKS)]
     translator = StackTranslator(go)
+    if depth:
+        translator._rules = replace(translator._rules, max_depth=depth)
     translator.look_up(pc for _, pcs in stacks for pc in pcs)
     seen = [shown(translator.stack(*each)) for each in stacks]
 
@@ -107,4 +113,4 @@ def test_a_stack_in_two_parts_is_the_same_as_frame_by_frame(version: str) -> Non
 
 
 def shown(stack: WaitStack | None) -> tuple[object, ...] | None:
-    return None if stack is None else (stack.locations, stack.is_cut)
+    return None if stack is None else (stack.locations, stack.is_cut, hash(stack))

@@ -25,11 +25,11 @@ class Translator:
             raise GoTableError("corrupt")
         if NO_EVENT in return_pcs:
             return None
-        return WaitStack((place(return_pcs[0]),), is_cut=CUT in return_pcs)
+        return WaitStack((place(return_pcs[0]),), is_cut=CUT in return_pcs, key=return_pcs[0])
 
     def bare_stack(self, return_pcs: Sequence[int]) -> WaitStack:
         locations = tuple(Location(pc, None, ()) for pc in return_pcs)
-        return WaitStack(locations, is_cut=False)
+        return WaitStack(locations, is_cut=False, key=hash(tuple(return_pcs)))
 
 
 def place(pc: int) -> Location:
