@@ -6,9 +6,9 @@ Prints "ready PID". Commands, a line each, after which all threads are stopped b
 "attach" → "attached THREADS"; "step TIMES ADDRESS..." lets all go on by single instructions, until
 they came to these addresses so many times together → "stepped STEPS"; "break ADDRESS TIMES" sets a
 breakpoint, lets all go on until it was met so often, and takes it away → "met"; "catch ADDRESS"
-does that until a thread is about to run this instruction → "caught RIP RSP RBP FS_BASE"; "stop" →
-"stopped"; "continue" → "continued"; "detach" → "detached". It lets go of the process when its input
-closes. Addresses are hexadecimal.
+does that until a thread is about to run this instruction → "caught RIP RSP RBP FS_BASE R14";
+"stop" → "stopped"; "continue" → "continued"; "detach" → "detached". It lets go of the process when
+its input closes. Addresses are hexadecimal.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ import select
 import signal
 import struct
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.targets_run import Target
+
+_ROOT = Path(__file__).parents[2]
 _INT3 = b"\xcc"
 # include/uapi/linux/ptrace.h
 _CONT, _SINGLESTEP, _GETREGS, _SETREGS = 7, 9, 12, 13
@@ -31,7 +34,7 @@ _DETACH, _SEIZE, _INTERRUPT = 17, 0x4206, 0x4207
 _O_TRACECLONE = 1 << 3
 _WALL = 0x40000000  # os has no name for it
 _RIP = 16  # the place in struct user_regs_struct, sys/user.h
-_ANSWERED = (16, 19, 4, 21)  # RIP, RSP, RBP, FS base
+_ANSWERED = (16, 19, 4, 21, 1)  # RIP, RSP, RBP, FS base, R14
 _REGISTERS = struct.Struct("<27Q")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -208,6 +211,23 @@ class Debugger:
         is_event = status >> 16
         self._stopped[thread] = 0 if is_event else os.WSTOPSIG(status)
         return thread
+
+
+@contextmanager
+def debugger(pid: int) -> Iterator[Target]:
+    """A debugger in a process of its own, which obeys these commands."""
+    arguments = ("-m", "tests.kernel.debugger", str(pid))
+    with Target.start(Path(sys.executable), *arguments, env={"PYTHONPATH": str(_ROOT)}) as running:
+        yield running
+
+
+@contextmanager
+def traced(pid: int) -> Iterator[Target]:
+    """The same; it has stopped all threads, and lets go of them in the end."""
+    with debugger(pid) as running:
+        running.ask("attach", "attached")
+        yield running
+        running.ask("detach", "detached")
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,9 +44,14 @@ def page_out(pid: int) -> None:
         for start, end, rights, name in _RANGE.findall(maps)
         if rights[0] == "r" and name not in ("[vvar]", "[vdso]", "[vsyscall]", "[uprobes]")
     ]
+    page_out_ranges(pid, ranges[:_MAX_RANGES])
+
+
+def page_out_ranges(pid: int, ranges: Sequence[tuple[int, int]]) -> None:
+    """Page out parts of a process's memory: where they begin, and how many bytes they are."""
     pidfd = os.pidfd_open(pid)
     try:
-        for start, size in ranges[:_MAX_RANGES]:
+        for start, size in ranges:
             vector = ctypes.create_string_buffer(struct.pack("<QQ", start, size))
             # Some kinds of memory can't be paged out: the call fails for these alone.
             _libc.syscall(_SYS_PROCESS_MADVISE, pidfd, vector, 1, _MADV_PAGEOUT, 0)

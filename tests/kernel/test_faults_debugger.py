@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from symbolizer import ElfFile, GoBinary
+from tests.kernel.debugger import debugger
 from tests.kernel.kernel_state import has_probes, probed
 from tests.kernel.programs import program
 from tests.kernel.unharmed import (
@@ -22,16 +20,8 @@ from tests.kernel.verbs import verb
 from tests.recorder import Recorder, recording, run
 from tests.targets_run import Target
 
-ROOT = Path(__file__).parents[2]
 # Else signals keep coming to threads that are stepped, ever more than they can handle.
 NO_PREEMPTION = {"GODEBUG": "asyncpreemptoff=1"}
-
-
-@contextmanager
-def debugger(pid: int) -> Iterator[Target]:
-    arguments = ("-m", "tests.kernel.debugger", str(pid))
-    with Target.start(Path(sys.executable), *arguments, env={"PYTHONPATH": str(ROOT)}) as running:
-        yield running
 
 
 def gopark() -> int:

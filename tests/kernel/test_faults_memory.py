@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
+from ebpfprof.gotarget import GoTarget, inspect
 from ebpfprof.options import Options
 from ebpfprof.session import Session
+from ebpfprof.target import Target as Process
+from symbolizer.disasm import decode
+from tests.kernel.debugger import traced
 from tests.kernel.kernel_state import has_probes
-from tests.kernel.paging import page_out, swap, swapped_bytes
+from tests.kernel.paging import page_out, page_out_ranges, swap, swapped_bytes
 from tests.kernel.unharmed import ALL_PROFILES, await_true, check, checker, whole_profiles
 from tests.recorder import recording
-from tests.toolchains import cache_dir
+from tests.targets_run import Target
+from tests.toolchains import cache_dir, toolchain
+
+SCALE: Final = Path(__file__).parent.parent / "targets" / "scale"
+GOROUTINES: Final = 100
+PAGE: Final = 4096
+BOUNDS_BYTES: Final = 16  # of its stack, at the start of a runtime.g
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +56,55 @@ def test_stacks_that_are_paged_out_are_cut_and_counted(block_rate_ns: int) -> No
     assert f"lost: {lost}" in profile.comments
     # Those that are cut count all the same.
     assert sum(sample.values[0] for sample in profile.samples) > lost.count
+
+
+@pytest.mark.usefixtures("room")
+def test_a_goroutine_of_which_the_end_is_paged_out_loses_its_labels_only() -> None:
+    """Of a runtime.g that lies in two pages, the first has all that its stack takes."""
+    program = toolchain("1.27").build(SCALE)
+    with (
+        Target.start(program, f"-goroutines={GOROUTINES}") as target,
+        Process(target.pid) as process,
+        traced(target.pid) as tracing,
+        Session([target.pid], Options(kinds=("block",))) as session,
+    ):
+        go = inspect(process)
+        g_bytes = go.binary.layout.offset("g", "labels") + 8
+        before_park = before_probe(go, "runtime.chanrecv")
+        tracing.ask("continue", "continued")
+        target.ask("park", "parked")
+        tracing.ask("stop", "stopped")
+        session.start()
+        rounds = 0
+        while not (lost := {loss.name: loss.count for loss in session.losses()}):
+            target.say("release 1")
+            rounds += 1
+            g = 0
+            while not g % PAGE < PAGE - BOUNDS_BYTES < PAGE < g % PAGE + g_bytes:
+                g = int(tracing.ask(f"catch {before_park:x}", "caught ").split()[-1], 16)
+            # It may come back before the thread is at the probe: the runtime has a look at it.
+            page_out_ranges(target.pid, [((g + g_bytes) // PAGE * PAGE, PAGE)])
+            tracing.ask("continue", "continued")
+            target.expect("parked")
+            tracing.ask("stop", "stopped")
+        assert lost.keys() == {"labels_unreadable"}
+        tracing.ask("continue", "continued")
+        target.ask("release 1", "parked")  # who waits since the last round
+        (report,) = session.finish()
+    counts = Counter[str]()
+    for sample in report.profiles[0].samples:
+        names = {f.function for location in sample.locations for f in location.frames}
+        counts["main.wait" if "main.wait" in names else "other"] += sample.values[0]
+    assert counts["main.wait"] == rounds * GOROUTINES
+
+
+def before_probe(go: GoTarget, function: str) -> int:
+    """The address of the instruction before the probe where this function parks a goroutine."""
+    binary = go.binary
+    (found,) = binary.functions_named(function)
+    (probe,) = [p.start_pc for p in go.sites.parks if found.entry <= p.start_pc < found.end]
+    code = decode(binary.elf.read(found.entry, probe - found.entry), found.entry)
+    return code[-1].address + go.load_bias
 
 
 @pytest.mark.usefixtures("room")

@@ -6,9 +6,6 @@ The walk in Python, which does the same as the kernel's, must lead from there to
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,22 +19,12 @@ from ebpfprof.unfinished import TargetPlaces
 from ebpfprof.unwinding import Copies, Cursor, Ending, GoState, RuleBook, RuleNumbers, unwind
 from symbolizer.disasm import decode
 from symbolizer.tls import g_offset
+from tests.kernel.debugger import traced
 from tests.kernel.unharmed import checker
-from tests.targets_run import Target
 
-ROOT: Final = Path(__file__).parents[2]
 # Collections make the runtime call systemstack on the thread's own stack, too.
 MANY_COLLECTIONS: Final = {"GODEBUG": "asyncpreemptoff=1", "GOGC": "20"}
 TIMES: Final = 2
-
-
-@contextmanager
-def debugger(pid: int) -> Iterator[Target]:
-    arguments = ("-m", "tests.kernel.debugger", str(pid))
-    with Target.start(Path(sys.executable), *arguments, env={"PYTHONPATH": str(ROOT)}) as running:
-        running.ask("attach", "attached")
-        yield running
-        running.ask("detach", "detached")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +71,7 @@ def test_systemstack_leads_to_its_caller(minor: str) -> None:
         checker("procs", "spread", minor=minor, env=MANY_COLLECTIONS) as target,
         Process(target.pid) as process,
         Objects(process) as objects,
-        debugger(target.pid) as tracing,
+        traced(target.pid) as tracing,
     ):
         go = inspect(process)
         binary, memory = go.binary, Memory([], Path(f"/proc/{target.pid}/mem"))
@@ -96,7 +83,7 @@ def test_systemstack_leads_to_its_caller(minor: str) -> None:
         book = RuleBook(TargetPlaces(objects, go), RuleNumbers(1 << 14))
         for address in [each.address for each in code if each.address < crash] * TIMES:
             answer = tracing.ask(f"catch {address:x}", "caught ")
-            pc, sp, bp, fs_base = (int(word, 16) for word in answer.split()[1:])
+            pc, sp, bp, fs_base, _ = (int(word, 16) for word in answer.split()[1:])
             assert pc == address
             state = state_of(memory, go, fs_base)
             pcs, ending = unwind(Cursor(pc, sp, bp, True), state, memory, book, [])
