@@ -34,10 +34,13 @@ class Wait(NamedTuple):
 class Census:
     """The goroutines of one target. A context manager: leaving it closes the target's memory."""
 
-    def __init__(self, go: GoTarget) -> None:
-        """Raises TargetGone, PermissionDenied or GoTableError."""
+    def __init__(self, go: GoTarget, *, has_labels: bool) -> None:
+        """With their labels, if it `has_labels`.
+
+        Raises TargetGone, PermissionDenied or GoTableError.
+        """
         self._memory = Memory(go.target)
-        self._reader = GoroutineReader(go, self._memory)
+        self._reader = GoroutineReader(go, self._memory, has_labels=has_labels)
         layout = go.binary.layout
         offsets = {
             name: layout.offset("g", name) for name in ("atomicstatus", "goid", "trackingSeq")

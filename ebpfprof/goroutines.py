@@ -12,8 +12,10 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ebpfprof.goroutinelabels import LabelReader
 from ebpfprof.gotarget import GoTarget
 from ebpfprof.memory import Memory, UnreadableMemory
+from ebpfprof.profile import Label
 from symbolizer.globals import allgs_address
 
 _SCAN = 0x1000  # runtime._Gscan
@@ -41,7 +43,8 @@ class ParkedGoroutine:
     if the number is not known. `return_pcs` are runtime addresses, from the call of gopark
     outwards, as StackTranslator takes those of a wait. `sema` is the address of the semaphore
     that it waits for in runtime.semacquire1, 0 if it waits elsewhere. `sequence` is
-    g.trackingSeq: another wait of the same goroutine has another one (modulo 256).
+    g.trackingSeq: another wait of the same goroutine has another one (modulo 256). `labels` are
+    those that the program gave it, None if they could not be read.
     """
 
     address: int
@@ -50,6 +53,7 @@ class ParkedGoroutine:
     return_pcs: tuple[int, ...]
     sema: int
     sequence: int = 0
+    labels: tuple[Label, ...] | None = ()
 
 
 @dataclass(slots=True)
@@ -65,14 +69,14 @@ class Parked:
     cut_short: int = 0
 
 
-def parked_goroutines(go: GoTarget) -> Parked:
+def parked_goroutines(go: GoTarget, *, has_labels: bool = False) -> Parked:
     """Find the goroutines parked at `go.sites.parks`, each as it is when its turn comes.
 
-    Some 20 µs a goroutine. Raises TargetGone, PermissionDenied, UnreadableMemory (there is no
-    list of goroutines) or GoTableError.
+    With their labels, if it `has_labels`. Some 20 µs a goroutine. Raises TargetGone,
+    PermissionDenied, UnreadableMemory (there is no list of goroutines) or GoTableError.
     """
     with Memory(go.target) as memory:
-        reader = GoroutineReader(go, memory)
+        reader = GoroutineReader(go, memory, has_labels=has_labels)
         waiting, beyond = reader.all_goroutines()
         found = Parked([], beyond)
         for attempt in range(_ATTEMPTS):
@@ -125,6 +129,7 @@ class _G(NamedTuple):
     goid: int
     wait_reason: int
     sequence: int
+    labels: int
 
 
 _G_FIELDS = (
@@ -137,6 +142,7 @@ _G_FIELDS = (
     ("goid", "Q"),
     ("waitreason", "B"),
     ("trackingSeq", "B"),
+    ("labels", "Q"),
 )
 
 
@@ -180,8 +186,9 @@ class _Stack:
 class GoroutineReader:
     """Reads the goroutines of one target; what is the same for all is looked up once."""
 
-    def __init__(self, go: GoTarget, memory: Memory) -> None:
+    def __init__(self, go: GoTarget, memory: Memory, *, has_labels: bool) -> None:
         self._memory = memory
+        self._labels = LabelReader(memory, go.binary.layout) if has_labels else None
         self._binary, self._bias = go.binary, go.load_bias
         self._allgs = allgs_address(go.binary) + go.load_bias
         layout = go.binary.layout
@@ -225,6 +232,12 @@ class GoroutineReader:
         if g.status & ~_SCAN not in _PARKED_STATUSES or not self._is_in_gopark(g.pc):
             return None, True
         stack = _Stack(self._memory, g)
+        labels: tuple[Label, ...] | None = ()
+        if self._labels:
+            try:
+                labels = self._labels.read(g.labels)
+            except UnreadableMemory:
+                labels = None
         if self._memory.read(address, self._g_bytes) != before:
             raise Unsteady
         try:
@@ -244,7 +257,8 @@ class GoroutineReader:
             raise Unsteady
         pcs = self._stacks.setdefault(return_pcs, return_pcs)  # many goroutines wait alike
         reason = self._wait_reasons.get(g.wait_reason, "")
-        return ParkedGoroutine(address, g.goid, reason, pcs, sema, g.sequence), is_whole
+        found = ParkedGoroutine(address, g.goid, reason, pcs, sema, g.sequence, labels)
+        return found, is_whole
 
     def _is_in_gopark(self, pc: int) -> bool:
         """Whether the pc saved is gopark's, inlined or not: other code saves its own there, too."""

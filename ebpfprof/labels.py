@@ -47,20 +47,27 @@ def chosen(labels: Iterable[Label], keys: tuple[str, ...] | None) -> tuple[Label
 
 
 def _labels(row: Any) -> tuple[Label, ...]:  # noqa: ANN401 - a record of numpy
-    stored, count = int(row["stored"]), int(row["count"])
-    found = sorted(
-        (_text(label["key"], label["key_bytes"]), _text(label["value"], label["value_bytes"]))
-        for label in row["labels"][:stored]
-    )
-    labels = [Label(key, value) for key, value in found if key and value]
-    if count > stored:
-        labels.append(Label(LEFT_OUT, str(count - stored)))
+    found = [
+        (
+            text(label["key"].tobytes(), label["key_bytes"]),
+            text(label["value"].tobytes(), label["value_bytes"]),
+        )
+        for label in row["labels"][: row["stored"]]
+    ]
+    return labels_of(found, int(row["count"]))
+
+
+def labels_of(found: Iterable[tuple[str, str]], count: int) -> tuple[Label, ...]:
+    """The labels of a set of `count`, of which these keys and values were found, by key."""
+    ordered = sorted(found)
+    labels = [Label(key, value) for key, value in ordered if key and value]
+    if count > len(ordered):
+        labels.append(Label(LEFT_OUT, str(count - len(ordered))))
     return tuple(labels)
 
 
-def _text(stored: npt.NDArray[Any], length: int) -> str:
-    """A string of Go, which may hold any bytes, as much of it as was stored."""
-    data = stored.tobytes()
+def text(data: bytes, length: int) -> str:
+    """A string of Go of `length` bytes, which may be any, as much of it as was kept."""
     if length <= len(data):
         return data[:length].decode(errors="backslashreplace")
     # A character that was cut in two is left out.

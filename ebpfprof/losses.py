@@ -1,6 +1,7 @@
 """The names and words of everything that can be lost in the kernel, read from bpf/losses.h."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ebpfprof.sources import bpf_folder
@@ -24,10 +25,13 @@ def loss_kinds() -> tuple[tuple[str, str], ...]:
     return tuple(re.findall(r'^LOSS\((\w+), "([^"]+)"\)$', source, re.MULTILINE))
 
 
-def losses(counts: list[int]) -> tuple[Loss, ...]:
-    """Those kinds that were counted at all, from the values of the `losses` array."""
-    return tuple(
-        Loss(name, text, count)
+def losses(counts: list[int], more: Mapping[str, int] | None = None) -> tuple[Loss, ...]:
+    """Those kinds that were counted at all, from the values of the `losses` array.
+
+    `more` is what was lost of these outside of the kernel, by name.
+    """
+    found = (
+        Loss(name, text, count + (more or {}).get(name, 0))
         for (name, text), count in zip(loss_kinds(), counts, strict=True)
-        if count
     )
+    return tuple(loss for loss in found if loss.count)

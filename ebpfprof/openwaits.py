@@ -12,6 +12,7 @@ from ebpfprof.profile import Label
 
 BEGAN_BEFORE: Final = Label("began", "before the recording")
 _MOVED = "goroutines that perhaps wait not shown: they could not be read while they changed"
+_UNLABELLED = "waiting goroutines without their labels: they could not be read"
 _CUT = "waiting goroutines with a stack cut short: a part of it could not be read"
 
 
@@ -40,10 +41,14 @@ class Parked:
     losses: tuple[Loss, ...]
 
 
-def read_parked(go: GoTarget, now_ns: int) -> Parked:
+def read_parked(go: GoTarget, now_ns: int, *, has_labels: bool) -> Parked:
     """Read which goroutines are parked now. Raises what parked_goroutines raises."""
-    found = parked_goroutines(go)
-    counts = (("goroutines_moving", _MOVED, found.unreadable), ("stack_cut", _CUT, found.cut_short))
+    found = parked_goroutines(go, has_labels=has_labels)
+    counts = (
+        ("goroutines_moving", _MOVED, found.unreadable),
+        ("stack_cut", _CUT, found.cut_short),
+        ("labels_unread", _UNLABELLED, sum(each.labels is None for each in found.goroutines)),
+    )
     lost = tuple(Loss(name, text, count) for name, text, count in counts if count)
     return Parked(found.goroutines, now_ns, lost)
 
@@ -68,6 +73,7 @@ def open_waits(
             goroutine.return_pcs,
             count=1,
             delay_ns=max(parked.read_ns - start_ns, 1),
+            labels=goroutine.labels or (),
         )
         found.append(OpenWait(total, began_before=all_known and known is None))
     return found

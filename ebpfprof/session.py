@@ -258,7 +258,9 @@ class Session:
         for each in self._recordings:
             if each.ending is None and each.go:
                 try:
-                    each.parked = read_parked(each.go, kernel_now_ns())
+                    each.parked = read_parked(
+                        each.go, kernel_now_ns(), has_labels=self._options.labels != ()
+                    )
                 except TargetGone:
                     self._notice_endings()  # and nothing waits any more
                 except Exception as error:  # what was recorded is worth more

@@ -87,7 +87,7 @@ class Watch:
         Raises AttachFailed, TargetGone if it has gone, or PermissionDenied.
         """
         try:
-            self._census = Census(self._go)
+            self._census = Census(self._go, has_labels=self._waits.has_labels)
         except GoTableError as error:
             raise AttachFailed(
                 f"Process {self._go.target.pid} can't be watched in windows: {error}. Record every "

@@ -85,6 +85,7 @@ class WaitsCollector:
             own_functions=("seed",) if recipe.windows else (),
         )
         self._stacks = StackTable(self._program, has_labels=recipe.labels)
+        self._unlabelled = 0
 
     def load(self, goroutines: int = 0) -> None:
         """Make the maps and load the program, which takes nothing yet.
@@ -151,9 +152,15 @@ class WaitsCollector:
         )
 
     def stack_of(self, index: int, parked: ParkedGoroutine) -> KnownStack:
-        """What a wait is added up as that the kernel never walked; its labels are not known."""
+        """What a wait is added up as that the kernel never walked."""
         sema = parked.sema if self._recipe.by_lock and self._is_lock(index, parked) else 0
-        return KnownStack(index, "block", sema, parked.return_pcs, ())
+        self._unlabelled += parked.labels is None
+        return KnownStack(index, "block", sema, parked.return_pcs, parked.labels or ())
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether goroutines are told apart by their labels."""
+        return self._recipe.labels
 
     def _is_lock(self, index: int, parked: ParkedGoroutine) -> bool:
         """Whether it waits for a lock of sync's, by who called semacquire1: bpf/locks.h."""
@@ -332,7 +339,8 @@ class WaitsCollector:
 
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""
-        return losses(self._program.read_array("losses"))
+        more = {"labels_unreadable": self._unlabelled}
+        return losses(self._program.read_array("losses"), more)
 
     def close(self) -> None:
         """Remove the probes and free the maps."""

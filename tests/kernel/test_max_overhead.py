@@ -133,6 +133,17 @@ def test_who_waits_for_ever_or_since_before_is_in_no_profile(tmp_path: Path) -> 
         assert values_below(profile, "waitSinceBefore") == (0, 0)
 
 
+@pytest.mark.parametrize("version", ["1.23", "1.27"])
+def test_waits_longer_than_a_window_have_their_labels(version: str, tmp_path: Path) -> None:
+    """Also those that began before one and ended after it."""
+    run = record_windows(tmp_path, version, Options(kinds=("block",), max_overhead=2))
+
+    long = [s for s in run.ours["block"].samples if is_below(s, "waitLong")]
+    assert [s for s in long if not any(each.key == "sleeper" for each in s.labels)] == []
+    named = {label.value for sample in long for label in sample.labels if label.key == "sleeper"}
+    assert named == {str(number) for number in range(20)}
+
+
 def test_who_still_waits_at_the_end_is_known_and_since_when(tmp_path: Path) -> None:
     options = Options(kinds=("block",), open_waits=True, max_overhead=2)
     run = record_windows(tmp_path, "1.27", options)

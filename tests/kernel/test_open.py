@@ -266,8 +266,8 @@ def test_one_that_is_woken_while_the_others_are_read_is_not_shown(
 ) -> None:
     with Target.start(program("heldlocks")) as target:
 
-        def read_and_release(go: GoTarget, now_ns: int) -> Parked:
-            parked = read_parked(go, now_ns)
+        def read_and_release(go: GoTarget, now_ns: int, *, has_labels: bool) -> Parked:
+            parked = read_parked(go, now_ns, has_labels=has_labels)
             assert len(parked.goroutines) >= 9
             target.ask("release woken", "released")
             return parked
@@ -298,7 +298,7 @@ def test_each_target_has_its_own(tmp_path: Path) -> None:
 
 
 def test_why_goroutines_could_not_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(go: GoTarget, now_ns: int) -> Parked:
+    def fail(go: GoTarget, now_ns: int, *, has_labels: bool) -> Parked:
         raise GoTableError("no list of goroutines")
 
     monkeypatch.setattr(openwaits, "read_parked", fail)
@@ -320,9 +320,9 @@ def test_why_goroutines_could_not_be_read_is_told(monkeypatch: pytest.MonkeyPatc
 def test_a_target_that_ends_while_it_is_read_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     with Target.start(program("heldlocks")) as target:
 
-        def kill_and_read(go: GoTarget, now_ns: int) -> Parked:
+        def kill_and_read(go: GoTarget, now_ns: int, *, has_labels: bool) -> Parked:
             target.kill()
-            return read_parked(go, now_ns)
+            return read_parked(go, now_ns, has_labels=has_labels)
 
         monkeypatch.setattr(openwaits, "read_parked", kill_and_read)
         with Session([target.pid], Options(open_waits=True)) as session:

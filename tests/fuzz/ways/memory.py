@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 from unittest import mock
@@ -13,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ebpfprof import census, goroutines
+from ebpfprof.goroutinelabels import LabelReader
 from ebpfprof.gotarget import GoTarget
+from ebpfprof.labels import CUT
 from ebpfprof.memory import UnreadableMemory
 from ebpfprof.profile import Mapping
 from ebpfprof.stacks import StackTranslator
@@ -132,8 +135,11 @@ def ask_goroutines(data: bytes) -> None:
         mock.patch.object(goroutines, "_PAUSE_S", 0),
         mock.patch.object(goroutines, "Memory", return_value=memory),
     ):
-        found = goroutines.parked_goroutines(go)
-    with mock.patch.object(census, "Memory", return_value=memory), census.Census(go) as looked:
+        found = goroutines.parked_goroutines(go, has_labels=True)
+    with (
+        mock.patch.object(census, "Memory", return_value=memory),
+        census.Census(go, has_labels=True) as looked,
+    ):
         parked = looked.parked()
         assert looked.parked().keys() == parked.keys()
         with suppress(UnreadableMemory):
@@ -145,6 +151,56 @@ def ask_goroutines(data: bytes) -> None:
         translator.stack("block", each.return_pcs)
     assert 0 <= found.cut_short <= len(found.goroutines)
     assert found.unreadable >= 0
+
+
+# The labels of a goroutine: a byte that tells the kind, then memory that begins with them.
+
+_LABELS = 0xC000_0000_00
+
+
+@dataclass(frozen=True)
+class _Block:
+    data: bytes
+
+    def read(self, address: int, size: int) -> bytes:
+        at = address - _LABELS
+        if not 0 <= at <= at + size <= len(self.data):
+            raise UnreadableMemory(f"nothing at {address:#x}")
+        return self.data[at : at + size]
+
+
+def _strings(*where: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack("<QQ", _LABELS + at, length) for at, length in where)
+
+
+@cache
+def label_seeds() -> Sequence[bytes]:
+    words = b"requestfirst" + b"v" * 200
+    slices = struct.pack("<QQ", _LABELS + 16, 3) + _strings(
+        (112, 7), (119, 5), (119, 5), (112, 7), (112, 0), (124, 200)
+    )
+    # A map of two buckets of 272 bytes, the second with one that it flows over into.
+    text_at = 32 + 3 * 272
+    key, value = (text_at, 7), (text_at + 7, 5)
+    tables = struct.pack("<QQBBHIQ", _LABELS + 8, 9, 0, 1, 0, 0, _LABELS + 32)
+    for occupied, overflow in ((2, 0), (8, _LABELS + 32 + 544), (1, 0)):
+        tops = bytes([7] * occupied).ljust(8, b"\1")
+        tables += tops + _strings(*[key] * 8, *[value] * 8) + struct.pack("<Q", overflow)
+    return b"\0" + slices + words, b"\1" + tables + words
+
+
+def ask_labels(data: bytes) -> None:
+    layout = _go().binary.layout
+    memory: Any = _Block(data[1:])
+    version = "1.23" if data[:1] and data[0] & 1 else "1.27"
+    found = LabelReader(memory, replace(layout, version=version)).read(_LABELS)
+    assert len(found) <= 9
+    for label in found:
+        assert label.key
+        assert label.value
+        # What is no UTF-8 takes four characters a byte.
+        assert len(label.key) <= 4 * 64 + len(CUT)
+        assert len(str(label.value)) <= 4 * 128 + len(CUT)
 
 
 # Return addresses as the kernel copied them.
@@ -238,6 +294,13 @@ MEMORY = (
         ask_goroutines,
         goroutine_seeds,
         allowed=(UnreadableMemory, SymbolizerError),
+    ),
+    Parser(
+        "goroutine-labels",
+        ("ebpfprof.goroutinelabels",),
+        ask_labels,
+        label_seeds,
+        allowed=(UnreadableMemory,),
     ),
     Parser("addresses", ("ebpfprof.stacks",), ask_addresses, address_seeds, share=100),
     Parser("stacks", ("ebpfprof.unwinding",), ask_stack, stack_seeds, allowed=()),

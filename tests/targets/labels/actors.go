@@ -67,15 +67,20 @@ func poll(counter *int64, value int64) {
 	}
 }
 
-// perform lets the actor act; only main calls it.
-func (a *actor) perform(rounds int) performance {
+// begin starts the actor and returns when it waits; only main calls it.
+func (a *actor) begin(rounds int) {
 	a.rounds, a.values, a.ended = rounds, make(chan int), make(chan bool)
 	go func() {
 		a.start(a)
 		close(a.ended)
 	}()
 	poll(&a.id, 1)
-	for i := 0; i < rounds; i++ {
+	awaitParked(a.id)
+}
+
+// perform lets the actor act that has begun; only main calls it.
+func (a *actor) perform() performance {
+	for i := 0; i < a.rounds; i++ {
 		awaitParked(a.id)
 		a.mu.Lock()
 		a.values <- 1
@@ -96,7 +101,7 @@ func (a *actor) perform(rounds int) performance {
 		<-ended
 	}
 	<-a.ended
-	done := performance{Name: a.name, Rounds: rounds, Labels: [][2][]byte{}}
+	done := performance{Name: a.name, Rounds: a.rounds, Labels: [][2][]byte{}}
 	pprof.ForLabels(a.ctx, func(key, value string) bool {
 		done.Labels = append(done.Labels, [2][]byte{[]byte(key), []byte(value)})
 		return true

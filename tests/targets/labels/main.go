@@ -4,6 +4,8 @@
 //
 //	go     lets all actors act (actors.go), one after the other; prints a line of JSON for each, and
 //	       "done"
+//	hold   lets all actors wait in receive; prints "done"
+//	let go lets those act that were held; prints the same as go
 //	crowd  lets goroutines with a label contend for the runtime's lock of a channel (crowd.go);
 //	       prints "done"
 //
@@ -25,15 +27,22 @@ import (
 func main() {
 	fmt.Println("ready", os.Getpid())
 	input := bufio.NewScanner(os.Stdin)
+	var held []*actor
 	for input.Scan() {
 		switch input.Text() {
 		case "go":
 			for i, a := range actors() {
-				line, err := json.Marshal(a.perform(i + 1))
-				if err != nil {
-					panic(err)
-				}
-				fmt.Println(string(line))
+				a.begin(i + 1)
+				report(a.perform())
+			}
+		case "hold":
+			held = actors()
+			for _, a := range held {
+				a.begin(1)
+			}
+		case "let go":
+			for _, a := range held {
+				report(a.perform())
 			}
 		case "crowd":
 			crowd()
@@ -42,6 +51,14 @@ func main() {
 		}
 		fmt.Println("done")
 	}
+}
+
+func report(done performance) {
+	line, err := json.Marshal(done)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(string(line))
 }
 
 var waitingStates = map[string]bool{

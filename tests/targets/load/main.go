@@ -8,11 +8,13 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"flag"
 	"fmt"
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,7 +55,11 @@ func main() {
 	}
 	for i := 0; i < *sleepers; i++ {
 		all.Add(1)
-		go func(number int) { defer all.Done(); waitLong(number) }(i)
+		go func(number int) {
+			defer all.Done()
+			labels := pprof.Labels("sleeper", strconv.Itoa(number))
+			pprof.Do(context.Background(), labels, func(context.Context) { waitLong(number) })
+		}(i)
 	}
 	for !over.Load() {
 		time.Sleep(10 * time.Millisecond)
