@@ -232,12 +232,6 @@ class GoroutineReader:
         if g.status & ~_SCAN not in _PARKED_STATUSES or not self._is_in_gopark(g.pc):
             return None, True
         stack = _Stack(self._memory, g)
-        labels: tuple[Label, ...] | None = ()
-        if self._labels:
-            try:
-                labels = self._labels.read(g.labels)
-            except UnreadableMemory:
-                labels = None
         if self._memory.read(address, self._g_bytes) != before:
             raise Unsteady
         try:
@@ -253,12 +247,22 @@ class GoroutineReader:
         return_pcs, is_whole = self._walk(bp, frame, stack)
         if not is_whole and g.status & _SCAN:
             raise Unsteady  # its frame pointers are being changed one by one
-        if stack.was_read_again and self._memory.read(address, self._g_bytes) != before:
+        labels = self._labels_of(g)
+        was_read_again = stack.was_read_again or g.labels
+        if was_read_again and self._memory.read(address, self._g_bytes) != before:
             raise Unsteady
         pcs = self._stacks.setdefault(return_pcs, return_pcs)  # many goroutines wait alike
         reason = self._wait_reasons.get(g.wait_reason, "")
         found = ParkedGoroutine(address, g.goid, reason, pcs, sema, g.sequence, labels)
         return found, is_whole
+
+    def _labels_of(self, g: _G) -> tuple[Label, ...] | None:
+        if self._labels is None:
+            return ()
+        try:
+            return self._labels.read(g.labels)
+        except UnreadableMemory:
+            return None
 
     def _is_in_gopark(self, pc: int) -> bool:
         """Whether the pc saved is gopark's, inlined or not: other code saves its own there, too."""

@@ -15,6 +15,7 @@ import pytest
 
 from ebpfprof import labels
 from ebpfprof.export import pprof
+from ebpfprof.goroutinelabels import LabelReader
 from ebpfprof.goroutines import parked_goroutines
 from ebpfprof.gotarget import inspect
 from ebpfprof.labels import CUT, LEFT_OUT
@@ -258,6 +259,26 @@ def test_who_still_waits_with_labels_that_cannot_be_read_is_counted(
     found = counts(without(profile, BEGAN_BEFORE))
     assert found.total() == ACTORS
     assert found["main.receive", frozenset({("request", "second")})] == 0
+
+
+def test_one_that_wakes_while_its_labels_are_read_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Target.start(program("labels")) as target, Process(target.pid) as process:
+        target.ask("hold", "done")
+        let_go: list[str] = []
+        read = LabelReader.read
+
+        def read_and_let_go(reader: LabelReader, address: int) -> tuple[Label, ...]:
+            found = read(reader, address)
+            if found and not let_go:
+                let_go.append(target.ask("let go", "done"))
+            return found
+
+        monkeypatch.setattr(LabelReader, "read", read_and_let_go)
+        parked = parked_goroutines(inspect(process), has_labels=True)
+    assert let_go
+    assert [each.labels for each in parked.goroutines if each.labels != ()] == []
 
 
 def without(profile: Profile, label: Label) -> Profile:
