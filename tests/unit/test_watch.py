@@ -63,7 +63,7 @@ def test_what_a_window_counted_that_was_prepared_too_late_belongs_to_none(lead_n
 def test_a_program_whose_goroutines_cannot_be_found_is_refused_with_a_way_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def census(_: GoTarget) -> Census:
+    def census(_: GoTarget, *, has_labels: bool) -> Census:
         raise GoTableError("there is no list of goroutines")
 
     monkeypatch.setattr("ebpfprof.watch.Census", census)
