@@ -24,7 +24,7 @@ from symbolizer.cfi import (
 from symbolizer.dwarfforms import DwarfError, sleb, take, uleb
 from symbolizer.elf import ElfFile
 from symbolizer.errors import SymbolizerError
-from symbolizer.unwind import RuleRange
+from symbolizer.unwind import RuleKind, RuleRange, UnwindRule
 
 _PT_GNU_EH_FRAME = 0x6474E550
 _MAX_PROGRAM_HEADERS = 512
@@ -39,6 +39,10 @@ _MAX_CIE_BYTES = 1 << 12
 _FIRST_READ_BYTES = 256
 _MAX_CIES = 1 << 10
 _MAX_SCANNED = 1 << 18
+_MAX_GAP_BYTES = 32
+_AT_ENTRY = UnwindRule(RuleKind.SP, 8)
+_SYSCALL = b"\x0f\x05"
+_POPS = b"\x31\xed\x58"  # xor ebp, ebp; pop rax
 
 
 @dataclass(frozen=True)
@@ -64,10 +68,13 @@ class _Table:
     first: int
     count: int
 
-    def entry_for(self, vaddr: int) -> int | None:
-        """The address of the last entry that begins at `vaddr` or before; None if all do later."""
+    def entries_around(self, vaddr: int) -> tuple[int | None, int | None]:
+        """The addresses of the last entry that begins at `vaddr` or before, and of the next one."""
         index = bisect_right(range(self.count), vaddr - self.base, key=lambda i: self._pair(i)[0])
-        return self._pair(index - 1)[1] + self.base if index else None
+        return self._entry(index - 1), self._entry(index)
+
+    def _entry(self, index: int) -> int | None:
+        return self._pair(index)[1] + self.base if 0 <= index < self.count else None
 
     def _pair(self, index: int) -> tuple[int, int]:
         start, entry = struct.unpack(
@@ -114,13 +121,38 @@ class EhFrame:
         In a PLT, those of the entry around `vaddr`. Raises a SymbolizerError where the tables
         are corrupt.
         """
-        entry = self._scan_for(vaddr) if self._table is None else self._table.entry_for(vaddr)
+        around = self._scan_for if self._table is None else self._table.entries_around
+        entry, following = around(vaddr)
         if entry is None:
             return ()
         cie, program = self._fde(entry)
-        if not program.start <= vaddr < program.end:
+        if program.start <= vaddr < program.end:
+            return rule_ranges(cie.machine, cie.state, program, vaddr)
+        if following is None:
             return ()
-        return rule_ranges(cie.machine, cie.state, program, vaddr)
+        return self._between(vaddr, cie, program, *self._fde(following))
+
+    def _between(
+        self, vaddr: int, cie: _Cie, program: Program, next_cie: _Cie, begun: Program
+    ) -> tuple[RuleRange, ...]:
+        """The rule of the instructions that who starts a thread and that thread both run.
+
+        In glibc's clone3 they are in no entry: from the system call on, between the entry of the
+        former and that of the latter, whom nobody called
+        (sysdeps/unix/sysv/linux/x86_64/clone3.S, glibc 2.36). The word on the thread's stack is 0;
+        in clone it is a function, which would be taken for the caller.
+        """
+        if not program.end <= vaddr < begun.start <= program.end + _MAX_GAP_BYTES:
+            return ()
+        last = rule_ranges(cie.machine, cie.state, program, program.end - 1)[-1:]
+        first = rule_ranges(next_cie.machine, next_cie.state, begun, begun.start)[:1]
+        if [each.rule for each in (*last, *first)] != [_AT_ENTRY, UnwindRule(RuleKind.END)]:
+            return ()
+        # Between any function and _start there is padding.
+        is_clone = self._elf.read(program.end, len(_SYSCALL)) == _SYSCALL
+        if not is_clone or self._elf.read(begun.start, len(_POPS)) == _POPS:
+            return ()
+        return (RuleRange(program.end, begun.start, _AT_ENTRY),)
 
     def _entry(self, vaddr: int, limit_bytes: int = _MAX_ENTRY_BYTES) -> bytes:
         """An entry with its length, which is 0 at the end of all."""
@@ -156,13 +188,14 @@ class EhFrame:
             cie = self._cies[vaddr] = _parse_cie(self._entry(vaddr, _MAX_CIE_BYTES), vaddr)
         return cie
 
-    def _scan_for(self, vaddr: int) -> int | None:
-        """The entry for `vaddr` where no table is: read all once. A corrupt one ends that."""
+    def _scan_for(self, vaddr: int) -> tuple[int | None, int | None]:
+        """As entries_around, where no table is: read all once. A corrupt one ends that."""
         if self._scanned is None:
             self._scanned = self._scan()
         starts, entries = self._scanned
         index = bisect_right(starts, vaddr)
-        return entries[index - 1] if index else None
+        before = entries[index - 1] if index else None
+        return before, entries[index] if index < len(entries) else None
 
     def _scan(self) -> tuple[list[int], list[int]]:
         at, size = self._frames

@@ -200,6 +200,15 @@ def test_threads_that_come_and_go(tmp_path: Path) -> None:
     assert marks == []
 
 
+def test_threads_that_have_just_begun(tmp_path: Path) -> None:
+    """Who starts a thread comes out of the kernel where that begins; what they do is all there."""
+    profile = work_in_c(tmp_path, "startIdle")
+
+    assert count(profile, lambda sample: "startIdle" in functions(sample)) > enough() / 4
+    cut = [line(s) for s in profile.samples for _ in range(s.values[0]) if "[cut off" in line(s)]
+    assert len(cut) < count(profile, lambda _: True) / 100, cut
+
+
 def test_thread_that_moves_between_processors(tmp_path: Path) -> None:
     expected = pytest.approx(WORK_MS / 1000 * HZ, rel=0.1)
     for _ in range(RUNS):  # while the hypervisor runs somebody else, time passes on one processor

@@ -68,12 +68,18 @@ def frames(fdes: Sequence[Fde], cie: Cie) -> tuple[bytes, list[int]]:
     return bytes(data + bytes(4)), places
 
 
-def eh_elf(fdes: Sequence[Fde], cie: Cie | None = None, *, has_hdr: bool = True) -> bytes:
-    """An ELF file with these tables: found by the program header, or by the section."""
+def eh_elf(
+    fdes: Sequence[Fde], cie: Cie | None = None, *, has_hdr: bool = True, code: bytes = b""
+) -> bytes:
+    """An ELF file with these tables: found by the program header, or by the section.
+
+    With this code from CODE_VADDR on, if there is some.
+    """
+    loads = [Load(CODE_VADDR, code)] if code else []
     data, places = frames(fdes, cie or Cie())
     if not has_hdr:
         section = Part(".eh_frame", FRAMES_VADDR, len(data))
-        return ElfWriter([Load(FRAMES_VADDR, data)], [section]).build()
+        return ElfWriter([Load(FRAMES_VADDR, data), *loads], [section]).build()
     pairs = sorted((fde.start, at) for fde, at in zip(fdes, places, strict=True))
     hdr = struct.pack("<BBBBiI", 1, 0x1B, 3, 0x3B, FRAMES_VADDR - HDR_VADDR - 4, len(pairs))
     assert len(hdr) + 8 * len(pairs) <= FRAMES_VADDR - HDR_VADDR
@@ -81,7 +87,7 @@ def eh_elf(fdes: Sequence[Fde], cie: Cie | None = None, *, has_hdr: bool = True)
         hdr += struct.pack("<ii", *(address - HDR_VADDR for address in pair))
     whole = hdr.ljust(FRAMES_VADDR - HDR_VADDR, b"\0") + data
     header = Load(HDR_VADDR, b"", kind=PT_GNU_EH_FRAME)
-    return ElfWriter([Load(HDR_VADDR, whole), header]).build()
+    return ElfWriter([Load(HDR_VADDR, whole), *loads, header]).build()
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from tests.unit.ehwriter import (
     INITIAL,
     Cie,
     Fde,
+    Function,
     eh_elf,
     readelf_functions,
 )
@@ -37,6 +38,8 @@ BUILDS: Final = {
     "static": ("-O2", "-static"),
     "lazy": ("-O2", "-Wl,-z,lazy"),
 }
+SYSCALL: Final = b"\x0f\x05"
+POPS: Final = b"\x31\xed\x58"  # xor ebp, ebp; pop rax
 LIBRARIES: Final = ("libc.so.6", "libstdc++.so.6", "ld-linux-x86-64.so.2")
 NONE: Final = UnwindRule(RuleKind.NONE)
 SP8: Final = UnwindRule(RuleKind.SP, 8)
@@ -89,12 +92,14 @@ def rule_at(table: EhFrame, vaddr: int) -> UnwindRule | None:
 
 def check_against_readelf(path: Path) -> int:
     """Compare all rules of all functions; returns how many were compared."""
-    table = opened(path.read_bytes())
-    compared, last_end = 0, None
+    data = path.read_bytes()
+    table, elf = opened(data), ElfFile.from_bytes(data)
+    compared, last = 0, None
     for function in sorted(readelf_functions(path), key=lambda each: each.start):
-        if last_end is not None and last_end < function.start:
-            assert table.ranges(last_end) == table.ranges(function.start - 1) == ()
-        last_end = function.end
+        if last is not None and last.end < function.start:
+            between = gap(elf, last, function)
+            assert table.ranges(last.end) == table.ranges(function.start - 1) == between
+        last = function
         found = table.ranges(function.start)
         for before, after in pairwise(found):
             assert before.end <= after.start
@@ -111,6 +116,24 @@ def check_against_readelf(path: Path) -> int:
         assert found[0].start == function.start
         assert found[-1].end <= function.end
     return compared
+
+
+def gap(elf: ElfFile, before: Function, after: Function) -> tuple[RuleRange, ...]:
+    """The rules between two functions: none, unless that is where a thread begins."""
+    rules = [before.rows[-1].rule(), after.rows[0].rule()]
+    if rules != [sp(8), UnwindRule(RuleKind.END)] or elf.read(before.end, 2) != SYSCALL:
+        return ()
+    if elf.read(after.start, 3) == POPS:
+        return ()
+    return (RuleRange(before.end, after.start, sp(8)),)
+
+
+def test_in_libc_a_thread_begins_at_one_place() -> None:
+    path = library("libc.so.6")
+    elf = ElfFile.from_bytes(path.read_bytes())
+    functions = sorted(readelf_functions(path), key=lambda each: each.start)
+    gaps = (gap(elf, *pair) for pair in pairwise(functions) if pair[0].end < pair[1].start)
+    assert len([each for each in gaps if each]) == 1  # clone3
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
@@ -461,6 +484,30 @@ def test_each_function_has_its_own_rules(has_hdr: bool) -> None:
         assert table.ranges(fde.start + 0x3F) == (only,)
         assert table.ranges(fde.start + 0x40) == table.ranges(fde.start - 1) == ()
     assert table.ranges(0) == table.ranges((1 << 64) - 1) == ()
+
+
+@pytest.mark.parametrize("has_hdr", [True, False])
+def test_where_a_thread_begins_who_started_it_is_the_caller(has_hdr: bool) -> None:
+    nobody = b"\x07\x10"  # DW_CFA_undefined: the return address
+    starts = (0x00, 0x30, 0x60, 0xC0, 0xF0, 0x120)
+    programs = (b"", nobody, b"", nobody, b"", b"")
+    fdes = [
+        Fde(each, CODE_VADDR + start, 0x20) for each, start in zip(programs, starts, strict=True)
+    ]
+    code = bytearray(0x150)
+    for start in starts:
+        code[start + 0x20 : start + 0x22] = SYSCALL  # behind each of the functions
+    table = opened(eh_elf(fdes, has_hdr=has_hdr, code=bytes(code)))
+    (found,) = table.ranges(CODE_VADDR + 0x20)
+    assert found == RuleRange(CODE_VADDR + 0x20, CODE_VADDR + 0x30, sp(8))
+    assert table.ranges(CODE_VADDR + 0x2F) == (found,)
+    # Behind one that nobody calls, too far away, in front of one that somebody calls, the last one.
+    for vaddr in (0x50, 0x80, 0x110, 0x140):
+        assert table.ranges(CODE_VADDR + vaddr) == ()
+    for at, other in ((0x20, bytes(2)), (0x30, POPS)):  # padding; the function on its stack
+        changed = bytes(code[:at]) + other + bytes(code[at + len(other) :])
+        odd = opened(eh_elf(fdes, has_hdr=has_hdr, code=changed))
+        assert odd.ranges(CODE_VADDR + 0x20) == ()
 
 
 def test_a_corrupt_entry_ends_the_search_through_all() -> None:

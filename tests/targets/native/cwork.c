@@ -145,6 +145,19 @@ NOINLINE void startThreads(void)
         pthread_join(threads[i], 0);
 }
 
+NOINLINE void *endAtOnce(void *unused)
+{
+    return unused;
+}
+NOINLINE void startIdle(void)
+{
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], 0, endAtOnce, 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], 0);
+}
+
 NOINLINE void moveBetween(void)
 {
     static cpu_set_t allowed;
@@ -174,6 +187,7 @@ static const struct work works[] = {
     {"sortNumbers", sortNumbers},   {"callPlugin", callPlugin},
     {"callWritten", callWritten},   {"startThreads", startThreads},
     {"moveBetween", moveBetween},   {"execute", execute},
+    {"startIdle", startIdle},
 };
 
 int main(int count, char **values)
