@@ -189,6 +189,11 @@ def unwind_seeds() -> Sequence[bytes]:
         eh_elf(made, Cie(b"zRS")),
         eh_elf(made, has_hdr=False),
         eh_elf(made, Cie(b"zPLR", b"\x1b" + bytes(4) + b"\x1b\x1b")),
+        # A system call between a function and what nobody calls.
+        eh_elf(
+            [Fde(b"", size=0x2C), Fde(b"\x07\x10", CODE_VADDR + 0x36)],
+            code=bytes(0x2C) + b"\x0f\x05" + bytes(0x60),
+        ),
     )
 
 
