@@ -27,11 +27,12 @@ from tests.differential.mutexes import losses, total
 from tests.kernel.programs import program
 from tests.kernel.test_by_lock import BUILDS, labels_of, truths
 from tests.recorder import Finished, recording, run
-from tests.targets_run import Target
+from tests.targets_run import SLOWNESS, Target
 from tests.toolchains import toolchain
 
 BEFORE: Final = "before the recording"
-LEEWAY_NS: Final = 50_000_000
+# Who waits is read a while before the recording ends, a longer one where a processor is emulated.
+LEEWAY_NS: Final = round(50_000_000 * min(SLOWNESS, 4))
 RUNS: Final[tuple[tuple[str, str, tuple[Waiting, ...]], ...]] = (
     *((version, mode, ("block",)) for version, mode in BUILDS),
     *((version, mode, ("mutex",)) for version, mode in BUILDS),
