@@ -37,7 +37,6 @@ SYSCALL: Final = b"\x0f\x05"
 POPS: Final = b"\x31\xed\x58"  # xor ebp, ebp; pop rax
 LIBRARIES: Final = ("libc.so.6", "libstdc++.so.6", "ld-linux-x86-64.so.2")
 NONE: Final = UnwindRule(RuleKind.NONE)
-SP8: Final = UnwindRule(RuleKind.SP, 8)
 
 
 def sp(offset: int, bp_offset: int | None = None) -> UnwindRule:

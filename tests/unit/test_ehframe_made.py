@@ -23,12 +23,13 @@ from tests.unit.ehwriter import (
 from tests.unit.test_ehframe import (
     NONE,
     POPS,
-    SP8,
     SYSCALL,
     opened,
     sp,
     with_byte,
 )
+
+SP8: Final = UnwindRule(RuleKind.SP, 8)
 
 
 def ranges(program: bytes, cie: Cie | None = None) -> list[tuple[int, int, UnwindRule]]:
