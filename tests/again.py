@@ -1,4 +1,7 @@
-"""Runs pytest, and of the tests that fail, if they are few, each once more by itself.
+"""Runs pytest: many tests side by side, then those marked `alone`, then what failed once more.
+
+Side by side run as many tests as there are processors. `alone` are those that measure the machine,
+or change it for everybody: they would disturb others, or others them.
 
 Tests on a live machine see what others do on it: a hypervisor that takes a processor away fails
 one of thousands. A run may have so many of those and no more, and names each at its end, with what
@@ -11,6 +14,7 @@ is broken, and so is what fails once of the tests that a target goes on unharmed
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,6 +23,7 @@ from typing import Final
 from xml.etree import ElementTree
 
 MOST_UNSTEADY: Final = 8
+MOST_LANES: Final = 4
 OF_HARM: Final = (
     "tests/kernel/test_faults",
     "tests/kernel/test_kill",
@@ -26,16 +31,19 @@ OF_HARM: Final = (
     "tests/kernel/test_soak",
     "tests/differential/test_races",
 )
-_SOME_FAILED: Final = 1  # pytest.ExitCode.TESTS_FAILED
+# pytest.ExitCode
+_PASSED: Final = 0
+_SOME_FAILED: Final = 1
+_NO_TESTS: Final = 5
 _CACHE: Final = Path(".pytest_cache")
 _LAST_FAILED: Final = _CACHE / "v/cache/lastfailed"
-_RESULTS: Final = _CACHE / "results.xml"
+_RESULTS: Final = (_CACHE / "beside.xml", _CACHE / "alone.xml")
 _SHOWN: Final = 600  # characters of what each said
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run pytest in the working directory, perhaps again; returns its exit status."""
-    code = _pytest("--cache-clear", f"--junitxml={_RESULTS}", *arguments)
+    code = _all_tests(arguments)
     if code != _SOME_FAILED:
         return code
     failed = list(json.loads(_LAST_FAILED.read_text()))
@@ -56,12 +64,25 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _all_tests(arguments: Sequence[str]) -> int:
+    """Each test once; returns the exit status of what went worse, side by side or alone."""
+    lanes = min(len(os.sched_getaffinity(0)), MOST_LANES)
+    side_by_side = (f"--numprocesses={lanes}", "--dist=worksteal") if lanes > 1 else ()
+    beside, alone = (f"--junitxml={path}" for path in _RESULTS)
+    codes = {_pytest("--cache-clear", "-m", "not alone", beside, *side_by_side, *arguments)}
+    # Not after somebody interrupted it.
+    if codes <= {_PASSED, _SOME_FAILED, _NO_TESTS}:
+        codes.add(_pytest("-m", "alone", alone, *arguments))
+    return max(codes - {_NO_TESTS}, default=_NO_TESTS)
+
+
 def _show_reasons() -> None:
     """Print what each failure of the first run said, in brief: whole, they may be cut away."""
-    for case in ElementTree.parse(_RESULTS).iter("testcase"):
-        for failure in (*case.iterfind("failure"), *case.iterfind("error")):
-            name = f"{case.get('classname')}::{case.get('name')}"
-            print(f"\n{name}: {failure.get('message', '')[:_SHOWN]}", flush=True)
+    for results in filter(Path.exists, _RESULTS):
+        for case in ElementTree.parse(results).iter("testcase"):
+            for failure in (*case.iterfind("failure"), *case.iterfind("error")):
+                name = f"{case.get('classname')}::{case.get('name')}"
+                print(f"\n{name}: {failure.get('message', '')[:_SHOWN]}", flush=True)
 
 
 def _pytest(*arguments: str) -> int:

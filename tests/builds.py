@@ -10,7 +10,7 @@ from tests.toolchains import MINORS, toolchain
 VERSIONS = MINORS
 
 # Where gopark is inlined, every version lays out its code in its own way.
-BUILDS = tuple(
+_ALL = tuple(
     dict.fromkeys(
         (
             *toolchains.BUILDS,
@@ -19,15 +19,12 @@ BUILDS = tuple(
     )
 )
 
-# Recording each of them takes a quarter of an hour. What is recorded unless EBPFPROF_ALL_BUILDS is
-# set: every version, every mode of the newest, and of older ones those whose code differs most.
+# To build and record each of them takes long. What is tested unless EBPFPROF_ALL_BUILDS is set:
+# every version, every mode of the newest, and of older ones those whose code differs most.
 _ALWAYS = (
     *((minor, "plain") for minor in MINORS),
     *((MINORS[-1], mode) for mode in toolchains.MODES),
-    *(("1.19", mode) for mode in ("debug", "cgopie")),
-    *(("1.22", mode) for mode in ("stripped", "pie", "pgo", "pgopark")),
-    ("1.25", "pgopark"),
+    ("1.19", "debug"),
+    *((minor, "pgopark") for minor in ("1.22", "1.25")),
 )
-RECORDED = tuple(
-    build for build in BUILDS if build in _ALWAYS or os.environ.get("EBPFPROF_ALL_BUILDS")
-)
+BUILDS = tuple(build for build in _ALL if build in _ALWAYS or os.environ.get("EBPFPROF_ALL_BUILDS"))

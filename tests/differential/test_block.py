@@ -12,7 +12,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.profile import Profile
-from tests.builds import RECORDED, VERSIONS
+from tests.builds import BUILDS, VERSIONS
 from tests.differential.stacks import Value, by_stack, delay_differences, differences
 from tests.recorder import only_profile, recording
 from tests.targets_run import Target
@@ -77,7 +77,7 @@ def test_all_versions_are_there() -> None:
     assert set(VERSIONS) == set(toolchains())
 
 
-@pytest.mark.parametrize(("version", "mode"), RECORDED)
+@pytest.mark.parametrize(("version", "mode"), BUILDS)
 def test_every_operation_as_go_counts_it(version: str, mode: str, tmp_path: Path) -> None:
     program = toolchain(version).build(BLOCKOPS, mode)
     ours, planned = compare(program, tmp_path)

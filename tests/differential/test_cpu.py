@@ -20,7 +20,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.profile import Profile
-from tests.builds import RECORDED, VERSIONS
+from tests.builds import BUILDS, VERSIONS
 from tests.differential.cpustacks import (
     NOT_LEARNT,
     Calls,
@@ -58,7 +58,7 @@ ASSEMBLY: Final = {
 # Go cuts stacks off after 64 frames: they are for a test of their own.
 SHALLOW: Final = "^[^d]"
 DEEP: Final = "^deep"
-OTHER_BUILDS: Final = tuple(build for build in RECORDED if build[1] != "plain")
+OTHER_BUILDS: Final = tuple(build for build in BUILDS if build[1] != "plain")
 # 19 works: 8 s of CPU time, and 1.
 WORK_MS: Final = 420
 # Where a processor is emulated, learning a function takes longer than the next sample: so as many
@@ -201,7 +201,7 @@ def work_differences(run: Run) -> list[str]:
 
 
 def test_all_versions_are_there() -> None:
-    assert {version for version, _ in RECORDED} == set(VERSIONS) == set(toolchains())
+    assert {version for version, _ in BUILDS} == set(VERSIONS) == set(toolchains())
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.profile import Profile, Sample
-from tests.builds import RECORDED, VERSIONS
+from tests.builds import BUILDS, VERSIONS
 from tests.differential.mutexes import (
     MUTEXOPS,
     Run,
@@ -57,7 +57,7 @@ def wrong_delays(ours: Profile, truth: dict[str, Truth]) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(("version", "mode"), RECORDED)
+@pytest.mark.parametrize(("version", "mode"), BUILDS)
 def test_every_release_as_go_counts_it(version: str, mode: str, tmp_path: Path) -> None:
     program = toolchain(version).build(MUTEXOPS, mode)
 

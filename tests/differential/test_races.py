@@ -21,6 +21,8 @@ from tests.recorder import Recorder, recording
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
+pytestmark = pytest.mark.alone
+
 RACES = Path(__file__).parent.parent / "targets" / "races"
 FAMILIES = frozenset({"crane", "heron", "ibis", "stork", "egret"})
 RECIPES = {

@@ -22,6 +22,8 @@ from tests.recorder import only_profile, recording
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
+pytestmark = pytest.mark.alone
+
 TARGET = Path(__file__).parent.parent / "targets" / "runtimelocks"
 VERSIONS = ("1.25", "1.26", "1.27")
 MODES = ("plain", "stripped", "pie", "pgo", "pgopark", "debug", "cgo", "cgopie")

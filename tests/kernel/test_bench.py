@@ -9,7 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.targets_run import SLOWNESS
+
+pytestmark = pytest.mark.alone
 
 ARMS: Final = {
     "go-block-1": "Go's own: block, rate 1",

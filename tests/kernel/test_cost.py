@@ -21,6 +21,8 @@ from tests.kernel.programs import program
 from tests.recorder import recording
 from tests.targets_run import Target
 
+pytestmark = pytest.mark.alone
+
 SENDS = 50_000
 # The kernel's own clock runs when it enters a program, ours within it.
 AGREEMENT = 2.0

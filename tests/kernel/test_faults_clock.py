@@ -18,6 +18,8 @@ from tests.kernel.unharmed import whole_profiles
 from tests.recorder import COMMAND, recording
 from tests.targets_run import Target
 
+pytestmark = pytest.mark.alone
+
 SECOND_NS = 1_000_000_000
 HOUR_NS = 3600 * SECOND_NS
 

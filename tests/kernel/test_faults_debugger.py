@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from symbolizer import ElfFile, GoBinary
 from tests.kernel.debugger import debugger
 from tests.kernel.kernel_state import has_probes, probed
@@ -19,6 +21,8 @@ from tests.kernel.unharmed import (
 from tests.kernel.verbs import verb
 from tests.recorder import Recorder, recording, run
 from tests.targets_run import Target
+
+pytestmark = pytest.mark.alone
 
 # Else signals keep coming to threads that are stepped, ever more than they can handle.
 NO_PREEMPTION = {"GODEBUG": "asyncpreemptoff=1"}

@@ -22,6 +22,8 @@ from tests.recorder import recording
 from tests.targets_run import Target
 from tests.toolchains import cache_dir, toolchain
 
+pytestmark = pytest.mark.alone
+
 SCALE: Final = Path(__file__).parent.parent / "targets" / "scale"
 GOROUTINES: Final = 100
 PAGE: Final = 4096

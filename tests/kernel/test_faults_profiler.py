@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.bench import bpftrace
 from tests.differential.stacks import by_stack
 from tests.kernel.kernel_state import (
@@ -26,6 +28,8 @@ from tests.kernel.programs import program
 from tests.kernel.unharmed import ALL_PROFILES, check, checker, whole_profiles
 from tests.recorder import COMMAND, Recorder, only_profile, recording, run
 from tests.targets_run import Target
+
+pytestmark = pytest.mark.alone
 
 KILLS = 6
 SEED = 6

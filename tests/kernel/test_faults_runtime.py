@@ -5,8 +5,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from tests.kernel.unharmed import ALL_PROFILES, check, checker, whole_profiles
 from tests.recorder import recording
+
+pytestmark = pytest.mark.alone
 
 # GODEBUG switches that the runtime of that version has (src/runtime/extern.go, runtime1.go).
 SWITCHES = (

@@ -29,6 +29,8 @@ from tests.kernel.unharmed import (
 from tests.recorder import Recorder, recording
 from tests.targets_run import Target
 
+pytestmark = pytest.mark.alone
+
 MEMORY_CGROUPS = Path("/sys/fs/cgroup/memory")
 """Where the first version of control groups is mounted, if it is."""
 HANDED = "handed 45150"

@@ -24,7 +24,7 @@ from ebpfprof.gotarget import GoTarget, inspect
 from ebpfprof.memory import Memory, UnreadableMemory
 from ebpfprof.target import Target as Process
 from symbolizer.globals import allgs_address
-from tests.builds import RECORDED, VERSIONS
+from tests.builds import BUILDS, VERSIONS
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -107,7 +107,7 @@ def facts(run: Running, parked: Parked) -> Facts:
     return found
 
 
-@pytest.mark.parametrize("build", RECORDED, ids=lambda build: "-".join(build))
+@pytest.mark.parametrize("build", BUILDS, ids=lambda build: "-".join(build))
 def test_each_parked_goroutine_is_found_with_its_stack(build: tuple[str, str]) -> None:
     with running(*build) as run:
         parked = parked_goroutines(run.go)

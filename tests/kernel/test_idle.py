@@ -79,7 +79,7 @@ def test_waits_for_work_are_hidden_and_problems_are_not(version: str, tmp_path: 
     for sample in profile.samples:
         leaf, waiter, *_ = names = functions(sample)
         rule = rule_of(profile.kind, sample)
-        for part in IDLE:
+        for part in IDLE if leaf != "runtime.chansend1" else ():  # who sends is never idle
             if waiter.rstrip("0123456789").endswith(part):
                 by_waiter[part].add(rule.name if rule else None)
         if rule is None:

@@ -17,6 +17,8 @@ from ebpfprof import compiler
 from ebpfprof.kallsyms import KernelSymbol, KernelSymbols
 from ebpfprof.loader import Program
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).parents[2]
 RESTRICT = Path("/proc/sys/kernel/kptr_restrict")
 TELL = """

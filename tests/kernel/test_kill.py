@@ -29,6 +29,8 @@ from tests.kernel.unharmed import await_true, check, state
 from tests.recorder import Finished, Recorder, only_profile, run
 from tests.targets_run import Target
 
+pytestmark = pytest.mark.alone
+
 # The moment, and whether there are probes then.
 MOMENTS = {
     "stops before it attaches": False,

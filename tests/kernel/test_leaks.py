@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.kernel.kernel_state import BpfObject, await_gone, has_probes
 from tests.kernel.programs import program
 from tests.targets_run import Target
+
+pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).parents[2]
 NICE = Path("/usr/bin/nice")

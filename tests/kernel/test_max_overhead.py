@@ -26,6 +26,8 @@ from tests.kernel.kernel_state import has_probes, probed
 from tests.kernel.programs import program
 from tests.targets_run import DEADLINE_S, Target
 
+pytestmark = pytest.mark.alone
+
 LENGTH_S = 6
 # Load of other programs on this machine changes the pace of the target from one window to the next.
 MUCH = 0.2

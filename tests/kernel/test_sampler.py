@@ -29,6 +29,8 @@ from tests.kernel.samplerprogram import (
     work_until,
 )
 
+pytestmark = pytest.mark.alone
+
 # On a busy machine the thread's turns fall on the timers by chance: a second of work has 500
 # samples with a standard deviation of 30 or so.
 RUNS = 3

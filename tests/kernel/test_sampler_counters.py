@@ -32,6 +32,8 @@ from tests.kernel.samplerprogram import (
     work_until,
 )
 
+pytestmark = pytest.mark.alone
+
 COUNTER_PERIOD = 1_000_000
 
 

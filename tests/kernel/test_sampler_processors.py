@@ -25,6 +25,8 @@ from tests.kernel.samplerprogram import (
     work_until,
 )
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:

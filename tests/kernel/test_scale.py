@@ -24,6 +24,8 @@ from tests.kernel.programs import program
 from tests.recorder import recording
 from tests.targets_run import Target
 
+pytestmark = pytest.mark.alone
+
 MAX_MEMORY_BYTES: Final = 150_000_000
 UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 # A recorder that is idle takes some 6 MB of the kernel's memory; all rows at once took 69 MB.

@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.kernel.namespaces import NEEDS_NAMESPACES
+
+pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 1200

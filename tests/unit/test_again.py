@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,31 @@ def test_unsteady_{number}():
     first = not seen.exists()
     seen.touch()
     assert not first
+"""
+
+# Each passes if the other one is running, too.
+MEETING = """
+import time
+from pathlib import Path
+def meet(mine, other):
+    Path(mine).touch()
+    until = time.monotonic() + 20
+    while not Path(other).exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+def test_one(): meet("one", "other")
+def test_other(): meet("other", "one")
+"""
+# Passes once those have ended, if no other one is running.
+ALONE = """
+import pytest
+@pytest.mark.alone
+@pytest.mark.parametrize("name", "ab")
+def test_alone(name):
+    assert Path("one").exists() and Path("other").exists()
+    Path("running").mkdir()
+    time.sleep(0.1)
+    Path("running").rmdir()
 """
 
 
@@ -45,8 +71,23 @@ def unsteady(count: int) -> str:
 
 def test_what_passes_is_run_once(tmp_path: Path) -> None:
     done = again(tmp_path, STEADY)
-    assert (done.returncode, done.stdout.count("test session starts")) == (0, 1)
+    assert (done.returncode, done.stdout.count("1 passed")) == (0, 1)
     assert "Unsteady" not in done.stdout
+
+
+def test_side_by_side_and_alone(tmp_path: Path) -> None:
+    assert len(os.sched_getaffinity(0)) > 1, "Give the tests a second processor."
+    done = again(tmp_path, MEETING + ALONE)
+    assert done.returncode == 0, done.stdout
+    assert "Unsteady" not in done.stdout
+
+
+def test_what_fails_alone_is_run_again(tmp_path: Path) -> None:
+    marked = UNSTEADY.format(number=0).replace("def", "import pytest\n@pytest.mark.alone\ndef", 1)
+    done = again(tmp_path, STEADY + marked)
+    assert done.returncode == 0
+    assert done.stdout.endswith("by itself:\n  test_some.py::test_unsteady_0\n")
+    assert again(tmp_path, "import pytest\n@pytest.mark.alone\n" + BROKEN).returncode == 1
 
 
 def test_what_fails_once_is_named(tmp_path: Path) -> None:
@@ -54,7 +95,7 @@ def test_what_fails_once_is_named(tmp_path: Path) -> None:
     assert done.returncode == 0
     named = done.stdout.rpartition("Unsteady: ")[2].splitlines()[1:]
     expected = [f"  test_some.py::test_unsteady_{number}" for number in range(MOST_UNSTEADY)]
-    assert named == expected
+    assert sorted(named) == expected
 
 
 def test_what_fails_once_but_too_often_is_a_failure(tmp_path: Path) -> None:
@@ -76,7 +117,14 @@ def test_harm_is_never_unsteady(tmp_path: Path) -> None:
     done = again(tmp_path, unsteady(1), file=file)
     assert done.returncode == 1
     assert f"never by chance:\n  {file}::test_unsteady_0\n" in done.stdout
-    assert all(list((ROOT / each).parent.glob(f"{Path(each).name}*.py")) for each in OF_HARM)
+
+
+@pytest.mark.parametrize("prefix", OF_HARM)
+def test_harm_is_looked_for_alone(prefix: str) -> None:
+    modules = list((ROOT / prefix).parent.glob(f"{Path(prefix).name}*.py"))
+    assert modules
+    for module in modules:
+        assert "\npytestmark = pytest.mark.alone\n" in module.read_text(), module
 
 
 @pytest.mark.parametrize("others", ["", UNSTEADY.format(number=0)])

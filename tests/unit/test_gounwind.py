@@ -11,7 +11,8 @@ from symbolizer.gobinary import Function
 from symbolizer.gounwind import GoUnwind
 from symbolizer.tls import g_offset
 from symbolizer.unwind import RuleKind, UnwindRule
-from tests.toolchains import BUILDS, toolchain
+from tests.builds import BUILDS
+from tests.toolchains import toolchain
 from tests.unit.test_parking import BLOCKOPS
 
 

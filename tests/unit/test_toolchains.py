@@ -11,9 +11,9 @@ import pytest
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
+from tests.builds import BUILDS
 from tests.pgo import HOT_CALLS, scheduler_profile
 from tests.toolchains import (
-    BUILDS,
     MINORS,
     MODES,
     Toolchain,
