@@ -87,7 +87,7 @@ class Samplers:
             perf.disable(fd)
 
     def refresh(self) -> None:
-        """Follow processors that came or went; meant to be called some ten times a second.
+        """Follow processors that came or went; meant to be called some times a second.
 
         Does not fail: a processor that came and can't be sampled is added to `unsampled`, with
         the reason.

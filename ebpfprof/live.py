@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # what reads executables is imported late
     from ebpfprof.report import Names, Report
 
 _TICK_S = 0.1
-_LEARNING_TICK_S = 0.02  # see session
 
 
 class LiveTarget:
@@ -308,8 +307,8 @@ class LiveSession:
 
     def _runs(self, number: int) -> tuple[Runs, Runs]:
         """How often our programs ran for the targets that had a number: probes, samples."""
-        found = [c.runs()[number] if c else Runs() for c in (self._waits, self._cpu)]
-        return found[0], found[1]
+        waits = self._waits.runs(number) if self._waits else Runs()
+        return waits, self._cpu.runs(number) if self._cpu else Runs()
 
     def _holds(self, target: LiveTarget) -> bool:
         return self._targets.get(target._number) is target
@@ -336,7 +335,7 @@ class LiveSession:
 
     def _poll(self) -> None:
         polls = 0
-        while not self._closing.wait(_LEARNING_TICK_S if self._sampled else _TICK_S):
+        while not self._closing.wait(self._cpu.tick_s if self._cpu and self._sampled else _TICK_S):
             polls += 1
             with self._lock:
                 if self._cpu and self._sampled:

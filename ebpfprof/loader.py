@@ -148,9 +148,9 @@ class Program:
         """All elements of an array map of integers."""
         return self._maps[array].numbers()
 
-    def read_per_cpu(self, array: str) -> list[dict[str, int]]:
-        """The elements of an array map of structs of integers, each summed up over processors."""
-        return self._maps[array].sums()
+    def read_per_cpu(self, array: str, index: int) -> dict[str, int]:
+        """An element of an array map of structs of integers, summed up over processors."""
+        return self._maps[array].sum_at(index)
 
     def read_hash(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """All keys and values of a hash map, as arrays of the C types (structs as records).

@@ -7,7 +7,7 @@ import errno
 import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -112,15 +112,12 @@ class BpfMap:
             found.append(int(value.value))
         return found
 
-    def sums(self) -> list[dict[str, int]]:
-        """The elements of an array per processor of structs of integers, each summed up."""
+    def sum_at(self, index: int) -> dict[str, int]:
+        """An element of an array per processor of structs of integers, summed up."""
         values = (self._value * possible_cpus())()
+        self._element(_LOOKUP, ctypes.c_uint32(index), ctypes.addressof(values))
         names = [name for name, *_ in self._value._fields_]
-        found = []
-        for index in range(self.max_entries):
-            self._element(_LOOKUP, ctypes.c_uint32(index), ctypes.addressof(values))
-            found.append({name: sum(getattr(part, name) for part in values) for name in names})
-        return found
+        return {name: sum(getattr(part, name) for part in values) for name in names}
 
     def batches(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
         """All keys and values of a hash map, some thousands at a time.
@@ -250,6 +247,7 @@ class RingReader:
         self._data.close()
 
 
+@cache
 def possible_cpus() -> int:
     """How many processors there may ever be: so many values has an element per processor."""
     last = _POSSIBLE.read_text().strip().replace(",", "-").rpartition("-")[2]

@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init
     from ebpfprof.report import Report
 
 _TICK_S = 0.1
-_LEARNING_TICK_S = 0.02  # samples that the kernel can not unwind yet have little room
 
 
 class Session:
@@ -41,7 +40,7 @@ class Session:
         self._waits: WaitsCollector | None = None
         self._cpu: CpuCollector | None = None
         try:
-            # BCC takes some 0.2 s to compile, in a process of its own. Meanwhile the libraries that
+            # BCC takes a second to compile, in a process of its own. Meanwhile the libraries that
             # read executables are imported and the executables read, which takes as long.
             self._waits, self._cpu = compile_collectors(len(pids), options, self._held)
             if options.open_waits:
@@ -92,18 +91,24 @@ class Session:
 
         `should_stop` is asked about ten times a second, with the seconds gone so far.
         """
+        looks_s = 0.0
         while any(recording.ending is None for recording in self._recordings):
             gone_s = (kernel_now_ns() - self._started_ns) / 1e9
-            if gone_s >= duration_s or should_stop(gone_s):
+            if gone_s >= duration_s:
                 break
+            if gone_s >= looks_s:
+                looks_s = gone_s + _TICK_S
+                self._notice_endings()
+                if should_stop(gone_s):
+                    break
             # Not select(): it knows no file descriptors above 1023.
             endings = select.poll()
             for recording in self._recordings:
                 if recording.ending is None:
                     endings.register(recording.target.pidfd, select.POLLIN)
-            tick_s = _LEARNING_TICK_S if self._cpu else _TICK_S
-            endings.poll(1000 * min(tick_s, duration_s - gone_s))
-            self._notice_endings()
+            tick_s = self._cpu.tick_s if self._cpu else _TICK_S
+            if endings.poll(1000 * min(tick_s, duration_s - gone_s)):
+                self._notice_endings()
             for recording in self._recordings:
                 recording.look_at_cpu()
             if self._cpu:
@@ -202,12 +207,14 @@ class Session:
 
     def overheads(self) -> list[Overhead]:
         """What recording has cost each target so far, estimated."""
-        none = [Runs()] * len(self._recordings)
-        hits = self._waits.runs() if self._waits else none
-        samples = self._cpu.runs() if self._cpu else none
         hit_ns = self._waits.hit_ns if self._waits else None
         return [
-            Overhead(hits[index], samples[index], hit_ns, each.cpu_ns)
+            Overhead(
+                self._waits.runs(index) if self._waits else Runs(),
+                self._cpu.runs(index) if self._cpu else Runs(),
+                hit_ns,
+                each.cpu_ns,
+            )
             for index, each in enumerate(self._recordings)
         ]
 
@@ -240,7 +247,7 @@ class Session:
         from ebpfprof.watch import Watch
 
         cpu, share = self._cpu, self._options.max_overhead / 100
-        others_ns = (lambda: cpu.runs()[index].ns) if cpu else (lambda: 0.0)
+        others_ns = (lambda: cpu.runs(index).ns) if cpu else (lambda: 0.0)
         recorded.watch = Watch(self._waits, index, go, share, others_ns)
         recorded.watch.start()
 

@@ -310,7 +310,7 @@ class Watch:
 
     def _spent_ns(self) -> float:
         """What the target has lost to this, and to others that were recorded by us before."""
-        runs = self._waits.runs()[self._index]
+        runs = self._waits.runs(self._index)
         return runs.ns + runs.count * (self._waits.hit_ns or 0.0) + self._others_ns()
 
     def _look(self) -> None:

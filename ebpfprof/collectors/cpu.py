@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +34,10 @@ _MAX_LINES = 1 << 16  # 64 bytes of code each: 4 MB of code that is run
 _MAX_RULES = 1 << 14
 _RING_BYTES = 1 << 24  # some 1,600 samples with small stacks, or 240
 _LARGE_MAPS = ("MAX_STACKS", "MAX_LABEL_SETS", "MAX_LINES", "MAX_RULES", "RING_PAGES")
-_POLLS_PER_LOOK = 10  # at what the targets have mapped
+_LOOK_S = 0.2  # at processors, and at what the targets have mapped
+_TICK_S = 0.1
+_LEARNING_TICK_S = 0.02
+_ROOM = 120  # half of the samples of the largest size that fit into the ring buffer
 _LEAST_USED_NS = 100_000_000  # by a target, before what its samples cost is looked at
 _BATCH = 32  # samples that are finished before their rules go to the kernel
 _MAX_BATCHES = 128
@@ -87,7 +91,8 @@ class CpuCollector:
         self._targets: dict[int, Target] = {}
         self._costs: dict[int, tuple[float, int]] = {}  # ours and the target's CPU time, ns
         self._known_stacks: dict[int, tuple[int, CpuStack]] = {}
-        self._polls = 0
+        self._looked_s = 0.0
+        self._is_learning = True
         self._numbers = RuleNumbers(_MAX_RULES)
         self._installed_rules = 1
         self._finished: Counter[tuple[int, int, CpuStack]] = Counter()
@@ -132,6 +137,7 @@ class CpuCollector:
         self._targets[index] = target
         self._books[index] = RuleBook(TargetPlaces(objects, go), self._numbers)
         self._fields[index] = _process_fields(target, go)
+        self._is_learning = True
         self._describe(index, active=True)
 
     def start(self) -> None:
@@ -146,23 +152,34 @@ class CpuCollector:
         thinned = f", in the end one sample in {one_in}, by chance, to keep to --max-overhead"
         return self._sampler + (thinned if one_in > 1 else "")
 
+    @property
+    def tick_s(self) -> float:
+        """How long to wait until the next poll(), in s: samples may take all their room by then.
+
+        Few do once the kernel has learnt, and each poll takes the target's processors, too.
+        """
+        samplers = self._samplers  # another thread may close them
+        if self._is_learning or not samplers:
+            return _LEARNING_TICK_S
+        a_second = self._recipe.hz * max(1, len(samplers.cpus))
+        return min(_TICK_S, max(_LEARNING_TICK_S, _ROOM / a_second))
+
     def poll(self) -> None:
         """Finish the samples that the kernel could not unwind, and teach it how to.
 
-        To be called some ten times a second while it records. What goes wrong is kept in
-        `failure`: whatever it is, the samples and all other profiles are worth more.
+        To be called every `tick_s` while it records. What goes wrong is kept in `failure`: whatever
+        it is, the samples and all other profiles are worth more.
         """
+        self._is_learning = False
         try:
-            if self._samplers:
-                self._samplers.refresh()
-                self._unsampled = len(self._samplers.unsampled)
-            self._polls += 1
-            if self._polls % _POLLS_PER_LOOK == 0:
+            if time.monotonic() >= self._looked_s + _LOOK_S:
+                self._looked_s = time.monotonic()
                 self._look()
                 self._keep_to_the_bound()
             # The sooner the kernel knows the rules, the less comes meanwhile.
             for _ in range(_MAX_BATCHES):
                 records = self._unlearned.consume(_BATCH)
+                self._is_learning |= bool(records)
                 for record in records:
                     if not self._finish(record, may_wait=len(self._waiting) < _MAX_WAITING):
                         self._waiting.append(record)
@@ -240,10 +257,10 @@ class CpuCollector:
             found[index][whole] += count
         return found
 
-    def runs(self) -> list[Runs]:
-        """What the samples of each target cost so far, by its number, but for the interrupts."""
-        costs = self._program.read_per_cpu("costs")
-        return [runs(cost["runs"], cost["timed"], cost["timed_ns"]) for cost in costs]
+    def runs(self, index: int) -> Runs:
+        """What the samples of a target cost so far, but for the interrupts."""
+        cost = self._program.read_per_cpu("costs", index)
+        return runs(cost["runs"], cost["timed"], cost["timed_ns"])
 
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""
@@ -274,7 +291,10 @@ class CpuCollector:
         self._program.set_element("processes", index, fields)
 
     def _look(self) -> None:
-        """Look at what is mapped, and finish what waits for that."""
+        """Look which processors there are and what is mapped, and finish what waits for that."""
+        if self._samplers:
+            self._samplers.refresh()
+            self._unsampled = len(self._samplers.unsampled)
         for objects in self._objects.values():
             objects.refresh()
         waiting, self._waiting = self._waiting, []
@@ -285,10 +305,11 @@ class CpuCollector:
         """Of targets whose samples cost too much, take one of several by chance."""
         if not self._recipe.max_share:
             return
-        for index, run in enumerate(self.runs()):
-            used_ns = self._targets[index].cpu_ns() if index in self._targets else None
+        for index, target in self._targets.items():
+            used_ns = target.cpu_ns()
             if used_ns is None:
                 continue
+            run = self.runs(index)
             spent_before_ns, used_before_ns = self._costs.setdefault(index, (run.ns, used_ns))
             if used_ns - used_before_ns < _LEAST_USED_NS:
                 continue

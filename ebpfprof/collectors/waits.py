@@ -327,10 +327,10 @@ class WaitsCollector:
         """What it costs a thread to pass a probe, in ns, without the program; None if unknown."""
         return self._program.hit_ns
 
-    def runs(self) -> list[Runs]:
-        """What the probes of each target cost so far, by its number."""
-        costs = self._program.read_per_cpu("costs")
-        return [runs(cost["runs"], cost["timed"], cost["timed_ns"]) for cost in costs]
+    def runs(self, index: int) -> Runs:
+        """What the probes of a target cost so far."""
+        cost = self._program.read_per_cpu("costs", index)
+        return runs(cost["runs"], cost["timed"], cost["timed_ns"])
 
     @property
     def failure(self) -> Exception | None:

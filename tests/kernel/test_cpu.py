@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 
@@ -22,7 +23,8 @@ from ebpfprof.unwinding import Ending
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import program
 from tests.kernel.refusal import refused
-from tests.recorder import only_profile, run
+from tests.kernel.samplerprogram import online_now
+from tests.recorder import DEADLINE_S, only_profile, run
 from tests.targets_run import Target
 
 KPTR_RESTRICT = Path("/proc/sys/kernel/kptr_restrict")
@@ -128,6 +130,7 @@ def test_the_kernel_is_shown_unless_it_is_not_wanted(option: str, tmp_path: Path
         assert "ksys_write" in names or "vfs_write" in names
 
 
+@pytest.mark.alone
 def test_what_the_kernel_hides_is_said(tmp_path: Path) -> None:
     before = KPTR_RESTRICT.read_text()
     KPTR_RESTRICT.write_text("2")
@@ -213,6 +216,29 @@ def stacks(target: Target, works: str, *, learn: bool) -> Counter[tuple[int, ...
                 found[stack.pcs[1:]] += count
         assert (outside == sum(samples.values())) != learn
         return found
+
+
+@pytest.mark.parametrize("hz", [99, 999])
+def test_once_the_kernel_has_learnt_it_looks_less_often(hz: int) -> None:
+    with ExitStack() as held:
+        process = held.enter_context(Process(held.enter_context(busy())))
+        objects = held.enter_context(Objects(process))
+        collector = held.enter_context(CpuCollector(1, CpuRecipe(hz=hz, kernel=False)))
+        collector.load()
+        collector.attach(0, process, objects, None)
+        collector.start()
+        learning_s = collector.tick_s
+        until = monotonic() + DEADLINE_S
+        while collector.tick_s <= learning_s:
+            assert monotonic() < until, "it learns and learns"
+            sleep(collector.tick_s)
+            collector.poll()
+        # So seldom that the largest samples of all processors still have room until then.
+        assert collector.tick_s <= 0.1
+        samples = collector.tick_s * hz * len(online_now())
+        assert samples <= max(120, learning_s * hz * len(online_now()))
+        assert collector.snapshot()[0].total() > 0
+        collector.detach()
 
 
 def test_the_kernel_unwinds_as_we_do_outside_of_it() -> None:

@@ -99,14 +99,14 @@ def test_elements_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
             loaded.set_element("values", 5, {})
         assert loaded.read_array("numbers") == [0] * 4
         for cpu in online_now():
-            before = loaded.read_per_cpu("parts")[1]["runs"]
+            before = loaded.read_per_cpu("parts", 1)["runs"]
             event = perf.open_cpu_sampler(cpu, HZ, hardware=False)
             loaded.attach_sampler("on_sample", event, 0)
             perf.enable(event)
             with only_on(cpu):
-                work_until(lambda before=before: loaded.read_per_cpu("parts")[1]["runs"] > before)  # type: ignore[misc]
+                work_until(lambda before=before: loaded.read_per_cpu("parts", 1)["runs"] > before)  # type: ignore[misc]
             loaded.detach_sampler(event)
-        first, second = loaded.read_per_cpu("parts")
+        first, second = (loaded.read_per_cpu("parts", index) for index in (0, 1))
         assert first == {"runs": 0, "lasts": 0, "none": 0}
         assert second == {"runs": second["runs"], "lasts": 3 * second["runs"], "none": 0}
         assert loaded.read_array("numbers") == [0, 723, 0, 0]
