@@ -1,13 +1,15 @@
 """C compiled by BCC, in a process of its own; the only module that imports bcc.
 
 LLVM takes some 100 MB, which that process gives back when it ends, before anything is recorded.
-What it hands over is data: which maps there are to be, and the instructions of each function.
+What it hands over is data: which maps there are to be, and the instructions of each function. Where
+that can be kept (ebpfprof.programcache), the same is not compiled again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import json
 import os
 import re
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from ebpfprof import errors, trials
+from ebpfprof import errors, programcache, trials
 from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported
 from ebpfprof.sources import bpf_folder, program_text
 
@@ -75,6 +77,11 @@ class Compilation:
     ) -> None:
         """Begin to compile `functions` of bpf/`name`, with `constants` as preprocessor macros."""
         self._name = name
+        self._pid, self._from_child = 0, -1
+        self._key = _cache_key(name, constants, functions)
+        self._compiled = _found(self._key)
+        if self._compiled:
+            return
         self._from_child, to_parent = os.pipe()
         # Not a program of its own: that would have none of our capabilities, unless we are root.
         self._pid = os.fork()
@@ -84,6 +91,8 @@ class Compilation:
 
     def result(self) -> Compiled:
         """Wait for it. Raises BccMissing, KernelUnsupported or AttachFailed."""
+        if self._compiled:
+            return self._compiled
         with open(self._from_child, "rb", closefd=False) as stream:
             answer = stream.read()
         if not answer:
@@ -97,11 +106,10 @@ class Compilation:
             raise RuntimeError(f"{NAME}: {said['bug']}")
         if "error" in said:
             raise getattr(errors, said["error"])(said["message"])
-        return Compiled(
-            tuple(MapShape(**shape) for shape in said["maps"]),
-            {name: bytes.fromhex(code) for name, code in said["functions"].items()},
-            said["license"],
-        )
+        self._compiled = _compiled(said)
+        if self._key:
+            programcache.keep(self._key, said)
+        return self._compiled
 
     def close(self) -> None:
         """End it, if it still runs. May be called twice."""
@@ -115,6 +123,46 @@ class Compilation:
     def _reap(self) -> int:
         pid, self._pid = self._pid, 0
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if pid else 0
+
+
+def _compiled(said: Mapping[str, Any]) -> Compiled:
+    return Compiled(
+        tuple(MapShape(**shape) for shape in said["maps"]),
+        {name: bytes.fromhex(code) for name, code in said["functions"].items()},
+        said["license"],
+    )
+
+
+def _found(key: str) -> Compiled | None:
+    """What was compiled before."""
+    said = programcache.find(key) if key else None
+    with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+        return _compiled(said) if said else None
+    return None
+
+
+def _cache_key(name: str, constants: Mapping[str, int | str], functions: Sequence[str]) -> str:
+    """What stands for all that goes into it; "" where there is no BCC that could compile it.
+
+    BCC itself is not imported for that, which takes long.
+    """
+    bcc = importlib.util.find_spec("bcc")
+    if bcc is None or not bcc.origin:
+        return ""
+    files = [Path(bcc.origin).parent / "version.py", *sorted(_headers().rglob("*.h"))]
+    try:
+        texts = [text for path in files for text in (path.name, path.read_text())]
+    except (OSError, ValueError):
+        return ""
+    kernel = os.uname()
+    flags = [*map(str, constants.items()), *functions]
+    return programcache.key_of(
+        [kernel.release, kernel.version, bcc.origin, *texts, program_text(name), *flags]
+    )
+
+
+def _headers() -> Path:
+    return bpf_folder() / "headers"
 
 
 def _compile_and_tell(
@@ -216,7 +264,7 @@ def with_maps(instructions: bytes, map_of: Callable[[int], int]) -> bytes:
 
 def _set_kernel_headers() -> str:
     """Tell BCC to take our headers, not the kernel's, and no others; returns their folder."""
-    headers = str(bpf_folder() / "headers")
+    headers = str(_headers())
     for name in [each for each in os.environ if _LEADING_ELSEWHERE.fullmatch(each)]:
         del os.environ[name]
     os.environ[_HEADERS] = headers

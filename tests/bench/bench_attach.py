@@ -2,17 +2,20 @@
 
     python -m tests.bench.bench_attach
 
-Fails if ebpfprof takes longer than half a second.
+The first time since the machine booted, when nothing has been compiled (ebpfprof.programcache), and
+again. Fails if ebpfprof takes longer than half a second then.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
 
+from ebpfprof import programcache
 from tests.bench import bpftrace
 from tests.bench.bigprogram import big_program
 from tests.recorder import recording
@@ -41,12 +44,17 @@ def bpftrace_s(pid: int, program: Path) -> float:
 def main() -> int:
     program = big_program(toolchain("1.27"))
     with Target.start(program) as target:
-        ours = [attach_s(target.pid) for _ in range(TURNS)]
+        first, again = [], []
+        for _ in range(TURNS):
+            shutil.rmtree(programcache.FOLDER, ignore_errors=True)
+            first.append(attach_s(target.pid))
+            again.append(attach_s(target.pid))
         theirs = [bpftrace_s(target.pid, program) for _ in range(TURNS)]
     print(f"attach to a Go program of {program.stat().st_size / 1e6:.0f} MB, median of {TURNS}")
-    print(f"ebpfprof  {median(ours):.2f} s")
-    print(f"bpftrace  {median(theirs):.2f} s")
-    return 0 if median(ours) <= LIMIT_S else 1
+    print(f"ebpfprof, the first time  {median(first):.2f} s")
+    print(f"ebpfprof, again           {median(again):.2f} s")
+    print(f"bpftrace                  {median(theirs):.2f} s")
+    return 0 if median(again) <= LIMIT_S else 1
 
 
 if __name__ == "__main__":

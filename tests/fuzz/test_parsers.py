@@ -33,6 +33,7 @@ OUR_OWN = {
     "ebpfprof.idle": "rules that the user gives; names are matched in the parser profiles",
     "ebpfprof.launch": "the memory of a program that has not run yet",
     "ebpfprof.compiler": "what our own process says",
+    "ebpfprof.programcache": "what our own process said, in a folder of root's alone",
     "ebpfprof.loader": "rows of our own maps",
     "ebpfprof.maps": "rows of our own maps",
     "ebpfprof.locks": "names come from the parsers lock-names and addresses",

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ebpfprof import compiler, perf
+from ebpfprof import compiler, perf, programcache
 from ebpfprof.compiler import Compilation
 from ebpfprof.errors import AttachFailed, KernelUnsupported
 from ebpfprof.loader import Program
@@ -42,6 +42,12 @@ int on_sample(void *ctx) {
 """
 
 
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each test compiles anew."""
+    monkeypatch.setattr(programcache, "FOLDER", tmp_path / "cache")
+
+
 def with_text(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(compiler, "program_text", lambda name: {"test.bpf.c": text}[name])
 
@@ -66,6 +72,7 @@ def test_what_the_verifier_finds_wrong_is_told(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_compiler_that_is_killed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_text(monkeypatch, NOTHING)
     monkeypatch.setattr(compiler, "_compile", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(AttachFailed, match=r"ended before it was done \(status -9\)"):
         load()

@@ -1,0 +1,192 @@
+"""Compiled programs that are kept: for whom, what they stand for, and what is passed over."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ebpfprof import compiler, programcache
+from ebpfprof.compiler import Compilation, Compiled
+from ebpfprof.sources import bpf_folder
+from tests.kernel.programs import program
+from tests.kernel.users import anybodys_folder
+from tests.kernel.verbs import NOBODY
+from tests.recorder import COMMAND, run
+from tests.targets_run import Target
+
+TEXT = """
+BPF_ARRAY(numbers, u64, 4);
+int nothing(struct pt_regs *ctx) { int at = NUMBER; return numbers.lookup(&at) != 0; }
+int more(struct pt_regs *ctx) { return 1; }
+"""
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(programcache, "FOLDER", tmp_path / "cache")
+    monkeypatch.setattr(compiler, "program_text", lambda name: TEXT)
+    return tmp_path / "cache"
+
+
+def compiled(number: int = 1, functions: tuple[str, ...] = ("nothing",)) -> tuple[Compiled, bool]:
+    """What becomes of the text, and whether it took a compiler."""
+    before = psutil.Process().children()
+    compilation = Compilation("test.bpf.c", {"NUMBER": number}, functions)
+    is_new = len(psutil.Process().children()) > len(before)
+    try:
+        return compilation.result(), is_new
+    finally:
+        compilation.close()
+
+
+def only_file(folder: Path) -> Path:
+    (path,) = folder.iterdir()
+    return path
+
+
+def test_the_same_is_compiled_once(folder: Path) -> None:
+    first, is_new = compiled()
+    assert is_new
+    again, is_new = compiled()
+    assert (again, is_new) == (first, False)
+    assert list(first.functions) == ["nothing"]
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert only_file(folder).stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_else_is_taken_for_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiled()
+    assert compiled(2)[1]
+    assert compiled(1, ("nothing", "more"))[1]
+    monkeypatch.setattr(compiler, "program_text", lambda name: TEXT + "\n")
+    assert compiled()[1]
+    booted = os.uname()
+    other = os.uname_result((*booted[:2], "9.9.9", *booted[3:]))
+    monkeypatch.setattr(os, "uname", lambda: other)
+    assert compiled()[1]
+    assert not compiled()[1]
+    headers = tmp_path / "headers"
+    subprocess.run(["cp", "-r", bpf_folder() / "headers", headers], check=True)
+    (headers / "include/linux/version.h").write_text("#define LINUX_VERSION_CODE 1\n")
+    monkeypatch.setattr(compiler, "_headers", lambda: headers)
+    assert compiled()[1]
+    assert len(list(folder.iterdir())) == 6
+
+
+def not_private(path: Path) -> None:
+    path.chmod(path.stat().st_mode | 0o020)
+
+
+def not_ours(path: Path) -> None:
+    os.chown(path, NOBODY, NOBODY)
+
+
+def elsewhere(path: Path) -> None:
+    moved = path.rename(path.parent.parent / "moved")
+    path.symlink_to(moved)
+
+
+@pytest.mark.parametrize("change", [not_private, not_ours, elsewhere])
+def test_a_folder_that_is_not_ours_alone_is_left_alone(
+    change: Callable[[Path], None], folder: Path
+) -> None:
+    compiled()
+    content = {path.name: path.read_bytes() for path in folder.iterdir()}
+    change(folder)
+    assert compiled()[1]
+    assert compiled(2)[1]
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == content
+
+
+@pytest.mark.parametrize("change", [not_private, not_ours, elsewhere])
+def test_a_file_that_is_not_ours_alone_is_replaced(
+    change: Callable[[Path], None], folder: Path
+) -> None:
+    first, _ = compiled()
+    path = only_file(folder)
+    evil = path.read_text().replace(first.functions["nothing"].hex(), "00" * 8)
+    path.write_text(evil)
+    change(path)
+    assert compiled() == (first, True)
+    assert compiled() == (first, False)
+    assert not path.is_symlink()
+    moved = folder.parent / "moved"
+    assert not moved.exists() or moved.read_text() == evil
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"{}",
+        json.dumps({"maps": [1], "functions": {}, "license": ""}).encode(),
+        json.dumps({"maps": [], "functions": {"nothing": "?"}, "license": ""}).encode(),
+        json.dumps({"maps": [], "functions": [], "license": ""}).encode(),
+    ],
+)
+def test_what_is_no_program_is_replaced(content: bytes, folder: Path) -> None:
+    first, _ = compiled()
+    only_file(folder).write_bytes(content)
+    assert compiled() == (first, True)
+    assert compiled() == (first, False)
+
+
+def test_the_oldest_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programcache, "MOST_PROGRAMS", 2)
+    for number in range(3):
+        compiled(number)
+        for path in folder.iterdir():  # file systems don't tell times so close to each other
+            os.utime(path, ns=(path.stat().st_mtime_ns - 10**9,) * 2)
+    assert len(list(folder.iterdir())) == 2
+    assert [compiled(number)[1] for number in (2, 1, 0)] == [False, False, True]
+
+
+def test_without_a_place_for_it_everything_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(compiler, "program_text", lambda name: TEXT)
+    monkeypatch.setattr(programcache, "FOLDER", tmp_path / "not there" / "cache")
+    assert compiled()[1]
+    assert compiled()[1]
+
+
+def test_who_is_not_root_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    with anybodys_folder() as place:
+        place.chmod(0o777)
+        folder = place / "cache"
+        monkeypatch.setattr(programcache, "FOLDER", folder)
+        child = os.fork()
+        if not child:
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            programcache.keep("some", {"license": "GPL"})
+            os._exit(programcache.find("some") is not None)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert not folder.exists()
+        programcache.keep("some", {"license": "GPL"})
+        assert programcache.find("some") == {"license": "GPL"}
+
+
+def test_a_recording_is_kept_for_the_next(tmp_path: Path) -> None:
+    """Also with the few rights that it has left by then."""
+    place = tmp_path / "run"
+    place.mkdir()
+    script = 'mount --bind "$1" /run && shift && exec "$@"'
+    isolating = ("/usr/bin/unshare", "--mount", "/bin/sh", "-c", script, "sh", str(place))
+    with Target.start(program("ticker")) as target:
+        arguments = ("--pid", str(target.pid), "-d", "0.1")
+        written_ns = []
+        for _ in range(2):
+            finished = run(*arguments, folder=tmp_path, command=(*isolating, *COMMAND))
+            assert finished.code == 0, finished.stderr
+            written_ns.append(only_file(place / "ebpfprof").stat().st_mtime_ns)
+    assert written_ns[0] == written_ns[1]
