@@ -30,6 +30,10 @@ class Profiler:
     def off(self, running: Running) -> None:
         """Stop that."""
 
+    def own_ns(self) -> int:
+        """The CPU time that its own processes have used so far; 0 of one that is not ours."""
+        return 0
+
 
 class OfGo(Profiler):
     """Go's own, in the target."""
@@ -58,6 +62,9 @@ class Ours(Profiler):
 
     def off(self, running: Running) -> None:
         self._recorder.order("stop", running.target.pid)
+
+    def own_ns(self) -> int:
+        return self._recorder.cpu_ns()
 
 
 class Entered(Profiler):

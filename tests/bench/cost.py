@@ -70,19 +70,22 @@ def costs_on(workload: Workload, profilers: Mapping[Arm, Profiler], rounds: int)
         for alike in sorted({(arm.round_s, arm.turns) for arm in profilers}):
             some = {arm: profilers[arm] for arm in profilers if (arm.round_s, arm.turns) == alike}
             round_s, turns = alike
-            bare_ns, pairs = take_turns(running, some, rounds * turns, round_s)
+            bare_ns, pairs, own = take_turns(running, some, rounds * turns, round_s)
             bare += bare_ns
             for arm, found in pairs.items():
                 unit_ns = median(pair.measured for pair in found)
-                costs[arm.name] = Cost(times_bare(found), unit_ns, len(found))
+                costs[arm.name] = Cost(times_bare(found), unit_ns, len(found), own[arm])
     low, middle, high = quantiles(bare, n=4)
     return Measured(workload.title, workload.unit, middle, low, high, costs)
 
 
 def take_turns(
     running: Running, profilers: Mapping[Arm, Profiler], rounds: int, round_s: float
-) -> tuple[list[float], dict[Arm, list[Pair]]]:
-    """Rounds of so many seconds, with each profiler and in between without: ns a unit."""
+) -> tuple[list[float], dict[Arm, list[Pair]], dict[Arm, float]]:
+    """Rounds of so many seconds, with each profiler and in between without: ns a unit.
+
+    Of each profiler also which part of a processor its own processes took while it was measured.
+    """
     bare_units, units = running.units_in(round_s), {}
     for arm, profiler in profilers.items():
         profiler.on(running)
@@ -94,17 +97,22 @@ def take_turns(
 
     turns = list(islice(schedule(list(profilers), random.Random()), rounds * len(profilers)))
     measured, bare = [], [unit_ns(bare_units)]
+    own_ns, wall_ns = dict.fromkeys(profilers, 0), dict.fromkeys(profilers, 0)
     for arm in turns:
         profilers[arm].on(running)
         if arm.settles:
             unit_ns(int(units[arm] * SETTLING_S / round_s))
-        measured.append(unit_ns(units[arm]))
+        before_ns = profilers[arm].own_ns()
+        took = running.round(units[arm])
+        own_ns[arm] += profilers[arm].own_ns() - before_ns
+        wall_ns[arm] += took.wall_ns
+        measured.append(took.wall_ns / units[arm])
         profilers[arm].off(running)
         bare.append(unit_ns(bare_units))
     pairs: dict[Arm, list[Pair]] = {arm: [] for arm in profilers}
     for arm, pair in zip(turns, in_pairs(bare, measured), strict=True):
         pairs[arm].append(pair)
-    return bare, pairs
+    return bare, pairs, {arm: own_ns[arm] / wall_ns[arm] for arm in profilers}
 
 
 def accuracies(

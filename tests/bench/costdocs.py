@@ -13,6 +13,7 @@ from tests.bench.costresults import (
     bpf_table,
     cost_table,
     growth_table,
+    own_table,
     verdict_table,
     verdicts,
 )
@@ -35,6 +36,7 @@ def tables(results: Results) -> dict[str, str]:
     found = {"machine": machine_line(results)}
     if results.workloads:
         found["costs"] = cost_table(results)
+        found["own"] = own_table(results)
     if results.accuracy:
         found["accuracy"] = accuracy_table(results)
     if results.growth:

@@ -39,11 +39,15 @@ class Machine:
 
 @dataclass(frozen=True)
 class Cost:
-    """One profiler on one workload: times bare, and the median of its rounds, in ns a unit."""
+    """One profiler on one workload: times bare, and the median of its rounds, in ns a unit.
+
+    `own` is what its own processes used meanwhile, of one processor's time; 0 if it is not ours.
+    """
 
     times: Estimate
     unit_ns: float
     rounds: int
+    own: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,17 @@ def cost_table(results: Results) -> str:
         ),
     ]
     return table(("times bare", *(m.title for m in measured)), rows)
+
+
+def own_table(results: Results) -> str:
+    """One row a profiler of ours, one column a workload: the part of a processor that it took."""
+    measured = results.workloads.values()
+    rows = [
+        (title, *(f"{m.costs[arm].own:.1%}" if arm in m.costs else "" for m in measured))
+        for arm, title in results.arms.items()
+        if any(arm in m.costs and m.costs[arm].own for m in measured)
+    ]
+    return table(("of one processor", *(m.title for m in measured)), rows)
 
 
 def _ns(measured: Measured) -> str:

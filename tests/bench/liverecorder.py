@@ -17,13 +17,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ebpfprof.live import LiveSession, LiveTarget
 from ebpfprof.options import Options
+from tests.kernel.kernel_state import keepers
 from tests.targets_run import Target
+
+_CPUCLOCK_SCHED: Final = 2  # include/linux/posix-timers_types.h
 
 
 class LiveRecorder:
@@ -39,9 +43,18 @@ class LiveRecorder:
         """Of the process that holds the programs."""
         return self._process.pid
 
+    def cpu_ns(self) -> int:
+        """The CPU time of that process and of its keeper, until now."""
+        return sum(cpu_ns(pid) for pid in (self.pid, *keepers(self.pid)))
+
     def order(self, order: str, pid: int) -> list[int]:
         """Give an order, and return the numbers of its answer."""
         return [int(word) for word in self._process.ask(f"{order} {pid}", order[:3]).split()[1:]]
+
+
+def cpu_ns(pid: int) -> int:
+    """The CPU time of a process, all its threads, until now."""
+    return time.clock_gettime_ns(~pid << 3 | _CPUCLOCK_SCHED)
 
 
 def main() -> int:

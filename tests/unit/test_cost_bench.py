@@ -30,8 +30,8 @@ from tests.bench.workloads import WORKLOADS
 MAPPING = Mapping(0x400000, 0x500000, 0, "/srv/program", "c0ffee")
 
 
-def cost(value: float, spread: float = 0.0) -> Cost:
-    return Cost(Estimate(value, value - spread, value + spread), 100 * value, 12)
+def cost(value: float, spread: float = 0.0, own: float = 0.0) -> Cost:
+    return Cost(Estimate(value, value - spread, value + spread), 100 * value, 12, own)
 
 
 def results(**costs: Cost) -> Results:
@@ -68,7 +68,7 @@ def test_what_was_saved_is_read_again(tmp_path: Path) -> None:
 
 
 def test_each_profiler_is_a_row_and_each_workload_a_column() -> None:
-    found = tables(results(block=cost(8.5, 0.25), go_cpu=cost(1.01)))
+    found = tables(results(block=cost(8.5, 0.25, own=0.0123), go_cpu=cost(1.01)))
     assert found["costs"].splitlines() == [
         "| times bare | ping-pong | HTTP & server |",
         "| --- | --- | --- |",
@@ -76,6 +76,7 @@ def test_each_profiler_is_a_row_and_each_workload_a_column() -> None:
         "| Go's own: CPU, 100 Hz | 1.010 [1.010, 1.010] | 1.010 [1.010, 1.010] |",
         "| ebpfprof: block | 8.50 [8.25, 8.75] | 8.50 [8.25, 8.75] |",
     ]
+    assert found["own"].splitlines()[2:] == ["| ebpfprof: block | 1.2% | 1.2% |"]
     assert "| ping-pong | 3 | 99.0% | 5.00% | -1.00% |" in found["accuracy"]
     assert "| ns an event | 500 | 900 |" in found["growth"]
     assert "| `on_wait` | all | 117 |" in found["bpf"]
