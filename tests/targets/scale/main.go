@@ -29,6 +29,7 @@ var (
 	blockRate  = flag.Int("blockrate", 0, "for runtime.SetBlockProfileRate")
 
 	gates = [2]chan bool{make(chan bool), make(chan bool)}
+	woken atomic.Int64 // how often, all of the crowd together
 )
 
 func main() {
@@ -46,7 +47,7 @@ func main() {
 			for i := 0; i < *goroutines; i++ {
 				go wait(i % *stacks)
 			}
-			awaitParked()
+			awaitParked(round)
 			fmt.Println("parked")
 		case "release":
 			for ; count > 0; count-- {
@@ -54,7 +55,7 @@ func main() {
 					gates[round%2] <- true
 				}
 				round++
-				awaitParked()
+				awaitParked(round)
 			}
 			fmt.Println("parked")
 		case "run":
@@ -72,6 +73,7 @@ func wait(way int) {
 	for round := 0; ; round++ {
 		gate := gates[round%2]
 		deep(way, func() { <-gate })
+		woken.Add(1)
 	}
 }
 
@@ -151,9 +153,10 @@ func right(way, deeper int, do func()) {
 	runtime.KeepAlive(deeper)
 }
 
-// awaitParked returns when the whole crowd waits at its gate.
-func awaitParked() {
-	for parked() < *goroutines {
+// awaitParked returns when the whole crowd was woken so often and waits again. That all of it is in
+// gopark is not enough: who was made ready a moment ago is there still.
+func awaitParked(rounds int) {
+	for woken.Load() < int64(rounds**goroutines) || parked() < *goroutines {
 		time.Sleep(time.Millisecond)
 	}
 }
