@@ -136,6 +136,7 @@ def _compiled(said: Mapping[str, Any]) -> Compiled:
 def _found(key: str) -> Compiled | None:
     """What was compiled before."""
     said = programcache.find(key) if key else None
+    # If what is there is no program, it is compiled and replaced.
     with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
         return _compiled(said) if said else None
     return None
@@ -152,7 +153,7 @@ def _cache_key(name: str, constants: Mapping[str, int | str], functions: Sequenc
     files = [Path(bcc.origin).parent / "version.py", *sorted(_headers().rglob("*.h"))]
     try:
         texts = [text for path in files for text in (path.name, path.read_text())]
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # a BCC of unknown version: compiled each time
         return ""
     kernel = os.uname()
     flags = [*map(str, constants.items()), *functions]

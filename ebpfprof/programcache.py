@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ def key_of(parts: Sequence[str]) -> str:
 
 def find(key: str) -> dict[str, Any] | None:
     """What was kept by that name, if it is there."""
+    # What can't be read is compiled again, which tells what is wrong with the machine, if it is.
     with contextlib.suppress(OSError, ValueError), _folder() as folder:
         fd = os.open(key, os.O_RDONLY | os.O_NONBLOCK | _OPEN, dir_fd=folder)
         with open(fd, "rb") as file:
@@ -42,6 +43,7 @@ def find(key: str) -> dict[str, Any] | None:
 
 def keep(key: str, made: dict[str, Any]) -> None:
     """Keep it for the next one who asks, if that is possible."""
+    # Full, read-only, not root: then the next one compiles, too.
     with contextlib.suppress(OSError), _folder() as folder:
         unfinished = secrets.token_hex(16)
         fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600, dir_fd=folder)
@@ -70,7 +72,7 @@ def _folder() -> Iterator[int]:
         os.close(fd)
 
 
-def _is_ours(found: os.stat_result, is_kind: Any) -> bool:  # noqa: ANN401 (a function of stat)
+def _is_ours(found: os.stat_result, is_kind: Callable[[int], bool]) -> bool:
     return is_kind(found.st_mode) and found.st_uid == 0 and not found.st_mode & 0o077
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -105,13 +106,16 @@ def test_elements_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(OSError, match="map values, element 5"):
             loaded.set_element("values", 5, {})
         assert loaded.read_array("numbers") == [0] * 4
+
+        def runs() -> int:
+            return loaded.read_per_cpu("parts", 1)["runs"]
+
         for cpu in online_now():
-            before = loaded.read_per_cpu("parts", 1)["runs"]
             event = perf.open_cpu_sampler(cpu, HZ, hardware=False)
             loaded.attach_sampler("on_sample", event, 0)
             perf.enable(event)
             with only_on(cpu):
-                work_until(lambda before=before: loaded.read_per_cpu("parts", 1)["runs"] > before)  # type: ignore[misc]
+                work_until(partial(lambda before: runs() > before, runs()))
             loaded.detach_sampler(event)
         first, second = (loaded.read_per_cpu("parts", index) for index in (0, 1))
         assert first == {"runs": 0, "lasts": 0, "none": 0}

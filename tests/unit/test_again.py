@@ -37,7 +37,7 @@ def meet(mine, other):
 def test_one(): meet("one", "other")
 def test_other(): meet("other", "one")
 """
-# Passes once those have ended, if no other one is running.
+# Passes once those have ended, if no other one is running; it takes so long that one would meet it.
 ALONE = """
 import pytest
 @pytest.mark.alone
