@@ -1,0 +1,22 @@
+"""Those who run tests side by side each collect them, and must find the same ones."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def test_tests_have_the_same_names_and_order_each_time(request: pytest.FixtureRequest) -> None:
+    mine = [item.nodeid for item in request.session.items]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, *request.config.args],
+        cwd=request.config.invocation_params.dir,
+        env={**os.environ, "PYTHONHASHSEED": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    wanted = set(mine)
+    assert [line for line in done.stdout.splitlines() if line in wanted] == mine
