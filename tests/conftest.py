@@ -1,4 +1,4 @@
-"""What holds for each test."""
+"""What holds for each test; and the share of them that CI runs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ from collections.abc import Iterator
 import pytest
 
 from ebpfprof.capabilities import effective
+from tests.share import share
 
 
-@pytest.fixture(autouse=True)
-def rights_of_the_tests() -> Iterator[None]:
-    """Rights that a verb gives up are gone for good, and for all tests that come later."""
-    before = effective()
-    yield
-    assert effective() == before, "run the verb in a process of its own"
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--share`."""
+    parser.addoption("--share", action="store_true", help="run what CI runs (tests/share.py)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not in the share, if that was asked for."""
+    if not config.getoption("share"):
+        return
+    kept = share(item.nodeid for item in items if not item.get_closest_marker("long"))
+    kept |= {item.nodeid for item in items if item.get_closest_marker("every_build")}
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+    items[:] = [item for item in items if item.nodeid in kept]
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -24,3 +33,11 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     by side would not know them by the same names.
     """
     return argname if isinstance(val, bytes) else None
+
+
+@pytest.fixture(autouse=True)
+def rights_of_the_tests() -> Iterator[None]:
+    """Rights that a verb gives up are gone for good, and for all tests that come later."""
+    before = effective()
+    yield
+    assert effective() == before, "run the verb in a process of its own"

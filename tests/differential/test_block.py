@@ -77,6 +77,7 @@ def test_all_versions_are_there() -> None:
     assert set(VERSIONS) == set(toolchains())
 
 
+@pytest.mark.every_build
 @pytest.mark.parametrize(("version", "mode"), BUILDS)
 def test_every_operation_as_go_counts_it(version: str, mode: str, tmp_path: Path) -> None:
     program = toolchain(version).build(BLOCKOPS, mode)

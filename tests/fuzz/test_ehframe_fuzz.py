@@ -28,6 +28,8 @@ from tests.fuzz.test_symbolizer_fuzz import (
 )
 from tests.unit.ehwriter import CODE_VADDR, INITIAL, Cie, Fde, eh_elf
 
+pytestmark = pytest.mark.long
+
 SOURCE: Final = Path(__file__).parents[1] / "unit" / "ehframes.c"
 REGIONS: Final = ("elf", "hdr", "pairs", "frames", "common", "jumps", "sections")
 CHANGES: Final = st.builds(

@@ -17,6 +17,8 @@ from symbolizer.nativelines import NativeFrame, NativeLines
 from tests.fuzz.test_symbolizer_fuzz import EXTREME, HUGE, SMALL, limits
 from tests.unit.nativeprograms import native_program
 
+pytestmark = pytest.mark.long
+
 SECTIONS: Final = ("info", "abbrev", "line", "str", "line_str", "aranges", "ranges", "rnglists")
 Change = tuple[str, int, int, int]
 CHANGES: Final = st.tuples(

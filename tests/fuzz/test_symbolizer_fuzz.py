@@ -23,6 +23,8 @@ from symbolizer.locknames import LockNames
 from tests.toolchains import MINORS, toolchain
 from tests.unit import locksprogram
 
+pytestmark = pytest.mark.long
+
 FRAMES: Final = Path(__file__).resolve().parents[1] / "targets" / "frames"
 PROGRAMS: Final = (("1.19", "stripped"), ("1.25", "pie"), (MINORS[-1], "stripped"))
 

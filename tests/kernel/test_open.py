@@ -112,7 +112,11 @@ def assert_equal(found: Found, truth: Found) -> None:
         assert abs(found[key].waiting_ns - known.waiting_ns) < leeway_ns, key
 
 
-@pytest.mark.parametrize(("version", "mode", "kinds"), RUNS)
+@pytest.mark.parametrize(
+    ("version", "mode", "kinds"),
+    RUNS,
+    ids=lambda value: value if isinstance(value, str) else "+".join(value),
+)
 def test_who_still_waits_since_when_and_for_which_lock(
     version: str, mode: str, kinds: tuple[Waiting, ...], tmp_path: Path
 ) -> None:

@@ -18,6 +18,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -146,6 +148,7 @@ class Terminals:
         return "\n".join(running.output)
 
 
+@pytest.mark.long
 def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
     found = list(steps(TUTORIAL.read_text()))
     assert sum(len(step.commands) for step in found) >= 14

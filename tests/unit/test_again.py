@@ -12,6 +12,8 @@ import pytest
 from tests.again import MOST_UNSTEADY, OF_HARM
 
 ROOT = Path(__file__).parents[2]
+# What is not needed takes half of the time.
+PLUGINS = "-p no:hypothesispytest -p no:anyio"
 STEADY = "def test_steady(): pass\n"
 BROKEN = "def test_broken(): assert False\n"
 # Fails when it is run first.
@@ -58,7 +60,7 @@ def again(
     return subprocess.run(
         [sys.executable, "-m", "tests.again", *arguments],
         cwd=folder,
-        env={"PYTHONPATH": str(ROOT)},
+        env={"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": PLUGINS},
         capture_output=True,
         text=True,
         check=False,

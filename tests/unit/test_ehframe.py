@@ -130,6 +130,7 @@ def test_in_libc_a_thread_begins_at_one_place() -> None:
     assert len([each for each in gaps if each]) == 1  # clone3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_librarys_rules_are_those_that_readelf_tells(name: str) -> None:
     assert check_against_readelf(library(name)) > 2000

@@ -146,6 +146,7 @@ def test_no_name_is_too_much(text: str, prefix: str) -> None:
     assert demangled(prefix + text)
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_corrupt_tables_lose_names_and_nothing_else(program: Path, data: st.DataObject) -> None:

@@ -81,11 +81,13 @@ def check(program: Path) -> None:
             assert replace(ours, function=theirs.function) == theirs, hex(address)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("language", "version"), MAKES)
 def test_every_byte_of_code(tmp_path: Path, language: str, version: int) -> None:
     check(native_program(tmp_path, language, f"-gdwarf-{version}"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("way", WAYS)
 def test_other_ways_to_build(tmp_path: Path, language: str, way: str) -> None:

@@ -115,6 +115,7 @@ def test_the_command_line_knows_minor_versions(capsys: pytest.CaptureFixture[str
     assert "frob" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_build_is_kept_until_its_sources_change(empty_cache: Path, tmp_path: Path) -> None:
     source = tmp_path / "sleeper"
     shutil.copytree(SLEEPER, source)
@@ -127,6 +128,7 @@ def test_a_build_is_kept_until_its_sources_change(empty_cache: Path, tmp_path: P
     assert REAL["1.22"].build(source, "stripped").parent.parent == first.parents[1]
 
 
+@pytest.mark.long
 def test_a_failed_build_says_why_and_leaves_nothing(empty_cache: Path, tmp_path: Path) -> None:
     (tmp_path / "go.mod").write_text("module broken\n\ngo 1.19\n")
     (tmp_path / "main.go").write_text("package main\n\nfunc main() { unknown() }\n")
