@@ -20,8 +20,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what is not in the share, if that was asked for."""
     if not config.getoption("share"):
         return
-    kept = share(item.nodeid for item in items if not item.get_closest_marker("long"))
-    kept |= {item.nodeid for item in items if item.get_closest_marker("every_build")}
+    kept = share(
+        (item.nodeid for item in items if not item.get_closest_marker("long")),
+        (item.nodeid for item in items if item.get_closest_marker("every_build")),
+    )
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
     items[:] = [item for item in items if item.nodeid in kept]
 

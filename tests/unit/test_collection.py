@@ -10,8 +10,9 @@ import pytest
 def test_tests_have_the_same_names_and_order_each_time(request: pytest.FixtureRequest) -> None:
     mine = [item.nodeid for item in request.session.items]
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    share = ["--share"] if request.config.getoption("share") else []
     done = subprocess.run(
-        [*command, *request.config.args],
+        [*command, *share, *request.config.args],
         cwd=request.config.invocation_params.dir,
         env={**os.environ, "PYTHONHASHSEED": "1"},
         capture_output=True,

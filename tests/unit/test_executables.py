@@ -101,6 +101,7 @@ def test_a_race_detecting_build_is_told(tmp_path: Path) -> None:
     assert taken_for(path).build_mode == "exe cgo race"
 
 
+@pytest.mark.long
 def test_a_go_program_of_another_architecture_is_refused_as_such(tmp_path: Path) -> None:
     path = tmp_path / "frames"
     for machine, words in (("386", "32-bit"), ("arm64", "AArch64")):

@@ -7,15 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.builds import BUILDS
-from tests.share import BUILDS_PER_KEPT, share
-from tests.toolchains import MINORS, MODES
+from tests import builds
+from tests.share import BUILDS, BUILDS_PER_KEPT, share
+from tests.toolchains import MINORS
 
 ROOT = Path(__file__).parents[2]
 
 
 def names(test: str) -> list[str]:
-    return [f"{test}[{minor}-{mode}]" for minor, mode in BUILDS]
+    return [f"{test}[{minor}-{mode}]" for minor, mode in builds.BUILDS]
 
 
 def test_tests_of_no_build_stay() -> None:
@@ -30,12 +30,23 @@ def test_of_many_builds_few_stay_and_always_the_same() -> None:
     assert share(names("t.py::test_one")) == kept
 
 
-def test_each_build_is_kept_by_some() -> None:
+def test_each_build_that_is_made_is_kept_by_some() -> None:
     tests = [f"t.py::test_{number}" for number in range(100)]
     kept = share(name for test in tests for name in names(test))
     assert {name.partition("[")[2] for name in kept} == {
         f"{minor}-{mode}]" for minor, mode in BUILDS
     }
+
+
+def test_a_test_of_other_builds_only_stays() -> None:
+    only = {"t.py::test_one[1.22-pgo]"}
+    assert only == share(only)
+
+
+def test_every_build_that_is_made() -> None:
+    kept = share(names("t.py::test_one"), names("t.py::test_one"))
+    assert len(kept) == len(BUILDS)
+    assert kept < set(names("t.py::test_one"))
 
 
 def test_other_parameters_stay() -> None:
@@ -60,4 +71,4 @@ def test_every_version_and_mode_is_compared_with_go_itself() -> None:
         for words in re.findall(r"test_(?:block|mutex|cpu)\.py::\w+\[(.*)\]", line)
         for word in words.split("-")
     }
-    assert not {*MINORS, *MODES} - found
+    assert {word for build in BUILDS for word in build} <= found

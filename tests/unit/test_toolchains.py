@@ -163,6 +163,7 @@ def test_every_mode_makes_what_it_is_called(minor: str, mode: str) -> None:
     assert f"go{each.version}".encode() in content
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("minor", [minor for minor, mode in BUILDS if mode == "pgopark"])
 def test_guided_builds_inline_the_blocking_functions(minor: str) -> None:
     each = toolchain(minor)
