@@ -17,6 +17,8 @@ from symbolizer.globals import scheduling_latencies
 
 _SCAN: Final = 0x1000  # runtime._Gscan
 _PARKED_STATUSES: Final = (4, 10)  # _Gwaiting, and from Go 1.26 on _Gleaked
+# What many wait for, but in no operation that is hooked (runtime/netpoll.go, runtime/time.go).
+_NEVER_HOOKED: Final = ("IOWait", "Sleep")
 
 
 class Wait(NamedTuple):
@@ -42,21 +44,23 @@ class Census:
         self._memory = Memory(go.target)
         self._reader = GoroutineReader(go, self._memory, has_labels=has_labels)
         layout = go.binary.layout
-        offsets = {
-            name: layout.offset("g", name) for name in ("atomicstatus", "goid", "trackingSeq")
-        }
-        self._first = min(offsets.values())
+        fields = ("atomicstatus", "goid", "trackingSeq", "waitreason")
+        offsets = [layout.offset("g", name) for name in fields]
+        self._first = min(offsets)
         self._kind = np.dtype(
             {
-                "names": ["status", "goid", "sequence"],
-                "formats": ["<u4", "<u8", "u1"],
-                "offsets": [offset - self._first for offset in offsets.values()],
-                "itemsize": max(offsets.values()) + 8 - self._first,
+                "names": ["status", "goid", "sequence", "reason"],
+                "formats": ["<u4", "<u8", "u1", "u1"],
+                "offsets": [offset - self._first for offset in offsets],
+                "itemsize": max(offsets) + 8 - self._first,
             }
         )
+        reasons = layout.wait_reasons
+        self._never_hooked = [reasons[name] for name in _NEVER_HOOKED if name in reasons]
         self._latencies = _scheduling_latencies(go)
         self._latencies_bytes = layout.size("timeHistogram")
         self._looked: dict[Wait, ParkedGoroutine | None] = {}
+        self._perhaps_hooked: list[Wait] = []
         self.waiting: frozenset[Wait] = frozenset()
         """Who waited when they were counted last, for whatever."""
 
@@ -66,7 +70,11 @@ class Census:
         addresses = np.array(found, np.uint64)
         records = self._memory.read_records(addresses + np.uint64(self._first), self._kind)
         is_parked = np.isin(records["status"] & ~np.uint32(_SCAN), _PARKED_STATUSES)
-        self.waiting = frozenset(map(Wait, *_columns(addresses, records, is_parked)))
+        is_elsewhere = np.isin(records["reason"], self._never_hooked)
+        elsewhere = map(Wait, *_columns(addresses, records, is_parked & is_elsewhere))
+        others = map(Wait, *_columns(addresses, records, is_parked & ~is_elsewhere))
+        self._perhaps_hooked = list(others)
+        self.waiting = frozenset((*elsewhere, *self._perhaps_hooked))
         return self.waiting
 
     def parked(self) -> dict[Wait, ParkedGoroutine]:
@@ -76,7 +84,8 @@ class Census:
         out. Raises TargetGone or UnreadableMemory.
         """
         known, self._looked = self._looked, {}
-        for wait in self.count():
+        self.count()
+        for wait in self._perhaps_hooked:
             if wait in known:
                 self._looked[wait] = known[wait]
                 continue

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from ebpfprof import goroutines
+from ebpfprof.census import Census
 from ebpfprof.errors import TargetGone
 from ebpfprof.goroutines import Parked, ParkedGoroutine, parked_goroutines
 from ebpfprof.gotarget import GoTarget, inspect
@@ -126,6 +127,18 @@ def test_each_parked_goroutine_is_found_with_its_stack(build: tuple[str, str]) -
                 assert stacks[each.goid][-1] == "runtime.goexit"
         for goid in run.reports.get("blockInGo", {"goids": []})["goids"]:
             assert stacks[goid][-3:] == ["main.fromGo", "main.start.func1", "runtime.goexit"]
+
+
+@pytest.mark.parametrize("minor", VERSIONS)
+def test_a_census_has_the_same_ones(minor: str) -> None:
+    """And knows of the others that they wait."""
+    with running(minor, "plain") as run, Census(run.go, has_labels=False) as census:
+        found = {each.goid: each for each in census.parked().values()}
+        assert found == {each.goid: each for each in parked_goroutines(run.go).goroutines}
+        waiting = {each.goid for each in census.waiting}
+        everybody = {goid for report in run.reports.values() for goid in report["goids"]}
+        assert everybody <= waiting
+        assert len(everybody - set(found)) >= 4
 
 
 @pytest.mark.parametrize("minor", VERSIONS)
