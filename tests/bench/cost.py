@@ -57,6 +57,7 @@ ACCURACY_ARMS: Final = {
 ACCURACY_S: Final = {"block": 20.0, "bounded-all": 90.0}  # chance takes part in the second
 QUICK_ACCURACY_S: Final = 2.0
 GROWTH_ROUNDS: Final = 7
+LONG_ROUND_S: Final = 1.0  # those of profilers with a bound
 PARTS: Final = ("costs", "accuracy", "growth", "bpf")
 
 
@@ -70,7 +71,8 @@ def costs_on(workload: Workload, profilers: Mapping[Arm, Profiler], rounds: int)
         for alike in sorted({(arm.round_s, arm.turns) for arm in profilers}):
             some = {arm: profilers[arm] for arm in profilers if (arm.round_s, arm.turns) == alike}
             round_s, turns = alike
-            bare_ns, pairs, own = take_turns(running, some, rounds * turns, round_s)
+            times = workload.times_the_rounds if round_s >= LONG_ROUND_S else 1
+            bare_ns, pairs, own = take_turns(running, some, rounds * turns * times, round_s)
             bare += bare_ns
             for arm, found in pairs.items():
                 unit_ns = median(pair.measured for pair in found)
