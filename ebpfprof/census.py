@@ -16,7 +16,8 @@ from symbolizer import SymbolizerError
 from symbolizer.globals import scheduling_latencies
 
 _SCAN: Final = 0x1000  # runtime._Gscan
-_PARKED_STATUSES: Final = (4, 10)  # _Gwaiting, and from Go 1.26 on _Gleaked
+_WAITING: Final = 4
+_LEAKED: Final = 10  # from Go 1.26 on
 # What many wait for, but in no operation that is hooked (runtime/netpoll.go, runtime/time.go).
 _NEVER_HOOKED: Final = ("IOWait", "Sleep")
 
@@ -56,7 +57,8 @@ class Census:
             }
         )
         reasons = layout.wait_reasons
-        self._never_hooked = [reasons[name] for name in _NEVER_HOOKED if name in reasons]
+        self._is_never_hooked = np.zeros(1 << 8, np.bool_)
+        self._is_never_hooked[[reasons[name] for name in _NEVER_HOOKED if name in reasons]] = True
         self._latencies = _scheduling_latencies(go)
         self._latencies_bytes = layout.size("timeHistogram")
         self._looked: dict[Wait, ParkedGoroutine | None] = {}
@@ -69,8 +71,9 @@ class Census:
         found, _ = self._reader.all_goroutines()
         addresses = np.array(found, np.uint64)
         records = self._memory.read_records(addresses + np.uint64(self._first), self._kind)
-        is_parked = np.isin(records["status"] & ~np.uint32(_SCAN), _PARKED_STATUSES)
-        is_elsewhere = np.isin(records["reason"], self._never_hooked)
+        statuses = records["status"] & ~np.uint32(_SCAN)
+        is_parked = (statuses == _WAITING) | (statuses == _LEAKED)
+        is_elsewhere = self._is_never_hooked[records["reason"]]
         elsewhere = map(Wait, *_columns(addresses, records, is_parked & is_elsewhere))
         others = map(Wait, *_columns(addresses, records, is_parked & ~is_elsewhere))
         self._perhaps_hooked = list(others)

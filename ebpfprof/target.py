@@ -61,6 +61,8 @@ class Target:
     stays the file that runs, deleted or replaced on disk as it may be.
     """
 
+    _known_lines: tuple[bytes, tuple[MapsLine, ...]] = b"", ()
+
     def __init__(self, pid: int) -> None:
         """Open process `pid`.
 
@@ -123,16 +125,11 @@ class Target:
             text = self._read("maps")
         except OSError:
             return ()
-        found = []
-        # Not splitlines: in names the kernel escapes newlines only (fs/proc/task_mmu.c).
-        for line in text.split(b"\n")[:-1]:
-            match = _MAPS_LINE.fullmatch(line)
-            if match:
-                start, limit, offset, major, minor = (int(f, 16) for f in match.groups()[:5])
-                device = os.makedev(major, minor)
-                name = os.fsdecode(match[7])
-                found.append(MapsLine(start, limit, offset, device, int(match[6]), name))
-        return tuple(found)
+        known_text, lines = self._known_lines
+        if text != known_text:  # it is asked for again and again
+            lines = _executable_lines(text)
+            self._known_lines = text, lines
+        return lines
 
     def ending(self) -> Ending | None:
         """Why the target no longer runs what was opened, or None while it does."""
@@ -208,6 +205,19 @@ class Target:
     def _read(self, name: str) -> bytes:
         with open(f"/proc/{self.pid}/{name}", "rb") as file:
             return file.read(_MAX_PROC_BYTES)
+
+
+def _executable_lines(maps: bytes) -> tuple[MapsLine, ...]:
+    found = []
+    # Not splitlines: in names the kernel escapes newlines only (fs/proc/task_mmu.c).
+    for line in maps.split(b"\n")[:-1]:
+        match = _MAPS_LINE.fullmatch(line)
+        if match:
+            start, limit, offset, major, minor = (int(f, 16) for f in match.groups()[:5])
+            device = os.makedev(major, minor)
+            name = os.fsdecode(match[7])
+            found.append(MapsLine(start, limit, offset, device, int(match[6]), name))
+    return tuple(found)
 
 
 def _gone(pid: int) -> str:

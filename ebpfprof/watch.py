@@ -191,12 +191,12 @@ class Watch:
         """Until the target can be watched all the time, as it is then; False if it is all over."""
         self._is_windowed = True
         while True:
-            self._look()
             turn = self._budget.next_turn()
             if self._stopping.wait(turn.pause_ns * random.uniform(*_PAUSES) / 1e9):
                 return False
             self._look()
             if not self._prepare(turn.window_ns):
+                self._look()  # it has cost something
                 continue
             if turn.window_ns is None:
                 with self._lock:

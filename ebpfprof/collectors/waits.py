@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ebpfprof import labels
 from ebpfprof.collectors import runtimelocks
@@ -57,6 +57,7 @@ class WaitsCollector:
         self._sites: dict[tuple[int, str, int], int] = {}
         self._free_sites: list[int] = []
         self._attached: dict[int, GoTarget] = {}
+        self._fields: dict[int, dict[str, Any]] = {}
         self._taken: dict[int, tuple[int, int]] = {}
         self._wake = "on_wake" if recipe.block else "on_release"
         self._program = Program(
@@ -116,8 +117,10 @@ class WaitsCollector:
         """Put the probes into a target, as attach(); nothing is recorded yet."""
         if index in self._attached:
             self._forget_waits(index)
-        self._attached[index] = go
-        self._describe(index, go)
+        if self._attached.get(index) is not go:
+            self._attached[index] = go
+            self._fields[index] = target_fields(go, has_labels=self._recipe.labels)
+        self._describe(index)
         if go.runtime_locks:
             self._program.set_element("runtime_layouts", index, runtimelocks.layout_fields(go))
         self._program.attach_uprobes(
@@ -134,7 +137,7 @@ class WaitsCollector:
         What happens until the first of them prepares it: see seed. The second may be changed as
         long as it is not past.
         """
-        self._describe(index, self._attached[index], begin_ns, end_ns)
+        self._describe(index, begin_ns, end_ns)
 
     def seed(self, index: int, parked: ParkedGoroutine) -> None:
         """Tell of a goroutine that was parked a moment ago, before a window begins.
@@ -171,7 +174,7 @@ class WaitsCollector:
     def close_window(self, index: int) -> None:
         """Take the probes of a target out until they are put in again."""
         self._program.detach_uprobes([index], for_a_while=True)
-        self._describe(index, self._attached[index])
+        self._describe(index)
 
     def waiting(self, index: int) -> list[WaitRow]:
         """Who waited in a target at the end of its window, as far as the kernel knows."""
@@ -253,8 +256,8 @@ class WaitsCollector:
 
     def stop(self) -> None:
         """End the recording of all targets at once: what happens from now on leaves no trace."""
-        for index, go in self._attached.items():
-            self._describe(index, go)
+        for index in self._attached:
+            self._describe(index)
 
     def detach(self) -> None:
         """Remove all probes; the sums stay readable."""
@@ -263,13 +266,14 @@ class WaitsCollector:
     def detach_target(self, index: int) -> None:
         """End the recording of one target and remove its probes; the sums stay readable."""
         if index in self._attached:
-            self._describe(index, self._attached[index])
+            self._describe(index)
             self._program.detach_uprobes([index])
 
     def forget(self, index: int) -> None:
         """Forget all of a target whose probes are out; another may be number `index` then."""
         if self._attached.pop(index, None) is None:
             return
+        del self._fields[index]
         self._forget_waits(index)
         for key in self._stacks.forget(index):
             self._taken.pop(key, None)
@@ -361,14 +365,9 @@ class WaitsCollector:
             keys, _ = self._program.read_hash(table)
             self._program.delete_rows(table, keys[keys >> _TARGET_SHIFT == index])
 
-    def _describe(self, index: int, go: GoTarget, begin_ns: int = 0, end_ns: int = 0) -> None:
-        fields = {
-            **target_fields(go, has_labels=self._recipe.labels),
-            "active": int(end_ns > 0),
-            "begin_ns": begin_ns,
-            "end_ns": end_ns,
-        }
-        self._program.set_element("targets", index, fields)
+    def _describe(self, index: int, begin_ns: int = 0, end_ns: int = 0) -> None:
+        window = {"active": int(end_ns > 0), "begin_ns": begin_ns, "end_ns": end_ns}
+        self._program.set_element("targets", index, {**self._fields[index], **window})
 
     def _probe(
         self,
