@@ -15,13 +15,16 @@ from time import monotonic, sleep
 import pytest
 
 from ebpfprof.export import pprof
+from ebpfprof.goroutinelabels import LabelReader
 from ebpfprof.live import LiveSession
+from ebpfprof.memory import UnreadableMemory
 from ebpfprof.options import Options
 from ebpfprof.overhead import Overhead
-from ebpfprof.profile import Lock, Profile, Sample
+from ebpfprof.profile import Label, Lock, Profile, Sample
 from ebpfprof.session import Session
 from ebpfprof.tally import Watched
 from symbolizer import ElfFile, GoBinary
+from tests.differential.mutexes import losses
 from tests.kernel.kernel_state import has_probes, probed
 from tests.kernel.programs import program
 from tests.targets_run import DEADLINE_S, Target
@@ -144,6 +147,23 @@ def test_waits_longer_than_a_window_have_their_labels(version: str, tmp_path: Pa
     assert [s for s in long if not any(each.key == "sleeper" for each in s.labels)] == []
     named = {label.value for sample in long for label in sample.labels if label.key == "sleeper"}
     assert named == {str(number) for number in range(20)}
+
+
+def test_labels_that_cannot_be_read_in_a_window_are_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of waits that the kernel sees neither begin nor end."""
+
+    def read(_reader: LabelReader, _address: int) -> tuple[Label, ...]:
+        raise UnreadableMemory("Nothing is mapped there.")
+
+    monkeypatch.setattr(LabelReader, "read", read)
+    run = record_windows(tmp_path, "1.27", Options(kinds=("block",), max_overhead=2))
+
+    (lost,) = losses(run.ours["block"])
+    found = re.fullmatch(r"lost: (\d+) .*\(labels_unreadable\)", lost)
+    assert found, lost
+    assert int(found[1]) >= 50  # wait for ever
 
 
 def test_who_still_waits_at_the_end_is_known_and_since_when(tmp_path: Path) -> None:
