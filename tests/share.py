@@ -2,8 +2,8 @@
 
 All of them take most of an hour. Left out are those marked `long`, and of each test that is run for
 many Go versions and build modes, most, unless it is marked `every_build`. The test's name tells
-which stay: the same ones each time, and each version and mode in many tests. To compile Go's
-packages takes longer than many tests, so only some builds are made.
+which stay: the same ones each time, and each of BUILDS in many tests. To compile Go's packages
+takes longer than many tests, so no other builds are made where those will do.
 """
 
 from __future__ import annotations
