@@ -57,18 +57,31 @@ def test_other_parameters_stay() -> None:
 
 def test_every_version_and_mode_is_compared_with_go_itself() -> None:
     """As pytest takes the share."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*command, "--share", "tests/differential"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     found = {
         word
-        for line in done.stdout.splitlines()
+        for line in collected("--share", "tests/differential")
         for words in re.findall(r"test_(?:block|mutex|cpu)\.py::\w+\[(.*)\]", line)
         for word in words.split("-")
     }
     assert {word for build in BUILDS for word in build} <= found
+
+
+def test_what_is_long_is_left_out() -> None:
+    file = "tests/unit/test_toolchains.py"
+    everything, kept, long = (
+        collected(file),
+        collected("--share", file),
+        collected("-m", "long", file),
+    )
+    assert long
+    assert kept
+    assert kept <= everything - long
+
+
+def collected(*arguments: str) -> set[str]:
+    """The names of the tests that pytest finds."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return {line for line in done.stdout.splitlines() if "::" in line}
