@@ -35,7 +35,7 @@ def meet(mine, other):
     until = time.monotonic() + 20
     while not Path(other).exists():
         assert time.monotonic() < until
-        time.sleep(0.01)
+        time.sleep(0.01)  # looks again: the other one may still be starting
 def test_one(): meet("one", "other")
 def test_other(): meet("other", "one")
 """
@@ -47,7 +47,7 @@ import pytest
 def test_alone(name):
     assert Path("one").exists() and Path("other").exists()
     Path("running").mkdir()
-    time.sleep(0.1)
+    time.sleep(0.1)  # for so long another one would fail in mkdir
     Path("running").rmdir()
 """
 
