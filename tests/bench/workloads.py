@@ -21,8 +21,9 @@ _LONG_ENOUGH: Final = 0.2  # of a round, to tell how many units one takes
 class Workload:
     """One kind of work of tests/targets/workloads; a unit of it is `unit`.
 
-    With `served`, the program is a server, and a second process of it the client. Its rounds differ
-    so much that one hundredth shows only in `times_the_rounds` as many long ones.
+    With `served`, the program is a server, and a second process of it the client. Where rounds
+    differ so much that one hundredth does not show in few, there are `times_the_rounds` as many
+    long ones.
     """
 
     name: str
@@ -34,7 +35,7 @@ class Workload:
 
 
 WORKLOADS: Final = (
-    Workload("pingpong", "ping-pong", "one send over an unbuffered channel"),
+    Workload("pingpong", "ping-pong", "one send over an unbuffered channel", times_the_rounds=5),
     Workload("buffered", "buffered channel", "one send, 64 fit into the channel"),
     Workload("mutex", "contended mutex", "one Lock and Unlock, six goroutines", {"procs": 1}),
     Workload("rwmutex", "RWMutex", "one operation, 19 of 20 only read"),

@@ -31,6 +31,7 @@ from tests.fuzz.elfs import (
     open_elf,
     small_elf,
 )
+from tests.fuzz.knowncode import remembering
 from tests.fuzz.minigo import NEWEST, mini, real
 from tests.fuzz.ways.dwarfwriter import GLOBAL, go_dwarf
 
@@ -175,7 +176,8 @@ def _binary(data: bytes) -> GoBinary:
 
 def ask_parking(data: bytes) -> None:
     binary = _binary(data)
-    sites = probe_sites(binary)
+    with remembering():
+        sites = probe_sites(binary)
     for park in sites.parks:
         for pc in (park.start_pc, park.call_pc, sites.wake_pc):
             assert binary.text_start <= pc < binary.text_end
@@ -184,7 +186,8 @@ def ask_parking(data: bytes) -> None:
 
 def ask_locking(data: bytes) -> None:
     binary = _binary(data)
-    sites = runtime_lock_sites(binary)
+    with remembering():
+        sites = runtime_lock_sites(binary)
     for pc in (sites.sleep_pc, sites.wake_pc, *(each.call_pc for each in sites.unlocks)):
         assert binary.text_start <= pc < binary.text_end
 
@@ -196,7 +199,7 @@ def ask_small(data: bytes) -> None:
         *(allgs_address, scheduling_latencies),
     )
     for ask in asks:
-        with suppress(SymbolizerError):
+        with suppress(SymbolizerError), remembering():
             ask(binary)
 
 

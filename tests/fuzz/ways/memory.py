@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -35,7 +35,7 @@ from ebpfprof.unwinding import (
 )
 from symbolizer import SymbolizerError
 from symbolizer.cgo import cgo_callback
-from symbolizer.globals import allgs_address
+from symbolizer.globals import allgs_address, scheduling_latencies
 from symbolizer.gounwind import GoUnwind
 from symbolizer.parking import probe_sites
 from tests.fuzz.driver import Parser
@@ -57,11 +57,16 @@ def _go() -> GoTarget:
     )
 
 
+@cache
+def _places() -> tuple[int, int | None]:
+    return allgs_address(_go().binary), scheduling_latencies(_go().binary)
+
+
 class _Memory:
     """Memory that holds the input: the list, then each goroutine with its stack."""
 
     def __init__(self, data: bytes) -> None:
-        self._parts = [(allgs_address(_go().binary), data[:24]), (_LIST, data[24:88])]
+        self._parts = [(_places()[0], data[:24]), (_LIST, data[24:88])]
         at = 88
         for index in range(_COUNT):
             self._parts.append((_G + index * _G_BYTES, data[at : at + _G_BYTES]))
@@ -128,22 +133,32 @@ def goroutine_seeds() -> Sequence[bytes]:
     return data, bytes(circle)
 
 
+@contextmanager
+def _ready(memory: _Memory) -> Iterator[None]:
+    """Let all be read from there; what the program's file says, which is the same each time, is
+    known."""
+    allgs, latencies = _places()
+    with (
+        mock.patch.multiple(
+            goroutines, _PAUSE_S=0, Memory=lambda *_: memory, allgs_address=lambda _: allgs
+        ),
+        mock.patch.multiple(
+            census, Memory=lambda *_: memory, scheduling_latencies=lambda _: latencies
+        ),
+    ):
+        yield
+
+
 def ask_goroutines(data: bytes) -> None:
     go = _go()
     memory: Any = _Memory(data)
-    with (
-        mock.patch.object(goroutines, "_PAUSE_S", 0),
-        mock.patch.object(goroutines, "Memory", return_value=memory),
-    ):
+    with _ready(memory):
         found = goroutines.parked_goroutines(go, has_labels=True)
-    with (
-        mock.patch.object(census, "Memory", return_value=memory),
-        census.Census(go, has_labels=True) as looked,
-    ):
-        parked = looked.parked()
-        assert looked.parked().keys() == parked.keys()
-        with suppress(UnreadableMemory):
-            assert looked.times_run() >= 0
+        with census.Census(go, has_labels=True) as looked:
+            parked = looked.parked()
+            assert looked.parked().keys() == parked.keys()
+            with suppress(UnreadableMemory):
+                assert looked.times_run() >= 0
     translator = StackTranslator(go)
     for each in (*found.goroutines, *parked.values()):
         # Frames lie one behind the other: more than fit in a stack are a circle.

@@ -1,0 +1,62 @@
+"""Decodes machine code that is like what was decoded before, without decoding all of it again.
+
+The inputs of a parser differ in a few bytes of their code, and Python's view of capstone takes ten
+microseconds an instruction. Which instruction begins somewhere is told by the 15 bytes there at
+most and by the address: so it is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
+from typing import Final
+from unittest import mock
+
+from symbolizer import cgo, disasm, globals, parking, runtimecode
+from symbolizer.callsites import InstructionStarts
+from symbolizer.disasm import Instruction
+
+_LONGEST_BYTES: Final = 15
+_DECODER: Final = disasm._decoder()
+
+
+def decode(code: bytes, address: int) -> tuple[Instruction, ...]:
+    """What symbolizer.disasm.decode says of them."""
+    if len(code) > disasm._MAX_FUNCTION_BYTES:
+        return disasm.decode(code, address)
+    found, at = [], 0
+    while instruction := _first(code[at : at + _LONGEST_BYTES], address + at):
+        found.append(instruction)
+        at += instruction.size
+    return tuple(found)
+
+
+def among(_: object, code: bytes, entry: int, addresses: list[int]) -> list[int]:
+    """What symbolizer.callsites.InstructionStarts.among says of them."""
+    wanted, found, address = set(addresses), list[int](), entry
+    while address <= addresses[-1]:
+        at = address - entry
+        instruction = _first(code[at : at + _LONGEST_BYTES], address)
+        if not instruction:
+            break
+        if address in wanted:
+            found.append(address)
+        address += instruction.size
+    return found
+
+
+@lru_cache(maxsize=1 << 16)
+def _first(code: bytes, address: int) -> Instruction | None:
+    """The instruction at the beginning; None if there is none."""
+    return next(map(disasm._instruction, _DECODER.disasm(code, address, 1)), None)
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Let all that decodes functions of a program go this way."""
+    with ExitStack() as held:
+        for module in (cgo, globals, parking, runtimecode):
+            held.enter_context(mock.patch.object(module, "decode", decode))
+        held.enter_context(mock.patch.object(InstructionStarts, "among", among))
+        yield
