@@ -152,8 +152,9 @@ class Child:
         self._follows.put(follow)
 
     def leave(self) -> None:
-        """Don't stop a child that is followed any more."""
+        """Don't stop a child that is followed any more; one that is stopped goes on, untraced."""
         self._is_left = True
+        self._follows.put(False)  # it may begin its next program just now
 
     def wait_until_stopped(self) -> bool:
         """Wait until a child that is followed begins its next program; False if it has ended."""
@@ -226,7 +227,9 @@ class Child:
         _ptrace(_SETOPTIONS, self.pid, _O_TRACEEXEC | _O_EXITKILL)
         self._is_stopped.set()
         self._stops.put(True)
-        if not self._follows.get():
+        follow = self._follows.get()
+        self._is_stopped.clear()
+        if not follow:
             _ptrace(_DETACH, self.pid)
             return False
         _ptrace(_SETOPTIONS, self.pid, _O_TRACEEXEC)

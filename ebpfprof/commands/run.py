@@ -162,7 +162,10 @@ def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
                 child.run(follow=not is_go)
                 if recorder:
                     recorder.record()
-                may_be_replaced = not is_go and (recorder is None or recorder.has_ended)
+                # It may be stopped at its next program before the session has seen that this one
+                # has ended.
+                is_over = recorder is None or recorder.has_ended or child.is_stopped
+                may_be_replaced = not is_go and is_over
                 is_replaced = may_be_replaced and child.wait_until_stopped()
                 if is_replaced:
                     _say_what_is_next(child, name)

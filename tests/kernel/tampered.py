@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import psutil
 from ebpfprof import keeper, output, perf, stacks, uprobemulti
 from ebpfprof.__main__ import main
 from ebpfprof.export import summary
+from ebpfprof.launch import Child
 from ebpfprof.session import Session
 from symbolizer import locknames
 
@@ -143,6 +145,35 @@ def fail(owner: Any, name: str) -> None:  # noqa: ANN401
     tamper(owner, name, tampered)
 
 
+def notice_no_replacement() -> None:
+    """A program replaces itself just after it was looked at: what is asked next is who waits."""
+
+    original = Session.wait
+
+    def wait(_: Session, _duration_s: float, should_stop: Callable[[float], bool]) -> None:
+        _until(lambda: should_stop(0))
+        tamper(Session, "wait", original)
+
+    tamper(Session, "wait", wait)
+
+
+def leave_late() -> None:
+    """A program that is to be left alone replaces itself just before, told by a file `left`."""
+    original = Child.leave
+
+    def leave(child: Child) -> None:
+        Path("left").touch()
+        _until(lambda: child.is_stopped)
+        original(child)
+
+    tamper(Child, "leave", leave)
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        time.sleep(0.001)
+
+
 TAMPERINGS: dict[str, Callable[[], None]] = {
     "stops before it attaches": lambda: stop_before(Session, "start"),
     "stops while attaching": stop_between_probes,
@@ -152,6 +183,8 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "stops at the anchor": stop_at_the_anchor,
     "dies while attaching": lambda: die_while_the_keeper_works("attach"),
     "dies while detaching": lambda: die_while_the_keeper_works("detach"),
+    "notices no replacement": notice_no_replacement,
+    "leaves late": leave_late,
     "fails to name frames": lambda: fail(stacks.StackTranslator, "stack"),
     "fails to name locks": lambda: fail(locknames.LockNames, "field"),
     "fails to show the table": lambda: fail(summary, "render"),

@@ -356,6 +356,27 @@ def test_a_program_is_followed_to_the_go_program(tmp_path: Path) -> None:
             each.unlink()
 
 
+def test_a_program_that_replaces_itself_unnoticed_is_followed(tmp_path: Path) -> None:
+    """It is stopped then, before it was seen that what was recorded has ended."""
+    words = ("sh", "-c", f"exec {program('brief')} exit 4")
+    command = tampered("notices no replacement", "run")
+    finished = run("--profile", "default", "--", *words, folder=tmp_path, command=command)
+    assert finished.code == 4, finished.stderr
+    assert "replaced itself by brief, which is profiled instead" in finished.stderr
+    (written,) = tmp_path.glob("brief-*.block.pb.gz")
+    assert has_waits(pprof.decode(written.read_bytes()), "main.receiveInInit", WAITS_OF_INIT)
+
+
+def test_a_program_that_replaces_itself_as_it_is_left_alone_goes_on(tmp_path: Path) -> None:
+    script = f"until [ -e left ]; do sleep 0.01; done; exec {program('brief')} exit 4"
+    words = ("--profile", "default", "--duration", "0.2", "--", "sh", "-c", script)
+    finished = run(*words, folder=tmp_path, command=tampered("leaves late", "run"))
+    assert finished.code == 4, finished.stderr
+    assert "replaced itself" not in finished.stderr
+    (written,) = tmp_path.glob("*.pb.gz")
+    assert not written.name.startswith("brief-")
+
+
 def test_a_script_is_followed_to_the_go_program(tmp_path: Path) -> None:
     script = tmp_path / "start"
     script.write_text(f'#!/bin/sh\nexec {program("brief")} "$@"\n')
