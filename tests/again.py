@@ -1,7 +1,7 @@
 """Runs pytest: many tests side by side, then those marked `alone`, then what failed once more.
 
-Side by side run as many tests as there are processors. `alone` are those that measure the machine,
-or change it for everybody: they would disturb others, or others them.
+Side by side run one more than there are processors, four at most. `alone` are those that measure
+the machine, or change it for everybody: they would disturb others, or others them.
 
 Tests on a live machine see what others do on it: a hypervisor that takes a processor away fails
 one of thousands. A run may have so many of those and no more, and names each at its end, with what
@@ -66,8 +66,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _all_tests(arguments: Sequence[str]) -> int:
     """Each test once; returns the exit status of what went worse, side by side or alone."""
-    lanes = min(len(os.sched_getaffinity(0)), MOST_LANES)
-    side_by_side = (f"--numprocesses={lanes}", "--dist=worksteal") if lanes > 1 else ()
+    # One more than processors: a test waits for others part of the time.
+    lanes = min(len(os.sched_getaffinity(0)) + 1, MOST_LANES)
+    side_by_side = (f"--numprocesses={lanes}", "--dist=worksteal")
     beside, alone = (f"--junitxml={path}" for path in _RESULTS)
     codes = {_pytest("--cache-clear", "-m", "not alone", beside, *side_by_side, *arguments)}
     # Not after somebody interrupted it.
