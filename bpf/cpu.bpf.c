@@ -241,7 +241,7 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
 #if WITH_LABELS
     if (work->go.curg)
         sample->labels =
-            label_set_of(work->go.curg, process->labels_offset, process->labels_in_slice);
+            label_set_of(work->go.curg, process->labels_offset, process->labels_in_slice, index);
     sample->user.hash ^= sample->labels;
 #endif
     work->at.pc = pc;

@@ -23,6 +23,8 @@
 #define LABEL_READERS 4
 #define MAX_LABEL_STEPS 20   /* one for each label, and for each bucket of a map */
 #define MAX_LABEL_COUNT 4096 /* more are none: g.labels holds something else */
+#define MAX_ABSENT_LABELS 64
+#define ADDRESS_BITS 48 /* of user space, as in the keys of other maps */
 /* runtime.bmap: tophash [8]uint8, keys [8]string, values [8]string, overflow *bmap. */
 #define BUCKET_SLOTS 8
 #define BUCKET_BYTES 272
@@ -78,6 +80,8 @@ struct label_reader {
     u64 occupied; /* the highest bit of the byte of each of its slots that is still to be read */
     u64 hash;     /* the sum of those of the labels so far */
     u64 is_cut;   /* not 0: a key or a value did not fit */
+    u64 absent;   /* the address of what could not be read; 0: all could */
+    u32 absent_bytes;
     union {
         struct label_map map;
         struct label_slice slice;
@@ -91,6 +95,12 @@ struct label_reader {
 };
 
 BPF_HASH(label_sets, u64, struct label_set, MAX_LABEL_SETS);
+/*
+ * Parts of labels that could not be read: by address, with the number of the target above, how many
+ * bytes. As a rule they are not in memory: a program may never have looked at a string that it
+ * passes on. A BPF program can't wait for them. Who reads them from outside brings them.
+ */
+BPF_HASH(absent_labels, u64, u32, MAX_ABSENT_LABELS);
 /* Of a processor; several, as a program that reads labels may give way to another one. */
 BPF_PERCPU_ARRAY(label_readers, struct label_reader, LABEL_READERS);
 
@@ -109,6 +119,22 @@ static __always_inline struct label_reader *take_label_reader(void) {
     return NULL;
 }
 
+/* Whether memory of the target that has labels can't be read. */
+static __always_inline bool is_absent(struct label_reader *reader, void *to, u32 bytes,
+                                      u64 address) {
+    if (!read_user(to, bytes, (void *)address))
+        return false;
+    reader->absent = address;
+    reader->absent_bytes = bytes;
+    return true;
+}
+
+static __always_inline void tell_absent(struct label_reader *reader, u32 target_index) {
+    u64 key = reader->absent | (u64)target_index << ADDRESS_BITS;
+    if (reader->absent && !(reader->absent >> ADDRESS_BITS))
+        absent_labels.update(&key, &reader->absent_bytes);
+}
+
 /* Goes on to the next bucket of a map. Returns 1 if there is none, -1 if it can't be read. */
 static __always_inline int next_label_bucket(struct label_reader *reader) {
     u64 bucket = reader->overflow;
@@ -120,8 +146,8 @@ static __always_inline int next_label_bucket(struct label_reader *reader) {
     }
     reader->bucket = bucket;
     u64 tops;
-    if (read_user(&tops, sizeof(tops), (void *)bucket) ||
-        read_user(&reader->overflow, sizeof(u64), (void *)(bucket + BUCKET_OVERFLOW)))
+    if (is_absent(reader, &tops, sizeof(tops), bucket) ||
+        is_absent(reader, &reader->overflow, sizeof(u64), bucket + BUCKET_OVERFLOW))
         return -1;
     reader->occupied =
         (((tops & ~EACH_TOP(0x80)) + EACH_TOP(0x80 - MIN_TOP_HASH)) | tops) & EACH_TOP(0x80);
@@ -143,7 +169,7 @@ static __always_inline bool read_label_text(struct label_reader *reader,
         __builtin_memset(&words[i], 0, LABEL_CHUNK_WORDS * 8);
     u64 read_bytes = kept;
     OWN_REGISTER(read_bytes);
-    if (read_bytes > room || read_user(words, read_bytes, (void *)text->address))
+    if (read_bytes > room || is_absent(reader, words, read_bytes, text->address))
         return false;
     for (int i = 0; i < room / 8 && i * 8 < kept; i += LABEL_CHUNK_WORDS)
         for (int j = i; j < i + LABEL_CHUNK_WORDS; j++)
@@ -177,7 +203,7 @@ static __always_inline bool take_labels(struct label_reader *reader, bool is_sli
             u32 bytes = sizeof(reader->key) + sizeof(reader->value);
             if (i >= reader->set.count)
                 break;
-            if (read_user(&reader->key, bytes, (void *)(reader->bucket + i * bytes)))
+            if (is_absent(reader, &reader->key, bytes, reader->bucket + i * bytes))
                 return false;
         } else {
             u64 occupied = reader->occupied;
@@ -193,8 +219,8 @@ static __always_inline bool take_labels(struct label_reader *reader, bool is_sli
             u64 slot = ((occupied & -occupied) >> 7) * 0x0001020304050607ULL >> 56;
             u64 key = reader->bucket + BUCKET_KEYS + slot * sizeof(reader->key);
             u64 value = key + BUCKET_SLOTS * sizeof(reader->key);
-            if (read_user(&reader->key, sizeof(reader->key), (void *)key) ||
-                read_user(&reader->value, sizeof(reader->value), (void *)value))
+            if (is_absent(reader, &reader->key, sizeof(reader->key), key) ||
+                is_absent(reader, &reader->value, sizeof(reader->value), value))
                 return false;
         }
         if (!take_label(reader))
@@ -206,21 +232,21 @@ static __always_inline bool take_labels(struct label_reader *reader, bool is_sli
 /* Where the labels begin; false if they can't be read. There may be none: a count of 0. */
 static __always_inline bool find_labels(struct label_reader *reader, u64 labels, bool is_slice) {
     u64 count, map;
-    reader->hash = reader->is_cut = reader->overflow = 0;
+    reader->hash = reader->is_cut = reader->overflow = reader->absent = 0;
     reader->occupied = reader->set.stored = 0;
     if (is_slice) {
-        if (read_user(&reader->slice, sizeof(reader->slice), (void *)labels))
+        if (is_absent(reader, &reader->slice, sizeof(reader->slice), labels))
             return false;
         reader->bucket = reader->slice.address;
         count = reader->slice.count;
     } else {
-        if (read_user(&map, sizeof(map), (void *)labels))
+        if (is_absent(reader, &map, sizeof(map), labels))
             return false;
         if (!map) {
             reader->set.count = 0;
             return true;
         }
-        if (read_user(&reader->map, sizeof(reader->map), (void *)map))
+        if (is_absent(reader, &reader->map, sizeof(reader->map), map))
             return false;
         reader->next_bucket = reader->map.buckets;
         reader->buckets_end =
@@ -232,11 +258,13 @@ static __always_inline bool find_labels(struct label_reader *reader, u64 labels,
 }
 
 /* The key of the set in label_sets, where it is stored if it is new; 0 if it is empty or lost. */
-static __always_inline u64 read_labels(struct label_reader *reader, u64 labels, bool is_slice) {
+static __always_inline u64 read_labels(struct label_reader *reader, u64 labels, bool is_slice,
+                                       u32 target_index) {
     bool is_read = find_labels(reader, labels, is_slice);
     if (is_read && !reader->set.count)
         return 0;
     if (!is_read || !take_labels(reader, is_slice)) {
+        tell_absent(reader, target_index);
         count_loss(LOSS_labels_unreadable);
         return 0;
     }
@@ -256,9 +284,9 @@ static __always_inline u64 read_labels(struct label_reader *reader, u64 labels, 
 
 /*
  * What a runtime.g.labels stands for: a key of label_sets, or 0 if there are none, or they are
- * lost. is_slice tells that Go is 1.24 or newer.
+ * lost. is_slice tells that Go is 1.24 or newer; target_index is whose it is.
  */
-static __always_inline u64 label_set(u64 labels, bool is_slice) {
+static __always_inline u64 label_set(u64 labels, bool is_slice, u32 target_index) {
     if (!labels)
         return 0;
     struct label_reader *reader = take_label_reader();
@@ -266,13 +294,13 @@ static __always_inline u64 label_set(u64 labels, bool is_slice) {
         count_loss(LOSS_labels_unreadable);
         return 0;
     }
-    u64 hash = read_labels(reader, labels, is_slice);
+    u64 hash = read_labels(reader, labels, is_slice, target_index);
     reader->is_taken = 0;
     return hash;
 }
 
 /* The same of the goroutine g, whose labels are at that offset. */
-static __always_inline u64 label_set_of(u64 g, u32 labels_offset, bool is_slice) {
+static __always_inline u64 label_set_of(u64 g, u32 labels_offset, bool is_slice, u32 target_index) {
     u64 labels = 0;
     if (!g)
         return 0;
@@ -280,7 +308,7 @@ static __always_inline u64 label_set_of(u64 g, u32 labels_offset, bool is_slice)
         count_loss(LOSS_labels_unreadable);
         return 0;
     }
-    return label_set(labels, is_slice);
+    return label_set(labels, is_slice, target_index);
 }
 
 #endif

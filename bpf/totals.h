@@ -29,7 +29,7 @@ static __always_inline struct group group_of(u32 target_index, u32 kind, u64 g,
                                              const struct target *target) {
     struct group group = {.target = target_index, .kind = kind};
 #if WITH_LABELS
-    group.labels = label_set_of(g, target->labels_offset, target->labels_in_slice);
+    group.labels = label_set_of(g, target->labels_offset, target->labels_in_slice, target_index);
 #endif
     return group;
 }

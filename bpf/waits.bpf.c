@@ -77,7 +77,7 @@ static __always_inline struct walker *walk_here(struct pt_regs *ctx, const struc
     }
 #if WITH_LABELS
     u64 labels = word_of_g(walker->piece, target->labels_offset);
-    add_labels(walker, label_set(labels, target->labels_in_slice));
+    add_labels(walker, label_set(labels, target->labels_in_slice, site->target));
 #endif
     walk_stack(walker, target);
     return walker;

@@ -340,6 +340,8 @@ class LiveSession:
             with self._lock:
                 if self._cpu and self._sampled:
                     self._cpu.poll()
+                if self._waits and any(each.is_recording for each in self._targets.values()):
+                    self._waits.poll()
                 if polls % 5 == 0:
                     for target in list(self._targets.values()):
                         self._notice_ending(target)

@@ -99,6 +99,8 @@ class Session:
             if gone_s >= looks_s:
                 looks_s = gone_s + _TICK_S
                 self._notice_endings()
+                if self._waits:
+                    self._waits.poll()
                 if should_stop(gone_s):
                     break
             # Not select(): it knows no file descriptors above 1023.

@@ -13,6 +13,7 @@ import numpy as np
 
 from ebpfprof.btf import field_offsets
 from ebpfprof.budget import samples_to_take
+from ebpfprof.collectors.absentlabels import bring_absent_labels
 from ebpfprof.cpus import Samplers
 from ebpfprof.labels import MAX_LABEL_SETS, label_sets, target_fields
 from ebpfprof.loader import Program
@@ -297,6 +298,8 @@ class CpuCollector:
             self._unsampled = len(self._samplers.unsampled)
         for objects in self._objects.values():
             objects.refresh()
+        if self._recipe.labels:
+            bring_absent_labels(self._program, self._targets)
         waiting, self._waiting = self._waiting, []
         for record in waiting:
             self._finish(record, may_wait=False)

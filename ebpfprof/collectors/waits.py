@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ebpfprof import labels
 from ebpfprof.collectors import runtimelocks
+from ebpfprof.collectors.absentlabels import bring_absent_labels
 from ebpfprof.collectors.stacktable import StackTable
 from ebpfprof.collectors.targetrows import target_fields
 from ebpfprof.collectors.waitrows import (
@@ -253,6 +254,12 @@ class WaitsCollector:
                 for probe in runtimelocks.probes(go)
             ]
         return probes
+
+    def poll(self) -> None:
+        """See to it that labels can be read; to be called now and then while it records."""
+        if self._recipe.labels:
+            targets = {index: go.target for index, go in self._attached.items()}
+            bring_absent_labels(self._program, targets)
 
     def stop(self) -> None:
         """End the recording of all targets at once: what happens from now on leaves no trace."""

@@ -8,6 +8,11 @@
 //	let go lets those act that were held; prints the same as go
 //	crowd  lets goroutines with a label contend for the runtime's lock of a channel (crowd.go);
 //	       prints "done"
+//	unread lets a goroutine wait in receive whose label nobody has looked at (unread.go); prints
+//	       "done" once it waits
+//	next   lets it wait once more; prints "done" as soon as it does
+//	spin   lets another goroutine with such a label take processor time; prints "done"
+//	rest   lets it end; prints "done"
 //
 // It ends when its input closes.
 package main
@@ -21,6 +26,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -46,6 +52,15 @@ func main() {
 			}
 		case "crowd":
 			crowd()
+		case "unread":
+			waitUnread()
+		case "next":
+			unreadValues <- 1
+			awaitParked(unreadID)
+		case "spin":
+			go spinUnread()
+		case "rest":
+			atomic.StoreInt64(&mayRest, 1)
 		default:
 			panic("labels: no such command")
 		}
