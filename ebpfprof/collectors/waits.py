@@ -258,7 +258,8 @@ class WaitsCollector:
     def poll(self) -> None:
         """See to it that labels can be read; to be called now and then while it records."""
         if self._recipe.labels:
-            targets = {index: go.target for index, go in self._attached.items()}
+            # A copy: other threads attach meanwhile.
+            targets = {index: go.target for index, go in dict(self._attached).items()}
             bring_absent_labels(self._program, targets)
 
     def stop(self) -> None:
