@@ -4,12 +4,17 @@ A program that passes a string on need never have looked at it: the page of its 
 not mapped then, or memory was paged out. A BPF program can't wait until it is there, and the event
 goes without its labels, which is counted. Reading it from outside is what a look by the program
 itself would be (mm/gup.c, access_remote_vm: the page is brought, nothing is changed in it).
+
+A page may come from a slow disk, or from a file system that never answers (FUSE): a thread of its
+own reads, for which nobody waits.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError
@@ -20,19 +25,41 @@ if TYPE_CHECKING:
     from ebpfprof.target import Target
 
 _ADDRESS_BITS: Final = 48  # bpf/labels.h
+_MAX_WANTED: Final = 64
 
 
-def bring_absent_labels(program: Program, targets: Mapping[int, Target]) -> None:
-    """Read what the kernel could not read since the last time, of these targets by number.
+class AbsentLabels:
+    """Those that one program could not read."""
 
-    To be called now and then while it records. What can't be read by us either stays lost: it is
-    no label, or the target has gone.
-    """
-    keys, sizes_bytes = program.read_hash("absent_labels")
-    for key, size_bytes in zip(keys.tolist(), sizes_bytes.tolist(), strict=True):
-        index, address = divmod(key, 1 << _ADDRESS_BITS)
-        with suppress(EbpfprofError):
-            if index in targets:
-                with Memory(targets[index]) as memory:
-                    memory.read(address, size_bytes)
-    program.delete_rows("absent_labels", keys)
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._wanted: SimpleQueue[tuple[Target, int, int] | None] = SimpleQueue()
+        self._reader: threading.Thread | None = None
+
+    def bring(self, targets: Mapping[int, Target]) -> None:
+        """See to it that what the kernel could not read since the last time is there soon.
+
+        `targets` are the program's, by number. To be called now and then while it records. What
+        can't be read by us either stays lost: it is no label, or the target has gone.
+        """
+        keys, sizes_bytes = self._program.read_hash("absent_labels")
+        for key, size_bytes in zip(keys.tolist(), sizes_bytes.tolist(), strict=True):
+            index, address = divmod(key, 1 << _ADDRESS_BITS)
+            # What finds no room will be wanted again.
+            if index in targets and self._wanted.qsize() < _MAX_WANTED:
+                self._wanted.put((targets[index], address, size_bytes))
+        self._program.delete_rows("absent_labels", keys)
+        if len(keys) and not self._reader:
+            self._reader = threading.Thread(target=self._read, name="ebpfprof-labels", daemon=True)
+            self._reader.start()
+
+    def close(self) -> None:
+        """Bring nothing more."""
+        self._wanted.put(None)
+
+    def _read(self) -> None:
+        while wanted := self._wanted.get():
+            target, address, size_bytes = wanted
+            # The target may be closed meanwhile.
+            with suppress(EbpfprofError, OSError), Memory(target) as memory:
+                memory.read(address, size_bytes)

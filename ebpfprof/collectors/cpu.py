@@ -13,7 +13,7 @@ import numpy as np
 
 from ebpfprof.btf import field_offsets
 from ebpfprof.budget import samples_to_take
-from ebpfprof.collectors.absentlabels import bring_absent_labels
+from ebpfprof.collectors.absentlabels import AbsentLabels
 from ebpfprof.cpus import Samplers
 from ebpfprof.labels import MAX_LABEL_SETS, label_sets, target_fields
 from ebpfprof.loader import Program
@@ -118,6 +118,7 @@ class CpuCollector:
             functions=(),
             perf_functions=(_FUNCTION,),
         )
+        self._absent_labels = AbsentLabels(self._program)
 
     def load(self) -> None:
         """Make the maps and load the program, which takes nothing yet. Raises what Program does."""
@@ -278,6 +279,7 @@ class CpuCollector:
         if self._samplers:
             self._samplers.close()
             self._samplers = None
+        self._absent_labels.close()
         self._program.close()
 
     def __enter__(self) -> Self:
@@ -299,7 +301,7 @@ class CpuCollector:
         for objects in self._objects.values():
             objects.refresh()
         if self._recipe.labels:
-            bring_absent_labels(self._program, self._targets)
+            self._absent_labels.bring(self._targets)
         waiting, self._waiting = self._waiting, []
         for record in waiting:
             self._finish(record, may_wait=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ebpfprof import labels
 from ebpfprof.collectors import runtimelocks
-from ebpfprof.collectors.absentlabels import bring_absent_labels
+from ebpfprof.collectors.absentlabels import AbsentLabels
 from ebpfprof.collectors.stacktable import StackTable
 from ebpfprof.collectors.targetrows import target_fields
 from ebpfprof.collectors.waitrows import (
@@ -87,6 +87,7 @@ class WaitsCollector:
             own_functions=("seed",) if recipe.windows else (),
         )
         self._stacks = StackTable(self._program, has_labels=recipe.labels)
+        self._absent_labels = AbsentLabels(self._program)
         self._unlabelled = 0
 
     def load(self, goroutines: int = 0) -> None:
@@ -260,7 +261,7 @@ class WaitsCollector:
         if self._recipe.labels:
             # A copy: other threads attach meanwhile.
             targets = {index: go.target for index, go in dict(self._attached).items()}
-            bring_absent_labels(self._program, targets)
+            self._absent_labels.bring(targets)
 
     def stop(self) -> None:
         """End the recording of all targets at once: what happens from now on leaves no trace."""
@@ -356,6 +357,7 @@ class WaitsCollector:
 
     def close(self) -> None:
         """Remove the probes and free the maps."""
+        self._absent_labels.close()
         self._program.close()
 
     def __enter__(self) -> Self:

@@ -505,3 +505,23 @@ def test_the_command_brings_labels_that_the_program_never_looked_at(tmp_path: Pa
         assert found[NO_LABELS] < found.total() / 2
         (lost,) = losses(profile)
         assert re.fullmatch(r"lost: \d+ .*\(labels_unreadable\)", lost), lost
+
+
+def test_labels_that_nobody_can_read_stay_lost_and_are_counted(tmp_path: Path) -> None:
+    with (
+        Target.start(program("labels"), env=UNREAD) as target,
+        recording(target.pid, tmp_path) as recorder,
+    ):
+        target.ask("unreadable", "done")
+        until = monotonic() + 0.5
+        rounds = 0
+        while monotonic() < until:
+            target.ask("next", "done")
+            rounds += 1
+        recorder.interrupt()
+        finished = recorder.finish()
+    assert finished.code == 0, finished.stderr
+    profile = only_profile(tmp_path)
+    assert unread_labels(profile, "main.receive") == {NO_LABELS: rounds}
+    (lost,) = losses(profile)
+    assert lost.startswith(f"lost: {rounds + 1} ")  # it waits at the end, too

@@ -10,6 +10,7 @@
 //	       prints "done"
 //	unread lets a goroutine wait in receive whose label nobody has looked at (unread.go); prints
 //	       "done" once it waits
+//	unreadable  the same with a label that nobody can read
 //	next   lets it wait once more; prints "done" as soon as it does
 //	spin   lets another goroutine with such a label take processor time; prints "done"
 //	rest   lets it end; prints "done"
@@ -53,7 +54,9 @@ func main() {
 		case "crowd":
 			crowd()
 		case "unread":
-			waitUnread()
+			waitUnread(&unread[1<<19])
+		case "unreadable":
+			waitUnread(unreadable())
 		case "next":
 			unreadValues <- 1
 			awaitParked(unreadID)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime/pprof"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 )
 
@@ -21,18 +22,50 @@ var (
 	mayRest      int64
 )
 
-// unreadLabels makes a string of what is at that place of unread, without looking at it.
-func unreadLabels(at int) pprof.LabelSet {
+// unreadLabels makes a string of what is there, without looking at it.
+func unreadLabels(at *byte) pprof.LabelSet {
 	value := struct {
-		data  unsafe.Pointer
+		data  *byte
 		bytes int
-	}{unsafe.Pointer(&unread[at]), unreadBytes}
+	}{at, unreadBytes}
 	return pprof.Labels("unread", *(*string)(unsafe.Pointer(&value)))
 }
 
-// waitUnread returns when the goroutine waits.
-func waitUnread() {
-	go pprof.Do(context.Background(), unreadLabels(1<<19), func(context.Context) {
+// unreadable is memory that somebody has to bring, which nobody does: who reads it waits for ever, or
+// fails if from outside by /proc/PID/mem (userfaultfd(2), include/uapi/linux/userfaultfd.h).
+func unreadable() *byte {
+	const (
+		userfaultfd     = 323
+		apiVersion      = 0xaa
+		ioctlAPI        = 0xc018aa3f
+		ioctlRegister   = 0xc020aa00
+		registerMissing = 1
+		pageBytes       = 4096
+	)
+	page, err := syscall.Mmap(-1, 0, pageBytes, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	if err != nil {
+		panic(err)
+	}
+	fd, _, errno := syscall.Syscall(userfaultfd, syscall.O_CLOEXEC, 0, 0)
+	api := [3]uint64{apiVersion}
+	if errno == 0 {
+		_, _, errno = syscall.Syscall(syscall.SYS_IOCTL, fd, ioctlAPI, uintptr(unsafe.Pointer(&api)))
+	}
+	place := [4]uint64{uint64(uintptr(unsafe.Pointer(&page[0]))), pageBytes, registerMissing}
+	if errno == 0 {
+		_, _, errno = syscall.Syscall(
+			syscall.SYS_IOCTL, fd, ioctlRegister, uintptr(unsafe.Pointer(&place)))
+	}
+	if errno != 0 {
+		panic(errno)
+	}
+	return &page[0]
+}
+
+// waitUnread returns when the goroutine waits, with a label there.
+func waitUnread(at *byte) {
+	go pprof.Do(context.Background(), unreadLabels(at), func(context.Context) {
 		atomic.StoreInt64(&unreadID, goroutineID())
 		for {
 			receive(unreadValues)
@@ -43,7 +76,7 @@ func waitUnread() {
 }
 
 func spinUnread() {
-	pprof.Do(context.Background(), unreadLabels(3<<19), func(context.Context) {
+	pprof.Do(context.Background(), unreadLabels(&unread[3<<19]), func(context.Context) {
 		for atomic.LoadInt64(&mayRest) == 0 {
 		}
 	})
