@@ -137,7 +137,7 @@ class Child:
     @property
     def is_stopped(self) -> bool:
         """Whether it stands at the beginning of a program and waits for run()."""
-        return self._is_stopped.is_set()
+        return self._is_stopped.is_set() and not self._is_left
 
     @property
     def has_ended(self) -> bool:

@@ -160,8 +160,12 @@ def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
                     recorder = _Recorder(child, plan, held)
                 relayed.enter_context(Relay(child))  # from now on the child decides when to end
                 child.run(follow=not is_go)
-                if recorder:
-                    recorder.record()
+                try:
+                    if recorder:
+                        recorder.record()
+                except BaseException:
+                    child.leave()
+                    raise
                 # It may be stopped at its next program before the session has seen that this one
                 # has ended.
                 is_over = recorder is None or recorder.has_ended or child.is_stopped

@@ -22,6 +22,7 @@ import psutil
 
 from ebpfprof import keeper, output, perf, stacks, uprobemulti
 from ebpfprof.__main__ import main
+from ebpfprof.errors import AttachFailed
 from ebpfprof.export import summary
 from ebpfprof.launch import Child
 from ebpfprof.session import Session
@@ -169,6 +170,16 @@ def leave_late() -> None:
     tamper(Child, "leave", leave)
 
 
+def fail_recording() -> None:
+    """The recording fails; only then the program replaces itself, told by a file `left`."""
+
+    def wait(_: Session, _duration_s: float, _should_stop: Callable[[float], bool]) -> None:
+        Path("left").touch()
+        raise AttachFailed("made up")
+
+    tamper(Session, "wait", wait)
+
+
 def _until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         time.sleep(0.001)
@@ -185,6 +196,7 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "dies while detaching": lambda: die_while_the_keeper_works("detach"),
     "notices no replacement": notice_no_replacement,
     "leaves late": leave_late,
+    "fails while recording": fail_recording,
     "fails to name frames": lambda: fail(stacks.StackTranslator, "stack"),
     "fails to name locks": lambda: fail(locknames.LockNames, "field"),
     "fails to show the table": lambda: fail(summary, "render"),

@@ -368,13 +368,28 @@ def test_a_program_that_replaces_itself_unnoticed_is_followed(tmp_path: Path) ->
 
 
 def test_a_program_that_replaces_itself_as_it_is_left_alone_goes_on(tmp_path: Path) -> None:
-    script = f"until [ -e left ]; do sleep 0.01; done; exec {program('brief')} exit 4"
-    words = ("--profile", "default", "--duration", "0.2", "--", "sh", "-c", script)
+    words = ("--profile", "default", "--duration", "0.2", "--", *once_left())
     finished = run(*words, folder=tmp_path, command=tampered("leaves late", "run"))
     assert finished.code == 4, finished.stderr
     assert "replaced itself" not in finished.stderr
     (written,) = tmp_path.glob("*.pb.gz")
     assert not written.name.startswith("brief-")
+
+
+def test_a_program_that_replaces_itself_when_the_recording_has_failed_goes_on(
+    tmp_path: Path,
+) -> None:
+    command = tampered("fails while recording", "run")
+    finished = run("--profile", "default", "--", *once_left(), folder=tmp_path, command=command)
+    assert finished.code == 13, finished.stderr
+    assert "made up" in finished.stderr
+    assert "The program ended with status 4." in finished.stderr
+
+
+def once_left() -> tuple[str, ...]:
+    """A program that replaces itself by brief as soon as there is a file `left`."""
+    wait = "until [ -e left ]; do :; done"
+    return "sh", "-c", f"{wait}; exec {program('brief')} exit 4"
 
 
 def test_a_script_is_followed_to_the_go_program(tmp_path: Path) -> None:
