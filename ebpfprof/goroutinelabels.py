@@ -88,7 +88,9 @@ class LabelReader:
         return self._text(key, key_bytes, _KEY_ROOM), self._text(value, value_bytes, _VALUE_ROOM)
 
     def _text(self, address: int, length: int, room: int) -> str:
-        return text(self._memory.read(address, min(length, room)), length)
+        kept_bytes = min(length, room)
+        self._memory.bring(address, kept_bytes)  # it may be in a file, and not have been read yet
+        return text(self._memory.read(address, kept_bytes), length)
 
 
 def _check(count: int) -> None:

@@ -106,6 +106,18 @@ class Memory:
         self.read(int(addresses[0]), 1) if len(addresses) else None  # by number: is it still it?
         return found
 
+    def bring(self, address: int, size: int) -> None:
+        """Have so many bytes from the runtime address be in memory, if that can be.
+
+        Waits for a disk or whoever else brings them, for ever if that never comes, but the target
+        need not wait for us: unlike a read of /proc/PID/mem, this leaves its lock of memory
+        (mmap_lock) alone meanwhile (Linux mm/process_vm_access.c, mm/gup.c).
+        """
+        into = ctypes.create_string_buffer(size)
+        here = (ctypes.c_size_t * 2)(ctypes.addressof(into), size)
+        there = (ctypes.c_size_t * 2)(address, size)
+        _libc.process_vm_readv(self._pid, here, 1, there, 1, 0)
+
     def close(self) -> None:
         """Close it; reading afterwards raises UnreadableMemory."""
         fd, self._fd = self._fd, -1

@@ -62,4 +62,4 @@ class AbsentLabels:
             target, address, size_bytes = wanted
             # The target may be closed meanwhile.
             with suppress(EbpfprofError, OSError), Memory(target) as memory:
-                memory.read(address, size_bytes)
+                memory.bring(address, size_bytes)

@@ -28,6 +28,7 @@ from ebpfprof.session import Session
 from ebpfprof.target import Target as Process
 from tests.differential.mutexes import losses, written_profiles
 from tests.kernel.programs import program
+from tests.kernel.unanswered import unanswered
 from tests.recorder import only_profile, recording, run
 from tests.targets_run import DEADLINE_S, Target
 from tests.toolchains import MINORS, toolchain
@@ -525,3 +526,30 @@ def test_labels_that_nobody_can_read_stay_lost_and_are_counted(tmp_path: Path) -
     assert unread_labels(profile, "main.receive") == {NO_LABELS: rounds}
     (lost,) = losses(profile)
     assert lost.startswith(f"lost: {rounds + 1} ")  # it waits at the end, too
+
+
+@pytest.mark.parametrize("arguments", [(), ("--open",)])
+def test_a_label_that_never_comes_does_not_hold_the_target_up(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Who reads it by /proc/PID/mem keeps the target from changing its memory meanwhile."""
+    file, folder = tmp_path / "file", tmp_path / "written"
+    folder.mkdir()
+    with (
+        unanswered(file) as over,
+        Target.start(program("labels"), str(file), env=UNREAD) as target,
+        recording(target.pid, folder, *arguments) as recorder,
+    ):
+        target.ask("unreadable", "done")
+        until = monotonic() + 0.5
+        while monotonic() < until:
+            target.ask("next", "done")
+            target.ask("map", "done")
+        recorder.interrupt()
+        until = monotonic() + 0.5
+        while monotonic() < until:
+            target.ask("map", "done")
+        over.set()
+        finished = recorder.finish()
+    assert finished.code == 0, finished.stderr
+    assert "(labels_unreadable)" in finished.stderr

@@ -89,6 +89,9 @@ class _Memory:
                 found[index] = np.frombuffer(self.read(address, kind.itemsize), kind)[0]
         return found
 
+    def bring(self, address: int, size: int) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -182,6 +185,9 @@ class _Block:
         if not 0 <= at <= at + size <= len(self.data):
             raise UnreadableMemory(f"nothing at {address:#x}")
         return self.data[at : at + size]
+
+    def bring(self, address: int, size: int) -> None:
+        pass
 
 
 def _strings(*where: tuple[int, int]) -> bytes:

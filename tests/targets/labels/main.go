@@ -10,7 +10,9 @@
 //	       prints "done"
 //	unread lets a goroutine wait in receive whose label nobody has looked at (unread.go); prints
 //	       "done" once it waits
-//	unreadable  the same with a label that nobody can read
+//	unreadable  the same with a label that nobody can read, in a file that is the first argument
+//	       or in other memory
+//	map    maps memory and gives it back, which takes the process's lock of its memory; prints "done"
 //	next   lets it wait once more; prints "done" as soon as it does
 //	spin   lets another goroutine with such a label take processor time; prints "done"
 //	rest   lets it end; prints "done"
@@ -28,6 +30,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -56,7 +59,16 @@ func main() {
 		case "unread":
 			waitUnread(&unread[1<<19])
 		case "unreadable":
-			waitUnread(unreadable())
+			waitUnread(unreadable(strings.Join(os.Args[1:], "")))
+		case "map":
+			page, err := syscall.Mmap(-1, 0, os.Getpagesize(), syscall.PROT_READ,
+				syscall.MAP_PRIVATE|syscall.MAP_ANON)
+			if err == nil {
+				err = syscall.Munmap(page)
+			}
+			if err != nil {
+				panic(err)
+			}
 		case "next":
 			unreadValues <- 1
 			awaitParked(unreadID)

@@ -31,9 +31,9 @@ func unreadLabels(at *byte) pprof.LabelSet {
 	return pprof.Labels("unread", *(*string)(unsafe.Pointer(&value)))
 }
 
-// unreadable is memory that somebody has to bring, which nobody does: who reads it waits for ever, or
-// fails if from outside by /proc/PID/mem (userfaultfd(2), include/uapi/linux/userfaultfd.h).
-func unreadable() *byte {
+// unreadable is memory that somebody has to bring, which nobody does: that of a file, or else by
+// userfaultfd(2) (include/uapi/linux/userfaultfd.h).
+func unreadable(file string) *byte {
 	const (
 		userfaultfd     = 323
 		apiVersion      = 0xaa
@@ -42,6 +42,17 @@ func unreadable() *byte {
 		registerMissing = 1
 		pageBytes       = 4096
 	)
+	if file != "" {
+		fd, err := syscall.Open(file, syscall.O_RDONLY, 0)
+		if err != nil {
+			panic(err)
+		}
+		page, err := syscall.Mmap(fd, 0, pageBytes, syscall.PROT_READ, syscall.MAP_PRIVATE)
+		if err != nil {
+			panic(err)
+		}
+		return &page[0]
+	}
 	page, err := syscall.Mmap(-1, 0, pageBytes, syscall.PROT_READ|syscall.PROT_WRITE,
 		syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {
