@@ -229,7 +229,8 @@ def test_once_the_kernel_has_learnt_it_looks_less_often(hz: int) -> None:
         collector.start()
         learning_s = collector.tick_s
         until = monotonic() + DEADLINE_S
-        while collector.tick_s <= learning_s:
+        # Others may have all processors at first.
+        while collector.tick_s <= learning_s or not collector.snapshot()[0].total():
             assert monotonic() < until, "it learns and learns"
             sleep(collector.tick_s)
             collector.poll()
@@ -237,7 +238,6 @@ def test_once_the_kernel_has_learnt_it_looks_less_often(hz: int) -> None:
         assert collector.tick_s <= 0.1
         samples = collector.tick_s * hz * len(online_now())
         assert samples <= max(120, learning_s * hz * len(online_now()))
-        assert collector.snapshot()[0].total() > 0
         collector.detach()
 
 
