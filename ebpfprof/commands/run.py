@@ -163,7 +163,7 @@ def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
                 try:
                     if recorder:
                         recorder.record()
-                except BaseException:
+                except BaseException:  # whatever it was: nobody would let it run
                     child.leave()
                     raise
                 # It may be stopped at its next program before the session has seen that this one

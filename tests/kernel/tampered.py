@@ -182,7 +182,7 @@ def fail_recording() -> None:
 
 def _until(is_so: Callable[[], bool]) -> None:
     while not is_so():
-        time.sleep(0.001)
+        time.sleep(0.001)  # looks again: it is about another process
 
 
 TAMPERINGS: dict[str, Callable[[], None]] = {

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic
 from typing import Final
 
 import pytest
@@ -20,7 +19,6 @@ from ebpfprof.goroutinelabels import LabelReader
 from ebpfprof.goroutines import parked_goroutines
 from ebpfprof.gotarget import inspect
 from ebpfprof.labels import CUT, LEFT_OUT
-from ebpfprof.live import LiveSession
 from ebpfprof.openwaits import BEGAN_BEFORE
 from ebpfprof.options import Options
 from ebpfprof.profile import Kind, Label, Profile, Sample
@@ -28,9 +26,8 @@ from ebpfprof.session import Session
 from ebpfprof.target import Target as Process
 from tests.differential.mutexes import losses, written_profiles
 from tests.kernel.programs import program
-from tests.kernel.unanswered import unanswered
 from tests.recorder import only_profile, recording, run
-from tests.targets_run import DEADLINE_S, Target
+from tests.targets_run import Target
 from tests.toolchains import MINORS, toolchain
 
 BOTH: Final[tuple[Kind, ...]] = ("block", "mutex")
@@ -44,9 +41,6 @@ SETS: Final = 26
 KEPT: Final = 8
 KEY_BYTES: Final = 64
 VALUE_BYTES: Final = 128
-# A traceback, which the target takes of itself, has labels from Go 1.27 on.
-UNREAD: Final = {"GODEBUG": "tracebacklabels=0"}
-
 Labels = frozenset[tuple[str, str]]
 NO_LABELS: Final[Labels] = frozenset()
 
@@ -444,112 +438,3 @@ def test_what_does_not_go_together_is_said(named: str, tmp_path: Path) -> None:
     assert finished.code == 2
     assert "--labels" in finished.stderr
     assert finished.stdout == b""
-
-
-def unread_labels(profile: Profile, function: str) -> Counter[Labels]:
-    """How much of what a function did has which labels."""
-    found: Counter[Labels] = Counter()
-    for sample in profile.samples:
-        if function in functions(sample):
-            found[labels_of(sample)] += sample.values[0]
-    return found
-
-
-@pytest.mark.parametrize("version", ["1.23", "1.27"])
-def test_labels_that_the_program_never_looked_at_are_lost_once(version: str) -> None:
-    """The page that has them is not in its memory; who reads it from outside brings it."""
-    waits = frozenset({("unread", "waits")})
-    options = Options(kinds=("block",), max_overhead=0)
-    with (
-        Target.start(program("labels", version), env=UNREAD) as running,
-        LiveSession(options) as live,
-    ):
-        target = live.add(running.pid)
-        live.start(target)
-        running.ask("unread", "done")
-        until = monotonic() + DEADLINE_S
-        found = Counter[Labels]()
-        while not found[waits]:
-            assert monotonic() < until, found
-            running.ask("next", "done")
-            (profile,) = live.snapshot(target).profiles
-            found = unread_labels(profile, "main.receive")
-        lost = {loss.name: loss.count for loss in live.losses()}
-        assert lost.keys() == {"labels_unreadable"}
-        for _ in range(10):
-            running.ask("next", "done")
-        assert {loss.name: loss.count for loss in live.losses()} == lost
-
-
-def test_the_command_brings_labels_that_the_program_never_looked_at(tmp_path: Path) -> None:
-    """In the block profile and in the CPU profile, each by itself: the page of each is another."""
-    for kind, begin, function, go_on in (
-        ("block", "unread", "main.receive", "next"),
-        ("cpu", "spin", "main.spinUnread", "crowd"),
-    ):
-        folder = tmp_path / kind
-        folder.mkdir()
-        with (
-            Target.start(program("labels"), env=UNREAD) as target,
-            recording(target.pid, folder, "--profile", kind) as recorder,
-        ):
-            target.ask(begin, "done")
-            until = monotonic() + 1
-            while monotonic() < until:
-                target.ask(go_on, "done")
-            recorder.interrupt()
-            assert recorder.finish().code == 0
-        profile = only_profile(folder)
-        found = unread_labels(profile, function)
-        labelled = {labels for labels in found if labels}
-        assert len(labelled) == 1, found
-        assert found[NO_LABELS] < found.total() / 2
-        (lost,) = losses(profile)
-        assert re.fullmatch(r"lost: \d+ .*\(labels_unreadable\)", lost), lost
-
-
-def test_labels_that_nobody_can_read_stay_lost_and_are_counted(tmp_path: Path) -> None:
-    with (
-        Target.start(program("labels"), env=UNREAD) as target,
-        recording(target.pid, tmp_path) as recorder,
-    ):
-        target.ask("unreadable", "done")
-        until = monotonic() + 0.5
-        rounds = 0
-        while monotonic() < until:
-            target.ask("next", "done")
-            rounds += 1
-        recorder.interrupt()
-        finished = recorder.finish()
-    assert finished.code == 0, finished.stderr
-    profile = only_profile(tmp_path)
-    assert unread_labels(profile, "main.receive") == {NO_LABELS: rounds}
-    (lost,) = losses(profile)
-    assert lost.startswith(f"lost: {rounds + 1} ")  # it waits at the end, too
-
-
-@pytest.mark.parametrize("arguments", [(), ("--open",)])
-def test_a_label_that_never_comes_does_not_hold_the_target_up(
-    arguments: tuple[str, ...], tmp_path: Path
-) -> None:
-    """Who reads it by /proc/PID/mem keeps the target from changing its memory meanwhile."""
-    file, folder = tmp_path / "file", tmp_path / "written"
-    folder.mkdir()
-    with (
-        unanswered(file) as over,
-        Target.start(program("labels"), str(file), env=UNREAD) as target,
-        recording(target.pid, folder, *arguments) as recorder,
-    ):
-        target.ask("unreadable", "done")
-        until = monotonic() + 0.5
-        while monotonic() < until:
-            target.ask("next", "done")
-            target.ask("map", "done")
-        recorder.interrupt()
-        until = monotonic() + 0.5
-        while monotonic() < until:
-            target.ask("map", "done")
-        over.set()
-        finished = recorder.finish()
-    assert finished.code == 0, finished.stderr
-    assert "(labels_unreadable)" in finished.stderr
