@@ -227,9 +227,7 @@ class Child:
         _ptrace(_SETOPTIONS, self.pid, _O_TRACEEXEC | _O_EXITKILL)
         self._is_stopped.set()
         self._stops.put(True)
-        follow = self._follows.get()
-        self._is_stopped.clear()
-        if not follow:
+        if not self._follows.get():
             _ptrace(_DETACH, self.pid)
             return False
         _ptrace(_SETOPTIONS, self.pid, _O_TRACEEXEC)

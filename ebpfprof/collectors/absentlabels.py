@@ -3,7 +3,7 @@
 A program that passes a string on need never have looked at it: the page of its file that has it is
 not mapped then, or memory was paged out. A BPF program can't wait until it is there, and the event
 goes without its labels, which is counted. Reading it from outside is what a look by the program
-itself would be (mm/gup.c, access_remote_vm: the page is brought, nothing is changed in it).
+itself would be (Memory.bring: the page is mapped, nothing is changed in it).
 
 A page may come from a slow disk, or from a file system that never answers (FUSE): a thread of its
 own reads, for which nobody waits.
@@ -60,6 +60,6 @@ class AbsentLabels:
     def _read(self) -> None:
         while wanted := self._wanted.get():
             target, address, size_bytes = wanted
-            # The target may be closed meanwhile.
-            with suppress(EbpfprofError, OSError), Memory(target) as memory:
+            # It may have gone, and be closed meanwhile by who opened it (an AttributeError).
+            with suppress(EbpfprofError, OSError, AttributeError), Memory(target) as memory:
                 memory.bring(address, size_bytes)

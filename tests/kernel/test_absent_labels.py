@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -17,11 +18,13 @@ from tests.differential.mutexes import losses
 from tests.kernel.programs import program
 from tests.kernel.test_labels import NO_LABELS, Labels, functions, labels_of
 from tests.kernel.unanswered import unanswered
-from tests.recorder import only_profile, recording
+from tests.recorder import Recorder, only_profile, recording
 from tests.targets_run import DEADLINE_S, Target
 
 # A traceback, which the target takes of itself, has labels from Go 1.27 on.
 UNREAD: Final = {"GODEBUG": "tracebacklabels=0"}
+ROUNDS: Final = 20
+READS: Final = ("310", "17")  # process_vm_readv, pread64: arch/x86/entry/syscalls/syscall_64.tbl
 
 
 def unread_labels(profile: Profile, function: str) -> Counter[Labels]:
@@ -119,15 +122,37 @@ def test_a_label_that_never_comes_does_not_hold_the_target_up(
         recording(target.pid, folder, *arguments) as recorder,
     ):
         target.ask("unreadable", "done")
-        until = monotonic() + 0.5
-        while monotonic() < until:
-            target.ask("next", "done")
-            target.ask("map", "done")
+        go_on_while_it_begins_to_wait(target, recorder, "next")
         recorder.interrupt()
-        until = monotonic() + 0.5
-        while monotonic() < until:
-            target.ask("map", "done")
+        if arguments:  # what it reads at the end
+            go_on_while_it_begins_to_wait(target, recorder, "map", only_main=True)
         over.set()
         finished = recorder.finish()
     assert finished.code == 0, finished.stderr
     assert "(labels_unreadable)" in finished.stderr
+
+
+def go_on_while_it_begins_to_wait(
+    target: Target, recorder: Recorder, word: str, *, only_main: bool = False
+) -> None:
+    """Let the target obey and map memory while a thread of the profiler does nothing but read."""
+    until = monotonic() + DEADLINE_S
+    waited = 0  # in a row: a thread may read for a moment that does not wait
+    while waited < ROUNDS:
+        assert monotonic() < until, "the profiler does not wait"
+        target.ask(word, "done")
+        target.ask("map", "done")
+        tids = [recorder.pid] if only_main else list(map(int, os.listdir(tasks(recorder))))
+        waited = waited + 1 if any(map(reads, tids)) else 0
+
+
+def reads(tid: int) -> bool:
+    """Whether a thread is in a system call that reads another process's memory."""
+    try:
+        return Path(f"/proc/{tid}/syscall").read_text().split()[0] in READS
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return False
+
+
+def tasks(recorder: Recorder) -> str:
+    return f"/proc/{recorder.pid}/task"

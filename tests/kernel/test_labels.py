@@ -41,6 +41,7 @@ SETS: Final = 26
 KEPT: Final = 8
 KEY_BYTES: Final = 64
 VALUE_BYTES: Final = 128
+
 Labels = frozenset[tuple[str, str]]
 NO_LABELS: Final[Labels] = frozenset()
 

@@ -15,7 +15,6 @@
 //	map    maps memory and gives it back, which takes the process's lock of its memory; prints "done"
 //	next   lets it wait once more; prints "done" as soon as it does
 //	spin   lets another goroutine with such a label take processor time; prints "done"
-//	rest   lets it end; prints "done"
 //
 // It ends when its input closes.
 package main
@@ -29,7 +28,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -74,8 +72,6 @@ func main() {
 			awaitParked(unreadID)
 		case "spin":
 			go spinUnread()
-		case "rest":
-			atomic.StoreInt64(&mayRest, 1)
 		default:
 			panic("labels: no such command")
 		}

@@ -19,7 +19,6 @@ const unreadBytes = 5
 var (
 	unreadID     int64
 	unreadValues = make(chan int)
-	mayRest      int64
 )
 
 // unreadLabels makes a string of what is there, without looking at it.
@@ -88,7 +87,7 @@ func waitUnread(at *byte) {
 
 func spinUnread() {
 	pprof.Do(context.Background(), unreadLabels(&unread[3<<19]), func(context.Context) {
-		for atomic.LoadInt64(&mayRest) == 0 {
+		for {
 		}
 	})
 }
