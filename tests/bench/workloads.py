@@ -36,12 +36,22 @@ class Workload:
 
 WORKLOADS: Final = (
     Workload("pingpong", "ping-pong", "one send over an unbuffered channel", times_the_rounds=5),
-    Workload("buffered", "buffered channel", "one send, 64 fit into the channel"),
-    Workload("mutex", "contended mutex", "one Lock and Unlock, six goroutines", {"procs": 1}),
+    Workload(
+        "buffered", "buffered channel", "one send, 64 fit into the channel", times_the_rounds=3
+    ),
+    Workload(
+        "mutex",
+        "contended mutex",
+        "one Lock and Unlock, six goroutines",
+        {"procs": 1},
+        times_the_rounds=3,
+    ),
     Workload("rwmutex", "RWMutex", "one operation, 19 of 20 only read"),
-    Workload("pool", "worker pool", "one job, by way of three selects"),
+    Workload("pool", "worker pool", "one job, by way of three selects", times_the_rounds=3),
     Workload("http", "HTTP server", "one request, 16 connections", served=True, times_the_rounds=5),
-    Workload("garbage", "garbage", "one goroutine whose stack grows, with garbage"),
+    Workload(
+        "garbage", "garbage", "one goroutine whose stack grows, with garbage", times_the_rounds=3
+    ),
 )
 
 
