@@ -88,8 +88,22 @@ struct work {
     u64 behind_breakpoint; /* perhaps of a probe: the rules that tell are not known yet */
 };
 
+/*
+ * The rows of samples come in turns, even and odd ones, which the last bit of their keys tells:
+ * user space empties those of one turn while new ones are of the next (collectors/sampletable.py).
+ */
+struct turn {
+    u64 is_odd;
+};
+
+struct filled {
+    u64 rows; /* how many were ever made */
+};
+
 BPF_ARRAY(processes, struct process, MAX_TARGETS);
-BPF_HASH(samples, u64, struct sample, MAX_STACKS);
+BPF_HASH(samples, u64, struct sample, MAX_SAMPLES);
+BPF_ARRAY(turns, struct turn, 1);
+BPF_PERCPU_ARRAY(filled, struct filled, 1);
 BPF_PERCPU_ARRAY(works, struct work, 1);
 BPF_RINGBUF_OUTPUT(unlearned, RING_PAGES);
 
@@ -259,10 +273,16 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
             return;
         count_loss(LOSS_unlearned_full);
     }
-    u64 key = sample->user.hash + ending;
-    struct sample *known = samples.lookup(&key);
-    if (!known && samples.insert(&key, sample) == 0)
+    struct turn *turn = turns.lookup(&zero);
+    struct filled *to = filled.lookup(&zero);
+    if (!turn || !to)
         return;
+    u64 key = (sample->user.hash + ending) << 1 | turn->is_odd;
+    struct sample *known = samples.lookup(&key);
+    if (!known && samples.insert(&key, sample) == 0) {
+        to->rows++;
+        return;
+    }
     if (!known)
         known = samples.lookup(&key);
     if (known)

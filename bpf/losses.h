@@ -17,5 +17,5 @@ LOSS(labels_unreadable, "events without the goroutine's labels: they could not b
 LOSS(label_sets_full, "events without the goroutine's labels: the table of label sets was full")
 LOSS(labels_many, "events with labels left out: the goroutine has more than 8")
 LOSS(label_cut, "events with a label cut short: the key has over 64 bytes, or the value over 128")
-LOSS(samples_full, "CPU samples not counted: the table of distinct stacks was full")
+LOSS(samples_full, "CPU samples not counted: no room for one more distinct stack")
 LOSS(unlearned_full, "CPU samples with a stack cut short: it was not learnt yet how to unwind it")

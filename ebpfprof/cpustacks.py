@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.collectors.cpu import CpuStack
+from ebpfprof.collectors.sampletable import CpuStack
 from ebpfprof.profile import Frame, Label, Location, Sample
 from ebpfprof.profile import Mapping as MappedRange
 from ebpfprof.text import printable
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _ADDRESS_END: Final = 1 << 64
 _GO_END: Final = "runtime.goexit"
+_MAX_KNOWN: Final = 1 << 17  # addresses with their names, some 1 KB each
 KERNEL: Final = MappedRange(0xFFFF_8000_0000_0000, _ADDRESS_END - 1, 0, "[kernel.kallsyms]", "")
 
 # At the root of a stack that is not whole.
@@ -69,9 +70,15 @@ class CpuTranslator:
         labels: Mapping[CpuStack, tuple[Label, ...]],
     ) -> list[Sample]:
         """Samples with (count, nanoseconds), added up by the stack that is shown and by labels."""
+        if len(self._physical) > _MAX_KNOWN:
+            self._physical.clear()
+            self._locations.clear()
+            self._stacks.clear()
         new = [stack for stack in stacks if stack not in self._stacks]
         self._look_up({pc - 1 for stack in new for pc in stack.pcs} - self._physical.keys())
-        self._stacks.update((stack, self._stack(stack)) for stack in new)
+        # Those of the last time only: in the long run there are too many to keep.
+        known = self._stacks
+        self._stacks = {stack: known.get(stack) or self._stack(stack) for stack in stacks}
         sums: Counter[tuple[tuple[Location, ...], tuple[Label, ...]]] = Counter()
         for stack, count in stacks.items():
             sums[self._stacks[stack], labels[stack]] += count

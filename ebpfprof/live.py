@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from ebpfprof.errors import AttachFailed, TargetGone
@@ -19,7 +20,8 @@ from ebpfprof.target import Ending
 from ebpfprof.text import printable
 
 if TYPE_CHECKING:  # what reads executables is imported late
-    from ebpfprof.report import Names, Report
+    from ebpfprof.collectors.sampletable import SampleSums
+    from ebpfprof.report import Names, Recording, Report
 
 _TICK_S = 0.1
 
@@ -82,6 +84,18 @@ class LiveTarget:
     def _pause(self) -> None:
         """Stop the clock."""
         self._watched_ns, self._users = self.watched_ns, 0
+
+
+@dataclass(eq=False, slots=True)
+class Samples:
+    """CPU samples of a target since a moment; made by LiveSession.begin_samples.
+
+    The moment is told by Unix time, and by how long the target had been watched by then.
+    """
+
+    sums: SampleSums
+    unix_ns: int
+    watched_ns: int
 
 
 class LiveSession:
@@ -173,52 +187,63 @@ class LiveSession:
             target._held.close()
 
     def snapshot(self, target: LiveTarget, kinds: Collection[str] | None = None) -> Report:
-        """What was recorded of a target since its first start: sums that never decrease.
+        """The waits of a target since its first start: sums that never decrease.
 
-        Of profiles: those of `kinds`, or all. Locations are the same objects in later snapshots.
-        The time of a profile is when the first start was, its duration how long the target was
-        watched since. Raises TargetGone if it was let go of.
+        Of the block and mutex profiles: those of `kinds`, or all. Locations are the same objects in
+        later snapshots. The time of a profile is when the first start was, its duration how long
+        the target was watched since. Raises TargetGone if it was let go of.
         """
-        from ebpfprof.report import Recording, report
-
         with self._lock:
             self._require_held(target)
             recorded, number = target._recorded, target._number
-            kept = tuple(kind for kind in recorded.kinds if kinds is None or kind in kinds)
-            waits = self._waits if set(kept) & {"block", "mutex"} else None
-            cpu = self._cpu if "cpu" in kept else None
-            if cpu:
-                cpu.poll()
-            recorded.notice_tracer()
-            totals = waits.snapshot().get(number, []) if waits else []
-            holds = waits.holds().get(number, {}) if waits else {}
-            if waits and recorded.watch:
-                totals, holds = recorded.watch.totals(), recorded.watch.holds()
-            recording = Recording(
-                target=recorded.target,
-                go=recorded.go,
-                objects=recorded.objects,
-                kinds=kept,
-                started_ns=0,
-                started_unix_ns=target.started_unix_ns,
-                ended_ns=target.watched_ns,
-                ending=recorded.ending,
-                traced=recorded.traced,
-                watched=recorded.watch.watched() if recorded.watch else None,
-                overhead=None,  # that of one window is not kept apart; see overhead()
-                totals=totals,
-                holds=holds,
-                begun={},
-                parked=None,
-                unread=None,
-                stacks=cpu.snapshot().get(number, {}) if cpu else {},
-                sampler=cpu.sampler(number) if cpu else "",
-                losses=self.losses(),
+            wanted = set(recorded.kinds if kinds is None else kinds) - {"cpu"}
+            kept = tuple(kind for kind in recorded.kinds if kind in wanted)
+            recording = self._recording(target, kept)
+            if self._waits and kept and recorded.watch:
+                watch = recorded.watch
+                recording = replace(
+                    recording, watched=watch.watched(), totals=watch.totals(), holds=watch.holds()
+                )
+            elif self._waits and kept:
+                totals, holds = self._waits.snapshot(), self._waits.holds()
+                recording = replace(
+                    recording, totals=totals.get(number, []), holds=holds.get(number, {})
+                )
+            return self._reported(target, recording)
+
+    def begin_samples(self, target: LiveTarget) -> Samples | None:
+        """CPU samples of a target from now on, for as long as the caller keeps them.
+
+        None if it has no CPU profile. Raises TargetGone if it was let go of.
+        """
+        with self._lock:
+            self._require_held(target)
+            if self._cpu is None:
+                return None
+            self._cpu.poll()
+            sums = self._cpu.begin_sums(target._number)
+            return Samples(sums, time.time_ns(), target.watched_ns)
+
+    def sampled(self, target: LiveTarget, samples: Samples, *, restart: bool = False) -> Report:
+        """The CPU profile of these samples so far; they begin anew now if `restart`.
+
+        Its duration is how long the target was watched in that time. Raises TargetGone if the
+        target was let go of.
+        """
+        with self._lock:
+            self._require_held(target)
+            assert self._cpu is not None
+            self._cpu.poll()
+            recording = replace(
+                self._recording(target, ("cpu",)),
+                started_ns=samples.watched_ns,
+                started_unix_ns=samples.unix_ns,
+                stacks=self._cpu.read_sums(samples.sums, restart=restart),
+                sampler=self._cpu.sampler(target._number),
             )
-            found = report(recording, self._options, target._names)
-            if recorded.traced:
-                found.hints.append(recorded.traced)
-            return found
+            if restart:
+                samples.unix_ns, samples.watched_ns = time.time_ns(), recording.ended_ns
+            return self._reported(target, recording)
 
     def overhead(self, target: LiveTarget) -> Overhead:
         """What recording has cost a target since its first start, estimated.
@@ -304,6 +329,42 @@ class LiveSession:
             recorded.watch.stop()
         if self._waits and recorded.go:
             self._waits.detach_target(number)
+
+    def _recording(self, target: LiveTarget, kinds: tuple[Kind, ...]) -> Recording:
+        """What is known of a target, without what was recorded."""
+        from ebpfprof.report import Recording
+
+        recorded = target._recorded
+        recorded.notice_tracer()
+        return Recording(
+            target=recorded.target,
+            go=recorded.go,
+            objects=recorded.objects,
+            kinds=kinds,
+            started_ns=0,
+            started_unix_ns=target.started_unix_ns,
+            ended_ns=target.watched_ns,
+            ending=recorded.ending,
+            traced=recorded.traced,
+            watched=None,
+            overhead=None,  # that of one window is not kept apart; see overhead()
+            totals=[],
+            holds={},
+            begun={},
+            parked=None,
+            unread=None,
+            stacks={},
+            sampler="",
+            losses=self.losses(),
+        )
+
+    def _reported(self, target: LiveTarget, recording: Recording) -> Report:
+        from ebpfprof.report import report
+
+        found = report(recording, self._options, target._names)
+        if recording.traced:
+            found.hints.append(recording.traced)
+        return found
 
     def _runs(self, number: int) -> tuple[Runs, Runs]:
         """How often our programs ran for the targets that had a number: probes, samples."""

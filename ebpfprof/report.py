@@ -22,7 +22,7 @@ from ebpfprof.text import duration, percent, printable
 from ebpfprof.unwinding import CUT_TEXTS
 
 if TYPE_CHECKING:  # not everybody needs them
-    from ebpfprof.collectors.cpu import CpuStack
+    from ebpfprof.collectors.sampletable import CpuStack
     from ebpfprof.cpustacks import CpuTranslator
     from ebpfprof.objects import Objects
     from ebpfprof.tally import Watched

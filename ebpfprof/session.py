@@ -20,6 +20,7 @@ from ebpfprof.target import Ending, Target
 
 if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init__
     from ebpfprof.collectors.cpu import CpuCollector
+    from ebpfprof.collectors.sampletable import SampleSums
     from ebpfprof.gotarget import GoTarget
     from ebpfprof.report import Report
 
@@ -39,6 +40,7 @@ class Session:
         self._recordings: list[Recorded] = []
         self._waits: WaitsCollector | None = None
         self._cpu: CpuCollector | None = None
+        self._samples: dict[int, SampleSums] = {}  # by index of the recording
         try:
             # BCC takes a second to compile, in a process of its own. Meanwhile the libraries that
             # read executables are imported and the executables read, which takes as long.
@@ -76,6 +78,7 @@ class Session:
                     self._begin_waits(index, recording, recording.go)
                 if self._cpu and recording.objects:
                     self._cpu.attach(index, target, recording.objects, recording.go)
+                    self._samples[index] = self._cpu.begin_sums(index)
             except AttachFailed:
                 target.require_running()  # that it went says more than that the probe failed
                 raise
@@ -145,7 +148,8 @@ class Session:
         for index, watch in watches.items():
             parked = self._recordings[index].parked
             begun.update({index: watch.begun(parked.goroutines)} if parked else {})
-        stacks = self._cpu.snapshot() if self._cpu else {}
+        cpu = self._cpu
+        stacks = {i: cpu.read_sums(sums) for i, sums in self._samples.items()} if cpu else {}
         overheads = self.overheads()
         reports = []
         for index, each in enumerate(self._recordings):

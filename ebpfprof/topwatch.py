@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from ebpfprof.export import pprof
-from ebpfprof.live import LiveSession, LiveTarget
+from ebpfprof.live import LiveSession, LiveTarget, Samples
 from ebpfprof.output import OutputFile, default_name, invoking_user
 from ebpfprof.text import printable
 from ebpfprof.toptable import Moment, Snapshot, Table, View, Watched
+
+if TYPE_CHECKING:  # what reads executables is imported late
+    from ebpfprof.report import Report
 
 _MAX_OWN_SHARE: Final = 0.2
 
@@ -22,11 +25,17 @@ class Watch:
     """Targets that are recorded, and the tables that are made of them."""
 
     def __init__(
-        self, session: LiveSession, targets: Sequence[LiveTarget], *, by_lock: bool
+        self,
+        session: LiveSession,
+        targets: Sequence[LiveTarget],
+        samples: Sequence[Samples | None],
+        *,
+        by_lock: bool,
     ) -> None:
-        """Of `targets` that record already."""
+        """Of `targets` that record already, and the CPU samples of each since it does."""
         self._session = session
         self._targets = targets
+        self._samples = samples
         self._started_ns = time.monotonic_ns()
         kinds = dict.fromkeys(kind for target in targets for kind in target.kinds)
         self.views: Sequence[View] = [kind for kind in ("block", "mutex", "cpu") if kind in kinds]
@@ -48,24 +57,26 @@ class Watch:
     def look(self) -> Moment:
         """All tables as they are now."""
         now_ns = time.monotonic_ns()
-        reports = [(target, self._session.snapshot(target)) for target in self._targets]
+        of_targets = [(target, self._reports(target, of)) for target, of in self._recorded()]
         readings = {}
         for view, table in self._tables.items():
             snapshots = []
-            for target, report in reports:
-                profile = next((p for p in report.profiles if p.kind == view), None)
-                locks = report.locks if view == "locks" else ()
-                snapshots.append(Snapshot(target.pid, profile, locks))
+            for target, found in of_targets:
+                profiles = (profile for report in found for profile in report.profiles)
+                profile = next((each for each in profiles if each.kind == view), None)
+                locks = [lock for report in found for lock in report.locks]
+                snapshots.append(Snapshot(target.pid, profile, locks if view == "locks" else ()))
             readings[view] = table.read(snapshots, now_ns)
-        notes = [f"names are missing: {r.failure}" for _, r in reports if r.failure]
-        notes += dict.fromkeys(hint for _, r in reports for hint in r.hints)
+        reports = [report for _, found in of_targets for report in found]
+        notes = [f"names are missing: {r.failure}" for r in reports if r.failure]
+        notes += dict.fromkeys(hint for r in reports for hint in r.hints)
         return Moment(
             readings=readings,
             targets=self._watched(),
             uptime_ns=now_ns - self._started_ns,
             own_cpu=self._own_cpu(),
             lost_share=self._lost_share(),
-            watched_share=min((r.watched.share for _, r in reports if r.watched), default=1.0),
+            watched_share=min((r.watched.share for r in reports if r.watched), default=1.0),
             losses=self._session.losses(),
             notes=notes,
         )
@@ -76,8 +87,9 @@ class Watch:
         Raises OutputError and what else may go wrong.
         """
         written = []
-        for target in self._targets:
-            for profile in self._session.snapshot(target).profiles:
+        for target, samples in self._recorded():
+            reports = self._reports(target, samples)
+            for profile in (profile for report in reports for profile in report.profiles):
                 name = default_name(target.name, target.pid, profile.kind)
                 file = OutputFile.prepare(Path(name), owner=invoking_user())
                 try:
@@ -86,6 +98,14 @@ class Watch:
                     file.discard()
                 written.append(file.name)
         return written
+
+    def _recorded(self) -> Iterable[tuple[LiveTarget, Samples | None]]:
+        return zip(self._targets, self._samples, strict=True)
+
+    def _reports(self, target: LiveTarget, samples: Samples | None) -> list[Report]:
+        """What was recorded of a target since the start: its waits, its CPU time."""
+        found = [self._session.snapshot(target)]
+        return [*found, self._session.sampled(target, samples)] if samples else found
 
     def _watched(self) -> list[Watched]:
         return [

@@ -83,8 +83,7 @@ class Unfinished:
     """A sample as far as the kernel came, and what the rest of the walk needs.
 
     `process` is the number of its target, `labels` that of its set of labels; it stands for
-    `count` samples. Addresses are as in
-    collectors.cpu.CpuStack.
+    `count` samples. Addresses are as in collectors.sampletable.CpuStack.
     """
 
     process: int

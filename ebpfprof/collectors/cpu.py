@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
@@ -14,12 +13,12 @@ import numpy as np
 from ebpfprof.btf import field_offsets
 from ebpfprof.budget import samples_to_take
 from ebpfprof.collectors.absentlabels import AbsentLabels
-from ebpfprof.cpus import Samplers
-from ebpfprof.labels import MAX_LABEL_SETS, label_sets, target_fields
+from ebpfprof.collectors.sampletable import CpuStack, SampleSums, SampleTable, rows_for
+from ebpfprof.cpus import Samplers, online_cpus
+from ebpfprof.labels import MAX_LABEL_SETS, target_fields
 from ebpfprof.loader import Program
 from ebpfprof.losses import Loss, losses
 from ebpfprof.overhead import Runs, runs
-from ebpfprof.profile import Label
 from ebpfprof.unfinished import TargetPlaces, Unfinished
 from ebpfprof.unwinding import MAX_DEPTH, Ending, RuleBook, RuleNumbers
 from symbolizer.tls import g_offset
@@ -30,11 +29,10 @@ if TYPE_CHECKING:
     from ebpfprof.target import Target
 
 _FUNCTION: Final = "on_sample"
-_MAX_STACKS = 1 << 14
 _MAX_LINES = 1 << 16  # 64 bytes of code each: 4 MB of code that is run
 _MAX_RULES = 1 << 14
 _RING_BYTES = 1 << 24  # some 1,600 samples with small stacks, or 240
-_LARGE_MAPS = ("MAX_STACKS", "MAX_LABEL_SETS", "MAX_LINES", "MAX_RULES", "RING_PAGES")
+_LARGE_MAPS = ("MAX_SAMPLES", "MAX_LABEL_SETS", "MAX_LINES", "MAX_RULES", "RING_PAGES")
 _LOOK_S = 0.2  # at processors, and at what the targets have mapped
 _TICK_S = 0.1
 _LEARNING_TICK_S = 0.02
@@ -59,20 +57,6 @@ class CpuRecipe:
     """What sampling may take of a target's CPU time, 0 to 1; 0: whatever it takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class CpuStack:
-    """One stack of one target. Addresses are return addresses, innermost first.
-
-    Where code was interrupted, such as in the innermost frame, that is its address plus 1 (as Go
-    has it). `labels` are the goroutine's.
-    """
-
-    kernel_pcs: tuple[int, ...]
-    pcs: tuple[int, ...]
-    ending: Ending
-    labels: tuple[Label, ...] = ()
-
-
 class CpuCollector:
     """The program, loaded once, with the rules of any number of targets."""
 
@@ -91,12 +75,10 @@ class CpuCollector:
         self._objects: dict[int, Objects] = {}
         self._targets: dict[int, Target] = {}
         self._costs: dict[int, tuple[float, int]] = {}  # ours and the target's CPU time, ns
-        self._known_stacks: dict[int, tuple[int, CpuStack]] = {}
         self._looked_s = 0.0
         self._is_learning = True
         self._numbers = RuleNumbers(_MAX_RULES)
         self._installed_rules = 1
-        self._finished: Counter[tuple[int, int, CpuStack]] = Counter()
         self._waiting: list[bytes] = []  # for the next look at what is mapped
         self._samplers: Samplers | None = None
         self._sampler = ""
@@ -122,9 +104,10 @@ class CpuCollector:
 
     def load(self) -> None:
         """Make the maps and load the program, which takes nothing yet. Raises what Program does."""
+        rows = rows_for(self._recipe.hz, len(online_cpus()))
         self._program.load(
             {
-                "samples": _MAX_STACKS,
+                "samples": rows,
                 "label_sets": MAX_LABEL_SETS,
                 "lines": _MAX_LINES,
                 "rules": _MAX_RULES,
@@ -132,6 +115,7 @@ class CpuCollector:
             }
         )
         self._unlearned = self._program.ring_buffer("unlearned")
+        self._table = SampleTable(self._program, rows, has_labels=self._recipe.labels)
 
     def attach(self, index: int, target: Target, objects: Objects, go: GoTarget | None) -> None:
         """Make a target number `index`. It is sampled as soon as the samplers are started."""
@@ -176,6 +160,7 @@ class CpuCollector:
         try:
             if time.monotonic() >= self._looked_s + _LOOK_S:
                 self._looked_s = time.monotonic()
+                self._table.look()
                 self._look()
                 self._keep_to_the_bound()
             # The sooner the kernel knows the rules, the less comes meanwhile.
@@ -213,11 +198,7 @@ class CpuCollector:
         key_type, _ = self._program.hash_types("lines")
         lines = np.array(sorted(self._books[index].lines), key_type)
         self._program.delete_rows("lines", lines ^ np.uint64(index << _TARGET_SHIFT))
-        keys, rows = self._program.read_hash("samples")
-        self._program.delete_rows("samples", keys[rows["process"] == index])
-        known, finished = self._known_stacks, self._finished
-        self._known_stacks = {key: each for key, each in known.items() if each[0] != index}
-        self._finished = Counter({k: count for k, count in finished.items() if k[0] != index})
+        self._table.forget(index)
         for kept in (self._books, self._objects, self._fields, self._targets, self._is_active):
             del kept[index]
         self._costs.pop(index, None)
@@ -237,27 +218,13 @@ class CpuCollector:
             self._samplers = None
         self._program.detach()
 
-    def snapshot(self) -> dict[int, Counter[CpuStack]]:
-        """How many samples each stack has since the start, by target."""
-        sets = label_sets(*self._program.read_hash("label_sets")) if self._recipe.labels else {}
-        found: dict[int, Counter[CpuStack]] = {index: Counter() for index in self._books}
-        keys, rows = self._program.read_hash("samples")
-        for key, count, row in zip(keys.tolist(), rows["count"].tolist(), rows, strict=True):
-            known = self._known_stacks.get(key)
-            if known is None:
-                stack = CpuStack(
-                    tuple(row["kernel_pcs"][: row["kernel_depth"]].tolist()),
-                    tuple(row["user"]["pcs"][: row["user"]["depth"]].tolist()),
-                    Ending(int(row["ending"])),
-                    sets.get(int(row["labels"]), ()),
-                )
-                known = self._known_stacks[key] = (int(row["process"]), stack)
-            if known[0] in found:  # else it was let go of while this was on its way
-                found[known[0]][known[1]] += count
-        for (index, labels, stack), count in self._finished.items():
-            whole = CpuStack(stack.kernel_pcs, stack.pcs, stack.ending, sets.get(labels, ()))
-            found[index][whole] += count
-        return found
+    def begin_sums(self, index: int) -> SampleSums:
+        """Add up the samples of a target from now on, for as long as the caller keeps the sums."""
+        return self._table.begin(index)
+
+    def read_sums(self, sums: SampleSums, *, restart: bool = False) -> Mapping[CpuStack, int]:
+        """How many samples each stack has since the sums began; they begin anew if `restart`."""
+        return self._table.read(sums, restart=restart)
 
     def runs(self, index: int) -> Runs:
         """What the samples of a target cost so far, but for the interrupts."""
@@ -266,7 +233,8 @@ class CpuCollector:
 
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""
-        found = list(losses(self._program.read_array("losses")))
+        more = {"samples_full": self._table.lost}
+        found = list(losses(self._program.read_array("losses"), more))
         if self._unsampled:
             found.append(Loss("cpus_unsampled", _UNSAMPLED, self._unsampled))
         full = sum(book.is_full for book in self._books.values())
@@ -353,7 +321,7 @@ class CpuCollector:
         if may_wait and book.has_met_unmapped and ending is not Ending.WHOLE:
             return False
         stack = CpuStack(sample.kernel_pcs, pcs, ending)
-        self._finished[sample.process, sample.labels, stack] += sample.count
+        self._table.add(sample.process, stack, sample.labels, sample.count)
         return True
 
     def _install(self) -> None:

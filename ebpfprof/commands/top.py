@@ -100,12 +100,13 @@ def command(
         signals = held.enter_context(Signals())
         session = held.enter_context(LiveSession(options, capacity=len(pids)))
         targets = [session.add(pid) for pid in pids]
+        samples = [session.begin_samples(target) for target in targets]
         for target in targets:
             session.start(target)
         give_up_probing(options)
         signals.end_recording_only()
         until_s = time.monotonic() + duration_s if duration_s else float("inf")
-        watch = Watch(session, targets, by_lock=options.by_lock)
+        watch = Watch(session, targets, samples, by_lock=options.by_lock)
         first = "locks" if "locks" in watch.views else watch.views[0]
         view = TopView(watch.nothing(), watch.views, first, hide_idle=hide_idle)
         if is_screen:

@@ -180,11 +180,10 @@ class GoPprof:
             return None
         recorder = self._recorder
         async with recorder.recording(served):
-            before = await recorder.snapshot(served, kind)
+            since = await recorder.begin(served, kind)
             if not await recorder.wait(served, seconds, _left(request)):
                 return None
-            after = await recorder.snapshot(served, kind)
-        return await asyncio.to_thread(difference, after, before)
+            return await since()
 
     async def _all_so_far(self, request: Request, served: Served, kind: str) -> Profile | None:
         """The sums since the process was first recorded; None if nobody waits for them."""

@@ -18,7 +18,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ebpfprof.errors import TargetGone
 from ebpfprof.losses import loss_kinds
-from ebpfprof.server.recorder import sums_by_kind
 
 if TYPE_CHECKING:
     from ebpfprof.losses import Loss
@@ -128,7 +127,7 @@ class _Sums(Collector):
                 targets.add_metric(of_target, float(served.is_recording))
             if overhead := self._overheads.get(served):
                 lost.add_metric(of_target, overhead.ns / 1e9)
-            for kind, (count, value_ns) in sums_by_kind(served).items():
+            for kind, (count, value_ns) in served.windows.totals.items():
                 events.add_metric((*of_target, kind), count)
                 if kind == "cpu":
                     cpu.add_metric(of_target, value_ns / 1e9)

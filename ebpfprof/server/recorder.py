@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ebpfprof.delta import totals
+from ebpfprof.delta import difference
 from ebpfprof.errors import (
     EbpfprofError,
     NoSuchProcess,
@@ -70,6 +70,8 @@ class Live(Protocol):
     def stop(self, target: Any) -> None: ...  # noqa: ANN401, D102
     def remove(self, target: Any) -> None: ...  # noqa: ANN401, D102
     def snapshot(self, target: Any, kinds: Collection[str] | None = None) -> Report: ...  # noqa: ANN401, D102
+    def begin_samples(self, target: Any) -> Any: ...  # noqa: ANN401, D102
+    def sampled(self, target: Any, samples: Any, *, restart: bool = False) -> Report: ...  # noqa: ANN401, D102
     def overhead(self, target: Any) -> Overhead: ...  # noqa: ANN401, D102
     def losses(self) -> Iterable[Loss]: ...  # noqa: D102
 
@@ -84,6 +86,8 @@ class Served:
     is_found: bool = False
     """Whether it was found, rather than named by the user."""
     live: LiveTarget | None = None
+    samples: Any = None
+    """CPU samples since the last window, once it was recorded, if it has a CPU profile."""
     windows: Windows = field(default_factory=Windows)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
@@ -208,8 +212,27 @@ class Recorder:
             await asyncio.gather(*waiting, return_exceptions=True)
 
     async def snapshot(self, served: Served, kind: str) -> Profile:
-        """The sums of one kind since the process was first recorded. Raises TargetGone."""
+        """The sums of waits of one kind since the process was first recorded.
+
+        Raises TargetGone.
+        """
         return (await asyncio.to_thread(self._sums, served, (kind,)))[kind]
+
+    async def begin(self, served: Served, kind: str) -> Callable[[], Awaitable[Profile]]:
+        """A function that returns what comes of one kind from now on, until it is called.
+
+        Both raise TargetGone.
+        """
+        if kind == "cpu":
+            samples = await asyncio.to_thread(self._begin_samples, served)
+            return lambda: asyncio.to_thread(self._sampled, served, samples)
+        before = await self.snapshot(served, kind)
+
+        async def since() -> Profile:
+            after = await self.snapshot(served, kind)
+            return await asyncio.to_thread(difference, after, before)
+
+        return since
 
     async def end_window(self, served: Served, *, at_least_s: float = 0.0) -> None:
         """End the present window of a process now, unless it is younger than `at_least_s`."""
@@ -302,13 +325,15 @@ class Recorder:
         """Make room for others once a process went and nobody asks for it any more."""
         async with served.lock:
             if served.users == 0 and served.live:
-                live, served.live = served.live, None
+                live, served.live, served.samples = served.live, None, None
                 await asyncio.to_thread(self.live.remove, live)
 
     def _start(self, served: Served) -> None:
         if served.live is None:
             served.live = self._opened(served)
             served.opened_name = served.live.name
+        if served.samples is None:
+            served.samples = self.live.begin_samples(served.live)
         self.live.start(served.live)
 
     def _opened(self, served: Served) -> LiveTarget:
@@ -323,16 +348,25 @@ class Recorder:
         return live
 
     def _sums(self, served: Served, kinds: Collection[str]) -> dict[str, Profile]:
-        if served.live is None:
-            raise TargetGone(f"Process {served.pid} was not recorded yet.")
-        profiles = self.live.snapshot(served.live, kinds).profiles
+        profiles = self.live.snapshot(_live(served), kinds).profiles
         return {profile.kind: profile for profile in profiles}
+
+    def _begin_samples(self, served: Served) -> Any:  # noqa: ANN401
+        return self.live.begin_samples(_live(served))
+
+    def _sampled(self, served: Served, samples: Any, *, restart: bool = False) -> Profile:  # noqa: ANN401
+        (profile,) = self.live.sampled(_live(served), samples, restart=restart).profiles
+        return profile
 
     async def _end_window(self, served: Served) -> None:
         """Needs the lock of the process."""
 
         def take() -> None:
-            served.windows.end(time.time(), self._sums(served, served.kinds))
+            sums = self._sums(served, served.kinds)
+            new = {}
+            if served.samples is not None:
+                new["cpu"] = self._sampled(served, served.samples, restart=True)
+            served.windows.end(time.time(), sums, new)
 
         try:
             await asyncio.to_thread(take)
@@ -379,6 +413,7 @@ class Recorder:
         task.add_done_callback(self._releases.discard)
 
 
-def sums_by_kind(served: Served) -> dict[str, list[int]]:
-    """For each kind, the sums of its values as of the last window."""
-    return {kind: totals(profile) for kind, profile in served.windows.sums.items()}
+def _live(served: Served) -> LiveTarget:
+    if served.live is None:
+        raise TargetGone(f"Process {served.pid} was not recorded yet.")
+    return served.live

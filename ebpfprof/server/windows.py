@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ebpfprof.delta import difference
+from ebpfprof.delta import difference, totals
 from ebpfprof.profile import Profile
 
 
@@ -24,25 +24,35 @@ class Window:
 
 @dataclass(slots=True)
 class Windows:
-    """The windows of one target, oldest first, and the sums that the next one is counted from."""
+    """The windows of one target, oldest first, and the sums that the next one is counted from.
+
+    `totals` are those of all windows that there ever were, by kind: of each value of a profile.
+    """
 
     begun_s: float = 0.0
     sums: dict[str, Profile] = field(default_factory=dict)
+    totals: dict[str, list[int]] = field(default_factory=dict)
     kept: deque[Window] = field(default_factory=deque)
 
     def begin(self, now_s: float) -> None:
         """A window begins; while nothing is recorded, sums stay as they are."""
         self.begun_s = now_s
 
-    def end(self, now_s: float, sums: Mapping[str, Profile]) -> Window:
-        """A window ends, given the sums of now by kind, and the next one begins."""
+    def end(self, now_s: float, sums: Mapping[str, Profile], new: Mapping[str, Profile]) -> Window:
+        """A window ends, and the next one begins.
+
+        By kind, `sums` are those of now, and `new` is what has come since the window began.
+        """
         found = {
             kind: difference(later, self.sums[kind]) if kind in self.sums else later
             for kind, later in sums.items()
-        }
+        } | dict(new)
         window = Window(self.begun_s, now_s, found)
         self.kept.append(window)
         self.sums.update(sums)
+        for kind, profile in found.items():
+            before = self.totals.get(kind, [0] * len(profile.sample_types))
+            self.totals[kind] = [sum(pair) for pair in zip(before, totals(profile), strict=True)]
         self.begun_s = now_s
         return window
 

@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from ebpfprof.live import LiveSession, LiveTarget
+from ebpfprof.live import LiveSession, LiveTarget, Samples
 from ebpfprof.options import Options
 from tests.kernel.kernel_state import keepers
 from tests.targets_run import Target
@@ -59,6 +59,7 @@ def cpu_ns(pid: int) -> int:
 
 def main() -> int:
     targets: dict[int, LiveTarget] = {}
+    samples: dict[int, Samples | None] = {}
     options: dict[str, Any] = json.loads(sys.argv[1])
     options["kinds"] = tuple(options["kinds"])
     with LiveSession(Options(**options)) as session:
@@ -68,6 +69,7 @@ def main() -> int:
             match order:
                 case "add":
                     targets[pid] = session.add(pid)
+                    samples[pid] = session.begin_samples(targets[pid])
                     answer = "added"
                 case "start":
                     session.start(targets[pid])
@@ -76,11 +78,13 @@ def main() -> int:
                     session.stop(targets[pid])
                     answer = "stopped"
                 case "events":
-                    profile, *_ = session.snapshot(targets[pid]).profiles
-                    samples = profile.samples
-                    count = sum(sample.values[0] for sample in samples)
-                    deepest = max((len(sample.locations) for sample in samples), default=0)
-                    answer = f"events {count} {len(samples)} {deepest}"
+                    target, since = targets[pid], samples[pid]
+                    profiles = session.snapshot(target).profiles
+                    profiles += session.sampled(target, since).profiles if since else []
+                    found = profiles[0].samples
+                    count = sum(sample.values[0] for sample in found)
+                    deepest = max((len(sample.locations) for sample in found), default=0)
+                    answer = f"events {count} {len(found)} {deepest}"
                 case _:
                     raise ValueError(f"no such order: {line!r}")
             print(answer, flush=True)

@@ -199,6 +199,7 @@ def stacks(target: Target, works: str, *, learn: bool) -> Counter[tuple[int, ...
         if not learn:
             collector._install = lambda: None  # type: ignore[method-assign]
         collector.attach(0, process, objects, go)
+        sums = collector.begin_sums(0)
         collector.start()
         with ThreadPoolExecutor(1) as asking:
             answer = asking.submit(target.ask, works, "{")
@@ -208,9 +209,9 @@ def stacks(target: Target, works: str, *, learn: bool) -> Counter[tuple[int, ...
         collector.stop()
         collector.detach()
         assert collector.failure is None
-        samples = collector.snapshot()[0]
+        samples = collector.read_sums(sums)
         found: Counter[tuple[int, ...]] = Counter()
-        outside = sum(collector._finished.values())
+        outside = sum(sums.taken_out.values())
         for stack, count in samples.items():
             if stack.ending is Ending.WHOLE:
                 found[stack.pcs[1:]] += count
@@ -226,11 +227,12 @@ def test_once_the_kernel_has_learnt_it_looks_less_often(hz: int) -> None:
         collector = held.enter_context(CpuCollector(1, CpuRecipe(hz=hz, kernel=False)))
         collector.load()
         collector.attach(0, process, objects, None)
+        sums = collector.begin_sums(0)
         collector.start()
         learning_s = collector.tick_s
         until = monotonic() + DEADLINE_S
         # Others may have all processors at first.
-        while collector.tick_s <= learning_s or not collector.snapshot()[0].total():
+        while collector.tick_s <= learning_s or not collector.read_sums(sums):
             assert monotonic() < until, "it learns and learns"
             sleep(collector.tick_s)
             collector.poll()

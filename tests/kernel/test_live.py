@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ebpfprof.errors import AttachFailed, NoSuchProcess, NotGoProgram, TargetGone
-from ebpfprof.live import LiveSession, LiveTarget
+from ebpfprof.live import LiveSession, LiveTarget, Samples
 from ebpfprof.options import Options
 from ebpfprof.profile import Profile
 from tests.kernel.kernel_state import has_probes
@@ -34,10 +34,13 @@ def count_in(profile: Profile, function: str) -> int:
     )
 
 
-def counts(live: LiveSession, target: LiveTarget, function: str) -> dict[str, int]:
-    report = live.snapshot(target)
-    assert report.failure is None
-    return {profile.kind: count_in(profile, function) for profile in report.profiles}
+def counts(
+    live: LiveSession, target: LiveTarget, function: str, samples: Samples | None = None
+) -> dict[str, int]:
+    reports = [live.snapshot(target), *([live.sampled(target, samples)] if samples else [])]
+    assert [report.failure for report in reports if report.failure] == []
+    profiles = [profile for report in reports for profile in report.profiles]
+    return {profile.kind: count_in(profile, function) for profile in profiles}
 
 
 @pytest.mark.parametrize("minor", ["1.19", "1.27"])
@@ -60,6 +63,8 @@ def test_what_happens_while_it_is_stopped_is_not_counted(live: LiveSession, mino
 def test_cpu_time_is_sampled_only_in_between(live: LiveSession) -> None:
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
+        samples = live.begin_samples(target)
+        assert samples
         seen = []
         for _ in range(2):
             live.start(target)
@@ -67,11 +72,44 @@ def test_cpu_time_is_sampled_only_in_between(live: LiveSession) -> None:
             live.stop(target)
             steps.ask("burn", "done")
             steps.ask("burn", "done")
-            seen.append(counts(live, target, "main.burn")["cpu"])
+            seen.append(counts(live, target, "main.burn", samples)["cpu"])
         live.remove(target)
     first, both = seen
     assert 25 < first < 75
     assert 25 < both - first < 75
+
+
+def test_samples_begin_when_they_are_asked_for(live: LiveSession) -> None:
+    """Those who asked at different times have each what came since."""
+    with Target.start(program("steps")) as steps:
+        target = live.add(steps.pid)
+        live.start(target)
+        since, seen = [], []
+        for _ in range(3):
+            samples = live.begin_samples(target)
+            assert samples
+            since.append(samples)
+            steps.ask("burn", "done")
+            reports = [live.sampled(target, each).profiles for each in since]
+            seen.append([count_in(profile, "main.burn") for (profile,) in reports])
+        (anew,) = live.sampled(target, since[0], restart=True).profiles
+        steps.ask("burn", "done")
+        profiles = [live.sampled(target, each).profiles[0] for each in since]
+        after = [count_in(profile, "main.burn") for profile in profiles]
+        live.remove(target)
+    burns = [
+        seen[0][0],
+        seen[1][0] - seen[0][0],
+        seen[2][0] - seen[1][0],
+    ]
+    assert all(25 < count < 75 for count in burns)
+    assert seen[1][1] == burns[1]
+    assert seen[2][1:] == [burns[1] + burns[2], burns[2]]
+    assert count_in(anew, "main.burn") == sum(burns)
+    assert [later - after[0] for later in after[1:]] == seen[2][1:]
+    # Of those that began anew it is the time since; of the others all of it.
+    lengths = [profile.duration_ns for profile in profiles]
+    assert lengths[0] < lengths[2] < lengths[1]
 
 
 def test_a_wait_whose_end_was_not_seen_is_forgotten(live: LiveSession) -> None:
@@ -152,9 +190,14 @@ def test_locations_are_the_same_objects_in_later_snapshots(live: LiveSession) ->
         target = live.add(steps.pid)
         live.start(target)
         steps.ask("hand", "done")
+        samples = live.begin_samples(target)
+        assert samples
         steps.ask("burn", "done")
-        before, after = live.snapshot(target), live.snapshot(target)
-        for earlier, later in zip(before.profiles, after.profiles, strict=True):
+        before, after = (
+            live.snapshot(target).profiles + live.sampled(target, samples).profiles
+            for _ in range(2)
+        )
+        for earlier, later in zip(before, after, strict=True):
             known = {id(at) for sample in earlier.samples for at in sample.locations}
             stacks = {sample.locations for sample in earlier.samples}
             again = [s for s in later.samples if s.locations in stacks]
@@ -169,6 +212,9 @@ def test_several_threads_use_it_at_once(live: LiveSession) -> None:
         def use(_: int) -> None:
             live.start(target)
             live.snapshot(target)
+            samples = live.begin_samples(target)
+            assert samples
+            live.sampled(target, samples)
             live.stop(target)
 
         with ThreadPoolExecutor(max_workers=8) as pool:
@@ -203,17 +249,21 @@ def test_the_room_of_one_that_was_let_go_of_is_used_again() -> None:
     with LiveSession(options, capacity=1) as live, Target.start(program("steps")) as steps:
         for step in ("hand", "park", "burn", "hand"):
             target = live.add(steps.pid)
+            samples = live.begin_samples(target)
             live.start(target)
             steps.ask(step, "done")
-            found = counts(live, target, f"main.{step}")
+            found = counts(live, target, f"main.{step}", samples)
             others = {"main.hand", "main.burn", "main.park"} - {f"main.{step}"}
             assert found["block"] == (HANDS if step == "hand" else 0)
             assert found["cpu"] > 0 or step != "burn"
             for other in others:
-                assert set(counts(live, target, other).values()) == {0}, (step, other)
+                assert set(counts(live, target, other, samples).values()) == {0}, (step, other)
             live.remove(target)
             with pytest.raises(TargetGone):
                 live.snapshot(target)
+            assert samples
+            with pytest.raises(TargetGone):
+                live.sampled(target, samples)
             if step == "park":
                 steps.ask("wake", "done")  # while nobody watches
             live.stop(target)
@@ -227,10 +277,13 @@ def test_a_program_that_is_no_go_has_a_cpu_profile_only(live: LiveSession) -> No
     with LiveSession(options, capacity=1) as of_any:
         target = of_any.add(os.getpid())
         assert (target.kinds, target.go_version) == (("cpu",), None)
+        samples = of_any.begin_samples(target)
+        assert samples
         of_any.start(target)
         burn_until = time.process_time() + 0.3
         while time.process_time() < burn_until:
             pass
-        (profile,) = of_any.snapshot(target).profiles
+        assert of_any.snapshot(target).profiles == []
+        (profile,) = of_any.sampled(target, samples).profiles
         assert profile.kind == "cpu"
         assert sum(sample.values[0] for sample in profile.samples) > 10

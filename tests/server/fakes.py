@@ -11,6 +11,7 @@ from typing import Any, Self, cast
 
 from starlette.types import ASGIApp, Message
 
+from ebpfprof.delta import difference
 from ebpfprof.errors import EbpfprofError, NotGoProgram, TargetGone
 from ebpfprof.losses import Loss
 from ebpfprof.overhead import Overhead, Runs
@@ -71,6 +72,13 @@ class FakeTarget:
         return wait_profile(kind, samples, [MAIN], **times)
 
 
+@dataclass(eq=False)
+class FakeSamples:
+    """As ebpfprof.live.Samples."""
+
+    before: Profile
+
+
 @dataclass
 class FakeLive:
     """As ebpfprof.live.LiveSession."""
@@ -111,8 +119,22 @@ class FakeLive:
     def snapshot(self, target: FakeTarget, kinds: Collection[str] | None = None) -> Report:
         assert not target.is_removed
         target.snapshots += 1
-        profiles = [target.profile(kind) for kind in target.kinds if not kinds or kind in kinds]
+        wanted = set(target.kinds if kinds is None else kinds) - {"cpu"}
+        profiles = [target.profile(kind) for kind in target.kinds if kind in wanted]
         return Report(cast("Target", None), profiles)
+
+    def begin_samples(self, target: FakeTarget) -> FakeSamples | None:
+        assert not target.is_removed
+        return FakeSamples(target.profile("cpu")) if "cpu" in target.kinds else None
+
+    def sampled(self, target: FakeTarget, samples: FakeSamples, *, restart: bool = False) -> Report:
+        assert not target.is_removed
+        target.snapshots += 1
+        now = target.profile("cpu")
+        found = difference(now, samples.before)
+        if restart:
+            samples.before = now
+        return Report(cast("Target", None), [found])
 
     def overhead(self, target: FakeTarget) -> Overhead:
         if target.is_removed:

@@ -22,7 +22,7 @@ def filled(*steps: tuple[int, ...], start_s: float = 100.0) -> Windows:
     windows = Windows()
     windows.begin(start_s)
     for number, step in enumerate(steps, 1):
-        windows.end(start_s + 10 * number, sums(*step))
+        windows.end(start_s + 10 * number, sums(*step), {})
     return windows
 
 
@@ -33,10 +33,27 @@ def test_a_window_holds_what_has_come_since_the_one_before() -> None:
     assert [counts(w.profiles["block"]) for w in windows.kept] == [[3, 1], [2], [3]]
 
 
+def test_what_is_new_in_a_window_is_taken_as_it_is() -> None:
+    windows = Windows()
+    for number, new in enumerate((sums(3), sums(2, 1)), 1):
+        windows.end(10 * number, {}, {"cpu": new["block"]})
+
+    assert [counts(w.profiles["cpu"]) for w in windows.kept] == [[3], [2, 1]]
+    assert windows.sums == {}
+    assert windows.totals == {"cpu": [6, 60]}
+
+
+def test_totals_are_those_of_all_windows() -> None:
+    windows = filled((3, 1), (5, 1), (5, 4))
+    windows.forget(1000)
+
+    assert windows.totals == {"block": [9, 90]}
+
+
 def test_after_a_pause_it_begins_when_it_is_recorded_again() -> None:
     windows = filled((3,))
     windows.begin(500)
-    windows.end(505, sums(4))
+    windows.end(505, sums(4), {})
 
     assert (windows.kept[-1].start_s, windows.kept[-1].end_s) == (500, 505)
     assert counts(windows.kept[-1].profiles["block"]) == [1]

@@ -2,8 +2,9 @@
 // and waits at its end until another one takes the number of the way.
 //
 // Protocol: it prints "ready PID". To the line "go N" it answers "done" once the first N ways were
-// gone, to the line "loop N" as soon as it begins to go them again and again. It ends when its
-// input closes.
+// gone, to the line "loop N" as soon as it begins to go them again and again. To the line "burn N"
+// it answers as to "go N", but at the end of each way it uses the processor for a while in place of
+// waiting. It ends when its input closes.
 package main
 
 import (
@@ -13,9 +14,15 @@ import (
 	"time"
 )
 
-const turns = 15
+const (
+	turns     = 15
+	burnSteps = 500_000 // some 0.7 ms
+)
 
 var ways = make(chan int)
+
+// What is done at the end of a way.
+var end = wait
 
 func main() {
 	go func() {
@@ -30,6 +37,10 @@ func main() {
 		if _, err := fmt.Sscan(input.Text(), &what, &count); err != nil {
 			fmt.Println("error", err)
 			continue
+		}
+		end = wait
+		if what == "burn" {
+			end = burn
 		}
 		if what == "loop" {
 			go func() {
@@ -53,7 +64,7 @@ func goWays(count int) {
 
 func step(way, left int) int {
 	if left == 0 {
-		ways <- way
+		end(way)
 		return 1
 	}
 	if way>>(left-1)&1 == 0 {
@@ -67,3 +78,14 @@ func goLeft(way, left int) int { return step(way, left-1) + 1 }
 
 //go:noinline
 func goRight(way, left int) int { return step(way, left-1) + 1 }
+
+func wait(way int) { ways <- way }
+
+var burnt uint64
+
+//go:noinline
+func burn(way int) {
+	for i := uint64(way); i < uint64(way)+burnSteps; i++ {
+		burnt = burnt*6364136223846793005 + i
+	}
+}
