@@ -14,6 +14,8 @@ from typing import Final
 LENT_NS: Final = 10_000_000
 IDLE_SHARE: Final = 0.1  # of a processor: a target is taken to use that much
 TURN_NS: Final = 500_000_000  # how often there is a window, unless it takes longer to afford one
+SETTLED_NS: Final = 20_000_000_000
+SETTLED_TURNS: Final = 2  # times as long after that: each window takes us some milliseconds
 SHORTEST_NS: Final = 5_000_000
 LONGEST_SHARE: Final = 0.85  # of a turn; probes take a tenth of a second to go in and out
 _CAREFUL: Final = 0.8
@@ -75,7 +77,8 @@ class Budget:
         income = self._allowance_rate
         if self.rate < _CAREFUL * income:
             return Turn(max(0.0, self.spent_ns - self._earned_ns) / income, None)
-        window_ns = min(TURN_NS * income / self.rate, LONGEST_SHARE * TURN_NS) - self.around_ns
+        turn_ns = TURN_NS if self.elapsed_ns < SETTLED_NS else SETTLED_TURNS * TURN_NS
+        window_ns = min(turn_ns * income / self.rate, LONGEST_SHARE * turn_ns) - self.around_ns
         window_ns = max(window_ns, SHORTEST_NS, 2 * self.around_ns)
         price_ns = self.rate * (window_ns + self.around_ns)
         missing_ns = self.spent_ns + price_ns - self._earned_ns

@@ -23,7 +23,8 @@ if TYPE_CHECKING:  # what reads executables is imported late
     from ebpfprof.collectors.sampletable import SampleSums
     from ebpfprof.report import Names, Recording, Report
 
-_TICK_S = 0.1
+_TICK_S = 0.25
+_ENDINGS_S = 0.5
 
 
 class LiveTarget:
@@ -395,14 +396,14 @@ class LiveSession:
             recorded.ending = ending
 
     def _poll(self) -> None:
-        polls = 0
+        looked_s = time.monotonic()
         while not self._closing.wait(self._cpu.tick_s if self._cpu and self._sampled else _TICK_S):
-            polls += 1
             with self._lock:
                 if self._cpu and self._sampled:
                     self._cpu.poll()
                 if self._waits and any(each.is_recording for each in self._targets.values()):
                     self._waits.poll()
-                if polls % 5 == 0:
+                if time.monotonic() >= looked_s + _ENDINGS_S:
+                    looked_s = time.monotonic()
                     for target in list(self._targets.values()):
                         self._notice_ending(target)

@@ -111,7 +111,7 @@ class Session:
             for recording in self._recordings:
                 if recording.ending is None:
                     endings.register(recording.target.pidfd, select.POLLIN)
-            tick_s = self._cpu.tick_s if self._cpu else _TICK_S
+            tick_s = min(self._cpu.tick_s, _TICK_S) if self._cpu else _TICK_S
             if endings.poll(1000 * min(tick_s, duration_s - gone_s)):
                 self._notice_endings()
             for recording in self._recordings:

@@ -12,6 +12,7 @@ own reads, for which nobody waits.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from queue import SimpleQueue
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _ADDRESS_BITS: Final = 48  # bpf/labels.h
 _MAX_WANTED: Final = 64
+_LOOK_S: Final = 0.19  # it is asked for each 0.2 s or oftener
 
 
 class AbsentLabels:
@@ -35,13 +37,18 @@ class AbsentLabels:
         self._program = program
         self._wanted: SimpleQueue[tuple[Target, int, int] | None] = SimpleQueue()
         self._reader: threading.Thread | None = None
+        self._looked_s = 0.0
 
     def bring(self, targets: Mapping[int, Target]) -> None:
         """See to it that what the kernel could not read since the last time is there soon.
 
-        `targets` are the program's, by number. To be called now and then while it records. What
-        can't be read by us either stays lost: it is no label, or the target has gone.
+        `targets` are the program's, by number. To be called some times a second while it records;
+        it looks five times a second at most. What can't be read by us either stays lost: it is no
+        label, or the target has gone.
         """
+        if time.monotonic() < self._looked_s + _LOOK_S:
+            return
+        self._looked_s = time.monotonic()
         keys, sizes_bytes = self._program.read_hash("absent_labels")
         for key, size_bytes in zip(keys.tolist(), sizes_bytes.tolist(), strict=True):
             index, address = divmod(key, 1 << _ADDRESS_BITS)

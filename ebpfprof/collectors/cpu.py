@@ -33,8 +33,10 @@ _MAX_LINES = 1 << 16  # 64 bytes of code each: 4 MB of code that is run
 _MAX_RULES = 1 << 14
 _RING_BYTES = 1 << 24  # some 1,600 samples with small stacks, or 240
 _LARGE_MAPS = ("MAX_SAMPLES", "MAX_LABEL_SETS", "MAX_LINES", "MAX_RULES", "RING_PAGES")
-_LOOK_S = 0.2  # at processors, and at what the targets have mapped
-_TICK_S = 0.1
+_LOOK_S = 0.2  # at the table of samples, and at labels that are wanted
+_SELDOM_S = 1.0  # at processors, and at what the targets have mapped, once nothing new comes
+_LIVELY_S = 3.0
+_TICK_S = 0.25
 _LEARNING_TICK_S = 0.02
 _ROOM = 120  # half of the samples of the largest size that fit into the ring buffer
 _LEAST_USED_NS = 100_000_000  # by a target, before what its samples cost is looked at
@@ -75,7 +77,8 @@ class CpuCollector:
         self._objects: dict[int, Objects] = {}
         self._targets: dict[int, Target] = {}
         self._costs: dict[int, tuple[float, int]] = {}  # ours and the target's CPU time, ns
-        self._looked_s = 0.0
+        self._looked_s = self._looked_around_s = 0.0
+        self._lively_until_s = 0.0
         self._is_learning = True
         self._numbers = RuleNumbers(_MAX_RULES)
         self._installed_rules = 1
@@ -124,6 +127,7 @@ class CpuCollector:
         self._books[index] = RuleBook(TargetPlaces(objects, go), self._numbers)
         self._fields[index] = _process_fields(target, go)
         self._is_learning = True
+        self._lively_until_s = time.monotonic() + _LIVELY_S
         self._describe(index, active=True)
 
     def start(self) -> None:
@@ -158,10 +162,15 @@ class CpuCollector:
         """
         self._is_learning = False
         try:
-            if time.monotonic() >= self._looked_s + _LOOK_S:
-                self._looked_s = time.monotonic()
+            now_s = time.monotonic()
+            if now_s >= self._looked_s + _LOOK_S:
+                self._looked_s = now_s
                 self._table.look()
-                self._look()
+                if self._recipe.labels:
+                    self._absent_labels.bring(self._targets)
+                is_lively = self._waiting or now_s < self._lively_until_s
+                if is_lively or now_s >= self._looked_around_s + _SELDOM_S:
+                    self._look()
                 self._keep_to_the_bound()
             # The sooner the kernel knows the rules, the less comes meanwhile.
             for _ in range(_MAX_BATCHES):
@@ -263,13 +272,12 @@ class CpuCollector:
 
     def _look(self) -> None:
         """Look which processors there are and what is mapped, and finish what waits for that."""
+        self._looked_around_s = time.monotonic()
         if self._samplers:
             self._samplers.refresh()
             self._unsampled = len(self._samplers.unsampled)
         for objects in self._objects.values():
             objects.refresh()
-        if self._recipe.labels:
-            self._absent_labels.bring(self._targets)
         waiting, self._waiting = self._waiting, []
         for record in waiting:
             self._finish(record, may_wait=False)

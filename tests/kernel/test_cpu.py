@@ -237,7 +237,7 @@ def test_once_the_kernel_has_learnt_it_looks_less_often(hz: int) -> None:
             sleep(collector.tick_s)
             collector.poll()
         # So seldom that the largest samples of all processors still have room until then.
-        assert collector.tick_s <= 0.1
+        assert collector.tick_s <= 0.25
         samples = collector.tick_s * hz * len(online_now())
         assert samples <= max(120, learning_s * hz * len(online_now()))
         collector.detach()
