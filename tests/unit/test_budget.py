@@ -6,7 +6,15 @@ import math
 
 import pytest
 
-from ebpfprof.budget import LENT_NS, SHORTEST_NS, Budget, samples_to_take
+from ebpfprof.budget import (
+    LENT_NS,
+    SETTLED_NS,
+    SETTLED_TURNS,
+    SHORTEST_NS,
+    TURN_NS,
+    Budget,
+    samples_to_take,
+)
 
 S = 1_000_000_000
 
@@ -42,6 +50,19 @@ def test_a_little_is_lent_and_paid_back() -> None:
     # At the end of the turn all has been earned, with what was lent.
     earned_ns = 0.01 * (S // 100 + turn.pause_ns + turn.window_ns)
     assert earned_ns == pytest.approx(LENT_NS + 0.5 * turn.window_ns)
+
+
+def test_after_a_while_windows_are_rarer_and_longer_for_the_same_price() -> None:
+    def turn_after(elapsed_ns: int) -> tuple[float, int]:
+        account = budget(spent_ns=0.01 * elapsed_ns, used_share=1, elapsed_ns=elapsed_ns)
+        account.watched(0.1 * S, S, 0)
+        turn = account.next_turn()
+        assert turn.window_ns is not None
+        return turn.pause_ns, turn.window_ns
+
+    early, late = turn_after(SETTLED_NS - 1), turn_after(SETTLED_NS)
+    assert sum(early) == pytest.approx(TURN_NS)
+    assert late == pytest.approx([SETTLED_TURNS * each for each in early])
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.5, 0.9])
