@@ -274,13 +274,13 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
         count_loss(LOSS_unlearned_full);
     }
     struct turn *turn = turns.lookup(&zero);
-    struct filled *to = filled.lookup(&zero);
-    if (!turn || !to)
+    struct filled *made = filled.lookup(&zero);
+    if (!turn || !made)
         return;
     u64 key = (sample->user.hash + ending) << 1 | turn->is_odd;
     struct sample *known = samples.lookup(&key);
     if (!known && samples.insert(&key, sample) == 0) {
-        to->rows++;
+        made->rows++;
         return;
     }
     if (!known)

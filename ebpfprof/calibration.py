@@ -34,7 +34,7 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 def hit_ns() -> float | None:
     """What it costs a thread to pass a probe of ours, in ns, but for what the program does there.
 
-    Takes some 0.07 s, of which 30 ms are used. None if it can't be tried, such as where memory
+    Takes some 0.05 s, of which 10 ms are used. None if it can't be tried, such as where memory
     files can't be executed (vm.memfd_noexec).
     """
     try:

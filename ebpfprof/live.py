@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # what reads executables is imported late
     from ebpfprof.collectors.sampletable import SampleSums
     from ebpfprof.report import Names, Recording, Report
 
-_TICK_S = 0.25
+_TICK_S = 0.1  # longer, and the first samples of many processors would not find room
 _ENDINGS_S = 0.5
 
 
