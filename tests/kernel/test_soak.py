@@ -19,7 +19,7 @@ DEADLINE_S = 1200
 @NEEDS_NAMESPACES
 def test_under_all_that_there_is_targets_stay_right_and_nothing_grows() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.soak", "--cycles", "5"],
+        [sys.executable, "-m", "tests.soak", "--cycles", "6"],
         cwd=ROOT,
         capture_output=True,
         text=True,
