@@ -251,7 +251,7 @@ def _parse_cie(data: bytes, vaddr: int) -> _Cie:
     augmentation = data[9:end]
     code_align, at = uleb(data, end + 1)
     data_align, at = sleb(data, at)
-    address, at = (data[at], at + 1) if version == 1 else uleb(data, at)
+    address, at = (take(data, at, 1)[0], at + 1) if version == 1 else uleb(data, at)
     if address != RETURN_ADDRESS:
         raise DwarfError(f"the unwind entry at {vaddr:#x} is not for x86-64")
     encoding, is_signal, program = _augmented(augmentation, data, at, vaddr)
