@@ -91,6 +91,7 @@ struct work {
 /*
  * The rows of samples come in turns, even and odd ones, which the last bit of their keys tells:
  * user space empties those of one turn while new ones are of the next (collectors/sampletable.py).
+ * So do the sets of labels that they have.
  */
 struct turn {
     u64 is_odd;
@@ -231,8 +232,10 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
     asm volatile("" : "+r"(pc), "+r"(sp), "+r"(bp));
     int zero = 0;
     struct work *work = works.lookup(&zero);
-    if (!work)
+    struct turn *turn = turns.lookup(&zero);
+    if (!work || !turn)
         return;
+    u64 is_odd = turn->is_odd & 1;
     struct sample *sample = &work->sample;
     sample->count = process->one_in;
     sample->labels = 0;
@@ -254,8 +257,8 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
         read_go_state(process, (u64)task, &work->go);
 #if WITH_LABELS
     if (work->go.curg)
-        sample->labels =
-            label_set_of(work->go.curg, process->labels_offset, process->labels_in_slice, index);
+        sample->labels = label_set_of(work->go.curg, process->labels_offset,
+                                      process->labels_in_slice, label_owner(index, is_odd));
     sample->user.hash ^= sample->labels;
 #endif
     work->at.pc = pc;
@@ -273,11 +276,10 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
             return;
         count_loss(LOSS_unlearned_full);
     }
-    struct turn *turn = turns.lookup(&zero);
     struct filled *made = filled.lookup(&zero);
-    if (!turn || !made)
+    if (!made)
         return;
-    u64 key = (sample->user.hash + ending) << 1 | turn->is_odd;
+    u64 key = (sample->user.hash + ending) << 1 | is_odd;
     struct sample *known = samples.lookup(&key);
     if (!known && samples.insert(&key, sample) == 0) {
         made->rows++;

@@ -6,7 +6,8 @@
  * from Go 1.24 on a pointer to a slice of pairs of strings. Either is never changed once a
  * goroutine has it. Programs set labels anew for each request, and the memory of old ones is used
  * again, so a set is known by what is in it: by the sum of the hashes of its labels, since a map
- * has no order. What a hash stands for is stored when it is seen first.
+ * has no order. What a hash stands for is stored when it is seen first, for each owner apart: user
+ * space deletes the sets of an owner once nobody refers to them any more.
  *
  * Who includes this defines MAX_LABEL_SETS. Works in an interrupt, too.
  */
@@ -41,6 +42,7 @@ struct label {
 };
 
 struct label_set {
+    u64 owner; /* label_owner() */
     u32 count; /* as many as the goroutine has */
     u32 stored;
     struct label labels[MAX_LABELS];
@@ -94,7 +96,12 @@ struct label_reader {
     struct label beyond; /* for one that has no room in the set: it is read for its hash */
 };
 
+struct sets_made {
+    u64 rows; /* how many were ever made */
+};
+
 BPF_HASH(label_sets, u64, struct label_set, MAX_LABEL_SETS);
+BPF_PERCPU_ARRAY(sets_made, struct sets_made, 1);
 /*
  * Parts of labels that could not be read: by address, with the number of the target above, how many
  * bytes. As a rule they are not in memory: a program may never have looked at a string that it
@@ -103,6 +110,11 @@ BPF_HASH(label_sets, u64, struct label_set, MAX_LABEL_SETS);
 BPF_HASH(absent_labels, u64, u32, MAX_ABSENT_LABELS);
 /* Of a processor; several, as a program that reads labels may give way to another one. */
 BPF_PERCPU_ARRAY(label_readers, struct label_reader, LABEL_READERS);
+
+/* Whose a set is: of a target and, where rows come in turns, of such a turn, 0 or 1. */
+static __always_inline u64 label_owner(u32 target_index, u64 turn) {
+    return (u64)target_index << 1 | turn;
+}
 
 static __always_inline u64 mix_label(u64 hash, u64 word) {
     hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
@@ -129,8 +141,8 @@ static __always_inline bool is_absent(struct label_reader *reader, void *to, u32
     return true;
 }
 
-static __always_inline void tell_absent(struct label_reader *reader, u32 target_index) {
-    u64 key = reader->absent | (u64)target_index << ADDRESS_BITS;
+static __always_inline void tell_absent(struct label_reader *reader, u64 owner) {
+    u64 key = reader->absent | owner >> 1 << ADDRESS_BITS;
     if (reader->absent && !(reader->absent >> ADDRESS_BITS))
         absent_labels.update(&key, &reader->absent_bytes);
 }
@@ -257,26 +269,37 @@ static __always_inline bool find_labels(struct label_reader *reader, u64 labels,
     return count <= MAX_LABEL_COUNT;
 }
 
+/* Stores a set, unless another processor does; false if there is no room. */
+static __always_inline bool keep_set(struct label_reader *reader, u64 hash, u64 owner) {
+    int zero = 0;
+    reader->set.owner = owner;
+    if (label_sets.insert(&hash, &reader->set))
+        return label_sets.lookup(&hash);
+    struct sets_made *made = sets_made.lookup(&zero);
+    if (made)
+        made->rows++;
+    return true;
+}
+
 /* The key of the set in label_sets, where it is stored if it is new; 0 if it is empty or lost. */
 static __always_inline u64 read_labels(struct label_reader *reader, u64 labels, bool is_slice,
-                                       u32 target_index) {
+                                       u64 owner) {
     bool is_read = find_labels(reader, labels, is_slice);
     if (is_read && !reader->set.count)
         return 0;
     if (!is_read || !take_labels(reader, is_slice)) {
-        tell_absent(reader, target_index);
+        tell_absent(reader, owner);
         count_loss(LOSS_labels_unreadable);
         return 0;
     }
-    u64 hash = mix_label(reader->hash, reader->set.count);
+    u64 hash = mix_label(mix_label(reader->hash, reader->set.count), owner);
     if (reader->is_cut)
         count_loss(LOSS_label_cut);
     if (reader->set.count > MAX_LABELS)
         count_loss(LOSS_labels_many);
     if (label_sets.lookup(&hash))
         return hash;
-    label_sets.update(&hash, &reader->set);
-    if (label_sets.lookup(&hash))
+    if (keep_set(reader, hash, owner))
         return hash;
     count_loss(LOSS_label_sets_full);
     return 0;
@@ -284,9 +307,9 @@ static __always_inline u64 read_labels(struct label_reader *reader, u64 labels, 
 
 /*
  * What a runtime.g.labels stands for: a key of label_sets, or 0 if there are none, or they are
- * lost. is_slice tells that Go is 1.24 or newer; target_index is whose it is.
+ * lost. is_slice tells that Go is 1.24 or newer; owner is from label_owner().
  */
-static __always_inline u64 label_set(u64 labels, bool is_slice, u32 target_index) {
+static __always_inline u64 label_set(u64 labels, bool is_slice, u64 owner) {
     if (!labels)
         return 0;
     struct label_reader *reader = take_label_reader();
@@ -294,13 +317,13 @@ static __always_inline u64 label_set(u64 labels, bool is_slice, u32 target_index
         count_loss(LOSS_labels_unreadable);
         return 0;
     }
-    u64 hash = read_labels(reader, labels, is_slice, target_index);
+    u64 hash = read_labels(reader, labels, is_slice, owner);
     reader->is_taken = 0;
     return hash;
 }
 
 /* The same of the goroutine g, whose labels are at that offset. */
-static __always_inline u64 label_set_of(u64 g, u32 labels_offset, bool is_slice, u32 target_index) {
+static __always_inline u64 label_set_of(u64 g, u32 labels_offset, bool is_slice, u64 owner) {
     u64 labels = 0;
     if (!g)
         return 0;
@@ -308,7 +331,7 @@ static __always_inline u64 label_set_of(u64 g, u32 labels_offset, bool is_slice,
         count_loss(LOSS_labels_unreadable);
         return 0;
     }
-    return label_set(labels, is_slice, target_index);
+    return label_set(labels, is_slice, owner);
 }
 
 #endif

@@ -15,6 +15,7 @@ LOSS(stack_unreadable, "waits with a stack cut short: a part of it could not be 
 LOSS(stack_left, "waits with a stack cut short: it leads out of the goroutine's own stack")
 LOSS(labels_unreadable, "events without the goroutine's labels: they could not be read")
 LOSS(label_sets_full, "events without the goroutine's labels: the table of label sets was full")
+LOSS(labelled_full, "events without the goroutine's labels: half of the table of stacks had some")
 LOSS(labels_many, "events with labels left out: the goroutine has more than 8")
 LOSS(label_cut, "events with a label cut short: the key has over 64 bytes, or the value over 128")
 LOSS(samples_full, "CPU samples not counted: no room for one more distinct stack")

@@ -23,30 +23,71 @@ struct total {
 
 BPF_HASH(totals, u64, struct total, MAX_STACKS);
 BPF_HASH(stacks, u64, struct stack, MAX_STACKS);
+#if WITH_LABELS
+/*
+ * Programs may give each request labels of its own. Their stacks must not take the room of all
+ * others: once there are `most` of them, what comes with labels that are new is added up without.
+ */
+struct labelled {
+    u64 stacks; /* of labelled_made: how many were ever stored; of labelled_most: may be stored */
+};
+BPF_ARRAY(labelled_made, struct labelled, 1);
+BPF_ARRAY(labelled_most, struct labelled, 1); /* written by user space only */
+#endif
 
 /* What is added up for something that the goroutine g did. */
 static __always_inline struct group group_of(u32 target_index, u32 kind, u64 g,
                                              const struct target *target) {
     struct group group = {.target = target_index, .kind = kind};
 #if WITH_LABELS
-    group.labels = label_set_of(g, target->labels_offset, target->labels_in_slice, target_index);
+    group.labels = label_set_of(g, target->labels_offset, target->labels_in_slice,
+                                label_owner(target_index, 0));
 #endif
     return group;
 }
 
+/* Whether one more stack may be stored that has labels. */
+static __always_inline bool may_keep_labels(void) {
+#if WITH_LABELS
+    int zero = 0;
+    struct labelled *made = labelled_made.lookup(&zero), *most = labelled_most.lookup(&zero);
+    if (made && most)
+        return made->stacks < most->stacks;
+#endif
+    return true;
+}
+
+/* Counts a stack that was stored. */
+static __always_inline void count_labelled(const struct walker *walker) {
+#if WITH_LABELS
+    int zero = 0;
+    struct labelled *made = labelled_made.lookup(&zero);
+    if (made && walker->stack.group.labels)
+        __sync_fetch_and_add(&made->stacks, 1);
+#endif
+}
+
 /* The key of the stack that was walked, which is stored if it is new; 0 if it is lost. */
 static __always_inline u64 stack_key(struct walker *walker) {
-    u64 hash = walker->hash;
+    u64 hash = stack_hash(walker);
     if (walker->loss >= 0)
         count_loss(walker->loss);
     if (totals.lookup(&hash))
         return hash;
+    if (WITH_LABELS && walker->stack.group.labels && !may_keep_labels()) {
+        count_loss(LOSS_labelled_full);
+        walker->stack.group.labels = 0;
+        hash = stack_hash(walker);
+        if (totals.lookup(&hash))
+            return hash;
+    }
     if (stacks.update(&hash, &walker->stack)) {
         count_loss(LOSS_stacks_full);
         return 0;
     }
     struct total none = {};
-    totals.insert(&hash, &none);
+    if (totals.insert(&hash, &none) == 0)
+        count_labelled(walker);
     return hash;
 }
 

@@ -77,7 +77,8 @@ static __always_inline struct walker *walk_here(struct pt_regs *ctx, const struc
     }
 #if WITH_LABELS
     u64 labels = word_of_g(walker->piece, target->labels_offset);
-    add_labels(walker, label_set(labels, target->labels_in_slice, site->target));
+    walker->stack.group.labels =
+        label_set(labels, target->labels_in_slice, label_owner(site->target, 0));
 #endif
     walk_stack(walker, target);
     return walker;
@@ -106,8 +107,8 @@ static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
                 wait->state = OVER;
             return;
         }
-        begun.stack = walker->hash;
-        if (!wait || wait->stack != walker->hash || walker->loss >= 0)
+        begun.stack = stack_hash(walker);
+        if (!wait || wait->stack != begun.stack || walker->loss >= 0)
             begun.stack = stack_key(walker);
         give_walker(walker);
     }

@@ -35,7 +35,7 @@ struct stack {
 
 struct walker {
     u64 is_taken;
-    u64 hash;       /* of the return addresses so far; in the end the key of the stack */
+    u64 hash;       /* of the group, but for its labels, and of the return addresses so far */
     s64 loss;       /* enum loss, or -1 for a stack that is whole, or deeper than Go itself keeps */
     u64 piece_base; /* address of what is in piece; 0: nothing yet */
     u64 piece_last; /* how far from there frames are in it, in bytes */
@@ -48,12 +48,21 @@ struct walker {
 /* Of a processor; several, as a program that walks may give way to another one. */
 BPF_PERCPU_ARRAY(walkers, struct walker, WALKERS);
 
+static __always_inline u64 mix_stack(u64 hash, u64 word) {
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+    return hash ^ hash >> 32;
+}
+
 /* Where the hash of a stack begins, so that groups have keys of their own. */
 static __always_inline u64 group_seed(const struct group *group) {
     u64 seed = group->target + 1 + ((u64)group->kind << 32);
-    if (BY_LOCK)
-        seed ^= group->sema * 0x9e3779b97f4a7c15ULL;
-    return WITH_LABELS ? seed ^ group->labels : seed;
+    return BY_LOCK ? seed ^ group->sema * 0x9e3779b97f4a7c15ULL : seed;
+}
+
+/* The key of the stack that was walked. */
+static __always_inline u64 stack_hash(const struct walker *walker) {
+    u64 labels = WITH_LABELS ? walker->stack.group.labels : 0;
+    return labels ? mix_stack(walker->hash, labels) : walker->hash;
 }
 
 /* A walker that has no start yet, to be given back; NULL, which is counted, if there is none. */
@@ -74,12 +83,6 @@ static __always_inline struct walker *take_walker(const struct group *group) {
     return NULL;
 }
 
-/* Tells of the labels later than take_walker(). */
-static __always_inline void add_labels(struct walker *walker, u64 labels) {
-    walker->stack.group.labels = labels;
-    walker->hash ^= labels;
-}
-
 static __always_inline void give_walker(struct walker *walker) {
     walker->is_taken = 0;
 }
@@ -91,8 +94,7 @@ static __always_inline bool add_pc(struct walker *walker, u64 pc) {
     if (index >= MAX_DEPTH)
         return false;
     walker->stack.pcs[index] = pc;
-    u64 hash = (walker->hash ^ pc) * 0x9e3779b97f4a7c15ULL;
-    walker->hash = hash ^ hash >> 32;
+    walker->hash = mix_stack(walker->hash, pc);
     walker->stack.depth++;
     return true;
 }

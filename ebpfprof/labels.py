@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.profile import Label
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
+    from ebpfprof.loader import Program
     from symbolizer import RuntimeLayout
 
 MAX_LABEL_SETS: Final = 1 << 12
@@ -39,6 +41,14 @@ def label_sets(hashes: npt.NDArray[Any], rows: npt.NDArray[Any]) -> dict[int, tu
     were cut end with CUT. As in Go's own profiles, pprof has no label without a key or a value.
     """
     return {int(key): _labels(row) for key, row in zip(hashes, rows, strict=True)}
+
+
+def delete_sets(
+    program: Program, is_gone: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
+) -> None:
+    """Delete the sets of those owners (label_owner of bpf/labels.h) to which nothing refers."""
+    keys, sets = program.read_hash("label_sets")
+    program.delete_rows("label_sets", keys[is_gone(sets["owner"])])
 
 
 def chosen(labels: Iterable[Label], keys: tuple[str, ...] | None) -> tuple[Label, ...]:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
+from ebpfprof import labels
 from ebpfprof.btf import field_offsets
 from ebpfprof.budget import samples_to_take
 from ebpfprof.collectors.absentlabels import AbsentLabels
 from ebpfprof.collectors.sampletable import CpuStack, SampleSums, SampleTable, rows_for
 from ebpfprof.cpus import Samplers, online_cpus
-from ebpfprof.labels import MAX_LABEL_SETS, target_fields
 from ebpfprof.loader import Program
 from ebpfprof.losses import Loss, losses
 from ebpfprof.overhead import Runs, runs
@@ -111,7 +111,7 @@ class CpuCollector:
         self._program.load(
             {
                 "samples": rows,
-                "label_sets": MAX_LABEL_SETS,
+                "label_sets": labels.MAX_LABEL_SETS,
                 "lines": _MAX_LINES,
                 "rules": _MAX_RULES,
                 "unlearned": _RING_BYTES,
@@ -381,5 +381,5 @@ def _process_fields(target: Target, go: GoTarget | None) -> dict[str, int]:
         "sched_pc_offset": layout.offset("g", "sched.pc"),
         "syscall_sp_offset": layout.offset("g", "syscallsp"),
         "syscall_pc_offset": layout.offset("g", "syscallpc"),
-        **target_fields(layout),
+        **labels.target_fields(layout),
     }

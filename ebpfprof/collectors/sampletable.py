@@ -3,7 +3,8 @@
 A program on many processors soon has more distinct stacks than a table has room for: where each of
 them was interrupted makes another one. So the table is emptied whenever a quarter of it may be
 full. Its rows come in turns, even and odd ones: once new ones are of the next turn, those of the
-last one change no more, and can be taken out without that a sample is missed.
+last one change no more, and can be taken out without that a sample is missed. So can the sets of
+labels that they refer to: a program may give each request its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from ebpfprof.labels import label_sets
+from ebpfprof import labels
 from ebpfprof.unwinding import Ending
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class SampleTable:
         self._sums = defaultdict[int, WeakSet[SampleSums]](WeakSet)  # by target
         self._is_odd = 0
         self._is_emptying = False
-        self._filled_before = 0
+        self._filled_before = self._sets_before = 0
         self._known: dict[int, tuple[int, CpuStack]] = {}  # targets and stacks by key
         self._pcs: dict[int, int] = {}
         self._label_sets: dict[int, tuple[Label, ...]] = {}
@@ -103,7 +104,7 @@ class SampleTable:
         self._add(target, found, count)
 
     def look(self) -> None:
-        """Empty the table if it may be full soon.
+        """Empty the table if it, or that of label sets, may be full soon.
 
         To be called some times a second, each time later than an interrupt may last: that is how
         it is known that nobody adds to rows of the last turn any more.
@@ -112,8 +113,12 @@ class SampleTable:
             self._is_emptying = False
             self._empty(self._is_odd ^ 1)
         filled = self._program.read_per_cpu("filled", 0)["rows"]
-        if filled - self._filled_before >= self._rows // 4:
-            self._filled_before = filled
+        sets = self._program.read_per_cpu("sets_made", 0)["rows"] if self._has_labels else 0
+        if (
+            filled - self._filled_before >= self._rows // 4
+            or sets - self._sets_before >= labels.MAX_LABEL_SETS // 4
+        ):
+            self._filled_before, self._sets_before = filled, sets
             self._is_odd ^= 1
             self._program.set_element("turns", 0, {"is_odd": self._is_odd})
             self._is_emptying = True
@@ -137,6 +142,10 @@ class SampleTable:
                 taken.append(key)
         key_type, _ = self._program.hash_types("samples")
         self._program.delete_rows("samples", np.array(taken, key_type))
+        if self._has_labels:
+            # Samples that were not unwound to their end may refer to them: kept until next time.
+            self._label_sets = self._read_label_sets()
+            labels.delete_sets(self._program, lambda owners: owners & 1 == is_odd)
 
     def _add(self, target: int, stack: CpuStack, count: int) -> None:
         for sums in self._sums[target]:
@@ -173,5 +182,8 @@ class SampleTable:
 
     def _labels(self, key: int) -> tuple[Label, ...]:
         if key and self._has_labels and key not in self._label_sets:
-            self._label_sets = label_sets(*self._program.read_hash("label_sets"))
+            self._label_sets |= self._read_label_sets()
         return self._label_sets.get(key, ())
+
+    def _read_label_sets(self) -> dict[int, tuple[Label, ...]]:
+        return labels.label_sets(*self._program.read_hash("label_sets"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-from ebpfprof import labels
 from ebpfprof.collectors.waitrows import KnownStack, Waiting
+from ebpfprof.labels import delete_sets, label_sets
 from ebpfprof.loader import Program
 from ebpfprof.profile import Label
 
@@ -16,10 +16,18 @@ class StackTable:
     """The map `stacks`, and `label_sets` where goroutines' labels are recorded."""
 
     def __init__(self, program: Program, *, has_labels: bool) -> None:
+        """Of a program that need not be loaded yet."""
         self._program = program
+        self._most_labelled = 0
         self._has_labels = has_labels
         self._known: dict[int, KnownStack] = {}
         self._return_pcs: dict[int, int] = {}
+
+    def keep_labelled(self, count: int) -> None:
+        """Let so many stacks have labels; others with labels that are new go without."""
+        if self._has_labels:
+            self._most_labelled += count
+            self._program.set_element("labelled_most", 0, {"stacks": self._most_labelled})
 
     def get(self, key: int) -> KnownStack | None:
         """A stack that was read; None if it was not there, or was being written."""
@@ -50,13 +58,20 @@ class StackTable:
                     )
 
     def forget(self, target: int) -> list[int]:
-        """Delete the stacks of a target and their sums from the maps, and return their keys."""
-        batches = self._program.hash_batches("stacks")
+        """Delete the stacks of a target from the maps, with sums and labels; return their keys."""
+        found = [
+            (keys[is_ours], int((stacks["group"]["labels"][is_ours] != 0).sum()))
+            for keys, stacks in self._program.hash_batches("stacks")
+            for is_ours in [stacks["group"]["target"] == target]
+        ]
         forgotten = []
-        for ours in [keys[stacks["group"]["target"] == target] for keys, stacks in batches]:
+        for ours, labelled in found:
             for table in ("totals", "stacks"):
                 self._program.delete_rows(table, ours)
             forgotten += ours.tolist()
+            self.keep_labelled(labelled)
+        if self._has_labels:
+            delete_sets(self._program, lambda owners: owners >> 1 == target)
         for key in forgotten:
             self._known.pop(key, None)
         self._return_pcs.clear()  # other processes have others
@@ -74,4 +89,4 @@ class StackTable:
     def _label_sets(self) -> dict[int, tuple[Label, ...]]:
         if not self._has_labels:
             return {}
-        return labels.label_sets(*self._program.read_hash("label_sets"))
+        return label_sets(*self._program.read_hash("label_sets"))

@@ -106,6 +106,7 @@ class WaitsCollector:
             "sleepers": runtimelocks.MAX_SLEEPERS,
         }
         self._program.load(rows, grows=frozenset(rows))
+        self._stacks.keep_labelled(stacks // 2)
 
     def attach(self, index: int, go: GoTarget) -> None:
         """Put the probes into a target, which becomes number `index`, and begin to record it.

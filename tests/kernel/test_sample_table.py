@@ -6,17 +6,20 @@ import gc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import pytest
 
+from ebpfprof import labels
 from ebpfprof.collectors import sampletable
 from ebpfprof.collectors.cpu import CpuCollector, CpuRecipe
 from ebpfprof.collectors.sampletable import CpuStack, rows_for
-from ebpfprof.gotarget import inspect
+from ebpfprof.gotarget import GoTarget, inspect
 from ebpfprof.live import LiveSession
 from ebpfprof.losses import Loss
 from ebpfprof.objects import Objects
 from ebpfprof.options import Options
+from ebpfprof.profile import Label
 from ebpfprof.target import Target as Process
 from tests.kernel.programs import program
 from tests.targets_run import Target
@@ -26,12 +29,25 @@ pytestmark = pytest.mark.alone
 ROWS = 1024
 HZ = 999
 WAYS = 5000
+SETS = 1024
+TURNS = 15  # tests/targets/manystacks
 
 
-def burnt(held: ExitStack, ways: int) -> tuple[list[Counter[CpuStack]], int, list[Loss]]:
-    """The samples of a program that goes so many ways: the sums of one who was there from the
-    beginning and of one who came half way; how many samples there were; what was lost.
+@dataclass(frozen=True)
+class Burnt:
+    """The samples of a program: the sums of one who was there from the beginning and of one who
+    came half way; how many samples there were; what was lost.
     """
+
+    go: GoTarget
+    whole: Counter[CpuStack]
+    rest: Counter[CpuStack]
+    count: int
+    lost: list[Loss]
+
+
+def burnt(held: ExitStack, what: str, ways: int) -> Burnt:
+    """Of a program that goes so many ways."""
     target = held.enter_context(Target.start(program("manystacks")))
     process = held.enter_context(Process(target.pid))
     go = inspect(process)
@@ -44,7 +60,7 @@ def burnt(held: ExitStack, ways: int) -> tuple[list[Counter[CpuStack]], int, lis
     collector.start()
     for _ in range(2):
         with ThreadPoolExecutor(1) as asking:
-            answer = asking.submit(target.ask, f"burn {ways // 2}", "done")
+            answer = asking.submit(target.ask, f"{what} {ways // 2}", "done")
             while not answer.done():
                 collector.poll()
             answer.result()
@@ -53,20 +69,20 @@ def burnt(held: ExitStack, ways: int) -> tuple[list[Counter[CpuStack]], int, lis
     collector.stop()
     collector.detach()
     assert collector.failure is None
-    found = [Counter(collector.read_sums(each)) for each in sums[:2]]
-    return found, collector.runs(0).count, list(collector.losses())
+    whole, rest, _ = (Counter(collector.read_sums(each)) for each in sums)
+    return Burnt(go, whole, rest, collector.runs(0).count, list(collector.losses()))
 
 
 def test_a_table_that_is_small_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampletable, "_LEAST_ROWS", ROWS)
     monkeypatch.setattr(sampletable, "_ROOM_S", 0)
     with ExitStack() as held:
-        (whole, rest), count, lost = burnt(held, WAYS)
-    assert lost == []
-    assert whole.total() == count
-    assert len(whole) > 2 * ROWS
-    assert 0.3 * count < rest.total() < 0.7 * count
-    assert rest <= whole
+        found = burnt(held, "burn", WAYS)
+    assert found.lost == []
+    assert found.whole.total() == found.count
+    assert len(found.whole) > 2 * ROWS
+    assert 0.3 * found.count < found.rest.total() < 0.7 * found.count
+    assert found.rest <= found.whole
 
 
 def test_what_does_not_fit_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,11 +90,38 @@ def test_what_does_not_fit_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampletable, "_ROOM_S", 0)
     monkeypatch.setattr(sampletable, "_MAX_STACKS", 100)
     with ExitStack() as held:
-        (whole, _), count, lost = burnt(held, WAYS)
-    (loss,) = lost
+        found = burnt(held, "burn", WAYS)
+    (loss,) = found.lost
     assert loss.name == "samples_full"
-    assert 100 < len(whole) <= 100 + ROWS  # what lies in the table still is there
-    assert count - whole.total() <= loss.count <= 3 * (count - whole.total())
+    assert 100 < len(found.whole) <= 100 + ROWS  # what lies in the table still is there
+    missing = found.count - found.whole.total()
+    assert missing <= loss.count <= 3 * missing
+
+
+def way_of(calls: list[str]) -> int | None:
+    """Which way the program was at the end of, by its functions; None if it was elsewhere."""
+    turns = [name == "main.goRight" for name in calls if name in ("main.goLeft", "main.goRight")]
+    if calls[:1] != ["main.burn"] or len(turns) != TURNS:
+        return None
+    return sum(is_right << place for place, is_right in enumerate(turns))
+
+
+def test_more_labels_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sample has those of its request: sets are deleted with the samples that have them."""
+    monkeypatch.setattr(labels, "MAX_LABEL_SETS", SETS)
+    with ExitStack() as held:
+        found = burnt(held, "label", 2 * WAYS)
+        bias, seen = found.go.load_bias, set[tuple[Label, ...]]()
+        pcs = {pc - 1 - bias for stack in found.whole for pc in stack.pcs}
+        frames = found.go.binary.frames_many(pcs)
+    assert found.lost == []
+    for stack in found.whole:
+        calls = [frame.function for pc in stack.pcs for frame in frames.get(pc - 1 - bias, ())]
+        way = way_of(calls)
+        if way is not None:
+            assert stack.labels == (Label("way", str(way)),)
+            seen.add(stack.labels)
+    assert len(seen) > SETS
 
 
 def test_what_nobody_asks_for_any_more_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

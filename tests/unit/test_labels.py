@@ -38,7 +38,9 @@ LABEL = np.dtype(
         ("value", "<u8", (VALUE_ROOM // 8,)),
     ]
 )
-LABEL_SET = np.dtype([("count", "<u4"), ("stored", "<u4"), ("labels", LABEL, (KEPT,))])
+LABEL_SET = np.dtype(
+    [("owner", "<u8"), ("count", "<u4"), ("stored", "<u4"), ("labels", LABEL, (KEPT,))]
+)
 
 
 def row(*labels: tuple[bytes, bytes], rest: bytes = b"\0") -> np.ndarray[Any, Any]:

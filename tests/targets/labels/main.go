@@ -14,6 +14,8 @@
 //	       or in other memory
 //	map    maps memory and gives it back, which takes the process's lock of its memory; prints "done"
 //	next   lets it wait once more; prints "done" as soon as it does
+//	serve  lets a goroutine wait for 100 requests, each with labels of its own (requests.go); prints
+//	       "done"
 //	spin   lets another goroutine with such a label take processor time; prints "done"
 //
 // It ends when its input closes.
@@ -54,6 +56,8 @@ func main() {
 			}
 		case "crowd":
 			crowd()
+		case "serve":
+			serve(100)
 		case "unread":
 			waitUnread(&unread[1<<19])
 		case "unreadable":

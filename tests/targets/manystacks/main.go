@@ -4,13 +4,17 @@
 // Protocol: it prints "ready PID". To the line "go N" it answers "done" once the first N ways were
 // gone, to the line "loop N" as soon as it begins to go them again and again. To the line "burn N"
 // it answers as to "go N", but at the end of each way it uses the processor for a while in place of
-// waiting. It ends when its input closes.
+// waiting; to the line "label N" as to "burn N", but each way is gone under a label of its own, "way".
+// It ends when its input closes.
 package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"os"
+	"runtime/pprof"
+	"strconv"
 	"time"
 )
 
@@ -39,10 +43,15 @@ func main() {
 			continue
 		}
 		end = wait
-		if what == "burn" {
+		if what == "burn" || what == "label" {
 			end = burn
 		}
-		if what == "loop" {
+		if what == "label" {
+			for way := 0; way < count; way++ {
+				of := pprof.Labels("way", strconv.Itoa(way))
+				pprof.Do(context.Background(), of, func(context.Context) { step(way, turns) })
+			}
+		} else if what == "loop" {
 			go func() {
 				for {
 					goWays(count)

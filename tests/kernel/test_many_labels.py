@@ -1,0 +1,92 @@
+"""Programs that give each request labels of its own: more than there is room for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import pytest
+
+from ebpfprof import labels
+from ebpfprof.collectors import waits
+from ebpfprof.live import LiveSession, LiveTarget
+from ebpfprof.options import Options
+from tests.kernel.programs import program
+from tests.targets_run import Target
+
+REQUESTS: Final = 100  # tests/targets/labels
+ROOM: Final = 64
+
+
+def served(live: LiveSession, target: LiveTarget, serving: Target) -> Counter[str]:
+    """What it recorded of a process that serves so many requests; see waits_of()."""
+    live.start(target)
+    serving.ask("serve", "done")
+    live.stop(target)
+    return waits_of(live, target)
+
+
+def waits_of(live: LiveSession, target: LiveTarget) -> Counter[str]:
+    """How many waits in main.receive there were for each request; "" for those without labels."""
+    (profile,) = live.snapshot(target).profiles
+    found = Counter[str]()
+    for sample in profile.samples:
+        functions = {frame.function for at in sample.locations for frame in at.frames}
+        if "main.receive" in functions:
+            (of,) = [each.value for each in sample.labels] or [""]
+            found[str(of)] += sample.values[0]
+    return found
+
+
+def lost(live: LiveSession) -> dict[str, int]:
+    return {loss.name: loss.count for loss in live.losses()}
+
+
+@pytest.mark.parametrize("block_rate_ns", [1, 2])
+def test_labels_take_no_room_from_waits(
+    block_rate_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And those of a process that is let go of make room for the next one's."""
+    monkeypatch.setattr(waits, "_MAX_STACKS", ROOM)
+    options = Options(kinds=("block",), block_rate_ns=block_rate_ns)
+    with LiveSession(options, capacity=1) as live, Target.start(program("labels")) as serving:
+        for turn in (1, 2):
+            target = live.add(serving.pid)
+            found = served(live, target, serving)
+            labelled = {str(request): 1 for request in range(ROOM // 2)}
+            assert found == {**labelled, "": REQUESTS - ROOM // 2}
+            assert lost(live) == {"labelled_full": turn * (REQUESTS - ROOM // 2)}
+            live.remove(target)
+
+
+def test_sets_of_a_process_that_was_let_go_of_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labels, "MAX_LABEL_SETS", REQUESTS)
+    with (
+        LiveSession(Options(kinds=("block",)), capacity=3) as live,
+        Target.start(program("labels")) as serving,
+        Target.start(program("labels")) as other,
+    ):
+        labelled = {str(request): 1 for request in range(REQUESTS)}
+        target = live.add(serving.pid)
+        assert served(live, target, serving) == labelled
+        target_of_other = live.add(other.pid)
+        assert served(live, target_of_other, other) == {"": REQUESTS}
+        assert lost(live)["label_sets_full"] == REQUESTS
+        live.remove(target)
+        target = live.add(serving.pid)  # with another number than before
+        assert served(live, target, serving) == labelled
+        assert lost(live)["label_sets_full"] == REQUESTS
+
+
+def test_processes_with_the_same_labels_have_sets_of_their_own() -> None:
+    with (
+        LiveSession(Options(kinds=("block",)), capacity=2) as live,
+        Target.start(program("labels")) as serving,
+        Target.start(program("labels")) as other,
+    ):
+        targets = [live.add(each.pid) for each in (serving, other)]
+        for target, each in zip(targets, (serving, other), strict=True):
+            live.start(target)
+            each.ask("serve", "done")
+        live.remove(targets[0])
+        assert waits_of(live, targets[1]) == {str(request): 1 for request in range(REQUESTS)}

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"context"
+	"runtime/pprof"
+	"strconv"
+	"sync/atomic"
+)
+
+// serve has a goroutine wait in receive once for each request, under a label that only this has.
+func serve(requests int) {
+	var id int64
+	values, ended := make(chan int), make(chan bool)
+	go func() {
+		atomic.StoreInt64(&id, goroutineID())
+		for i := 0; i < requests; i++ {
+			of := pprof.Labels("request", strconv.Itoa(i))
+			pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), of))
+			receive(values)
+		}
+		close(ended)
+	}()
+	poll(&id, 1)
+	for i := 0; i < requests; i++ {
+		awaitParked(id)
+		values <- i
+	}
+	<-ended
+}
