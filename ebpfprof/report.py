@@ -273,5 +273,5 @@ class _Reporter:
         if recording.overhead:
             comments.append(f"cost of all profiles to the target: {recording.overhead}")
             comments.append(f"cost to ebpfprof itself until now: {own_cost()}")
-        comments += [f"lost: {loss}" for loss in recording.losses]
+        comments += [f"incomplete: {loss}" for loss in recording.losses]
         return comments

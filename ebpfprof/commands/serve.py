@@ -202,7 +202,7 @@ def command(
                 should_end=lambda: signals.came,
             )
             for loss in live.losses():
-                say(f"ebpfprof: lost {loss}", err=True)
+                say(f"ebpfprof: incomplete: {loss}", err=True)
     except KeyboardInterrupt:
         raise Aborted("Aborted.") from None
 

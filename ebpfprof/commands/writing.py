@@ -80,7 +80,7 @@ class Writing:
         for hint in dict.fromkeys(hint for report in reports for hint in report.hints):
             say(f"ebpfprof: {hint}", err=True)
         for loss in session.losses():
-            say(f"ebpfprof: lost {loss}", err=True)
+            say(f"ebpfprof: incomplete: {loss}", err=True)
         for report, profiles in shown:
             for profile, file in profiles:
                 with _kept(errors):

@@ -324,8 +324,8 @@ class Page {
     });
     const notes = profile.comments.map((text) => Object.assign(document.createElement("li"), { textContent: FlameText.printable(text) }));
     byId("notes").querySelector("ul").replaceChildren(...notes);
-    const lost = profile.comments.filter((text) => text.startsWith("lost:"));
-    byId("status").textContent = lost.length ? FlameText.printable(lost.join("; ")) : this.paused ? "paused" : "";
+    const incomplete = profile.comments.filter((text) => text.startsWith("incomplete:"));
+    byId("status").textContent = incomplete.length ? FlameText.printable(incomplete.join("; ")) : this.paused ? "paused" : "";
   }
 
   /** The choices of what is shown and by what it is grouped; returns the group that is there. */

@@ -60,7 +60,7 @@ def block_profile(scale: int = 1) -> Profile:
         (_MAIN,),
         time_ns=START_S * 1_000_000_000,
         duration_ns=WINDOW_S * 1_000_000_000,
-        comments=["ebpfprof: a block profile", "lost: 3 events"],
+        comments=["ebpfprof: a block profile", "incomplete: 3 events"],
     )
 
 

@@ -330,7 +330,7 @@ def test_an_empty_profile_is_told(page: FakedPage) -> None:
 
 def test_losses_are_told(page: FakedPage) -> None:
     page.open()
-    page.until_text("#status", "lost: 3 events")
+    page.until_text("#status", "incomplete: 3 events")
 
 
 def test_a_time_that_was_not_recorded_is_told(page: FakedPage) -> None:
@@ -487,7 +487,9 @@ def test_escape_sequences_are_made_visible(page: FakedPage) -> None:
     page.server.targets[0] |= {"name": odd, "command": odd}
     profile = block_profile()
     sample = replace(profile.samples[0], locations=stack(odd), labels=(Label(odd, odd),))
-    page.server.profiles["block"] = replace(profile, samples=(sample,), comments=(f"lost: {odd}",))
+    page.server.profiles["block"] = replace(
+        profile, samples=(sample,), comments=(f"incomplete: {odd}",)
+    )
     page.open()
     page.until_text("#functions", "\\x1b[31m\\u202e")
     shown = page.browser.execute_script("return document.body.textContent + document.title")

@@ -133,7 +133,9 @@ def without_room(profile: Profile) -> int:
 
     On a machine that stalls there may be none for a sample that the kernel can't unwind yet.
     """
-    found = (re.match(r"lost: (\d+) .*not learnt yet", comment) for comment in profile.comments)
+    found = (
+        re.match(r"incomplete: (\d+) .*not learnt yet", comment) for comment in profile.comments
+    )
     return sum(int(match[1]) for match in found if match)
 
 

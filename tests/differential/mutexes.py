@@ -114,7 +114,7 @@ def total(samples: Iterable[Sample]) -> Value:
 
 
 def losses(profile: Profile) -> list[str]:
-    return [comment for comment in profile.comments if comment.startswith("lost: ")]
+    return [comment for comment in profile.comments if comment.startswith("incomplete: ")]
 
 
 def agree_once(wrong_in_a_run: Callable[[Path], dict[str, str]], folder: Path) -> None:

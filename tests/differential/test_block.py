@@ -120,7 +120,7 @@ def test_no_wait_is_lost_uncounted_while_stacks_move(version: str, tmp_path: Pat
 
 
 def lost_events(profile: Profile) -> int:
-    found = (re.match(r"lost: (\d+) ", comment) for comment in profile.comments)
+    found = (re.match(r"incomplete: (\d+) ", comment) for comment in profile.comments)
     return sum(int(match[1]) for match in found if match)
 
 

@@ -119,5 +119,5 @@ def labelled(samples: Iterable[Sample]) -> Counter[str | int | None]:
 
 def lost(profile: Profile, word: str) -> int:
     """What the comments count as lost of this kind."""
-    words = [comment.split() for comment in profile.comments if comment.startswith("lost: ")]
+    words = [comment.split() for comment in profile.comments if comment.startswith("incomplete: ")]
     return sum(int(each[1]) for each in words if word in each)

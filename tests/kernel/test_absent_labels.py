@@ -86,7 +86,7 @@ def test_the_command_brings_labels_that_the_program_never_looked_at(tmp_path: Pa
         assert len(labelled) == 1, found
         assert found[NO_LABELS] < found.total() / 2
         (lost,) = losses(profile)
-        assert re.fullmatch(r"lost: \d+ .*\(labels_unreadable\)", lost), lost
+        assert re.fullmatch(r"incomplete: \d+ .*\(labels_unreadable\)", lost), lost
 
 
 def test_labels_that_nobody_can_read_stay_lost_and_are_counted(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_labels_that_nobody_can_read_stay_lost_and_are_counted(tmp_path: Path) -
     profile = only_profile(tmp_path)
     assert unread_labels(profile, "main.receive") == {NO_LABELS: rounds}
     (lost,) = losses(profile)
-    assert lost.startswith(f"lost: {rounds + 1} ")  # it waits at the end, too
+    assert lost.startswith(f"incomplete: {rounds + 1} ")  # it waits at the end, too
 
 
 @pytest.mark.parametrize("arguments", [(), ("--open",)])

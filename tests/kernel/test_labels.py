@@ -189,7 +189,7 @@ def assert_losses(found: Run) -> None:
     for profile in found.profiles.values():
         told = {}
         for loss in losses(profile):
-            match = re.fullmatch(r"lost: (\d+) .*\((\w+)\)", loss)
+            match = re.fullmatch(r"incomplete: (\d+) .*\((\w+)\)", loss)
             assert match, loss
             told[match[2]] = int(match[1])
         assert told == {name: events * count for name, count in truth.items()}
@@ -255,7 +255,7 @@ def test_who_still_waits_with_labels_that_cannot_be_read_is_counted(
     (path,) = tmp_path.glob("*.open.pb.gz")
     profile = pprof.decode(path.read_bytes(), kind="open")
     (lost,) = losses(profile)
-    assert re.fullmatch(r"lost: 1 .*\(labels_unread\)", lost), lost
+    assert re.fullmatch(r"incomplete: 1 .*\(labels_unread\)", lost), lost
     found = counts(without(profile, BEGAN_BEFORE))
     assert found.total() == ACTORS
     assert found["main.receive", frozenset({("request", "second")})] == 0

@@ -73,7 +73,7 @@ def test_a_full_table_is_counted_and_wrongs_nothing(
     theirs, mine = by_stack(outcome.go), by_stack(outcome.ours)
     assert set(outcome.lost) == {loss}
     comments = outcome.ours.comments
-    assert any(comment.startswith("lost: ") and loss in comment for comment in comments)
+    assert any(comment.startswith("incomplete: ") and loss in comment for comment in comments)
     assert mine
     assert set(mine) < set(theirs)
     missing = sum(value.count for value in theirs.values())

@@ -161,7 +161,7 @@ def test_labels_that_cannot_be_read_in_a_window_are_counted(
     run = record_windows(tmp_path, "1.27", Options(kinds=("block",), max_overhead=2))
 
     (lost,) = losses(run.ours["block"])
-    found = re.fullmatch(r"lost: (\d+) .*\(labels_unreadable\)", lost)
+    found = re.fullmatch(r"incomplete: (\d+) .*\(labels_unreadable\)", lost)
     assert found, lost
     assert int(found[1]) >= 50  # wait for ever
 

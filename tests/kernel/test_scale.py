@@ -48,7 +48,7 @@ def record_crowd(folder: Path, target: Target) -> tuple[Profile, str]:
         recorder.interrupt()
         finished = recorder.finish()
     assert finished.code == ExitCode.OK, finished.stderr
-    assert "lost" not in finished.stderr
+    assert "incomplete" not in finished.stderr
     return pprof.decode(output.read_bytes(), kind="block"), finished.stdout.decode()
 
 
@@ -103,7 +103,7 @@ def test_waits_without_a_pause_as_go_counts_them(tmp_path: Path) -> None:
         counted = int(target.ask("count", "counted").split()[1])
     (path,) = tmp_path.glob("*.pb.gz")
     counts = counts_by_way(pprof.decode(path.read_bytes(), kind="block"))
-    assert "lost" not in finished.stderr
+    assert "incomplete" not in finished.stderr
     assert len(counts) == 500
     assert counts.total() == counted
 
