@@ -46,27 +46,6 @@ static __always_inline struct group group_of(u32 target_index, u32 kind, u64 g,
     return group;
 }
 
-/* Whether one more stack may be stored that has labels. */
-static __always_inline bool may_keep_labels(void) {
-#if WITH_LABELS
-    int zero = 0;
-    struct labelled *made = labelled_made.lookup(&zero), *most = labelled_most.lookup(&zero);
-    if (made && most)
-        return made->stacks < most->stacks;
-#endif
-    return true;
-}
-
-/* Counts a stack that was stored. */
-static __always_inline void count_labelled(const struct walker *walker) {
-#if WITH_LABELS
-    int zero = 0;
-    struct labelled *made = labelled_made.lookup(&zero);
-    if (made && walker->stack.group.labels)
-        __sync_fetch_and_add(&made->stacks, 1);
-#endif
-}
-
 /* The key of the stack that was walked, which is stored if it is new; 0 if it is lost. */
 static __always_inline u64 stack_key(struct walker *walker) {
     u64 hash = stack_hash(walker);
@@ -74,20 +53,30 @@ static __always_inline u64 stack_key(struct walker *walker) {
         count_loss(walker->loss);
     if (totals.lookup(&hash))
         return hash;
-    if (WITH_LABELS && walker->stack.group.labels && !may_keep_labels()) {
+#if WITH_LABELS
+    int zero = 0;
+    struct labelled *made = labelled_made.lookup(&zero), *most = labelled_most.lookup(&zero);
+    if (!made || !most)
+        return 0;
+    if (walker->stack.group.labels && made->stacks >= most->stacks) {
         count_loss(LOSS_labelled_full);
         walker->stack.group.labels = 0;
         hash = stack_hash(walker);
         if (totals.lookup(&hash))
             return hash;
     }
+#endif
     if (stacks.update(&hash, &walker->stack)) {
         count_loss(LOSS_stacks_full);
         return 0;
     }
     struct total none = {};
-    if (totals.insert(&hash, &none) == 0)
-        count_labelled(walker);
+    s64 failure = totals.insert(&hash, &none);
+#if WITH_LABELS
+    /* Without a branch, which would make two ways of all that follows. */
+    u64 labels = walker->stack.group.labels;
+    __sync_fetch_and_add(&made->stacks, (1 + (failure >> 63)) & (labels | -labels) >> 63);
+#endif
     return hash;
 }
 

@@ -61,8 +61,7 @@ static __always_inline u64 group_seed(const struct group *group) {
 
 /* The key of the stack that was walked. */
 static __always_inline u64 stack_hash(const struct walker *walker) {
-    u64 labels = WITH_LABELS ? walker->stack.group.labels : 0;
-    return labels ? mix_stack(walker->hash, labels) : walker->hash;
+    return WITH_LABELS ? mix_stack(walker->hash, walker->stack.group.labels) : walker->hash;
 }
 
 /* A walker that has no start yet, to be given back; NULL, which is counted, if there is none. */
