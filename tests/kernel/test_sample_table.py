@@ -29,7 +29,7 @@ pytestmark = pytest.mark.alone
 ROWS = 1024
 HZ = 999
 WAYS = 5000
-SETS = 1024
+SETS = 2048
 TURNS = 15  # tests/targets/manystacks
 
 
