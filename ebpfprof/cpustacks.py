@@ -52,11 +52,9 @@ class _Physical:
 class CpuTranslator:
     """Turns the stacks of one target into locations; each address is looked up once."""
 
-    def __init__(self, objects: Objects, go: GoTarget | None, kernel: KernelSymbols | None) -> None:
+    def __init__(self, objects: Objects, go: GoTarget | None) -> None:
         self._objects = objects
         self._go = go
-        self.kernel = kernel
-        """Names of the kernel's functions; without them there are addresses."""
         self._stacks: dict[CpuStack, tuple[Location, ...]] = {}
         self._physical: dict[int, _Physical] = {}
         self._locations: dict[tuple[int, tuple[Frame, ...]], Location] = {}
@@ -68,8 +66,12 @@ class CpuTranslator:
         stacks: Mapping[CpuStack, int],
         period_ns: int,
         labels: Mapping[CpuStack, tuple[Label, ...]],
+        kernel: KernelSymbols | None,
     ) -> list[Sample]:
-        """Samples with (count, nanoseconds), added up by the stack that is shown and by labels."""
+        """Samples with (count, nanoseconds), added up by the stack that is shown and by labels.
+
+        `kernel` has the names of the kernel's functions; without them there are addresses.
+        """
         if len(self._physical) > _MAX_KNOWN:
             self._physical.clear()
             self._locations.clear()
@@ -78,7 +80,7 @@ class CpuTranslator:
         self._look_up({pc - 1 for stack in new for pc in stack.pcs} - self._physical.keys())
         # Those of the last time only: in the long run there are too many to keep.
         known = self._stacks
-        self._stacks = {stack: known.get(stack) or self._stack(stack) for stack in stacks}
+        self._stacks = {stack: known.get(stack) or self._stack(stack, kernel) for stack in stacks}
         sums: Counter[tuple[tuple[Location, ...], tuple[Label, ...]]] = Counter()
         for stack, count in stacks.items():
             sums[self._stacks[stack], labels[stack]] += count
@@ -87,9 +89,9 @@ class CpuTranslator:
             for (locations, found), count in sums.items()
         ]
 
-    def _stack(self, stack: CpuStack) -> tuple[Location, ...]:
+    def _stack(self, stack: CpuStack, kernel: KernelSymbols | None) -> tuple[Location, ...]:
         locations = [
-            self._kernel_location(pc - (1 if index else 0))
+            self._kernel_location(pc - (1 if index else 0), kernel)
             for index, pc in enumerate(stack.kernel_pcs)
         ]
         logical = [
@@ -127,8 +129,8 @@ class CpuTranslator:
             shown = (Frame(_unnamed(physical), "", 0),)
         return self._known(address, physical.mapping, shown)
 
-    def _kernel_location(self, address: int) -> Location:
-        symbol = self.kernel.at(address) if self.kernel else None
+    def _kernel_location(self, address: int, kernel: KernelSymbols | None) -> Location:
+        symbol = kernel.at(address) if kernel else None
         name = symbol.name if symbol else "[kernel]"
         if symbol and symbol.module:
             name = f"{name} [{symbol.module}]"

@@ -5,9 +5,10 @@ numpy is imported when it is needed: it takes as long to import as BCC to get go
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from ebpfprof.privileges import effective_capabilities, way_out
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+_SHARED_S = 60.0
 _CAP_SYSLOG = 34  # include/uapi/linux/capability.h
 
 _FILE = Path("/proc/kallsyms")
@@ -45,6 +47,8 @@ class KernelSymbol:
 class KernelSymbols:
     """All functions of the running kernel, its modules and its BPF programs, as they are now."""
 
+    _last: ClassVar[tuple[float, KernelSymbols] | None] = None
+
     def __init__(self, text: bytes, hidden_text: str = "") -> None:
         """From the bytes of /proc/kallsyms; `hidden_text` says why they tell nothing."""
         self._text = text
@@ -63,6 +67,17 @@ class KernelSymbols:
                 f"Functions of the kernel have no names: {_FILE} can't be read "
                 f"({error.strerror}). Use a kernel built with CONFIG_KALLSYMS, and mount /proc.",
             )
+
+    @classmethod
+    def shared(cls) -> KernelSymbols:
+        """As read(), the same for all who ask within a minute: 8 MB, and 0.1 s to read.
+
+        Not to be kept, or there will be more of them.
+        """
+        now_s = time.monotonic()
+        if cls._last is None or now_s >= cls._last[0] + _SHARED_S:
+            cls._last = now_s, cls.read()
+        return cls._last[1]
 
     def at(self, address: int) -> KernelSymbol | None:
         """The function that `address` lies in; None if there is none, or names are hidden."""

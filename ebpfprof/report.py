@@ -143,14 +143,13 @@ class _Reporter:
         recording, options = self._recording, self._options
         if recording.objects is None:
             return
-        translator = self._names.cpu or CpuTranslator(recording.objects, recording.go, None)
+        translator = self._names.cpu or CpuTranslator(recording.objects, recording.go)
         self._names.cpu = translator
-        if translator.kernel is None and any(s.kernel_pcs for s in recording.stacks):
-            translator.kernel = KernelSymbols.read()
-        kernel = translator.kernel
+        in_kernel = any(stack.kernel_pcs for stack in recording.stacks)
+        kernel = KernelSymbols.shared() if in_kernel else None
         period_ns = 1_000_000_000 // options.hz
         labels = {stack: chosen(stack.labels, options.labels) for stack in recording.stacks}
-        samples = translator.samples(recording.stacks, period_ns, labels)
+        samples = translator.samples(recording.stacks, period_ns, labels, kernel)
         if translator.failure:
             self._report.failure = for_user(recording.target, translator.failure)
         comments = self._comments("CPU profile", options.sampling("cpu"))

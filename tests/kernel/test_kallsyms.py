@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import subprocess
 import sys
@@ -13,9 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof import compiler
+from ebpfprof import compiler, kallsyms
 from ebpfprof.kallsyms import KernelSymbol, KernelSymbols
+from ebpfprof.live import LiveSession
 from ebpfprof.loader import Program
+from ebpfprof.options import Options
+from tests.kernel.programs import program
+from tests.targets_run import Target
 
 pytestmark = pytest.mark.alone
 
@@ -102,3 +107,30 @@ def test_the_kernel_hides_them_from_those_without_the_capability() -> None:
         without = told(setpriv, "--bounding-set=-syslog", "--inh-caps=-syslog")
         assert without.startswith(f"True None {HIDDEN} (CAP_SYSLOG is missing). This root is ")
         assert told().startswith("False KernelSymbol(")
+
+
+@pytest.mark.parametrize("shared_s", [60.0, 0.0])
+def test_of_all_targets_together_there_is_one(
+    shared_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes 8 MB: of 64 processes that a server follows that would be half a gigabyte."""
+    monkeypatch.setattr(kallsyms, "_SHARED_S", shared_s)
+    with (
+        LiveSession(Options(kinds=("block", "cpu"), hz=999), capacity=2) as live,
+        Target.start(program("pingpong")) as one,
+        Target.start(program("pingpong")) as other,
+    ):
+        targets = [live.add(each.pid) for each in (one, other)]
+        for target, each in zip(targets, (one, other), strict=True):
+            samples = live.begin_samples(target)
+            assert samples
+            live.start(target)
+            in_kernel = False
+            while not in_kernel:
+                each.ask("go", "ns ")
+                (profile,) = live.sampled(target, samples).profiles
+                in_kernel = any(
+                    mapping.filename == "[kernel.kallsyms]" for mapping in profile.mappings
+                )
+        gc.collect()
+        assert sum(isinstance(each, KernelSymbols) for each in gc.get_objects()) == 1
