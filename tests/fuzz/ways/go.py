@@ -56,7 +56,7 @@ def ask_tables(data: bytes) -> None:
             function = binary.function_at(pc)
             assert bool(frames) == (function is not None)
             assert all(abs(frame.line) < 1 << 31 for frame in frames)
-            assert all(abs(frame.start_line) < 1 << 31 for frame in frames)
+            assert all(-(1 << 31) <= frame.start_line < 1 << 31 for frame in frames)
     with suppress(SymbolizerError):
         last = binary.text_start
         for function in binary.functions():
@@ -65,7 +65,7 @@ def ask_tables(data: bytes) -> None:
     with suppress(SymbolizerError):
         for function in binary.functions_named(_EXERCISE):
             assert function.name == _EXERCISE
-            assert binary.sp_delta(function.entry + 40) >= -1
+            assert -(1 << 31) <= binary.sp_delta(function.entry + 40) < 1 << 31
     rules = GoUnwind(binary)
     for pc in pcs[::5]:
         with suppress(SymbolizerError):
