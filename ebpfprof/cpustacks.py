@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _ADDRESS_END: Final = 1 << 64
 _GO_END: Final = "runtime.goexit"
-_MAX_KNOWN: Final = 1 << 17  # addresses with their names, some 1 KB each
+_MAX_KNOWN: Final = 1 << 14  # addresses with their names, some 1 KB each, of each process
 KERNEL: Final = MappedRange(0xFFFF_8000_0000_0000, _ADDRESS_END - 1, 0, "[kernel.kallsyms]", "")
 
 # At the root of a stack that is not whole.
