@@ -26,7 +26,7 @@ BPF_HASH(stacks, u64, struct stack, MAX_STACKS);
 #if WITH_LABELS
 /*
  * Programs may give each request labels of its own. Their stacks must not take the room of all
- * others: once there are `most` of them, what comes with labels that are new is added up without.
+ * others: once there are as many as labelled_most tells, what has new labels is added up without.
  */
 struct labelled {
     u64 stacks; /* of labelled_made: how many were ever stored; of labelled_most: may be stored */
