@@ -6,8 +6,9 @@ and goexit left out (runtime/traceback.go, tracebackPCs; runtime/pprof/proto.go)
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _ADDRESS_END: Final = 1 << 64
 _GO_END: Final = "runtime.goexit"
-_MAX_KNOWN: Final = 1 << 14  # addresses with their names, some 1 KB each, of each process
+_FORGET_AFTER_S: Final = 60.0
 KERNEL: Final = MappedRange(0xFFFF_8000_0000_0000, _ADDRESS_END - 1, 0, "[kernel.kallsyms]", "")
 
 # At the root of a stack that is not whole.
@@ -50,14 +51,19 @@ class _Physical:
 
 
 class CpuTranslator:
-    """Turns the stacks of one target into locations; each address is looked up once."""
+    """Turns the stacks of one target into locations; what is needed on is looked up once."""
 
-    def __init__(self, objects: Objects, go: GoTarget | None) -> None:
+    def __init__(
+        self, objects: Objects, go: GoTarget | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`go` is the target if it is a Go program. `clock` gives seconds."""
         self._objects = objects
         self._go = go
+        self._clock = clock
         self._stacks: dict[CpuStack, tuple[Location, ...]] = {}
         self._physical: dict[int, _Physical] = {}
         self._locations: dict[tuple[int, tuple[Frame, ...]], Location] = {}
+        self._forgot_s = self._clock()
         self.failure: Exception | None = None
         """Why names are missing, if some are."""
 
@@ -72,15 +78,13 @@ class CpuTranslator:
 
         `kernel` has the names of the kernel's functions; without them there are addresses.
         """
-        if len(self._physical) > _MAX_KNOWN:
-            self._physical.clear()
-            self._locations.clear()
-            self._stacks.clear()
         new = [stack for stack in stacks if stack not in self._stacks]
         self._look_up({pc - 1 for stack in new for pc in stack.pcs} - self._physical.keys())
         # Those of the last time only: in the long run there are too many to keep.
         known = self._stacks
         self._stacks = {stack: known.get(stack) or self._stack(stack, kernel) for stack in stacks}
+        if self._clock() - self._forgot_s >= _FORGET_AFTER_S:
+            self._forget_others(stacks)
         sums: Counter[tuple[tuple[Location, ...], tuple[Label, ...]]] = Counter()
         for stack, count in stacks.items():
             sums[self._stacks[stack], labels[stack]] += count
@@ -88,6 +92,16 @@ class CpuTranslator:
             Sample(locations, (count, count * period_ns), found)
             for (locations, found), count in sums.items()
         ]
+
+    def _forget_others(self, stacks: Iterable[CpuStack]) -> None:
+        """Keep the addresses and locations of these stacks only: each takes some 1 KB."""
+        self._forgot_s = self._clock()
+        needed = {pc - 1 for stack in stacks for pc in stack.pcs}
+        self._physical = {address: self._physical[address] for address in needed}
+        used = {id(location) for locations in self._stacks.values() for location in locations}
+        self._locations = {
+            key: location for key, location in self._locations.items() if id(location) in used
+        }
 
     def _stack(self, stack: CpuStack, kernel: KernelSymbols | None) -> tuple[Location, ...]:
         locations = [

@@ -29,7 +29,6 @@ _MOST_ROWS: Final = 1 << 15  # some 1.6 KB each
 _ROOM_S: Final = 4
 # Of one target, for one who wants them: some 0.3 KB each, and 1 KB while a profile is written.
 _MAX_STACKS = 1 << 17
-_MAX_KNOWN: Final = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +130,15 @@ class SampleTable:
         self._sums.pop(target, None)
 
     def _empty(self, is_odd: int) -> None:
-        """Take the rows of a turn out."""
-        if len(self._known) > _MAX_KNOWN:
-            self._known.clear()
-            self._pcs.clear()
-        taken = []
+        """Take the rows of a turn out; know only the stacks that it or the next one has."""
+        taken, seen = [], {}
         for key, target, stack, count in self._all():
+            seen[key >> 1] = target, stack
             if key & 1 == is_odd:
                 self._add(target, stack, count)
                 taken.append(key)
+        self._known = seen
+        self._pcs = {pc: pc for _, stack in seen.values() for pc in stack.kernel_pcs + stack.pcs}
         key_type, _ = self._program.hash_types("samples")
         self._program.delete_rows("samples", np.array(taken, key_type))
         if self._has_labels:

@@ -127,7 +127,6 @@ def test_more_labels_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_nobody_asks_for_any_more_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampletable, "_LEAST_ROWS", ROWS)
     monkeypatch.setattr(sampletable, "_ROOM_S", 0)
-    monkeypatch.setattr(sampletable, "_MAX_KNOWN", 0)
     largest, count = 0, 0
     with (
         LiveSession(Options(kinds=("cpu",), hz=HZ), capacity=1) as live,

@@ -1,0 +1,67 @@
+"""Names of the addresses in CPU stacks, of a program that runs for days."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from ebpfprof import cpustacks
+from ebpfprof.collectors.sampletable import CpuStack
+from ebpfprof.cpustacks import CpuTranslator
+from ebpfprof.objects import Objects
+from ebpfprof.profile import Location, Sample
+from ebpfprof.target import Target
+from ebpfprof.unwinding import Ending
+
+DEPTH = 10
+PERIOD_NS = 1_000_000
+
+
+def stack(number: int) -> CpuStack:
+    """One whose addresses no other has; nothing is mapped there."""
+    pcs = range(0x1000 + number * DEPTH, 0x1000 + (number + 1) * DEPTH)
+    return CpuStack((), tuple(pcs), Ending.WHOLE)
+
+
+def read(translator: CpuTranslator, *numbers: int) -> list[Sample]:
+    stacks = {stack(number): 1 for number in numbers}
+    return translator.samples(stacks, PERIOD_NS, dict.fromkeys(stacks, ()), None)
+
+
+def kept() -> int:
+    return sum(isinstance(each, Location | cpustacks._Physical) for each in gc.get_objects())
+
+
+@pytest.fixture
+def objects() -> Iterator[Objects]:
+    with Target(os.getpid()) as ourselves, Objects(ourselves) as found:
+        yield found
+
+
+def test_names_that_are_needed_no_more_are_forgotten(objects: Objects) -> None:
+    now_s = 0.0
+    translator = CpuTranslator(objects, None, lambda: now_s)
+    before = kept()
+    first = read(translator, *range(50))
+    assert [len(sample.locations) for sample in first] == [DEPTH] * 50
+    read(translator, 50)
+    assert kept() - before == 51 * DEPTH * 2  # for a while: somebody else may ask for them
+    del first
+    now_s = 100.0
+    read(translator, 50, 51)
+    assert kept() - before == 2 * DEPTH * 2
+    now_s = 101.0
+    read(translator, 52)
+    assert kept() - before == 3 * DEPTH * 2
+
+
+def test_what_was_forgotten_is_found_again(objects: Objects) -> None:
+    times_s = itertools.count(0.0, 100.0)
+    translator = CpuTranslator(objects, None, lambda: next(times_s))
+    first = read(translator, 1, 2)
+    read(translator, 3)
+    assert read(translator, 1, 2) == first
