@@ -180,11 +180,16 @@ static __always_inline u64 copy_start(u64 sp) {
     return sp & ~(COPY_BYTES - 1ULL);
 }
 
-/* Where on another stack than that which the cursor is on the walk may go on; 0: nowhere. */
+/*
+ * Where the walk may go on that is not copied with what lies above the cursor; 0: nowhere. The
+ * stack of a thread may lie just below that of its goroutine: the distance alone does not tell.
+ */
 static __always_inline u64 other_stack(const struct cursor *at, const struct go_state *go) {
-    if (go->vdso_sp && (go->vdso_sp < at->sp || go->vdso_sp - at->sp > COPIES * COPY_BYTES))
+    bool is_on_other = is_on_other_stack(at->sp, go);
+    if (go->vdso_sp && (is_on_other_stack(go->vdso_sp, go) != is_on_other || go->vdso_sp < at->sp ||
+                        go->vdso_sp - at->sp > COPIES * COPY_BYTES))
         return go->vdso_sp;
-    return is_on_other_stack(at->sp, go) ? go->sched_sp : 0;
+    return is_on_other ? go->sched_sp : 0;
 }
 
 /* Whether few copies hold all of the stack at sp. */

@@ -13,6 +13,7 @@ from time import monotonic, sleep
 import pytest
 
 from ebpfprof.collectors.cpu import CpuCollector, CpuRecipe
+from ebpfprof.collectors.sampletable import CpuStack
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.gotarget import inspect
@@ -184,8 +185,8 @@ def test_a_process_in_a_pid_namespace_of_its_own_is_sampled(tmp_path: Path) -> N
     assert only_profile(tmp_path).samples
 
 
-def stacks(target: Target, works: str, *, learn: bool) -> Counter[tuple[int, ...]]:
-    """Callers of what ran while it did its works, without the address where it was interrupted.
+def sampled(target: Target, line: str, answer: str, *, learn: bool) -> Counter[CpuStack]:
+    """What ran while it did what the line asks for.
 
     Without `learn` the kernel is taught nothing, and every sample is unwound outside of it.
     """
@@ -202,21 +203,25 @@ def stacks(target: Target, works: str, *, learn: bool) -> Counter[tuple[int, ...
         sums = collector.begin_sums(0)
         collector.start()
         with ThreadPoolExecutor(1) as asking:
-            answer = asking.submit(target.ask, works, "{")
-            while not answer.done():
+            asked = asking.submit(target.ask, line, answer)
+            while not asked.done():
                 collector.poll()
-            answer.result()
+            asked.result()
         collector.stop()
         collector.detach()
         assert collector.failure is None
-        samples = collector.read_sums(sums)
-        found: Counter[tuple[int, ...]] = Counter()
-        outside = sum(sums.taken_out.values())
-        for stack, count in samples.items():
-            if stack.ending is Ending.WHOLE:
-                found[stack.pcs[1:]] += count
-        assert (outside == sum(samples.values())) != learn
+        found = Counter(collector.read_sums(sums))
+        assert (sums.taken_out.total() == found.total()) != learn
         return found
+
+
+def stacks(target: Target, works: str, *, learn: bool) -> Counter[tuple[int, ...]]:
+    """Callers of what ran while it did its works, without the address where it was interrupted."""
+    found = Counter[tuple[int, ...]]()
+    for stack, count in sampled(target, works, "{", learn=learn).items():
+        if stack.ending is Ending.WHOLE:
+            found[stack.pcs[1:]] += count
+    return found
 
 
 @pytest.mark.parametrize("hz", [99, 999])
@@ -254,3 +259,15 @@ def test_the_kernel_unwinds_as_we_do_outside_of_it() -> None:
         common = [pcs for pcs, count in one.items() if count >= 0.04 * sum(one.values())]
         assert len(common) >= 3
         assert set(common) <= set(other)
+
+
+@pytest.mark.parametrize("minor", ["1.19", "1.27"])
+def test_the_stack_of_a_thread_lies_below_that_of_its_goroutine(minor: str) -> None:
+    """Outside of the kernel there is only a copy: it must be of both."""
+    with Target.start(program("clocks", minor)) as target:
+        found = sampled(target, "ask 2000", "done", learn=False)
+    endings = Counter[Ending]()
+    for stack, count in found.items():
+        endings[stack.ending] += count
+    assert endings[Ending.WHOLE] >= 20
+    assert set(endings) == {Ending.WHOLE}

@@ -1,0 +1,66 @@
+// Clocks asks for the time in goroutines that have threads of their own. The runtime asks the vDSO
+// on the stack of the thread (g0), which may lie just below that of the goroutine.
+//
+// Protocol: it prints "ready PID". To the line "ask MS" it answers "done" after so many milliseconds
+// of that. It ends when its input closes.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+)
+
+const threads = 64
+
+// Stacks of all sizes, so that some lie close above that of the thread (16 KB).
+//
+//go:noinline
+func grow(rest int) byte {
+	var room [1 << 10]byte
+	if rest > 0 {
+		room[rest] = grow(rest - 1)
+	}
+	return room[rest]
+}
+
+//go:noinline
+func askTime(until time.Time) {
+	for time.Now().Before(until) {
+	}
+}
+
+func main() {
+	debug.SetGCPercent(-1) // or stacks would shrink
+	begin, end := make(chan time.Time), make(chan struct{})
+	for i := 0; i < threads; i++ {
+		go func(i int) {
+			runtime.LockOSThread()
+			grow(i % 16)
+			for until := range begin {
+				askTime(until)
+				end <- struct{}{}
+			}
+		}(i)
+	}
+	fmt.Println("ready", os.Getpid())
+	input := bufio.NewScanner(os.Stdin)
+	for input.Scan() {
+		var ms int
+		if _, err := fmt.Sscanf(input.Text(), "ask %d", &ms); err != nil {
+			fmt.Println("error", err)
+			continue
+		}
+		until := time.Now().Add(time.Duration(ms) * time.Millisecond)
+		for i := 0; i < threads; i++ {
+			begin <- until
+		}
+		for i := 0; i < threads; i++ {
+			<-end
+		}
+		fmt.Println("done")
+	}
+}
