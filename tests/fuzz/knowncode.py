@@ -2,7 +2,8 @@
 
 The inputs of a parser differ in a few bytes of their code, and Python's view of capstone takes ten
 microseconds an instruction. Which instruction begins somewhere is told by the 15 bytes there at
-most and by the address: so it is remembered.
+most and by the address: so it is remembered. So are whole functions: most inputs leave most of them
+as they are.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from symbolizer.callsites import InstructionStarts
 from symbolizer.disasm import Instruction
 
 _LONGEST_BYTES: Final = 15
+_FUNCTIONS: Final = 1 << 10
 _DECODER: Final = disasm._decoder()
 
 
+@lru_cache(maxsize=_FUNCTIONS)
 def decode(code: bytes, address: int) -> tuple[Instruction, ...]:
     """What symbolizer.disasm.decode says of them."""
     if len(code) > disasm._MAX_FUNCTION_BYTES:
@@ -34,6 +37,11 @@ def decode(code: bytes, address: int) -> tuple[Instruction, ...]:
 
 def among(_: object, code: bytes, entry: int, addresses: list[int]) -> list[int]:
     """What symbolizer.callsites.InstructionStarts.among says of them."""
+    return list(_among(code, entry, tuple(addresses)))
+
+
+@lru_cache(maxsize=_FUNCTIONS)
+def _among(code: bytes, entry: int, addresses: tuple[int, ...]) -> list[int]:
     wanted, found, address = set(addresses), list[int](), entry
     while address <= addresses[-1]:
         at = address - entry
