@@ -128,9 +128,19 @@ class EhFrame:
         cie, program = self._fde(entry)
         if program.start <= vaddr < program.end:
             return rule_ranges(cie.machine, cie.state, program, vaddr)
+        if cie.machine.is_signal and vaddr == program.end:
+            return self._behind(cie, program)
         if following is None:
             return ()
         return self._between(vaddr, cie, program, *self._fde(following))
+
+    def _behind(self, cie: _Cie, program: Program) -> tuple[RuleRange, ...]:
+        """The rule right behind a signal's trampoline, which ends with a system call.
+
+        While the kernel executes that, the thread is at the address behind it.
+        """
+        last = rule_ranges(cie.machine, cie.state, program, program.end - 1)[-1:]
+        return tuple(RuleRange(each.end, each.end + 1, each.rule) for each in last)
 
     def _between(
         self, vaddr: int, cie: _Cie, program: Program, next_cie: _Cie, begun: Program

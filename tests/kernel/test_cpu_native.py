@@ -156,6 +156,15 @@ def test_frames_whose_pages_are_not_there_yet(tmp_path: Path) -> None:
         assert "main" in functions(sample), line(sample)
 
 
+def test_signals_in_c(tmp_path: Path) -> None:
+    """In the system call that ends a handler, the address is behind the code that unwinds it."""
+    profile = work_in_c(tmp_path, "raiseSignals")
+
+    in_work = count(profile, lambda sample: has_in_order(functions(sample), "raiseSignals", "main"))
+    assert in_work > enough()
+    assert [line(s) for s in profile.samples if functions(s)[-1].startswith("[")] == []
+
+
 def test_deep_calls_in_c(tmp_path: Path) -> None:
     profile = work_in_c(tmp_path, "callDeep", "callRecursive")
 

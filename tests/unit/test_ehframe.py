@@ -35,6 +35,7 @@ BUILDS: Final = {
 }
 SYSCALL: Final = b"\x0f\x05"
 POPS: Final = b"\x31\xed\x58"  # xor ebp, ebp; pop rax
+RETURN_FROM_SIGNAL: Final = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"  # mov rax, 15; syscall
 LIBRARIES: Final = ("libc.so.6", "libstdc++.so.6", "ld-linux-x86-64.so.2")
 NONE: Final = UnwindRule(RuleKind.NONE)
 
@@ -91,8 +92,13 @@ def check_against_readelf(path: Path) -> int:
     compared, last = 0, None
     for function in sorted(readelf_functions(path), key=lambda each: each.start):
         if last is not None and last.end < function.start:
-            between = gap(elf, last, function)
-            assert table.ranges(last.end) == table.ranges(function.start - 1) == between
+            between = behind = gap(elf, last, function)
+            if elf.read(last.end - len(RETURN_FROM_SIGNAL), len(RETURN_FROM_SIGNAL)) == (
+                RETURN_FROM_SIGNAL
+            ):
+                behind = (RuleRange(last.end, last.end + 1, UnwindRule(RuleKind.SIGNAL)),)
+            assert table.ranges(last.end) == behind
+            assert table.ranges(function.start - 1) == between
         last = function
         found = table.ranges(function.start)
         for before, after in pairwise(found):
@@ -128,6 +134,20 @@ def test_in_libc_a_thread_begins_at_one_place() -> None:
     functions = sorted(readelf_functions(path), key=lambda each: each.start)
     gaps = (gap(elf, *pair) for pair in pairwise(functions) if pair[0].end < pair[1].start)
     assert len([each for each in gaps if each]) == 1  # clone3
+
+
+def test_behind_a_signals_trampoline_is_where_the_kernel_works_for_it() -> None:
+    elf = ElfFile.from_bytes(library("libc.so.6").read_bytes())
+    table = EhFrame.open(elf)
+    assert table
+    segment = next(each for each in elf.segments if each.executable)
+    code = elf.read(segment.vaddr, segment.filesz)
+    at = segment.vaddr + code.index(RETURN_FROM_SIGNAL)
+    end = at + len(RETURN_FROM_SIGNAL)
+    signal = UnwindRule(RuleKind.SIGNAL)
+    assert rule_at(table, at) == rule_at(table, end) == signal
+    assert table.ranges(end) == (RuleRange(end, end + 1, signal),)
+    assert table.ranges(end + 1) == ()
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -175,6 +176,15 @@ NOINLINE void moveBetween(void)
     sink = level1(1000000) + 1;
 }
 
+static void handle(int number) { sink += number; }
+NOINLINE void raiseSignals(void)
+{
+    struct sigaction action = {.sa_handler = handle};
+    sigaction(SIGUSR1, &action, 0);
+    for (int i = 0; i < 1000; i++)
+        raise(SIGUSR1);
+}
+
 NOINLINE void execute(void)
 {
     execv("/proc/self/exe", arguments);
@@ -187,7 +197,7 @@ static const struct work works[] = {
     {"sortNumbers", sortNumbers},   {"callPlugin", callPlugin},
     {"callWritten", callWritten},   {"startThreads", startThreads},
     {"moveBetween", moveBetween},   {"execute", execute},
-    {"startIdle", startIdle},
+    {"startIdle", startIdle},       {"raiseSignals", raiseSignals},
 };
 
 int main(int count, char **values)
