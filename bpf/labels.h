@@ -9,7 +9,8 @@
  * has no order. What a hash stands for is stored when it is seen first, for each owner apart: user
  * space deletes the sets of an owner once nobody refers to them any more.
  *
- * Who includes this defines MAX_LABEL_SETS. Works in an interrupt, too.
+ * Who includes this defines MAX_LABEL_SETS; WITH_CHOSEN_LABELS, whether only labels with certain
+ * keys are wanted, and MAX_CHOSEN_LABELS, how many. Works in an interrupt, too.
  */
 #ifndef EBPFPROF_LABELS_H
 #define EBPFPROF_LABELS_H
@@ -43,7 +44,7 @@ struct label {
 
 struct label_set {
     u64 owner; /* label_owner() */
-    u32 count; /* as many as the goroutine has */
+    u32 count; /* as many as the goroutine has, of those that are wanted */
     u32 stored;
     struct label labels[MAX_LABELS];
 };
@@ -80,6 +81,7 @@ struct label_reader {
     u64 buckets_end;
     u64 overflow; /* that of the bucket; 0: none */
     u64 occupied; /* the highest bit of the byte of each of its slots that is still to be read */
+    u64 in_slice; /* how many labels it has */
     u64 hash;     /* the sum of those of the labels so far */
     u64 is_cut;   /* not 0: a key or a value did not fit */
     u64 absent;   /* the address of what could not be read; 0: all could */
@@ -108,6 +110,10 @@ BPF_PERCPU_ARRAY(sets_made, struct sets_made, 1);
  * passes on. A BPF program can't wait for them. Who reads them from outside brings them.
  */
 BPF_HASH(absent_labels, u64, u32, MAX_ABSENT_LABELS);
+#if WITH_CHOSEN_LABELS
+/* Hashes of the keys that are wanted. Labels with others are as if they were not there. */
+BPF_HASH(chosen_labels, u64, u64, MAX_CHOSEN_LABELS);
+#endif
 /* Of a processor; several, as a program that reads labels may give way to another one. */
 BPF_PERCPU_ARRAY(label_readers, struct label_reader, LABEL_READERS);
 
@@ -199,8 +205,19 @@ static __always_inline bool take_label(struct label_reader *reader) {
     struct label *label = (void *)reader->set.labels + index * sizeof(struct label);
     label->key_bytes = reader->key.bytes;
     label->value_bytes = reader->value.bytes;
-    if (!read_label_text(reader, &reader->key, label->key, sizeof(label->key), &hash) ||
-        !read_label_text(reader, &reader->value, label->value, sizeof(label->value), &hash))
+#if WITH_CHOSEN_LABELS
+    u64 is_cut = reader->is_cut;
+#endif
+    if (!read_label_text(reader, &reader->key, label->key, sizeof(label->key), &hash))
+        return false;
+#if WITH_CHOSEN_LABELS
+    if (!chosen_labels.lookup(&hash)) {
+        reader->set.count--;
+        reader->is_cut = is_cut;
+        return true;
+    }
+#endif
+    if (!read_label_text(reader, &reader->value, label->value, sizeof(label->value), &hash))
         return false;
     reader->hash += hash;
     if (stored < MAX_LABELS)
@@ -213,7 +230,7 @@ static __always_inline bool take_labels(struct label_reader *reader, bool is_sli
     for (u32 i = 0; i < MAX_LABEL_STEPS; i++) {
         if (is_slice) {
             u32 bytes = sizeof(reader->key) + sizeof(reader->value);
-            if (i >= reader->set.count)
+            if (i >= reader->in_slice)
                 break;
             if (is_absent(reader, &reader->key, bytes, reader->bucket + i * bytes))
                 return false;
@@ -250,7 +267,7 @@ static __always_inline bool find_labels(struct label_reader *reader, u64 labels,
         if (is_absent(reader, &reader->slice, sizeof(reader->slice), labels))
             return false;
         reader->bucket = reader->slice.address;
-        count = reader->slice.count;
+        count = reader->in_slice = reader->slice.count;
     } else {
         if (is_absent(reader, &map, sizeof(map), labels))
             return false;
@@ -281,6 +298,10 @@ static __always_inline u64 read_labels(struct label_reader *reader, u64 labels, 
         count_loss(LOSS_labels_unreadable);
         return 0;
     }
+#if WITH_CHOSEN_LABELS
+    if (!reader->set.count)
+        return 0;
+#endif
     u64 hash = mix_label(mix_label(reader->hash, reader->set.count), owner);
     if (reader->is_cut)
         count_loss(LOSS_label_cut);

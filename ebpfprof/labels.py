@@ -23,6 +23,10 @@ LEFT_OUT: Final = "labels_left_out"
 """The key of the label that says how many more the goroutine had."""
 
 _FIRST_MINOR_WITH_SLICE: Final = 24
+# bpf/labels.h
+_KEY_ROOM_BYTES: Final = 64
+_CHUNK_BYTES: Final = 32
+_WORD_BYTES: Final = 8
 
 
 def target_fields(layout: RuntimeLayout) -> dict[str, int]:
@@ -32,6 +36,51 @@ def target_fields(layout: RuntimeLayout) -> dict[str, int]:
         "labels_offset": layout.offset("g", "labels"),
         "labels_in_slice": int(minor >= _FIRST_MINOR_WITH_SLICE),
     }
+
+
+def key_hashes(keys: tuple[str, ...] | None) -> tuple[int, ...]:
+    """Hashes of keys, as take_label of bpf/labels.h makes them; () if all keys are wanted.
+
+    Also () if that can't be told by hashes: keys of which the end was cut, or which are no UTF-8,
+    are shown otherwise than they are.
+    """
+    texts = [key.encode(errors="surrogateescape") for key in keys or ()]
+    is_shown_otherwise = [len(text) > _KEY_ROOM_BYTES or b"\\" in text for text in texts]
+    if any(is_shown_otherwise) or LEFT_OUT in (keys or ()):
+        return ()
+    return tuple(map(_key_hash, texts))
+
+
+def _key_hash(text: bytes) -> int:
+    words = text.ljust(-(-len(text) // _CHUNK_BYTES) * _CHUNK_BYTES, b"\0")
+    found = _mixed(0, len(text))
+    for at in range(0, len(words), _WORD_BYTES):
+        found = _mixed(found, int.from_bytes(words[at : at + _WORD_BYTES], "little"))
+    return found
+
+
+def _mixed(found: int, word: int) -> int:
+    found = (found ^ word) * 0x9E3779B97F4A7C15 % (1 << 64)
+    return found ^ found >> 32
+
+
+def macros(chosen_hashes: tuple[int, ...]) -> dict[str, int]:
+    """What bpf/labels.h must know of the keys that are wanted; see key_hashes."""
+    return {
+        "WITH_CHOSEN_LABELS": int(bool(chosen_hashes)),
+        "MAX_CHOSEN_LABELS": max(len(chosen_hashes), 1),
+    }
+
+
+def choose(program: Program, chosen_hashes: tuple[int, ...]) -> None:
+    """Tell a program with these macros which keys are wanted; before it takes anything."""
+    if chosen_hashes:
+        import numpy as np
+
+        keys, values = (
+            np.array(chosen_hashes, kind) for kind in program.hash_types("chosen_labels")
+        )
+        program.update_hash("chosen_labels", keys, values)
 
 
 def label_sets(hashes: npt.NDArray[Any], rows: npt.NDArray[Any]) -> dict[int, tuple[Label, ...]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ebpfprof.collectors.waitrows import Recipe
+from ebpfprof.labels import key_hashes
 from ebpfprof.profile import Kind
 
 if TYPE_CHECKING:  # it takes time to import, and not everybody needs it
@@ -52,7 +53,8 @@ class Options:
 
         # Where waits are recorded, too, half of the bound is theirs whatever sampling takes.
         max_share = self.max_overhead / (200 if self.waiting else 100)
-        return CpuRecipe(self.hz, self.kernel, self.labels != (), max_share)
+        keys = key_hashes(self.labels)
+        return CpuRecipe(self.hz, self.kernel, self.labels != (), keys, max_share)
 
     @property
     def recipe(self) -> Recipe:
@@ -65,6 +67,7 @@ class Options:
             by_lock=self.by_lock or self.lock_labels,
             runtime_locks=self.runtime_locks,
             labels=self.labels != (),
+            label_keys=key_hashes(self.labels),
             windows=self.is_bounded,
         )
 

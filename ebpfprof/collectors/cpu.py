@@ -55,6 +55,8 @@ class CpuRecipe:
     hz: int = 99
     kernel: bool = True
     labels: bool = True
+    label_keys: tuple[int, ...] = ()
+    """Hashes of the keys of those that are wanted (labels.key_hashes); (): all are."""
     max_share: float = 0.0
     """What sampling may take of a target's CPU time, 0 to 1; 0: whatever it takes."""
 
@@ -93,6 +95,7 @@ class CpuCollector:
             {
                 "WITH_KERNEL": int(recipe.kernel),
                 "WITH_LABELS": int(recipe.labels),
+                **labels.macros(recipe.label_keys),
                 # BCC makes maps, too, which nobody uses: those that are large come with load().
                 **dict.fromkeys(_LARGE_MAPS, 1),
                 "MAX_TARGETS": targets,
@@ -117,6 +120,7 @@ class CpuCollector:
                 "unlearned": _RING_BYTES,
             }
         )
+        labels.choose(self._program, self._recipe.label_keys)
         self._unlearned = self._program.ring_buffer("unlearned")
         self._table = SampleTable(self._program, rows, has_labels=self._recipe.labels)
 

@@ -18,7 +18,8 @@ class Recipe:
     shorter ones as many as their length bears to it; 1 takes every wait. Of releases, one in
     `mutex_fraction` is taken. With `by_lock`, locks are told apart, and who waited for a lock is
     recorded also without `block`. With `runtime_locks`, the mutex profile has those of the Go
-    runtime, too. With `labels`, goroutines are told apart by the labels that they have.
+    runtime, too. With `labels`, goroutines are told apart by the labels that they have:
+    those with the keys whose hashes (labels.key_hashes) are `label_keys`, all for ().
     """
 
     block: bool
@@ -28,6 +29,7 @@ class Recipe:
     by_lock: bool = False
     runtime_locks: bool = False
     labels: bool = True
+    label_keys: tuple[int, ...] = ()
     windows: bool = False
     """Whether targets may be watched in windows (bpf/window.h)."""
 

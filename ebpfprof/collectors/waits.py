@@ -68,6 +68,7 @@ class WaitsCollector:
                 "WITH_MUTEX": int(recipe.mutex),
                 "BY_LOCK": int(recipe.by_lock),
                 "WITH_LABELS": int(recipe.labels),
+                **labels.macros(recipe.label_keys),
                 "WITH_RUNTIME_LOCKS": int(recipe.runtime_locks),
                 "WITH_WINDOWS": int(recipe.windows),
                 "BLOCK_RATE_NS": f"{recipe.block_rate_ns}ULL",
@@ -106,6 +107,7 @@ class WaitsCollector:
             "sleepers": runtimelocks.MAX_SLEEPERS,
         }
         self._program.load(rows, grows=frozenset(rows))
+        labels.choose(self._program, self._recipe.label_keys)
         self._stacks.keep_labelled(stacks // 2)
 
     def attach(self, index: int, go: GoTarget) -> None:

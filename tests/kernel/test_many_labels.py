@@ -18,22 +18,24 @@ REQUESTS: Final = 100  # tests/targets/labels
 ROOM: Final = 64
 
 
-def served(live: LiveSession, target: LiveTarget, serving: Target) -> Counter[str]:
+def served(
+    live: LiveSession, target: LiveTarget, serving: Target, key: str = "request"
+) -> Counter[str]:
     """What it recorded of a process that serves so many requests; see waits_of()."""
     live.start(target)
     serving.ask("serve", "done")
     live.stop(target)
-    return waits_of(live, target)
+    return waits_of(live, target, key)
 
 
-def waits_of(live: LiveSession, target: LiveTarget) -> Counter[str]:
-    """How many waits in main.receive there were for each request; "" for those without labels."""
+def waits_of(live: LiveSession, target: LiveTarget, key: str = "request") -> Counter[str]:
+    """How many waits in main.receive have each value of a label; "" for those without it."""
     (profile,) = live.snapshot(target).profiles
     found = Counter[str]()
     for sample in profile.samples:
         functions = {frame.function for at in sample.locations for frame in at.frames}
         if "main.receive" in functions:
-            (of,) = [each.value for each in sample.labels] or [""]
+            (of,) = [each.value for each in sample.labels if each.key == key] or [""]
             found[str(of)] += sample.values[0]
     return found
 
@@ -57,6 +59,31 @@ def test_labels_take_no_room_from_waits(
             assert found == {**labelled, "": REQUESTS - ROOM // 2}
             assert lost(live) == {"labelled_full": turn * (REQUESTS - ROOM // 2)}
             live.remove(target)
+
+
+@pytest.mark.parametrize("minor", ["1.23", "1.27"])  # labels in a map, and in a slice
+def test_labels_that_are_not_wanted_take_no_room(
+    minor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "_MAX_STACKS", ROOM)
+    monkeypatch.setattr(labels, "MAX_LABEL_SETS", ROOM)
+    options = Options(kinds=("block",), labels=("tier", "shard"))
+    with (
+        LiveSession(options, capacity=1) as live,
+        Target.start(program("labels", minor)) as serving,
+    ):
+        found = served(live, live.add(serving.pid), serving, "tier")
+        assert lost(live) == {}
+    assert found == {"gold": REQUESTS / 2, "free": REQUESTS / 2}
+
+
+def test_with_none_that_is_wanted_is_as_without_labels() -> None:
+    options = Options(kinds=("block",), labels=("shard",))
+    with LiveSession(options, capacity=1) as live, Target.start(program("labels")) as serving:
+        assert live._waits
+        live._waits._stacks.keep_labelled(0)
+        assert served(live, live.add(serving.pid), serving, "shard") == {"": REQUESTS}
+        assert lost(live) == {}
 
 
 def test_sets_of_a_process_that_was_let_go_of_make_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,14 +46,15 @@ class Burnt:
     lost: list[Loss]
 
 
-def burnt(held: ExitStack, what: str, ways: int) -> Burnt:
-    """Of a program that goes so many ways."""
+def burnt(held: ExitStack, what: str, ways: int, *keys: str) -> Burnt:
+    """Of a program that goes so many ways; with the labels that have these keys, or all."""
     target = held.enter_context(Target.start(program("manystacks")))
     process = held.enter_context(Process(target.pid))
     go = inspect(process)
     held.enter_context(go.binary.elf)
     objects = held.enter_context(Objects(process))
-    collector = held.enter_context(CpuCollector(1, CpuRecipe(hz=HZ, kernel=False)))
+    recipe = CpuRecipe(hz=HZ, kernel=False, label_keys=labels.key_hashes(keys or None))
+    collector = held.enter_context(CpuCollector(1, recipe))
     collector.load()
     collector.attach(0, process, objects, go)
     sums = [collector.begin_sums(0)]
@@ -119,9 +120,21 @@ def test_more_labels_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> 
         calls = [frame.function for pc in stack.pcs for frame in frames.get(pc - 1 - bias, ())]
         way = way_of(calls)
         if way is not None:
-            assert stack.labels == (Label("way", str(way)),)
+            assert stack.labels == (Label("way", str(way)), Label("work", "burn"))
             seen.add(stack.labels)
     assert len(seen) > SETS
+
+
+def test_labels_that_are_not_wanted_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labels, "MAX_LABEL_SETS", 4)
+    with ExitStack() as held:
+        found = burnt(held, "label", WAYS // 5, "work")
+    assert found.lost == []
+    seen = Counter[tuple[Label, ...]]()
+    for stack, count in found.whole.items():
+        seen[stack.labels] += count
+    assert set(seen) <= {(), (Label("work", "burn"),)}
+    assert seen[Label("work", "burn"),] > found.count / 2
 
 
 def test_what_nobody_asks_for_any_more_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,10 +25,18 @@ RECORDINGS = {
     "all at once": Options(
         kinds=("block", "mutex"), block_rate_ns=1000, by_lock=True, runtime_locks=True
     ),
+    "all at once, labels with some keys": Options(
+        kinds=("block", "mutex"),
+        block_rate_ns=1000,
+        by_lock=True,
+        runtime_locks=True,
+        labels=("tenant", "tier"),
+    ),
     "in windows": Options(
         kinds=("block", "mutex"), by_lock=True, runtime_locks=True, max_overhead=1
     ),
     "cpu": Options(kinds=("cpu",)),
+    "cpu, labels with some keys": Options(kinds=("cpu",), labels=("tenant", "tier")),
 }
 
 

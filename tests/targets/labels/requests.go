@@ -7,14 +7,16 @@ import (
 	"sync/atomic"
 )
 
-// serve has a goroutine wait in receive once for each request, under a label that only this has.
+// serve has a goroutine wait in receive once for each request, under a label that only this has, and
+// one that every other has.
 func serve(requests int) {
 	var id int64
 	values, ended := make(chan int), make(chan bool)
 	go func() {
 		atomic.StoreInt64(&id, goroutineID())
 		for i := 0; i < requests; i++ {
-			of := pprof.Labels("request", strconv.Itoa(i))
+			tier := []string{"gold", "free"}[i%2]
+			of := pprof.Labels("request", strconv.Itoa(i), "tier", tier)
 			pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), of))
 			receive(values)
 		}

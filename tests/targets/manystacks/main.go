@@ -4,7 +4,8 @@
 // Protocol: it prints "ready PID". To the line "go N" it answers "done" once the first N ways were
 // gone, to the line "loop N" as soon as it begins to go them again and again. To the line "burn N"
 // it answers as to "go N", but at the end of each way it uses the processor for a while in place of
-// waiting; to the line "label N" as to "burn N", but each way is gone under a label of its own, "way".
+// waiting; to the line "label N" as to "burn N", but each way is gone under a label of its own, "way",
+// and under one that all have, "work".
 // It ends when its input closes.
 package main
 
@@ -48,7 +49,7 @@ func main() {
 		}
 		if what == "label" {
 			for way := 0; way < count; way++ {
-				of := pprof.Labels("way", strconv.Itoa(way))
+				of := pprof.Labels("way", strconv.Itoa(way), "work", "burn")
 				pprof.Do(context.Background(), of, func(context.Context) { step(way, turns) })
 			}
 		} else if what == "loop" {
