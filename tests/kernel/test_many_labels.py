@@ -79,10 +79,16 @@ def test_labels_that_are_not_wanted_take_no_room(
 
 def test_with_none_that_is_wanted_is_as_without_labels() -> None:
     options = Options(kinds=("block",), labels=("shard",))
-    with LiveSession(options, capacity=1) as live, Target.start(program("labels")) as serving:
+    with (
+        LiveSession(options, capacity=2) as live,
+        Target.start(program("labels")) as serving,
+        Target.start(program("labels")) as other,
+    ):
+        targets = [live.add(each.pid) for each in (serving, other)]
         assert live._waits
-        live._waits._stacks.keep_labelled(0)
-        assert served(live, live.add(serving.pid), serving, "shard") == {"": REQUESTS}
+        live._waits._program.set_element("labelled_most", 0, {"stacks": 0})
+        for target, each in zip(targets, (serving, other), strict=True):
+            assert served(live, target, each, "shard") == {"": REQUESTS}
         assert lost(live) == {}
 
 

@@ -143,6 +143,7 @@ func actors() []*actor {
 		with("an empty value", "empty", "", "full", "1"),
 		with("key and value as long as fits", strings.Repeat("k", 64), strings.Repeat("v", 128)),
 		with("a key too long", strings.Repeat("k", 65), "1"),
+		with("a key too long, and another one", strings.Repeat("k", 66), "1", "by", "two"),
 		with("a value too long", "k", strings.Repeat("v", 129)),
 		with("another with the same beginning", "k", strings.Repeat("v", 129)+"w"),
 		with("both much too long", strings.Repeat("k", 5000), strings.Repeat("v", 50000)),
