@@ -1,65 +1,69 @@
-"""The process that puts uprobes in and takes them out: a child of ours that no signal to us ends.
+"""A process of its own that starts those that hold probes, and outlives us.
 
-While SIGKILL is pending for a process, the kernel gives it no page of another one
-(__get_user_pages, mm/gup.c): it can neither put a breakpoint in nor take one out, says "leaking
-uprobe", and the breakpoint stays in the target. A profiler that is killed while it attaches or
-detaches would leave some behind. Its keeper is in a session of its own, knows when we end, however
-that comes about, and then takes out what is in. If it is killed itself while nothing happens, the
-kernel takes the probes out: for a process that exits no signal is pending any more.
-
-The first probe of a process and the last to go is an anchor, where it never passes. With no probe
-left, the next thread that meets a breakpoint which is just gone lets the kernel forget that the
-process had any (MMF_HAS_UPROBES, mmf_recalc_uprobes in kernel/events/uprobes.c); a thread that has
-trapped, but was not seen to yet (its processor was taken away by a hypervisor), then gets SIGTRAP.
-While the anchor is in, none forgets, and it goes a grace period after the others.
+It is forked before there is much in memory, and in a session of its own, so that no signal to us
+ends it. However we end, it notices, has the probes detached, and looks at the target's code
+afterwards. If it is killed, too, those that hold the probes end by themselves
+(ebpfprof.kernel.probe_holders).
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import signal
 import socket
 import threading
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NoReturn
 
 from ebpfprof import errors, perf, uprobemulti
+from ebpfprof.kernel import held_probes
+from ebpfprof.kernel.held_probes import NO_PROGRAM, HeldProbes, Means, Place
+from ebpfprof.kernel.probe_holders import FIRST_FREE_FD, answered
+from ebpfprof.kernel.probe_holders import NAME as HOLDER
+from ebpfprof.kernel.probe_text import KernelLog
 
 NAME: Final = "ebpfprof-keeper"
 _PR_SET_NAME = 15  # include/uapi/linux/prctl.h
 _MAX_MESSAGE_BYTES: Final = 1 << 17
 _MAX_FDS: Final = 64
-_FIRST_FD: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Uprobe:
-    """Run the BPF function `function` at `offset` (bytes into the file) with an attach cookie."""
+    """Run the BPF function `function` at `offset` (bytes into the file) with an attach cookie.
+
+    `address` is where the process has that in its memory.
+    """
 
     function: str
     offset: int
+    address: int
     cookie: int
 
 
 class Keeper:
-    """Our end of a keeper. Closing it takes all probes out and ends it."""
+    """Our end of a keeper. Closing it detaches all probes and ends it."""
 
     def __init__(self, *, multi: bool) -> None:
         """Start it. With `multi` probes are links of their own (ebpfprof.uprobemulti)."""
         self.failure: errors.AttachFailed | None = None
-        """Why probes were out before they were to be, once that is known."""
+        """Why probes were out early, or could not be removed, once that is known."""
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        nothing = perf.load_nothing("kprobe", uprobemulti.ATTACH_TYPE) if multi else NO_PROGRAM
         # Not a program of its own: that would have none of our capabilities, unless we are root.
         self._pid = os.fork()
         if not self._pid:
-            _keep(theirs, multi=multi)
+            _keep(theirs, nothing, multi=multi)
         theirs.close()
+        if multi:
+            os.close(nothing)
 
     def attach(
         self,
@@ -69,13 +73,13 @@ class Keeper:
         probes: Sequence[Uprobe],
         programs: Mapping[str, int],
         *,
-        anchor_offset: int,
+        anchor: tuple[int, int],
     ) -> None:
         """Put probes into process `pid`, where it passes offsets of the open file `exe_fd`.
 
-        They stay until the `group` is detached; it has no others but perhaps an anchor. `programs`
-        has the file descriptors of the BPF functions. Raises KernelUnsupported, PermissionDenied or
-        AttachFailed; none is in then.
+        They stay until the `group` is detached; it has no others but perhaps an anchor, which is an
+        offset and runtime address that is never passed. `programs` has the file descriptors of the
+        BPF functions. Raises KernelUnsupported, PermissionDenied or AttachFailed; none is in then.
         """
         if not probes:
             return
@@ -83,16 +87,18 @@ class Keeper:
         request = {
             "attach": group,
             "pid": pid,
-            "anchor": anchor_offset,
-            "probes": [(functions.index(p.function), p.offset, p.cookie) for p in probes],
+            "anchor": anchor,
+            "probes": [
+                (probe.offset, probe.address, functions.index(probe.function), probe.cookie)
+                for probe in probes
+            ],
         }
         self._ask(request, [exe_fd, *(programs[function] for function in functions)])
 
     def detach(self, groups: Sequence[int] | None = None, *, for_a_while: bool = False) -> None:
-        """Take out the probes of these groups, or of all; those that have none are passed over.
+        """Detach the probes of these groups, or of all; those that have none are passed over.
 
-        If that is `for_a_while`, the anchor stays in. If the keeper has gone, they are out: then
-        `failure` says so.
+        If that is `for_a_while`, the anchor stays in. What went wrong is in `failure` then.
         """
         try:
             self._ask({"detach": groups, "anchors_stay": for_a_while})
@@ -100,7 +106,7 @@ class Keeper:
             self.failure = error
 
     def close(self) -> None:
-        """Take out all probes and wait until the keeper has ended."""
+        """Detach all probes and wait until the keeper has ended."""
         with self._lock:
             self._socket.close()
             pid, self._pid = self._pid, 0
@@ -123,101 +129,90 @@ class Keeper:
 
 def _gone() -> errors.AttachFailed:
     return errors.AttachFailed(
-        f"The process that keeps the probes ({NAME}) has ended before they were to be taken out: "
-        "somebody killed it. What came after that is missing: record anew."
+        f"The process that starts those with the probes ({NAME}) was killed, which detached them. "
+        "What came after that is missing: record again."
     )
 
 
-def _keep(asked: socket.socket, *, multi: bool) -> NoReturn:
+def _keep(asked: socket.socket, nothing: int, *, multi: bool) -> NoReturn:
     """What the keeper does, from the fork to its end."""
     try:
-        _leave_the_others(asked)
-        held: dict[int, list[int]] = {}
-        while True:
-            message, fds, _, _ = socket.recv_fds(asked, _MAX_MESSAGE_BYTES, _MAX_FDS)
-            if not message:
-                break  # the other end is closed, or its process is gone
-            asked.send(json.dumps(_answer(json.loads(message), fds, held, multi)).encode())
-    finally:  # what is still in goes now, the youngest file descriptor first (task_work_run)
+        _leave_terminal_and_folder()
+        own = [asked.fileno(), nothing] if multi else [asked.fileno()]
+        asked_fd, *rest = _close_but(own)
+        until, _until_writer = os.pipe()
+        means = Means(multi, rest[0] if rest else NO_PROGRAM, until, KernelLog(HOLDER))
+        _answer_all(socket.socket(fileno=asked_fd), means)
+    finally:  # if probes are still in, their holders notice
         os._exit(0)
 
 
-def _leave_the_others(asked: socket.socket) -> None:
-    """Hold nothing of what was ours: no terminal, no pipe, no connection, no folder."""
+def _leave_terminal_and_folder() -> None:
     os.setsid()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_NAME, NAME.encode(), 0, 0, 0)
     os.chdir("/")
+
+
+def _close_but(kept: Sequence[int]) -> list[int]:
+    """Hold no file of what was ours but these; returns what their descriptors are now."""
+    moved = sorted(fcntl.fcntl(fd, fcntl.F_DUPFD, FIRST_FREE_FD) for fd in kept)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for fd in range(_FIRST_FD):
+    for fd in range(FIRST_FREE_FD):
         os.dup2(nothing, fd)
-    kept = asked.fileno()
-    os.closerange(_FIRST_FD, kept)
-    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+    begin = FIRST_FREE_FD
+    for fd in moved:
+        os.closerange(begin, fd)
+        begin = fd + 1
+    os.closerange(begin, os.sysconf("SC_OPEN_MAX"))
+    return moved
 
 
-def _answer(
-    request: Mapping[str, Any], fds: Sequence[int], held: dict[int, list[int]], multi: bool
-) -> dict[str, str]:
-    """Do what was asked; nothing is answered if it was done."""
-    try:
-        if "detach" in request:
-            groups = list(held) if request["detach"] is None else request["detach"]
-            leaving = {group: held.pop(group) for group in groups if group in held}
-            if request["anchors_stay"]:
-                held.update({group: leaving[group][:1] for group in leaving})
-            _close_all(leaving.values(), but_anchors=request["anchors_stay"])
-        else:
-            holding = held.pop(request["attach"], [])
-            try:
-                _put_in(holding, request, fds, multi)
-            except BaseException:  # all or none
-                _close_all([holding], but_anchors=False)
-                raise
-            held[request["attach"]] = holding
-    except errors.EbpfprofError as error:
-        return {"error": type(error).__name__, "message": str(error)}
-    except Exception as error:  # a bug: here nobody would see it
-        what = f"The process that keeps the probes ({NAME}) failed: {error!r}."
-        return {"error": errors.AttachFailed.__name__, "message": what}
-    finally:
-        for fd in fds:
-            os.close(fd)
-    return {}
+def _answer_all(asked: socket.socket, means: Means) -> None:
+    """Do what is asked until the other end is closed, or its process gone."""
+    held: dict[int, HeldProbes] = {}
+    while True:
+        message, fds, _, _ = socket.recv_fds(asked, _MAX_MESSAGE_BYTES, _MAX_FDS)
+        if not message:
+            break
+        request = json.loads(message)
+        does = partial(_detach, request, held)
+        if "attach" in request:
+            does = partial(_attach, request, fds, held, means)
+        asked.send(json.dumps(answered(does)).encode())
+    with suppress(errors.AttachFailed):  # nothing is left that could be told
+        _detach({"detach": None, "anchors_stay": False}, held)
 
 
-def _put_in(
-    holding: list[int], request: Mapping[str, Any], fds: Sequence[int], multi: bool
+def _attach(
+    request: Mapping[str, Any], fds: Sequence[int], held: dict[int, HeldProbes], means: Means
 ) -> None:
-    """Append what holds the probes to `holding`, the anchor's first unless it is there."""
-    exe_fd, *programs = fds
-    path, pid, probes = f"/proc/self/fd/{exe_fd}", request["pid"], request["probes"]
-    if not multi:
-        if not holding:
-            holding.append(perf.open_uprobe(path, request["anchor"], pid))
-        for function, offset, cookie in probes:
-            holding.append(perf.open_uprobe(path, offset, pid))
-            holding.append(perf.link_program(programs[function], holding[-1], cookie))
-        return
-    if not holding:
-        holding.append(uprobemulti.link(programs[0], path, [(request["anchor"], 0)], pid))
-    for index, program in enumerate(programs):
-        places = [(offset, cookie) for function, offset, cookie in probes if function == index]
-        holding.append(uprobemulti.link(program, path, places, pid))
+    group, (exe_fd, *programs) = request["attach"], fds
+    try:
+        target = held.pop(group, None)
+        if target:
+            os.close(exe_fd)
+        else:
+            target = HeldProbes(request["pid"], exe_fd, means, request["anchor"])
+        places = [
+            Place(offset, address, programs[index], cookie)
+            for offset, address, index, cookie in request["probes"]
+        ]
+        try:
+            target.attach(places, targets=len(held) + 1)
+        except BaseException:
+            held_probes.detach([target], anchors_stay=False)
+            raise
+        held[group] = target
+    finally:
+        for program in programs:
+            os.close(program)
 
 
-def _close_all(held: Collection[Sequence[int]], *, but_anchors: bool) -> None:
-    """Take out the probes of several processes; of each, the anchor last, if at all.
-
-    Each takes the kernel a grace period, some 0.03 s for a link and 0.1 s for a perf event.
-    """
-    rest = [fd for fds in held for fd in reversed(fds[1:])]
-    with ThreadPoolExecutor(max_workers=max(1, len(rest))) as pool:
-        for closing in (rest, [fds[0] for fds in held if fds and not but_anchors]):
-            list(pool.map(_close, closing))
-
-
-def _close(fd: int) -> None:
-    with contextlib.suppress(OSError):
-        os.close(fd)
+def _detach(request: Mapping[str, Any], held: dict[int, HeldProbes]) -> None:
+    groups = list(held) if request["detach"] is None else request["detach"]
+    leaving = {group: held.pop(group) for group in groups if group in held}
+    if request["anchors_stay"]:
+        held.update(leaving)
+    held_probes.detach(leaving.values(), anchors_stay=request["anchors_stay"])

@@ -79,19 +79,26 @@ class Program:
             self._loaded[function] = self._load(function, instructions, compiled.license)
 
     def attach_uprobes(
-        self, exe_fd: int, pid: int, probes: Sequence[Uprobe], *, anchor_offset: int, group: int
+        self,
+        exe_fd: int,
+        pid: int,
+        probes: Sequence[Uprobe],
+        *,
+        anchor: tuple[int, int],
+        group: int,
     ) -> None:
         """Run loaded BPF functions whenever process `pid` passes offsets of the open file `exe_fd`.
 
-        At `anchor_offset` (bytes) it never passes: see ebpfprof.keeper. The probes of a `group`
-        can be removed apart. Raises AttachFailed and the like; none is in then.
+        The `anchor` is an offset and a runtime address that it never passes: see
+        ebpfprof.kernel.held_probes. The probes of a `group` can be detached apart. Raises
+        AttachFailed and the like; none is in then.
         """
         assert self._keeper is not None
-        self._keeper.attach(group, exe_fd, pid, probes, self._loaded, anchor_offset=anchor_offset)
+        self._keeper.attach(group, exe_fd, pid, probes, self._loaded, anchor=anchor)
 
     @property
     def failure(self) -> Exception | None:
-        """Why uprobes were out too early, if they were: known once they are removed."""
+        """Why uprobes were out early, or could not be removed, once they are detached."""
         return self._keeper.failure if self._keeper else None
 
     def attach_sampler(self, function: str, perf_fd: int, cookie: int) -> None:

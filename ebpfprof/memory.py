@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from typing import TYPE_CHECKING, Any, Self
 
 from ebpfprof.errors import EbpfprofError, PermissionDenied, TargetGone
+from ebpfprof.kernel.remote_memory import peek, process_vm_readv
 from ebpfprof.target import Target
 
 if TYPE_CHECKING:  # it takes time to import, and not everybody needs it
@@ -14,17 +14,6 @@ if TYPE_CHECKING:  # it takes time to import, and not everybody needs it
     import numpy.typing as npt
 
 _MAX_PIECES = 1024  # UIO_MAXIOV
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.process_vm_readv.restype = ctypes.c_ssize_t
-_libc.process_vm_readv.argtypes = [
-    ctypes.c_int,
-    ctypes.c_void_p,
-    ctypes.c_ulong,
-    ctypes.c_void_p,
-    ctypes.c_ulong,
-    ctypes.c_ulong,
-]
-
 _ADDRESS_END = 1 << 63  # the largest offset of a file
 
 
@@ -94,9 +83,7 @@ class Memory:
             count = min(_MAX_PIECES, len(addresses) - done)
             local = np.array([found[done:].ctypes.data, count * kind.itemsize], np.uint64)
             there = pieces[done : done + count]
-            data = _libc.process_vm_readv(
-                self._pid, local.ctypes.data, 1, there.ctypes.data, count, 0
-            )
+            data = process_vm_readv(self._pid, local.ctypes.data, 1, there.ctypes.data, count, 0)
             # It ends at the first that it can't read, of which it may have read a part.
             whole = max(0, data) // kind.itemsize
             if whole < count:
@@ -107,16 +94,8 @@ class Memory:
         return found
 
     def bring(self, address: int, size: int) -> None:
-        """Have so many bytes from the runtime address be in memory, if that can be.
-
-        Waits for a disk or whoever else brings them, for ever if that never comes, but the target
-        need not wait for us: unlike a read of /proc/PID/mem, this leaves its lock of memory
-        (mmap_lock) alone meanwhile (Linux mm/process_vm_access.c, mm/gup.c).
-        """
-        into = ctypes.create_string_buffer(size)
-        here = (ctypes.c_size_t * 2)(ctypes.addressof(into), size)
-        there = (ctypes.c_size_t * 2)(address, size)
-        _libc.process_vm_readv(self._pid, here, 1, there, 1, 0)
+        """Have so many bytes from the runtime address be in memory, if that can be: see peek."""
+        peek(self._pid, address, size)
 
     def close(self) -> None:
         """Close it; reading afterwards raises UnreadableMemory."""

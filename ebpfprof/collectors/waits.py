@@ -132,7 +132,7 @@ class WaitsCollector:
             go.target.exe_fd,
             go.target.pid,
             self._probes(index, go),
-            anchor_offset=go.file_offset(go.sites.anchor_pc),
+            anchor=(go.file_offset(go.sites.anchor_pc), go.sites.anchor_pc + go.load_bias),
             group=index,
         )
 
@@ -403,7 +403,7 @@ class WaitsCollector:
             "is_semaphore": int(is_semaphore),
         }
         self._program.set_element("sites", site, fields)
-        return Uprobe(function, go.file_offset(pc), cookie=site)
+        return Uprobe(function, go.file_offset(pc), pc + go.load_bias, cookie=site)
 
 
 def _left_in_queue_ns(queue: int, charged: int, end_ns: int) -> int:

@@ -22,9 +22,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from ebpfprof.live import LiveSession, LiveTarget, Samples
 from ebpfprof.options import Options
-from tests.kernel.kernel_state import keepers
+from tests.kernel.kernel_state import holders, keepers
 from tests.targets_run import Target
 
 _CPUCLOCK_SCHED: Final = 2  # include/linux/posix-timers_types.h
@@ -44,8 +46,10 @@ class LiveRecorder:
         return self._process.pid
 
     def cpu_ns(self) -> int:
-        """The CPU time of that process and of its keeper, until now."""
-        return sum(cpu_ns(pid) for pid in (self.pid, *keepers(self.pid)))
+        """The CPU time of that process and of those that keep its probes, until now."""
+        ended = [psutil.Process(keeper).cpu_times() for keeper in keepers(self.pid)]
+        ended_s = sum(times.children_user + times.children_system for times in ended)
+        return round(1e9 * ended_s) + sum(map(cpu_ns, (self.pid, *holders(self.pid))))
 
     def order(self, order: str, pid: int) -> list[int]:
         """Give an order, and return the numbers of its answer."""

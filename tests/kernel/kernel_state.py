@@ -49,12 +49,17 @@ class BpfObject:
 
 
 def bpf_objects(pid: int) -> set[BpfObject]:
-    """The BPF objects that a process and its keepers hold open, and the programs of its links."""
+    """The BPF objects that a process, its keepers and what they started hold open.
+
+    With the programs of their links.
+    """
     found: set[BpfObject] = set()
-    for holder in (pid, *keepers(pid)):
-        for path in Path(f"/proc/{holder}/fdinfo").iterdir():
-            with suppress(FileNotFoundError):
-                found |= {BpfObject(k, int(n)) for k, n in _OBJECT_ID.findall(path.read_text())}
+    for holder in (pid, *holders(pid)):
+        with suppress(FileNotFoundError):
+            for path in Path(f"/proc/{holder}/fdinfo").iterdir():
+                with suppress(FileNotFoundError):
+                    text = path.read_text()
+                    found |= {BpfObject(kind, int(n)) for kind, n in _OBJECT_ID.findall(text)}
     return found
 
 
@@ -133,6 +138,17 @@ def children(pid: int) -> list[int]:
 def keepers(pid: int) -> list[int]:
     """The pids of what keeps the probes of a process."""
     return [child for child in _children(pid) if _is_keeper(child)]
+
+
+def holders(pid: int) -> list[int]:
+    """The pids of the keepers of a process, and of those that hold its probes."""
+    return [each for keeper in keepers(pid) for each in (keeper, *descendants(keeper))]
+
+
+def descendants(pid: int) -> list[int]:
+    """The pids of a process's children, and theirs, each after its parent."""
+    children = _children(pid)
+    return [*children, *(each for child in children for each in descendants(child))]
 
 
 def _children(pid: int) -> list[int]:

@@ -14,16 +14,19 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from ebpfprof import keeper, output, perf, stacks, uprobemulti
+from ebpfprof import output, stacks
 from ebpfprof.__main__ import main
 from ebpfprof.errors import AttachFailed
 from ebpfprof.export import summary
+from ebpfprof.kernel import probe_holders
+from ebpfprof.kernel.held_probes import HeldProbes
+from ebpfprof.kernel.probe_holders import Holder
 from ebpfprof.launch import Child
 from ebpfprof.session import Session
 from symbolizer import locknames
@@ -55,60 +58,46 @@ def stop_before(owner: Any, name: str) -> None:  # noqa: ANN401
 
 
 def stop_between_probes() -> None:
-    """The profiler stops while it waits for its keeper, which goes on: its third probe is in."""
-    linked = 0
+    """The profiler stops while it waits for its keeper, which goes on: probes are in."""
+    original, profiler = HeldProbes.attach, os.getpid()
 
-    def stopping(original: Callable[..., int]) -> Callable[..., int]:
-        def link(*args: Any) -> int:  # noqa: ANN401
-            nonlocal linked
-            fd = original(*args)
-            linked += 1
-            if linked == 3:
-                os.kill(os.getppid(), signal.SIGSTOP)
-            return fd
+    def attach(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        original(*args, **kwargs)
+        os.kill(profiler, signal.SIGSTOP)
 
-        return link
-
-    # One or the other puts the probes in, depending on the kernel.
-    tamper(perf, "link_program", stopping(perf.link_program))
-    tamper(uprobemulti, "link", stopping(uprobemulti.link))
+    tamper(HeldProbes, "attach", attach)
 
 
 def stop_while_detaching() -> None:
     """Half of the probes are out; the profiler and its keeper stop."""
-    original = keeper._close_all
+    original, profiler = probe_holders.end, os.getpid()
 
-    def close_all(held: Collection[list[int]], *, but_anchors: bool) -> None:
-        (fds,) = held
-        kept = len(fds) // 2
-        for fd in reversed(fds[kept:]):
-            os.close(fd)
-        del fds[kept:]
-        os.kill(os.getppid(), signal.SIGSTOP)
+    def end(holders: Sequence[Holder]) -> bool:
+        tamper(probe_holders, "end", original)
+        half = len(holders) // 2
+        were_in = original(holders[:half])
+        os.kill(profiler, signal.SIGSTOP)
         stop()
-        original(held, but_anchors=but_anchors)
+        return original(holders[half:]) and were_in
 
-    tamper(keeper, "_close_all", close_all)
+    tamper(probe_holders, "end", end)
 
 
 def stop_at_the_anchor() -> None:
-    """All probes are out but the one that the keeper takes out last; both stop."""
-    original = keeper._close
-    ends: set[int] = set()
+    """All probes are out but the one that the keeper has detached last; both stop."""
+    original, profiler = HeldProbes.take_anchor, os.getpid()
 
-    def close_all(held: Collection[list[int]], *, but_anchors: bool) -> None:
-        ends.update(fds[0] for fds in held)
-        original_close_all(held, but_anchors=but_anchors)
+    def take_anchor(held: HeldProbes) -> Holder:
+        os.kill(profiler, signal.SIGSTOP)
+        stop()
+        return original(held)
 
-    def close(fd: int) -> None:
-        if fd in ends:
-            os.kill(os.getppid(), signal.SIGSTOP)
-            stop()
-        original(fd)
+    tamper(HeldProbes, "take_anchor", take_anchor)
 
-    original_close_all = keeper._close_all
-    tamper(keeper, "_close_all", close_all)
-    tamper(keeper, "_close", close)
+
+def leave_breakpoints() -> None:
+    """The kernel says that it could not remove a breakpoint, and fails at it again."""
+    tamper(HeldProbes, "leftovers", lambda held: [0x401000])
 
 
 def die_while_the_keeper_works(request: str) -> None:
@@ -192,6 +181,7 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "stops while detaching": stop_while_detaching,
     "stops while writing": stop_while_writing,
     "stops at the anchor": stop_at_the_anchor,
+    "leaves breakpoints": leave_breakpoints,
     "dies while attaching": lambda: die_while_the_keeper_works("attach"),
     "dies while detaching": lambda: die_while_the_keeper_works("detach"),
     "notices no replacement": notice_no_replacement,

@@ -24,15 +24,15 @@ def keeper() -> Iterator[Keeper]:
 
 
 def test_no_probes_are_none(keeper: Keeper) -> None:
-    keeper.attach(0, 0, os.getpid(), [], {}, anchor_offset=0)
+    keeper.attach(0, 0, os.getpid(), [], {}, anchor=(0, 0))
 
 
 def test_an_error_that_nobody_thought_of_is_told(keeper: Keeper) -> None:
     program = perf.load_nothing("kprobe", uprobemulti.ATTACH_TYPE)
     no_pid: Any = "x"
-    probes = [Uprobe("f", offset=0, cookie=0)]
+    probes = [Uprobe("f", offset=0, address=0, cookie=0)]
     try:
-        with pytest.raises(AttachFailed, match=r"ebpfprof-keeper\) failed: TypeError"):
-            keeper.attach(0, program, no_pid, probes, {"f": program}, anchor_offset=0)
+        with pytest.raises(AttachFailed, match="A process that puts probes in failed: TypeError"):
+            keeper.attach(0, program, no_pid, probes, {"f": program}, anchor=(0, 0))
     finally:
         os.close(program)

@@ -18,6 +18,7 @@ from tests.kernel.kernel_state import (
     await_gone,
     await_no_probes,
     bpf_objects,
+    descendants,
     has_probes,
     keepers,
     leaked_probes,
@@ -189,8 +190,34 @@ def test_a_killed_keeper_is_told_and_what_was_recorded_is_written(
         await_no_probes(target.pid)
         finished = tell(recorder, signal.SIGINT)
     assert finished.code == 13
-    assert "(ebpfprof-keeper) has ended before they were to be taken out" in finished.stderr
+    assert "(ebpfprof-keeper) was killed, which detached them" in finished.stderr
     assert "Traceback" not in finished.stderr
+    only_profile(tmp_path)
+
+
+def test_a_killed_holder_is_told_and_what_was_recorded_is_written(
+    target: Target, tmp_path: Path
+) -> None:
+    with stopped("stops while recording", target, tmp_path) as recorder:
+        (keeper,) = keepers(recorder.pid)
+        *_, holder = descendants(keeper)
+        os.kill(holder, signal.SIGKILL)
+        finished = tell(recorder, signal.SIGINT)
+    assert finished.code == 13
+    assert "(ebpfprof-probes) was killed before they were to be detached" in finished.stderr
+    assert "Traceback" not in finished.stderr
+    only_profile(tmp_path)
+
+
+def test_a_breakpoint_that_stays_is_told_and_what_was_recorded_is_written(
+    target: Target, tmp_path: Path
+) -> None:
+    arguments = ("--pid", str(target.pid), "--duration", "0.2")
+    finished = run(*arguments, folder=tmp_path, command=command("leaves breakpoints"))
+    assert finished.code == 13
+    assert f"could not remove 1 breakpoint from process {target.pid} (at 0x401000)" in (
+        finished.stderr
+    )
     only_profile(tmp_path)
 
 

@@ -1,0 +1,1 @@
+"""What the kernel does for us: probes, and the processes that hold them."""

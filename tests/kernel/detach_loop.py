@@ -1,0 +1,69 @@
+"""Put probes that do nothing into a Go program, and detach them, in a process that may be killed.
+
+    python -m tests.kernel.detach_loop PID
+
+For each line that it reads, one of WAYS, it starts a process that puts probes where a recording
+has them and prints `in PID ADDRESS...`: its pid, and where they are. After one more line that
+process detaches them in that way, and waits to be killed. `gone` is printed once it is.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from ebpfprof import perf, uprobemulti
+from ebpfprof.gotarget import GoTarget, inspect
+from ebpfprof.keeper import Keeper, Uprobe
+from ebpfprof.target import Target
+
+WAYS: Final[dict[str, Callable[[Keeper], None]]] = {
+    "a recording's end": lambda keeper: keeper.detach(),
+    "a window's close": lambda keeper: keeper.detach([0], for_a_while=True),
+    "a target's removal": lambda keeper: keeper.detach([0]),
+    "the profiler's end": lambda keeper: keeper.close(),
+}
+
+
+def main(pid: int) -> None:
+    with Target(pid) as target:
+        go = inspect(target)
+        for way in sys.stdin:
+            child = os.fork()
+            if not child:
+                _hold(go, WAYS[way.strip()])
+            os.waitpid(child, 0)
+            print("gone", flush=True)
+
+
+def _hold(go: GoTarget, detach: Callable[[Keeper], None]) -> None:
+    multi = uprobemulti.is_offered()
+    keeper = Keeper(multi=multi)
+    probes = _probes(go)
+    functions = {probe.function for probe in probes}
+    attach_type = uprobemulti.ATTACH_TYPE if multi else 0
+    programs = {name: perf.load_nothing("kprobe", attach_type) for name in functions}
+    anchor_pc = go.sites.anchor_pc
+    anchor = go.file_offset(anchor_pc), anchor_pc + go.load_bias
+    keeper.attach(0, go.target.exe_fd, go.target.pid, probes, programs, anchor=anchor)
+    print("in", os.getpid(), *(probe.address for probe in probes), flush=True)
+    sys.stdin.readline()
+    detach(keeper)
+    signal.pause()
+
+
+def _probes(go: GoTarget) -> list[Uprobe]:
+    """Where a recording of blocks and locks has them: three programs."""
+    assert go.sites.semaphores
+    places = [("on_wait", park.start_pc) for park in go.sites.parks]
+    places += [("on_wake", go.sites.wake_pc), ("on_settled", go.sites.semaphores.settled_pc)]
+    return [
+        Uprobe(function, go.file_offset(pc), pc + go.load_bias, cookie=0) for function, pc in places
+    ]
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,173 @@
+"""Probes held by processes of their own; and breakpoints that the kernel could not remove."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from ebpfprof import perf, uprobemulti
+from ebpfprof.errors import AttachFailed
+from ebpfprof.gotarget import GoTarget, inspect
+from ebpfprof.kernel import held_probes
+from ebpfprof.kernel.held_probes import NO_PROGRAM, HeldProbes, Means, Place
+from ebpfprof.kernel.probe_holders import NAME
+from ebpfprof.kernel.probe_text import KernelLog
+from ebpfprof.target import Target as Opened
+from tests.kernel.kernel_state import await_no_probes, has_probes, probed
+from tests.kernel.programs import program
+from tests.targets_run import Target
+
+pytestmark = pytest.mark.alone
+
+TRIES = 20
+PR_SET_NAME = 15
+KINDS = [False, *([True] if uprobemulti.is_offered() else [])]
+
+
+@pytest.fixture
+def go() -> Iterator[GoTarget]:
+    with Target.start(program("pingpong")) as running, Opened(running.pid) as target:
+        yield inspect(target)
+        assert not has_probes(running.pid)
+
+
+@pytest.fixture(params=KINDS, ids=["perf events", "links"][: len(KINDS)])
+def means(request: pytest.FixtureRequest) -> Iterator[Means]:
+    multi = request.param
+    nothing = perf.load_nothing("kprobe", uprobemulti.ATTACH_TYPE) if multi else NO_PROGRAM
+    until, writer = os.pipe()
+    yield Means(multi, nothing, until, KernelLog(NAME))
+    for fd in (until, writer, *([nothing] if multi else [])):
+        os.close(fd)
+
+
+def place(go: GoTarget, pc: int, means: Means) -> Place:
+    return Place(go.file_offset(pc), pc + go.load_bias, means.nothing)
+
+
+def held(go: GoTarget, means: Means) -> HeldProbes:
+    """Probes where goroutines begin to wait, and the anchor."""
+    anchor = place(go, go.sites.anchor_pc, means)
+    exe_fd = os.dup(go.target.exe_fd)
+    found = HeldProbes(go.target.pid, exe_fd, means, (anchor.offset, anchor.address))
+    found.attach([place(go, park.start_pc, means) for park in go.sites.parks], targets=1)
+    return found
+
+
+def not_anchors(go: GoTarget) -> list[int]:
+    """Runtime addresses of breakpoints in the target, but for the anchor's."""
+    return sorted(at + go.load_bias for at in probed(go.target.pid) if at != go.sites.anchor_pc)
+
+
+def leak(go: GoTarget, means: Means) -> list[int]:
+    """Leave breakpoints in the target, as a profiler does that is killed while it closes probes.
+
+    It is called as the holders are. Returns runtime addresses.
+    """
+    places = [place(go, park.start_pc, means) for park in go.sites.parks]
+    for _ in range(TRIES):
+        reads, writes = os.pipe()
+        child = os.fork()
+        if not child:
+            _close_probes(go, means, places, writes)
+        os.close(writes)
+        assert os.read(reads, 1) == b"x"
+        while len(not_anchors(go)) == len(places):
+            pass
+        os.kill(child, signal.SIGKILL)
+        os.close(reads)
+        os.waitpid(child, 0)
+        if left := not_anchors(go):
+            return left
+    raise AssertionError(f"none was left behind in {TRIES} tries")
+
+
+def _close_probes(go: GoTarget, means: Means, places: list[Place], writes: int) -> None:
+    """Open them, say so, and close them by one system call."""
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_NAME, NAME.encode(), 0, 0, 0)
+        path, pid = f"/proc/self/fd/{go.target.exe_fd}", go.target.pid
+        for each in places:
+            if means.multi:
+                fd = uprobemulti.link(means.nothing, path, [(each.offset, 0)], pid)
+            else:
+                fd = perf.open_uprobe(path, each.offset, pid)
+        os.write(writes, b"x")
+        os.closerange(fd - len(places) + 1, fd + 1)
+    finally:
+        os._exit(0)
+
+
+def test_one_that_was_left_behind_goes_with_the_next_probe_there(
+    go: GoTarget, means: Means
+) -> None:
+    probes = held(go, means)
+    held_probes.detach([probes], anchors_stay=True)
+    left = leak(go, means)
+    assert means.log.leaks()
+    assert set(left) <= set(probes._text.breakpoints())
+    held_probes.detach([probes], anchors_stay=False)
+    assert probed(go.target.pid) == {}
+
+
+def test_one_that_stays_is_told(
+    go: GoTarget, means: Means, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probes = held(go, means)
+    held_probes.detach([probes], anchors_stay=True)
+    left = leak(go, means)
+
+    def refused(*_: object, **__: object) -> None:
+        raise AttachFailed("no more probes")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HeldProbes, "_hold", refused)
+        with pytest.raises(AttachFailed, match="could not remove") as told:
+            held_probes.detach([probes], anchors_stay=True)
+    assert [int(each, 16) for each in re.findall("0x[0-9a-f]+", str(told.value))] == left
+    held_probes.detach([probes], anchors_stay=False)  # now they go
+
+
+def test_another_profilers_are_not_ours(go: GoTarget, means: Means) -> None:
+    first, second = held(go, means), held(go, means)
+    held_probes.detach([first], anchors_stay=False)
+    assert has_probes(go.target.pid)
+    held_probes.detach([second], anchors_stay=False)
+
+
+def test_if_one_cannot_be_put_in_none_is(go: GoTarget, means: Means) -> None:
+    anchor = place(go, go.sites.anchor_pc, means)
+    exe_fd = os.dup(go.target.exe_fd)
+    probes = HeldProbes(go.target.pid, exe_fd, means, (anchor.offset, anchor.address))
+    good = place(go, go.sites.wake_pc, means)
+    bad = Place(1 << 40, 0, means.nothing)
+    with pytest.raises(AttachFailed):
+        probes.attach([good, bad], targets=1)
+    assert list(probed(go.target.pid)) == [go.sites.anchor_pc]
+    held_probes.detach([probes], anchors_stay=False)
+
+
+def test_they_go_when_what_started_them_ends(go: GoTarget, means: Means) -> None:
+    """The anchor too, which waits for the others."""
+    reads, writes = os.pipe()
+    starter = os.fork()
+    if not starter:
+        with suppress(BaseException):
+            until, _writer = os.pipe()
+            held(go, Means(means.multi, means.nothing, until, means.log))
+            os.write(writes, b"x")
+            signal.pause()
+        os._exit(0)
+    os.close(writes)
+    assert os.read(reads, 1) == b"x"
+    assert len(probed(go.target.pid)) == len(go.sites.parks) + 1
+    os.kill(starter, signal.SIGKILL)
+    os.waitpid(starter, 0)
+    await_no_probes(go.target.pid)
+    os.close(reads)
