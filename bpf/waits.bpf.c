@@ -233,6 +233,8 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
     u64 delay_ns = now_ns - wait->start_ns;
     if ((s64)delay_ns <= 0)
         delay_ns = 1;
+    if (WITH_WINDOWS && delay_ns > now_ns - target->begin_ns)
+        delay_ns = now_ns - target->begin_ns; /* no more than the window has room for */
     if (!sampled(wait, delay_ns))
         return;
     if ((!EVERY_EVENT || (WITH_WINDOWS && wait->is_seeded)) && wait->stack == 0) {
@@ -408,7 +410,7 @@ struct seed {
 int seed(struct seed *seed) {
     u64 key = goroutine_key(seed->g, seed->target), sema = seed->sema;
     struct target *target = target_at(seed->target);
-    if (!target)
+    if (!target || !target->active)
         return 0;
     struct wait wait = {
         .start_ns = target->begin_ns,

@@ -127,12 +127,11 @@ class Session:
         come = [each.notice_tracer(is_over=True) for each in self._recordings]
         if self._options.open_waits:
             self._read_parked()
+        # Windows first: one that is just prepared must not lose its begin to the end of all.
+        self._stop_windows()
         for collector in (self._waits, self._cpu):
             if collector:
                 collector.stop()
-        for each in self._recordings:
-            if each.watch:
-                each.watch.stop()
         stopped_ns = kernel_now_ns()
         for recorded in self._recordings:
             recorded.look_at_cpu(is_over=True)
@@ -233,10 +232,8 @@ class Session:
         ]
 
     def close(self) -> None:
-        """Remove all probes and let go of the targets."""
-        for each in self._recordings:
-            if each.watch:
-                each.watch.stop()
+        """Detach all probes and close the targets."""
+        self._stop_windows()
         self._held.close()
 
     def __enter__(self) -> Self:
@@ -256,6 +253,14 @@ class Session:
         others_ns = (lambda: cpu.runs(index).ns) if cpu else (lambda: 0.0)
         recorded.watch = Watch(self._waits, index, go, share, others_ns)
         recorded.watch.start()
+
+    def _stop_windows(self) -> None:
+        """End the windows of all targets at the same time."""
+        watches = [each.watch for each in self._recordings if each.watch]
+        for watch in watches:
+            watch.end()
+        for watch in watches:
+            watch.stop()
 
     def _notice_endings(self) -> None:
         for recording in self._recordings:

@@ -113,11 +113,16 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="ebpfprof-watch", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """End the recording; the probes are out then. Nothing happens if it is over."""
-        if self._thread:
+    def end(self) -> None:
+        """Let the recording end now; stop() waits until it has."""
+        if not self._stopping.is_set():
             self._stopped_ns = kernel_now_ns()
             self._stopping.set()
+
+    def stop(self) -> None:
+        """End the recording; the probes are out then. Nothing happens if it is over."""
+        self.end()
+        if self._thread:
             self._thread.join()
             self._thread = None
 
@@ -221,8 +226,7 @@ class Watch:
         ready_ns = kernel_now_ns()
         self._lead_ns = min(_MAX_LEAD_NS, 2 * (ready_ns - came_ns) + _LEAST_LEAD_NS)
         if ready_ns >= begin_ns:
-            self._waits.close_window(self._index)
-            self._waits.take(self._index)  # not everybody was known who waited
+            self._discard()  # not all that waited when it began are known
             return False
         around_ns, spent_ns = begin_ns - came_ns, self._budget.spent_ns
         self._window = _Window(begin_ns, end_ns, around_ns, spent_ns, self._read_clock())
@@ -235,6 +239,9 @@ class Watch:
         planned_ns = end_ns - begin_ns if end_ns < FOREVER_NS else 0
         if kernel_now_ns() < end_ns:
             end_ns = kernel_now_ns() + _ENDS_IN_NS
+            if end_ns <= begin_ns:
+                self._discard()
+                return
             self._waits.open_window(self._index, begin_ns, end_ns)
         # To its last nanosecond: before, the tables don't have yet who waits at its end.
         time.sleep(max(0.0, (end_ns - kernel_now_ns()) / 1e9))
@@ -261,6 +268,12 @@ class Watch:
         spent_ns = self._budget.spent_ns - self._window.spent_before_ns
         self._budget.watched(spent_ns, end_ns - begin_ns, self._window.around_ns)
 
+    def _discard(self) -> None:
+        """Forget a window that never was."""
+        self._waits.close_window(self._index)
+        self._waits.take(self._index)
+        self._is_open = False
+
     def _add_holds(self, held: dict[int, Hold]) -> None:
         for sema, more in self._waits.holds().get(self._index, {}).items():
             hold = held.get(sema, Hold())
@@ -286,6 +299,7 @@ class Watch:
 
     def _lasting(self, end_ns: int) -> list[Lasting]:
         """The waits that went on when the window ended."""
+        begin_ns = self._window.begin_ns
         now = waits_by_goroutine(self._census.waiting)
         found = []
         for row in self._waits.waiting(self._index):
@@ -298,7 +312,7 @@ class Watch:
                 before, parked = self._seeded[row.g]
                 stack = self._waits.stack_of(self._index, parked)
                 wait = wait if wait == before else None
-            found.append(Lasting(wait, stack, end_ns - row.since_ns))
+            found.append(Lasting(wait, stack, end_ns - max(row.since_ns, begin_ns)))
         return found
 
     def _finish(self) -> None:

@@ -22,6 +22,7 @@ import psutil
 
 from ebpfprof import output, stacks
 from ebpfprof.__main__ import main
+from ebpfprof.collectors.waits import WaitsCollector
 from ebpfprof.errors import AttachFailed
 from ebpfprof.export import summary
 from ebpfprof.kernel import probe_holders
@@ -29,6 +30,7 @@ from ebpfprof.kernel.held_probes import HeldProbes
 from ebpfprof.kernel.probe_holders import Holder
 from ebpfprof.launch import Child
 from ebpfprof.session import Session
+from ebpfprof.watch import Watch
 from symbolizer import locknames
 
 
@@ -93,6 +95,34 @@ def stop_at_the_anchor() -> None:
         return original(held)
 
     tamper(HeldProbes, "take_anchor", take_anchor)
+
+
+def end_while_a_window_is_prepared() -> None:
+    """The recording ends after the kernel was told of a window, before it knows what waits then.
+
+    That it is told of the end of all before the window has ended is an error.
+    """
+    prepare, open_window = Watch._prepare, WaitsCollector.open_window
+    stop_all = WaitsCollector.stop
+    ends: list[Callable[[], object]] = []
+
+    def prepare_to_end(watch: Watch, window_ns: int | None) -> bool:
+        ends.append(watch._stopping.wait)
+        return prepare(watch, window_ns)
+
+    def open_and_wait(waits: WaitsCollector, index: int, begin_ns: int, end_ns: int) -> None:
+        open_window(waits, index, begin_ns, end_ns)
+        if ends:
+            os.kill(os.getpid(), signal.SIGINT)
+            ends.pop()()
+
+    def stop_after_windows(waits: WaitsCollector) -> None:
+        assert "ebpfprof-watch" not in [thread.name for thread in threading.enumerate()]
+        stop_all(waits)
+
+    tamper(Watch, "_prepare", prepare_to_end)
+    tamper(WaitsCollector, "open_window", open_and_wait)
+    tamper(WaitsCollector, "stop", stop_after_windows)
 
 
 def leave_breakpoints() -> None:
@@ -182,6 +212,7 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "stops while writing": stop_while_writing,
     "stops at the anchor": stop_at_the_anchor,
     "leaves breakpoints": leave_breakpoints,
+    "ends while a window is prepared": end_while_a_window_is_prepared,
     "dies while attaching": lambda: die_while_the_keeper_works("attach"),
     "dies while detaching": lambda: die_while_the_keeper_works("detach"),
     "notices no replacement": notice_no_replacement,

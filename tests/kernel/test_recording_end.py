@@ -1,0 +1,55 @@
+"""What was recorded when a recording ends: no wait is longer than the time that was recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ebpfprof.census import Census
+from ebpfprof.clock import kernel_now_ns
+from ebpfprof.collectors.waitrows import Recipe
+from ebpfprof.collectors.waits import FOREVER_NS, WaitsCollector
+from ebpfprof.gotarget import inspect
+from ebpfprof.target import Target as Opened
+from tests.kernel.programs import program
+from tests.kernel.tampered import command
+from tests.recorder import only_profile, run
+from tests.targets_run import Target
+
+WINDOWS = Recipe(block=True, mutex=False, windows=True)
+
+
+def test_a_window_that_is_prepared_at_the_end_ends_first(tmp_path: Path) -> None:
+    """Else the goroutines that wait then would wait since the machine was started."""
+    arguments = ("--duration", "600", "--max-overhead", "1", "--profile", "block")
+    with Target.start(program("demo")) as target:
+        finished = run(
+            *("--pid", str(target.pid), *arguments),
+            folder=tmp_path,
+            command=command("ends while a window is prepared"),
+        )
+    assert finished.code == 0, finished.stderr
+    assert only_profile(tmp_path).samples
+
+
+def test_no_wait_is_longer_than_its_window_allows() -> None:
+    """Whatever becomes of the window while the kernel is told of those that wait."""
+    with (
+        Target.start(program("parked")) as running,
+        Opened(running.pid) as target,
+        WaitsCollector(1, WINDOWS) as waits,
+    ):
+        go = inspect(target)
+        waits.load()
+        waits.put_in(0, go)
+        begin_ns = kernel_now_ns()
+        with Census(go, has_labels=False) as census:
+            turns = list(census.parked().values())
+            waits.stop()
+            for parked in turns:
+                waits.seed(0, parked)
+        assert turns
+        assert waits.waiting(0) == []
+        waits.open_window(0, begin_ns, FOREVER_NS)
+        running.ask("", "turned")
+        longest_ns = max((delay_ns for _, delay_ns in waits.take(0).values()), default=0)
+        assert longest_ns < kernel_now_ns() - begin_ns
