@@ -4,7 +4,8 @@
 
 For each line that it reads, one of WAYS, it starts a process that puts probes where a recording
 has them and prints `in PID ADDRESS...`: its pid, and where they are. After one more line that
-process detaches them in that way, and waits to be killed. `gone` is printed once it is.
+process detaches them in that way, and waits to be killed. `gone` is printed once it is. For the
+line ATTACH the process puts the probes in only after that one more line.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ebpfprof import perf, uprobemulti
@@ -26,6 +28,7 @@ WAYS: Final[dict[str, Callable[[Keeper], None]]] = {
     "a target's removal": lambda keeper: keeper.detach([0]),
     "the profiler's end": lambda keeper: keeper.close(),
 }
+ATTACH: Final = "attach"
 
 
 def main(pid: int) -> None:
@@ -34,12 +37,12 @@ def main(pid: int) -> None:
         for way in sys.stdin:
             child = os.fork()
             if not child:
-                _hold(go, WAYS[way.strip()])
+                _hold(go, WAYS.get(way.strip()))
             os.waitpid(child, 0)
             print("gone", flush=True)
 
 
-def _hold(go: GoTarget, detach: Callable[[Keeper], None]) -> None:
+def _hold(go: GoTarget, detach: Callable[[Keeper], None] | None) -> None:
     multi = uprobemulti.is_offered()
     keeper = Keeper(multi=multi)
     probes = _probes(go)
@@ -48,10 +51,15 @@ def _hold(go: GoTarget, detach: Callable[[Keeper], None]) -> None:
     programs = {name: perf.load_nothing("kprobe", attach_type) for name in functions}
     anchor_pc = go.sites.anchor_pc
     anchor = go.file_offset(anchor_pc), anchor_pc + go.load_bias
-    keeper.attach(0, go.target.exe_fd, go.target.pid, probes, programs, anchor=anchor)
+    attach = partial(keeper.attach, 0, go.target.exe_fd, go.target.pid, probes, programs)
+    if detach:
+        attach(anchor=anchor)
     print("in", os.getpid(), *(probe.address for probe in probes), flush=True)
     sys.stdin.readline()
-    detach(keeper)
+    if detach:
+        detach(keeper)
+    else:
+        attach(anchor=anchor)
     signal.pause()
 
 

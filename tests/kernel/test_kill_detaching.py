@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.detach_loop import WAYS
+from tests.kernel.detach_loop import ATTACH, WAYS
 from tests.kernel.kernel_state import (
     BREAKPOINT,
     await_no_probes,
@@ -37,6 +37,7 @@ pytestmark = pytest.mark.alone
 KILLS = [8, pytest.param(60, marks=pytest.mark.long)]
 # Longer than it takes to detach them.
 WITHIN_S = 0.15
+ATTACHES_WITHIN_S = 0.03
 # Of the profiler, its keeper, and those that hold probes: which are killed, at once.
 KILLED = {
     "all": slice(None),
@@ -85,6 +86,24 @@ def test_killed_at_any_step_of_detaching_no_breakpoint_stays(
         await_ended(family)
         assert not has_probes(target.pid)
     assert leaked_probes() == before
+
+
+@pytest.mark.parametrize("kills", KILLS)
+def test_killed_at_any_step_of_attaching_no_breakpoint_stays(
+    kills: int, target: Target, detaching: Target
+) -> None:
+    """The kernel's log is not quiet then: it says so of probes, too, that it could not put in."""
+    moments = random.Random(kills)
+    for which in itertools.islice(itertools.cycle(KILLED.values()), kills):
+        profiler = int(detaching.ask(ATTACH, "in ").split()[1])
+        detaching.say("now")
+        time.sleep(moments.uniform(0, ATTACHES_WITHIN_S))
+        family = [profiler, *descendants(profiler)]
+        kill(family[which])
+        kill([profiler])
+        detaching.expect("gone")
+        await_ended(family)
+        await_no_probes(target.pid)  # a holder may have been started meanwhile
 
 
 @contextmanager
