@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from ebpfprof.clock import kernel_now_ns
 from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.losses import Loss
 from ebpfprof.options import Options
@@ -80,7 +81,7 @@ class LiveTarget:
         """For how many nanoseconds it was recorded, until now or until it went."""
         if not self.is_recording:
             return self._watched_ns
-        return self._watched_ns + time.monotonic_ns() - self._started_ns
+        return self._watched_ns + kernel_now_ns() - self._started_ns
 
     def _pause(self) -> None:
         """Stop the clock."""
@@ -187,29 +188,29 @@ class LiveSession:
             self._free_numbers.append(target._number)
             target._held.close()
 
-    def snapshot(self, target: LiveTarget, kinds: Collection[str] | None = None) -> Report:
+    def snapshot(
+        self,
+        target: LiveTarget,
+        kinds: Collection[str] | None = None,
+        *,
+        settled: bool = False,
+    ) -> Report:
         """The waits of a target since its first start: sums that never decrease.
 
         Of the block and mutex profiles: those of `kinds`, or all. Locations are the same objects in
         later snapshots. The time of a profile is when the first start was, its duration how long
-        the target was watched since. Raises TargetGone if it was let go of.
+        the target was watched since. In a pause between windows, what the next one is likely to
+        hold is in the sums; if they are to be `settled`, that is not so, and the duration is the
+        time that windows until now stand for. Raises TargetGone if it was let go of.
         """
         with self._lock:
             self._require_held(target)
             recorded, number = target._recorded, target._number
             wanted = set(recorded.kinds if kinds is None else kinds) - {"cpu"}
             kept = tuple(kind for kind in recorded.kinds if kind in wanted)
-            recording = self._recording(target, kept)
-            if self._waits and kept and recorded.watch:
-                watch = recorded.watch
-                recording = replace(
-                    recording, watched=watch.watched(), totals=watch.totals(), holds=watch.holds()
-                )
-            elif self._waits and kept:
-                totals, holds = self._waits.snapshot(), self._waits.holds()
-                recording = replace(
-                    recording, totals=totals.get(number, []), holds=holds.get(number, {})
-                )
+            known = self._known_waits(recorded, number, settled) if self._waits and kept else {}
+            # The time comes last: no more can have been waited in it than the sums have.
+            recording = replace(self._recording(target, kept), **known)
             return self._reported(target, recording)
 
     def begin_samples(self, target: LiveTarget) -> Samples | None:
@@ -222,8 +223,8 @@ class LiveSession:
             if self._cpu is None:
                 return None
             self._cpu.poll()
-            sums = self._cpu.begin_sums(target._number)
-            return Samples(sums, time.time_ns(), target.watched_ns)
+            unix_ns, watched_ns = time.time_ns(), target.watched_ns  # before there is a sample
+            return Samples(self._cpu.begin_sums(target._number), unix_ns, watched_ns)
 
     def sampled(self, target: LiveTarget, samples: Samples, *, restart: bool = False) -> Report:
         """The CPU profile of these samples so far; they begin anew now if `restart`.
@@ -235,11 +236,12 @@ class LiveSession:
             self._require_held(target)
             assert self._cpu is not None
             self._cpu.poll()
+            stacks = self._cpu.read_sums(samples.sums, restart=restart)
             recording = replace(
                 self._recording(target, ("cpu",)),
                 started_ns=samples.watched_ns,
                 started_unix_ns=samples.unix_ns,
-                stacks=self._cpu.read_sums(samples.sums, restart=restart),
+                stacks=stacks,
                 sampler=self._cpu.sampler(target._number),
             )
             if restart:
@@ -288,9 +290,10 @@ class LiveSession:
 
     def _attach(self, target: LiveTarget) -> None:
         recorded, number = target._recorded, target._number
+        began_ns = 0
         if self._waits and recorded.go:
             if not self._options.is_bounded:
-                self._waits.attach(number, recorded.go)
+                began_ns = self._waits.attach(number, recorded.go)
             else:
                 from ebpfprof.watch import Watch
 
@@ -302,7 +305,7 @@ class LiveSession:
                     share,
                     lambda: self._runs(number)[1].ns,
                 )
-                recorded.watch.start()
+                began_ns = recorded.watch.start()
         if self._cpu and recorded.objects:
             if target._was_sampled:
                 self._cpu.resume(number)
@@ -313,7 +316,7 @@ class LiveSession:
             if self._sampled == 1:
                 self._cpu.start()
         recorded.begin_cpu()
-        target._started_ns = time.monotonic_ns()
+        target._started_ns = began_ns or kernel_now_ns()
         target.started_unix_ns = target.started_unix_ns or time.time_ns()
         self._require_running(target)
 
@@ -330,6 +333,19 @@ class LiveSession:
             recorded.watch.stop()
         if self._waits and recorded.go:
             self._waits.detach_target(number)
+
+    def _known_waits(self, recorded: Recorded, number: int, settled: bool) -> dict[str, Any]:
+        """What was recorded of a target's waits, for a Recording."""
+        assert self._waits is not None
+        watch = recorded.watch
+        if watch is None:
+            totals, holds = self._waits.snapshot(), self._waits.holds()
+            return {"totals": totals.get(number, []), "holds": holds.get(number, {})}
+        if not settled:
+            return {"totals": watch.totals(), "watched": watch.watched(), "holds": watch.holds()}
+        known, watched = watch.settled()
+        ended_ns = watched.stood_for_ns
+        return {"totals": known, "watched": watched, "holds": watch.holds(), "ended_ns": ended_ns}
 
     def _recording(self, target: LiveTarget, kinds: tuple[Kind, ...]) -> Recording:
         """What is known of a target, without what was recorded."""

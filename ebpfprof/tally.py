@@ -50,15 +50,16 @@ class Deviation:
 class Watched:
     """How much of a recording was watched, of one target.
 
-    `share` is a part of its time, 0 to 1; `windows` is how many there were besides the time when
-    all of it was watched. `deviations` are by kind. `uncharged_ns` was waited for locks whose
-    releases were in no window.
+    `share` is a part of the time that the sums stand for, `stood_for_ns`. `windows` is how many
+    there were besides the time when all of it was watched. `deviations` are by kind. `uncharged_ns`
+    was waited for locks whose releases were in no window.
     """
 
     share: float
     windows: int
     deviations: Mapping[str, Deviation]
     uncharged_ns: float
+    stood_for_ns: int = 0
 
     def __str__(self) -> str:
         windows = "1 window" if self.windows == 1 else f"{self.windows} windows"
@@ -177,6 +178,18 @@ class Tally:
                 found.append(StackTotal(*row, estimate.errors(stack)[1]))
         return found
 
+    def settled(self) -> list[StackTotal]:
+        """The sums by stack of the time that watched() tells: nothing is added for any other."""
+        return [
+            StackTotal(
+                *(stack.kind, stack.sema, stack.return_pcs, sums.count, round(sums.delay_ns)),
+                stack.labels,
+                self._estimate.errors(stack)[1],
+            )
+            for stack, sums in self._estimate.sums.items()
+            if isinstance(stack, KnownStack) and (sums.count > 0 or sums.delay_ns >= 1)
+        ]
+
     def _likely(self, until_ns: int) -> dict[KnownStack, tuple[float, float]]:
         """What was counted and delayed since the last window, if all went on as in that one."""
         sums, lasting, watched_ns = self._last
@@ -201,7 +214,8 @@ class Tally:
             if isinstance(kind, str)
         }
         uncharged_ns = sum(self._unclaimed.values())
-        return Watched(estimate.share, estimate.windows, deviations, uncharged_ns)
+        shared = estimate.share, estimate.windows
+        return Watched(*shared, deviations, uncharged_ns, estimate.stood_for_ns)
 
     def _charge(self, sums: Found, queue: QueueRow, weight: float) -> None:
         """What was waited for a lock at the end of a window, and of earlier ones."""

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Final
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.text import Text
 
 from ebpfprof.export.table import fit
 from ebpfprof.profile import Frame, Label
 from ebpfprof.text import duration, printable
-from ebpfprof.toptable import Moment, Reading, Shown, Sort, TopRow, TopStack, View
+from ebpfprof.topheader import count_per_s, header, in_a_second, of_processor
+from ebpfprof.toplines import Part, first_fitting, joined, wrapped
+from ebpfprof.toprows import Reading, Shown, Sort, TopRow, TopStack, View
 from ebpfprof.topview import TopView
 
 _MAX_NAME: Final = 512
 _MAX_STACKS: Final = 50
-_MAX_RULES_NAMED: Final = 4
 _MAX_OPERATION: Final = 20
 _MAX_PLACE: Final = 28
 _MIN_NAME: Final = 22
 _LEAST_NAME: Final = 8
 _MIN_PLACE: Final = 12
 _MIN_ROWS: Final = 3
-_KEYS: Final = "q quit  Enter stacks  / filter  d c m n sort  p pause  w write  h help"
-_KEYS_IN_STACKS: Final = "Esc back  j k scroll  p pause  w write  q quit"
+_MAX_MESSAGE: Final = 1024
+_MAX_MESSAGE_LINES: Final = 3
+# What a key does, and the order in which a narrow window leaves it out: the largest first.
+_KEYS: Final = (
+    *(("q quit", 0), ("Enter stacks", 2), ("/ filter", 3), ("d c m n sort", 6), ("p pause", 5)),
+    *(("w write", 4), ("h help", 1)),
+)
+_KEYS_IN_STACKS: Final = (
+    *(("Esc back", 1), ("j k scroll", 2), ("p pause", 4), ("w write", 3), ("q quit", 0)),
+)
 _HELP: Final = """\
 d  sort by delay (CPU: by the time in the function itself)
 c  sort by count (CPU: by the time in the function and all it calls)
@@ -48,7 +57,8 @@ Delay/s, Count/s, CPU: of the time since the last look, per second.
 Delay/s 2.5 s: waits that ended in a second had lasted 2.5 s together.
 Total: since the start. Share: of all rows but hidden ones.
 Held: for how long a lock was held while others waited, the mean.
-Target -1.2%: that part of its CPU time was lost to this since the start.
+Target loses ~1.2%: of its CPU time since the start, an estimate: how often
+probes were passed is counted, what each takes is measured now and then.
 Watched: the part of the time that --max-overhead allows; sums are scaled.
 Waits are counted when they end: `ebpfprof attach --open` shows those that don't."""
 _NOTHING: Final = {
@@ -57,7 +67,13 @@ _NOTHING: Final = {
     "cpu": "No CPU time was used.",
     "locks": "No goroutine waited for a lock.",
 }
-_TITLES: Final = {"block": "block", "mutex": "mutex", "cpu": "CPU", "locks": "locks"}
+
+_NAMES: Final[dict[View, tuple[str, ...]]] = {
+    "block": ("Called from", "From"),
+    "mutex": ("Released by", "By"),
+    "cpu": ("Function",),
+    "locks": ("Lock",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,30 +83,17 @@ class _Column:
     heading: str
     width: int
     keep: int
-    text: Callable[[TopRow, float, int], str]
+    text: Callable[[TopRow, float], str]
     sort: Sort | None = None
 
 
-def _share(ns: int, all_ns: int) -> str:
-    return f"{100 * ns / all_ns:.1f}%" if all_ns > 0 else "-"
+def _share(rate: float, all_rates: float) -> str:
+    return f"{100 * rate / all_rates:.1f}%" if all_rates > 0 else "-"
 
 
-def _rate(count: int, window_s: float) -> str:
-    per_s = count / window_s if window_s > 0 else 0.0
-    return f"{per_s:,.0f}" if per_s >= 99.95 or not per_s else f"{per_s:.1f}"
-
-
-def _per_s(ns: int, window_s: float) -> str:
-    return duration(ns / window_s) if window_s > 0 else "-"
-
-
-def _of_processor(ns: int, window_s: float) -> str:
-    return f"{ns / 1e7 / window_s:.1f}%" if window_s > 0 else "-"
-
-
-_DELAY = _Column("Delay/s", 8, 9, lambda row, s, _: _per_s(row.ns, s), "delay")
-_SHARE = _Column("Share", 6, 4, lambda row, _, all_ns: _share(row.ns, all_ns))
-_COUNT = _Column("Count/s", 8, 6, lambda row, s, _: _rate(row.count, s), "count")
+_DELAY = _Column("Delay/s", 8, 9, lambda row, _: in_a_second(row.rate), "delay")
+_SHARE = _Column("Share", 6, 4, lambda row, all_rates: _share(row.rate, all_rates))
+_COUNT = _Column("Count/s", 8, 6, lambda row, _: count_per_s(row.count_per_s), "count")
 _MEAN = _Column("Mean", 8, 5, lambda row, *_: duration(row.mean_ns), "mean")
 _TOTAL = _Column("Total", 8, 3, lambda row, *_: duration(row.total_ns))
 _HELD = _Column("Held", 8, 2, lambda r, *_: "-" if r.held_ns is None else duration(r.held_ns))
@@ -100,9 +103,9 @@ _COLUMNS: Final[dict[View, tuple[_Column, ...]]] = {
     "mutex": _WAITS,
     "locks": (*_WAITS, _HELD),
     "cpu": (
-        _Column("CPU", 7, 9, lambda row, s, _: _of_processor(row.ns, s), "delay"),
-        _Column("Share", 6, 5, lambda row, _, all_ns: _share(row.ns, all_ns)),
-        _Column("+Callees", 8, 6, lambda row, s, _: _of_processor(row.callees_ns, s), "count"),
+        _Column("CPU", 7, 9, lambda row, _: of_processor(row.rate), "delay"),
+        _Column("Share", 6, 5, lambda row, all_rates: _share(row.rate, all_rates)),
+        _Column("+Callees", 8, 6, lambda row, _: of_processor(row.callees_rate), "count"),
         _Column("Total", 8, 4, lambda row, *_: duration(row.total_ns)),
         _Column("+Callees", 8, 3, lambda row, *_: duration(row.total_callees_ns)),
     ),
@@ -133,11 +136,13 @@ class _Screen:
         self._ascii_only = ascii_only
         self._reading: Reading = view.reading
         self._shown: Shown = view.shown
-        self._window_s = self._reading.window_ns / 1e9
+
+    def header(self) -> list[Text]:
+        return header(self._view, self._width, self._safe)
 
     def lines(self) -> list[Text]:
         assert self._height is not None
-        footer = [self._footer()]
+        footer = self._footer()
         header = self.header()
         # One line of headings, and some rows: in a small window these matter more than the rest.
         del header[max(self._height - len(footer) - 1 - _MIN_ROWS, 0) :]
@@ -154,73 +159,6 @@ class _Screen:
         body += [Text()] * (room - len(body))
         return [self._cut(line) for line in (*header, *body, *footer)][: self._height]
 
-    def header(self) -> list[Text]:
-        """What is watched, for how long, how much there is of it, and what is left out or wrong."""
-        moment, view = self._view.moment, self._view
-        first = Text.assemble(("ebpfprof top", "bold"), "  ", (_TITLES[view.view], "bold cyan"))
-        if view.paused:
-            first.append("  PAUSED", "bold yellow")
-        since = f"  for {duration(moment.uptime_ns)}"
-        first.append(f"  {self._targets(moment, cell_len(first.plain + since) + 2)}{since}")
-        found = [first, Text(self._sums(moment))]
-        if self._shown.hidden:
-            found.append(Text(self._hidden(), "dim"))
-        if view.pattern:
-            of = f"{len(self._shown.rows)} of {self._shown.matched} rows match "
-            found.append(Text(of + self._safe(view.pattern.pattern), "yellow"))
-        if moment.losses:
-            losses = "; ".join(str(loss) for loss in moment.losses)
-            found.append(Text(f"Lost: {losses}", "bold red"))
-        notes = [t.ending for t in moment.targets if t.ending] + list(moment.notes)
-        found += [Text(self._safe(note), "yellow") for note in notes[:3]]
-        return found
-
-    def _targets(self, moment: Moment, taken: int) -> str:
-        """The targets, as many as there is room for on a line of which so much is taken."""
-        named = [
-            f"{target.name} {target.pid}" + (f" {target.go_version}" if target.go_version else "")
-            for target in moment.targets
-        ]
-        text = ", ".join(map(self._safe, named))
-        if len(named) > 1:
-            text = f"{len(named)} processes: {text}"
-        if self._width is None or cell_len(text) <= self._width - taken:
-            return text
-        return set_cell_size(text, max(self._width - taken - 3, 0)).rstrip(", ") + "..."
-
-    def _sums(self, moment: Moment) -> str:
-        reading, all_ns = self._reading, self._shown.all_ns
-        parts = [f"{_rate(reading.count, self._window_s)} events/s"]
-        if reading.view == "cpu":
-            parts = [
-                f"{_rate(reading.count, self._window_s)} samples/s",
-                f"{_of_processor(all_ns, self._window_s)} of a CPU",
-            ]
-        else:
-            parts.append(f"waiting {_per_s(all_ns, self._window_s)}/s")
-        parts.append(f"last {duration(reading.window_ns)}")
-        parts.append(f"ebpfprof itself {100 * moment.own_cpu:.1f}% CPU")
-        parts.append(f"target -{100 * moment.lost_share:.1f}%")
-        if moment.watched_share < 1:
-            parts.append(f"watched {100 * moment.watched_share:.1f}%, scaled")
-        if not moment.losses:
-            parts.append("nothing lost")
-        return "  ".join(parts)
-
-    def _hidden(self) -> str:
-        hidden = self._shown.hidden
-        named = ", ".join(
-            f"{each.rule.name} {_per_s(each.delay_ns, self._window_s)}/s"
-            for each in hidden[:_MAX_RULES_NAMED]
-        )
-        more = ", ..." if len(hidden) > _MAX_RULES_NAMED else ""
-        delay_ns = sum(each.delay_ns for each in hidden)
-        count = sum(each.count for each in hidden)
-        return (
-            f"idle, hidden (i shows it): {_per_s(delay_ns, self._window_s)}/s, "
-            f"{_rate(count, self._window_s)} waits/s ({named}{more})"
-        )
-
     def table(self, room: int, *, cursor: bool) -> list[Text]:
         """The headings, and as many rows as there is room for, the chosen one among them."""
         view, rows = self._view, self._shown.rows
@@ -230,14 +168,14 @@ class _Screen:
         layout = _Layout(view, visible, self._width, self._safe)
         found = [layout.headings()]
         for index, row in enumerate(visible, first):
-            found.append(layout.line(row, self._window_s, self._shown.all_ns, index == chosen))
+            found.append(layout.line(row, self._shown.rate, index == chosen))
         if not rows:
             nothing = "No row matches." if view.pattern else _NOTHING[self._reading.view]
             if self._shown.hidden and not view.pattern:
                 nothing = "All waits are idle: i shows them."
             if not view.moment.readings:
                 nothing = "Looking..."
-            found.append(Text(f"  {nothing}", "dim"))
+            found += wrapped(nothing, self._width, "dim")
         return found
 
     def _stacks(self) -> Iterator[Callable[[], Text]]:
@@ -245,35 +183,38 @@ class _Screen:
         view = self._view
         row, stacks = view.row, view.stacks
         if row is None:
-            yield partial(Text, "There is nothing of this row any more.", "dim")
+            yield from self._wrapped("There is nothing of this row any more.", "dim")
             return
         title = " ".join(part for part in (row.key.operation, row.key.name, row.key.place) if part)
-        yield partial(Text, self._safe(title), "bold")
+        yield from self._wrapped(self._safe(title), "bold")
         if row.key.idle:
             idle = f"idle, {row.key.idle.name}: {row.key.idle.reason}"
-            yield partial(Text, self._safe(idle), "dim")
-        all_ns = Counter[str]()
+            yield from self._wrapped(self._safe(idle), "dim")
+        all_rates = defaultdict[str, float](float)
         for stack in stacks:
-            all_ns[stack.role] += stack.ns
+            all_rates[stack.role] += stack.rate
         for stack in islice(stacks, _MAX_STACKS):
             yield Text
-            yield partial(self._stack_heading, stack, all_ns[stack.role])
+            yield from self._stack_heading(stack, all_rates[stack.role])
             yield from self._frames(stack)
         if len(stacks) > _MAX_STACKS:
-            yield partial(Text, f"... and {len(stacks) - _MAX_STACKS} more stacks", "dim")
+            yield from self._wrapped(f"... and {len(stacks) - _MAX_STACKS} more stacks", "dim")
 
-    def _stack_heading(self, stack: TopStack, all_ns: int) -> Text:
+    def _stack_heading(self, stack: TopStack, all_rates: float) -> Iterator[Callable[[], Text]]:
         values = stack.sample.values
         role = f"{stack.role}: " if stack.role else ""
         text = (
-            f"{role}{_per_s(stack.ns, self._window_s)}/s ({_share(stack.ns, all_ns)})  "
-            f"{_rate(stack.count, self._window_s)}/s  "
+            f"{role}{in_a_second(stack.rate)}/s ({_share(stack.rate, all_rates)})  "
+            f"{count_per_s(stack.count_per_s)}/s  "
             f"since the start: {duration(values[-1])}, {values[0]:,} times"
         )
-        line = Text(text, "cyan")
-        for label in stack.sample.labels:
-            line.append(f"  {self._safe(_label(label))}", "magenta")
-        return line
+        yield from self._wrapped(text, "cyan")
+        if stack.sample.labels:
+            labels = "  ".join(_label(label) for label in stack.sample.labels)
+            yield from self._wrapped(self._safe(labels), "magenta")
+
+    def _wrapped(self, text: str, style: str = "") -> Iterator[Callable[[], Text]]:
+        return (partial(line.copy) for line in wrapped(text, self._width, style))
 
     def _frames(self, stack: TopStack) -> Iterator[Callable[[], Text]]:
         for location in stack.sample.locations:
@@ -294,16 +235,21 @@ class _Screen:
         return line
 
     def _help(self) -> Iterator[Callable[[], Text]]:
-        return (partial(Text, line) for line in _HELP.splitlines())
+        for line in _HELP.splitlines():
+            yield from self._wrapped(line)
 
-    def _footer(self) -> Text:
+    def _footer(self) -> list[Text]:
         view = self._view
         if view.typed is not None:
-            line = Text.assemble(("/", "bold"), self._safe(view.typed), ("_", "bold"))
-            return line.append(f"  {self._safe(view.error)}" if view.error else "", "red")
+            room = None if self._width is None else max(self._width - 2, 1)
+            typed = fit(self._safe(view.typed), room, cell_len)
+            error = [Part(self._safe(view.error), 1, "red")] if view.error else []
+            return [joined([Part(f"/{typed}_", 0, "bold"), *error], self._width)]
         if view.message:
-            return Text(self._safe(view.message), "bold")
-        return Text(_KEYS if view.page == "rows" else _KEYS_IN_STACKS, "dim")
+            message = printable(view.message[:_MAX_MESSAGE], ascii_only=self._ascii_only)
+            return wrapped(message, self._width, "bold", _MAX_MESSAGE_LINES)
+        keys = _KEYS if view.page == "rows" else _KEYS_IN_STACKS
+        return [joined([Part(*key, "dim") for key in keys], self._width)]
 
     def _safe(self, text: str) -> str:
         return printable(text[-_MAX_NAME:], ascii_only=self._ascii_only)
@@ -372,14 +318,13 @@ class _Layout:
         if self._operation:
             heading = "Type" if view.view == "locks" else "Operation"
             line.append(heading.ljust(self._operation), "bold").append(" ")
-        name = {"locks": "Lock", "cpu": "Function", "mutex": "Released by"}
         style = "bold reverse" if view.sort == "name" else "bold"
-        line.append(name.get(view.view, "Called from"), style)
+        line.append(first_fitting(_NAMES[view.view], self._name), style)
         return line
 
-    def line(self, row: TopRow, window_s: float, all_ns: int, is_chosen: bool) -> Text:
+    def line(self, row: TopRow, all_rates: float, is_chosen: bool) -> Text:
         safe = self._safe
-        cells = [c.text(row, window_s, all_ns).rjust(c.width) for c in self._columns]
+        cells = [c.text(row, all_rates).rjust(c.width) for c in self._columns]
         if self._pid:
             cells.append(str(row.key.pid).rjust(self._pid))
         if self._operation:

@@ -2,212 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, field
+from typing import Final
 
 from ebpfprof.export.frametable import UNKNOWN
 from ebpfprof.export.summary import rows_of
-from ebpfprof.idle import Hidden, IdleRule, rule_of
-from ebpfprof.losses import Loss
-from ebpfprof.profile import Location, Lock, Profile, Sample
-
-View = Literal["block", "mutex", "cpu", "locks"]
-"""What the rows are: places that wait, places that make others wait, functions, or locks."""
-
-Sort = Literal["delay", "count", "mean", "name"]
-"""By what rows are sorted; of CPU time, "count" is that of a function with all it calls."""
-
-Role = Literal["", "released", "waited for", "still waited for"]
-"""What a stack did to a lock; "" where the rows are no locks."""
+from ebpfprof.idle import rule_of
+from ebpfprof.profile import Location, Lock, Sample
+from ebpfprof.toprows import Reading, Role, RowKey, Snapshot, TopRow, TopStack, View
 
 _RELEASED: Final = "released"
-
-
-@dataclass(frozen=True, slots=True)
-class RowKey:
-    """What all stacks of a row have in common.
-
-    `name` is a function or a lock, `address` that of the lock. Text is as the target has it: not
-    fit for a terminal before text.printable(). `idle` is the rule by which it waits for work only.
-    """
-
-    pid: int
-    operation: str
-    name: str
-    file: str = ""
-    line: int = 0
-    idle: IdleRule | None = None
-    address: int = 0
-
-    @property
-    def place(self) -> str:
-        """The file, without its folders, and the line, or a lock's address; "" if not known."""
-        if self.address:
-            return f"{self.address:#x}"
-        if not self.file:
-            return ""
-        name = self.file.rpartition("/")[2]
-        return f"{name}:{self.line}" if self.line else name
-
-    def matches(self, pattern: re.Pattern[str]) -> bool:
-        """Whether the pattern is found in the operation, the name or the place."""
-        return pattern.search(f"{self.operation} {self.name} {self.place}") is not None
-
-
-@dataclass(frozen=True, slots=True)
-class TopRow:
-    """A row: events and nanoseconds since the look before, and since the start (`total_`).
-
-    `callees_ns` are those of a function with all that it called. `held_ns` is for how long a lock
-    was held, the mean, None if that is not known. `number` is that of the row in its table.
-    """
-
-    key: RowKey
-    number: int
-    count: int
-    ns: int
-    total_count: int
-    total_ns: int
-    callees_ns: int = 0
-    total_callees_ns: int = 0
-    held_ns: float | None = None
-
-    @property
-    def mean_ns(self) -> float:
-        """Mean of one event since the look before; since the start if there was none."""
-        if self.count:
-            return self.ns / self.count
-        return self.total_ns / self.total_count if self.total_count else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class TopStack:
-    """A stack, with all since the start as its values; `count` and `ns` since the look before.
-
-    `rows` are the numbers of the rows that it belongs to.
-    """
-
-    rows: tuple[int, ...]
-    role: Role
-    sample: Sample
-    count: int
-    ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """All rows and stacks of a table at one moment; `window_ns` is the time since the last one."""
-
-    view: View
-    window_ns: int
-    rows: Sequence[TopRow] = ()
-    stacks: Sequence[TopStack] = ()
-
-    @property
-    def count(self) -> int:
-        """Events since the look before, idle ones with them."""
-        return sum(row.count for row in self.rows)
-
-    def stacks_of(self, number: int) -> list[TopStack]:
-        """The stacks of a row, those that waited longest since the look before first."""
-        found = [stack for stack in self.stacks if number in stack.rows]
-        found.sort(key=lambda stack: (stack.role, -stack.ns, -stack.sample.values[-1]))
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """A target, in words; `ending` is why it went, "" while it runs."""
-
-    pid: int
-    name: str
-    go_version: str
-    ending: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """All there is to show at one moment.
-
-    `uptime_ns` is for how long was recorded, `own_cpu` which part of one processor ebpfprof itself
-    used since the moment before, `notes` are sentences about what is missing.
-    """
-
-    readings: Mapping[View, Reading]
-    targets: Sequence[Watched]
-    uptime_ns: int
-    own_cpu: float
-    losses: Sequence[Loss] = ()
-    notes: Sequence[str] = ()
-    lost_share: float = 0.0
-    """The part of their CPU time that the targets lost to this since the start, 0 to 1."""
-    watched_share: float = 1.0
-    """The part of the time in which waits were watched, of the target where it is the least."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What was recorded of one target since the start; no profile where it can't have that one."""
-
-    pid: int
-    profile: Profile | None
-    locks: Sequence[Lock] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """The rows to show, sorted; of what was left out, `hidden` is what was idle.
-
-    `all_ns` is the time of all rows that are not idle, or of all if these are shown; `matched` of
-    how many rows the pattern left some out.
-    """
-
-    rows: Sequence[TopRow]
-    hidden: Sequence[Hidden]
-    all_ns: int
-    matched: int
-
-
-def shown(
-    reading: Reading,
-    *,
-    sort: Sort = "delay",
-    reverse: bool = False,
-    pattern: re.Pattern[str] | None = None,
-    hide_idle: bool = True,
-) -> Shown:
-    """Choose and sort the rows of a reading; the largest first, names from A, unless `reverse`."""
-    hidden: dict[str, Hidden] = {}
-    kept = []
-    for row in reading.rows:
-        rule = row.key.idle
-        if rule is None or not hide_idle:
-            kept.append(row)
-        elif row.count:
-            known = hidden.get(rule.name, Hidden(rule, 0, 0))
-            hidden[rule.name] = Hidden(rule, known.count + row.count, known.delay_ns + row.ns)
-    all_ns = sum(row.ns for row in kept)
-    matching = [row for row in kept if row.key.matches(pattern)] if pattern else kept
-    matching.sort(key=_by_name)  # equal ones keep their places
-    if sort != "name":
-        keys = {"delay": _by_delay, "count": _by_count, "mean": _by_mean}
-        key = _by_callees if reading.view == "cpu" and sort == "count" else keys[sort]
-        matching.sort(key=key, reverse=True)
-    if reverse:
-        matching.reverse()
-    by_delay = sorted(hidden.values(), key=lambda each: (-each.delay_ns, each.rule.name))
-    return Shown(matching, by_delay, all_ns, len(kept))
 
 
 class Table:
     """The rows of one view. Remembers what was seen at the look before."""
 
-    def __init__(self, view: View, started_ns: int) -> None:
-        """`started_ns` is when the recording began, by the clock of read()."""
+    def __init__(self, view: View) -> None:
         self._view: Final = view
-        self._read_ns = started_ns
+        self._read: dict[int, _Read] = {}  # by pid
         self._stacks: dict[object, _Known] = {}
         self._locations: dict[Location, int] = {}
         self._functions: dict[int, dict[int, tuple[int, ...]]] = {}  # see _functions_of
@@ -216,22 +29,37 @@ class Table:
         self._locks: dict[tuple[int, int], int] = {}  # numbers by pid and address
         self._holds: dict[int, tuple[int, int]] = {}  # by number of the row
 
-    def read(self, snapshots: Sequence[Snapshot], now_ns: int) -> Reading:
-        """The rows at the time `now_ns`, of sums since the start that never decrease.
+    def read(self, snapshots: Sequence[Snapshot]) -> Reading:
+        """The rows now, of sums since the start that never decrease.
 
-        Snapshots that share their Location objects are quick to read.
+        Where these are of the same time as at the look before, since there was no window, the rates
+        of then are the last ones that are known. Snapshots that share their Location objects are
+        quick to read.
         """
-        held: dict[int, float | None] = {}
-        stacks = [stack for snapshot in snapshots for stack in self._of_target(snapshot, held)]
-        rows = self._rows(stacks, held)
-        window_ns, self._read_ns = now_ns - self._read_ns, now_ns
-        return Reading(self._view, window_ns, rows, stacks)
+        self._read.update({each.pid: self._of_target(each) for each in snapshots})
+        found = [self._read[each.pid] for each in snapshots]
+        stacks = [stack for read in found for stack in read.stacks]
+        held = {number: held for read in found for number, held in read.held.items()}
+        window_ns = max((read.window_ns for read in found), default=0)
+        return Reading(self._view, window_ns, self._rows(stacks, held), stacks)
 
-    def _of_target(self, snapshot: Snapshot, held: dict[int, float | None]) -> Iterator[TopStack]:
+    def _of_target(self, snapshot: Snapshot) -> _Read:
+        """What is new of a target, and of which time that is."""
+        before = self._read.get(snapshot.pid, _Read())
+        window_ns = snapshot.recorded_ns - before.recorded_ns
+        if window_ns <= 0 and not snapshot.is_over:
+            return before
+        held: dict[int, float | None] = {}
+        stacks = list(self._new_stacks(snapshot, max(window_ns, 0), held))
+        return _Read(snapshot.recorded_ns, window_ns, stacks, held)
+
+    def _new_stacks(
+        self, snapshot: Snapshot, window_ns: int, held: dict[int, float | None]
+    ) -> Iterator[TopStack]:
         pid = snapshot.pid
         if self._view != "locks":
             if snapshot.profile:
-                yield from self._changed(pid, 0, "", snapshot.profile.samples, None)
+                yield from self._changed(pid, 0, "", snapshot.profile.samples, None, window_ns)
             return
         for lock in snapshot.locks:
             number = self._number_of_lock(pid, lock)
@@ -241,7 +69,7 @@ class Table:
                 ("still waited for", lock.still_waiting),
             )
             for role, samples in by_role:
-                yield from self._changed(pid, lock.address, role, samples, (number,))
+                yield from self._changed(pid, lock.address, role, samples, (number,), window_ns)
             held[number] = self._mean_hold(number, lock)
 
     def _changed(
@@ -251,6 +79,7 @@ class Table:
         role: Role,
         samples: Iterable[Sample],
         rows: tuple[int, ...] | None,
+        window_ns: int,
     ) -> Iterator[TopStack]:
         """The samples with what is new in them; `rows` are theirs, unless each has its own."""
         # Hashing a location goes through all its frames: once for each object is enough.
@@ -270,7 +99,8 @@ class Table:
                 known = _Known(self._rows_of(pid, sample, stack) if rows is None else rows)
                 known_stacks[key] = known
             count, ns = sample.values[0], sample.values[-1]
-            yield TopStack(known.rows, role, sample, count - known.count, ns - known.ns)
+            more = count - known.count, ns - known.ns
+            yield TopStack(known.rows, role, sample, *more, window_ns)
             known.count, known.ns = count, ns
 
     def _rows_of(self, pid: int, sample: Sample, stack: Sequence[int]) -> tuple[int, ...]:
@@ -340,6 +170,7 @@ class Table:
                 number=number,
                 count=count,
                 ns=ns,
+                window_ns=self._read[self._keys[number].pid].window_ns,
                 total_count=total_count,
                 total_ns=total_ns,
                 callees_ns=callees_ns,
@@ -358,6 +189,16 @@ class Table:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was new of a target when it was looked at, and of which time that was."""
+
+    recorded_ns: int = 0
+    window_ns: int = 0
+    stacks: Sequence[TopStack] = ()
+    held: Mapping[int, float | None] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class _Known:
     """A stack at the look before."""
@@ -365,23 +206,3 @@ class _Known:
     rows: tuple[int, ...]
     count: int = 0
     ns: int = 0
-
-
-def _by_name(row: TopRow) -> tuple[str, str, int, int]:
-    return row.key.name, row.key.operation, row.key.line, row.key.pid
-
-
-def _by_delay(row: TopRow) -> tuple[float, float]:
-    return row.ns, row.total_ns
-
-
-def _by_count(row: TopRow) -> tuple[float, float]:
-    return row.count, row.total_count
-
-
-def _by_callees(row: TopRow) -> tuple[float, float]:
-    return row.callees_ns, row.total_callees_ns
-
-
-def _by_mean(row: TopRow) -> tuple[float, float]:
-    return (row.mean_ns if row.count else 0.0), row.mean_ns

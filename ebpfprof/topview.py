@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from ebpfprof.toptable import Moment, Reading, Shown, Sort, TopRow, TopStack, View, shown
+from ebpfprof.toprows import Moment, Reading, Shown, Sort, TopRow, TopStack, View, shown
 
 Action = Literal["quit", "write"]
 Page = Literal["rows", "stacks", "help"]

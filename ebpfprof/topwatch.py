@@ -13,7 +13,8 @@ from ebpfprof.export import pprof
 from ebpfprof.live import LiveSession, LiveTarget, Samples
 from ebpfprof.output import OutputFile, default_name, invoking_user
 from ebpfprof.text import printable
-from ebpfprof.toptable import Moment, Snapshot, Table, View, Watched
+from ebpfprof.toprows import Moment, Snapshot, View, Watched
+from ebpfprof.toptable import Table
 
 if TYPE_CHECKING:  # what reads executables is imported late
     from ebpfprof.report import Report
@@ -32,7 +33,7 @@ class Watch:
         *,
         by_lock: bool,
     ) -> None:
-        """Of `targets` that record already, and the CPU samples of each since it does."""
+        """Of `targets` that record already, and the CPU samples of each since then."""
         self._session = session
         self._targets = targets
         self._samples = samples
@@ -42,7 +43,7 @@ class Watch:
         """What there is to look at."""
         if by_lock and "mutex" in kinds:
             self.views = [*self.views, "locks"]
-        self._tables = {view: Table(view, self._started_ns) for view in self.views}
+        self._tables = {view: Table(view) for view in self.views}
         self._own_before = time.process_time_ns(), self._started_ns
 
     @property
@@ -56,24 +57,20 @@ class Watch:
 
     def look(self) -> Moment:
         """All tables as they are now."""
-        now_ns = time.monotonic_ns()
-        of_targets = [(target, self._reports(target, of)) for target, of in self._recorded()]
-        readings = {}
-        for view, table in self._tables.items():
-            snapshots = []
-            for target, found in of_targets:
-                profiles = (profile for report in found for profile in report.profiles)
-                profile = next((each for each in profiles if each.kind == view), None)
-                locks = [lock for report in found for lock in report.locks]
-                snapshots.append(Snapshot(target.pid, profile, locks if view == "locks" else ()))
-            readings[view] = table.read(snapshots, now_ns)
+        of_targets = [
+            (target, self._reports(target, of, settled=True)) for target, of in self._recorded()
+        ]
+        readings = {
+            view: table.read([_snapshot(view, *each) for each in of_targets])
+            for view, table in self._tables.items()
+        }
         reports = [report for _, found in of_targets for report in found]
         notes = [f"names are missing: {r.failure}" for r in reports if r.failure]
         notes += dict.fromkeys(hint for r in reports for hint in r.hints)
         return Moment(
             readings=readings,
             targets=self._watched(),
-            uptime_ns=now_ns - self._started_ns,
+            uptime_ns=time.monotonic_ns() - self._started_ns,
             own_cpu=self._own_cpu(),
             lost_share=self._lost_share(),
             watched_share=min((r.watched.share for r in reports if r.watched), default=1.0),
@@ -102,9 +99,14 @@ class Watch:
     def _recorded(self) -> Iterable[tuple[LiveTarget, Samples | None]]:
         return zip(self._targets, self._samples, strict=True)
 
-    def _reports(self, target: LiveTarget, samples: Samples | None) -> list[Report]:
-        """What was recorded of a target since the start: its waits, its CPU time."""
-        found = [self._session.snapshot(target)]
+    def _reports(
+        self, target: LiveTarget, samples: Samples | None, *, settled: bool = False
+    ) -> list[Report]:
+        """What was recorded of a target since the start: its waits, its CPU time.
+
+        If the waits are `settled`, nothing is added for the time since the last window.
+        """
+        found = [self._session.snapshot(target, settled=settled)]
         return [*found, self._session.sampled(target, samples)] if samples else found
 
     def _watched(self) -> list[Watched]:
@@ -127,6 +129,16 @@ class Watch:
         before, before_ns = self._own_before
         self._own_before = now, now_ns = time.process_time_ns(), time.monotonic_ns()
         return (now - before) / max(now_ns - before_ns, 1)
+
+
+def _snapshot(view: View, target: LiveTarget, reports: Sequence[Report]) -> Snapshot:
+    """What a view shows of a target."""
+    kind = "mutex" if view == "locks" else view
+    profiles = [p for report in reports for p in report.profiles if p.kind == kind]
+    locks = [lock for report in reports for lock in report.locks] if view == "locks" else ()
+    recorded_ns = profiles[0].duration_ns if profiles else 0
+    profile = profiles[0] if profiles else None
+    return Snapshot(target.pid, recorded_ns, profile, locks, is_over=target.ending is not None)
 
 
 class Watcher:

@@ -81,10 +81,11 @@ class Watch:
         self._is_open = False  # a window that has no end yet
         self._is_windowed = False  # it was not watched all the time
 
-    def start(self) -> None:
-        """Put the probes in and begin; the sums go on, if there are some.
+    def start(self) -> int:
+        """Put the probes in and begin, at the time that it returns (CLOCK_MONOTONIC, ns).
 
-        Raises AttachFailed, TargetGone if it has gone, or PermissionDenied.
+        The sums go on, if there are some. Raises AttachFailed, TargetGone if it has gone, or
+        PermissionDenied.
         """
         try:
             self._census = Census(self._go, has_labels=self._waits.has_labels)
@@ -99,11 +100,10 @@ class Watch:
                 self._old = self._census.count()
             self._spent_before_ns = self._spent_ns()
             self._used_before_ns = self._go.target.cpu_ns() or 0
-            self._waits.attach(self._index, self._go)
+            self._started_ns = self._waits.attach(self._index, self._go)
         except BaseException:  # nobody will stop what was not started
             self._census.close()
             raise
-        self._started_ns = kernel_now_ns()
         self._tally.begin(self._started_ns)
         self._pace, self._clock = Pace(), Clock(self._started_ns, 0, 0, 0)
         self._is_open, self._is_windowed = True, False
@@ -112,6 +112,7 @@ class Watch:
         self._stopped_ns = FOREVER_NS
         self._thread = threading.Thread(target=self._run, name="ebpfprof-watch", daemon=True)
         self._thread.start()
+        return self._started_ns
 
     def end(self) -> None:
         """Let the recording end now; stop() waits until it has."""
@@ -129,11 +130,15 @@ class Watch:
     def totals(self) -> list[StackTotal]:
         """The sums of the recording so far, as estimated: they never decrease."""
         with self._lock:
-            if self._is_open:
-                found = self._waits.take(self._index)
-                self._tally.add(found, self._window.begin_ns, kernel_now_ns())
+            self._add_open_window()
             goes_on = self._thread is not None and self._thread.is_alive()
             return self._tally.totals(kernel_now_ns() if goes_on else None)
+
+    def settled(self) -> tuple[list[StackTotal], Watched]:
+        """The sums of all windows so far, and which time they stand for; nothing is foretold."""
+        with self._lock:
+            self._add_open_window()
+            return self._tally.settled(), self._tally.watched()
 
     def holds(self) -> dict[int, Hold]:
         """How long locks were held, by semaphore, as far as windows saw it."""
@@ -164,6 +169,12 @@ class Watch:
         """How much of it was watched so far."""
         with self._lock:
             return self._tally.watched()
+
+    def _add_open_window(self) -> None:
+        """Account for what a window without an end holds until now."""
+        if self._is_open:
+            found = self._waits.take(self._index)
+            self._tally.add(found, self._window.begin_ns, kernel_now_ns())
 
     def _run(self) -> None:
         try:

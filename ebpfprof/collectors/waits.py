@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ebpfprof import labels
+from ebpfprof.clock import kernel_now_ns
 from ebpfprof.collectors import runtimelocks
 from ebpfprof.collectors.absentlabels import AbsentLabels
 from ebpfprof.collectors.stacktable import StackTable
@@ -110,13 +111,16 @@ class WaitsCollector:
         labels.choose(self._program, self._recipe.label_keys)
         self._stacks.keep_labelled(stacks // 2)
 
-    def attach(self, index: int, go: GoTarget) -> None:
+    def attach(self, index: int, go: GoTarget) -> int:
         """Put the probes into a target, which becomes number `index`, and begin to record it.
 
-        It may have had them before: the sums go on. Raises AttachFailed.
+        It may have had them before: the sums go on. Returns when it began (CLOCK_MONOTONIC, ns).
+        Raises AttachFailed.
         """
         self.put_in(index, go)
+        began_ns = kernel_now_ns()
         self.open_window(index, 0, FOREVER_NS)
+        return began_ns
 
     def put_in(self, index: int, go: GoTarget) -> None:
         """Put the probes into a target, as attach(); nothing is recorded yet."""

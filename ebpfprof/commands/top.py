@@ -100,9 +100,9 @@ def command(
         signals = held.enter_context(Signals())
         session = held.enter_context(LiveSession(options, capacity=len(pids)))
         targets = [session.add(pid) for pid in pids]
-        samples = [session.begin_samples(target) for target in targets]
         for target in targets:
             session.start(target)
+        samples = [session.begin_samples(target) for target in targets]
         give_up_probing(options)
         signals.end_recording_only()
         until_s = time.monotonic() + duration_s if duration_s else float("inf")

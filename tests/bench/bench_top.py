@@ -25,12 +25,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from statistics import median
 from typing import Final
 
 from ebpfprof.profile import Profile
+from ebpfprof.toprows import Moment, Snapshot, View, Watched
 from ebpfprof.topscreen import lines
-from ebpfprof.toptable import Moment, Snapshot, Table, View, Watched
+from ebpfprof.toptable import Table
 from ebpfprof.topterminal import TopTerminal
 from ebpfprof.topview import TopView
 from tests.bench.bench_formats import large_profile
@@ -155,10 +157,10 @@ def measure_table(screen: TopTerminal, kind: View, profile: Profile) -> dict[str
 
     def look(table: Table, number: int) -> None:
         now_ns = (number + 1) * SECOND_NS
-        reading = table.read([Snapshot(1, profiles[number])], now_ns)
+        reading = table.read([Snapshot(1, now_ns, profiles[number])])
         view.moment = Moment({kind: reading}, [Watched(1, "big", "go1.27.3")], now_ns, 0.1)
 
-    table = Table(kind, 0)
+    table = Table(kind)
 
     def first() -> None:
         look(table, 0)
@@ -167,8 +169,8 @@ def measure_table(screen: TopTerminal, kind: View, profile: Profile) -> dict[str
     found = {"first table": [took_ms(first)]}
     found["a look"] = [took_ms(lambda n=n: look(table, n)) for n in range(1, LOOKS)]  # type: ignore[misc]
     found |= keys_ms(press)
-    other = Table(kind, 0)
-    with running(lambda: other.read([Snapshot(1, profile)], SECOND_NS)):
+    other, seconds = Table(kind), count(1)
+    with running(lambda: other.read([Snapshot(1, next(seconds) * SECOND_NS, profile)])):
         found |= {f"{name}, busy": times for name, times in keys_ms(press).items()}
     return found
 

@@ -31,6 +31,10 @@ WAITS_FOR_WORK = r"chan receive +main\.\(\*InvoicePool\)\.work"
 DISCOUNT = r"RWMutex\.RLock +main\.\(\*Config\)\.Discount"
 HEADINGS = r"^ +Delay/s +Share +Count/s +Mean +Total +Operation +Called from$"
 KEYS = r"^q quit  Enter stacks"
+SUMS = (
+    r"^([\d,.]+ events/s  )?waiting [\d.]+ m?s/s(  last [\d.]+ m?s)?"
+    r"(  ebpfprof itself [\d.]+% CPU)?(  target loses [a-z\d.~ ]+%)?(  nothing lost)?$"
+)
 DEADLINE_S = 60
 NUMBERS = count(1)
 
@@ -77,7 +81,8 @@ def test_it_shows_where_goroutines_wait_and_leaves_the_terminal_as_it_was(
     begin(terminal, shop)
     terminal.wait_for(
         rf"\Aebpfprof top  block  demo {shop.pid} go1\.27\.\d+  for [\d.]+ m?s$",
-        r"^[\d,.]+ events/s  waiting [\d.]+ m?s/s  last .* nothing lost$",
+        SUMS,
+        r"^[\d,.]+ events/s  waiting .*  target loses .*  nothing lost$",
         r"^idle, hidden \(i shows it\): ",
         HEADINGS,
         rf"^>.* {GET} +shop\.go:\d+$",
@@ -102,6 +107,23 @@ def test_it_shows_where_goroutines_wait_and_leaves_the_terminal_as_it_was(
     terminal.wait_for(GET, without=KEYS)  # the last table stays
     assert "--profile block; echo" in terminal.history, "what was there before is there again"
     assert modes(terminal) == before
+
+
+def test_in_narrow_windows_lines_have_whole_parts(tmp_path: Path, shop: Target) -> None:
+    idle = r"^idle, hidden \(i shows it\): [\d.]+ m?s/s, [\d,.]+ waits/s( \(.*\))?$"
+    keys = r"^q quit  Enter stacks  / filter  d c m n sort  p pause  w write  h help\Z"
+    with screen(tmp_path, 80, 24, PYTHONPATH=str(ROOT)) as terminal:
+        begin(terminal, shop)
+        name = rf"demo {shop.pid} go1\.27\.\d+"
+        title = rf"\Aebpfprof top  block  {name}  for [\d.]+ m?s$"
+        terminal.wait_for(title, SUMS, r"^[\d,.]+ events/s  waiting .*  target loses ", idle, keys)
+        terminal.resize(60, 24)
+        terminal.wait_for(title, SUMS, r"^[\d,.]+ events/s  waiting ", idle, r"  h help\Z")
+        terminal.resize(40, 24)
+        title = rf"\Aebpfprof top  block  (demo )?{shop.pid}(  for [\d.]+ m?s)?$"
+        terminal.wait_for(title, SUMS, r"^idle, hidden \(i\): [\d.]+ m?s/s$", r"  h help\Z")
+        terminal.press("q")
+        end(terminal, shop)
 
 
 def test_keys_sort_filter_choose_and_show_stacks(terminal: Screen, shop: Target) -> None:

@@ -155,6 +155,20 @@ def test_while_it_goes_on_the_last_window_tells_what_is_likely() -> None:
     assert tally.totals(1350)[0].count == 15 + 0.5 * 15
 
 
+def test_what_is_settled_is_of_windows_and_of_the_time_that_they_stand_for() -> None:
+    tally = begun()
+    tally.add({A: (2, 30)}, 1090, 1100)
+    assert [(total.count, total.delay_ns) for total in tally.totals(1200)] == [(40, 600)]
+
+    (settled,) = tally.settled()
+    assert (settled.count, settled.delay_ns) == (20, 300)
+    assert tally.watched().stood_for_ns == 100
+    tally.add({A: (1, 10)}, 1180, 1200)
+    (settled,) = tally.settled()
+    assert (settled.count, settled.delay_ns) == (20 + 5, 300 + 50)
+    assert tally.watched().stood_for_ns == 200
+
+
 def test_an_error_is_told_in_words() -> None:
     tally = begun()
     assert tally.watched().error("block") == ""

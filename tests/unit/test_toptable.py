@@ -18,7 +18,8 @@ from ebpfprof.profile import (
     cpu_profile,
     wait_profile,
 )
-from ebpfprof.toptable import Reading, Shown, Snapshot, Sort, Table, shown
+from ebpfprof.toprows import Reading, Shown, Snapshot, Sort, shown
+from ebpfprof.toptable import Table
 
 S = 1_000_000_000
 MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")
@@ -45,8 +46,11 @@ def block(*samples: Sample) -> Profile:
     return wait_profile("block", samples, [MAIN], time_ns=1, duration_ns=1, comments=[])
 
 
-def waits(*of: tuple[Sequence[Location], int, int]) -> list[Snapshot]:
-    return [Snapshot(7, block(*(Sample(tuple(s), (n, ns)) for s, n, ns in of)))]
+def waits(
+    recorded_ns: int, *of: tuple[Sequence[Location], int, int], is_over: bool = False
+) -> list[Snapshot]:
+    profile = block(*(Sample(tuple(s), (n, ns)) for s, n, ns in of))
+    return [Snapshot(7, recorded_ns, profile, is_over=is_over)]
 
 
 def names(rows: Shown) -> list[str]:
@@ -54,11 +58,10 @@ def names(rows: Shown) -> list[str]:
 
 
 def read_twice() -> Reading:
-    table = Table("block", 0)
-    table.read(waits(((LOCK, GET), 5, 9000), ((LOCK, PUT), 4, 4)), S)
-    return table.read(
-        waits(((LOCK, GET), 6, 9100), ((LOCK, PUT), 4, 4), ((RECEIVE, PUT, SERVE), 2, 600)), 3 * S
-    )
+    table = Table("block")
+    table.read(waits(S, ((LOCK, GET), 5, 9000), ((LOCK, PUT), 4, 4)))
+    last = ((LOCK, GET), 6, 9100), ((LOCK, PUT), 4, 4), ((RECEIVE, PUT, SERVE), 2, 600)
+    return table.read(waits(3 * S, *last))
 
 
 def test_a_row_has_what_is_new_and_all_since_the_start() -> None:
@@ -73,19 +76,50 @@ def test_a_row_has_what_is_new_and_all_since_the_start() -> None:
     new = rows["chan receive", "main.put"]
     assert (new.count, new.ns, new.total_ns) == (2, 600, 600)
     assert new.key.place == "main.put.go:11"
-    assert reading.count == 3
+    assert reading.count_per_s == 1.5
 
 
 def test_the_first_window_begins_with_the_recording() -> None:
-    reading = Table("block", 4 * S).read(waits(((LOCK, GET), 5, 9000)), 5 * S)
-    assert reading.window_ns == S
-    assert [(row.count, row.ns) for row in reading.rows] == [(5, 9000)]
+    reading = Table("block").read(waits(4 * S, ((LOCK, GET), 5, 8 * S)))
+    assert reading.window_ns == 4 * S
+    assert [(row.count_per_s, row.rate) for row in reading.rows] == [(1.25, 2.0)]
+
+
+def test_each_target_has_a_time_of_its_own() -> None:
+    """Targets are started one after the other, and read one after the other."""
+    table = Table("block")
+
+    def read(*targets: tuple[int, int, int]) -> list[tuple[int, float, float]]:
+        found = [
+            Snapshot(pid, recorded_ns, block(Sample((LOCK, GET), (1, ns))))
+            for pid, recorded_ns, ns in targets
+        ]
+        reading = table.read(found)
+        assert reading.window_ns == max(row.window_ns for row in reading.rows)
+        return [(row.key.pid, row.rate, shown(reading).rate) for row in reading.rows]
+
+    assert read((7, 6 * S, 30 * S), (8, 2 * S, 2 * S)) == [(7, 5.0, 6.0), (8, 1.0, 6.0)]
+    assert read((7, 8 * S, 31 * S), (8, 5 * S, 8 * S)) == [(7, 0.5, 2.5), (8, 2.0, 2.5)]
+
+
+def test_where_there_was_no_window_the_last_rates_stay() -> None:
+    """Until the target has ended: nothing waits in it any more."""
+    table = Table("block")
+    first = table.read(waits(2 * S, ((LOCK, GET), 5, 4 * S)))
+    same = table.read(waits(2 * S, ((LOCK, GET), 5, 4 * S)))
+    assert (same.window_ns, list(same.rows)) == (first.window_ns, list(first.rows))
+    assert same.rows[0].rate == 2.0
+    assert [(stack.rate, stack.count_per_s) for stack in same.stacks_of(0)] == [(2.0, 2.5)]
+    later = table.read(waits(6 * S, ((LOCK, GET), 9, 8 * S)))
+    assert later.rows[0].rate == 1.0
+    over = table.read(waits(6 * S, ((LOCK, GET), 9, 8 * S), is_over=True))
+    assert (over.window_ns, over.rows[0].rate, over.rows[0].total_ns) == (0, 0.0, 8 * S)
 
 
 def test_stacks_of_one_place_make_one_row_and_are_kept_apart_below_it() -> None:
-    table = Table("block", 0)
-    snapshot = waits(((LOCK, GET), 1, 10), ((LOCK, GET, SERVE), 2, 90), ((LOCK, PUT), 1, 1))
-    reading = table.read(snapshot, S)
+    table = Table("block")
+    snapshot = waits(S, ((LOCK, GET), 1, 10), ((LOCK, GET, SERVE), 2, 90), ((LOCK, PUT), 1, 1))
+    reading = table.read(snapshot)
     row = next(row for row in reading.rows if row.key.name == "main.get")
     assert (row.count, row.ns) == (3, 100)
     stacks = reading.stacks_of(row.number)
@@ -97,42 +131,42 @@ def test_stacks_of_one_place_make_one_row_and_are_kept_apart_below_it() -> None:
 
 def test_stacks_with_different_labels_are_told_apart() -> None:
     one, other = (Label("user", name) for name in ("anna", "ben"))
-    table = Table("block", 0)
+    table = Table("block")
     for factor in (1, 2):
         samples = [Sample((LOCK, GET), (factor, 10 * factor), (label,)) for label in (one, other)]
-        reading = table.read([Snapshot(7, block(*samples))], factor * S)
+        reading = table.read([Snapshot(7, factor * S, block(*samples))])
     assert [(s.sample.labels, s.ns) for s in reading.stacks_of(0)] == [((one,), 10), ((other,), 10)]
     assert [(row.ns, row.total_ns) for row in reading.rows] == [(20, 40)]
 
 
 def test_targets_are_told_apart() -> None:
-    table = Table("block", 0)
+    table = Table("block")
     profile = block(Sample((LOCK, GET), (1, 10)))
-    reading = table.read([Snapshot(7, profile), Snapshot(8, profile), Snapshot(9, None)], S)
+    reading = table.read([Snapshot(7, S, profile), Snapshot(8, S, profile), Snapshot(9, 0, None)])
     assert [(row.key.pid, row.ns) for row in reading.rows] == [(7, 10), (8, 10)]
 
 
 def test_stacks_are_the_same_whatever_objects_they_are_made_of() -> None:
     """Where names can't be had, each snapshot has locations of its own."""
-    table = Table("block", 0)
+    table = Table("block")
     for count in (1, 3):
         bare = [Location(0x400001 + offset, MAIN, ()) for offset in (1, 2)]
-        reading = table.read(waits((bare, count, 10 * count)), count * S)
+        reading = table.read(waits(count * S, (bare, count, 10 * count)))
     assert [(row.count, row.ns, row.total_ns) for row in reading.rows] == [(2, 20, 30)]
 
 
 def test_idle_waits_are_rows_of_their_own_and_hidden_unless_asked_for() -> None:
-    reading = Table("block", 0).read(
-        waits(((RECEIVE, WORKER), 3, 300), ((RECEIVE, WORKER, SERVE), 1, 50)), S
+    reading = Table("block").read(
+        waits(S, ((RECEIVE, WORKER), 3, 3 * S), ((RECEIVE, WORKER, SERVE), 1, S))
     )
     found = shown(reading)
-    assert [(row.key.name, row.ns) for row in found.rows] == [("main.worker", 50)]
-    assert [(each.count, each.delay_ns) for each in found.hidden] == [(3, 300)]
-    assert found.all_ns == 50
+    assert [(row.key.name, row.rate) for row in found.rows] == [("main.worker", 1.0)]
+    assert [(each.count_per_s, each.rate) for each in found.hidden] == [(3.0, 3.0)]
+    assert found.rate == 1.0
     every = shown(reading, hide_idle=False)
-    assert [row.ns for row in every.rows] == [300, 50]
+    assert [row.rate for row in every.rows] == [3.0, 1.0]
     assert [row.key.idle is not None for row in every.rows] == [True, False]
-    assert (every.all_ns, list(every.hidden)) == (350, [])
+    assert (every.rate, list(every.hidden)) == (4.0, [])
 
 
 def test_nothing_is_idle_in_a_mutex_profile() -> None:
@@ -144,7 +178,7 @@ def test_nothing_is_idle_in_a_mutex_profile() -> None:
         duration_ns=1,
         comments=[],
     )
-    reading = Table("mutex", 0).read([Snapshot(7, profile)], S)
+    reading = Table("mutex").read([Snapshot(7, S, profile)])
     assert len(shown(reading).rows) == 1
 
 
@@ -158,24 +192,24 @@ def test_nothing_is_idle_in_a_mutex_profile() -> None:
     ],
 )
 def test_rows_are_sorted(sort: Sort, expected: list[str]) -> None:
-    reading = Table("block", 0).read(
+    reading = Table("block").read(
         waits(
+            S,
             ((LOCK, at(20, "main.c")), 30, 100),
             ((LOCK, at(21, "main.a")), 3, 200),
             ((LOCK, at(22, "main.b")), 2, 300),
-        ),
-        S,
+        )
     )
     assert names(shown(reading, sort=sort)) == expected
     assert names(shown(reading, sort=sort, reverse=True)) == expected[::-1]
 
 
 def test_rows_with_nothing_new_come_after_the_others_by_their_sums() -> None:
-    table = Table("block", 0)
+    table = Table("block")
     old = ((LOCK, at(20, "main.old")), 9, 9_000)
     older = ((LOCK, at(21, "main.older")), 1, 10_000)
-    table.read(waits(old, older), S)
-    reading = table.read(waits(old, older, ((LOCK, GET), 1, 1)), 2 * S)
+    table.read(waits(S, old, older))
+    reading = table.read(waits(2 * S, old, older, ((LOCK, GET), 1, 1)))
     assert names(shown(reading)) == ["main.get", "main.older", "main.old"]
     assert names(shown(reading, sort="count")) == ["main.get", "main.old", "main.older"]
     assert names(shown(reading, sort="mean")) == ["main.get", "main.older", "main.old"]
@@ -194,21 +228,22 @@ def test_rows_with_nothing_new_come_after_the_others_by_their_sums() -> None:
 def test_a_filter_keeps_rows_by_operation_name_and_place(pattern: str, expected: list[str]) -> None:
     found = shown(read_twice(), pattern=re.compile(pattern))
     assert names(found) == expected
-    assert (found.matched, found.all_ns) == (3, 700)
+    assert found.matched == 3
+    assert found.rate == pytest.approx(700 / (2 * S))
 
 
 def test_a_function_has_its_own_time_and_that_of_all_it_calls() -> None:
-    def cpu(leaf: int, caller: int) -> list[Snapshot]:
+    def cpu(second: int, leaf: int, caller: int) -> list[Snapshot]:
         samples = [
             Sample((GET, SERVE), (leaf, leaf * 10)),
             Sample((SERVE, at(12, "main.serve")), (caller, caller * 10)),
         ]
         profile = cpu_profile(samples, [MAIN], period_ns=10, time_ns=1, duration_ns=1, comments=[])
-        return [Snapshot(7, profile)]
+        return [Snapshot(7, second * S, profile)]
 
-    table = Table("cpu", 0)
-    table.read(cpu(2, 1), S)
-    reading = table.read(cpu(5, 2), 2 * S)
+    table = Table("cpu")
+    table.read(cpu(1, 2, 1))
+    reading = table.read(cpu(2, 5, 2))
     rows = {row.key.name: row for row in reading.rows}
     get, serve = rows["main.get"], rows["main.serve"]
     assert (get.ns, get.total_ns, get.callees_ns, get.total_callees_ns) == (30, 50, 30, 50)
@@ -224,7 +259,7 @@ def test_functions_are_told_apart_by_process_and_may_have_no_name() -> None:
     bare = Location(0x400040, MAIN, ())
     samples = [Sample((inlined, SERVE), (1, 10)), Sample((bare,), (2, 20))]
     profile = cpu_profile(samples, [MAIN], period_ns=10, time_ns=1, duration_ns=1, comments=[])
-    reading = Table("cpu", 0).read([Snapshot(7, profile), Snapshot(8, profile)], S)
+    reading = Table("cpu").read([Snapshot(7, S, profile), Snapshot(8, S, profile)])
     assert [(r.key.pid, r.key.name, r.ns, r.callees_ns) for r in reading.rows] == [
         (pid, *row)
         for pid in (7, 8)
@@ -250,10 +285,10 @@ def lock(address: int, name: str | None, count: int, ns: int, holds: int = 0) ->
 
 
 def test_locks_with_one_name_are_two_rows_and_a_name_may_come_later() -> None:
-    table = Table("locks", 0)
-    table.read([Snapshot(7, None, [lock(0x10, None, 1, 10), lock(0x20, "main.mu", 1, 30)])], S)
+    table = Table("locks")
+    table.read([Snapshot(7, S, None, [lock(0x10, None, 1, 10), lock(0x20, "main.mu", 1, 30)])])
     locks = [lock(0x10, "main.mu", 3, 50, holds=2), lock(0x20, "main.mu", 1, 30)]
-    reading = table.read([Snapshot(7, None, locks)], 2 * S)
+    reading = table.read([Snapshot(7, 2 * S, None, locks)])
     rows = shown(reading).rows
     assert [(row.key.name, row.key.place, row.count, row.ns) for row in rows] == [
         ("main.mu", "0x10", 2, 40),
@@ -267,16 +302,16 @@ def test_locks_with_one_name_are_two_rows_and_a_name_may_come_later() -> None:
 
 
 def test_a_lock_without_a_name_is_called_by_its_address() -> None:
-    reading = Table("locks", 0).read([Snapshot(7, None, [lock(0x10, None, 1, 10)])], S)
+    reading = Table("locks").read([Snapshot(7, S, None, [lock(0x10, None, 1, 10)])])
     assert names(shown(reading)) == ["sync.Mutex at 0x10"]
 
 
 def test_how_long_a_lock_was_held_is_that_of_the_window_if_there_is_any() -> None:
-    table = Table("locks", 0)
+    table = Table("locks")
 
-    def held(holds: int, held_ns: int) -> float | None:
+    def held(second: int, holds: int, held_ns: int) -> float | None:
         each = Lock(0x10, "sync.Mutex", "main.mu", (), (), holds, held_ns)
-        (row,) = table.read([Snapshot(7, None, [each])], S).rows
+        (row,) = table.read([Snapshot(7, second * S, None, [each])]).rows
         return row.held_ns
 
-    assert [held(0, 0), held(2, 20), held(3, 90), held(3, 90)] == [None, 10, 70, 30]
+    assert [held(1, 0, 0), held(2, 2, 20), held(3, 3, 90), held(4, 3, 90)] == [None, 10, 70, 30]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ebpfprof.losses import Loss
 from ebpfprof.profile import Frame, Label, Location, Mapping, Sample, wait_profile
-from ebpfprof.toptable import Moment, Snapshot, Table, View, Watched
+from ebpfprof.toprows import Moment, Snapshot, View, Watched
+from ebpfprof.toptable import Table
 from ebpfprof.topview import TopView
 
 S = 1_000_000_000
@@ -51,10 +52,10 @@ def moment(
     kind: View = "block",
 ) -> Moment:
     """One of two seconds, of a block profile."""
-    table = Table(kind, 0)
+    table = Table(kind)
     for second, seen in ((1, before), (3, samples)):
         profile = wait_profile("block", seen, [MAIN], time_ns=1, duration_ns=1, comments=[])
-        reading = table.read([Snapshot(pid, profile) for pid in pids], second * S)
+        reading = table.read([Snapshot(pid, second * S, profile) for pid in pids])
     watched = [Watched(pid, name, "go1.27.3", ending) for pid in pids]
     return Moment({kind: reading}, watched, 3 * S, 0.021, losses, notes)
 

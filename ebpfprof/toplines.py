@@ -1,0 +1,73 @@
+"""Lines of `ebpfprof top` in the room that there is: whole parts, whole words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+_BETWEEN: Final = "  "
+_DOTS: Final = "..."
+
+
+class Part(NamedTuple):
+    """A part of a line; of those that matter less, the larger `rank` is left out first."""
+
+    text: str
+    rank: int
+    style: str = ""
+
+
+def joined(parts: Sequence[Part], room: int | None) -> Text:
+    """A line of the parts that have room, in their order."""
+    kept = list(parts)
+    while len(kept) > 1 and not is_room(_BETWEEN.join(part.text for part in kept), room):
+        kept.remove(max(kept, key=lambda part: part.rank))
+    line = Text()
+    for part in kept:
+        line.append(_BETWEEN if line else "")
+        line.append(cut(part.text, room), part.style)
+    return line
+
+
+def first_fitting(choices: Sequence[str], room: int | None) -> str:
+    """The first of the texts that has room, or as much of the last one as has."""
+    return next((text for text in choices if is_room(text, room)), cut(choices[-1], room))
+
+
+def cut(text: str, room: int | None) -> str:
+    """As many words of the beginning as there is room for, with dots behind them."""
+    if room is None or is_room(text, room):
+        return text
+    kept = set_cell_size(text, max(room - len(_DOTS), 0)).rstrip()
+    if not text[len(kept) :].startswith(" "):
+        kept = kept.rpartition(" ")[0].rstrip(" ,;:(") or kept  # a single long word has no end
+    return kept + _DOTS[: max(room - cell_len(kept), 0)]
+
+
+def wrapped(text: str, room: int | None, style: str = "", most: int | None = None) -> list[Text]:
+    """The text in lines, broken between words where that can be; at most so many, then dots."""
+    if room is None or is_room(text, room):
+        return [Text(text, style)]
+    lines, line = [], ""
+    for word in text.split(" "):
+        longer = f"{line} {word}" if line else word
+        if line and not is_room(longer, room):
+            lines.append(line)
+            longer = word
+        while not is_room(longer, room):
+            start = set_cell_size(longer, room).rstrip() or longer[:1]
+            lines.append(start)
+            longer = longer[len(start) :]
+        line = longer
+    lines.append(line)
+    if most is not None and len(lines) > most:
+        lines[most - 1 :] = [cut(" ".join(lines[most - 1 :]), room)]
+    return [Text(each, style) for each in lines]
+
+
+def is_room(text: str, room: int | None) -> bool:
+    """Whether the text fits."""
+    return room is None or cell_len(text) <= room

@@ -1,0 +1,86 @@
+"""What `ebpfprof top` says of a second is what happened in one: in each table, in the first, too.
+
+Goroutines that do nothing but wait have waited as long as they were watched, and not longer.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import pytest
+
+from tests.kernel.kernel_state import has_probes
+from tests.kernel.programs import program
+from tests.targets_run import SLOWNESS, Target
+
+GOROUTINES = 40
+ROUNDED = 1.006  # three digits, the first of which may be a 1
+SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+DURATION = r"([\d,.]+) (ns|us|ms|s|min)"
+DEADLINE_S = 60 * SLOWNESS
+
+
+def seconds(number: str, unit: str) -> float:
+    return float(number.replace(",", "")) * SECONDS[unit]
+
+
+def tables(targets: Sequence[Target], *options: str) -> list[str]:
+    """What is printed of them, table by table."""
+    pids = [word for target in targets for word in ("--pid", str(target.pid))]
+    command = (sys.executable, "-m", "ebpfprof", "top", *pids, "--show-idle", *options)
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    assert not any(has_probes(target.pid) for target in targets)
+    return done.stdout.split("\n\n")
+
+
+def window_s(table: str) -> float:
+    """Which time the table is about, by its own words."""
+    found = re.search(rf"  last {DURATION}", table)
+    assert found, table
+    return seconds(found[1], found[2])
+
+
+def waited(table: str) -> float:
+    """How many seconds all goroutines together waited in one."""
+    found = re.search(rf"  waiting {DURATION}/s", table)
+    assert found, table
+    return seconds(found[1], found[2])
+
+
+@pytest.mark.parametrize("bound", ["0", "1"])
+def test_no_more_is_waited_in_a_second_than_there_are_goroutines(bound: str) -> None:
+    options = ("--profile", "block,cpu", "--max-overhead", bound)
+    with Target.start(program("crowd"), f"-goroutines={GOROUTINES}") as target:
+        found = tables([target], *options, "--interval", "0.5", "--batch", "4")
+    assert waited(found[0]) <= GOROUTINES * ROUNDED, found[0]
+    # A wait belongs to the table in which it ends: of the time before, too, if it began there.
+    windows = [window_s(table) for table in found]
+    all_waited = [waited(table) * each for table, each in zip(found, windows, strict=True)]
+    for number in range(1, len(found) + 1):
+        watched = sum(windows[:number])
+        assert sum(all_waited[:number]) <= GOROUTINES * watched * ROUNDED, found[number - 1]
+    assert sum(all_waited) > 0.5 * GOROUTINES * sum(windows), found[-1]
+
+
+def test_the_only_table_counts_from_when_each_target_was_recorded() -> None:
+    """The first of many is recorded while the others are only being opened."""
+    options = ("--profile", "block,cpu", "--max-overhead", "0", "--interval", "0.1", "--once")
+    with ExitStack() as held:
+        arguments = program("crowd"), f"-goroutines={GOROUTINES}"
+        targets = [held.enter_context(Target.start(*arguments)) for _ in range(8)]
+        (table,) = tables(targets, *options)
+    rows = re.findall(rf"^ +{DURATION} .* (\d+) chan receive +main\.wait", table, re.MULTILINE)
+    assert {int(pid) for *_, pid in rows} == {target.pid for target in targets}, table
+    for number, unit, _ in rows:
+        assert 0.5 * GOROUTINES < seconds(number, unit) <= GOROUTINES * ROUNDED, table

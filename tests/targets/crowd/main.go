@@ -1,0 +1,45 @@
+// Crowd has as many goroutines as it is told that wait nearly all of the time, each by itself: some
+// ten milliseconds each time, however busy the machine is.
+//
+// Protocol: it prints "ready PID" and starts. It ends when its input closes.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+var goroutines = flag.Int("goroutines", 10, "how many wait at a time")
+
+func main() {
+	flag.Parse()
+	gates := make([]chan bool, *goroutines)
+	for i := range gates {
+		gates[i] = make(chan bool, 1)
+		go wait(gates[i])
+	}
+	go wake(gates)
+	fmt.Println("ready", os.Getpid())
+	io.Copy(io.Discard, os.Stdin)
+}
+
+func wait(gate <-chan bool) {
+	for range gate {
+	}
+}
+
+// wake never waits for a channel itself.
+func wake(gates []chan bool) {
+	for {
+		time.Sleep(10 * time.Millisecond)
+		for _, gate := range gates {
+			select {
+			case gate <- true:
+			default:
+			}
+		}
+	}
+}
