@@ -35,7 +35,7 @@ def hit_ns() -> float | None:
     """What it costs a thread to pass a probe of ours, in ns, but for what the program does there.
 
     Takes some 0.05 s, of which 10 ms are used. None if it can't be tried, such as where memory
-    files can't be executed (vm.memfd_noexec).
+    files can't be executed (vm.memfd_noexec), or if no difference is seen.
     """
     try:
         return _hit_ns()
@@ -43,12 +43,13 @@ def hit_ns() -> float | None:
         return None
 
 
-def _hit_ns() -> float:
+def _hit_ns() -> float | None:
     with _code(_LOOP) as (path, address):
         loop = ctypes.CFUNCTYPE(None, ctypes.c_long)(address)
         bare_ns = _usual_ns(loop)
         with _probe(path, _NOP_OFFSET):
-            return max(0.0, _usual_ns(loop) - bare_ns)
+            found_ns = _usual_ns(loop) - bare_ns
+    return found_ns if found_ns > 0 else None
 
 
 def _usual_ns(loop: ctypes._FuncPointer) -> float:

@@ -13,20 +13,35 @@ from ebpfprof.text import counted, duration, percent, quantity
 class Runs:
     """How often our BPF programs ran for a target, and how long (ns) all of them took.
 
-    Of the time one run in 61 was measured, unless something else came in between, and the rest is
-    taken to be alike (bpf/cost.h).
+    That they ran is counted. `timed` of them were measured, without the longest of each processor
+    and those in which something else came in between; the rest is taken to be alike (bpf/cost.h).
     """
 
     count: int = 0
     ns: float = 0.0
+    timed: int = 0
 
     def __sub__(self, earlier: Runs) -> Runs:
-        return Runs(self.count - earlier.count, max(0.0, self.ns - earlier.ns))
+        return Runs(
+            self.count - earlier.count, max(0.0, self.ns - earlier.ns), self.timed - earlier.timed
+        )
+
+    @property
+    def each_ns(self) -> float:
+        """How long one took, by estimate."""
+        return self.ns / self.count if self.count else 0.0
+
+    def each(self, what: str = "") -> str:
+        """How long one took, in words, and where that is from."""
+        if self.timed < 1:
+            return f"{what} not timed".lstrip()
+        times = "once" if self.timed == 1 else f"{self.timed} times"
+        return " ".join(filter(None, (duration(self.each_ns), what))) + f", timed {times}"
 
 
 def runs(count: int, timed: int, timed_ns: int) -> Runs:
     """From the sums of the kernel's `costs` map."""
-    return Runs(count, timed_ns * count / timed if timed else 0.0)
+    return Runs(count, timed_ns * count / timed if timed else 0.0, timed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +71,15 @@ class Overhead:
     def __str__(self) -> str:
         parts = []
         if self.hits.count:
-            each = (self.hit_ns or 0.0) + self.hits.ns / self.hits.count
-            less = "" if self.hit_ns is not None else ", not counting the traps"
-            hits = counted(self.hits.count, "probe hit")
-            parts.append(f"{hits}, {duration(each)} each{less}")
+            each = (self.hit_ns or 0.0) + self.hits.each_ns
+            trap = "the trap not known"
+            if self.hit_ns is not None:
+                trap = f"{duration(self.hit_ns)} the trap, as tried out"
+            hits, program = counted(self.hits.count, "probe hit"), self.hits.each("our program")
+            parts.append(f"{hits}, some {duration(each)} each: {trap}, {program}")
         if self.samples.count:
-            each = self.samples.ns / self.samples.count
-            parts.append(f"{counted(self.samples.count, 'CPU sample')}, {duration(each)} each")
+            samples = counted(self.samples.count, "CPU sample")
+            parts.append(f"{samples}, each {self.samples.each()}")
         what = f" ({'; '.join(parts)})" if parts else ""
         return f"some {duration(self.ns)}, {percent(self.share)} of its CPU time{what}"
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -14,6 +18,7 @@ from ebpfprof.errors import TargetGone
 from ebpfprof.export import pprof
 from ebpfprof.live import LiveSession
 from ebpfprof.options import Options
+from ebpfprof.overhead import Overhead
 from ebpfprof.session import Session
 from tests.bench.bpfstats import counting_runs, runs_of
 from tests.kernel.kernel_state import leaked_probes, perf_events
@@ -27,6 +32,9 @@ SENDS = 50_000
 # The kernel's own clock runs when it enters a program, ours within it.
 AGREEMENT = 2.0
 ROUNDS = 5
+# In a loop that does little else, caches are warm: a trap takes half of what is tried out.
+TOLD = 4.0
+FEW = 8.0
 
 
 def test_runs_are_counted_and_timed_as_the_kernel_does() -> None:
@@ -129,7 +137,8 @@ def test_it_is_told_at_the_end_and_in_each_profile(tmp_path: Path) -> None:
     said = finished.stdout.decode()
     cost = (
         r"some [\d.]+ [mun]?s, (?:less than )?[\d.]+ % of its CPU time "
-        r"\([\d,]+ probe hits, [\d.]+ [nu]s each\)"
+        r"\([\d,]+ probe hits, some [\d.]+ [nu]s each: [\d.]+ [nu]s the trap, as tried out, "
+        r"[\d.]+ [nu]s our program, timed \d+ times\)"
     )
     own = r"[\d.]+ m?s of CPU time, [\d.]+ MiB of memory at most"
     assert re.search(rf"^Process {target.pid} lost {cost}\.$", said, re.MULTILINE), said
@@ -141,6 +150,65 @@ def test_it_is_told_at_the_end_and_in_each_profile(tmp_path: Path) -> None:
             re.fullmatch(rf"cost of all profiles to the target: {cost}", c) for c in comments
         )
         assert any(re.fullmatch(rf"cost to ebpfprof itself until now: {own}", c) for c in comments)
+
+
+def told(target: Target, rounds: int = 1) -> tuple[Overhead, float]:
+    """What an exact recording of some rounds is told to have cost, and the CPU time they took."""
+    with Session([target.pid], Options(kinds=("block",))) as session:
+        session.start()
+        before_ns = cpu_ns(target.pid)
+        for _ in range(rounds):
+            target.ask("round", "ns")
+        used_ns = cpu_ns(target.pid) - before_ns
+        (cost,) = session.overheads()
+        session.finish()
+    return cost, used_ns
+
+
+def cpu_ns(pid: int) -> int:
+    """What the threads of a process used themselves (proc(5), schedstat)."""
+    return sum(
+        int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat")
+    )
+
+
+@contextmanager
+def busy_machine(programs: int) -> Iterator[None]:
+    """So many more programs that do nothing but compute."""
+    with ExitStack() as held:
+        for _ in range(programs):
+            process = held.enter_context(subprocess.Popen(["sh", "-c", "while :; do :; done"]))
+            held.callback(process.kill)
+        yield
+
+
+@pytest.mark.parametrize("others_a_processor", [0, 5])
+def test_what_is_told_is_what_the_target_lost(others_a_processor: int) -> None:
+    """Also where it has to wait for a processor, which may be in the middle of a probe."""
+    processors = len(os.sched_getaffinity(0))
+    with Target.start(program("pingpong"), f"-sends={SENDS // 10}") as target:
+        target.ask("round", "ns")
+        with busy_machine(others_a_processor * processors):
+            before_ns = cpu_ns(target.pid)
+            target.ask("round", "ns")
+            bare_ns = cpu_ns(target.pid) - before_ns
+            cost, used_ns = told(target)
+    lost_ns = used_ns - bare_ns
+    assert lost_ns / TOLD < cost.ns < lost_ns * TOLD, cost
+    assert cost.hits.timed > 100
+
+
+def test_a_few_hits_are_told_to_cost_what_many_do() -> None:
+    """The first ones find cold caches: they say little of those that follow."""
+    with Target.start(program("pingpong"), f"-sends={SENDS}") as busy:
+        of_many, _ = told(busy)
+    with Target.start(program("pingpong"), "-sends=25") as calm:
+        of_few = [told(calm)[0] for _ in range(ROUNDS)]
+    for cost in of_few:
+        assert cost.hits.count < 100
+        assert cost.hits.timed > 3
+    each_ns = median(cost.hits.each_ns for cost in of_few)
+    assert of_many.hits.each_ns / FEW < each_ns < of_many.hits.each_ns * FEW
 
 
 def test_of_a_profile_on_stdout_it_is_told_beside_it(tmp_path: Path) -> None:
@@ -172,4 +240,12 @@ def test_where_it_cannot_be_tried_it_is_unknown(monkeypatch: pytest.MonkeyPatch)
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(os, "memfd_create", refuse)
+    assert calibration.hit_ns() is None
+
+
+def test_a_trap_that_takes_less_than_nothing_was_not_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    took_ns = iter((800.0, 790.0))
+    monkeypatch.setattr(calibration, "_usual_ns", lambda _: next(took_ns))
     assert calibration.hit_ns() is None

@@ -13,23 +13,30 @@ from ebpfprof.overhead import Overhead, Runs, runs
 
 
 def test_runs_that_were_not_timed_are_taken_to_be_like_those_that_were() -> None:
-    assert runs(610, 10, 2_000) == Runs(610, 122_000.0)
+    assert runs(610, 10, 2_000) == Runs(610, 122_000.0, 10)
+    assert runs(610, 10, 2_000).each_ns == 200
     assert runs(0, 0, 0) == Runs(0, 0.0)
+    assert runs(0, 0, 0).each_ns == 0
 
 
 def test_the_cost_is_that_of_traps_programs_and_samples() -> None:
-    cost = Overhead(Runs(1_000, 200_000.0), Runs(10, 30_000.0), 500.0, cpu_ns=1_000_000_000)
+    cost = Overhead(Runs(1_000, 200_000.0, 17), Runs(10, 30_000.0, 1), 500.0, cpu_ns=1_000_000_000)
     assert cost.ns == 1_000 * 500 + 200_000 + 30_000
     assert cost.share == pytest.approx(0.00073)
     assert str(cost) == (
-        "some 730 us, 0.073 % of its CPU time (1000 probe hits, 700 ns each; "
-        "10 CPU samples, 3.00 us each)"
+        "some 730 us, 0.073 % of its CPU time (1000 probe hits, some 700 ns each: 500 ns the trap, "
+        "as tried out, 200 ns our program, timed 17 times; "
+        "10 CPU samples, each 3.00 us, timed once)"
     )
 
 
 def test_what_is_not_known_is_said() -> None:
-    cost = Overhead(Runs(1, 250.0), Runs(), None, cpu_ns=1_000)
-    assert str(cost).endswith("(1 probe hit, 250 ns each, not counting the traps)")
+    cost = Overhead(Runs(1, 250.0, 1), Runs(), None, cpu_ns=1_000)
+    assert str(cost).endswith(
+        "(1 probe hit, some 250 ns each: the trap not known, 250 ns our program, timed once)"
+    )
+    cost = Overhead(Runs(2), Runs(), 500.0, cpu_ns=10_000)
+    assert str(cost).endswith(": 500 ns the trap, as tried out, our program not timed)")
 
 
 def test_a_target_that_did_nothing_lost_nothing() -> None:
