@@ -81,7 +81,8 @@ class Overhead:
             samples = counted(self.samples.count, "CPU sample")
             parts.append(f"{samples}, each {self.samples.each()}")
         what = f" ({'; '.join(parts)})" if parts else ""
-        return f"some {duration(self.ns)}, {percent(self.share)} of its CPU time{what}"
+        share = f", {percent(self.share)} of its CPU time" if self.cpu_ns else ""
+        return f"some {duration(self.ns)}{share}{what}"
 
 
 def own_cost() -> str:

@@ -57,8 +57,8 @@ Delay/s, Count/s, CPU: of the time since the last look, per second.
 Delay/s 2.5 s: waits that ended in a second had lasted 2.5 s together.
 Total: since the start. Share: of all rows but hidden ones.
 Held: for how long a lock was held while others waited, the mean.
-Target loses ~1.2%: of its CPU time since the start, an estimate: how often
-probes were passed is counted, what each takes is measured now and then.
+Target loses ~1.2%: of its CPU time since the start. Probes that it passed are
+counted, our programs timed now and then; what the trap takes was tried out.
 Watched: the part of the time that --max-overhead allows; sums are scaled.
 Waits are counted when they end: `ebpfprof attach --open` shows those that don't."""
 _NOTHING: Final = {

@@ -95,7 +95,10 @@ class _Sums(Collector):
                 self._overheads[served] = known[served]
             if served.live:
                 with suppress(TargetGone):  # what it cost until then is known
-                    self._overheads[served] = live.overhead(served.live)
+                    now = live.overhead(served.live)
+                    # A counter that falls has begun anew, to Prometheus; an estimate may fall.
+                    before = known.get(served, now)
+                    self._overheads[served] = max(now, before, key=lambda each: each.ns)
 
     def collect(self) -> Iterable[Metric]:
         targets = GaugeMetricFamily(
