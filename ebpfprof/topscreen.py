@@ -283,8 +283,9 @@ class _Layout:
         places = max((cell_len(safe(row.key.place)) for row in rows), default=0)
         self._columns = columns
         self._place = min(places, _MAX_PLACE)
+        named = max(names, len("Called from"))
         if width is None:
-            self._name = names
+            self._name = named
             return
         # One after the other gives way to the name: the pid of the rows last.
         while self._room(width) < _MIN_NAME and len(columns) > 1:
@@ -298,7 +299,7 @@ class _Layout:
             self._place = 0
         if self._room(width) < _LEAST_NAME:
             self._pid = 0
-        self._name = max(min(self._room(width), max(names, len("Called from"))), 1)
+        self._name = max(min(self._room(width), named), 1)
 
     def _room(self, width: int) -> int:
         """What the other columns leave the name; the first column of the line is the cursor's."""

@@ -106,6 +106,11 @@ def test_a_pause_a_filter_and_an_error_are_seen() -> None:
     assert "1 of 3 rows match Get" in screen(top).splitlines()
 
 
+def test_a_report_of_nothing_has_headings() -> None:
+    text = "\n".join(line.plain for line in report(view(moment(())), None, 20, ascii_only=True))
+    assert re.search(r"^ +Delay/s +Share +Count/s +Mean +Total +Called from$", text, re.MULTILINE)
+
+
 def test_what_is_empty_is_explained() -> None:
     assert "No goroutine waited and was woken." in screen(view(moment(())))
     top = view(moment([wait(3, S, RECEIVE, calling(1, "main.worker"))]))
