@@ -22,6 +22,7 @@ from ebpfprof.export import pprof
 from ebpfprof.profile import Profile
 from tests.builds import BUILDS, VERSIONS
 from tests.differential.cpustacks import (
+    MARK,
     NOT_LEARNT,
     Calls,
     Stack,
@@ -152,7 +153,7 @@ def is_incomplete(stack: Stack) -> bool:
 
     Until the kernel has learnt all rules, it can't tell which stack a signal came to.
     """
-    return stack.functions[-1].startswith("[") and not stack.in_handler
+    return stack.functions[-1].startswith(MARK) and not stack.in_handler
 
 
 def is_of_work(stack: Stack) -> bool:

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,24 +16,18 @@ from tests.kernel import oldkernel
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import program
 from tests.kernel.refusal import refused
+from tests.kernel.users import NOBODY, ROOT, by_user, ebpfprof, open_checkout, python_in
 from tests.recorder import COMMAND, only_profile, run
 from tests.targets_run import Target
 
-ROOT = Path(__file__).parents[2]
 SANDBOX = Path(__file__).parent / "sandbox.py"
-NOBODY = 65534
 CAPABILITIES = ("bpf", "perfmon", "sys_ptrace", "dac_read_search")
 
 
 @pytest.fixture(scope="module")
 def checkout() -> Iterator[Path]:
-    """This checkout where any user may enter it, as he may not if it lies in root's home."""
-    folder = Path(tempfile.mkdtemp(prefix="ebpfprof-checkout-"))
-    folder.chmod(0o755)
-    subprocess.run(["mount", "--bind", ROOT, folder], check=True)
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
-    folder.rmdir()
+    with open_checkout() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -46,18 +39,7 @@ def pid() -> Iterator[str]:
 
 def as_nobody_with(checkout: Path, *capabilities: str) -> tuple[str, ...]:
     """The command, run by an ordinary user with nothing but these capabilities."""
-    listed = ",".join(["-all", *(f"+{name}" for name in capabilities)])
-    return (
-        "/usr/bin/setpriv",
-        *(f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
-        *(f"--{kind}={listed}" for kind in ("inh-caps", "ambient-caps", "bounding-set")),
-        *(python_of(checkout), *COMMAND[1:]),
-    )
-
-
-def python_of(checkout: Path) -> str:
-    """The Python that runs the tests, as it is called in that place of the checkout."""
-    return sys.executable.replace(str(ROOT), str(checkout), 1)
+    return (*by_user(NOBODY, capabilities), *ebpfprof(checkout, "attach"))
 
 
 def as_root_without(*capabilities: str) -> tuple[str, ...]:
@@ -83,7 +65,6 @@ def test_the_capabilities_it_asks_for_are_enough(checkout: Path, pid: str, tmp_p
         *("--pid", pid, "--duration", "0.1"),
         folder=tmp_path,
         command=as_nobody_with(checkout, *CAPABILITIES),
-        env={"PYTHONPATH": str(checkout)},
     )
     assert finished.code == ExitCode.OK, finished.stderr
     only_profile(tmp_path)
@@ -101,11 +82,10 @@ def test_a_missing_capability_is_named(
         *("--pid", pid),
         folder=tmp_path,
         command=as_nobody_with(checkout, *kept),
-        env={"PYTHONPATH": str(checkout)},
     )
     assert f" CAP_{missing.upper()} is missing. " in said
     assert said.endswith(
-        f"Type: sudo {python_of(checkout)} -m ebpfprof attach --max-overhead 0 --profile block "
+        f"Type: sudo {python_in(checkout)} -I -m ebpfprof attach --max-overhead 0 --profile block "
         f"--pid {pid}"
     )
 

@@ -14,7 +14,8 @@ from ebpfprof import trials, uprobemulti
 from ebpfprof.errors import ExitCode
 from tests.kernel import oldkernel
 from tests.kernel.namespaces import NEEDS_NAMESPACES
-from tests.kernel.verbs import PYTHON, Said, as_nobody, verb
+from tests.kernel.users import as_nobody
+from tests.kernel.verbs import PYTHON, Said, verb
 
 # Where there are links for them, probes take no perf event.
 PERF_UPROBES = () if uprobemulti.is_offered() else ("uprobes",)
@@ -123,7 +124,7 @@ def test_an_ordinary_user_is_told_what_to_type() -> None:
     assert said.code == ExitCode.PERMISSION_DENIED
     assert found["rights"]["found"].startswith("without CAP_BPF, ")
     assert found["rights"]["remedy"].startswith("Type: sudo ")
-    assert found["rights"]["remedy"].endswith(" -m ebpfprof doctor --json")
+    assert found["rights"]["remedy"].endswith(" -I -m ebpfprof doctor --json")
     assert found["uprobes"]["level"] == "warn"
     assert found["BCC"]["level"] == "ok"
 

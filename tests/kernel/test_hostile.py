@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ from tests.recorder import check_profile, run
 from tests.targets_run import Target
 
 ROOT = Path(__file__).parents[2]
-COMMAND = f"{sys.executable} -m ebpfprof"
+COMMAND = f"{shlex.quote(sys.executable)} -m ebpfprof"
 FUNCTION = "main." + NAME.decode("utf-8", "replace") + "_f"
 SHOWN = r"main.\x1b]0;OWNED\x07\x1b[2J"
 """How the function's name begins where people read it."""

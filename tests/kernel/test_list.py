@@ -18,7 +18,8 @@ from ebpfprof.errors import ExitCode
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import TARGETS, program, with_version, without_build_info
 from tests.kernel.test_containers import container
-from tests.kernel.verbs import NOBODY, PYTHON, ROOT, as_nobody, verb, with_file
+from tests.kernel.users import NOBODY, ROOT, as_nobody
+from tests.kernel.verbs import PYTHON, verb, with_file
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 

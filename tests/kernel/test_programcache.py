@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +16,8 @@ from ebpfprof import compiler, programcache
 from ebpfprof.compiler import Compilation, Compiled
 from ebpfprof.sources import bpf_folder
 from tests.kernel.programs import program
-from tests.kernel.users import anybodys_folder
-from tests.kernel.verbs import NOBODY
-from tests.recorder import COMMAND, run
+from tests.kernel.users import NOBODY, anybodys_folder
+from tests.recorder import run
 from tests.targets_run import Target
 
 TEXT = """
@@ -176,17 +176,26 @@ def test_who_is_not_root_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
         assert programcache.find("some") == {"license": "GPL"}
 
 
+# The command, with another place for what it keeps.
+KEEPING_IN = """
+import sys
+from pathlib import Path
+from ebpfprof import programcache
+programcache.FOLDER = Path(sys.argv.pop(1))
+from ebpfprof.__main__ import main
+main()
+"""
+
+
 def test_a_recording_is_kept_for_the_next(tmp_path: Path) -> None:
     """Also with the few rights that it has left by then."""
-    place = tmp_path / "run"
-    place.mkdir()
-    script = 'mount --bind "$1" /run && shift && exec "$@"'
-    isolating = ("/usr/bin/unshare", "--mount", "/bin/sh", "-c", script, "sh", str(place))
+    place = tmp_path / "kept"
+    command = (sys.executable, "-c", KEEPING_IN, str(place), "attach")
     with Target.start(program("ticker")) as target:
         arguments = ("--pid", str(target.pid), "-d", "0.1")
         written_ns = []
         for _ in range(2):
-            finished = run(*arguments, folder=tmp_path, command=(*isolating, *COMMAND))
+            finished = run(*arguments, folder=tmp_path, command=command)
             assert finished.code == 0, finished.stderr
-            written_ns.append(only_file(place / "ebpfprof").stat().st_mtime_ns)
+            written_ns.append(only_file(place).stat().st_mtime_ns)
     assert written_ns[0] == written_ns[1]

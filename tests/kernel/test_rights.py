@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -22,7 +23,15 @@ from ebpfprof.privileges import LOOKING, RECORDING, WRITING
 from tests.kernel import beforeprograms, oldkernel
 from tests.kernel.programs import program
 from tests.kernel.screens import screen
-from tests.kernel.users import ROOT, anybodys_folder, by_user, ebpfprof, open_checkout, target_of
+from tests.kernel.users import (
+    ANYBODYS_PYTHON,
+    ROOT,
+    anybodys_folder,
+    by_user,
+    ebpfprof,
+    open_checkout,
+    target_of,
+)
 from tests.kernel.verbs import Said, verb
 from tests.recorder import recording
 from tests.server.serving import Server
@@ -125,7 +134,11 @@ def test_the_least_rights_are_enough_to_serve_and_it_answers_who_started_it(
         fetch = f"import urllib.request as r; print(r.urlopen({path!r}).status)"
         asked = [
             subprocess.run(
-                [sys.executable, "-c", fetch], user=uid, capture_output=True, text=True, check=False
+                [*ANYBODYS_PYTHON, "-c", fetch],
+                user=uid,
+                capture_output=True,
+                text=True,
+                check=False,
             )
             for uid in (USER, OWNER)
         ]
@@ -302,7 +315,9 @@ def test_while_top_shows_its_table_it_has_no_more_than_it_needs(tmp_path: Path) 
         Target.start(program("demo")) as shop,
         screen(tmp_path, PYTHONPATH=str(ROOT)) as terminal,
     ):
-        terminal.type(f"{sys.executable} -m ebpfprof top --pid {shop.pid} --profile block")
+        terminal.type(
+            f"{shlex.quote(sys.executable)} -m ebpfprof top --pid {shop.pid} --profile block"
+        )
         terminal.wait_for(r"main\.\(\*PriceCache\)\.Get")
         (process,) = terminal.programs
         # What programs may get that are executed can only be limited once, at first.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from tests.kernel.tampered import command
 from tests.targets_run import Target
 
 # Rates of every moment are there then, however busy the machine is.
-TOP = f"{sys.executable} -m ebpfprof top --max-overhead 0"
+TOP = f"{shlex.quote(sys.executable)} -m ebpfprof top --max-overhead 0"
 ROOT = Path(__file__).parents[2]
 # The shop's flaw: everybody waits for the cache's lock.
 GET = r"Mutex\.Lock +main\.\(\*PriceCache\)\.Get"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from tests.targets_run import Target
 
 ROOT = Path(__file__).parents[2]
+NOBODY: Final = 65534
+# For code that needs nothing of ours: that of the environment may lie where others can't enter.
+ANYBODYS_PYTHON: Final = (os.path.realpath(sys.executable), "-I")
 
 
 @contextmanager
@@ -46,10 +51,22 @@ def by_user(uid: int, capabilities: Collection[str] = ()) -> tuple[str, ...]:
     )
 
 
+def python_in(checkout: Path) -> str:
+    """The Python that runs the tests, as it is called in that place of the checkout."""
+    return sys.executable.replace(str(ROOT), str(checkout), 1)
+
+
 def ebpfprof(checkout: Path, *verb: str) -> tuple[str, ...]:
     """`ebpfprof` as it is called in that place of the checkout."""
-    python = sys.executable.replace(str(ROOT), str(checkout), 1)
+    python = python_in(checkout)
     return ("/usr/bin/env", f"PYTHONPATH={checkout}", python, "-m", "ebpfprof", *verb)
+
+
+@contextmanager
+def as_nobody() -> Iterator[tuple[str, ...]]:
+    """The command run by an ordinary user without any right, in a place that he may enter."""
+    with open_checkout() as checkout:
+        yield (*by_user(NOBODY), *ebpfprof(checkout))
 
 
 def target_of(uid: int, binary: Path) -> Target:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.targets_run import SLOWNESS
 
-ROOT = Path(__file__).parents[2]
-NOBODY = 65534
 DEADLINE_S = 60 * SLOWNESS
 PYTHON = (sys.executable, "-m", "ebpfprof")
 
@@ -50,24 +46,6 @@ def verb(
         assert "This is a bug" not in text
         assert all(line.isprintable() for line in text.splitlines())
     return Said(done.returncode, done.stdout, done.stderr)
-
-
-@contextmanager
-def as_nobody() -> Iterator[tuple[str, ...]]:
-    """The command run by an ordinary user, in a place of this checkout that he may enter."""
-    folder = Path(tempfile.mkdtemp(prefix="ebpfprof-checkout-"))
-    folder.chmod(0o755)
-    subprocess.run(["mount", "--bind", ROOT, folder], check=True)
-    try:
-        yield (
-            *("/usr/bin/setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
-            *("--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all"),
-            *("/usr/bin/env", f"PYTHONPATH={folder}"),
-            *(sys.executable.replace(str(ROOT), str(folder), 1), "-m", "ebpfprof"),
-        )
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
-        folder.rmdir()
 
 
 def with_file(content: Path, path: str) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import closing
 
@@ -14,10 +13,10 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from ebpfprof.server.access import COOKIE, Access, Policy, is_own_name, peer_uid
+from tests.kernel.users import ANYBODYS_PYTHON, NOBODY
 from tests.server.fakes import Answer, Client
 
 TOKEN = "0123456789abcdef-Secret"
-NOBODY = 65534
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -163,7 +162,7 @@ def test_the_kernel_tells_who_connects(address: str, uid: int) -> None:
     with closing(socket.create_server((address, 0), family=family)) as server:
         own = server.getsockname()[:2]
         with subprocess.Popen(
-            [sys.executable, "-c", CONNECT, address, str(own[1])],
+            [*ANYBODYS_PYTHON, "-c", CONNECT, address, str(own[1])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -8,7 +8,6 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -24,6 +23,7 @@ from ebpfprof.server.listening import Address
 from ebpfprof.server.recorder import Recorder
 from tests.kernel.kernel_state import await_no_probes, bpf_objects, has_probes
 from tests.kernel.programs import program
+from tests.kernel.users import ANYBODYS_PYTHON, NOBODY
 from tests.server.fakes import ALL_KINDS, PID, FakeLive, FakeTarget
 from tests.server.serving import (
     COMMAND,
@@ -36,7 +36,6 @@ from tests.server.serving import (
 )
 from tests.targets_run import Target
 
-NOBODY = 65534
 # Where it doesn't matter what is recorded: it starts in half the time.
 BLOCK = ("--profile", "block")
 TOKEN = "a-token-of-some-length"
@@ -195,7 +194,7 @@ print(answer.status, answer.read().decode(), end="")
 
 
 def ask_as(uid: int, address: str, path: str, forwarded_for: str = "") -> str:
-    command = [sys.executable, "-c", ASK, address, path, forwarded_for]
+    command = [*ANYBODYS_PYTHON, "-c", ASK, address, path, forwarded_for]
     done = subprocess.run(command, user=uid, capture_output=True, text=True, check=True)
     return done.stdout
 
