@@ -8,6 +8,8 @@ one of thousands. A run may have so many of those and no more, and names each at
 it said: it is a bug of the test, or of the program, that has not been found yet. What fails twice
 is broken, and so is what fails once of the tests that a target goes on unharmed.
 
+All of it runs with a folder for temporary files of its own, in which nothing may be left.
+
     python -m tests.again [ARGUMENT...]     arguments and exit status are pytest's
 """
 
@@ -17,6 +19,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -42,7 +45,26 @@ _SHOWN: Final = 600  # characters of what each said
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run pytest in the working directory, perhaps again; returns its exit status."""
+    """Run pytest in the working directory, perhaps again; returns its exit status.
+
+    That is 1 where all passed but left temporary files.
+    """
+    with tempfile.TemporaryDirectory(prefix="ebpfprof-tests-") as name:
+        folder = Path(name)
+        folder.chmod(0o1777)  # as /tmp: tests run programs of other users
+        # Only what pytest keeps of its last runs stays, where it always is.
+        places = {"PYTEST_DEBUG_TEMPROOT": tempfile.gettempdir(), "TMPDIR": name}
+        os.environ.update(places)
+        code = _until_steady(arguments)
+        left = sorted(path.name for path in folder.iterdir())
+        if not left:
+            return code
+        print("\nLeft where temporary files are:", *left, sep="\n  ", flush=True)
+        return code or _SOME_FAILED
+
+
+def _until_steady(arguments: Sequence[str]) -> int:
+    """Run them, and what failed once more; returns pytest's exit status."""
     code = _all_tests(arguments)
     if code != _SOME_FAILED:
         return code

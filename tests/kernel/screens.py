@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
-from uuid import uuid4
 
 import psutil
 
@@ -21,8 +21,8 @@ _POLL_S = 0.05
 class Screen:
     """A terminal of its own, apart from any other tmux."""
 
-    def __init__(self) -> None:
-        self._socket = f"ebpfprof-test-{uuid4().hex}"
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
 
     def open(self, folder: Path, columns: int, rows: int, env: dict[str, str]) -> None:
         """Begin a shell in a folder, with `env` added to its environment."""
@@ -105,7 +105,7 @@ class Screen:
 
     def _tmux(self, *arguments: str) -> str:
         done = subprocess.run(
-            ["tmux", "-L", self._socket, *arguments],
+            ["tmux", "-S", str(self._socket), *arguments],
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
@@ -118,9 +118,11 @@ class Screen:
 @contextmanager
 def screen(folder: Path, columns: int = 100, rows: int = 30, **env: str) -> Iterator[Screen]:
     """A terminal of that size, closed at the end."""
-    shown = Screen()
-    try:
-        shown.open(folder, columns, rows, env)
-        yield shown
-    finally:
-        shown.close()
+    # tmux leaves its socket behind.
+    with tempfile.TemporaryDirectory(prefix="ebpfprof-screen-") as name:
+        shown = Screen(Path(name) / "socket")
+        try:
+            shown.open(folder, columns, rows, env)
+            yield shown
+        finally:
+            shown.close()

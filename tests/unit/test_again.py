@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,12 @@ def again(
         text=True,
         check=False,
     )
+
+
+LEAVING = """
+import os, tempfile
+def test_leaving(): open(os.path.join(tempfile.mkdtemp(prefix="left-"), "file"), "w").close()
+"""
 
 
 def unsteady(count: int) -> str:
@@ -139,3 +146,12 @@ def test_what_fails_twice_is_a_failure(others: str, tmp_path: Path) -> None:
 def test_other_failures_are_passed_on(tmp_path: Path) -> None:
     assert again(tmp_path, "this is no Python").returncode == 2
     assert again(tmp_path, STEADY, "-k", "nothing").returncode == 5
+
+
+@pytest.mark.parametrize("marked", ["", "import pytest\npytestmark = pytest.mark.alone\n"])
+def test_what_leaves_temporary_files_is_a_failure(marked: str, tmp_path: Path) -> None:
+    """Also of the processes in which tests run side by side."""
+    done = again(tmp_path, marked + LEAVING)
+    assert "1 passed" in done.stdout
+    assert re.search(r"Left where temporary files are:\n  left-\w+\n\Z", done.stdout)
+    assert done.returncode == 1
