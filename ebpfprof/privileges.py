@@ -123,7 +123,8 @@ def _typed() -> str:
     """The command line as it was typed, with a path that sudo finds, too."""
     program, *arguments = sys.argv
     if Path(program).name == "__main__.py":
-        return shlex.join([sys.executable, "-m", "ebpfprof", *arguments])
+        # Isolated (-I), as the installed command is: no code of a user's own is loaded as root.
+        return shlex.join([sys.executable, "-I", "-m", "ebpfprof", *arguments])
     return shlex.join([str(Path(_FOLDER, program)), *arguments])
 
 

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.kernel.programs import program
+from tests.kernel.strangers import strangers
 from tests.recorder import only_profile, run
 from tests.targets_run import Target
 
@@ -39,7 +41,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python environment with the wheel; what it depends on comes from this one."""
-    folder = tmp_path_factory.mktemp("environment")
+    folder = tmp_path_factory.mktemp("an environment of größe x")
     making = [sys.executable, "-m", "venv", "--system-site-packages", str(folder)]
     subprocess.run(making, check=True)
     python = folder / "bin" / "python"
@@ -79,3 +81,67 @@ def test_what_is_installed_records(installed: Path, tmp_path: Path) -> None:
         finished = run(*arguments, folder=tmp_path, command=command)
     assert finished.code == 0, finished.stderr
     assert "ebpfprof" in only_profile(tmp_path).comments[0]
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    with Target.start(program("sleeper")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("called", ["by its path", "by a link", "by its name"])
+def test_no_code_of_a_user_is_loaded_where_his_home_is_kept(
+    called: str, installed: Path, target: Target, tmp_path: Path
+) -> None:
+    his, script = strangers(tmp_path / "his"), installed / "bin" / "ebpfprof"
+    env = his.environment
+    subprocess.run([installed / "bin" / "python", "-c", ""], env=env, check=False)
+    loaded = his.marks()
+    assert {"home.pth", "path.sitecustomize"} <= set(loaded), "the test tells nothing"
+    for mark in loaded:
+        (his.folder / "marks" / mark).unlink()
+    link = tmp_path / "a link"
+    link.symlink_to(script)
+    command = {"by its path": str(script), "by a link": str(link), "by its name": "ebpfprof"}
+    search = f"{installed}/bin:/usr/bin:/bin"
+    finished = run(
+        *("--pid", str(target.pid), "--duration", "0.1", "-o", str(tmp_path / "waits.pb.gz")),
+        folder=his.modules,
+        command=("/usr/bin/env", f"PATH={search}", command[called], "attach"),
+        env=env,
+    )
+    assert his.marks() == []
+    assert finished.code == 0, finished.stderr
+
+
+def test_processes_have_the_name_of_the_command(installed: Path, tmp_path: Path) -> None:
+    words = ("run", "--profile", "cpu", "--", "/bin/sh", "-c", "cat /proc/$PPID/comm")
+    done = subprocess.run(
+        [installed / "bin" / "ebpfprof", *words], cwd=tmp_path, capture_output=True, check=True
+    )
+    assert done.stdout == b"ebpfprof\n", done.stderr
+
+
+LAUNCHER = ROOT / "scripts" / "ebpfprof"
+TELL = """
+import sys
+print([sys.executable, sys.flags.isolated, sys.argv])
+"""
+
+
+@pytest.mark.parametrize("has_python", [False, True])
+def test_it_starts_the_python_it_was_installed_for(has_python: bool, tmp_path: Path) -> None:
+    """That of its environment; without one, that of the distribution."""
+    folder = tmp_path / 'it\'s "größe" $HOME\n`x`'
+    folder.mkdir()
+    script = folder / "ebpfprof"
+    shell, _, _ = LAUNCHER.read_text().rpartition("'''")
+    script.write_text(shell + "'''" + TELL)
+    script.chmod(0o755)
+    python = Path("/usr/bin/python3")
+    if has_python:
+        python = folder / "python3"
+        python.symlink_to("/usr/bin/python3")
+    arguments = ["", "a b", "c\nd", "$(e)", "*", "größe"]
+    done = subprocess.run([script, *arguments], stdout=subprocess.PIPE, check=True)
+    assert done.stdout.decode() == f"{[str(python), 1, [str(script), *arguments]]}\n"
