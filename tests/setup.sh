@@ -6,6 +6,7 @@
 #   tests/setup.sh test    what the tests and benchmarks need, too
 set -euo pipefail
 cd "$(dirname "$0")/.."
+here=$(pwd -P)
 
 python=.venv/bin/python
 
@@ -45,20 +46,31 @@ install_packages() {
     quietly apt-get -q install -y --no-install-recommends "${missing[@]}"
 }
 
-# The stamp holds the hash of what the environment was made from.
+# Whether what is in .venv runs this checkout's code.
+is_ours() {
+    local code='import ebpfprof, sys; sys.exit(ebpfprof.__path__ != sys.argv[1:])'
+    "$python" -I -c "$code" "$here/ebpfprof" 2>/dev/null
+}
+
+# The environment is made anew if it was copied or moved: its programs have the old place in them.
+# Stamps in it hold where it was made, and the hash of what from. Isolated (-I), as the command
+# starts: what is in somebody's own site-packages is not installed.
 install_python() {
-    local kind=$1 stamp=.venv/.setup-$1 wanted pip=("$python" -m pip install)
-    wanted=$(sha256sum pyproject.toml tests/setup.sh tests/requirements/*.txt | sha256sum)
-    if ! "$python" -c '' 2>/dev/null; then
+    local kind=$1 stamp=.venv/.setup-$1 place=.venv/.setup-place wanted pip
+    wanted=$(sha256sum pyproject.toml scripts/* tests/setup.sh tests/requirements/*.txt | sha256sum)
+    pip=("$python" -I -m pip install)
+    if [ "$(cat "$place" 2>/dev/null)" != "$here" ] || ! "$python" -c '' 2>/dev/null; then
         say "python3 -m venv .venv"
-        quietly /usr/bin/python3 -m venv --clear --system-site-packages .venv
+        quietly /usr/bin/python3 -I -m venv --clear --system-site-packages .venv
+        echo "$here" >"$place"
     fi
-    [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || return 0
+    if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && is_ours; then return 0; fi
     say "pip install --requirement tests/requirements/$kind.txt --editable ."
     # Exactly those files, down to the pip that installs them, and what builds our own package.
     quietly "${pip[@]}" --require-hashes --requirement tests/requirements/pip.txt
     quietly "${pip[@]}" --require-hashes --no-deps --requirement "tests/requirements/$kind.txt"
     quietly "${pip[@]}" --no-deps --no-build-isolation --editable .
+    is_ours || fail "What .venv runs is not $here/ebpfprof. Remove .venv, and run this again."
     echo "$wanted" >"$stamp"
 }
 
@@ -67,6 +79,8 @@ install_go() {
     quietly "$python" -m tests.toolchains install "$@"
 }
 
+# What it leads to is another checkout's, and runs that one's code.
+[ ! -L .venv ] || fail "$here/.venv is a link. Remove it (rm .venv) and run this again."
 command -v apt-get >/dev/null || fail "apt-get is not there: this script is for Debian 12."
 case ${1:-} in
 run)
