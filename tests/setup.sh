@@ -70,8 +70,16 @@ install_python() {
     quietly "${pip[@]}" --require-hashes --requirement tests/requirements/pip.txt
     quietly "${pip[@]}" --require-hashes --no-deps --requirement "tests/requirements/$kind.txt"
     quietly "${pip[@]}" --no-deps --no-build-isolation --editable .
+    link_checkout
     is_ours || fail "What .venv runs is not $here/ebpfprof. Remove .venv, and run this again."
     echo "$wanted" >"$stamp"
+}
+
+# pip writes the whole path of the checkout, in UTF-8. Python reads it as the locale says, and with
+# LC_ALL=C can't start if there is another letter than ASCII's in it. So: the way to it from there.
+link_checkout() {
+    local paths=(.venv/lib/python3.*/site-packages/*ebpfprof.pth)
+    realpath --relative-to="${paths[0]%/*}" . >"${paths[0]}"
 }
 
 install_go() {

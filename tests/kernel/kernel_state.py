@@ -14,6 +14,7 @@ from time import monotonic, sleep
 
 import numpy as np
 
+from ebpfprof import compiler
 from ebpfprof.keeper import NAME
 from symbolizer import ElfFile
 
@@ -131,13 +132,13 @@ def await_no_probes(pid: int) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The pids of a process's children, without what keeps probes."""
-    return [child for child in _children(pid) if not _is_keeper(child)]
+    """The pids of a process's children, without what keeps probes or compiles for us."""
+    return [child for child in _children(pid) if _name(child) not in (NAME, compiler.NAME)]
 
 
 def keepers(pid: int) -> list[int]:
     """The pids of what keeps the probes of a process."""
-    return [child for child in _children(pid) if _is_keeper(child)]
+    return [child for child in _children(pid) if _name(child) == NAME]
 
 
 def holders(pid: int) -> list[int]:
@@ -159,11 +160,12 @@ def _children(pid: int) -> list[int]:
     return [int(word) for word in words]
 
 
-def _is_keeper(pid: int) -> bool:
+def _name(pid: int) -> str:
+    """What a process is called; empty if it has ended."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip() == NAME
+        return Path(f"/proc/{pid}/comm").read_text().strip()
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return ""
 
 
 def _descriptors(pid: int) -> list[str]:

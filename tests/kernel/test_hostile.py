@@ -179,7 +179,17 @@ def assert_told_nothing(terminal: Screen, title: str) -> None:
 
 def test_where_there_is_no_terminal_tables_are_as_harmless(target: Target, tmp_path: Path) -> None:
     finished = subprocess.run(
-        [*COMMAND.split(), "top", "--pid", str(target.pid), "--once", "--profile", "block"],
+        [
+            sys.executable,
+            "-m",
+            "ebpfprof",
+            "top",
+            "--pid",
+            str(target.pid),
+            "--once",
+            "--profile",
+            "block",
+        ],
         capture_output=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -343,7 +343,7 @@ def test_a_program_that_never_ran_does_not_stay(
 
 def test_a_program_is_followed_to_the_go_program(tmp_path: Path) -> None:
     path = program("brief")
-    words = ("env", "A=1", "sh", "-c", f"exec {path} exit 4")
+    words = ("env", "A=1", "sh", "-c", f"exec {shlex.quote(str(path))} exit 4")
     for options in (BLOCK, ("--profile", "default")):
         finished = run(*options, "--", *words, folder=tmp_path, command=COMMAND)
         assert finished.code == 4, finished.stderr
@@ -358,7 +358,7 @@ def test_a_program_is_followed_to_the_go_program(tmp_path: Path) -> None:
 
 def test_a_program_that_replaces_itself_unnoticed_is_followed(tmp_path: Path) -> None:
     """It is stopped then, before it was seen that what was recorded has ended."""
-    words = ("sh", "-c", f"exec {program('brief')} exit 4")
+    words = ("sh", "-c", f"exec {shlex.quote(str(program('brief')))} exit 4")
     command = tampered("notices no replacement", "run")
     finished = run("--profile", "default", "--", *words, folder=tmp_path, command=command)
     assert finished.code == 4, finished.stderr
@@ -389,7 +389,7 @@ def test_a_program_that_replaces_itself_when_the_recording_has_failed_goes_on(
 def once_left() -> tuple[str, ...]:
     """A program that replaces itself by brief as soon as there is a file `left`."""
     wait = "until [ -e left ]; do :; done"
-    return "sh", "-c", f"{wait}; exec {program('brief')} exit 4"
+    return "sh", "-c", f"{wait}; exec {shlex.quote(str(program('brief')))} exit 4"
 
 
 def test_a_script_is_followed_to_the_go_program(tmp_path: Path) -> None:

@@ -37,7 +37,12 @@ RELEASE: Final = "bookworm"
 # How this machine reaches registries.
 KEPT: Final = ("PIP_*", "*_proxy", "*_PROXY", "SSL_CERT_*", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO")
 KEPT_BY_PYTEST: Final = "pytest-of-*"  # of its last three runs
-COPIED: Final = ("etc/resolv.conf", "etc/pip.conf", "etc/ssl/certs/ca-certificates.crt")
+COPIED: Final = (
+    "etc/hosts",
+    "etc/resolv.conf",
+    "etc/pip.conf",
+    "etc/ssl/certs/ca-certificates.crt",
+)
 SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MOUNTED: Final = "mount -t proc proc proc && mount --rbind /sys sys && mount --rbind /dev dev"
 # Shell scripts; arguments are the folder and a command. All mounts end with what runs there. The

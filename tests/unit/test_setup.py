@@ -73,6 +73,10 @@ def test_what_it_makes_runs_the_code_beside_it(clone: Path, tmp_path: Path) -> N
     done = set_up(clone)
     assert done.returncode == 0, done.stderr
     assert set_up(clone).stdout.splitlines() == ["setup: Go 1.27", "setup: ready"]
+    first = subprocess.run(
+        [clone / ".venv" / "bin" / "ebpfprof", "--version"], env={"LC_ALL": "C"}, check=False
+    )
+    assert first.returncode == 0, "the locale has no letters of that place"
     moved = clone.rename(tmp_path / "moved")
     done = set_up(moved)
     assert done.returncode == 0, done.stderr
