@@ -160,6 +160,8 @@ def mirror() -> str:
 def install(folder: Path) -> None:
     """Make a Debian that reaches registries as this machine does."""
     command = ["debootstrap", "--variant=minbase", "--include=git,ca-certificates"]
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)  # that of a temporary folder is 0700, which bars all users but root
     isolated = ["unshare", "--mount", "--propagation", "private"]
     subprocess.run(
         [*isolated, *command, RELEASE, folder, mirror()], stdout=subprocess.DEVNULL, check=True
