@@ -57,7 +57,7 @@ is_ours() {
 # starts: what is in somebody's own site-packages is not installed.
 install_python() {
     local kind=$1 stamp=.venv/.setup-$1 place=.venv/.setup-place wanted pip
-    wanted=$(sha256sum pyproject.toml scripts/* tests/setup.sh tests/requirements/*.txt | sha256sum)
+    wanted=$(sha256sum pyproject.toml ebpfprof/data/ebpfprof tests/setup.sh tests/requirements/*.txt | sha256sum)
     pip=("$python" -I -m pip install)
     if [ "$(cat "$place" 2>/dev/null)" != "$here" ] || ! "$python" -c '' 2>/dev/null; then
         say "python3 -m venv .venv"

@@ -122,7 +122,7 @@ def test_processes_have_the_name_of_the_command(installed: Path, tmp_path: Path)
     assert done.stdout == b"ebpfprof\n", done.stderr
 
 
-LAUNCHER = ROOT / "scripts" / "ebpfprof"
+LAUNCHER = ROOT / "ebpfprof" / "data" / "ebpfprof"
 TELL = """
 import sys
 print([sys.executable, sys.flags.isolated, sys.argv])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("ebpfprof", "symbolizer", "bpf", "docs", "scripts")
+PARTS = ("ebpfprof", "symbolizer", "bpf", "docs")
 FILES = ("LICENSE", "README.md", "pyproject.toml")
 
 
