@@ -1,15 +1,14 @@
 """The command `ebpfprof`: where it starts, and where exceptions become exit codes."""
 
+from __future__ import annotations
+
 import gc
 import os
 import sys
-import traceback
-from pathlib import Path
-from typing import NoReturn
 
-from ebpfprof.errors import SET_USER_ID, EbpfprofError, ExitCode
-from ebpfprof.terminal import say
-from ebpfprof.text import printable
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 _DEBUG = "EBPFPROF_DEBUG"
 _OBJECTS_PER_COLLECTION = 50_000
@@ -17,15 +16,18 @@ _OBJECTS_PER_COLLECTION = 50_000
 
 def main() -> NoReturn:
     """Run the command."""
-    collect_less_often()
-    _open_standard_files()
-    if (os.getuid(), os.getgid()) != (os.geteuid(), os.getegid()):
-        say("ebpfprof: " + SET_USER_ID, err=True)
-        sys.exit(ExitCode.PERMISSION_DENIED)
+    # First: a signal that comes before ends in a traceback, or in nothing but our end.
+    from ebpfprof import signals
+
+    signals.install()
     try:
-        sys.exit(_run())
-    except KeyboardInterrupt:  # while all that it needs was imported
-        sys.exit(ExitCode.ABORTED)
+        code = signals.abortable(_run)
+    except KeyboardInterrupt:
+        from ebpfprof.errors import ExitCode
+
+        code = ExitCode.ABORTED
+    signals.ignore()
+    sys.exit(code)
 
 
 def collect_less_often() -> None:
@@ -38,6 +40,14 @@ def collect_less_often() -> None:
 
 
 def _run() -> int:
+    from ebpfprof.errors import SET_USER_ID, ExitCode
+    from ebpfprof.terminal import say
+
+    collect_less_often()
+    _open_standard_files()
+    if (os.getuid(), os.getgid()) != (os.geteuid(), os.getegid()):
+        say("ebpfprof: " + SET_USER_ID, err=True)
+        return ExitCode.PERMISSION_DENIED
     try:
         import click
 
@@ -59,6 +69,12 @@ def _run() -> int:
 
 def _report(error: Exception) -> int:
     """Say on stderr what is wrong; return the exit code."""
+    import traceback
+
+    from ebpfprof.errors import EbpfprofError, ExitCode
+    from ebpfprof.terminal import say
+    from ebpfprof.text import printable
+
     if isinstance(error, EbpfprofError):
         # Whatever a target or a file is called reaches no terminal as an escape sequence.
         lines = map(printable, str(error).splitlines())
@@ -67,7 +83,7 @@ def _report(error: Exception) -> int:
     if os.environ.get(_DEBUG) == "1":
         say("".join(traceback.format_exception(error)), err=True)
     frames = traceback.extract_tb(error.__traceback__)
-    where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    where = f" in {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     say(
         f"ebpfprof: This is a bug: {type(error).__name__}{where}: {printable(str(error))}. Please "
         f"report it, with what the same command prints when {_DEBUG}=1 is in its environment.",
@@ -93,8 +109,8 @@ def _forget_current_folder() -> None:
 
     As root, nothing is imported from a folder that the command happens to be called in.
     """
-    ours = Path(__file__).resolve().parents[1]
-    if not sys.flags.safe_path and Path(sys.path[0]).resolve() != ours:
+    ours = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    if not sys.flags.safe_path and os.path.realpath(sys.path[0]) != ours:
         del sys.path[0]
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from ebpfprof import errors, programcache, trials
+from ebpfprof import errors, programcache, signals, trials
 from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported
 from ebpfprof.sources import bpf_folder, program_text
 
@@ -84,9 +84,9 @@ class Compilation:
             return
         self._from_child, to_parent = os.pipe()
         # Not a program of its own: that would have none of our capabilities, unless we are root.
-        self._pid = os.fork()
-        if not self._pid:
-            _compile_and_tell(to_parent, name, constants, functions)
+        self._pid = signals.fork(
+            lambda: _compile_and_tell(to_parent, name, constants, functions), ignores=True
+        )
         os.close(to_parent)
 
     def result(self) -> Compiled:
@@ -189,9 +189,6 @@ def _leave_the_others(to_parent: int) -> None:
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     libc.prctl(_PR_SET_NAME, NAME.encode(), 0, 0, 0)
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGINT, signal.SIGTERM):  # whoever waits for it is told, too
-        signal.signal(number, signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in range(_FIRST_FD):
         os.dup2(nothing, fd)

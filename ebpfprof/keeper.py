@@ -12,7 +12,6 @@ import ctypes
 import fcntl
 import json
 import os
-import signal
 import socket
 import threading
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NoReturn
 
-from ebpfprof import errors, perf, uprobemulti
+from ebpfprof import errors, perf, signals, uprobemulti
 from ebpfprof.kernel import held_probes
 from ebpfprof.kernel.held_probes import NO_PROGRAM, HeldProbes, Means, Place
 from ebpfprof.kernel.probe_holders import FIRST_FREE_FD, answered
@@ -58,9 +57,7 @@ class Keeper:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         nothing = perf.load_nothing("kprobe", uprobemulti.ATTACH_TYPE) if multi else NO_PROGRAM
         # Not a program of its own: that would have none of our capabilities, unless we are root.
-        self._pid = os.fork()
-        if not self._pid:
-            _keep(theirs, nothing, multi=multi)
+        self._pid = signals.fork(lambda: _keep(theirs, nothing, multi=multi), ignores=True)
         theirs.close()
         if multi:
             os.close(nothing)
@@ -149,8 +146,6 @@ def _keep(asked: socket.socket, nothing: int, *, multi: bool) -> NoReturn:
 
 def _leave_terminal_and_folder() -> None:
     os.setsid()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_NAME, NAME.encode(), 0, 0, 0)
     os.chdir("/")
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn, Self
 
+from ebpfprof import signals
 from ebpfprof.errors import (
     AttachFailed,
     CommandNotFound,
@@ -50,8 +51,6 @@ _O_EXITKILL = 1 << 20
 
 _STOPPING = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 _ENDED = (os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED)
-# Python ignores these, and a program that is executed would inherit that.
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _ERRNO = struct.Struct("=i")
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 
@@ -114,7 +113,7 @@ class Child:
         its_start, start = os.pipe()
         failures, its_failures = os.pipe()
         try:
-            self.pid = _fork(lambda: _become(command, user, its_start, start, its_failures))
+            self.pid = signals.fork(lambda: _become(command, user, its_start, start, its_failures))
             self._pidfd = os.pidfd_open(self.pid)
         finally:
             os.close(its_start)
@@ -123,12 +122,12 @@ class Child:
         try:
             on_forked()
             self._tracer.start()
-            if self._stops.get():
+            if signals.abortable(self._stops.get):
                 return
-            self.wait()
+            self._reap()
             raise self._refusal or _not_run(command[0], os.read(failures, _ERRNO.size))
         except BaseException:
-            self.send(signal.SIGKILL)
+            self._kill()
             self.close()
             raise
         finally:
@@ -167,21 +166,15 @@ class Child:
 
     def wait(self) -> int:
         """Wait for its end; return its exit status as a shell does, 128 + N for a signal N."""
-        if self._status is None:
-            self._tracer.join()
-            _, status = os.waitpid(self.pid, 0)
-            code = os.waitstatus_to_exitcode(status)
-            self._status = code if code >= 0 else 128 - code
-        return self._status
+        signals.abortable(self._tracer.join)
+        return self._reap()
 
     def close(self) -> None:
         """Kill it if it is stopped; let go of it else. May be called twice."""
         if self._pidfd < 0:
             return
         if self.is_stopped:
-            self.send(signal.SIGKILL)
-            self.run(follow=False)
-            self.wait()
+            self._kill()
         os.close(self._pidfd)
         self._pidfd = -1
 
@@ -191,10 +184,25 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _kill(self) -> None:
+        self.send(signal.SIGKILL)
+        if self._tracer.ident is not None:  # it was started
+            self.run(follow=False)
+            self._reap()
+
+    def _reap(self) -> int:
+        if self._status is None:
+            self._tracer.join()
+            _, status = os.waitpid(self.pid, 0)
+            code = os.waitstatus_to_exitcode(status)
+            self._status = code if code >= 0 else 128 - code
+        return self._status
+
     def _trace(self, start: int) -> None:
         """Trace the child; only the thread that began with it can. Returns when it is untraced."""
         if _ptrace(_SEIZE, self.pid, _O_TRACEEXEC | _O_EXITKILL):
-            os.write(start, b"x")
+            with suppress(BrokenPipeError):  # it was killed
+                os.write(start, b"x")
         else:
             self._refusal = _not_traced(ctypes.get_errno())
             self.send(signal.SIGKILL)
@@ -285,27 +293,6 @@ def _in_foreground() -> bool:
 def _ptrace(request: int, pid: int, data: int = 0) -> bool:
     """Whether the request succeeded. It fails, too, if the process was killed meanwhile."""
     return bool(_libc.ptrace(request, pid, 0, data) == 0)
-
-
-def _fork(child: Callable[[], NoReturn]) -> int:
-    """Fork; the child gets the signals that a shell would give it. Returns its pid."""
-    ours = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                    if signal.getsignal(number) != signal.SIG_IGN:
-                        signal.signal(number, signal.SIG_DFL)
-                for number in _IGNORED_BY_PYTHON:
-                    signal.signal(number, signal.SIG_DFL)
-                signal.pthread_sigmask(signal.SIG_SETMASK, ours)
-                child()
-            finally:
-                os._exit(ExitCode.FAILURE)
-        return pid
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, ours)
 
 
 def _become(

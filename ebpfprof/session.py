@@ -6,6 +6,7 @@ import contextlib
 import select
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from ebpfprof.clock import kernel_now_ns
@@ -16,6 +17,7 @@ from ebpfprof.options import Options
 from ebpfprof.overhead import Overhead, Runs
 from ebpfprof.profile import Kind
 from ebpfprof.recorded import Recorded, compile_collectors, open_recorded
+from ebpfprof.signals import abortable, check
 from ebpfprof.target import Ending, Target
 
 if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init__
@@ -70,8 +72,12 @@ class Session:
         return (*recording.kinds, "open") if with_open else recording.kinds
 
     def start(self) -> None:
-        """Put the probes in. Raises AttachFailed, or TargetGone if a target has gone."""
+        """Put the probes in. Raises AttachFailed, or TargetGone if a target has gone.
+
+        A signal that aborts is looked at before each target.
+        """
         for index, recording in enumerate(self._recordings):
+            check()
             target = recording.target
             try:
                 if self._waits and recording.go:
@@ -173,7 +179,7 @@ class Session:
                 sampler=self._cpu.sampler(index) if self._cpu else "",
                 losses=self.losses(),
             )
-            reports.append(report(recording, self._options))
+            reports.append(abortable(partial(report, recording, self._options)))
             each.failure = each.failure or reports[-1].failure
             if come[index]:
                 reports[-1].hints.append(each.traced)

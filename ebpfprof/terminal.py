@@ -5,9 +5,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import IO, AnyStr, TextIO
 
 from ebpfprof.errors import OutputError
+from ebpfprof.signals import abortable
 
 _MAX_BAR = 40
 _ERASE_LINE = "\r\x1b[K"
@@ -23,8 +24,11 @@ def say(text: str, *, err: bool = False, end: str = "\n") -> None:
         return
     encoding = stream.encoding or "ascii"
     try:
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + end)
-        stream.flush()
+        shown = text.encode(encoding, "backslashreplace").decode(encoding) + end
+        if err:
+            _write(stream, shown)
+        else:
+            abortable(lambda: _write(stream, shown))
     except OSError as error:
         _silence(stream)
         if not err:
@@ -36,11 +40,20 @@ def write_bytes(data: bytes) -> None:
     if sys.stdout is None:
         return
     try:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        abortable(lambda: _write(sys.stdout.buffer, data))
     except OSError as error:
         _silence(sys.stdout)
         _raise_unless_unread(error)
+
+
+def _write(stream: IO[AnyStr], what: AnyStr) -> None:
+    """Write all of it now, however long the reader takes."""
+    try:
+        stream.write(what)
+        stream.flush()
+    except KeyboardInterrupt:  # the exit would wait for the reader again, with the rest
+        _silence(stream)
+        raise
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -102,7 +115,7 @@ def _raise_unless_unread(error: OSError) -> None:
         ) from error
 
 
-def _silence(stream: TextIO) -> None:
+def _silence(stream: IO[AnyStr]) -> None:
     """Let what is still to come, and the flush at exit, go nowhere."""
     null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     os.dup2(null, stream.fileno())

@@ -147,6 +147,7 @@ def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
     from ebpfprof.commands.writing import allow_many_files
     from ebpfprof.executables import Executables
     from ebpfprof.launch import Relay
+    from ebpfprof.signals import check
 
     allow_many_files()
     executables = Executables()
@@ -159,6 +160,7 @@ def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
                 if is_go or plan.takes_any_program:
                     recorder = _Recorder(child, plan, held)
                 relayed.enter_context(Relay(child))  # from now on the child decides when to end
+                check()
                 child.run(follow=not is_go)
                 try:
                     if recorder:
@@ -193,11 +195,13 @@ class _Recorder:
         from ebpfprof.commands.writing import recording_line, say_what_is_assumed
         from ebpfprof.output import OutputFile, invoking_user
         from ebpfprof.session import Session
+        from ebpfprof.signals import abortable
         from ebpfprof.terminal import say
 
         self._child, self._plan = child, plan
         writing, owner = plan.writing, invoking_user()
-        self._session = held.enter_context(Session([child.pid], plan.options))
+        session = abortable(lambda: Session([child.pid], plan.options))
+        self._session = held.enter_context(session)
         self._files = [
             held.enter_context(OutputFile.prepare(path, owner=owner, is_text=writing.is_text))
             for path in writing.paths(self._session, plan.output)

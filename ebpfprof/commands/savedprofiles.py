@@ -15,6 +15,7 @@ from ebpfprof.export import pprof
 from ebpfprof.export.formats import FORMATS
 from ebpfprof.output import OutputFile, invoking_user
 from ebpfprof.profile import Profile
+from ebpfprof.signals import Deferred
 from ebpfprof.terminal import say, write_bytes
 from ebpfprof.text import printable
 
@@ -64,6 +65,9 @@ def write(data: bytes, format_name: str, output: Path | None) -> None:
         else:
             write_bytes(data)
         return
-    with OutputFile.prepare(output, owner=invoking_user(), is_text=is_text) as file:
+    with (
+        Deferred(),
+        OutputFile.prepare(output, owner=invoking_user(), is_text=is_text) as file,
+    ):
         file.commit(data)
     say(f"Written: {printable(str(output))}", err=True)

@@ -164,7 +164,7 @@ def command(
     from ebpfprof.rights import give_up_before_recording
     from ebpfprof.server.listening import listening
     from ebpfprof.server.running import Service, run
-    from ebpfprof.signals import Signals
+    from ebpfprof.signals import Signals, abortable
     from ebpfprof.terminal import say
 
     policy = _policy(address, token_file, token_mode)
@@ -184,8 +184,9 @@ def command(
             signals = held.enter_context(Signals())
             listener = held.enter_context(listening(address, invoking_user()))
             give_up_before_recording(options, writes=bool(address.path))
-            live = held.enter_context(LiveSession(options, capacity=service.capacity))
-            targets = [live.add(pid) for pid in pids]
+            make = functools.partial(LiveSession, options, capacity=service.capacity)
+            live = held.enter_context(abortable(make))
+            targets = [abortable(functools.partial(live.add, pid)) for pid in pids]
             port = listener.getsockname()[1] if not address.path else 0
 
             def on_ready(recorder: Recorder) -> None:

@@ -7,6 +7,7 @@ import select
 import sys
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -83,7 +84,7 @@ def command(
     from ebpfprof.live import LiveSession
     from ebpfprof.privileges import require_capabilities
     from ebpfprof.rights import give_up_before_recording, give_up_probing
-    from ebpfprof.signals import Signals
+    from ebpfprof.signals import Signals, abortable, check
     from ebpfprof.terminal import is_terminal
     from ebpfprof.topview import TopView
     from ebpfprof.topwatch import Watch
@@ -98,9 +99,11 @@ def command(
     give_up_before_recording(options, writes=True)
     with ExitStack() as held:
         signals = held.enter_context(Signals())
-        session = held.enter_context(LiveSession(options, capacity=len(pids)))
-        targets = [session.add(pid) for pid in pids]
+        make = partial(LiveSession, options, capacity=len(pids))
+        session = held.enter_context(abortable(make))
+        targets = [abortable(partial(session.add, pid)) for pid in pids]
         for target in targets:
+            check()
             session.start(target)
         samples = [session.begin_samples(target) for target in targets]
         give_up_probing(options)

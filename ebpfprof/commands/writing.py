@@ -8,11 +8,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 
 from ebpfprof.output import OutputFile, default_name
 from ebpfprof.profile import Kind, Profile
+from ebpfprof.signals import abortable
 from ebpfprof.target import Target
 from ebpfprof.terminal import has_color, say, width
 from ebpfprof.text import duration, printable
@@ -96,7 +98,8 @@ class Writing:
         from ebpfprof.export import formats
 
         hide_idle = self.hide_idle and self.format != "pprof"
-        file.commit(formats.encode(profile, self.format, hide_idle=hide_idle))
+        encode = partial(formats.encode, profile, self.format, hide_idle=hide_idle)
+        file.commit(abortable(encode))
 
     def _show(self, target: Target, profile: Profile, name: str, is_written: bool) -> None:
         from ebpfprof.export import cputable, summary

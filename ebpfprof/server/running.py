@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ebpfprof.errors import Aborted
 from ebpfprof.server.app import application
 from ebpfprof.server.discovery import Discovery
 from ebpfprof.server.recorder import Live, Recorder
+from ebpfprof.signals import check
 
 if TYPE_CHECKING:
     from ebpfprof.server.access import Policy
@@ -76,9 +78,16 @@ def run(
     """Serve the `targets`, which `live` has opened, until `should_end`, asked ten times a second.
 
     Then requests that wait are answered with what was recorded so far. `on_ready` is called once
-    clients are served. All probes are out when it returns.
+    clients are served. All probes are out when it returns. Raises Aborted at a signal that aborts.
     """
-    asyncio.run(_run(live, targets, service, policy, listener, on_ready, should_end))
+    asyncio.run(_aborted(_run(live, targets, service, policy, listener, on_ready, should_end)))
+
+
+async def _aborted(serving: Awaitable[None]) -> None:
+    try:
+        await serving
+    except KeyboardInterrupt:  # asyncio would complain of a task that ends so
+        raise Aborted("Aborted.") from None
 
 
 async def _run(
@@ -105,25 +114,38 @@ async def _run(
     )
     for target in targets:
         recorder.serve_opened(target)
-    await discovery.look()
+    await _unless_aborted(discovery.look())
     server = _Server(_config(application(recorder, discovery, policy)))
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     helpers = [asyncio.ensure_future(recorder.run()), asyncio.ensure_future(discovery.run())]
     try:
         while not server.started and not serving.done():
+            check()
             await asyncio.sleep(0.01)
         if not serving.done():
             on_ready(recorder)
         while not should_end() and not any(task.done() for task in (serving, *helpers[:1])):
             await asyncio.sleep(_LOOK_S)
         server.should_exit = True
-        await recorder.stop()
-        await asyncio.gather(serving, *helpers)
+        await _unless_aborted(recorder.stop())
+        await _unless_aborted(asyncio.gather(serving, *helpers))
     finally:
         recorder.stopping.set()
         for task in (serving, *helpers):
             task.cancel()
         await asyncio.gather(serving, *helpers, return_exceptions=True)
+
+
+async def _unless_aborted(work: Awaitable[Any]) -> None:
+    """Wait for the end of `work`, but no longer than until a signal aborts: KeyboardInterrupt."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            check()
+            await asyncio.wait([task], timeout=_LOOK_S)
+        await task
+    finally:
+        task.cancel()
 
 
 def _config(app: Any) -> uvicorn.Config:  # noqa: ANN401

@@ -1,0 +1,256 @@
+"""A signal ends each verb, whenever it comes: none gets lost, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import pty
+import random
+import signal
+import subprocess
+import tempfile
+import termios
+import threading
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.export import pprof
+from tests.kernel.kernel_state import has_probes
+from tests.kernel.programs import program
+from tests.kernel.signalled import Moment, command
+from tests.kernel.unharmed import await_true, whole_profiles
+from tests.targets_run import SLOWNESS, Target
+from tests.unit.small_profile import SMALL
+
+INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+ABORTED = 130
+DEADLINE_S = 120 * SLOWNESS
+# How many moments of each verb the long test tries; as many as one likes.
+MOMENTS = int(os.environ.get("EBPFPROF_TEST_MOMENTS", "12"))
+SAVED = "saved.pb.gz"
+
+VERBS = {
+    "attach": ("attach", "--pid", "PID", "--duration", "0.2"),
+    "run": ("run", "--", str(program("brief")), "exit", "3"),
+    "top": ("top", "--pid", "PID", "--once", "--interval", "0.2"),
+    "top on a screen": ("top", "--pid", "PID", "--duration", "1", "--interval", "0.2"),
+    "serve": ("serve", "--pid", "PID", "--listen", "127.0.0.1:0", "--continuous"),
+    "list": ("list",),
+    "report": ("report", SAVED),
+    "report to a file": ("report", SAVED, "-f", "html", "-o", "report.html"),
+    "diff": ("diff", SAVED, SAVED),
+    "doctor": ("doctor",),
+    "completion": ("completion", "bash"),
+}
+RECORD = ("attach", "run", "top", "top on a screen", "serve")
+# What is done when there is something to write.
+RECORDS = {
+    "attach": "ebpfprof.session:Session.wait",
+    "top on a screen": "ebpfprof.topterminal:TopTerminal._take",
+    "serve": "ebpfprof.commands.serve:_say_ready",
+}
+ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
+NEVER_SAID = ("Traceback", "Exception ignored", "This is a bug", "never retrieved", "Fatal")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What became of a run that got signals."""
+
+    code: int
+    screen: bytes
+    stderr: str
+    calls: int
+    left: Sequence[str]
+    """The signals that it ended too soon for."""
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    with Target.start(program("demo")) as running:
+        yield running
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where it runs: a saved profile is there, and nothing else."""
+    return made(tmp_path / "0")
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / SAVED).write_bytes(pprof.encode(SMALL))
+    return folder
+
+
+def run(verb: str, target: Target, folder: Path, *moments: Moment) -> Ended:
+    """Run a verb that gets signals; fails unless it ends well and leaves nothing."""
+    words = [word.replace("PID", str(target.pid)) for word in VERBS[verb]]
+    counted, mark = folder.parent / "counted", str(uuid.uuid4())
+    screen, terminal = pty.openpty()
+    before = termios.tcgetattr(terminal)
+    streams = terminal if verb == "top on a screen" else subprocess.DEVNULL
+    seen: list[bytes] = []
+    reader = threading.Thread(target=read_all, args=(screen, seen))
+    reader.start()
+    with tempfile.TemporaryFile() as stderr:
+        process = subprocess.Popen(
+            [*command(moments, counted), *words],
+            stdin=streams,
+            stdout=streams,
+            stderr=stderr,
+            cwd=folder,
+            env={**os.environ, "TERM": "xterm", "MARK": mark},
+        )
+        try:
+            code = process.wait(DEADLINE_S)
+        finally:
+            process.kill()
+            process.wait()
+            after = termios.tcgetattr(terminal)
+            os.close(terminal)
+            reader.join()
+            os.close(screen)
+            stderr.seek(0)
+            said = stderr.read().decode()
+    assert not [words for words in NEVER_SAID if words in said], said
+    assert after == before
+    calls, *left = counted.read_text().split()
+    await_true(lambda: not marked(mark), "a process of it is left")
+    assert not has_probes(target.pid)
+    assert not [name for name in os.listdir(folder) if name.startswith(".")]
+    return Ended(code, b"".join(seen), said, int(calls), left)
+
+
+def read_all(screen: int, seen: list[bytes]) -> None:
+    with suppress(OSError):  # nobody has the terminal any more
+        while data := os.read(screen, 1 << 16):
+            seen.append(data)
+
+
+def marked(mark: str) -> list[int]:
+    """The processes that have inherited a mark."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"MARK={mark}".encode() in (path / "environ").read_bytes():
+                found.append(int(path.name))
+    return found
+
+
+def written(folder: Path) -> Collection[str]:
+    """What it wrote, which must be whole."""
+    (folder / SAVED).unlink()
+    html = folder / "report.html"
+    if html.exists():
+        assert html.read_text().rstrip().endswith("</html>")
+        html.unlink()
+        return {html.name}
+    whole_profiles(folder)
+    return os.listdir(folder)
+
+
+BEGINNING = "1"
+# What is done at the moment of the first signal, and of the second; the exit codes that may be.
+ABORTS = [
+    *((verb, BEGINNING) for verb in VERBS),
+    *((verb, "import=click") for verb in ("attach", "list")),
+    ("attach", "import=capstone.ccapstone"),  # capstone catches everything there
+    ("attach", "ebpfprof.compiler:Compilation.result"),
+    ("attach", "ebpfprof.session:Session.start"),
+    ("run", "os.fork"),
+    ("run", "ebpfprof.launch:Relay.__enter__"),
+    ("top", "ebpfprof.live:LiveSession.start"),
+    ("serve", "import=capstone.ccapstone"),
+    ("serve", "os.fork>logging:_releaseLock"),  # called by Python, which ignores exceptions there
+    ("serve", "ebpfprof.keeper:Keeper.__init__"),
+    ("serve", "uvicorn.server:Server.startup"),
+    ("list", "ebpfprof.processes:ProcessTable.survey"),
+    ("report", "ebpfprof.export.pprof_decode:decode"),
+    ("report to a file", "ebpfprof.output:OutputFile.prepare"),
+    ("report to a file", "ebpfprof.output:OutputFile.discard"),
+    ("diff", "ebpfprof.export.difftable:render"),
+    ("doctor", "ebpfprof.doctor:examine"),
+    ("completion", "ebpfprof.terminal:say"),
+]
+
+
+@pytest.mark.parametrize(("verb", "step"), ABORTS)
+def test_a_signal_before_there_is_something_to_write_aborts(
+    verb: str, step: str, target: Target, folder: Path
+) -> None:
+    number = random.Random(verb + step).choice((INT, TERM, HUP))
+    ended = run(verb, target, folder, (number, step))
+    assert ended.left == []
+    assert ended.code == ABORTED, ended.stderr
+    assert set(written(folder)) <= ({"report.html"} if "discard" in step else set())
+
+
+@pytest.mark.parametrize(
+    ("verb", "step"),
+    [
+        ("attach", "ebpfprof.session:Session.wait"),
+        ("attach", "ebpfprof.session:Session.finish"),
+        ("attach", "ebpfprof.output:OutputFile.commit"),
+        ("top", "ebpfprof.topwatch:Watch.look"),
+        ("top on a screen", "ebpfprof.topterminal:TopTerminal._take"),
+        ("top on a screen", "ebpfprof.topterminal:TopTerminal._give_back"),
+        ("serve", "ebpfprof.commands.serve:_say_ready"),
+    ],
+)
+def test_a_signal_ends_what_records(verb: str, step: str, target: Target, folder: Path) -> None:
+    ended = run(verb, target, folder, (TERM, step))
+    assert ended.left == []
+    assert ended.code == 0, ended.stderr
+    assert ended.screen.count(ENTER) == ended.screen.count(LEAVE) == (verb == "top on a screen")
+    assert len(written(folder)) == (3 if verb == "attach" else 0)
+
+
+@pytest.mark.parametrize(
+    ("verb", "step"),
+    [
+        ("attach", "ebpfprof.keeper:Keeper.detach"),
+        ("attach", "ebpfprof.report:report"),
+        ("attach", "ebpfprof.output:OutputFile.commit"),
+        ("serve", "ebpfprof.server.recorder:Recorder.stop"),
+        ("top on a screen", "ebpfprof.topterminal:TopTerminal._give_back"),
+    ],
+)
+def test_a_second_signal_aborts(verb: str, step: str, target: Target, folder: Path) -> None:
+    first = {
+        "attach": "ebpfprof.session:Session.wait",
+        "serve": "ebpfprof.commands.serve:_say_ready",
+    }
+    moments = ((INT, first.get(verb, "ebpfprof.topterminal:TopTerminal._take")), (HUP, step))
+    ended = run(verb, target, folder, *moments)
+    assert ended.left == []
+    assert ended.code == ABORTED, ended.stderr
+    assert ended.screen.count(ENTER) == ended.screen.count(LEAVE)
+    assert not written(folder)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_signal_at_any_moment(verb: str, target: Target, tmp_path: Path) -> None:
+    dice = random.Random(verb)
+    end = [(TERM, RECORDS[verb])] if verb == "serve" else []
+    total = run(verb, target, made(tmp_path / "whole"), *end).calls
+    for index in range(MOMENTS):
+        folder = made(tmp_path / str(index))
+        number = dice.choice((INT, TERM, HUP))
+        step = max(int(total * (index + dice.random()) / MOMENTS), 1)
+        ended = run(verb, target, folder, (number, str(step)))
+        told = f"{number.name}@{step}: {ended}"
+        if verb in RECORD:
+            # The program that `run` runs may get it.
+            assert ended.code in (ABORTED, 3, 128 + number) if verb == "run" else (ABORTED, 0), told
+            assert ended.screen.count(ENTER) == ended.screen.count(LEAVE)
+        elif not ended.left and step < 0.8 * total:
+            assert ended.code == ABORTED, told
+        files = written(folder)
+        assert ended.code == ABORTED or verb != "attach" or len(files) == 3, told
+        assert ended.code != ABORTED or verb == "run" or not files, told
