@@ -19,10 +19,11 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.export import pprof
-from tests.kernel.kernel_state import has_probes
+from tests.kernel.kernel_state import await_no_probes, has_probes, keepers
 from tests.kernel.programs import program
 from tests.kernel.signalled import Moment, command
 from tests.kernel.unharmed import await_true, whole_profiles
+from tests.server.serving import Server, await_probes
 from tests.targets_run import SLOWNESS, Target
 from tests.unit.small_profile import SMALL
 
@@ -254,3 +255,18 @@ def test_a_signal_at_any_moment(verb: str, target: Target, tmp_path: Path) -> No
         files = written(folder)
         assert ended.code == ABORTED or verb != "attach" or len(files) == 3, told
         assert ended.code != ABORTED or verb == "run" or not files, told
+
+
+@pytest.mark.parametrize("number", [INT, TERM, HUP])
+def test_serve_ends_at_one_signal_when_its_keeper_was_killed(
+    number: signal.Signals, target: Target
+) -> None:
+    with Server("--pid", str(target.pid), "--continuous", "--profile", "block") as server:
+        assert server.ready
+        await_probes(target.pid, True)
+        (keeper,) = keepers(server.pid)
+        os.kill(keeper, signal.SIGKILL)
+        server.send(number)
+        assert server.finish() == 0
+        assert not [words for words in NEVER_SAID if words in server.said]
+    await_no_probes(target.pid)

@@ -1,0 +1,176 @@
+"""Signals are counted, and tear nothing but what says that it may be torn."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from textwrap import dedent
+from typing import NoReturn
+
+import pytest
+
+from ebpfprof import signals
+
+DEADLINE_S = 60
+BEGINNING = """
+import os, signal, threading
+from ebpfprof import signals
+from ebpfprof.signals import Deferred, Signals, abortable, check
+
+def tell(number=signal.SIGTERM):
+    os.kill(os.getpid(), number)
+
+def is_raised(work):
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    return False
+
+signals.install()
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own: it changes what signals do."""
+    return subprocess.run(
+        [sys.executable, "-c", BEGINNING + dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        # What is torn ends there.
+        "assert is_raised(lambda: abortable(lambda: (tell(), print('torn late'))))",
+        # What swallows the exception goes on, but what follows does not.
+        """
+        def swallow():
+            try:
+                tell()
+            except:
+                print("swallowed")
+        assert is_raised(lambda: abortable(swallow))
+        assert is_raised(check)
+        """,
+        # The same where Python itself swallows it, and says so by default.
+        """
+        class Torn:
+            def __del__(self):
+                tell()
+        assert is_raised(lambda: abortable(lambda: Torn() and None))
+        """,
+        # It comes where nothing is torn.
+        """
+        tell()
+        assert is_raised(check)
+        assert is_raised(lambda: abortable(lambda: print("too late")))
+        """,
+        # A part of what may be torn must not be.
+        """
+        def work():
+            with Deferred():
+                tell()
+                print("whole")
+            print("too late")
+        assert is_raised(lambda: abortable(work))
+        """,
+        # A part of what must not be torn may be.
+        """
+        with Deferred():
+            assert is_raised(lambda: abortable(lambda: (tell(), print("torn late"))))
+        """,
+        # Another error that comes of it is not what is told.
+        """
+        def fail():
+            try:
+                tell()
+            except:
+                raise ImportError("of a module that was torn") from None
+        assert is_raised(lambda: abortable(fail))
+        """,
+        # The first one ends a recording, the second one aborts.
+        """
+        with Signals() as recording:
+            recording.end_recording_only()
+            assert not recording.came
+            abortable(tell)
+            assert recording.came
+            check()
+            tell(signal.SIGHUP)
+            assert is_raised(check)
+        check()
+        """,
+        # One that came before there was something to write.
+        """
+        with Signals() as recording:
+            tell()
+            assert is_raised(recording.end_recording_only)
+        """,
+        # Another thread is no place for it: it tears neither that one nor the main thread.
+        """
+        done = []
+        def work():
+            tell()
+            check()
+            done.append("whole")
+        thread = threading.Thread(target=lambda: abortable(work))
+        with Deferred():
+            thread.start()
+            thread.join()
+        assert done
+        assert is_raised(check)
+        """,
+    ],
+)
+def test_what_becomes_of_a_signal(code: str) -> None:
+    done = run(code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "late" not in done.stdout
+
+
+def test_other_exceptions_that_get_lost_are_still_told() -> None:
+    done = run("class Bad:\n    def __del__(self): raise ValueError\nBad()")
+    assert "ValueError" in done.stderr
+
+
+def test_signals_that_were_blocked_by_who_started_us_are_counted() -> None:
+    """As `env --block-signal` does, so that none comes before they are."""
+    done = run(
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals.NUMBERS)
+        tell()
+        check()
+        signals.install()
+        assert is_raised(check)
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_is_forked_is_ended_by_no_signal_for_us() -> None:
+    told, tell = os.pipe()
+
+    def wait() -> NoReturn:
+        os.read(told, 1)
+        os._exit(7)
+
+    pid = signals.fork(wait, ignores=True)
+    for number in (*signals.NUMBERS, signal.SIGQUIT):
+        os.kill(pid, number)
+    os.write(tell, b"x")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    os.close(told)
+    os.close(tell)
+
+
+def test_what_is_forked_by_default_is_ended_by_signals() -> None:
+    pid = signals.fork(lambda: signal.pause())  # type: ignore[arg-type, return-value]
+    os.kill(pid, signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
