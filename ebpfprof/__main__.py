@@ -16,12 +16,12 @@ _OBJECTS_PER_COLLECTION = 50_000
 
 def main() -> NoReturn:
     """Run the command."""
-    # First: a signal that comes before ends in a traceback, or in nothing but our end.
+    # First of all: SIGINT before that ends in a traceback.
     from ebpfprof import signals
 
     signals.install()
     try:
-        code = signals.abortable(_run)
+        code = signals.interruptible(_run)
     except KeyboardInterrupt:
         from ebpfprof.errors import ExitCode
 

@@ -122,7 +122,7 @@ class Child:
         try:
             on_forked()
             self._tracer.start()
-            if signals.abortable(self._stops.get):
+            if signals.interruptible(self._stops.get):
                 return
             self._reap()
             raise self._refusal or _not_run(command[0], os.read(failures, _ERRNO.size))
@@ -166,7 +166,7 @@ class Child:
 
     def wait(self) -> int:
         """Wait for its end; return its exit status as a shell does, 128 + N for a signal N."""
-        signals.abortable(self._tracer.join)
+        signals.interruptible(self._tracer.join)
         return self._reap()
 
     def close(self) -> None:

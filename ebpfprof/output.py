@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from ebpfprof.errors import OutputError
-from ebpfprof.signals import abortable
+from ebpfprof.signals import interruptible
 from ebpfprof.text import printable
 
 _STDOUT_FD = 1
@@ -124,7 +124,9 @@ class OutputFile:
         if not self._open:
             raise ValueError("The output is already closed.")
         try:
-            abortable(lambda: _write_all(self._fd, data))  # a reader of stdout may take its time
+            interruptible(
+                lambda: _write_all(self._fd, data)
+            )  # a reader of stdout may take its time
             if self._directory is not None:
                 self._directory.publish(self._fd, Path(self._name).name, self._owner)
         except (OSError, OutputError) as error:

@@ -17,7 +17,7 @@ from ebpfprof.options import Options
 from ebpfprof.overhead import Overhead, Runs
 from ebpfprof.profile import Kind
 from ebpfprof.recorded import Recorded, compile_collectors, open_recorded
-from ebpfprof.signals import abortable, check
+from ebpfprof.signals import check, interruptible
 from ebpfprof.target import Ending, Target
 
 if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init__
@@ -179,7 +179,7 @@ class Session:
                 sampler=self._cpu.sampler(index) if self._cpu else "",
                 losses=self.losses(),
             )
-            reports.append(abortable(partial(report, recording, self._options)))
+            reports.append(interruptible(partial(report, recording, self._options)))
             each.failure = each.failure or reports[-1].failure
             if come[index]:
                 reports[-1].hints.append(each.traced)

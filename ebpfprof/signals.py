@@ -1,13 +1,13 @@
-"""SIGINT, SIGTERM and SIGHUP: counted first, and acted on where nothing is torn.
+"""SIGINT, SIGTERM and SIGHUP: counted at any moment, acted on where that is safe.
 
-An exception that comes out of nowhere is not safe: it gets lost where others catch everything (in
-`__del__`, after a fork, in `except:`), and it may come between what was taken and the note that it
-is to be given back. So a signal is counted, and whatever takes its time looks at the count, by
-check(). Only abortable() work is torn by KeyboardInterrupt, and should that get lost there, the
-count is looked at when the work is done.
+An exception that a signal handler raises is not safe everywhere. Code that catches everything
+swallows it (`except:`, `__del__`, what Python calls after a fork), or it comes between an action
+and the note that it has to be undone. So the handler counts, and code that takes time looks at the
+count, by check(). KeyboardInterrupt is raised only in interruptible() work, and if it is swallowed
+there, the count is looked at when the work ends.
 
-This is state of the process, as its handlers are. Only the main thread is told of signals: in
-others nothing here does anything.
+Signal handlers belong to the process, and so does this state. They run in the main thread; in other
+threads the functions here have no effect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import threading
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # until this is imported, a signal ends in a traceback: no more than is needed
+if TYPE_CHECKING:  # the less is imported, the sooner signals are counted
     from collections.abc import Callable
     from sys import UnraisableHookArgs
     from types import FrameType, TracebackType
@@ -36,15 +36,15 @@ class _State:
     """How many signals came."""
     allowed = 0
     """How many may come before the next one aborts."""
-    tears = False
-    """Whether the main thread does what may be torn."""
+    interrupts = False
+    """Whether the handler may raise KeyboardInterrupt now."""
 
 
 _state = _State()
 
 
 def install() -> None:
-    """Count signals from now on; also those that came while they were blocked, by who started us.
+    """Count signals from now on, also those that are pending because they were blocked before.
 
     SIGHUP stays ignored where it is (nohup).
     """
@@ -56,7 +56,7 @@ def install() -> None:
 
 
 def ignore() -> None:
-    """The exit code is known: no signal changes it any more."""
+    """Ignore signals from now on: the exit code is known."""
     for number in NUMBERS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -67,34 +67,37 @@ def check() -> None:
         raise KeyboardInterrupt
 
 
-def abortable(work: Callable[[], _T]) -> _T:
-    """Do `work`, which a signal that aborts tears wherever it is.
+def interruptible(work: Callable[[], _T]) -> _T:
+    """Do `work`; a signal that aborts raises KeyboardInterrupt at any place in it.
 
-    It must leave nothing half done that outlives this process. Raises KeyboardInterrupt when a
-    signal aborts, or has done so before.
+    What it leaves half done must end with this process. Raises KeyboardInterrupt, too, if such a
+    signal came before, or if the exception was swallowed.
     """
     if not _is_main_thread():
         return work()
     check()
-    before = _state.tears
-    # No signal is seen between what `try` guards and what follows: only calls and loops look.
+    before = _state.interrupts
+    # Python runs handlers at calls and jumps back: not between the body and its `finally`.
     try:
-        _state.tears = True
+        _state.interrupts = True
         return work()
     finally:
-        _state.tears = before
+        _state.interrupts = before
         check()
 
 
 class Deferred:
-    """What runs in the block is not torn, but for what is abortable() in it. A context manager."""
+    """No KeyboardInterrupt in the block, but in what is interruptible() there; after it, if any.
+
+    A context manager.
+    """
 
     _before = False
 
     def __enter__(self) -> Self:
         if _is_main_thread():
-            self._before = _state.tears
-            _state.tears = False
+            self._before = _state.interrupts
+            _state.interrupts = False
         return self
 
     def __exit__(
@@ -104,15 +107,15 @@ class Deferred:
         traceback: TracebackType | None,
     ) -> None:
         if self._before:
-            _state.tears = True
+            _state.interrupts = True
             check()
 
 
 class Signals(Deferred):
-    """While something is recorded: the first signal ends that, any other aborts.
+    """While something is recorded: the first signal ends that, the second one aborts.
 
-    One that came before there is something to write aborts, too. When the block is left all is
-    over, and those that came are answered.
+    The first one aborts, too, if it came before there was something to write. At the end of the
+    block those that came are dealt with.
     """
 
     @property
@@ -139,12 +142,12 @@ class Signals(Deferred):
 
 
 def fork(child: Callable[[], NoReturn], *, ignores: bool = False) -> int:
-    """Fork, undisturbed by signals; returns the pid of what calls `child`, which must not return.
+    """Fork and call `child` in the new process, which must not return; returns its pid.
 
-    Signals do there what the caller of ours wanted. If it `ignores` them, it is ended by none that
-    a terminal or a supervisor sends to all of us.
+    There signals do what they did before us; if it `ignores` them, none ends it that a terminal or
+    a supervisor sends to all our processes.
     """
-    with Deferred():  # what runs after a fork may swallow an exception
+    with Deferred():
         ours = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             pid = os.fork()
@@ -158,11 +161,11 @@ def fork(child: Callable[[], NoReturn], *, ignores: bool = False) -> int:
 def _become(child: Callable[[], NoReturn], mask: set[Any], *, ignores: bool) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
-        for number in (*NUMBERS, signal.SIGQUIT) if ignores else ():
-            signal.signal(number, signal.SIG_IGN)
-        for number in () if ignores else (*NUMBERS, *_IGNORED_BY_PYTHON):
-            if number in _IGNORED_BY_PYTHON or signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)
+        for number in (*NUMBERS, signal.SIGQUIT):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, signal.SIG_IGN if ignores else signal.SIG_DFL)
+        for number in () if ignores else _IGNORED_BY_PYTHON:
+            signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         child()
     finally:
@@ -171,7 +174,7 @@ def _become(child: Callable[[], NoReturn], mask: set[Any], *, ignores: bool) -> 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
     _state.came += 1
-    if _state.tears:
+    if _state.interrupts:
         check()
 
 
@@ -180,6 +183,6 @@ def _is_main_thread() -> bool:
 
 
 def _unless_interrupted(unraisable: UnraisableHookArgs) -> None:
-    """Say nothing of a KeyboardInterrupt that gets lost: it was counted."""
+    """Say nothing of a KeyboardInterrupt that is swallowed: it was counted."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import IO, AnyStr, TextIO
 
 from ebpfprof.errors import OutputError
-from ebpfprof.signals import abortable
+from ebpfprof.signals import interruptible
 
 _MAX_BAR = 40
 _ERASE_LINE = "\r\x1b[K"
@@ -28,7 +28,7 @@ def say(text: str, *, err: bool = False, end: str = "\n") -> None:
         if err:
             _write(stream, shown)
         else:
-            abortable(lambda: _write(stream, shown))
+            interruptible(lambda: _write(stream, shown))
     except OSError as error:
         _silence(stream)
         if not err:
@@ -40,7 +40,7 @@ def write_bytes(data: bytes) -> None:
     if sys.stdout is None:
         return
     try:
-        abortable(lambda: _write(sys.stdout.buffer, data))
+        interruptible(lambda: _write(sys.stdout.buffer, data))
     except OSError as error:
         _silence(sys.stdout)
         _raise_unless_unread(error)

@@ -53,7 +53,7 @@ def command(
     from ebpfprof.privileges import require_capabilities
     from ebpfprof.rights import give_up_before_recording, give_up_probing
     from ebpfprof.session import Session
-    from ebpfprof.signals import Signals, abortable
+    from ebpfprof.signals import Signals, interruptible
     from ebpfprof.terminal import progress, say
 
     to_write = len(options.kinds) + options.open_waits
@@ -70,7 +70,7 @@ def command(
     try:
         with ExitStack() as held:
             signals = held.enter_context(Signals())
-            session = held.enter_context(abortable(lambda: Session(pids, options)))
+            session = held.enter_context(interruptible(lambda: Session(pids, options)))
             files = [
                 held.enter_context(
                     OutputFile.prepare(path, owner=invoking_user(), is_text=writing.is_text)

@@ -195,12 +195,12 @@ class _Recorder:
         from ebpfprof.commands.writing import recording_line, say_what_is_assumed
         from ebpfprof.output import OutputFile, invoking_user
         from ebpfprof.session import Session
-        from ebpfprof.signals import abortable
+        from ebpfprof.signals import interruptible
         from ebpfprof.terminal import say
 
         self._child, self._plan = child, plan
         writing, owner = plan.writing, invoking_user()
-        session = abortable(lambda: Session([child.pid], plan.options))
+        session = interruptible(lambda: Session([child.pid], plan.options))
         self._session = held.enter_context(session)
         self._files = [
             held.enter_context(OutputFile.prepare(path, owner=owner, is_text=writing.is_text))

@@ -164,7 +164,7 @@ def command(
     from ebpfprof.rights import give_up_before_recording
     from ebpfprof.server.listening import listening
     from ebpfprof.server.running import Service, run
-    from ebpfprof.signals import Signals, abortable
+    from ebpfprof.signals import Signals, interruptible
     from ebpfprof.terminal import say
 
     policy = _policy(address, token_file, token_mode)
@@ -185,8 +185,8 @@ def command(
             listener = held.enter_context(listening(address, invoking_user()))
             give_up_before_recording(options, writes=bool(address.path))
             make = functools.partial(LiveSession, options, capacity=service.capacity)
-            live = held.enter_context(abortable(make))
-            targets = [abortable(functools.partial(live.add, pid)) for pid in pids]
+            live = held.enter_context(interruptible(make))
+            targets = [interruptible(functools.partial(live.add, pid)) for pid in pids]
             port = listener.getsockname()[1] if not address.path else 0
 
             def on_ready(recorder: Recorder) -> None:

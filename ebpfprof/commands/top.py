@@ -84,7 +84,7 @@ def command(
     from ebpfprof.live import LiveSession
     from ebpfprof.privileges import require_capabilities
     from ebpfprof.rights import give_up_before_recording, give_up_probing
-    from ebpfprof.signals import Signals, abortable, check
+    from ebpfprof.signals import Signals, check, interruptible
     from ebpfprof.terminal import is_terminal
     from ebpfprof.topview import TopView
     from ebpfprof.topwatch import Watch
@@ -100,8 +100,8 @@ def command(
     with ExitStack() as held:
         signals = held.enter_context(Signals())
         make = partial(LiveSession, options, capacity=len(pids))
-        session = held.enter_context(abortable(make))
-        targets = [abortable(partial(session.add, pid)) for pid in pids]
+        session = held.enter_context(interruptible(make))
+        targets = [interruptible(partial(session.add, pid)) for pid in pids]
         for target in targets:
             check()
             session.start(target)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 from ebpfprof.output import OutputFile, default_name
 from ebpfprof.profile import Kind, Profile
-from ebpfprof.signals import abortable
+from ebpfprof.signals import interruptible
 from ebpfprof.target import Target
 from ebpfprof.terminal import has_color, say, width
 from ebpfprof.text import duration, printable
@@ -99,7 +99,7 @@ class Writing:
 
         hide_idle = self.hide_idle and self.format != "pprof"
         encode = partial(formats.encode, profile, self.format, hide_idle=hide_idle)
-        file.commit(abortable(encode))
+        file.commit(interruptible(encode))
 
     def _show(self, target: Target, profile: Profile, name: str, is_written: bool) -> None:
         from ebpfprof.export import cputable, summary

@@ -1,4 +1,4 @@
-"""Signals are counted, and tear nothing but what says that it may be torn."""
+"""Signals are counted, and interrupt only what may be interrupted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEADLINE_S = 60
 BEGINNING = """
 import os, signal, threading
 from ebpfprof import signals
-from ebpfprof.signals import Deferred, Signals, abortable, check
+from ebpfprof.signals import Deferred, Signals, interruptible, check
 
 def tell(number=signal.SIGTERM):
     os.kill(os.getpid(), number)
@@ -47,8 +47,8 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "code",
     [
-        # What is torn ends there.
-        "assert is_raised(lambda: abortable(lambda: (tell(), print('torn late'))))",
+        # What may be interrupted ends there.
+        "assert is_raised(lambda: interruptible(lambda: (tell(), print('too late'))))",
         # What swallows the exception goes on, but what follows does not.
         """
         def swallow():
@@ -56,35 +56,35 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
                 tell()
             except:
                 print("swallowed")
-        assert is_raised(lambda: abortable(swallow))
+        assert is_raised(lambda: interruptible(swallow))
         assert is_raised(check)
         """,
         # The same where Python itself swallows it, and says so by default.
         """
-        class Torn:
+        class Noisy:
             def __del__(self):
                 tell()
-        assert is_raised(lambda: abortable(lambda: Torn() and None))
+        assert is_raised(lambda: interruptible(lambda: Noisy() and None))
         """,
-        # It comes where nothing is torn.
+        # It comes where nothing may be interrupted.
         """
         tell()
         assert is_raised(check)
-        assert is_raised(lambda: abortable(lambda: print("too late")))
+        assert is_raised(lambda: interruptible(lambda: print("too late")))
         """,
-        # A part of what may be torn must not be.
+        # A part of what may be interrupted must not be.
         """
         def work():
             with Deferred():
                 tell()
                 print("whole")
             print("too late")
-        assert is_raised(lambda: abortable(work))
+        assert is_raised(lambda: interruptible(work))
         """,
-        # A part of what must not be torn may be.
+        # A part of what must not be interrupted may be.
         """
         with Deferred():
-            assert is_raised(lambda: abortable(lambda: (tell(), print("torn late"))))
+            assert is_raised(lambda: interruptible(lambda: (tell(), print("too late"))))
         """,
         # Another error that comes of it is not what is told.
         """
@@ -92,15 +92,15 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
             try:
                 tell()
             except:
-                raise ImportError("of a module that was torn") from None
-        assert is_raised(lambda: abortable(fail))
+                raise ImportError("of half a module") from None
+        assert is_raised(lambda: interruptible(fail))
         """,
         # The first one ends a recording, the second one aborts.
         """
         with Signals() as recording:
             recording.end_recording_only()
             assert not recording.came
-            abortable(tell)
+            interruptible(tell)
             assert recording.came
             check()
             tell(signal.SIGHUP)
@@ -113,14 +113,14 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
             tell()
             assert is_raised(recording.end_recording_only)
         """,
-        # Another thread is no place for it: it tears neither that one nor the main thread.
+        # Another thread interrupts neither itself nor the main thread.
         """
         done = []
         def work():
             tell()
             check()
             done.append("whole")
-        thread = threading.Thread(target=lambda: abortable(work))
+        thread = threading.Thread(target=lambda: interruptible(work))
         with Deferred():
             thread.start()
             thread.join()
