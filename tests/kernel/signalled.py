@@ -7,11 +7,12 @@ is a number of calls of functions since the beginning; or MODULE:FUNCTION, its f
 audit event of Python, such as os.fork, or import=MODULE; or two of the latter with > in between:
 the second one after the first. FILE gets how many calls there were, and the steps that were not
 reached. Signals that come before the command can count them wait for it, as if whoever started it
-had blocked them.
+had blocked them. SIGUSR1 shows where it is.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -56,7 +57,9 @@ class Steps:
         sys.setprofile(self._call)
 
     def _call(self, frame: FrameType, event: str, argument: object) -> None:
-        if event != "call" and event != "c_call":
+        # There Python itself looks whether a signal came. Just before a function of C it does not:
+        # it would miss the end of a `with`.
+        if event != "call" and event != "c_return":
             return
         self.calls += 1
         if self._numbered and self.calls >= self._numbered[0][0]:
@@ -85,6 +88,7 @@ class Steps:
 if __name__ == "__main__":
     steps, file = Steps(sys.argv[1]), sys.argv[2]
     del sys.argv[1:3]
+    faulthandler.register(signal.SIGUSR1)
     signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
     from ebpfprof.__main__ import main
 

@@ -74,12 +74,14 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         """,
         # A part of what may be interrupted must not be.
         """
+        done = []
         def work():
             with Deferred():
                 tell()
-                print("whole")
+                done.append("whole")
             print("too late")
         assert is_raised(lambda: interruptible(work))
+        assert done
         """,
         # A part of what must not be interrupted may be.
         """
@@ -118,6 +120,8 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         done = []
         def work():
             tell()
+            while not signals._state.came:
+                pass
             check()
             done.append("whole")
         thread = threading.Thread(target=lambda: interruptible(work))
