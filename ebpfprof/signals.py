@@ -38,6 +38,8 @@ class _State:
     """How many may come before the next one aborts."""
     interrupts = False
     """Whether the handler may raise KeyboardInterrupt now."""
+    has_raised = False
+    """Whether something was interrupted."""
 
 
 _state = _State()
@@ -64,6 +66,7 @@ def ignore() -> None:
 def check() -> None:
     """Raise KeyboardInterrupt if a signal came that aborts. Does nothing in other threads."""
     if _state.came > _state.allowed and _is_main_thread():
+        _state.has_raised = True
         raise KeyboardInterrupt
 
 
@@ -183,6 +186,6 @@ def _is_main_thread() -> bool:
 
 
 def _unless_interrupted(unraisable: UnraisableHookArgs) -> None:
-    """Say nothing of a KeyboardInterrupt that is swallowed: it was counted."""
-    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+    """Say nothing of what is swallowed when it comes of an interrupt: half made, half undone."""
+    if not _state.has_raised:
         sys.__unraisablehook__(unraisable)

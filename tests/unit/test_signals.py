@@ -66,6 +66,16 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
                 tell()
         assert is_raised(lambda: interruptible(lambda: Noisy() and None))
         """,
+        # What was half made can't be unmade, which Python would say, too.
+        """
+        class Half:
+            def __init__(self):
+                tell()
+                self.whole = True
+            def __del__(self):
+                assert self.whole
+        assert is_raised(lambda: interruptible(Half))
+        """,
         # It comes where nothing may be interrupted.
         """
         tell()
