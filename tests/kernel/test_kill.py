@@ -202,6 +202,7 @@ def test_a_killed_holder_is_told_and_what_was_recorded_is_written(
         (keeper,) = keepers(recorder.pid)
         *_, holder = descendants(keeper)
         os.kill(holder, signal.SIGKILL)
+        await_true(lambda: state(holder) in "ZX", "the holder does not end")
         finished = tell(recorder, signal.SIGINT)
     assert finished.code == 13
     assert "(ebpfprof-probes) was killed before they were to be detached" in finished.stderr

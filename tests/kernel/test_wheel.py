@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -145,3 +147,19 @@ def test_it_starts_the_python_it_was_installed_for(has_python: bool, tmp_path: P
     arguments = ["", "a b", "c\nd", "$(e)", "*", "größe"]
     done = subprocess.run([script, *arguments], stdout=subprocess.PIPE, check=True)
     assert done.stdout.decode() == f"{[str(python), 1, [str(script), *arguments]]}\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_there_is_python_code_waits_for_it(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """It comes just before Python starts, which would end in Python's traceback."""
+    script, python = tmp_path / "ebpfprof", tmp_path / "python3"
+    script.write_text(LAUNCHER.read_text())
+    python.write_text(
+        f'#!/bin/sh\nkill -{int(number)} $$\nexec {shlex.quote(sys.executable)} "$@"\n'
+    )
+    for each in (script, python):
+        each.chmod(0o755)
+    done = subprocess.run([script, "list"], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
