@@ -47,9 +47,13 @@ def keep(key: str, made: dict[str, Any]) -> None:
     with contextlib.suppress(OSError), _folder() as folder:
         unfinished = secrets.token_hex(16)
         fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600, dir_fd=folder)
-        with open(fd, "wb") as file:
-            file.write(json.dumps(made).encode())
-        os.rename(unfinished, key, src_dir_fd=folder, dst_dir_fd=folder)
+        try:
+            with open(fd, "wb") as file:
+                file.write(json.dumps(made).encode())
+            os.rename(unfinished, key, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            os.unlink(unfinished, dir_fd=folder)
+            raise
         _forget_the_oldest(folder)
 
 

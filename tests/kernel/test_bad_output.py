@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from tests.kernel.kernel_state import has_probes
+from tests.kernel.mounts import mounted
 from tests.kernel.programs import program
 from tests.kernel.refusal import refused
 from tests.kernel.tampered import command
@@ -30,16 +30,6 @@ def target() -> Iterator[Target]:
         yield running
         assert running.ask("wait", "done")
         assert not has_probes(running.pid)
-
-
-@contextmanager
-def mounted(folder: Path, *options: str) -> Iterator[None]:
-    """A tmpfs with these mount options on a folder."""
-    subprocess.run(["mount", "-t", "tmpfs", *options, "none", folder], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", folder], check=True)
 
 
 def outputs_that_cannot_be(folder: Path) -> dict[str, tuple[Path, str]]:

@@ -15,6 +15,7 @@ import pytest
 from ebpfprof import compiler, programcache
 from ebpfprof.compiler import Compilation, Compiled
 from ebpfprof.sources import bpf_folder
+from tests.kernel.mounts import mounted
 from tests.kernel.programs import program
 from tests.kernel.users import NOBODY, anybodys_folder
 from tests.recorder import run
@@ -158,6 +159,17 @@ def test_without_a_place_for_it_everything_goes_on(
     monkeypatch.setattr(programcache, "FOLDER", tmp_path / "not there" / "cache")
     assert compiled()[1]
     assert compiled()[1]
+
+
+def test_a_full_disk_keeps_nothing_and_nothing_unfinished(folder: Path) -> None:
+    folder.mkdir(0o700)
+    with mounted(folder, "-o", "size=8k,mode=0700"):
+        (folder / "filler").write_bytes(bytes(8192))
+        assert compiled()[1]
+        assert os.listdir(folder) == ["filler"]
+        (folder / "filler").unlink()
+        assert compiled()[1]
+        assert not compiled()[1]
 
 
 def test_who_is_not_root_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
