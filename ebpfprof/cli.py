@@ -54,7 +54,7 @@ def cli() -> None:
       sudo ebpfprof top --name shop                 # where do they wait now?
       sudo ebpfprof run -- ./shop --port 8080       # from the first instruction on
       sudo ebpfprof serve --pid 1234                # net/http/pprof, and a page
-      ebpfprof report shop-1234.block.pb.gz         # what was recorded
+      ebpfprof report shop-1234-*.block.pb.gz       # what was recorded
 
     \b
     Exit codes:

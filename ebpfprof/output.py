@@ -1,105 +1,94 @@
-"""The output file: created before anything is recorded, complete or absent, never lost silently.
-
-We run as root, perhaps in a directory that belongs to someone hostile. Hence:
-- every step goes through one descriptor of the directory; a path is resolved once;
-- we write only to a file that we created (a nameless one where the file system can do it,
-  else under an unguessable name), never to one that was there: no symlink or hard link put
-  in our way can turn a write or a change of owner towards another file;
-- link() gives it its name, or, where something has that, rename() puts it in place: what has
-  the name by then is replaced, not followed;
-- the invoking user is given the file only in a directory where he could have made it himself.
-"""
+"""The output file: created before anything is recorded, complete or absent, never lost silently."""
 
 import errno
 import os
-import pwd
 import re
 import secrets
-import stat
 import tempfile
+import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
 from ebpfprof.errors import OutputError
+from ebpfprof.outputfolder import OutputFolder, Owner, unguessable
 from ebpfprof.signals import interruptible
 from ebpfprof.text import printable
 
+IfTaken = Literal["refuse", "replace", "number"]
+"""What to do where a file has the name: "number" writes to NAME-2, or the next that is free."""
+
 _STDOUT_FD = 1
-_MODE = 0o600
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# What a file system or kernel without O_TMPFILE answers.
-_NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
+_MOST_NUMBERS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The user and group that a file is given to."""
+def default_name(
+    command: str, pid: int, kind: str, when: time.struct_time, suffix: str = ".pb.gz"
+) -> str:
+    """COMMAND-PID-DATE-TIME.KIND.pb.gz: of one process they sort as they were recorded.
 
-    uid: int
-    gid: int
-
-
-def invoking_user() -> Owner | None:
-    """The user who typed sudo, or None if we are not root by sudo or its variables are odd."""
-    if os.getuid() != 0 or os.geteuid() != 0:
-        return None
-    ids = [os.environ.get(name, "") for name in ("SUDO_UID", "SUDO_GID")]
-    if not all(re.fullmatch(r"[0-9]{1,10}", value) for value in ids):
-        return None
-    uid, gid = (int(value) for value in ids)
-    # The last id means "leave it as it is" to chown; root owns the file anyway.
-    if uid == 0 or max(uid, gid) >= (1 << 32) - 1:
-        return None
-    return Owner(uid, gid)
-
-
-def default_name(command: str, pid: int, kind: str, suffix: str = ".pb.gz") -> str:
-    """COMMAND-PID.KIND.pb.gz; the command is the target's word and loses all that is unsafe."""
+    The command is the target's word and loses all that is unsafe.
+    """
     safe = re.sub(r"[^A-Za-z0-9._+-]", "_", command).lstrip(".-")[:64]
-    return f"{safe or 'process'}-{pid}.{kind}{suffix}"
+    return f"{safe or 'process'}-{pid}-{time.strftime('%Y%m%d-%H%M%S', when)}.{kind}{suffix}"
 
 
 class OutputFile:
     """Where one profile will be written: prepare(), then commit() or discard()."""
 
     def __init__(
-        self, name: str, fd: int, directory: "_Directory | None", owner: Owner | None
+        self,
+        name: str,
+        fd: int,
+        directory: "OutputFolder | None",
+        *,
+        owner: Owner | None,
+        suffix: str,
+        if_taken: IfTaken,
     ) -> None:
         self._name = name
         self._fd = fd
         self._directory = directory
         self._owner = owner
+        self._suffix = suffix
+        self._if_taken = if_taken
         self._open = True
 
     @classmethod
     def prepare(
-        cls, path: Path | Literal["-"], *, owner: Owner | None = None, is_text: bool = False
+        cls,
+        path: Path | Literal["-"],
+        *,
+        owner: Owner | None = None,
+        is_text: bool = False,
+        suffix: str = ".pb.gz",
+        if_taken: IfTaken = "refuse",
     ) -> Self:
         """Get everything ready so that writing can hardly fail later; "-" is stdout.
 
         The file appears under its name, with mode 0600 and belonging to `owner`, at commit().
-        Raises OutputError if `path` cannot be written, is a directory, a symbolic link or
-        anything but a regular file, or if stdout is a terminal, unless it `is_text`.
+        `suffix` is how the names of files of its format end. Raises OutputError if `path` is there
+        already and `if_taken` is "refuse", if it cannot be written, is a directory, a symbolic
+        link or anything but a regular file, or if stdout is a terminal, unless it `is_text`.
         """
         if path == "-":
-            return cls("-", _stdout(is_text=is_text), None, owner)
+            fd = _stdout(is_text=is_text)
+            return cls("-", fd, None, owner=owner, suffix=suffix, if_taken=if_taken)
         name = Path(path).name
         shown = printable(str(path))
         if name in ("", ".."):
             raise OutputError(f"{shown} is a directory: give the name of a file in it with -o.")
         try:
-            directory = _Directory.open(Path(path).parent)
+            directory = OutputFolder.open(Path(path).parent)
         except (OSError, ValueError) as error:
             raise OutputError(
                 f"Cannot open the directory of {shown}: {_reason(error)}. "
                 "Choose another place with -o."
             ) from error
         try:
-            directory.check_replaceable(name, shown)
+            if if_taken != "number":
+                directory.check_free(name, shown, replaces=if_taken == "replace")
             fd = directory.create()
         except BaseException as error:
             directory.close()
@@ -108,11 +97,11 @@ class OutputFile:
             raise OutputError(
                 f"Cannot write {shown}: {_reason(error)}. Choose another place with -o."
             ) from error
-        return cls(str(path), fd, directory, owner)
+        return cls(str(path), fd, directory, owner=owner, suffix=suffix, if_taken=if_taken)
 
     @property
     def name(self) -> str:
-        """The path as it was asked for; "-" is stdout."""
+        """The path as it was asked for, or numbered, once it is written; "-" is stdout."""
         return self._name
 
     def commit(self, data: bytes) -> None:
@@ -128,16 +117,33 @@ class OutputFile:
                 lambda: _write_all(self._fd, data)
             )  # a reader of stdout may take its time
             if self._directory is not None:
-                self._directory.publish(self._fd, Path(self._name).name, self._owner)
+                self._publish(self._directory)
         except (OSError, OutputError) as error:
             self.discard()
             why = str(error)
             if isinstance(error, OSError):
                 shown = "standard output" if self._directory is None else printable(self._name)
                 why = f"Could not write {shown}: {_reason(error)}."
-            raise OutputError(f"{why} {_rescue(data, self._owner)}") from error
+            raise OutputError(f"{why} {_rescue(data, self._suffix, self._owner)}") from error
         finally:
             self.discard()
+
+    def _publish(self, directory: "OutputFolder") -> None:
+        """Give the file its name, or the next that is free. Raises OSError, OutputError."""
+        path = Path(self._name)
+        replaces = self._if_taken == "replace"
+        if self._if_taken != "number":
+            directory.check_free(path.name, printable(path.name), replaces=replaces)
+            directory.publish(self._fd, path.name, self._owner, replaces=replaces)
+            return
+        first = path.name.removesuffix(self._suffix)
+        for number in range(1, _MOST_NUMBERS):
+            name = path.name if number == 1 else f"{first}-{number}{self._suffix}"
+            with suppress(FileExistsError):
+                directory.publish(self._fd, name, self._owner, replaces=False)
+                self._name = str(path.with_name(name))
+                return
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
 
     def discard(self) -> None:
         """Leave nothing behind. Does nothing after commit(), or the second time."""
@@ -161,138 +167,6 @@ class OutputFile:
         self.discard()
 
 
-class _Directory:
-    """A directory held open, and the one unfinished file that we made in it."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._temporary: str | None = None
-
-    @classmethod
-    def open(cls, path: Path) -> "_Directory":
-        """Open the directory `path`. Raises OSError."""
-        return cls(os.open(path, _DIRECTORY))
-
-    def check_replaceable(self, name: str, shown: str) -> None:
-        """Raise OutputError unless `name` is free or a regular file."""
-        try:
-            mode = os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mode
-        except FileNotFoundError:
-            return
-        if stat.S_ISLNK(mode):
-            raise OutputError(
-                f"{shown} is a symbolic link, which is not followed: remove it, or name the file "
-                "it points to with -o."
-            )
-        if stat.S_ISDIR(mode):
-            raise OutputError(f"{shown} is a directory: give the name of a file in it with -o.")
-        if not stat.S_ISREG(mode):
-            raise OutputError(
-                f"{shown} is not a regular file: choose another with -o, or write to standard "
-                "output with `-o -` and redirect that."
-            )
-
-    def create(self) -> int:
-        """Create the unfinished file, nameless if possible; return a descriptor to write to."""
-        try:
-            fd = os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, _MODE, dir_fd=self._fd)
-        except OSError as error:
-            if error.errno not in _NO_TMPFILE:
-                raise
-            return self.create_named()
-        _undo_umask(fd)
-        return fd
-
-    def create_named(self) -> int:
-        """Create the unfinished file under an unguessable name; return a descriptor."""
-        name = _unguessable()
-        fd = os.open(name, _NEW_FILE, _MODE, dir_fd=self._fd)
-        self._temporary = name
-        _undo_umask(fd)
-        return fd
-
-    def publish(self, fd: int, name: str, owner: Owner | None) -> None:
-        """Give the file of `fd` its owner and `name`, durably. Raises OSError, OutputError."""
-        self.give(fd, owner)
-        os.fsync(fd)
-        self.check_replaceable(name, printable(name))
-        if self._temporary is not None or not self._link(fd, name):
-            self._replace(fd, name)
-        # In a directory of someone hostile the temporary name may have been swapped.
-        if not os.path.samestat(
-            os.fstat(fd), os.stat(name, dir_fd=self._fd, follow_symlinks=False)
-        ):
-            raise OutputError(f"{printable(name)} was replaced by someone else meanwhile.")
-        with suppress(OSError):  # not every file system can
-            os.fsync(self._fd)
-
-    def _link(self, fd: int, name: str) -> bool:
-        """Give the nameless file `name` in one step; False if something else has it."""
-        try:
-            os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=self._fd, follow_symlinks=True)
-        except FileExistsError:
-            return False
-        return True
-
-    def _replace(self, fd: int, name: str) -> None:
-        """Put the file in the place of what is called `name`, which takes a name before."""
-        if self._temporary is None:
-            temporary = _unguessable()
-            if not self._link(fd, temporary):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-            self._temporary = temporary
-        os.rename(self._temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-        self._temporary = None
-
-    def close(self) -> None:
-        """Remove the unfinished file, if there is one, and let go of the directory."""
-        if self._temporary is not None:
-            with suppress(OSError):
-                os.unlink(self._temporary, dir_fd=self._fd)
-            self._temporary = None
-        os.close(self._fd)
-
-    def make_private(self, name: str, owner: Owner | None) -> "_Directory":
-        """Make the directory `name` in this one, for `owner` alone, and open it."""
-        os.mkdir(name, 0o700, dir_fd=self._fd)
-        fd = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=self._fd)
-        made = os.fstat(fd)
-        if made.st_uid != os.geteuid() or stat.S_IMODE(made.st_mode) & 0o077:
-            os.close(fd)
-            raise OutputError("Someone else meddles with the temporary directory.")
-        self.give(fd, owner)
-        return _Directory(fd)
-
-    def remove_directory(self, name: str) -> None:
-        """Remove the empty directory `name`, if it can be done."""
-        with suppress(OSError):
-            os.rmdir(name, dir_fd=self._fd)
-
-    def give(self, fd: int, owner: Owner | None) -> None:
-        """Make `owner` the owner of what we created here, if he could have created it himself."""
-        if owner is not None and self._in_reach_of(owner):
-            # Some file systems know no owners: the profile matters more.
-            with suppress(OSError):
-                os.fchown(fd, owner.uid, owner.gid)
-
-    def _in_reach_of(self, owner: Owner) -> bool:
-        # By the mode bits: else sudo rights to profile would be rights to own, say, a file in
-        # /etc/profile.d.
-        found = os.fstat(self._fd)
-        if found.st_uid == owner.uid:
-            wanted = stat.S_IWUSR | stat.S_IXUSR
-        elif found.st_gid in _groups(owner):
-            wanted = stat.S_IWGRP | stat.S_IXGRP
-        else:
-            wanted = stat.S_IWOTH | stat.S_IXOTH
-        return found.st_mode & wanted == wanted
-
-
-def _undo_umask(fd: int) -> None:
-    with suppress(OSError):  # not every file system has modes
-        os.fchmod(fd, _MODE)
-
-
 def _stdout(*, is_text: bool) -> int:
     if os.isatty(_STDOUT_FD) and not is_text:
         raise OutputError(
@@ -313,12 +187,12 @@ def _write_all(fd: int, data: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def _rescue(data: bytes, owner: Owner | None) -> str:
+def _rescue(data: bytes, suffix: str, owner: Owner | None) -> str:
     """Save `data` elsewhere; return the sentence that says where, or that it is lost."""
     failures = []
     for place in (_current_directory, _private_directory):
         try:
-            return f"The profile was saved as {printable(place(data, owner))} instead."
+            return f"The profile was saved as {printable(place(data, suffix, owner))} instead."
         except (OSError, OutputError) as error:
             failures.append(_reason(error))
     return (
@@ -327,20 +201,20 @@ def _rescue(data: bytes, owner: Owner | None) -> str:
     )
 
 
-def _current_directory(data: bytes, owner: Owner | None) -> str:
+def _current_directory(data: bytes, suffix: str, owner: Owner | None) -> str:
     path = os.getcwd()
-    return _save(_Directory.open(Path()), path, data, owner)
+    return _save(OutputFolder.open(Path()), f"{path}/{_rescued(suffix)}", data, owner)
 
 
-def _private_directory(data: bytes, owner: Owner | None) -> str:
+def _private_directory(data: bytes, suffix: str, owner: Owner | None) -> str:
     """Save `data` in a new directory below the temporary one that only `owner` can enter."""
     path = tempfile.gettempdir()
-    above = _Directory.open(Path(path))
+    above = OutputFolder.open(Path(path))
     try:
-        name = _unguessable().lstrip(".")
+        name = unguessable().lstrip(".")
         directory = above.make_private(name, owner)
         try:
-            return _save(directory, f"{path}/{name}", data, owner)
+            return _save(directory, f"{path}/{name}/{_rescued(suffix)}", data, owner)
         except BaseException:
             above.remove_directory(name)
             raise
@@ -348,30 +222,22 @@ def _private_directory(data: bytes, owner: Owner | None) -> str:
         above.close()
 
 
-def _save(directory: _Directory, path: str, data: bytes, owner: Owner | None) -> str:
-    name = f"ebpfprof-{secrets.token_hex(4)}.pb.gz"
+def _rescued(suffix: str) -> str:
+    return f"ebpfprof-{secrets.token_hex(4)}{suffix}"
+
+
+def _save(directory: OutputFolder, path: str, data: bytes, owner: Owner | None) -> str:
     try:
         # The plainest way: a nameless file may be what has just failed.
         fd = directory.create_named()
         try:
             _write_all(fd, data)
-            directory.publish(fd, name, owner)
+            directory.publish(fd, Path(path).name, owner, replaces=False)
         finally:
             os.close(fd)
     finally:
         directory.close()
-    return f"{path}/{name}"
-
-
-def _groups(owner: Owner) -> set[int]:
-    try:
-        return set(os.getgrouplist(pwd.getpwuid(owner.uid).pw_name, owner.gid))
-    except (KeyError, OSError):
-        return {owner.gid}
-
-
-def _unguessable() -> str:
-    return f".ebpfprof-{secrets.token_hex(16)}"
+    return path
 
 
 def _reason(error: Exception) -> str:

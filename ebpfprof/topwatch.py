@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from ebpfprof.export import pprof
 from ebpfprof.live import LiveSession, LiveTarget, Samples
-from ebpfprof.output import OutputFile, default_name, invoking_user
+from ebpfprof.output import OutputFile, default_name
+from ebpfprof.outputfolder import invoking_user
 from ebpfprof.text import printable
 from ebpfprof.toprows import Moment, Snapshot, View, Watched
 from ebpfprof.toptable import Table
@@ -84,11 +85,12 @@ class Watch:
         Raises OutputError and what else may go wrong.
         """
         written = []
+        when = time.localtime()
         for target, samples in self._recorded():
             reports = self._reports(target, samples)
             for profile in (profile for report in reports for profile in report.profiles):
-                name = default_name(target.name, target.pid, profile.kind)
-                file = OutputFile.prepare(Path(name), owner=invoking_user())
+                name = default_name(target.name, target.pid, profile.kind, when)
+                file = OutputFile.prepare(Path(name), owner=invoking_user(), if_taken="number")
                 try:
                     file.commit(pprof.encode(profile))
                 finally:

@@ -32,6 +32,6 @@ options=(--by-lock --duration 10)
 printf '\n$ ebpfprof attach --pid %s %s\n' "$pid" "${options[*]}"
 .venv/bin/ebpfprof attach --pid "$pid" "${options[@]}"
 
-profile=demo-$pid.block.pb.gz
+profile=$(ls demo-"$pid"-*.block.pb.gz | tail -n 1)
 printf '\n$ go tool pprof -top %s\n' "$profile"
 .venv/bin/python -m tests.toolchains go 1.27 tool pprof -top -nodecount=15 "$profile"

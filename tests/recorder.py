@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ COMMAND = (sys.executable, "-m", "ebpfprof", "attach")
 BLOCK_ONLY = ("--profile", "block")
 # Counts are exact then, whatever else the machine has to do.
 EVERY_WAIT = ("--max-overhead", "0")
+_TIME = re.compile(r"-20\d{6}-\d{6}(?=\.)")
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,18 @@ def run(
         return recorder.finish()
     finally:
         recorder.close()
+
+
+def timeless(text: str) -> str:
+    """A file's name, or what is said of files, without the date and time in their names."""
+    return _TIME.sub("", text)
+
+
+def names_in(folder: Path) -> set[str]:
+    """The names of the files in a folder, without date and time."""
+    found = [timeless(path.name) for path in folder.iterdir()]
+    assert len(set(found)) == len(found), found
+    return set(found)
 
 
 def check_profile(data: bytes, where: str) -> None:

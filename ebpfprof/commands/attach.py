@@ -49,7 +49,6 @@ def command(
       sudo ebpfprof attach --pid 1234 --profile block -f html --hide-idle
     """
     from ebpfprof.commands.writing import allow_many_files, recording_line, say_what_is_assumed
-    from ebpfprof.output import OutputFile, invoking_user
     from ebpfprof.privileges import require_capabilities
     from ebpfprof.rights import give_up_before_recording, give_up_probing
     from ebpfprof.session import Session
@@ -71,12 +70,7 @@ def command(
         with ExitStack() as held:
             signals = held.enter_context(Signals())
             session = held.enter_context(interruptible(lambda: Session(pids, options)))
-            files = [
-                held.enter_context(
-                    OutputFile.prepare(path, owner=invoking_user(), is_text=writing.is_text)
-                )
-                for path in writing.paths(session, output)
-            ]
+            files = writing.prepare(session, output, held)
             say_what_is_assumed(session)
             session.start()
             give_up_probing(options)

@@ -12,6 +12,8 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from ebpfprof.text import printable
+
 if TYPE_CHECKING:
     from ebpfprof.options import Options
     from ebpfprof.profile import Kind
@@ -71,14 +73,65 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """A decorator: what to write and where, passed as `writing: Writing` and `output`."""
 
     @functools.wraps(command)
-    def with_writing(*args: Any, format: str, hide_idle: bool, **values: Any) -> Any:  # noqa: ANN401
+    def with_writing(*args: Any, **values: Any) -> Any:  # noqa: ANN401
         from ebpfprof.commands.writing import Writing
 
-        return command(*args, writing=Writing(format, hide_idle), **values)
+        name = format_for(values.pop("format_name"), values["output"], default="pprof")
+        writing = Writing(name, hide_idle=values.pop("hide_idle"), force=values.pop("force"))
+        return command(*args, writing=writing, **values)
 
     for option in reversed(_WRITING_OPTIONS):
         with_writing = option(with_writing)
     return with_writing
+
+
+def format_option(formats: Sequence[str], *, default: str, help: str) -> Callable[..., Any]:
+    """The option -f/--format, passed as `format_name`; None stands for what format_for() says."""
+    return click.option(
+        "-f",
+        "--format",
+        "format_name",
+        type=click.Choice(formats),
+        help=f"{help}  [default: as FILE's name ends, else {default}]",
+    )
+
+
+def format_for(
+    given: str | None, output: Path | None, *, default: str, formats: Sequence[str] = FORMATS
+) -> str:
+    """The format to write: the one that was given, else as the name of `output` ends.
+
+    Raises click.UsageError if that is none of `formats`.
+    """
+    if given or output is None:
+        return given or default
+    from ebpfprof.export.formats import of_name
+
+    found = of_name(output.name) or default
+    if found not in formats:
+        raise click.UsageError(
+            f"A file that is called {printable(output.name)} would be {found}, which can't be "
+            f"written here: choose another name, or say with -f which of {', '.join(formats)} it "
+            "is to be."
+        )
+    return found
+
+
+def output_option(*, default: str) -> Callable[..., Any]:
+    """The option -o/--output, passed as `output: Path | None`."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path, allow_dash=True),
+        metavar="FILE",
+        help=f"Where to write, - for stdout. A file that is there is not replaced: see --force.  "
+        f"[default: {default}]",
+    )
+
+
+FORCE_OPTION = click.option(
+    "--force", is_flag=True, help="Replace the file that -o names, if it is there."
+)
 
 
 def recording_options(
@@ -227,7 +280,7 @@ _RECORDING_OPTIONS = {
         "--open",
         "open_waits",
         is_flag=True,
-        help="Also show who still waits at the end, and write COMMAND-PID.open.pb.gz.",
+        help="Also show who still waits at the end, and write a file of them.",
     ),
     "allow_unknown_go": click.option(
         "--allow-unknown-go",
@@ -236,21 +289,9 @@ _RECORDING_OPTIONS = {
     ),
 }
 _WRITING_OPTIONS = (
-    click.option(
-        "-o",
-        "--output",
-        type=click.Path(path_type=Path, allow_dash=True),
-        metavar="FILE",
-        help="Where to write, - for stdout.  [default: COMMAND-PID.KIND.SUFFIX]",
-    ),
-    click.option(
-        "-f",
-        "--format",
-        type=click.Choice(FORMATS),
-        default="pprof",
-        show_default=True,
-        help="What to write.",
-    ),
+    output_option(default="COMMAND-PID-DATE-TIME.KIND.SUFFIX"),
+    FORCE_OPTION,
+    format_option(FORMATS, default="pprof", help="What to write."),
     click.option(
         "--hide-idle",
         is_flag=True,

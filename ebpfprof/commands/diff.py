@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ebpfprof.commands.common import FORCE_OPTION, format_for, format_option, output_option
 from ebpfprof.commands.report import refuse_for_pprof
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.text import duration
@@ -23,24 +24,15 @@ _LIKE = 0.05
 @click.command("diff")
 @click.argument("before", metavar="A", type=click.Path(path_type=Path, allow_dash=True))
 @click.argument("after", metavar="B", type=click.Path(path_type=Path, allow_dash=True))
-@click.option(
-    "-f",
-    "--format",
-    "format_name",
-    type=click.Choice(FORMATS),
+@format_option(
+    FORMATS,
     default="text",
-    show_default=True,
     help="text: what grew and shrank most. html: a flame graph of B, coloured by what changed. "
     "folded: lines `stack A B`, as difffolded.pl writes them. pprof: B less A, as of `go tool "
     "pprof -diff_base=A B`.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, allow_dash=True),
-    metavar="FILE",
-    help="Where to write, - for stdout.  [default: stdout]",
-)
+@output_option(default="stdout")
+@FORCE_OPTION
 @click.option(
     "--normalize",
     is_flag=True,
@@ -60,8 +52,9 @@ _LIKE = 0.05
 def command(
     before: Path,
     after: Path,
-    format_name: str,
+    format_name: str | None,
     output: Path | None,
+    force: bool,
     normalize: bool,
     sample_type: str | None,
     hide_idle: bool,
@@ -74,15 +67,16 @@ def command(
     Examples:
       ebpfprof diff before.block.pb.gz after.block.pb.gz
       ebpfprof diff monday.cpu.pb.gz today.cpu.pb.gz --normalize
-      ebpfprof diff before.block.pb.gz after.block.pb.gz -f html -o changes.html
+      ebpfprof diff before.block.pb.gz after.block.pb.gz -o changes.html
       ebpfprof diff before.mutex.pb.gz after.mutex.pb.gz -f folded | flamegraph.pl
-      ebpfprof diff before.pb.gz after.pb.gz -f pprof -o diff.pb.gz
+      ebpfprof diff before.pb.gz after.pb.gz -o diff.pb.gz
     """
     from ebpfprof.commands.savedprofiles import STDIN, read_profile, write
     from ebpfprof.delta import normalized
     from ebpfprof.export import difftable, formats
     from ebpfprof.terminal import has_color, say, width
 
+    format_name = format_for(format_name, output, default="text", formats=FORMATS)
     refuse_for_pprof(format_name, hide_idle=hide_idle, sample_type=sample_type)
     if before == after == STDIN:
         raise click.UsageError("Only one of the profiles can come from standard input.")
@@ -107,7 +101,7 @@ def command(
     data = formats.encode_difference(
         profile, base, format_name, sample_type=sample_type, hide_idle=hide_idle
     )
-    write(data, format_name, output)
+    write(data, format_name, output, force=force)
 
 
 def of_one_kind(base: Profile, profile: Profile) -> tuple[Profile, Profile]:

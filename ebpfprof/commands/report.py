@@ -7,27 +7,24 @@ from pathlib import Path
 
 import click
 
-from ebpfprof.commands.common import FORMATS
+from ebpfprof.commands.common import (
+    FORCE_OPTION,
+    FORMATS,
+    format_for,
+    format_option,
+    output_option,
+)
 
 
 @click.command("report")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
-@click.option(
-    "-f",
-    "--format",
-    "format_name",
-    type=click.Choice(FORMATS),
+@format_option(
+    FORMATS,
     default="text",
-    show_default=True,
     help="What to make of it. html is a flame graph in a file that needs nothing else.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, allow_dash=True),
-    metavar="FILE",
-    help="Where to write, - for stdout.  [default: stdout]",
-)
+@output_option(default="stdout")
+@FORCE_OPTION
 @click.option(
     "--sample-type",
     metavar="NAME",
@@ -41,7 +38,12 @@ from ebpfprof.commands.common import FORMATS
     "that was.",
 )
 def command(
-    file: Path, format_name: str, output: Path | None, sample_type: str | None, hide_idle: bool
+    file: Path,
+    format_name: str | None,
+    output: Path | None,
+    force: bool,
+    sample_type: str | None,
+    hide_idle: bool,
 ) -> None:
     """Show a saved profile, or write it in another format.
 
@@ -50,10 +52,10 @@ def command(
 
     \b
     Examples:
-      ebpfprof report api-1234.block.pb.gz
-      ebpfprof report api-1234.block.pb.gz --hide-idle
-      ebpfprof report api-1234.block.pb.gz -f html -o waits.html
-      ebpfprof report api-1234.cpu.pb.gz -f speedscope -o cpu.speedscope.json
+      ebpfprof report waits.block.pb.gz
+      ebpfprof report waits.block.pb.gz --hide-idle
+      ebpfprof report waits.block.pb.gz -o waits.html
+      ebpfprof report today.cpu.pb.gz -o today.speedscope.json
       ebpfprof report heap.pb.gz --sample-type alloc_space
       curl -s localhost:6060/debug/pprof/mutex | ebpfprof report - -f folded | flamegraph.pl
     """
@@ -63,6 +65,7 @@ def command(
     from ebpfprof.idle import split
     from ebpfprof.terminal import has_color, say, width
 
+    format_name = format_for(format_name, output, default="text")
     refuse_for_pprof(format_name, hide_idle=hide_idle, sample_type=sample_type)
     profile = read_profile(file)
     index = None if sample_type is None else formats.index_of(profile, sample_type)
@@ -74,7 +77,7 @@ def command(
         say(text, end="")
         return
     data = formats.encode(profile, format_name, hide_idle=hide_idle, sample_type=sample_type)
-    write(data, format_name, output)
+    write(data, format_name, output, force=force)
     if hide_idle and format_name != "text" and (hidden := hidden_line(split(profile)[1])):
         say(hidden, err=True, end="")
 

@@ -193,19 +193,14 @@ class _Recorder:
     def __init__(self, child: Child, plan: _Plan, held: ExitStack) -> None:
         """Put the probes in; `held` will take them out. Raises any of ebpfprof.errors."""
         from ebpfprof.commands.writing import recording_line, say_what_is_assumed
-        from ebpfprof.output import OutputFile, invoking_user
         from ebpfprof.session import Session
         from ebpfprof.signals import interruptible
         from ebpfprof.terminal import say
 
         self._child, self._plan = child, plan
-        writing, owner = plan.writing, invoking_user()
         session = interruptible(lambda: Session([child.pid], plan.options))
         self._session = held.enter_context(session)
-        self._files = [
-            held.enter_context(OutputFile.prepare(path, owner=owner, is_text=writing.is_text))
-            for path in writing.paths(self._session, plan.output)
-        ]
+        self._files = plan.writing.prepare(self._session, plan.output, held)
         say_what_is_assumed(self._session)
         self._session.start()
         (target,) = self._session.targets

@@ -13,7 +13,8 @@ import click
 from ebpfprof.errors import EbpfprofError, InvalidProfile
 from ebpfprof.export import pprof
 from ebpfprof.export.formats import FORMATS
-from ebpfprof.output import OutputFile, invoking_user
+from ebpfprof.output import IfTaken, OutputFile
+from ebpfprof.outputfolder import invoking_user
 from ebpfprof.profile import Profile
 from ebpfprof.signals import Deferred
 from ebpfprof.terminal import say, write_bytes
@@ -53,9 +54,12 @@ def _read(path: Path) -> bytes:
         return file.read(pprof.MAX_DECODED_BYTES + 1)
 
 
-def write(data: bytes, format_name: str, output: Path | None) -> None:
-    """Write to the file `output`, or to stdout where it is None or "-". Raises OutputError."""
-    is_text = FORMATS[format_name].is_text
+def write(data: bytes, format_name: str, output: Path | None, *, force: bool) -> None:
+    """Write to the file `output`, or to stdout where it is None or "-".
+
+    `force` replaces a file that is there. Raises OutputError.
+    """
+    is_text, suffix = FORMATS[format_name].is_text, FORMATS[format_name].suffix
     if output is None or str(output) == "-":
         with OutputFile.prepare("-", is_text=is_text):
             pass  # it is no terminal, unless for text
@@ -65,9 +69,12 @@ def write(data: bytes, format_name: str, output: Path | None) -> None:
         else:
             write_bytes(data)
         return
+    if_taken: IfTaken = "replace" if force else "refuse"
     with (
         Deferred(),
-        OutputFile.prepare(output, owner=invoking_user(), is_text=is_text) as file,
+        OutputFile.prepare(
+            output, owner=invoking_user(), is_text=is_text, suffix=suffix, if_taken=if_taken
+        ) as file,
     ):
         file.commit(data)
     say(f"Written: {printable(str(output))}", err=True)

@@ -159,7 +159,7 @@ def command(
     from ebpfprof.commands.writing import allow_many_files
     from ebpfprof.errors import Aborted
     from ebpfprof.live import LiveSession
-    from ebpfprof.output import invoking_user
+    from ebpfprof.outputfolder import invoking_user
     from ebpfprof.privileges import require_capabilities
     from ebpfprof.rights import give_up_before_recording
     from ebpfprof.server.listening import listening
@@ -211,7 +211,7 @@ def command(
 def _policy(address: Address, token_file: str | None, token_mode: str | None) -> Policy:
     import secrets
 
-    from ebpfprof.output import invoking_user
+    from ebpfprof.outputfolder import invoking_user
     from ebpfprof.server.access import Policy
 
     if token_file and token_mode:

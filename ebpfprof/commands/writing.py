@@ -5,14 +5,16 @@ from __future__ import annotations
 import resource
 import shlex
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 
-from ebpfprof.output import OutputFile, default_name
+from ebpfprof.output import IfTaken, OutputFile, default_name
+from ebpfprof.outputfolder import invoking_user
 from ebpfprof.profile import Kind, Profile
 from ebpfprof.signals import interruptible
 from ebpfprof.target import Target
@@ -35,32 +37,43 @@ _HEADINGS = {
 class Writing:
     """How to write: in which format, whether idle waits are left out of what people read.
 
-    What is said of a profile goes to stdout, unless that holds the profile itself, or `to_stderr`.
+    `force` replaces a file that is there. What is said of a profile goes to stdout, unless that
+    holds the profile itself, or `to_stderr`.
     """
 
     format: str = "pprof"
     hide_idle: bool = False
+    force: bool = False
     to_stderr: bool = False
 
-    @property
-    def is_text(self) -> bool:
-        """Whether the files can be shown in a terminal."""
+    def prepare(self, session: Session, output: Path | None, held: ExitStack) -> list[OutputFile]:
+        """The files to write, in the order in which a session has them; `held` discards them.
+
+        Raises OutputError if one can't be written.
+        """
         from ebpfprof.export.formats import FORMATS
 
-        return FORMATS[self.format].is_text
-
-    def paths(self, session: Session, output: Path | None) -> list[Path | Literal["-"]]:
-        """Where to write the profiles, in the order in which a session has them."""
+        made = FORMATS[self.format]
+        if_taken: IfTaken = "number"
+        paths: list[Path | Literal["-"]]
         if output is not None:
-            return ["-" if str(output) == "-" else output]
-        from ebpfprof.export.formats import FORMATS
-
-        suffix = FORMATS[self.format].suffix
-        return [
-            Path(default_name(target.name, target.pid, kind, suffix))
-            for target in session.targets
-            for kind in session.files(target)
-        ]
+            if_taken = "replace" if self.force else "refuse"
+            paths = ["-" if str(output) == "-" else output]
+        else:
+            when = time.localtime()
+            paths = [
+                Path(default_name(target.name, target.pid, kind, when, made.suffix))
+                for target in session.targets
+                for kind in session.files(target)
+            ]
+        prepare = partial(
+            OutputFile.prepare,
+            owner=invoking_user(),
+            is_text=made.is_text,
+            suffix=made.suffix,
+            if_taken=if_taken,
+        )
+        return [held.enter_context(prepare(path)) for path in paths]
 
     def write(self, session: Session, files: Sequence[OutputFile], written: list[str]) -> None:
         """End the recording and write all that can be written, before a word is said about it.

@@ -39,6 +39,14 @@ FORMATS = {
         Format("text", ".txt", is_text=True),
     )
 }
+
+
+def of_name(path: str) -> str | None:
+    """The format that a file's name ends like, or None: the longest end that fits."""
+    found = [each for each in FORMATS.values() if path.lower().endswith(each.suffix)]
+    return max(found, key=lambda each: len(each.suffix)).name if found else None
+
+
 DIFFERENCE_FORMATS = ("text", "html", "folded", "json", "pprof")
 
 

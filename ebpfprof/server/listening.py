@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ebpfprof.errors import EbpfprofError
-from ebpfprof.output import Owner
+from ebpfprof.outputfolder import Owner
 from ebpfprof.text import printable
 
 _TCP = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]/]*)):([0-9]{1,5})")

@@ -122,7 +122,8 @@ class PageApi:
     async def _pprof(self, request: Request, served: Served, kind: str) -> Response:
         profile = await self._of_time(request, served, kind)
         body = await asyncio.to_thread(pprof.encode, profile)
-        name = default_name(served.name, served.pid, kind)
+        when = time.localtime(profile.time_ns / 1e9)
+        name = default_name(served.name, served.pid, kind, when)
         headers = {**_HEADERS, "Content-Disposition": f'attachment; filename="{name}"'}
         return Response(body, headers=headers, media_type="application/octet-stream")
 

@@ -23,7 +23,7 @@ from ebpfprof.export import pprof
 from ebpfprof.profile import Profile
 from tests.kernel.kernel_state import bpf_objects, has_probes
 from tests.kernel.programs import program
-from tests.recorder import BLOCK_ONLY, COMMAND, DEADLINE_S, only_profile, recording, run
+from tests.recorder import BLOCK_ONLY, COMMAND, DEADLINE_S, only_profile, recording, run, timeless
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -44,7 +44,8 @@ def count(profile: Profile) -> int:
 def test_it_says_what_it_does_and_what_to_do_next(target: Target, tmp_path: Path) -> None:
     finished = run("--pid", str(target.pid), "--duration", "0.5", folder=tmp_path)
     assert finished.code == 0
-    name = f"ticker-{target.pid}.block.pb.gz"
+    (name,) = (path.name for path in tmp_path.iterdir())
+    assert timeless(name) == f"ticker-{target.pid}.block.pb.gz" != name
     assert finished.stderr == (
         f"recording block profile of process {target.pid} (ticker) for 0.5 s; Ctrl-C ends it\n"
     )
@@ -57,7 +58,6 @@ def test_it_says_what_it_does_and_what_to_do_next(target: Target, tmp_path: Path
     assert cost[0] == ""
     assert cost[1].startswith(f"Process {target.pid} lost some ")
     assert cost[2].startswith("ebpfprof itself took ")
-    assert [path.name for path in tmp_path.iterdir()] == [name]
     top = toolchain("1.27").go("tool", "pprof", "-top", name, cwd=tmp_path)
     assert "runtime.chanrecv2" in top
 
@@ -82,10 +82,23 @@ def test_an_output_file_can_be_named(target: Target, tmp_path: Path) -> None:
     assert count(only_profile(tmp_path / "my files"))
 
 
-def test_a_file_that_was_there_is_replaced(target: Target, tmp_path: Path) -> None:
+def test_a_file_that_was_there_is_replaced_if_told_so(target: Target, tmp_path: Path) -> None:
     (tmp_path / "x.pb.gz").write_bytes(b"old")
-    assert run("--pid", str(target.pid), "-d", "0.2", "-o", "x.pb.gz", folder=tmp_path).code == 0
+    arguments = ("--pid", str(target.pid), "-d", "0.2", "-o", "x.pb.gz")
+    finished = run(*arguments, "--force", folder=tmp_path)
+    assert finished.code == 0, finished.stderr
     assert count(only_profile(tmp_path))
+
+
+def test_what_was_recorded_before_is_not_lost_when_more_is(target: Target, tmp_path: Path) -> None:
+    for _ in range(2):
+        arguments = ("--pid", str(target.pid), "-d", "0.1", "--profile", "default")
+        assert run(*arguments, folder=tmp_path).code == 0
+    written = sorted(path.name for path in tmp_path.iterdir())
+    assert len(written) == 6
+    assert {timeless(name) for name in written} == {
+        f"ticker-{target.pid}.{kind}.pb.gz" for kind in ("block", "cpu", "mutex")
+    }
 
 
 def test_the_profile_can_go_to_stdout(target: Target, tmp_path: Path) -> None:
@@ -109,8 +122,8 @@ def test_several_processes_one_file_each_one_program(target: Target, tmp_path: P
             finished = recorder.finish()
     assert finished.code == 0
     names = {f"ticker-{target.pid}.block.pb.gz", f"nopprof-{other.pid}.block.pb.gz"}
-    assert {path.name for path in tmp_path.iterdir()} == names
-    functions = {name: functions_of(tmp_path / name) for name in names}
+    functions = {timeless(path.name): functions_of(path) for path in tmp_path.iterdir()}
+    assert functions.keys() == names
     of_ticker, of_nopprof = (functions[name] for name in sorted(names, reverse=True))
     assert "main.receive" in of_ticker
     assert {"main.handOver", "main.hold", "main.gather"} < of_nopprof

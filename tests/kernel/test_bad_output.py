@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -20,7 +21,16 @@ from tests.kernel.mounts import mounted
 from tests.kernel.programs import program
 from tests.kernel.refusal import refused
 from tests.kernel.tampered import command
-from tests.recorder import BLOCK_ONLY, COMMAND, Finished, only_profile, run
+from tests.recorder import (
+    BLOCK_ONLY,
+    COMMAND,
+    Finished,
+    names_in,
+    only_profile,
+    recording,
+    run,
+    timeless,
+)
 from tests.targets_run import Target
 
 
@@ -40,6 +50,7 @@ def outputs_that_cannot_be(folder: Path) -> dict[str, tuple[Path, str]]:
     return {
         "missing folder": (folder / "none" / "x.pb.gz", "No such file or directory"),
         "a folder": (folder / "folder", "is a directory"),
+        "a file": (folder / "file", "is there already"),
         "a link": (folder / "link", "symbolic link"),
         "an odd file system": (Path("/proc/self/x.pb.gz"), "Cannot write"),
         "escape sequences": (folder / "\x1b[31m" / "x.pb.gz", r"\x1b[31m"),
@@ -48,7 +59,7 @@ def outputs_that_cannot_be(folder: Path) -> dict[str, tuple[Path, str]]:
 
 @pytest.mark.parametrize(
     "kind",
-    ["missing folder", "a folder", "a link", "an odd file system", "escape sequences"],
+    ["missing folder", "a folder", "a file", "a link", "an odd file system", "escape sequences"],
 )
 def test_an_output_that_cannot_be_is_refused_before_it_records(
     kind: str, target: Target, tmp_path: Path
@@ -60,6 +71,20 @@ def test_an_output_that_cannot_be_is_refused_before_it_records(
     assert words in said
     assert "with -o" in said
     assert (tmp_path / "file").read_text() == "keep me"
+
+
+def test_a_file_that_comes_meanwhile_is_not_replaced(target: Target, tmp_path: Path) -> None:
+    with recording(target.pid, tmp_path, "-o", "waits.html") as recorder:
+        (tmp_path / "waits.html").write_text("keep me")
+        recorder.interrupt()
+        finished = recorder.finish()
+    assert finished.code == ExitCode.OUTPUT_ERROR
+    assert (tmp_path / "waits.html").read_text() == "keep me"
+    said = re.search(
+        r"waits.html is there already: .* saved as (\S+\.html) instead", finished.stderr
+    )
+    assert said, finished.stderr
+    assert Path(said[1]).read_bytes().startswith(b"<!DOCTYPE html>")
 
 
 def test_a_read_only_folder_is_refused_before_it_records(target: Target, tmp_path: Path) -> None:
@@ -74,14 +99,17 @@ def test_one_output_for_two_targets_is_a_usage_error(target: Target, tmp_path: P
     assert "several to write (processes: 2, profiles of each: 1)" in finished.stderr
 
 
-def test_a_full_disk_saves_the_profile_elsewhere(target: Target, tmp_path: Path) -> None:
+@pytest.mark.parametrize("format_name", ["pprof", "json"])
+def test_a_full_disk_saves_the_profile_elsewhere(
+    format_name: str, target: Target, tmp_path: Path
+) -> None:
     full, rescue = tmp_path / "full", tmp_path / "rescue"
     for folder in (full, rescue):
         folder.mkdir()
     with mounted(full, "-o", "size=8k"):
         (full / "filler").write_bytes(bytes(8192))
         finished = run(
-            *("--pid", str(target.pid), "--duration", "0.3"),
+            *("--pid", str(target.pid), "--duration", "0.3", "-f", format_name),
             folder=full,
             env={"TMPDIR": str(rescue)},
         )
@@ -92,7 +120,12 @@ def test_a_full_disk_saves_the_profile_elsewhere(target: Target, tmp_path: Path)
     assert said is not None, finished.stderr
     saved = Path(said[1])
     assert saved.parent.parent == rescue
-    assert pprof.decode(saved.read_bytes()).samples
+    if format_name == "pprof":
+        assert saved.name.endswith(".pb.gz")
+        assert pprof.decode(saved.read_bytes()).samples
+    else:
+        assert saved.name.endswith(".json")
+        assert json.loads(saved.read_bytes())["stacks"]
     assert b"Waits of process" in finished.stdout
     assert b"Written" not in finished.stdout
 
@@ -113,13 +146,13 @@ def test_a_failing_output_loses_no_other_profile(target: Target, tmp_path: Path)
             folder=full,
             env={"TMPDIR": str(rescue)},
         )
-        written = set(os.listdir(full))
+        written = names_in(full)
         other.expect("done")
     assert finished.code == ExitCode.OUTPUT_ERROR
     assert written == {f"ticker-{target.pid}.block.pb.gz", "filler"}
-    assert f"Written: ticker-{target.pid}.block.pb.gz".encode() in finished.stdout
+    assert f"Written: ticker-{target.pid}.block.pb.gz" in timeless(finished.stdout.decode())
     (saved,) = rescue.rglob("*.pb.gz")
-    assert f"nopprof-{other.pid}.block.pb.gz: No space left on device" in finished.stderr
+    assert f"nopprof-{other.pid}.block.pb.gz: No space left on device" in timeless(finished.stderr)
     assert f"({other.pid}" not in finished.stderr.splitlines()[-1]
     assert any(f"process {other.pid} " in c for c in pprof.decode(saved.read_bytes()).comments)
 

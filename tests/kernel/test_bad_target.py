@@ -29,7 +29,7 @@ from tests.kernel.programs import (
 )
 from tests.kernel.refusal import IMPOSSIBLE_PID, refused
 from tests.kernel.tampered import command
-from tests.recorder import Finished, Recorder, only_profile, recording, run
+from tests.recorder import Finished, Recorder, names_in, only_profile, recording, run
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -362,9 +362,7 @@ def test_one_of_two_targets_ends_the_other_goes_on(tmp_path: Path) -> None:
     assert finished.code == ExitCode.OK
     assert f"process {one.pid} ended" in finished.stderr
     assert f"process {other.pid} ended" not in finished.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {
-        f"nopprof-{pid}.block.pb.gz" for pid in (one.pid, other.pid)
-    }
+    assert names_in(tmp_path) == {f"nopprof-{pid}.block.pb.gz" for pid in (one.pid, other.pid)}
 
 
 def test_one_bad_target_of_two_is_named_and_nothing_is_recorded(tmp_path: Path) -> None:

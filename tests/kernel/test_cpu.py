@@ -25,7 +25,7 @@ from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import program
 from tests.kernel.refusal import refused
 from tests.kernel.samplerprogram import online_now
-from tests.recorder import DEADLINE_S, only_profile, run
+from tests.recorder import DEADLINE_S, names_in, only_profile, run
 from tests.targets_run import Target
 
 KPTR_RESTRICT = Path("/proc/sys/kernel/kptr_restrict")
@@ -100,7 +100,7 @@ def test_a_program_that_is_not_gos_has_its_cpu_profile(tmp_path: Path) -> None:
         f"ebpfprof: process {pid} (yes) is no Go program: only its CPU profile is recorded."
     )
     assert recording.startswith(f"recording cpu profile of process {pid} (yes)")
-    assert [path.name for path in tmp_path.iterdir()] == [f"yes-{pid}.cpu.pb.gz"]
+    assert names_in(tmp_path) == {f"yes-{pid}.cpu.pb.gz"}
     profile = only_profile(tmp_path)
     assert "write" in " ".join(functions(profile))
     assert profile.mappings[0].filename == str(YES.resolve())

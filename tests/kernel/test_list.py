@@ -20,6 +20,7 @@ from tests.kernel.programs import TARGETS, program, with_version, without_build_
 from tests.kernel.test_containers import container
 from tests.kernel.users import NOBODY, ROOT, as_nobody
 from tests.kernel.verbs import PYTHON, verb, with_file
+from tests.recorder import names_in
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -229,8 +230,7 @@ def test_all_processes_of_a_name_are_recorded(copy: Path, tmp_path: Path) -> Non
         arguments = ("attach", "--profile", "block", "--duration", "0.1", "--name", copy.name)
         said = verb(*arguments, folder=out)
     assert said.code == ExitCode.OK, said.stderr
-    written = {path.name for path in out.iterdir()}
-    assert written == {f"{copy.name}-{each.pid}.block.pb.gz" for each in (first, second)}
+    assert names_in(out) == {f"{copy.name}-{each.pid}.block.pb.gz" for each in (first, second)}
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,49 @@ def test_every_format_of_a_file_goes_to_a_file(name: str, tmp_path: Path) -> Non
         assert b"main.work" in written
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "format_name"),
+    [
+        ("WAITS.HTML", (), "html"),
+        ("waits.json", (), "json"),
+        ("waits.speedscope.json", (), "speedscope"),
+        ("waits.pb.gz", (), "pprof"),
+        ("waits.html.txt", (), "text"),
+        ("waits", (), "text"),
+        ("waits.html", ("-f", "json"), "json"),
+    ],
+)
+def test_the_name_says_which_format_it_is(
+    name: str, options: Sequence[str], format_name: str, tmp_path: Path
+) -> None:
+    source = save(tmp_path, "in", SMALL)
+    assert run("report", source, "-o", tmp_path / name, *options).returncode == 0
+    expected = formats.encode(pprof.decode(source.read_bytes()), format_name)
+    assert (tmp_path / name).read_bytes() == expected
+
+
+def test_what_a_difference_cannot_be_is_refused(tmp_path: Path) -> None:
+    source = save(tmp_path, "in.pb.gz", SMALL)
+    said = refusal("diff", source, source, "-o", tmp_path / "x.speedscope.json", code=2)
+    assert "would be speedscope, which can't be written here" in said
+    assert run("diff", source, source, "-o", tmp_path / "x.html").returncode == 0
+    assert (tmp_path / "x.html").read_bytes().startswith(b"<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize("verb", ["report", "diff"])
+def test_no_file_is_replaced_unless_it_is_told_to(verb: str, tmp_path: Path) -> None:
+    source = save(tmp_path, "in.pb.gz", SMALL)
+    files = [source] * (2 if verb == "diff" else 1)
+    before = source.read_bytes()
+    said = refusal(verb, *files, "-f", "html", "-o", source, code=9)
+    assert "is there already" in said
+    assert "--force" in said
+    assert source.read_bytes() == before
+    done = run(verb, *files, "-f", "html", "-o", source, "--force")
+    assert done.returncode == 0, done.stderr
+    assert source.read_bytes().startswith(b"<!DOCTYPE html>")
+
+
 def test_a_profile_comes_through_a_pipe() -> None:
     data = pprof.encode(SMALL)
     assert "RWMutex.Lock" in output("report", "-", stdin=data)

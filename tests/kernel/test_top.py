@@ -238,7 +238,7 @@ def test_targets_may_end_while_they_are_watched(terminal: Screen, shop: Target) 
         brief.wait()
         terminal.wait_for(rf"^process {brief.pid} .*ended", f" {brief.pid} {GET}")
         terminal.press("w")
-        terminal.wait_for(rf"^Written: .*{brief.pid}\.block.* demo-{shop.pid}\.block")
+        terminal.wait_for(rf"^Written: .*{brief.pid}-[\d-]+\.block.* demo-{shop.pid}-[\d-]+\.block")
         terminal.press("q")
         end(terminal, shop)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.output import Owner
+from ebpfprof.outputfolder import Owner
 from ebpfprof.server.listening import Address, ListenError, listening, parse_address
 
 NOBODY = Owner(65534, 65534)

@@ -135,10 +135,11 @@ def test_profiles_of_a_time() -> None:
         file = await service.client.ask(
             f"/api/targets/{PID}/pprof?kind=block&from={first.start_s}&to={second.end_s}"
         )
-        assert file.headers["content-disposition"] == (
-            f'attachment; filename="shop-{PID}.block.pb.gz"'
-        )
         profile = pprof.decode(file.body)
+        when = time.strftime("%Y%m%d-%H%M%S", time.localtime(profile.time_ns / 1e9))
+        assert file.headers["content-disposition"] == (
+            f'attachment; filename="shop-{PID}-{when}.block.pb.gz"'
+        )
         assert sorted(sample.values[0] for sample in profile.samples) == [1, 5]
         assert profile.duration_ns == 5_000_000_000
         assert profile.comments == (f"block of {PID}",)

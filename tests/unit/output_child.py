@@ -8,7 +8,8 @@ ROOT = Path(__file__).parents[2]
 PRELUDE = """
 import os, sys
 from pathlib import Path
-from ebpfprof.output import OutputFile, Owner, invoking_user
+from ebpfprof.output import OutputFile
+from ebpfprof.outputfolder import Owner, invoking_user
 """
 
 

@@ -18,6 +18,7 @@ import pytest
 from ebpfprof import output
 from ebpfprof.errors import OutputError
 from ebpfprof.output import OutputFile
+from ebpfprof.outputfolder import OutputFolder
 from tests.unit.output_child import ROOT, spawn
 
 DATA = os.urandom(200_000)
@@ -110,10 +111,44 @@ def test_an_older_file_is_replaced_and_its_other_names_keep_it(folder: Path) -> 
     path, other = folder / "api.pb.gz", folder / "passwd"
     other.write_text("root::0:0")
     path.hardlink_to(other)
-    OutputFile.prepare(path).commit(DATA)
+    OutputFile.prepare(path, if_taken="replace").commit(DATA)
     assert path.read_bytes() == DATA
     assert other.read_text() == "root::0:0"
     assert sorted(os.listdir(folder)) == ["api.pb.gz", "passwd"]
+
+
+@pytest.mark.usefixtures("either_way")
+def test_an_older_file_is_not_replaced_without_being_told(folder: Path) -> None:
+    path = folder / "api.pb.gz"
+    path.write_text("older")
+    with pytest.raises(OutputError, match=r"api.pb.gz is there already: .*--force"):
+        OutputFile.prepare(path)
+    assert path.read_text() == "older"
+    assert os.listdir(folder) == ["api.pb.gz"]
+
+
+@pytest.mark.usefixtures("either_way")
+def test_a_file_that_comes_meanwhile_stays_and_the_profile_is_saved_as_what_it_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder / "x.html"
+    file = OutputFile.prepare(path, suffix=".html")
+    # As late as can be: after the last look at what is there.
+    looked = OutputFolder.publish
+
+    def publish(*args: Any, **how: Any) -> None:  # noqa: ANN401
+        if not path.exists():
+            path.write_text("another's")
+        looked(*args, **how)
+
+    monkeypatch.setattr(OutputFolder, "publish", publish)
+    with pytest.raises(OutputError, match="File exists") as error:
+        file.commit(DATA)
+    saved = rescued(error)
+    assert saved.suffix == ".html"
+    assert saved.read_bytes() == DATA
+    assert path.read_text() == "another's"
+    assert os.listdir(folder) == ["x.html"]
 
 
 def test_a_relative_path_is_below_the_directory_of_the_time(tmp_path: Path, folder: Path) -> None:
@@ -200,7 +235,7 @@ def test_what_is_put_in_the_way_after_the_last_look_is_not_followed(
 
     late("link")
     late("rename")
-    file = OutputFile.prepare(path)
+    file = OutputFile.prepare(path, if_taken="replace")
     if kind == "symbolic link":
         file.commit(DATA)  # the link is replaced
         assert not path.is_symlink()
@@ -227,7 +262,7 @@ def test_a_swapped_temporary_file_is_noticed_and_the_profile_saved(
     monkeypatch.setattr(os, "rename", swapped)
     (folder / "x").write_text("older: only to replace a file a temporary name is needed")
     with pytest.raises(OutputError, match="replaced by someone else") as error:
-        OutputFile.prepare(folder / "x").commit(DATA)
+        OutputFile.prepare(folder / "x", if_taken="replace").commit(DATA)
     assert rescued(error).read_bytes() == DATA
 
 
@@ -245,7 +280,7 @@ def test_a_temporary_name_that_was_guessed_is_not_written_through(
         else:
             planted.hardlink_to(tmp_path / "victim")
         with pytest.raises(OutputError, match="File exists"):
-            OutputFile.prepare(folder / "x").commit(DATA)
+            OutputFile.prepare(folder / "x", if_taken="replace").commit(DATA)
         assert planted.exists()
     assert (tmp_path / "victim").read_text() == "untouched"
     assert (folder / "x").read_text() == "older"
@@ -326,7 +361,7 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_costs_no_profile_and_no_older_file(tiny: Path, tmp_path: Path) -> None:
     (tiny / "x").write_text("older")
     with pytest.raises(OutputError, match="No space left on device") as error:
-        OutputFile.prepare(tiny / "x").commit(DATA)
+        OutputFile.prepare(tiny / "x", if_taken="replace").commit(DATA)
     saved = rescued(error)
     assert saved.parent == tmp_path / "cwd"
     assert saved.read_bytes() == DATA
@@ -375,7 +410,7 @@ def killed(name):
     setattr(os, name, at_once)
 killed("link")
 killed("rename")
-OutputFile.prepare(Path(sys.argv[1])).commit(b"whole")
+OutputFile.prepare(Path(sys.argv[1]), if_taken="replace").commit(b"whole")
 """
 
 

@@ -1,6 +1,7 @@
 """Names of the output file: those that cannot be, and the default name."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from ebpfprof.errors import OutputError
 from ebpfprof.output import OutputFile, default_name
 
+WHEN = time.struct_time((2026, 8, 7, 9, 5, 3, 4, 219, 1))
 UNUSABLE = {
     "no such directory": ("missing/x", "No such file or directory"),
     "file as directory": ("file/x", "Not a directory"),
@@ -47,4 +49,34 @@ def test_unusable_paths_are_refused_at_once(
     ],
 )
 def test_the_name_made_from_the_targets_command_is_harmless(command: str, name: str) -> None:
-    assert default_name(command, 7, "block") == name
+    assert default_name(command, 7, "block", WHEN) == name.replace("-7.", "-7-20260807-090503.")
+
+
+def test_names_sort_as_they_were_recorded_and_tell_the_local_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "IST-5:30")
+    time.tzset()
+    try:
+        names = [default_name("api", 7, "cpu", time.localtime(at)) for at in (0, 9 * 3600, 86400)]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert names == sorted(names)
+    assert names[0] == "api-7-19700101-053000.cpu.pb.gz"
+
+
+def test_recordings_of_the_same_second_are_numbered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that were prepared when the name was still free."""
+    monkeypatch.chdir(tmp_path)
+    name = Path(default_name("api", 7, "block", WHEN, ".html"))
+    files = [OutputFile.prepare(name, suffix=".html", if_taken="number") for _ in range(3)]
+    Path("api-7-20260807-090503.block-2.html").symlink_to("nowhere")
+    for number, file in enumerate(files):
+        file.commit(str(number).encode())
+    names = [f"api-7-20260807-090503.block{number}.html" for number in ("", "-3", "-4")]
+    assert [file.name for file in files] == names
+    assert [Path(each).read_text() for each in names] == ["0", "1", "2"]
+    assert len(os.listdir()) == 4

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.errors import OutputError
-from ebpfprof.output import OutputFile, Owner, invoking_user
+from ebpfprof.output import OutputFile
+from ebpfprof.outputfolder import Owner, invoking_user
 from tests.unit.output_child import spawn
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -156,7 +157,7 @@ def test_the_older_file_and_its_links_keep_their_owner(folder: Path) -> None:
     os.chown(folder, USER.uid, USER.gid)
     (folder / "shadow").write_text("secret")
     (folder / "x").hardlink_to(folder / "shadow")
-    OutputFile.prepare(folder / "x", owner=USER).commit(b"profile")
+    OutputFile.prepare(folder / "x", owner=USER, if_taken="replace").commit(b"profile")
     assert owner_of(folder / "shadow") == Owner(0, 0)
     assert owner_of(folder / "x") == USER
 
