@@ -80,8 +80,8 @@ def parked_goroutines(go: GoTarget, *, has_labels: bool = False) -> Parked:
         waiting, beyond = reader.all_goroutines()
         found = Parked([], beyond)
         for attempt in range(_ATTEMPTS):
-            if waiting and attempt > 0:
-                time.sleep(_PAUSE_S * 2 ** (attempt - 1))
+            if waiting:
+                _pause_before(attempt)
             unsteady = []
             for address in waiting:
                 try:
@@ -187,7 +187,7 @@ class GoroutineReader:
     """Reads the goroutines of one target; what is the same for all is looked up once."""
 
     def __init__(self, go: GoTarget, memory: Memory, *, has_labels: bool) -> None:
-        self._memory = memory
+        self._memory, self._pid = memory, go.target.pid
         self._labels = LabelReader(memory, go.binary.layout) if has_labels else None
         self._binary, self._bias = go.binary, go.load_bias
         self._allgs = allgs_address(go.binary) + go.load_bias
@@ -206,11 +206,12 @@ class GoroutineReader:
 
     def all_goroutines(self) -> tuple[list[int], int]:
         """The addresses of all runtime.g, dead ones included, and how many there are beyond."""
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
+            _pause_before(attempt)
             head = self._memory.read(self._allgs, _SLICE.size)
             pointer, length, capacity = _SLICE.unpack(head)
             if length > capacity:
-                continue  # it was growing just now
+                continue  # it was growing just now; who changes it may wait for a processor
             count = min(length, _MAX_GOROUTINES)
             try:
                 data = self._memory.read(pointer, 8 * count)
@@ -220,7 +221,12 @@ class GoroutineReader:
             if self._memory.read(self._allgs, 8) == head[:8]:
                 addresses = [address for (address,) in _WORD.iter_unpack(data) if address]
                 return addresses, length - count
-        raise UnreadableMemory("The list of the target's goroutines makes no sense.")
+        raise UnreadableMemory(
+            f"The list of goroutines of process {self._pid} makes no sense: the program kept "
+            "changing it, or overwrote it. It is needed to show who still waits (--open), and to "
+            "watch in windows. Record again; if that does not help, without --open and with "
+            "--max-overhead 0."
+        )
 
     def look(self, address: int) -> tuple[ParkedGoroutine | None, bool]:
         """The goroutine if it is parked in a hooked operation, and whether its stack is whole.
@@ -326,6 +332,12 @@ class GoroutineReader:
         if bp == caller_bp:
             return callback_bp + callback.frame_offset
         return frame.bp
+
+
+def _pause_before(attempt: int) -> None:
+    """Let the target go on before the second attempt, and longer each time."""
+    if attempt > 0:
+        time.sleep(_PAUSE_S * 2 ** (attempt - 1))
 
 
 def _record(fields: list[tuple[int, str]]) -> struct.Struct:

@@ -75,6 +75,7 @@ class Watch:
         self._thread: threading.Thread | None = None
         self._lead_ns = _FIRST_LEAD_NS
         self._old = frozenset[Wait]()
+        self._parked = dict[Wait, ParkedGoroutine]()
         self._seeded = dict[int, tuple[Wait, ParkedGoroutine]]()  # by runtime.g
         self._since = dict[Wait, int]()  # of waits that lasted, when they began or were seen first
         self._holds = dict[int, Hold]()
@@ -222,27 +223,37 @@ class Watch:
             self._close(pool)
 
     def _prepare(self, window_ns: int | None) -> bool:
-        """Put the probes in and let a window begin; False if that took too long."""
-        self._census.parked()  # so that it takes less time with the probes in
+        """Put the probes in and let a window begin; False if that took too long, or failed."""
+        if not self._look_at_parked():  # so that it takes less time with the probes in
+            return False
         self._waits.put_in(self._index, self._go)
         came_ns = kernel_now_ns()
         begin_ns = came_ns + self._lead_ns
         end_ns = FOREVER_NS if window_ns is None else begin_ns + window_ns
         self._waits.open_window(self._index, begin_ns, end_ns)
         self._seeded.clear()
-        for wait, parked in self._census.parked().items():
+        is_known = self._look_at_parked()
+        for wait, parked in self._parked.items():
             if wait not in self._old:
                 self._waits.seed(self._index, parked)
                 self._seeded[wait.address] = wait, parked
         ready_ns = kernel_now_ns()
         self._lead_ns = min(_MAX_LEAD_NS, 2 * (ready_ns - came_ns) + _LEAST_LEAD_NS)
-        if ready_ns >= begin_ns:
+        if ready_ns >= begin_ns or not is_known:
             self._discard()  # not all that waited when it began are known
             return False
         around_ns, spent_ns = begin_ns - came_ns, self._budget.spent_ns
         self._window = _Window(begin_ns, end_ns, around_ns, spent_ns, self._read_clock())
         self._is_open = window_ns is None
         return True
+
+    def _look_at_parked(self) -> bool:
+        """See who is parked; False if that can't be told now, which is the failure until it can."""
+        try:
+            self._parked, self.failure = self._census.parked(), None
+        except UnreadableMemory as error:
+            self._parked, self.failure = {}, error
+        return self.failure is None
 
     def _close(self, pool: ThreadPoolExecutor) -> None:
         """Let the window end, and account for what it held."""
@@ -260,8 +271,7 @@ class Watch:
         pace = self._pace.add(before, self._window.clock, self._clock)
         taking_out = pool.submit(self._waits.close_window, self._index)
         try:
-            with suppress(UnreadableMemory):  # else those of before are taken for what is
-                self._census.parked()
+            self._look_at_parked()  # else those of before are taken for what is
             lasting = self._lasting(end_ns)
         except TargetGone:  # no wait that lasted will end
             lasting = []

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import struct
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,8 @@ import pytest
 
 from ebpfprof import goroutines
 from ebpfprof.census import Census
-from ebpfprof.errors import TargetGone
+from ebpfprof.errors import ExitCode, TargetGone
+from ebpfprof.export import pprof
 from ebpfprof.goroutines import Parked, ParkedGoroutine, parked_goroutines
 from ebpfprof.gotarget import GoTarget, inspect
 from ebpfprof.memory import Memory, UnreadableMemory
@@ -27,6 +29,7 @@ from ebpfprof.target import Target as Process
 from symbolizer.globals import allgs_address
 from tests.builds import BUILDS, VERSIONS
 from tests.kernel.programs import program
+from tests.recorder import names_in, recording
 from tests.targets_run import Target
 
 SHELL = Path("/bin/sh")
@@ -83,6 +86,8 @@ def running(minor: str, mode: str, *arguments: str) -> Iterator[Running]:
     with Target.start(path, *arguments, env={"GOGC": "off"}) as target, Process(target.pid) as own:
         yield Running(target, inspect(own), json.loads(target.output[0]))
 
+
+BOTH = ("--profile", "block,mutex")
 
 # By goroutine: the innermost function of package main, the reason, the semaphore.
 Facts = dict[int, tuple[str, str, int]]
@@ -293,9 +298,48 @@ def test_a_stack_that_leads_astray_is_cut_short() -> None:
 def test_a_list_that_makes_no_sense_is_refused() -> None:
     with running(VERSIONS[-1], "plain") as run:
         poke(run.target.pid, allgs_address(run.go.binary) + run.go.load_bias + 16, 0)
-        with pytest.raises(UnreadableMemory, match="makes no sense"):
+        with pytest.raises(UnreadableMemory, match=r"makes no sense: .* Record again"):
             parked_goroutines(run.go)
         run.target.kill()
+
+
+def test_without_the_list_all_else_is_written(tmp_path: Path) -> None:
+    with running(VERSIONS[-1], "plain") as run:
+        with recording(run.target.pid, tmp_path, "--open", "--by-lock", *BOTH) as recorder:
+            poke(run.target.pid, allgs_address(run.go.binary) + run.go.load_bias + 16, 0)
+            recorder.interrupt()
+            finished = recorder.finish()
+        run.target.kill()
+    assert finished.code == ExitCode.FAILURE
+    assert names_in(tmp_path) == {
+        f"parked-{run.target.pid}.{kind}.pb.gz" for kind in ("block", "mutex", "open")
+    }
+    assert finished.stdout.decode().count("Written: ") == 3
+    assert "Record again; if that does not help, without --open" in finished.stderr
+    assert "This is a bug" not in finished.stderr
+    (path,) = tmp_path.glob("*.open.pb.gz")
+    comments = pprof.decode(path.read_bytes()).comments
+    assert any(each.startswith("open waits are missing: The list of ") for each in comments)
+
+
+def test_a_list_that_is_being_changed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that changes it may have lost its processor in the midst of it."""
+    with running(VERSIONS[-1], "plain") as run:
+        everything = expected(run)
+        capacity_at = allgs_address(run.go.binary) + run.go.load_bias + 16
+        with Memory(run.go.target) as memory:
+            capacity = word(memory, capacity_at)
+        poke(run.target.pid, capacity_at, 0)
+        pauses: list[float] = []
+
+        def sleep(pause_s: float) -> None:
+            pauses.append(pause_s)
+            if len(pauses) == 3:
+                poke(run.target.pid, capacity_at, capacity)
+
+        monkeypatch.setattr(time, "sleep", sleep)
+        assert facts(run, parked_goroutines(run.go)) == everything
+        assert pauses == sorted(pauses)
 
 
 def test_goroutines_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

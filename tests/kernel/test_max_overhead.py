@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -14,13 +15,16 @@ from time import monotonic, sleep
 
 import pytest
 
+from ebpfprof.census import Census, Wait
 from ebpfprof.export import pprof
 from ebpfprof.goroutinelabels import LabelReader
+from ebpfprof.goroutines import ParkedGoroutine
 from ebpfprof.live import LiveSession
 from ebpfprof.memory import UnreadableMemory
 from ebpfprof.options import Options
 from ebpfprof.overhead import Overhead
 from ebpfprof.profile import Label, Lock, Profile, Sample
+from ebpfprof.report import Report
 from ebpfprof.session import Session
 from ebpfprof.tally import Watched
 from symbolizer import ElfFile, GoBinary
@@ -164,6 +168,57 @@ def test_labels_that_cannot_be_read_in_a_window_are_counted(
     found = re.fullmatch(r"incomplete: (\d+) .*\(labels_unreadable\)", lost)
     assert found, lost
     assert int(found[1]) >= 50  # wait for ever
+
+
+def record_while_the_list_fails(
+    monkeypatch: pytest.MonkeyPatch, calls: range, until: int
+) -> tuple[Report, list[Exception]]:
+    """What is recorded until the list of goroutines was read so often, and what is said to be
+    missing, if it can't be read at these calls.
+    """
+    asked, enough = itertools.count(), threading.Event()
+    original = Census.parked
+
+    def parked(census: Census) -> dict[Wait, ParkedGoroutine]:
+        call = next(asked)
+        if call >= until:
+            enough.set()
+        if call in calls:
+            raise UnreadableMemory("The list makes no sense.")
+        return original(census)
+
+    monkeypatch.setattr(Census, "parked", parked)
+    options = Options(kinds=("block",), max_overhead=10)
+    with (
+        Target.start(program("load", "1.27"), "-length=100s") as target,
+        Session([target.pid], options) as session,
+    ):
+        session.start()
+        target.say("go")
+        assert enough.wait(DEADLINE_S)
+        (report,) = session.finish()
+        assert probed(target.pid) == {}
+        target.kill()
+        return report, session.failures()
+
+
+def test_a_list_of_goroutines_that_cannot_be_read_costs_a_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There are two looks at it when a window is prepared, and one when it ends."""
+    report, failures = record_while_the_list_fails(monkeypatch, range(1, 4), until=15)
+    assert failures == []
+    assert report.watched is not None
+    assert report.watched.windows > 1
+
+
+def test_a_list_of_goroutines_that_is_lost_is_told_once_all_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report, (failure,) = record_while_the_list_fails(monkeypatch, range(1, 1 << 30), until=3)
+    assert isinstance(failure, UnreadableMemory)
+    (profile,) = report.profiles
+    assert profile.samples
 
 
 def test_who_still_waits_at_the_end_is_known_and_since_when(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def _go() -> GoTarget:
     start, end = binary.text_start, binary.text_end
     mappings = (Mapping(start, end, 0x1000, "/usr/bin/frames", "c0ffee"),)
     target = Target.__new__(Target)
+    target.pid = 1
     return GoTarget(
         target, binary, _BIAS, mappings, probe_sites(binary), cgo_callback(binary), None, None
     )
