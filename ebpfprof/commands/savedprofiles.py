@@ -21,6 +21,7 @@ from ebpfprof.terminal import say, write_bytes
 from ebpfprof.text import printable
 
 STDIN = Path("-")
+_PIECE = 1 << 20
 
 
 def read_profile(path: Path) -> Profile:
@@ -51,7 +52,11 @@ def _read(path: Path) -> bytes:
     with open(fd, "rb", closefd=path != STDIN) as file:
         if stat.S_ISDIR(os.fstat(fd).st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        return file.read(pprof.MAX_DECODED_BYTES + 1)
+        # Not all at once: that would take the memory for the largest that there can be.
+        data = bytearray()
+        while len(data) <= pprof.MAX_DECODED_BYTES and (piece := file.read(_PIECE)):
+            data += piece
+        return bytes(data)
 
 
 def write(data: bytes, format_name: str, output: Path | None, *, force: bool) -> None:

@@ -7,7 +7,8 @@ import gzip
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ebpfprof.export.pprof_decode import MAX_DECODED_BYTES, decode
+from ebpfprof.export.pprof_decode import decode
+from ebpfprof.export.pprof_wire import MAX_DECODED_BYTES
 from ebpfprof.profile import Frame, Label, Location, Mapping, Profile, Sample, ValueType
 
 if TYPE_CHECKING:

@@ -1,35 +1,33 @@
 """The pprof format (profile.proto), read: files of ours, of Go, of other tools, also hostile ones.
 
 A small file may claim very much: gzip unpacks to a thousand times its size, an empty message takes
-two bytes there and fifty here. So the fields are told apart by their lengths first, and each
-message is parsed by itself, while everything is counted.
+two bytes there and fifty here. So it is unpacked and taken apart a piece at a time, samples of one
+stack are added up as they come, and everything is counted: memory follows what is distinct.
 """
 
+import operator
 import re
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ebpfprof.errors import InvalidProfile
+from ebpfprof.export.pprof_wire import fields, unpacked
 from ebpfprof.profile import Frame, Kind, Label, Location, Mapping, Profile, Sample, ValueType
 
 if TYPE_CHECKING:
     from ebpfprof.export.pprof_schema import ProtoMessage
 
-MAX_DECODED_BYTES = 256 << 20
-"""The largest profile, unpacked, that decode() reads: some forty times what 100,000 stacks take."""
-
-MAX_MEMBERS = 64
-"""The most gzip streams, one behind the other, that are read as one file."""
-
 MAX_ITEMS = 1 << 22
 """The most samples, locations, lines, labels, functions, mappings and strings, all together."""
+
+MAX_DISTINCT = 1 << 20
+"""The same, but samples with the same stack and labels are one. 100,000 stacks have a tenth."""
 
 MAX_DEPTH = 1 << 14
 """The most frames of one stack, inlined ones included; Go's own have 1,024 at most."""
 
 MAX_FRAMES = 1 << 25
-"""The most frames of all stacks together, inlined ones included."""
+"""The most frames of all distinct stacks together, inlined ones included."""
 
 MAX_TYPES = 64
 """The most sample types; Go's own profiles have four at most."""
@@ -37,11 +35,12 @@ MAX_TYPES = 64
 MAX_COMMENTS = 4096
 """The most comments."""
 
-_MAX_MESSAGE = 1 << 20  # bytes of one sample, mapping, location or function
-_MAX_HEADER = 1 << 20  # bytes of all else but strings
+_MAX_HEADER = 1 << 20  # bytes of all but tables
+_MAX_STRINGS = 64 << 20  # bytes of all strings
+_SAMPLES_AT_ONCE = 1 << 14
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 _TOO_DEEP = f"A stack has more than {MAX_DEPTH} frames."
-_GZIP = b"\x1f\x8b"
 # What people take for a profile, and what to do about it.
 _OTHER_FILES = (
     (b"--- contention", "text"),
@@ -56,6 +55,7 @@ _OTHER_FILES = (
     (b"<", "page"),
     (b"{", "json"),
 )
+_LONGEST_START = 512
 _COUNTS_AS_TEXT = re.compile(rb"[^\n]{1,256} profile: total [0-9]")
 _ADVICE = {
     "text": "This is a profile in Go's old text form: fetch it again without `debug=`.",
@@ -71,11 +71,9 @@ _ADVICE = {
 }
 # Fields of Profile by number: the tables, of which each has many, and those that stand once.
 _SAMPLE, _MAPPING, _LOCATION, _FUNCTION, _STRING = 2, 3, 4, 5, 6
-_TABLES = {_SAMPLE: "Sample", _MAPPING: "Mapping", _LOCATION: "Location", _FUNCTION: "Function"}
+_TABLES = {_MAPPING: "Mapping", _LOCATION: "Location", _FUNCTION: "Function"}
 _TIME_NANOS = 9
 _HEADER = (1, *range(7, 16))
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_FIXED = {_FIXED64: 8, _FIXED32: 4}
 
 
 def decode(data: bytes, *, kind: Kind | None = None) -> Profile:
@@ -83,138 +81,84 @@ def decode(data: bytes, *, kind: Kind | None = None) -> Profile:
 
     Without `kind` it is told from the sample types: "" for others than ours. Contentions are a
     mutex profile's if all of them are charged to what unlocks something, and else a block
-    profile's: the format does not say it. Raises InvalidProfile, also if the file holds more
-    than the bounds of this module.
+    profile's: the format does not say it. Values of samples with the same stack and labels are
+    added up. Raises InvalidProfile, also if the file holds more than the bounds of this module
+    and of pprof_wire.
     """
-    unpacked = _unpack(data)
-    for start, what in _OTHER_FILES:
-        if unpacked.startswith(start):
-            raise InvalidProfile(_ADVICE[what])
-    if _COUNTS_AS_TEXT.match(unpacked):
-        raise InvalidProfile(_ADVICE["text"])
-    return _Decoder(unpacked).profile(kind)
+    return _Decoder(_refusing_others(unpacked(data))).profile(kind)
 
 
-def _unpack(data: bytes) -> bytes:
-    if not data:
-        raise InvalidProfile("The file is empty.")
-    parts = []
-    room = MAX_DECODED_BYTES
-    rest = data
-    if not data.startswith(_GZIP):
-        parts, room, rest = [data], room - len(data), b""
-    for _ in range(MAX_MEMBERS):
-        if not rest or room < 0:
+def _refusing_others(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The pieces, unless they begin like what people take for a profile."""
+    first = b""
+    for piece in pieces:
+        first += piece
+        if len(first) >= _LONGEST_START:
             break
-        stream = zlib.decompressobj(16 + zlib.MAX_WBITS)
-        try:
-            part = stream.decompress(rest, room + 1)
-        except zlib.error as error:
-            raise InvalidProfile(f"The profile's gzip data is damaged: {error}.") from error
-        room -= len(part)
-        if not stream.eof and room >= 0:
-            raise InvalidProfile(
-                "The profile's gzip data is damaged: it ends too early. Fetch it again."
-            )
-        parts.append(part)
-        rest = stream.unused_data
-    if room < 0:
-        raise InvalidProfile(f"The profile is larger than {MAX_DECODED_BYTES >> 20} MiB unpacked.")
-    if rest:
-        raise InvalidProfile(f"The file is more than {MAX_MEMBERS} gzip files in one.")
-    return b"".join(parts)
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, and where it ends. Raises IndexError at the end, ValueError."""
-    number = data[at]
-    if number < 0x80:
-        return number, at + 1
-    number &= 0x7F
-    for count in range(1, 10):
-        byte = data[at + count]
-        number |= (byte & 0x7F) << (7 * count)
-        if byte < 0x80:
-            return number, at + count + 1
-    raise ValueError("a number of more than ten bytes")
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """The fields of a message: number, where it begins, where its content begins, its end.
-
-    Raises IndexError and ValueError if it is malformed.
-    """
-    at, size = 0, len(data)
-    while at < size:
-        start = at
-        tag, at = _varint(data, at)
-        wire = tag & 7
-        content = at
-        if wire == _BYTES:
-            length, content = _varint(data, at)
-            at = content + length
-        elif wire == _VARINT:
-            _, at = _varint(data, at)
-        elif wire in _FIXED:
-            at += _FIXED[wire]
-        else:
-            raise ValueError(f"a field of the wire type {wire}")
-        if at > size:
-            raise IndexError("a field beyond the end")
-        number = tag >> 3
-        if wire != _BYTES and (number in _TABLES or number == _STRING):
-            raise ValueError(f"the field {number} of the wire type {wire}")
-        yield number, start, content, at
+    for start, what in _OTHER_FILES:
+        if first.startswith(start):
+            raise InvalidProfile(_ADVICE[what])
+    if _COUNTS_AS_TEXT.match(first):
+        raise InvalidProfile(_ADVICE["text"])
+    yield first
+    yield from pieces
 
 
 class _Decoder:
     """The tables of one profile while it is read."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, pieces: Iterable[bytes]) -> None:
         from google.protobuf.message import DecodeError
 
-        self._items = 0
-        self._frames = 0
+        self._items = self._distinct = self._frames = 0
         self._strings: list[str] = []
-        self._messages: dict[int, list[ProtoMessage]] = {}
+        self._strings_bytes = 0
+        self._messages: dict[int, list[ProtoMessage]] = {number: [] for number in _TABLES}
+        self._merged = _Merged(self._keep)
         try:
-            self._message = self._split(data)
-        except (IndexError, ValueError, DecodeError) as error:
+            self._message = self._split(pieces)
+        except (ValueError, DecodeError) as error:
             raise InvalidProfile(
                 "This is no pprof profile: its protocol buffer is malformed."
             ) from error
         if not self._strings or self._strings[0]:
             raise InvalidProfile("The profile's string table does not begin with an empty string.")
 
-    def _split(self, data: bytes) -> "ProtoMessage":
+    def _split(self, pieces: Iterable[bytes]) -> "ProtoMessage":
         """Parse each message of the tables by itself; return the one with all the rest."""
         from ebpfprof.export.pprof_schema import message_class
 
         classes = {number: message_class(name) for number, name in _TABLES.items()}
-        tables: dict[int, list[ProtoMessage]] = {number: [] for number in _TABLES}
-        self._messages = tables
         header: list[bytes] = []
-        times = 0
-        for number, start, content, end in _fields(data):
-            self._count(1)
-            if number in classes:
-                if end - content > _MAX_MESSAGE:
-                    raise InvalidProfile(f"A {_TABLES[number].lower()} of the profile is huge.")
-                item = classes[number].FromString(data[content:end])
-                self._check_size(number, item)
-                tables[number].append(item)
+        times = header_bytes = 0
+        for number, has_length, content, whole, count in fields(pieces):
+            self._items += count
+            if self._items > MAX_ITEMS:
+                raise InvalidProfile(f"The profile has more than {MAX_ITEMS} entries.")
+            if not has_length and number in (_SAMPLE, _STRING, *_TABLES):
+                raise ValueError(f"the field {number} without a length")
+            if number == _SAMPLE:
+                self._merged.add(content, count)
+            elif number in classes:
+                self._keep(count)
+                for _ in range(count):
+                    item = classes[number].FromString(content)
+                    self._keep(len(item.line) if number == _LOCATION else 0)
+                    self._messages[number].append(item)
             elif number == _STRING:
-                self._strings.append(data[content:end].decode("utf-8", "replace"))
+                self._keep_strings(content, count)
             elif number in _HEADER:
-                times += number == _TIME_NANOS
-                header.append(data[start:end])
+                times += count * (number == _TIME_NANOS)
+                header_bytes += count * len(whole)
+                if header_bytes > _MAX_HEADER:
+                    raise InvalidProfile("The profile's comments or types are huge.")
+                header.append(whole * count)
         if times > 1:
             raise InvalidProfile(
                 "The file holds several profiles, one behind the other: give one of them, or "
                 "merge them with `go tool pprof -proto FILE FILE...`."
             )
-        if sum(map(len, header)) > _MAX_HEADER:
-            raise InvalidProfile("The profile's comments or types are huge.")
+        self._merged.settle()
         message = message_class("Profile").FromString(b"".join(header))
         if len(message.comment) > MAX_COMMENTS or len(message.sample_type) > MAX_TYPES:
             raise InvalidProfile(
@@ -222,20 +166,21 @@ class _Decoder:
             )
         return message
 
-    def _check_size(self, number: int, item: "ProtoMessage") -> None:
-        if number == _SAMPLE:
-            if len(item.location_id) > MAX_DEPTH:
-                raise InvalidProfile(_TOO_DEEP)
-            if len(item.value) > MAX_TYPES:
-                raise InvalidProfile(f"A sample has more than {MAX_TYPES} values.")
-            self._count(len(item.label))
-        elif number == _LOCATION:
-            self._count(len(item.line))
+    def _keep(self, count: int) -> None:
+        """Count what is held in memory. Raises InvalidProfile."""
+        self._distinct += count
+        if self._distinct > MAX_DISTINCT:
+            raise InvalidProfile(
+                f"The profile has more than {MAX_DISTINCT} different entries: read a part of it, "
+                "as `go tool pprof -proto -focus=REGEXP FILE` writes it."
+            )
 
-    def _count(self, items: int) -> None:
-        self._items += items
-        if self._items > MAX_ITEMS:
-            raise InvalidProfile(f"The profile has more than {MAX_ITEMS} entries.")
+    def _keep_strings(self, content: bytes, count: int) -> None:
+        self._keep(count)
+        self._strings_bytes += count * len(content)
+        if self._strings_bytes > _MAX_STRINGS:
+            raise InvalidProfile(f"The profile has more than {_MAX_STRINGS >> 20} MiB of names.")
+        self._strings += [content.decode("utf-8", "replace")] * count
 
     def profile(self, kind: Kind | None) -> Profile:
         message = self._message
@@ -243,8 +188,8 @@ class _Decoder:
         mappings = self._mappings()
         locations = self._locations(mappings, self._functions())
         samples = tuple(
-            self._sample(item, len(sample_types), locations)
-            for item in _drained(self._messages[_SAMPLE])
+            self._sample(item, values, len(sample_types), locations)
+            for item, values in self._merged.drained()
         )
         if not sample_types:
             raise InvalidProfile("The profile is of nothing: it has no sample types.")
@@ -299,12 +244,16 @@ class _Decoder:
         return table
 
     def _sample(
-        self, item: "ProtoMessage", n_values: int, locations: dict[int, Location]
+        self,
+        item: "ProtoMessage",
+        values: tuple[int, ...],
+        n_values: int,
+        locations: dict[int, Location],
     ) -> Sample:
-        if len(item.value) != n_values or n_values == 0:
-            raise InvalidProfile(
-                f"A sample has {len(item.value)} values for {n_values} sample types."
-            )
+        if len(values) != n_values or n_values == 0:
+            raise InvalidProfile(f"A sample has {len(values)} values for {n_values} sample types.")
+        if not all(_INT64_MIN <= value <= _INT64_MAX for value in values):
+            raise InvalidProfile("The values of a stack's samples add up to more than 64 bits.")
         try:
             stack = tuple([locations[number] for number in item.location_id])
         except KeyError as error:
@@ -315,7 +264,7 @@ class _Decoder:
         self._frames += depth
         if self._frames > MAX_FRAMES:
             raise InvalidProfile(f"The stacks have more than {MAX_FRAMES} frames.")
-        return Sample(stack, tuple(item.value), tuple(self._labels(item.label)))
+        return Sample(stack, values, tuple(self._labels(item.label)))
 
     def _labels(self, items: "Iterable[ProtoMessage]") -> "Iterable[Label]":
         for item in items:
@@ -332,6 +281,49 @@ class _Decoder:
         if not 0 <= index < len(self._strings):
             raise InvalidProfile(f"The string {index} is not in the profile's table.")
         return self._strings[index]
+
+
+class _Merged:
+    """Samples added up: by all of their bytes but those of their values."""
+
+    def __init__(self, keep: Callable[[int], None]) -> None:
+        """`keep` is told how much more is held."""
+        from ebpfprof.export.pprof_schema import message_class
+
+        self._class = message_class("Sample")
+        self._keep = keep
+        self._counts: dict[bytes, int] = {}  # of samples as they came, to parse each once
+        self._sums: dict[tuple[bytes, int], tuple[int, ...]] = {}
+
+    def add(self, content: bytes, count: int) -> None:
+        """Take so many samples. Raises DecodeError, InvalidProfile."""
+        self._counts[content] = self._counts.get(content, 0) + count
+        if len(self._counts) >= _SAMPLES_AT_ONCE:
+            self.settle()
+
+    def settle(self) -> None:
+        """Add up what has come. Raises DecodeError, InvalidProfile."""
+        for content, count in self._counts.items():
+            item = self._class.FromString(content)
+            if len(item.location_id) > MAX_DEPTH:
+                raise InvalidProfile(_TOO_DEEP)
+            if len(item.value) > MAX_TYPES:
+                raise InvalidProfile(f"A sample has more than {MAX_TYPES} values.")
+            values = tuple([value * count for value in item.value])
+            item.ClearField("value")
+            key = bytes(item.SerializeToString()), len(values)
+            known = self._sums.get(key)
+            if known is None:
+                self._keep(1 + len(item.label))
+            else:
+                values = tuple(map(operator.add, known, values))
+            self._sums[key] = values
+        self._counts.clear()
+
+    def drained(self) -> "Iterator[tuple[ProtoMessage, tuple[int, ...]]]":
+        """The samples without their values, and these, in their order; each is forgotten."""
+        for key in list(self._sums):
+            yield self._class.FromString(key[0]), self._sums.pop(key)
 
 
 def _drained(messages: "list[ProtoMessage]") -> "Iterator[ProtoMessage]":

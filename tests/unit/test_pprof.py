@@ -161,6 +161,8 @@ def profiles(draw: st.DrawFn) -> Profile:
 @given(profiles())
 @settings(deadline=None)
 def test_every_sound_profile_survives_the_round_trip(profile: Profile) -> None:
+    of_one_each = {(each.locations, each.labels): each for each in profile.samples}
+    profile = replace(profile, samples=tuple(of_one_each.values()))
     check(profile)
     read = pprof.decode(pprof.encode(profile))
     assert Counter(read.samples) == Counter(profile.samples)

@@ -1,15 +1,19 @@
 """Reading profiles: what pprof's own CheckValid refuses is refused by name, and nothing crashes."""
 
 import gzip
+import operator
+import subprocess
+import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.export import pprof, pprof_decode
+from ebpfprof.export import pprof, pprof_decode, pprof_wire
 from ebpfprof.export.pprof_schema import ProtoMessage, profile_class
 from ebpfprof.profile import Frame, Location, Profile, Sample, ValueType
 from tests.unit.small_profile import GOLDEN, MAIN, SMALL, WORK, field, numbers, packed
@@ -145,7 +149,7 @@ def test_broken_files_are_refused_by_name(data: bytes, fault: str) -> None:
 
 
 def test_a_gzip_bomb_is_not_unpacked_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pprof_decode, "MAX_DECODED_BYTES", 1 << 20)
+    monkeypatch.setattr(pprof_wire, "MAX_DECODED_BYTES", 1 << 20)
     compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = compressor.compress(bytes(64 << 20)) + compressor.flush()
     tracemalloc.start()
@@ -211,30 +215,91 @@ def repeated(number: int, content: bytes, count: int) -> bytes:
 
 
 def test_what_claims_to_be_huge_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pprof_decode, "MAX_ITEMS", 1000)
+    monkeypatch.setattr(pprof_decode, "MAX_ITEMS", 2000)
+    monkeypatch.setattr(pprof_decode, "MAX_DISTINCT", 1000)
     monkeypatch.setattr(pprof_decode, "MAX_FRAMES", 900)
     stack = field(2, field(1, packed(*[1] * 250)) + field(2, packed(1, 1)))
     claims = {
-        "more than 1000 entries": [
+        "more than 2000 entries": [
+            repeated(2, b"", 2000),
+            repeated(99, b"", 2000),
+            GOLDEN + (field(2, b"") + field(99, b"")) * 1000,
+        ],
+        "more than 1000 different entries": [
             repeated(6, b"", 1000),
-            repeated(2, b"", 1000),
-            repeated(99, b"", 1000),
+            repeated(4, b"", 1000),
+            GOLDEN + b"".join(field(2, field(1, packed(n))) for n in range(1000)),
             GOLDEN + field(2, field(3, b"") * 1000),
             GOLDEN + field(4, numbers(f1=99) + field(4, b"") * 1000),
         ],
-        "more than 900 frames": [GOLDEN + stack * 2],
+        "more than 900 frames": [GOLDEN + stack + field(2, field(1, packed(*[1] * 249)) + VALUES)],
         "more than 16384 frames": [GOLDEN + field(2, field(1, packed(*[1] * 16385)))],
         "more than 64 values": [GOLDEN + field(2, field(2, packed(*[1] * 65)))],
         "64 sample types": [repeated(1, b"", 65)],
         "4096 comments": [GOLDEN + field(13, packed(*[0] * 4097))],
-        "sample of the profile is huge": [GOLDEN + field(2, bytes((1 << 20) + 1))],
-        "comments or types are huge": [GOLDEN + field(13, bytes((1 << 20) + 1))],
+        "field of the profile is huge": [
+            GOLDEN + field(number, bytes((1 << 20) + 1)) for number in (2, 4, 6, 13, 99)
+        ],
+        "comments or types are huge": [GOLDEN + field(13, bytes(1 << 19)) * 2],
     }
     for message, files in claims.items():
         for data in files:
             with pytest.raises(InvalidProfile, match=message):
                 pprof.decode(data)
-    assert len(pprof.decode(GOLDEN + stack).samples) == 3
+    assert len(pprof.decode(GOLDEN + stack * 1500).samples) == 3
+
+
+VALUES = field(2, packed(1, 1))
+
+
+def test_samples_of_one_stack_are_added_up() -> None:
+    """Also where they don't follow on one another, or are not packed alike."""
+    one = field(2, field(1, packed(1, 2)) + VALUES)
+    other = field(2, field(1, packed(2, 1)) + field(2, packed(2, 5)))
+    unpacked = field(2, numbers(f1=1) + numbers(f1=2) + numbers(f2=10) + numbers(f2=20))
+    labelled = field(2, field(1, packed(1, 2)) + VALUES + field(3, numbers(f1=1, f2=2)))
+    data = GOLDEN + one * 3 + other + one + unpacked + labelled + other
+    known = {(s.locations, s.labels): s.values for s in pprof.decode(GOLDEN).samples}
+    assert len(known) == 2
+    added = []
+    for sample in pprof.decode(data).samples:
+        before = known.get((sample.locations, sample.labels), (0, 0))
+        added.append(tuple(map(operator.sub, sample.values, before)))
+    assert added == [(14, 24), (0, 0), (4, 10), (1, 1)]
+
+
+def test_what_does_not_fit_when_it_is_added_up_is_refused() -> None:
+    most = field(2, field(1, packed(2, 1)) + field(2, packed(1, (1 << 63) - 1)))
+    assert pprof.decode(GOLDEN + most).samples[-1].values == (1, (1 << 63) - 1)
+    with pytest.raises(InvalidProfile, match="more than 64 bits"):
+        pprof.decode(GOLDEN + most * 2)
+
+
+SMALL_FILES_THAT_CLAIM_MUCH = {
+    "equal samples": lambda: field(2, field(1, packed(1, 2)) + VALUES) * 3_900_000,
+    "two samples in turn": lambda: (
+        (field(2, field(1, packed(1, 2)) + VALUES) + field(2, VALUES)) * 250_000
+    ),
+    "nothing that is known": lambda: field(99, bytes(200_000)) * 1200,
+}
+
+
+@pytest.mark.parametrize(
+    "claim", SMALL_FILES_THAT_CLAIM_MUCH.values(), ids=SMALL_FILES_THAT_CLAIM_MUCH.keys()
+)
+def test_memory_follows_what_is_distinct(claim: Callable[[], bytes], tmp_path: Path) -> None:
+    path = tmp_path / "small.pb.gz"
+    path.write_bytes(gzip.compress(GOLDEN + claim(), compresslevel=9))
+    assert path.stat().st_size < 300_000
+    # The command by itself takes some 45 MB of addresses.
+    limiting = ("/usr/bin/prlimit", f"--as={120 << 20}")
+    done = subprocess.run(
+        [*limiting, sys.executable, "-m", "ebpfprof", "diff", path, path, "-f", "json"],
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"main.work" in done.stdout
 
 
 def test_frames_that_are_inlined_count_for_the_depth() -> None:

@@ -21,7 +21,7 @@ from tests.unit.small_profile import GOLDEN, MAIN, SMALL
 
 _COVERS = (
     *("cputable", "difftable", "flamegraph", "folded", "formats", "frametable", "functiontable"),
-    *("jsonprofile", "pprof", "pprof_decode", "speedscope", "summary", "textreport"),
+    *("jsonprofile", "pprof", "pprof_decode", "pprof_wire", "speedscope", "summary", "textreport"),
 )
 
 _KINDS: Final[tuple[Kind, ...]] = ("block", "cpu", "")
@@ -99,7 +99,7 @@ PROFILES = (
     ),
     Parser(
         "compressed-profiles",
-        ("ebpfprof.export.pprof_decode",),
+        ("ebpfprof.export.pprof_decode", "ebpfprof.export.pprof_wire"),
         ask_compressed,
         compressed_seeds,
         allowed=(InvalidProfile,),

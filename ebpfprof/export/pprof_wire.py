@@ -1,0 +1,139 @@
+"""The bytes of a pprof file: unpacked a piece at a time, and taken apart into their fields.
+
+No more than a piece and one field is held at once, whatever the file unpacks to.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ebpfprof.errors import InvalidProfile
+
+MAX_DECODED_BYTES = 256 << 20
+"""The largest profile, unpacked, that is read: some forty times what 100,000 stacks take."""
+
+MAX_MEMBERS = 64
+"""The most gzip streams, one behind the other, that are read as one file."""
+
+MAX_FIELD = 1 << 20
+"""The most bytes of one sample, mapping, location, function or string."""
+
+_GZIP = b"\x1f\x8b"
+_PIECE = 1 << 20
+_FED = 1 << 16
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIXED = {_FIXED64: 8, _FIXED32: 4}
+
+
+class Field(NamedTuple):
+    """A field of a message: `content` without its tag and length, `whole` with them.
+
+    `times` of them, all alike, follow on one another.
+    """
+
+    number: int
+    has_length: bool
+    content: bytes
+    whole: bytes
+    times: int
+
+
+def unpacked(data: bytes) -> Iterator[bytes]:
+    """What is in the file, gzipped or not, a piece at a time. Raises InvalidProfile."""
+    if not data:
+        raise InvalidProfile("The file is empty.")
+    room = MAX_DECODED_BYTES
+    pieces = _gunzipped(data) if data.startswith(_GZIP) else _pieces(data)
+    for piece in pieces:
+        room -= len(piece)
+        if room < 0:
+            raise InvalidProfile(
+                f"The profile is larger than {MAX_DECODED_BYTES >> 20} MiB unpacked."
+            )
+        yield piece
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    for at in range(0, len(data), _PIECE):
+        yield data[at : at + _PIECE]
+
+
+def _gunzipped(data: bytes) -> Iterator[bytes]:
+    at = 0
+    for _ in range(MAX_MEMBERS):
+        stream = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        while not stream.eof:
+            fed = stream.unconsumed_tail or data[at : at + _FED]
+            at += 0 if stream.unconsumed_tail else len(fed)
+            try:
+                piece = stream.decompress(fed, _PIECE)
+            except zlib.error as error:
+                raise InvalidProfile(f"The profile's gzip data is damaged: {error}.") from error
+            if not (fed or piece or stream.eof):
+                raise InvalidProfile(
+                    "The profile's gzip data is damaged: it ends too early. Fetch it again."
+                )
+            yield piece
+        at -= len(stream.unused_data)
+        if at == len(data):
+            return
+    raise InvalidProfile(f"The file is more than {MAX_MEMBERS} gzip files in one.")
+
+
+def fields(pieces: Iterable[bytes]) -> Iterator[Field]:
+    """The fields of the message that the pieces make up.
+
+    Raises ValueError if it is malformed, InvalidProfile if one is huge.
+    """
+    buffer = b""
+    for piece in pieces:
+        buffer += piece
+        at = 0
+        while (found := _field(buffer, at)) is not None:
+            number, has_length, content, end = found
+            whole = buffer[at:end]
+            times, at = 1, end
+            while buffer.startswith(whole, at):
+                times, at = times + 1, at + len(whole)
+            yield Field(number, has_length, buffer[content:end], whole, times)
+        buffer = buffer[at:]
+    if buffer:
+        raise ValueError("a field beyond the end")
+
+
+def _field(data: bytes, at: int) -> tuple[int, bool, int, int] | None:
+    """The field at a place: its number, whether it has a length, where its content begins and ends.
+
+    None if it is not there yet as a whole. Raises ValueError, InvalidProfile.
+    """
+    try:
+        tag, content = _varint(data, at)
+        wire = tag & 7
+        if wire == _BYTES:
+            length, content = _varint(data, content)
+            if length > MAX_FIELD:
+                raise InvalidProfile(f"A field of the profile is huge: {length} bytes.")
+            end = content + length
+        elif wire == _VARINT:
+            _, end = _varint(data, content)
+        elif wire in _FIXED:
+            end = content + _FIXED[wire]
+        else:
+            raise ValueError(f"a field of the wire type {wire}")
+    except IndexError:
+        return None
+    return (tag >> 3, wire == _BYTES, content, end) if end <= len(data) else None
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number at a place, and where it ends. Raises IndexError at the end, ValueError."""
+    number = data[at]
+    if number < 0x80:
+        return number, at + 1
+    number &= 0x7F
+    for count in range(1, 10):
+        byte = data[at + count]
+        number |= (byte & 0x7F) << (7 * count)
+        if byte < 0x80:
+            return number, at + count + 1
+    raise ValueError("a number of more than ten bytes")
