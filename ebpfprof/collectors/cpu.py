@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -31,14 +32,15 @@ if TYPE_CHECKING:
 _FUNCTION: Final = "on_sample"
 _MAX_LINES = 1 << 16  # 64 bytes of code each: 4 MB of code that is run
 _MAX_RULES = 1 << 14
-_RING_BYTES = 1 << 24  # some 1,600 samples with small stacks, or 240
+_MIN_RING_BYTES = 1 << 22
+_MAX_RING_BYTES = 1 << 24  # some 1,600 samples with small stacks, or 240
+_LARGE_SAMPLE_BYTES = 70 << 10
 _LARGE_MAPS = ("MAX_SAMPLES", "MAX_LABEL_SETS", "MAX_LINES", "MAX_RULES", "RING_PAGES")
 _LOOK_S = 0.2  # at the table of samples, and at labels that are wanted
 _SELDOM_S = 1.0  # at processors, and at what the targets have mapped, once nothing new comes
 _LIVELY_S = 3.0
 _TICK_S = 0.25
 _LEARNING_TICK_S = 0.02
-_ROOM = 120  # half of the samples of the largest size that fit into the ring buffer
 _LEAST_USED_NS = 100_000_000  # by a target, before what its samples cost is looked at
 _BATCH = 32  # samples that are finished before their rules go to the kernel
 _MAX_BATCHES = 128
@@ -59,6 +61,15 @@ class CpuRecipe:
     """Hashes of the keys of those that are wanted (labels.key_hashes); (): all are."""
     max_share: float = 0.0
     """What sampling may take of a target's CPU time, 0 to 1; 0: whatever it takes."""
+
+
+def ring_bytes_for(hz: int, processors: int) -> int:
+    """How large the ring buffer is if so many samples may come a second of each processor.
+
+    Twice what comes from one look to the next if all are of the largest size, a power of two.
+    """
+    least = 2 * hz * processors * _TICK_S * _LARGE_SAMPLE_BYTES
+    return min(_MAX_RING_BYTES, max(_MIN_RING_BYTES, 1 << math.ceil(math.log2(least))))
 
 
 class CpuCollector:
@@ -110,15 +121,18 @@ class CpuCollector:
 
     def load(self) -> None:
         """Make the maps and load the program, which takes nothing yet. Raises what Program does."""
-        rows = rows_for(self._recipe.hz, len(online_cpus()))
+        hz, processors = self._recipe.hz, len(online_cpus())
+        rows, ring_bytes = rows_for(hz, processors), ring_bytes_for(hz, processors)
+        self._ring_room = ring_bytes // _LARGE_SAMPLE_BYTES // 2
         self._program.load(
             {
                 "samples": rows,
                 "label_sets": labels.MAX_LABEL_SETS,
                 "lines": _MAX_LINES,
                 "rules": _MAX_RULES,
-                "unlearned": _RING_BYTES,
-            }
+                "unlearned": ring_bytes,
+            },
+            grows=frozenset({"lines"}),
         )
         labels.choose(self._program, self._recipe.label_keys)
         self._unlearned = self._program.ring_buffer("unlearned")
@@ -156,7 +170,7 @@ class CpuCollector:
         if self._is_learning or not samplers:
             return _LEARNING_TICK_S
         a_second = self._recipe.hz * max(1, len(samplers.cpus))
-        return min(_TICK_S, max(_LEARNING_TICK_S, _ROOM / a_second))
+        return min(_TICK_S, max(_LEARNING_TICK_S, self._ring_room / a_second))
 
     def poll(self) -> None:
         """Finish the samples that the kernel could not unwind, and teach it how to.
