@@ -43,6 +43,7 @@ class Session:
         self._waits: WaitsCollector | None = None
         self._cpu: CpuCollector | None = None
         self._samples: dict[int, SampleSums] = {}  # by index of the recording
+        self._at_the_end: tuple[list[Overhead], Sequence[Loss]] | None = None
         try:
             # BCC takes a second to compile, in a process of its own. Meanwhile the libraries that
             # read executables are imported and the executables read, which takes as long.
@@ -155,7 +156,11 @@ class Session:
             begun.update({index: watch.begun(parked.goroutines)} if parked else {})
         cpu = self._cpu
         stacks = {i: cpu.read_sums(sums) for i, sums in self._samples.items()} if cpu else {}
-        overheads = self.overheads()
+        overheads, _ = self._at_the_end = self.overheads(), self.losses()
+        # What the kernel holds for us counts where memory is short, and names take some.
+        for collector in (self._cpu, self._waits):
+            if collector:
+                collector.close()
         reports = []
         for index, each in enumerate(self._recordings):
             recording = Recording(
@@ -218,6 +223,8 @@ class Session:
 
     def overheads(self) -> list[Overhead]:
         """What recording has cost each target so far, estimated."""
+        if self._at_the_end:
+            return self._at_the_end[0]
         hit_ns = self._waits.hit_ns if self._waits else None
         return [
             Overhead(
@@ -231,6 +238,8 @@ class Session:
 
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""
+        if self._at_the_end:
+            return self._at_the_end[1]
         parked = [recording.parked for recording in self._recordings if recording.parked]
         collected = [c.losses() for c in (self._waits, self._cpu) if c]
         return [

@@ -25,6 +25,7 @@ from tests.kernel.kernel_state import (
     probed,
 )
 from tests.kernel.programs import program
+from tests.kernel.test_faults_target import memory_cgroup
 from tests.kernel.unharmed import ALL_PROFILES, check, checker, whole_profiles
 from tests.recorder import COMMAND, Recorder, only_profile, recording, run
 from tests.targets_run import Target
@@ -33,6 +34,25 @@ pytestmark = pytest.mark.alone
 
 KILLS = 6
 SEED = 6
+
+
+def test_all_details_of_a_busy_target_fit_into_128_mib(tmp_path: Path) -> None:
+    """Also with 20,000 stacks; but for the compiler, which only the first recording takes."""
+    out = tmp_path / "out"
+    out.mkdir()
+    details = ("--profile", "default", "--max-overhead", "1", "--by-lock", "--open")
+    with (
+        memory_cgroup(tmp_path / "groups") as group,
+        Target.start(program("manystacks")) as target,
+    ):
+        arguments = ("--pid", str(target.pid), *details)
+        assert run(*arguments, "-d", "0.1", folder=tmp_path).code == 0
+        target.ask("loop 20000", "done")
+        command = (*group.entering(128 << 20), *COMMAND)
+        finished = run(*arguments, "-d", "3", folder=out, command=command)
+        assert (finished.code, group.kills()) == (0, 0), finished.stderr
+        assert len(list(out.iterdir())) == 4
+        target.kill()
 
 
 def test_killed_at_any_moment_it_leaves_nothing(tmp_path: Path) -> None:

@@ -175,15 +175,21 @@ def address_space_bytes(pid: int) -> int:
 
 
 class MemoryCgroup:
-    """A control group, of either version, whose processes have 16 MiB more than they need now."""
+    """A control group, of either version, that bounds the memory of its processes."""
 
     MORE_BYTES = 16 << 20
 
     def __init__(self, folder: Path, limit: str, events: str) -> None:
         self._folder, self._limit, self._events = folder, limit, events
 
+    def entering(self, limit_bytes: int) -> tuple[str, ...]:
+        """What to put before a command, so that it has so much memory at most."""
+        (self._folder / self._limit).write_text(str(limit_bytes))
+        script = 'echo $$ > "$1" && shift && exec "$@"'
+        return ("/bin/sh", "-c", script, "sh", str(self._folder / "cgroup.procs"))
+
     def take(self, pid: int) -> None:
-        """Put a process into it; what it has already is not counted."""
+        """Put a process into it, with 16 MiB more than it needs now: that is not counted."""
         (self._folder / self._limit).write_text(str(self.MORE_BYTES))
         (self._folder / "cgroup.procs").write_text(str(pid))
 
