@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _DEBUG = "EBPFPROF_DEBUG"
+_NO_MEMORY = (
+    "There is not enough memory for this: its limit (ulimit, a control group) is too low, or the "
+    "input too large. Give it more, or ask for less."
+)
 _OBJECTS_PER_COLLECTION = 50_000
 
 
@@ -80,6 +84,9 @@ def _report(error: Exception) -> int:
         lines = map(printable, str(error).splitlines())
         say("ebpfprof: " + "\n".join(lines), err=True)
         return int(error.exit_code)
+    if isinstance(error, MemoryError):
+        say(f"ebpfprof: {_NO_MEMORY}", err=True)
+        return ExitCode.FAILURE
     if os.environ.get(_DEBUG) == "1":
         say("".join(traceback.format_exception(error)), err=True)
     frames = traceback.extract_tb(error.__traceback__)

@@ -55,8 +55,9 @@ def recorded(version: str, folder: Path) -> dict[str, Profile]:
         assert finished.code == 0, finished.stderr
     kinds: tuple[Kind, ...] = ("block", "open")
     return {
-        kind: pprof.decode((folder / f"idle-{target.pid}.{kind}.pb.gz").read_bytes(), kind=kind)
+        kind: pprof.decode(path.read_bytes(), kind=kind)
         for kind in kinds
+        for path in folder.glob(f"idle-{target.pid}-*.{kind}.pb.gz")
     }
 
 

@@ -299,11 +299,20 @@ def test_files_that_are_no_profile_are_refused(tmp_path: Path) -> None:
     assert "ends too early" in refusal("report", tmp_path / "cut.pb.gz", code=1)
     assert "No such file" in refusal("report", tmp_path / "none", code=1)
     assert "Is a directory" in refusal("report", tmp_path, code=1)
-    assert "larger than 256 MiB" in refusal("report", "/dev/zero", code=1)
+    assert "more than 4194304 entries" in refusal("report", "/dev/zero", code=1)
     assert "empty" in refusal("report", "-", code=1)
     said = refusal("report", tmp_path / "secret", "--sample-type", "x\x1b[31m", code=1)
     assert "it has contentions, delay" in said
     assert "\x1b" not in said
+
+
+def test_memory_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(200 << 20)
+    limited = ["/usr/bin/prlimit", f"--as={120 << 20}", *COMMAND, "report", tmp_path / "large"]
+    done = subprocess.run(limited, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.startswith(b"ebpfprof: There is not enough memory for this: ")
 
 
 def test_a_difference_of_recordings(tmp_path: Path) -> None:
