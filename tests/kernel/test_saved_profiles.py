@@ -309,7 +309,7 @@ def test_files_that_are_no_profile_are_refused(tmp_path: Path) -> None:
 def test_memory_that_is_not_there_is_said(tmp_path: Path) -> None:
     with open(tmp_path / "large", "wb") as file:
         file.truncate(200 << 20)
-    limited = ["/usr/bin/prlimit", f"--as={120 << 20}", *COMMAND, "report", tmp_path / "large"]
+    limited = ["/usr/bin/prlimit", f"--as={120 << 20}", *COMMAND, "report", str(tmp_path / "large")]
     done = subprocess.run(limited, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.startswith(b"ebpfprof: There is not enough memory for this: ")

@@ -14,8 +14,7 @@ import pytest
 from ebpfprof.export import pprof
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import program
-from tests.kernel.users import ROOT, by_user
-from tests.kernel.verbs import NOBODY
+from tests.kernel.users import NOBODY, ROOT, by_user
 from tests.targets_run import DEADLINE_S, Target
 
 pytestmark = NEEDS_NAMESPACES
