@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from ebpfprof.gotarget import GoTarget
     from ebpfprof.objects import Objects
 
+LARGE_BYTES: Final = 70 << 10
+"""What a sample takes in the ring buffer with the most of its stack; with little, a tenth."""
+_MIN_RING_BYTES = 1 << 22
+_MAX_RING_BYTES = 1 << 24  # some 240 of the largest size
 _KERNEL_FRAMES = 64
 _U64 = "<u8"
 # struct unfinished of bpf/cpu.bpf.c
@@ -51,6 +56,15 @@ _UNFINISHED = np.dtype(
         ("behind_breakpoint", _U64),
     ]
 )
+
+
+def ring_bytes_for(samples: float) -> int:
+    """How large the ring buffer is if so many samples may come from one look to the next.
+
+    A power of two, with room for twice as many of the largest size, within bounds.
+    """
+    least = 2 * samples * LARGE_BYTES
+    return min(_MAX_RING_BYTES, max(_MIN_RING_BYTES, 1 << math.ceil(math.log2(least))))
 
 
 class TargetPlaces(Places):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from ebpfprof.cpus import Samplers, online_cpus
 from ebpfprof.loader import Program
 from ebpfprof.losses import Loss, losses
 from ebpfprof.overhead import Runs, runs
-from ebpfprof.unfinished import TargetPlaces, Unfinished
+from ebpfprof.unfinished import LARGE_BYTES, TargetPlaces, Unfinished, ring_bytes_for
 from ebpfprof.unwinding import MAX_DEPTH, Ending, RuleBook, RuleNumbers
 from symbolizer.tls import g_offset
 
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 _FUNCTION: Final = "on_sample"
 _MAX_LINES = 1 << 16  # 64 bytes of code each: 4 MB of code that is run
 _MAX_RULES = 1 << 14
-_MIN_RING_BYTES = 1 << 22
-_MAX_RING_BYTES = 1 << 24  # some 1,600 samples with small stacks, or 240
-_LARGE_SAMPLE_BYTES = 70 << 10
 _LARGE_MAPS = ("MAX_SAMPLES", "MAX_LABEL_SETS", "MAX_LINES", "MAX_RULES", "RING_PAGES")
 _LOOK_S = 0.2  # at the table of samples, and at labels that are wanted
 _SELDOM_S = 1.0  # at processors, and at what the targets have mapped, once nothing new comes
@@ -61,15 +57,6 @@ class CpuRecipe:
     """Hashes of the keys of those that are wanted (labels.key_hashes); (): all are."""
     max_share: float = 0.0
     """What sampling may take of a target's CPU time, 0 to 1; 0: whatever it takes."""
-
-
-def ring_bytes_for(hz: int, processors: int) -> int:
-    """How large the ring buffer is if so many samples may come a second of each processor.
-
-    Twice what comes from one look to the next if all are of the largest size, a power of two.
-    """
-    least = 2 * hz * processors * _TICK_S * _LARGE_SAMPLE_BYTES
-    return min(_MAX_RING_BYTES, max(_MIN_RING_BYTES, 1 << math.ceil(math.log2(least))))
 
 
 class CpuCollector:
@@ -122,8 +109,8 @@ class CpuCollector:
     def load(self) -> None:
         """Make the maps and load the program, which takes nothing yet. Raises what Program does."""
         hz, processors = self._recipe.hz, len(online_cpus())
-        rows, ring_bytes = rows_for(hz, processors), ring_bytes_for(hz, processors)
-        self._ring_room = ring_bytes // _LARGE_SAMPLE_BYTES // 2
+        rows, ring_bytes = rows_for(hz, processors), ring_bytes_for(hz * processors * _TICK_S)
+        self._ring_room = ring_bytes // LARGE_BYTES // 2
         self._program.load(
             {
                 "samples": rows,
