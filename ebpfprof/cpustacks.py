@@ -20,11 +20,15 @@ from ebpfprof.text import printable
 from ebpfprof.unwinding import Ending
 from symbolizer import Frame as CodeFrame
 from symbolizer import FuncRole
+from symbolizer.errors import TooMuchToRead
 
 if TYPE_CHECKING:
     from ebpfprof.gotarget import GoTarget
     from ebpfprof.kallsyms import KernelSymbols
-    from ebpfprof.objects import Objects
+    from ebpfprof.objects import MappedObject, Objects
+
+_Frames = Mapping[int, tuple[CodeFrame, ...]]
+"""By linked address."""
 
 _ADDRESS_END: Final = 1 << 64
 _GO_END: Final = "runtime.goexit"
@@ -43,11 +47,15 @@ _MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class _Physical:
-    """An address of a stack with its logical frames, innermost first."""
+    """An address of a stack with its logical frames, innermost first.
+
+    `is_given_up` says that there are none because names would have taken too much.
+    """
 
     address: int
     mapping: MappedRange | None
     frames: tuple[CodeFrame, ...]
+    is_given_up: bool = False
 
 
 class CpuTranslator:
@@ -65,7 +73,9 @@ class CpuTranslator:
         self._locations: dict[tuple[int, tuple[Frame, ...]], Location] = {}
         self._forgot_s = self._clock()
         self.failure: Exception | None = None
-        """Why names are missing, if some are."""
+        """Why names are missing, if a bug or a corrupt table is to blame."""
+        self.given_up = 0
+        """How many of the last samples have frames without a name, since it would take too much."""
 
     def samples(
         self,
@@ -86,8 +96,11 @@ class CpuTranslator:
         if self._clock() - self._forgot_s >= _FORGET_AFTER_S:
             self._forget_others(stacks)
         sums: Counter[tuple[tuple[Location, ...], tuple[Label, ...]]] = Counter()
+        self.given_up = 0
         for stack, count in stacks.items():
             sums[self._stacks[stack], labels[stack]] += count
+            if any(self._physical[pc - 1].is_given_up for pc in stack.pcs):
+                self.given_up += count
         return [
             Sample(locations, (count, count * period_ns), found)
             for (locations, found), count in sums.items()
@@ -179,28 +192,43 @@ class CpuTranslator:
             self._look_up_go(self._go, of_go)
         for key, members in of_objects.items():
             found = mapped[key]
-            frames: Mapping[int, tuple[CodeFrame, ...]] = {}
-            try:
+
+            def ask(linked: Sequence[int], found: MappedObject = found) -> _Frames:
                 native = found.native()
-                if native:
-                    frames = native.frames_many([address - found.bias for address in members])
-            except Exception as error:  # whatever it is: samples are worth more than names
-                self.failure = self.failure or error
-            for address in members:
-                physical = _Physical(address, found.mapping, frames.get(address - found.bias, ()))
-                self._physical[address] = physical
+                return native.frames_many(linked) if native else {}
+
+            self._keep(members, found.bias, ask, found.mapping)
 
     def _look_up_go(self, go: GoTarget, addresses: Sequence[int]) -> None:
-        frames: Mapping[int, tuple[CodeFrame, ...]] = {}
+        self._keep(addresses, go.load_bias, go.binary.frames_many)
+
+    def _keep(
+        self,
+        addresses: Sequence[int],
+        bias: int,
+        ask: Callable[[Sequence[int]], _Frames],
+        mapping: MappedRange | None = None,
+    ) -> None:
+        """Ask for the frames of these addresses; they stay without if there are none.
+
+        `mapping` is that of all of them, if they have one in common.
+        """
+        frames: _Frames = {}
+        is_given_up = False
         try:
-            frames = go.binary.frames_many(address - go.load_bias for address in addresses)
-        except Exception as error:  # as above
+            frames = ask([address - bias for address in addresses])
+        except TooMuchToRead:
+            is_given_up = True
+        except Exception as error:  # whatever it is: samples are worth more than names
             self.failure = self.failure or error
         for address in addresses:
-            mapped = self._objects.at(address)
-            mapping = mapped.mapping if mapped else None
-            found = frames.get(address - go.load_bias, ())
-            self._physical[address] = _Physical(address, mapping, found)
+            found = frames.get(address - bias, ())
+            own = mapping or self._mapping_at(address)
+            self._physical[address] = _Physical(address, own, found, is_given_up)
+
+    def _mapping_at(self, address: int) -> MappedRange | None:
+        mapped = self._objects.at(address)
+        return mapped.mapping if mapped else None
 
     def _is_go(self, address: int) -> bool:
         go = self._go

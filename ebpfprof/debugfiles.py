@@ -53,6 +53,21 @@ class _OpenHow(ctypes.Structure):
     )
 
 
+class Checked:
+    """CRCs of files, each computed once, however many files name it as theirs."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], int] = {}
+
+    def crc32(self, fd: int, debug: ElfFile) -> int:
+        """The CRC-32 of all the file. Raises _DoesNotFitError, OSError, TooMuchToRead."""
+        file = os.fstat(fd)
+        identity = file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns
+        if identity not in self._known:
+            self._known[identity] = _crc32(fd, debug)
+        return self._known[identity]
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """A debug file, opened, and its path in the root it was found in; None and "" without one.
@@ -99,14 +114,20 @@ def reopen_regular(path_fd: int) -> int:
     return os.open(f"/proc/self/fd/{path_fd}", flags)
 
 
-def find_debug_file(elf: ElfFile, path: str, root_fd: int) -> Found:
+def find_debug_file(elf: ElfFile, path: str, root_fd: int, checked: Checked) -> Found:
     """The separate debug file of `elf`, whose path in the root `root_fd` is `path`.
 
     Looks in that root by build id and by .gnu_debuglink, then in our own root by build id. There
-    is none for a file that has its DWARF itself. Never raises for what stands in files.
+    is none for a file that has its DWARF itself. `checked` has the CRCs that were computed. Never
+    raises for what stands in files, but TooMuchToRead.
     """
     if {".debug_info", ".zdebug_info"} & elf.sections.keys():
         return Found(None, "", ())
+    with elf.allowance:
+        return _find(elf, path, root_fd, checked)
+
+
+def _find(elf: ElfFile, path: str, root_fd: int, checked: "Checked") -> Found:
     refused: list[str] = []
     for candidate in _candidates(elf, path, root_fd):
         try:
@@ -116,7 +137,7 @@ def find_debug_file(elf: ElfFile, path: str, root_fd: int) -> Found:
                 refused.append(_refusal(candidate.path, path, error.strerror or str(error)))
             continue
         try:
-            return Found(_fitting(elf, fd, candidate.crc), candidate.path, tuple(refused))
+            return Found(_fitting(elf, fd, candidate.crc, checked), candidate.path, tuple(refused))
         except (ElfError, _DoesNotFitError, OSError) as error:
             refused.append(_refusal(candidate.path, path, str(error)))
         finally:
@@ -181,26 +202,34 @@ def _debug_link(elf: ElfFile) -> tuple[str, int]:
     return os.fsdecode(name), int.from_bytes(data[crc_at : crc_at + 4], "little")
 
 
-def _fitting(elf: ElfFile, fd: int, crc: int | None) -> ElfFile:
-    """The debug file, if it is that of `elf`. Raises _DoesNotFitError, ElfError or OSError."""
-    debug = ElfFile(_DebugSource(fd))
+def _fitting(elf: ElfFile, fd: int, crc: int | None, checked: Checked) -> ElfFile:
+    """The debug file, if it is that of `elf`.
+
+    Where both have the same build id, that is enough, and takes no CRC of all the file. Raises
+    _DoesNotFitError, ElfError or OSError.
+    """
+    debug = ElfFile(_DebugSource(fd), elf.allowance)
     try:
         own, other = elf.build_id, debug.build_id
         if own != other and (crc is None or (own and other)):
             raise _DoesNotFitError(f"its build id is {other or 'missing'}, not {own}")
-        if crc is not None and (found := _crc32(fd, debug.size)) != crc:
-            raise _DoesNotFitError(f"its CRC is {found:08x}, not {crc:08x}")
+        if crc is not None and not own == other != "":
+            found = checked.crc32(fd, debug)
+            if found != crc:
+                raise _DoesNotFitError(f"its CRC is {found:08x}, not {crc:08x}")
     except BaseException:
         debug.close()
         raise
     return debug
 
 
-def _crc32(fd: int, size: int) -> int:
+def _crc32(fd: int, debug: ElfFile) -> int:
+    size = debug.size
     if size > _MAX_CRC_BYTES:
         raise _DoesNotFitError(f"it has {size} bytes, too many to check its CRC")
     crc = position = 0
     while position < size:
+        debug.allowance.check()
         chunk = os.pread(fd, min(_CHUNK_BYTES, size - position), position)
         if not chunk:
             raise _DoesNotFitError("it was truncated while it was read")

@@ -62,8 +62,13 @@ def inspect(
     Those for the runtime's own locks are found only if asked for, and not in every Go version.
     Raises NotGoProgram, UnsupportedGo, UnsupportedTarget, CorruptBinary or TargetGone.
     """
+    with target.allowance:
+        return _inspect(target, allow_unknown_go, runtime_locks)
+
+
+def _inspect(target: Target, allow_unknown_go: bool, runtime_locks: bool) -> GoTarget:
     try:
-        elf = ElfFile.open(target.exe_fd)
+        elf = ElfFile.open(target.exe_fd, target.allowance)
         binary = GoBinary.open(elf, allow_unknown_version=allow_unknown_go)
         bias = target.load_bias(elf.entry)
         mappings = target.executable_mappings(elf.build_id)

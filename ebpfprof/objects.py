@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from ebpfprof.debugfiles import find_debug_file, open_in_root, reopen_regular
+from ebpfprof.debugfiles import Checked, find_debug_file, open_in_root, reopen_regular
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.memory import Memory
 from ebpfprof.profile import Mapping
 from ebpfprof.target import MapsLine, Target
 from ebpfprof.text import printable
 from symbolizer.elf import ElfFile, Segment
-from symbolizer.errors import ElfError, SymbolizerError
+from symbolizer.errors import ElfError, SymbolizerError, TooMuchToRead
 
 if TYPE_CHECKING:
     from symbolizer.ehframe import EhFrame
@@ -55,18 +55,19 @@ class Image:
     path: str
     root_fd: int
     warn: Callable[[str], None]
+    checked: Checked
     _debug: ElfFile | None = field(default=None, init=False)
     _native: "NativeBinary | None" = field(default=None, init=False)
     _table: "EhFrame | None" = field(default=None, init=False)
     _table_was_opened: bool = field(default=False, init=False)
 
     def native(self) -> "NativeBinary":
-        """Names for its addresses."""
+        """Names for its addresses. Raises TooMuchToRead."""
         if self._native is None:
             from symbolizer.native import NativeBinary
 
             if self.root_fd >= 0:
-                found = find_debug_file(self.elf, self.path, self.root_fd)
+                found = find_debug_file(self.elf, self.path, self.root_fd, self.checked)
                 self._debug = found.elf
                 for refusal in found.refused:
                     self.warn(refusal)
@@ -81,6 +82,8 @@ class Image:
 
             try:
                 self._table = EhFrame.open(self.elf)
+            except TooMuchToRead:
+                pass  # which is said once for all files
             except (SymbolizerError, struct.error) as error:
                 self.warn(f"{printable(self.path)} has an .eh_frame that can't be read: {error}")
         return self._table
@@ -88,7 +91,7 @@ class Image:
     @property
     def failure(self) -> str:
         """Why names are missing that were asked for; "" if none are."""
-        if self._native is None or self._native.failure is None:
+        if self._native is None or isinstance(self._native.failure, TooMuchToRead | None):
             return ""
         return f"{printable(self.path)} lacks names or lines: {self._native.failure}"
 
@@ -114,7 +117,10 @@ class MappedObject:
         return self.image.elf if self.image else None
 
     def native(self) -> "NativeBinary | None":
-        """Names for the linked addresses of the file, also from its debug file; None without."""
+        """Names for the linked addresses of the file, also from its debug file; None without.
+
+        Raises TooMuchToRead.
+        """
         return self.image.native() if self.image else None
 
     def unwind_table(self) -> "EhFrame | None":
@@ -141,11 +147,13 @@ class Objects:
         self._images: dict[_FileId, Image | None] = {}
         self._vdso: Image | None = None
         self._left = _MAX_OBJECTS
+        self._checked = Checked()
         self._warnings: dict[str, None] = {}
         self._root_fd = _open_root(target)
         self._main_id = _FileId.of(target.exe_fd)
         with contextlib.suppress(ElfError):
-            self._images[self._main_id] = self._image(ElfFile.open(target.exe_fd), target.exe_name)
+            main = ElfFile.open(target.exe_fd, target.allowance)
+            self._images[self._main_id] = self._image(main, target.exe_name)
         self.refresh()
 
     def at(self, address: int) -> MappedObject | None:
@@ -216,7 +224,7 @@ class Objects:
         return [image for image in (*self._images.values(), self._vdso) if image]
 
     def _image(self, elf: ElfFile, path: str) -> Image:
-        return Image(elf, path, self._root_fd, self._warn)
+        return Image(elf, path, self._root_fd, self._warn, self._checked)
 
     def _look_at(self, lines: list[MapsLine]) -> dict[MapsLine, MappedObject]:
         if len(lines) > self._left:
@@ -264,7 +272,7 @@ class Objects:
             self._warn(f"more than {_MAX_FILES} files are mapped; the rest have no names")
             return None
         try:
-            return self._image(ElfFile.open(fd), path)
+            return self._image(ElfFile.open(fd, self._target.allowance), path)
         except ElfError as error:
             self._warn(f"{printable(path)} can't be read: {error}")
             return None
@@ -294,7 +302,8 @@ class Objects:
             try:
                 with Memory(self._target) as memory:
                     data = memory.read(line.start, line.limit - line.start)
-                self._vdso = Image(ElfFile.from_bytes(data), line.name, -1, self._warn)
+                elf = ElfFile.from_bytes(data, self._target.allowance)
+                self._vdso = Image(elf, line.name, -1, self._warn, self._checked)
             except (EbpfprofError, ElfError) as error:
                 self._warn(f"the vDSO can't be read: {error}")
         return self._vdso

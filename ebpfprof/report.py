@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # not everybody needs them
     from ebpfprof.objects import Objects
     from ebpfprof.tally import Watched
 
+_EVENTS = {"block": "waits", "mutex": "releases", "open": "open waits"}
+
 # Without Go's own profiler, unlock2 releases the lock with an exchange that also takes back the
 # hint that somebody sleeps for it (runtime/lock_spinbit.go).
 _OF_RUNTIME_LOCKS = (
@@ -107,12 +109,15 @@ class _Reporter:
         self._names = names
         cost = str(recording.overhead or "")
         self._report = Report(recording.target, cost=cost, watched=recording.watched)
+        self._unnamed: list[str] = []
 
     def report(self) -> Report:
         if self._recording.go:
             self._report_waits(self._recording.go)
         if "cpu" in self._recording.kinds:
             self._add_cpu()
+        if self._recording.target.allowance.exceeded:
+            self._report.hints.append(self._given_up())
         order = (*self._recording.kinds, "open")
         self._report.profiles.sort(key=lambda profile: order.index(profile.kind))
         return self._report
@@ -152,6 +157,8 @@ class _Reporter:
         samples = translator.samples(recording.stacks, period_ns, labels, kernel)
         if translator.failure:
             self._report.failure = for_user(recording.target, translator.failure)
+        total = sum(recording.stacks.values())
+        self._note_given_up("samples", translator.given_up, total)
         comments = self._comments("CPU profile", options.sampling("cpu"))
         comments.append(f"sampled by {recording.sampler}")
         if kernel and kernel.hidden:
@@ -214,7 +221,8 @@ class _Reporter:
         sampling: str,
     ) -> None:
         recording = self._recording
-        samples, cut, error, failure = wait_samples(self._translator, totals)
+        samples, cut, error, failure, given_up = wait_samples(self._translator, totals)
+        self._note_given_up(_EVENTS[kind], given_up, sum(total.count for total, _ in totals))
         if failure:
             self._report.failure = for_user(recording.target, failure)
         is_scaled = bool(recording.watched and recording.watched.windows) and kind != "open"
@@ -247,6 +255,23 @@ class _Reporter:
             )
         )
 
+    def _note_given_up(self, what: str, count: int, total: float) -> None:
+        if count:
+            self._unnamed.append(f"{percent(count / total)} of its {what}")
+
+    def _given_up(self) -> str:
+        """That names are missing since it would have taken too much to find them, and of how many.
+
+        Names of locks may be missing alone.
+        """
+        target = self._recording.target
+        unnamed = " and ".join(self._unnamed) or "Some locks"
+        what = f"{unnamed[0].upper()}{unnamed[1:]}"
+        return (
+            f"names of process {target.pid} ({target.name}) were given up: to read its files "
+            f"takes {target.allowance.exceeded}. {what} are shown by address."
+        )
+
     def _comments(self, title: str, sampling: str) -> list[str]:
         recording = self._recording
         target, go = recording.target, recording.go
@@ -263,6 +288,8 @@ class _Reporter:
             comments.append(go.no_runtime_locks)
         if self._report.failure:
             comments.append(f"names are missing: {printable(str(self._report.failure))}")
+        if target.allowance.exceeded:
+            comments.append(self._given_up())
         if recording.unread:
             comments.append(f"open waits are missing: {printable(str(recording.unread))}")
         if recording.ending:

@@ -23,6 +23,7 @@ from ebpfprof.gotarget import GoTarget
 from ebpfprof.profile import Frame, Label, Location, Mapping, Sample
 from symbolizer import Frame as GoFrame
 from symbolizer import FuncRole
+from symbolizer.errors import TooMuchToRead
 
 _PARKS = frozenset({"runtime.gopark", "runtime.goparkunlock"})
 # Dropped entirely; runtime.selectgo is not: it passes one skip less.
@@ -401,13 +402,14 @@ class WaitSamples(NamedTuple):
 
     `cut` is how many events have a stack that Go cuts, `error` the largest relative standard error
     of the delays of the ten samples with the longest, and `failure`, if there is one, why stacks
-    consist of addresses only.
+    consist of addresses only. Those of `given_up` events do because names would take too much.
     """
 
     samples: list[Sample]
     cut: int
     error: float
     failure: Exception | None
+    given_up: int
 
 
 @dataclass(slots=True)
@@ -426,11 +428,14 @@ def wait_samples(
     with suppress(Exception):  # it comes up again, at the stacks that it is about
         translator.look_up(set[int]().union(*(total.return_pcs for total, _ in totals)))
     sums = defaultdict[tuple[WaitStack, tuple[Label, ...]], _Sum](_Sum)
-    cut = 0.0
+    cut = given_up = 0.0
     failure: Exception | None = None
     for total, labels in totals:
         try:
             stack = translator.stack(total.kind, total.return_pcs)
+        except TooMuchToRead:
+            given_up += total.count
+            stack = translator.bare_stack(total.return_pcs)
         except Exception as error:  # whatever it is: names can be had again, the waits cannot
             failure = failure or error
             stack = translator.bare_stack(total.return_pcs)
@@ -448,4 +453,4 @@ def wait_samples(
     ]
     longest = nlargest(10, sums.values(), key=attrgetter("delay_ns"))
     errors = [math.sqrt(each.delay_variance) / max(each.delay_ns, 1) for each in longest]
-    return WaitSamples(samples, int(cut), max(errors, default=0.0), failure)
+    return WaitSamples(samples, int(cut), max(errors, default=0.0), failure, math.ceil(given_up))

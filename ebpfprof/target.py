@@ -69,7 +69,11 @@ class Target:
         Raises NoSuchProcess, UnsupportedTarget (a thread id, a kernel thread, a zombie),
         PermissionDenied or TargetGone.
         """
+        from symbolizer.allowance import Allowance  # with numpy: late, see Session.__init__
+
         self.pid = pid
+        self.allowance = Allowance()
+        """What reading its files may take, all together."""
         self._pidfd = _pidfd(pid)
         try:
             _refuse_what_runs_no_program(pid)

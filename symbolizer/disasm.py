@@ -8,7 +8,7 @@ from capstone import x86_const
 
 from symbolizer.errors import GoTableError
 
-_MAX_FUNCTION_BYTES = 1 << 20
+_MAX_FUNCTION_BYTES = 1 << 16
 _ADDRESS_MASK = (1 << 64) - 1
 
 # Opcodes that the kernel's uprobes emulate instead of single-stepping them out of line
@@ -76,7 +76,7 @@ def decode(code: bytes, address: int) -> tuple[Instruction, ...]:
     """Decode `code`, which stands at `address`, from its first byte to its last.
 
     Stops at the first byte that is no instruction. Raises GoTableError for code longer than
-    a megabyte: no function of the Go runtime comes near, so a table must be wrong.
+    64 KiB: no function of the Go runtime comes near, so a table must be wrong.
     """
     if len(code) > _MAX_FUNCTION_BYTES:
         raise GoTableError(
@@ -169,6 +169,48 @@ def successors(function: Iterable[Instruction]) -> dict[int, tuple[int, ...]]:
             leads.append(each.target)
         flow[address] = tuple(to for to in leads if to in instructions)
     return flow
+
+
+def passed_always(flow: dict[int, tuple[int, ...]], start: int, to: int) -> set[int]:
+    """Addresses that every way from `start` to `to` passes, with both; none without a way.
+
+    In one walk along a shortest way: what lies on it is passed always unless something before it,
+    or beside it, leads behind it.
+    """
+    way = _shortest_way(flow, start, to)
+    place = {address: index for index, address in enumerate(way)}
+    found, seen, furthest = set(way[:1]), set[int](), 0
+    for index, address in enumerate(way[:-1]):
+        pending = [address]
+        while pending:
+            for following in flow[pending.pop()]:
+                if following in place:
+                    furthest = max(furthest, place[following])
+                elif following not in seen:
+                    seen.add(following)
+                    pending.append(following)
+        if furthest == index + 1:
+            found.add(way[furthest])
+    return found
+
+
+def _shortest_way(flow: dict[int, tuple[int, ...]], start: int, to: int) -> list[int]:
+    origins = {start: start}
+    layer = [start] if start in flow else []
+    while layer and to not in origins:
+        following = []
+        for address in layer:
+            for each in flow[address]:
+                if each not in origins:
+                    origins[each] = address
+                    following.append(each)
+        layer = following
+    if to not in origins:
+        return []
+    way = [to]
+    while way[-1] != start:
+        way.append(origins[way[-1]])
+    return way[::-1]
 
 
 def reachable(

@@ -52,6 +52,7 @@ _MAX_WORK = 10_000_000
 """Attributes read, and blocks of 4 KiB searched: some 15 s. An answer seldom takes a thousand."""
 
 _SEARCHED_BYTES = 1 << 12
+_CHECK_AFTER = 1 << 12
 
 _MAX_ABBREVS = 1 << 14
 _MAX_UNITS = 1 << 16
@@ -123,6 +124,7 @@ class Dwarf:
         self._starts: list[int] = []
         self._tables: dict[int, dict[int, _Abbrev]] = {}
         self._left = _MAX_WORK
+        self._unchecked = 0
 
     @property
     def present(self) -> bool:
@@ -271,25 +273,39 @@ class Dwarf:
         self._left -= attributes
         if self._left < 0:
             raise DwarfError("the DWARF has more to read than any question needs")
+        self._unchecked += attributes
+        if self._unchecked >= _CHECK_AFTER:
+            self._unchecked = 0
+            self._elf.allowance.check()
 
 
 def dwarf_section(elf: ElfFile, name: str, limit: int) -> bytes:
-    """Return a section's bytes, decompressed; b"" if there is none. Raises DwarfError."""
+    """Return a section's bytes, decompressed; b"" if there is none.
+
+    They are kept as long as the file is open. Raises DwarfError, TooMuchToRead.
+    """
+    if name not in elf.inflated:
+        elf.inflated[name] = _read_section(elf, name, limit)
+    return elf.inflated[name]
+
+
+def _read_section(elf: ElfFile, name: str, limit: int) -> bytes:
     plain, old = elf.sections.get(f".{name}"), elf.sections.get(f".z{name}")
     try:
         if plain is not None and not plain.nobits:
-            data = _raw(elf, plain, limit)
             if not plain.flags & _SHF_COMPRESSED:
-                return data
+                elf.keep(min(plain.size, limit))
+                return _raw(elf, plain, limit)
+            data = _raw(elf, plain, limit)
             kind, _, size, _ = _COMPRESSION_HEADER.unpack_from(data)
             if kind != _ZLIB:
                 raise DwarfError(f".{name} is compressed in a way that cannot be read")
-            return _inflated(data[_COMPRESSION_HEADER.size :], size, limit)
+            return _inflated(elf, data[_COMPRESSION_HEADER.size :], size, limit)
         if old is not None and not old.nobits:
             data = _raw(elf, old, limit)
             if data[:4] != b"ZLIB":
                 raise DwarfError(f".z{name} is not compressed")
-            return _inflated(data[12:], int.from_bytes(data[4:12], "big"), limit)
+            return _inflated(elf, data[12:], int.from_bytes(data[4:12], "big"), limit)
     except (ElfError, struct.error, zlib.error) as error:
         raise DwarfError(f".{name} cannot be read: {error}") from error
     return b""
@@ -301,9 +317,10 @@ def _raw(elf: ElfFile, section: Section, limit: int) -> bytes:
     return elf.read_offset(section.offset, section.size)
 
 
-def _inflated(data: bytes, size: int, limit: int) -> bytes:
+def _inflated(elf: ElfFile, data: bytes, size: int, limit: int) -> bytes:
     if not 0 < size <= limit:
         raise DwarfError(f"a section of {size} bytes is not one of a real program")
+    elf.keep(size)
     inflated = zlib.decompressobj().decompress(data, size)
     if len(inflated) != size:
         raise DwarfError("a compressed section is shorter than it claims")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from symbolizer.dwarfforms import FORM_IMPLICIT_CONST, FORM_STRING, FORMS, DwarfError, sleb, uleb
+from symbolizer.elf import ElfFile
 
 AT_SIBLING: Final = 0x01
 AT_NAME: Final = 0x03
@@ -56,6 +57,8 @@ _BLOCKS = {0x0A: 1, 0x03: 2, 0x04: 4, 0x09: 0, 0x18: 0}
 SKIP, SKIP_STRING, SKIP_ULEB, SKIP_BLOCK, READ = range(5)
 
 _MAX_ABBREVS = 1 << 14
+_CHECK_AFTER = 1 << 12
+_SPEC_BYTES = 256  # of an attribute of an abbreviation: in two lists of steps
 _MAX_WORK = 30_000_000
 """Entries, attributes, ranges and rows of lines read for one question: some half a minute."""
 
@@ -88,18 +91,28 @@ class Abbrev:
 class Work:
     """Counts what a question costs, so that a hostile file cannot make it cost any amount."""
 
-    def __init__(self) -> None:
+    def __init__(self, elf: ElfFile) -> None:
+        self._elf = elf
         self._left = _MAX_WORK
+        self._unchecked = 0
 
     def renew(self) -> None:
         """Begin another question."""
         self._left = _MAX_WORK
 
     def spend(self, amount: int) -> None:
-        """Raises DwarfError if the question has cost too much."""
+        """Raises DwarfError if the question has cost too much, TooMuchToRead if all have."""
         self._left -= amount
         if self._left < 0:
             raise DwarfError("the DWARF has more to read than any question needs")
+        self._unchecked += amount
+        if self._unchecked >= _CHECK_AFTER:
+            self._unchecked = 0
+            self._elf.allowance.check()
+
+    def keep(self, count: int, size_bytes: int) -> None:
+        """Count that so many things of a size are kept of the file. Raises TooMuchToRead."""
+        self._elf.keep(count * size_bytes)
 
 
 class AbbrevTable:
@@ -135,8 +148,11 @@ class AbbrevTable:
                     break
                 if form == _FORM_REF_ADDR and self._version == 2:
                     form = _FORM_DATA8
+                self._work.spend(1)
+                self._work.keep(1, _SPEC_BYTES)
                 specs.append((attribute, form, constant))
-            self._work.spend(len(specs) + 1)
+            self._work.spend(1)
+            self._work.keep(1, _SPEC_BYTES)
             self._at = at
             self.known.setdefault(code, _abbrev(tag, has_children, specs))
         abbrev = self.known.get(wanted)

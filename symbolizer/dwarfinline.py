@@ -34,6 +34,8 @@ _MAX_DEPTH = 1 << 12
 _MAX_CHAIN = 16
 _MAX_UNIT_BYTES = 256 << 20
 _MAX_FUNCTIONS = 1 << 18
+_ORIGIN_BYTES = 1 << 8
+_MAX_INLINED = 128
 
 
 class Named(NamedTuple):
@@ -188,7 +190,7 @@ class Functions:
                     chain = found[address]
                     while len(chain) > 1 and chain[-1].depth >= depth:
                         chain.pop()
-                    if len(chain) < _MAX_DEPTH:
+                    if len(chain) < _MAX_INLINED:
                         chain.append(call)
         return holds
 
@@ -227,6 +229,7 @@ class Functions:
         units.open(unit)
         said = self._said(unit, units.entry(unit, offset), links)
         if len(self._origins) < _MAX_FUNCTIONS:
+            units.work.keep(1, _ORIGIN_BYTES + len(said[0]))
             self._origins[offset] = said
         return said
 

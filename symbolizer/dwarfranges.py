@@ -14,6 +14,7 @@ from symbolizer.errors import ElfError
 _MAX_RANGES = 1 << 16
 _MAX_OVERLAPS = 64
 _ADDRESS_END = 1 << 64
+_RANGE_BYTES = 256
 _WORD4 = struct.Struct("<I")
 _WORD8 = struct.Struct("<Q")
 _PAIR = struct.Struct("<QQ")
@@ -30,13 +31,18 @@ class UnitRanges:
     def __init__(self, units: Units) -> None:
         """Read .debug_aranges, and the first entry of each unit that it leaves out."""
         self.failure: DwarfError | ElfError | None = None
-        found = list(self._from_table(units))
+        found: list[tuple[int, int, int]] = []
+        for each in self._from_table(units):
+            units.work.keep(1, _RANGE_BYTES)
+            found.append(each)
         listed = {start for _, _, start in found}
         for unit in units.all:
             if unit.start not in listed:
                 try:
                     units.open(unit)
-                    found += [(low, high, unit.start) for low, high in entry_ranges(units, unit)]
+                    ranges = entry_ranges(units, unit)
+                    units.work.keep(len(ranges), _RANGE_BYTES)
+                    found += [(low, high, unit.start) for low, high in ranges]
                 except (DwarfError, ElfError) as error:
                     self.failure = self.failure or error
         found.sort()

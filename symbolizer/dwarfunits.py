@@ -38,10 +38,12 @@ _FORM_STRP, _FORM_LINE_STRP = 0x0E, 0x1F
 
 _MAX_SECTION_BYTES = 256 << 20
 _MAX_UNITS = 1 << 17
+_UNIT_BYTES = 1 << 8
+_UNIT_VALUES_BYTES = 1 << 10
 _HEAD_BYTES = 1 << 10
 _NAME_BYTES = 1 << 8
 _MAX_NAME_BYTES = 1 << 14
-_MAX_NAMES = 1 << 18
+_MAX_NAMES_BYTES = 64 << 20
 
 
 Values = dict[int, tuple[int, Value]]
@@ -106,13 +108,14 @@ class Units:
     def __init__(self, elf: ElfFile) -> None:
         """Read the headers of all units. Raises DwarfError, ElfError."""
         self.elf: Final = elf
-        self.work: Final = Work()
+        self.work: Final = Work(elf)
         self._sections: dict[str, LazySection] = {}
         self._whole: dict[str, bytes] = {}
         self._tables: dict[tuple[int, int], AbbrevTable] = {}
         self._names: dict[tuple[str, int], str] = {}
+        self._names_bytes = 0
         self.info: Final = self.section("debug_info")
-        self.all: Final = list(_units(self.info))
+        self.all: Final = list(_units(self.info, self.work))
         self.starts: Final = [unit.start for unit in self.all]
 
     def section(self, name: str) -> LazySection:
@@ -139,6 +142,7 @@ class Units:
         """Read a unit's first entry. Raises DwarfError, ElfError."""
         if not unit.is_opened:
             unit.is_opened = True
+            self.work.keep(1, _UNIT_VALUES_BYTES)
             unit.values = self.entry(unit, unit.first)
 
     def entry(self, unit: Unit, offset: int) -> Values:
@@ -187,9 +191,12 @@ class Units:
         key = section, at
         name = self._names.get(key)
         if name is None:
-            if len(self._names) >= _MAX_NAMES:
+            name = self.section(section).string(at)
+            self._names_bytes += len(name) + _NAME_BYTES
+            if self._names_bytes > _MAX_NAMES_BYTES:
                 self._names.clear()
-            name = self._names[key] = self.section(section).string(at)
+                self._names_bytes = len(name) + _NAME_BYTES
+            self._names[key] = name
         return name
 
 
@@ -226,10 +233,11 @@ def read_values(data: bytes, at: int, unit: Unit, abbrev: Abbrev) -> tuple[Value
     return values, at
 
 
-def _units(info: LazySection) -> Iterator[Unit]:
+def _units(info: LazySection, work: Work) -> Iterator[Unit]:
     """Yield the units with code of 32-bit DWARF; end at the first that does not fit."""
     at = 0
     for _ in range(_MAX_UNITS):
+        work.keep(1, _UNIT_BYTES)
         header = info.read(at, 24)
         if len(header) < 12:
             return

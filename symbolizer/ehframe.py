@@ -100,6 +100,11 @@ class EhFrame:
 
         `elf` is read whenever rules are asked for. Raises a SymbolizerError if they are corrupt.
         """
+        with elf.allowance:
+            return cls._open(elf)
+
+    @classmethod
+    def _open(cls, elf: ElfFile) -> Self | None:
         section = elf.sections.get(".eh_frame")
         if section is not None and section.nobits:
             return None
@@ -121,6 +126,10 @@ class EhFrame:
         In a PLT, those of the entry around `vaddr`. Raises a SymbolizerError where the tables
         are corrupt.
         """
+        with self._elf.allowance:
+            return self._ranges(vaddr)
+
+    def _ranges(self, vaddr: int) -> tuple[RuleRange, ...]:
         around = self._scan_for if self._table is None else self._table.entries_around
         entry, following = around(vaddr)
         if entry is None:

@@ -9,6 +9,7 @@ from typing import IO, Any, Final, Self, cast
 
 from elftools.elf.elffile import ELFFile
 
+from symbolizer.allowance import Allowance
 from symbolizer.errors import ElfError, UnsupportedElf
 from symbolizer.source import ByteSource, FileSource, MemorySource, SourceStream
 
@@ -73,16 +74,21 @@ class Section:
 class ElfFile:
     """A 64-bit little-endian x86-64 executable or shared object.
 
-    Headers are read once, when it is opened; everything else is read on demand, and nothing is
-    kept. Every read is bounded by the size that the file had when it was opened.
+    Headers are read once, when it is opened; everything else is read on demand. Every read is
+    bounded by the size that the file had when it was opened. What readers keep of it, and the time
+    that they take, counts against its `allowance`, which files of one process share.
     """
 
-    def __init__(self, source: ByteSource) -> None:
+    def __init__(self, source: ByteSource, allowance: Allowance | None = None) -> None:
         """Parse the headers of `source`, and own it from here on, also when this raises.
 
         Raises ElfError for what is not a sound ELF file, UnsupportedElf for another machine.
         """
         self._source = source
+        self.allowance: Final = allowance or Allowance()
+        self.inflated: Final[dict[str, bytes]] = {}
+        """Sections that were decompressed or read as a whole, by name."""
+        self._kept_bytes = 0
         try:
             header = _checked_header(source)
             parsed = _parse(source, header)
@@ -99,18 +105,18 @@ class ElfFile:
         self._build_id: str | None = None
 
     @classmethod
-    def open(cls, file: int | str | os.PathLike[str]) -> Self:
+    def open(cls, file: int | str | os.PathLike[str], allowance: Allowance | None = None) -> Self:
         """Open a regular file by path, or by a descriptor, which is duplicated.
 
         Raises ElfError if it cannot be read or is not a sound ELF file, UnsupportedElf if it is
         one of another machine or kind.
         """
-        return cls(FileSource(file))
+        return cls(FileSource(file), allowance)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
+    def from_bytes(cls, data: bytes, allowance: Allowance | None = None) -> Self:
         """Take the whole file as bytes. Raises as `open` does."""
-        return cls(MemorySource(data))
+        return cls(MemorySource(data), allowance)
 
     def __enter__(self) -> Self:
         return self
@@ -126,6 +132,14 @@ class ElfFile:
     def close(self) -> None:
         """Close the file; reading afterwards raises ElfError."""
         self._source.close()
+        self.inflated.clear()
+        self.allowance.release(self._kept_bytes)
+        self._kept_bytes = 0
+
+    def keep(self, size_bytes: int) -> None:
+        """Count memory that is kept until the file is closed. Raises TooMuchToRead."""
+        self.allowance.keep(size_bytes)
+        self._kept_bytes += size_bytes
 
     @property
     def machine(self) -> str:
@@ -150,6 +164,7 @@ class ElfFile:
 
     def read_offset(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from the file offset; raise ElfError if they are not all there."""
+        self.allowance.check()
         return self._source.read(offset, size)
 
     def read(self, vaddr: int, size: int) -> bytes:
@@ -161,7 +176,7 @@ class ElfFile:
         start = vaddr - segment.vaddr
         if size < 0 or start + size > segment.filesz:
             raise ElfError(f"{size} bytes at {vaddr:#x} run past the end of their segment")
-        return self._source.read(segment.offset + start, size)
+        return self.read_offset(segment.offset + start, size)
 
     def vaddr_to_offset(self, vaddr: int) -> int:
         """Return the file offset of a virtual address; raise ElfError if it has none."""
@@ -178,7 +193,7 @@ class ElfFile:
         position = 0
         while position < segment.filesz:
             size = min(chunk_bytes + overlap, segment.filesz - position)
-            yield segment.vaddr + position, self._source.read(segment.offset + position, size)
+            yield segment.vaddr + position, self.read_offset(segment.offset + position, size)
             position += chunk_bytes
 
     def _segment_at(self, vaddr: int) -> Segment:

@@ -5,7 +5,8 @@ SymbolizerError
 │   └── UnsupportedElf    a sound ELF file, but of another architecture or word size
 ├── NotGoError            no trace of Go in it
 ├── UnsupportedGoVersion  a Go version whose layout is not known
-└── GoTableError          pclntab, moduledata or build info that contradicts itself
+├── GoTableError          pclntab, moduledata or build info that contradicts itself
+└── TooMuchToRead         the files of a process take more memory or time than they are allowed
 """
 
 
@@ -31,3 +32,7 @@ class UnsupportedGoVersion(SymbolizerError):  # noqa: N818 (reads better where i
 
 class GoTableError(SymbolizerError):
     """pclntab, moduledata or build info points outside the file or contradicts itself."""
+
+
+class TooMuchToRead(SymbolizerError):  # noqa: N818 (reads better where it is raised)
+    """Reading the files of a process takes more memory or CPU time than any real one's."""

@@ -113,10 +113,11 @@ class GoBinary:
 
     def functions_by_name(self, names: Collection[str]) -> dict[str, tuple[Function, ...]]:
         """Return `functions_named` of each name, in one pass over the program's names."""
-        return {
-            name: tuple(map(self._function, indices))
-            for name, indices in self._names.indices(names).items()
-        }
+        with self.elf.allowance:
+            return {
+                name: tuple(map(self._function, indices))
+                for name, indices in self._names.indices(names).items()
+            }
 
     def function_at(self, pc: int) -> Function | None:
         """Return the function whose text holds the address, None if it is not Go's text."""
@@ -139,8 +140,11 @@ class GoBinary:
 
     def frames_many(self, pcs: Iterable[int]) -> dict[int, tuple[Frame, ...]]:
         """Return the frames at each address, as `frames` does."""
+        with self.elf.allowance:
+            return self._frames_many(set(pcs))
+
+    def _frames_many(self, unique: set[int]) -> dict[int, tuple[Frame, ...]]:
         start, end = (self.text_start + self._entries[i] for i in (0, -1))
-        unique = set(pcs)
         result: dict[int, tuple[Frame, ...]] = {pc: () for pc in unique if not start <= pc < end}
         known = np.array(sorted(unique - result.keys()), dtype=np.int64)
         offsets = (known - self.text_start).astype(np.uint32)
@@ -167,6 +171,10 @@ class GoBinary:
 
         Raises GoTableError.
         """
+        with self.elf.allowance:
+            return self._sp_deltas(function)
+
+    def _sp_deltas(self, function: Function) -> tuple[tuple[int, int, int], ...]:
         table = read_table(self._table.pctab, self._table.function(function.index).pcsp)
         found = []
         start = function.entry

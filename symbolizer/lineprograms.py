@@ -9,11 +9,13 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from symbolizer.allowance import Allowance
 from symbolizer.dwarfabbrevs import AT_COMP_DIR, AT_STMT_LIST
 from symbolizer.dwarfforms import FORMS, DwarfError, sleb, uleb
 from symbolizer.dwarfunits import Unit, Units
 
 _MAX_PROGRAM_BYTES = 64 << 20
+_PAUSE_BYTES = 1 << 18
 _MAX_FILES = 1 << 16
 _MAX_FORMATS = 16
 _MAX_PATH_BYTES = 1 << 14
@@ -194,21 +196,24 @@ def find_lines(
     """
     units.work.spend(len(program.code) // 2)
     try:
-        return _run(program, _Rows(wanted))
+        return _run(program, _Rows(wanted), units.elf.allowance)
     except IndexError as error:
         raise DwarfError("a line program is cut off") from error
 
 
-def _run(program: LineProgram, rows: _Rows) -> dict[int, tuple[int, int]]:
+def _run(program: LineProgram, rows: _Rows, allowance: Allowance) -> dict[int, tuple[int, int]]:
     code, step, operands = program.code, program.step, program.operands
     first_special, end = len(operands), len(program.code)
     specials = range(256 - first_special)
     advances = [0] * first_special + [op // program.line_range * step for op in specials]
     lines = [0] * first_special + [program.line_base + op % program.line_range for op in specials]
-    at, address, file, line = 0, 0, 1, 1
+    at, address, file, line, pause = 0, 0, 1, 1, 0
     # The row that holds until the next one, and the next address that is asked for.
     start, start_file, start_line, want = -1, 1, 1, 0
     while at < end:
+        if at >= pause:
+            pause = at + _PAUSE_BYTES
+            allowance.check()
         op = code[at]
         at += 1
         ends = False

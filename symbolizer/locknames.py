@@ -99,10 +99,10 @@ class LockNames:
         if not is_data(self._elf, address):
             return None
         if self._dwarf.present:
-            place = _or_none(partial(self._place, address, _MAX_STATIC_DEPTH))
+            place = self._or_none(partial(self._place, address, _MAX_STATIC_DEPTH))
             if place is not None:
                 return _with_rest(place.path, place.rest)
-        symbol = _or_none(partial(self._symbols.variable_at, address))
+        symbol = self._or_none(partial(self._symbols.variable_at, address))
         return None if symbol is None else _with_rest(symbol.name, address - symbol.address)
 
     def field(self, callers: Sequence[Caller], kind: str) -> str | None:
@@ -113,11 +113,19 @@ class LockNames:
         """
         if not self._dwarf.present:
             return None
-        found = [_or_none(partial(self._nameable, caller, kind)) for caller in callers]
+        found = [self._or_none(partial(self._nameable, caller, kind)) for caller in callers]
         told = [each for each in found if each is not None and each.near]
         return _text(
             _in_common([each.near for each in told]) or _in_common([each.wide for each in told])
         )
+
+    def _or_none(self, ask: Callable[[], _T]) -> _T | None:
+        """Ask. What is corrupt, or takes too long, tells nothing: only a name is missing."""
+        try:
+            with self._elf.allowance:
+                return ask()
+        except SymbolizerError:
+            return None
 
     def _place(self, address: int, depth: int) -> Place | None:
         """Return the place in a package variable, or behind its pointer; the path has its name."""
@@ -246,14 +254,6 @@ class LockNames:
         name = f"{package}.{names[-1]}"
         found = self._dwarf.find(name, (TAG_STRUCTURE,), _UNIT_OF_TYPES)
         return [die for die in found if is_struct(die)]
-
-
-def _or_none(ask: Callable[[], _T]) -> _T | None:
-    """Ask. What is corrupt tells nothing: it is only a name that is missing."""
-    try:
-        return ask()
-    except SymbolizerError:
-        return None
 
 
 def _with_rest(name: str, rest: int) -> str:

@@ -33,9 +33,12 @@ class NativeBinary:
         """The logical frames at each address, as linked, innermost inlined call first.
 
         For a return address pass the address minus 1. () where nothing is known. Names are
-        demangled. A corrupt table loses what it says, and nothing else.
+        demangled. A corrupt table loses what it says, and nothing else. Raises TooMuchToRead.
         """
-        wanted = set(vaddrs)
+        with self._elf.allowance:
+            return self._frames_many(set(vaddrs))
+
+    def _frames_many(self, wanted: set[int]) -> dict[int, tuple[Frame, ...]]:
         self._open()
         lines: dict[int, tuple[NativeFrame, ...]] = {}
         if self._lines:

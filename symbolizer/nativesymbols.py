@@ -21,6 +21,7 @@ _SYMBOL = np.dtype(
     ]
 )
 _MAX_SYMBOLS: Final = 4_000_000
+_KEPT_BYTES: Final = _SYMBOL.itemsize + 16
 _MAX_NAME_BYTES: Final = 4096
 _MAX_UNSIZED_BYTES: Final = 1 << 16
 _MAX_NESTED: Final = 64
@@ -66,11 +67,13 @@ class SymbolTable:
                 if file and names in file.sections and strings in file.sections:
                     symbols = _functions(file, file.sections[names], elf)
                     if len(symbols):
+                        file.keep(len(symbols) * _KEPT_BYTES)
                         return cls(file, symbols, file.sections[strings])
         found = None if elf.sections else _dynamic_tables(elf)
         if found:
             symbols = _functions(elf, found[0], elf)
             if len(symbols):
+                elf.keep(len(symbols) * _KEPT_BYTES)
                 return cls(elf, symbols, found[1])
         return None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symbolizer.callsites import CALL_BYTES
-from symbolizer.disasm import Instruction, reachable, successors
+from symbolizer.disasm import Instruction, passed_always, reachable, successors
 from symbolizer.gobinary import Function
 from symbolizer.runtimecode import RuntimeCode, unknown_code
 
@@ -36,6 +36,7 @@ MAX_LOCK_CALLERS: Final = 4
 _ARGUMENT: Final = "rax"
 _SLOT_OFFSET: Final = 16
 _WORD_BYTES: Final = 8
+_MAX_SAVES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +131,11 @@ def _kept_argument(
     pc: int,
 ) -> int:
     """Where every path to `pc` has put the first argument, in bytes from the frame pointer."""
-    for each in instructions.values():
-        if each.saves is None or each.saves[0] != _ARGUMENT:
-            continue
+    always = passed_always(flow, function.entry, pc)
+    saves = [each for each in instructions.values() if each.saves and each.saves[0] == _ARGUMENT]
+    for each in [each for each in saves if each.address in always][:_MAX_SAVES]:
+        assert each.saves
         before = reachable(flow, [function.entry], without=each.address)
-        if pc in before:
-            continue
         offset = each.saves[1] - (code.binary.sp_delta(each.address) - _WORD_BYTES)
         # Without a frame only the stack is grown, which puts the arguments back.
         is_argument = not any(
@@ -160,12 +160,13 @@ def _before_loop(
     operation from before that loop, so the call itself is the wrong place to start the clock.
     """
     in_loop = reachable(flow, flow[park_pc])
+    always = passed_always(flow, function.entry, park_pc)
     for address in _backwards(flow, park_pc):
         if (
             address not in in_loop
             and address != function.entry
             and instructions[address].emulated
-            and park_pc not in reachable(flow, [function.entry], without=address)
+            and address in always
         ):
             return address
     raise unknown_code(f"{function.name} has no place to time a wait from")

@@ -92,6 +92,7 @@ class Symbols:
                 pass  # As if it were stripped.
         table = table[(table["info"] & 0xF == _OBJECT) & (table["size"] > 0)]
         order = np.argsort(table["value"], kind="stable")
+        self._elf.keep(table.nbytes)
         ascending: npt.NDArray[np.void] = table[order]
         return ascending
 
@@ -131,6 +132,7 @@ class StaticPointers:
             words = np.frombuffer(data, "<u8")
             last = np.uint64(segment.vaddr + segment.memsz - 1)
             inside = np.flatnonzero((words >= np.uint64(segment.vaddr)) & (words <= last))
+            self._elf.keep(2 * inside.nbytes)
             values.append(words[inside])
             addresses.append(inside.astype(np.uint64) * np.uint64(8) + np.uint64(segment.vaddr))
         joined, at = np.concatenate(values), np.concatenate(addresses)

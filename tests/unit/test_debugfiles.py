@@ -9,13 +9,16 @@ import subprocess
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from ebpfprof import debugfiles
-from ebpfprof.debugfiles import Found, find_debug_file, open_in_root
+from ebpfprof.debugfiles import Checked, Found, find_debug_file, open_in_root
 from symbolizer import ElfFile
+from symbolizer.allowance import Allowance
+from symbolizer.errors import TooMuchToRead
 
 LIBRARY = "/opt/app/lib.so"
 SOURCE = "int answer(int x) { return x + %d; }\n"
@@ -87,7 +90,7 @@ class Root:
 
     def find(self, stripped: Path, path: str = LIBRARY) -> Found:
         with ElfFile.open(stripped) as elf:
-            found = find_debug_file(elf, path, self.fd)
+            found = find_debug_file(elf, path, self.fd, Checked())
         if found.elf:
             found.elf.close()
         return found
@@ -112,7 +115,7 @@ PLACES = (
 def test_by_build_id(built: Built, root: Root) -> None:
     root.put(built.debug, built.by_id)
     with ElfFile.open(built.stripped) as elf:
-        found = find_debug_file(elf, LIBRARY, root.fd)
+        found = find_debug_file(elf, LIBRARY, root.fd, Checked())
     assert (found.path, found.refused) == (built.by_id, ())
     assert found.elf is not None
     with found.elf as debug:
@@ -163,18 +166,53 @@ def test_a_file_without_build_id_is_refused_where_one_is_looked_up(
     assert "its build id is missing" in found.refused[0]
 
 
-def test_another_crc_is_refused(built: Built, root: Root) -> None:
-    root.at(PLACES[0]).write_bytes(built.debug.read_bytes() + b"\0")
-    found = root.find(built.stripped)
+def test_another_crc_is_refused_without_build_ids(without_id: Built, root: Root) -> None:
+    root.at(PLACES[0]).write_bytes(without_id.debug.read_bytes() + b"\0")
+    found = root.find(without_id.stripped)
     assert found.elf is None
     (reason,) = found.refused
-    wanted = zlib.crc32(built.debug.read_bytes())
+    wanted = zlib.crc32(without_id.debug.read_bytes())
     assert f"not {wanted:08x}" in reason
 
 
-def test_another_crc_is_refused_without_build_ids(without_id: Built, root: Root) -> None:
-    root.at(PLACES[0]).write_bytes(without_id.debug.read_bytes() + b"\0")
-    assert root.find(without_id.stripped).elf is None
+def test_where_build_ids_agree_no_crc_is_computed(
+    built: Built, root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(debugfiles, "_MAX_CRC_BYTES", 0)
+    root.put(built.debug, PLACES[0])
+    assert root.find(built.stripped).path == PLACES[0]
+
+
+def test_a_crc_is_computed_once_for_all_files_that_name_it(
+    without_id: Built, root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.at(PLACES[1]).write_bytes(without_id.debug.read_bytes() + b"\0")
+    computed = []
+
+    def crc32(chunk: bytes, before: int) -> int:
+        computed.append(len(chunk))
+        return 1
+
+    monkeypatch.setattr("ebpfprof.debugfiles.zlib.crc32", crc32)
+    checked = Checked()
+    for _ in range(3):
+        with ElfFile.open(without_id.stripped) as elf:
+            assert find_debug_file(elf, LIBRARY, root.fd, checked).elf is None
+    assert computed == [without_id.debug.stat().st_size + 1]
+
+
+def test_crcs_take_of_the_time_that_all_files_of_a_process_share(
+    without_id: Built, root: Root
+) -> None:
+    large = without_id.debug.read_bytes() + bytes(50 << 20)
+    root.at(PLACES[0]).write_bytes(large)
+    seconds = count()
+    allowance = Allowance(max_cpu_s=40, cpu_clock=lambda: next(seconds), clock=lambda: 0.0)
+    with (
+        ElfFile.open(without_id.stripped, allowance) as elf,
+        pytest.raises(TooMuchToRead, match="40 s of CPU time"),
+    ):
+        find_debug_file(elf, LIBRARY, root.fd, Checked())
 
 
 def test_the_right_crc_with_another_build_id_is_refused(
@@ -190,11 +228,11 @@ def test_the_right_crc_with_another_build_id_is_refused(
 
 
 def test_no_crc_of_a_file_without_end(
-    built: Built, root: Root, monkeypatch: pytest.MonkeyPatch
+    without_id: Built, root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(debugfiles, "_MAX_CRC_BYTES", built.debug.stat().st_size - 1)
-    root.put(built.debug, PLACES[0])
-    found = root.find(built.stripped)
+    monkeypatch.setattr(debugfiles, "_MAX_CRC_BYTES", without_id.debug.stat().st_size - 1)
+    root.put(without_id.debug, PLACES[0])
+    found = root.find(without_id.stripped)
     assert found.elf is None
     assert "too many to check its CRC" in found.refused[0]
 
@@ -287,7 +325,7 @@ def test_program_headers_as_elfutils_leave_them(built: Built, root: Root) -> Non
         struct.pack_into("<QQ", data, at + 32, memory_bytes + (1 << 30), memory_bytes + (1 << 30))
     root.at(built.by_id).write_bytes(data)
     with ElfFile.open(built.stripped) as elf:
-        found = find_debug_file(elf, LIBRARY, root.fd)
+        found = find_debug_file(elf, LIBRARY, root.fd, Checked())
     assert found.refused == ()
     assert found.elf is not None
     with found.elf as debug:
@@ -318,6 +356,6 @@ def test_our_own_root_is_not_asked_twice(
     own = os.open("/", os.O_PATH | os.O_DIRECTORY)
     try:
         with ElfFile.open(built.stripped) as elf:
-            assert len(find_debug_file(elf, LIBRARY, own).refused) == 1
+            assert len(find_debug_file(elf, LIBRARY, own, Checked()).refused) == 1
     finally:
         os.close(own)

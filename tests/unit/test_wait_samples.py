@@ -49,7 +49,7 @@ def test_what_looks_alike_is_added_up() -> None:
         (total(2, NO_EVENT), ()),
         (total(3, count=0.2), ()),
     ]
-    samples, cut, _, failure = wait_samples(cast("StackTranslator", Translator()), totals)
+    samples, cut, _, failure, _ = wait_samples(cast("StackTranslator", Translator()), totals)
     assert [(s.locations, s.values, s.labels) for s in samples] == [
         ((place(1),), (8, 30), ()),
         ((place(1),), (1, 10), ANNA),
@@ -60,6 +60,6 @@ def test_what_looks_alike_is_added_up() -> None:
 
 def test_stacks_without_names_are_kept_and_told() -> None:
     totals = [(total(1, CORRUPT), ()), (total(1, CORRUPT), ()), (total(1), ())]
-    samples, _, _, failure = wait_samples(cast("StackTranslator", Translator()), totals)
+    samples, _, _, failure, _ = wait_samples(cast("StackTranslator", Translator()), totals)
     assert [(len(s.locations), s.values) for s in samples] == [(2, (2, 20)), (1, (1, 10))]
     assert isinstance(failure, GoTableError)

@@ -11,7 +11,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from ebpfprof.debugfiles import _debug_link, _DoesNotFitError, _fitting
+from ebpfprof.debugfiles import Checked, _debug_link, _DoesNotFitError, _fitting
 from ebpfprof.objects import bias_of
 from ebpfprof.target import MapsLine
 from symbolizer import ElfError, ElfFile
@@ -306,7 +306,7 @@ def ask_debug_file(data: bytes) -> None:
     fd = os.memfd_create("debug", os.MFD_CLOEXEC)
     try:
         os.write(fd, data)
-        with _fitting(_debugged(), fd, None) as debug:
+        with _fitting(_debugged(), fd, None, Checked()) as debug:
             assert all(each.filesz == 0 for each in debug.segments)
     finally:
         os.close(fd)
