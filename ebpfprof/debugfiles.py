@@ -5,11 +5,9 @@ id, and by the name in .gnu_debuglink. Nothing in the target's root leads out of
 but regular files is opened: opening a FIFO or a device could block, or do something.
 """
 
-import ctypes
 import errno
 import os
 import posixpath
-import stat
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -17,17 +15,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from ebpfprof.files import Files
 from ebpfprof.text import printable
 from symbolizer.elf import ElfFile
 from symbolizer.errors import ElfError
 from symbolizer.source import FileSource
 
 DEBUG_FOLDER: Final = "/usr/lib/debug"
-
-_SYS_OPENAT2 = 437  # arch/x86/entry/syscalls/syscall_64.tbl
-_RESOLVE_NO_MAGICLINKS = 0x02  # include/uapi/linux/openat2.h
-_RESOLVE_IN_ROOT = 0x10
-_OPEN_ATTEMPTS = 8
 
 _MIN_BUILD_ID_DIGITS = 4
 _MAX_LINK_BYTES = 4096
@@ -39,33 +33,6 @@ _PROGRAM_HEADERS_AT = 32  # e_phoff
 _PROGRAM_HEADER_SIZE_AT = 54  # e_phentsize, e_phnum
 _FILE_SIZE_AT = 32  # p_filesz
 _MAX_PROGRAM_HEADERS = 512
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-class _OpenHow(ctypes.Structure):
-    """struct open_how, include/uapi/linux/openat2.h."""
-
-    _fields_ = (
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    )
-
-
-class Checked:
-    """CRCs of files, each computed once, however many files name it as theirs."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], int] = {}
-
-    def crc32(self, fd: int, debug: ElfFile) -> int:
-        """The CRC-32 of all the file. Raises _DoesNotFitError, OSError, TooMuchToRead."""
-        file = os.fstat(fd)
-        identity = file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns
-        if identity not in self._known:
-            self._known[identity] = _crc32(fd, debug)
-        return self._known[identity]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,72 +47,72 @@ class Found:
     refused: tuple[str, ...]
 
 
-def open_in_root(root_fd: int, path: str) -> int:
-    """Open a regular file for reading, `path` seen as by a process whose root `root_fd` is.
+class DebugFiles:
+    """Finds the debug files of one process's files. Each CRC is computed once."""
 
-    No symbolic link and no ".." leads out of the root. Raises OSError if there is no such file or
-    it is not a regular one.
-    """
-    how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
-    code = errno.EAGAIN
-    for _ in range(_OPEN_ATTEMPTS):  # EAGAIN: something was renamed meanwhile
-        path_fd = _libc.syscall(
-            _SYS_OPENAT2, root_fd, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
-        )
-        if path_fd >= 0:
+    def __init__(self, files: Files) -> None:
+        """`files` opens what is found."""
+        self._files = files
+        self._crcs: dict[tuple[int, ...], int] = {}
+
+    def find(self, elf: ElfFile, path: str, root_fd: int) -> Found:
+        """The separate debug file of `elf`, whose path in the root `root_fd` is `path`.
+
+        Looks in that root by build id and by .gnu_debuglink, then in our own root by build id.
+        There is none for a file that has its DWARF itself. Never raises for what stands in files,
+        but TooMuchToRead.
+        """
+        if {".debug_info", ".zdebug_info"} & elf.sections.keys():
+            return Found(None, "", ())
+        with elf.allowance:
+            return self._find(elf, path, root_fd)
+
+    def _find(self, elf: ElfFile, path: str, root_fd: int) -> Found:
+        refused: list[str] = []
+        for candidate in _candidates(elf, path, root_fd):
             try:
-                return reopen_regular(path_fd)
+                fd = candidate.open(self._files)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                    refused.append(_refusal(candidate.path, path, error.strerror or str(error)))
+                continue
+            try:
+                fitting = self._fitting(elf, fd, candidate.crc)
+                return Found(fitting, candidate.path, tuple(refused))
+            except (ElfError, DoesNotFitError, OSError) as error:
+                refused.append(_refusal(candidate.path, path, str(error)))
             finally:
-                os.close(path_fd)
-        code = ctypes.get_errno()
-        if code not in (errno.EAGAIN, errno.EINTR):
-            break
-    raise OSError(code, os.strerror(code))
+                os.close(fd)
+        return Found(None, "", tuple(refused))
 
+    def _fitting(self, elf: ElfFile, fd: int, crc: int | None) -> ElfFile:
+        """The debug file, if it is that of `elf`. Raises DoesNotFitError, ElfError or OSError.
 
-def reopen_regular(path_fd: int) -> int:
-    """Open for reading what an O_PATH descriptor stands for. Raises OSError if not a regular file.
-
-    Only what is known to be a regular file is opened.
-    """
-    if not stat.S_ISREG(os.fstat(path_fd).st_mode):
-        raise OSError(errno.EINVAL, "not a regular file")
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-    return os.open(f"/proc/self/fd/{path_fd}", flags)
-
-
-def find_debug_file(elf: ElfFile, path: str, root_fd: int, checked: Checked) -> Found:
-    """The separate debug file of `elf`, whose path in the root `root_fd` is `path`.
-
-    Looks in that root by build id and by .gnu_debuglink, then in our own root by build id. There
-    is none for a file that has its DWARF itself. `checked` has the CRCs that were computed. Never
-    raises for what stands in files, but TooMuchToRead.
-    """
-    if {".debug_info", ".zdebug_info"} & elf.sections.keys():
-        return Found(None, "", ())
-    with elf.allowance:
-        return _find(elf, path, root_fd, checked)
-
-
-def _find(elf: ElfFile, path: str, root_fd: int, checked: "Checked") -> Found:
-    refused: list[str] = []
-    for candidate in _candidates(elf, path, root_fd):
+        Where both have the same build id, that is enough, and takes no CRC of all the file.
+        """
+        debug = ElfFile(_DebugSource(fd), elf.allowance)
         try:
-            fd = candidate.open()
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-                refused.append(_refusal(candidate.path, path, error.strerror or str(error)))
-            continue
-        try:
-            return Found(_fitting(elf, fd, candidate.crc, checked), candidate.path, tuple(refused))
-        except (ElfError, _DoesNotFitError, OSError) as error:
-            refused.append(_refusal(candidate.path, path, str(error)))
-        finally:
-            os.close(fd)
-    return Found(None, "", tuple(refused))
+            own, other = elf.build_id, debug.build_id
+            if own != other and (crc is None or (own and other)):
+                raise DoesNotFitError(f"its build id is {other or 'missing'}, not {own}")
+            if crc is not None and not own:
+                found = self._crc32(fd, debug)
+                if found != crc:
+                    raise DoesNotFitError(f"its CRC is {found:08x}, not {crc:08x}")
+        except BaseException:
+            debug.close()
+            raise
+        return debug
+
+    def _crc32(self, fd: int, debug: ElfFile) -> int:
+        file = os.fstat(fd)
+        identity = file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns
+        if identity not in self._crcs:
+            self._crcs[identity] = _crc32(fd, debug)
+        return self._crcs[identity]
 
 
-class _DoesNotFitError(Exception):
+class DoesNotFitError(Exception):
     """The file belongs to another one."""
 
 
@@ -155,7 +122,7 @@ class _Candidate:
 
     path: str
     crc: int | None
-    open: Callable[[], int]
+    open: Callable[[Files], int]
 
 
 def _candidates(elf: ElfFile, path: str, root_fd: int) -> Iterator[_Candidate]:
@@ -163,24 +130,28 @@ def _candidates(elf: ElfFile, path: str, root_fd: int) -> Iterator[_Candidate]:
     by_id = f"{DEBUG_FOLDER}/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
     has_id = len(build_id) >= _MIN_BUILD_ID_DIGITS
     if has_id:
-        yield _Candidate(by_id, None, partial(open_in_root, root_fd, by_id))
+        yield _Candidate(by_id, None, _opening(root_fd, by_id))
     name, crc = _debug_link(elf)
     if name and path.startswith("/"):
         folder = posixpath.dirname(path)
         for place in (folder, posixpath.join(folder, ".debug"), DEBUG_FOLDER + folder):
             linked = posixpath.join(place, name)
             if linked != path:  # a file may name itself
-                yield _Candidate(linked, crc, partial(open_in_root, root_fd, linked))
+                yield _Candidate(linked, crc, _opening(root_fd, linked))
     if has_id:
         yield _Candidate(by_id, None, partial(_open_in_own_root, root_fd, by_id))
 
 
-def _open_in_own_root(other_root_fd: int, path: str) -> int:
+def _opening(root_fd: int, path: str) -> Callable[[Files], int]:
+    return lambda files: files.open_in_root(root_fd, path)
+
+
+def _open_in_own_root(other_root_fd: int, path: str, files: Files) -> int:
     own_fd = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if os.path.sameopenfile(own_fd, other_root_fd):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        return open_in_root(own_fd, path)
+        return files.open_in_root(own_fd, path)
     finally:
         os.close(own_fd)
 
@@ -202,37 +173,16 @@ def _debug_link(elf: ElfFile) -> tuple[str, int]:
     return os.fsdecode(name), int.from_bytes(data[crc_at : crc_at + 4], "little")
 
 
-def _fitting(elf: ElfFile, fd: int, crc: int | None, checked: Checked) -> ElfFile:
-    """The debug file, if it is that of `elf`.
-
-    Where both have the same build id, that is enough, and takes no CRC of all the file. Raises
-    _DoesNotFitError, ElfError or OSError.
-    """
-    debug = ElfFile(_DebugSource(fd), elf.allowance)
-    try:
-        own, other = elf.build_id, debug.build_id
-        if own != other and (crc is None or (own and other)):
-            raise _DoesNotFitError(f"its build id is {other or 'missing'}, not {own}")
-        if crc is not None and not own == other != "":
-            found = checked.crc32(fd, debug)
-            if found != crc:
-                raise _DoesNotFitError(f"its CRC is {found:08x}, not {crc:08x}")
-    except BaseException:
-        debug.close()
-        raise
-    return debug
-
-
 def _crc32(fd: int, debug: ElfFile) -> int:
     size = debug.size
     if size > _MAX_CRC_BYTES:
-        raise _DoesNotFitError(f"it has {size} bytes, too many to check its CRC")
+        raise DoesNotFitError(f"it has {size} bytes, too many to check its CRC")
     crc = position = 0
     while position < size:
         debug.allowance.check()
         chunk = os.pread(fd, min(_CHUNK_BYTES, size - position), position)
         if not chunk:
-            raise _DoesNotFitError("it was truncated while it was read")
+            raise DoesNotFitError("it was truncated while it was read")
         crc = zlib.crc32(chunk, crc)
         position += len(chunk)
     return crc

@@ -4,6 +4,7 @@ Each message is a sentence for the user that says what to do next.
 
 EbpfprofError            1   anything else that failed
 ├── InvalidProfile       1   profile data that contradicts itself or cannot be read
+├── NoAnswer             1   the executable lies on a file system that does not answer
 ├── NoSuchProcess        3   no process has this pid
 ├── PermissionDenied     4   neither root nor the capabilities that are needed
 ├── NotGoProgram         5   the process runs no Go code
@@ -103,6 +104,10 @@ class TargetGone(EbpfprofError):
     """The target ended, called exec, or its pid was reused before anything was recorded."""
 
     exit_code = ExitCode.TARGET_GONE
+
+
+class NoAnswer(EbpfprofError):
+    """The target's executable lies on a file system that does not answer."""
 
 
 class OutputError(EbpfprofError):

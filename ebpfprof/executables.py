@@ -16,6 +16,7 @@ from symbolizer import (
     UnsupportedElf,
     read_build_info,
 )
+from symbolizer.allowance import Allowance
 
 _GO_SECTIONS = frozenset(
     (".gopclntab", ".data.rel.ro.gopclntab", ".go.buildinfo", ".note.go.buildid")
@@ -26,6 +27,8 @@ _MAX_SEARCHED_BYTES = 1 << 29
 _DT_NEEDED = 1
 _MAX_DYNAMIC_BYTES = 1 << 16
 _MAX_KEPT = 4096
+_MAX_KEPT_BYTES = 64 << 20
+_MAX_CPU_S = 10.0
 
 NOT_GO = "not a Go program"
 
@@ -87,7 +90,8 @@ class Executables:
     def of_file(self, fd: int) -> Executable:
         """What an open file is; nothing is kept of it. Never fails."""
         try:
-            with ElfFile.open(fd) as elf:
+            allowance = Allowance(max_bytes=_MAX_KEPT_BYTES, max_cpu_s=_MAX_CPU_S)
+            with ElfFile.open(fd, allowance) as elf, allowance:
                 return self._elf(elf)
         except UnsupportedElf as error:
             if not self._take(os.fstat(fd).st_size):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ebpfprof.clock import kernel_now_ns
 from ebpfprof.errors import AttachFailed, TargetGone
+from ebpfprof.files import PatientFiles
 from ebpfprof.losses import Loss
 from ebpfprof.options import Options
 from ebpfprof.overhead import Overhead, Runs
@@ -117,6 +118,7 @@ class LiveSession:
         self._free_numbers = deque(range(capacity))
         self._sampled = 0
         with ExitStack() as held:
+            self._files = held.enter_context(PatientFiles())
             self._waits, self._cpu = compile_collectors(capacity, options, held)
             for collector in (self._waits, self._cpu):
                 if collector:
@@ -135,7 +137,7 @@ class LiveSession:
         from ebpfprof.report import Names
 
         with ExitStack() as held:
-            recorded = open_recorded(pid, self._options, held)
+            recorded = open_recorded(pid, self._options, held, self._files)
             with self._lock:
                 if not self._free_numbers:
                     raise AttachFailed(
@@ -281,6 +283,7 @@ class LiveSession:
             for target in self._targets.values():
                 target._held.close()
             self._targets.clear()
+            self._files.close()
 
     def __enter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from ebpfprof.debugfiles import Checked, find_debug_file, open_in_root, reopen_regular
+from ebpfprof.debugfiles import DebugFiles
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.memory import Memory
 from ebpfprof.profile import Mapping
@@ -55,7 +55,7 @@ class Image:
     path: str
     root_fd: int
     warn: Callable[[str], None]
-    checked: Checked
+    debug_files: DebugFiles
     _debug: ElfFile | None = field(default=None, init=False)
     _native: "NativeBinary | None" = field(default=None, init=False)
     _table: "EhFrame | None" = field(default=None, init=False)
@@ -67,7 +67,7 @@ class Image:
             from symbolizer.native import NativeBinary
 
             if self.root_fd >= 0:
-                found = find_debug_file(self.elf, self.path, self.root_fd, self.checked)
+                found = self.debug_files.find(self.elf, self.path, self.root_fd)
                 self._debug = found.elf
                 for refusal in found.refused:
                     self.warn(refusal)
@@ -147,7 +147,7 @@ class Objects:
         self._images: dict[_FileId, Image | None] = {}
         self._vdso: Image | None = None
         self._left = _MAX_OBJECTS
-        self._checked = Checked()
+        self._debug_files = DebugFiles(target.files)
         self._warnings: dict[str, None] = {}
         self._root_fd = _open_root(target)
         self._main_id = _FileId.of(target.exe_fd)
@@ -224,7 +224,7 @@ class Objects:
         return [image for image in (*self._images.values(), self._vdso) if image]
 
     def _image(self, elf: ElfFile, path: str) -> Image:
-        return Image(elf, path, self._root_fd, self._warn, self._checked)
+        return Image(elf, path, self._root_fd, self._warn, self._debug_files)
 
     def _look_at(self, lines: list[MapsLine]) -> dict[MapsLine, MappedObject]:
         if len(lines) > self._left:
@@ -281,16 +281,14 @@ class Objects:
         """Open the very file that is mapped. Raises OSError."""
         link = f"/proc/{self._target.pid}/map_files/{line.start:x}-{line.limit:x}"
         try:
-            path_fd = os.open(link, os.O_PATH | os.O_CLOEXEC)
+            return self._target.files.open(link)
+        except TimeoutError:
+            raise
         except OSError:  # map_files takes CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE
             return self._open_by_name(line)
-        try:
-            return reopen_regular(path_fd)
-        finally:
-            os.close(path_fd)
 
     def _open_by_name(self, line: MapsLine) -> int:
-        fd = open_in_root(self._root_fd, line.path)
+        fd = self._target.files.open_in_root(self._root_fd, line.path)
         status = os.fstat(fd)
         if (status.st_dev, status.st_ino) != (line.device, line.inode):
             os.close(fd)
@@ -303,7 +301,7 @@ class Objects:
                 with Memory(self._target) as memory:
                     data = memory.read(line.start, line.limit - line.start)
                 elf = ElfFile.from_bytes(data, self._target.allowance)
-                self._vdso = Image(elf, line.name, -1, self._warn, self._checked)
+                self._vdso = Image(elf, line.name, -1, self._warn, self._debug_files)
             except (EbpfprofError, ElfError) as error:
                 self._warn(f"the vDSO can't be read: {error}")
         return self._vdso

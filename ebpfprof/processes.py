@@ -6,19 +6,26 @@ import os
 import pwd
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cache
+from typing import TYPE_CHECKING, Any, Self
 
 from ebpfprof.containers import SHORT_ID, container_of
 from ebpfprof.errors import NoSuchProcess
-from ebpfprof.executables import Executable, Executables
+from ebpfprof.helper import PATIENCE_S, Helper, NoAnswerError
 from ebpfprof.privileges import no_proc
+from ebpfprof.terminal import say
+from ebpfprof.text import printable
+
+if TYPE_CHECKING:  # what reads executables is imported by the child that does
+    from ebpfprof.executables import Executable
 
 _PF_KTHREAD = 0x0020_0000  # include/linux/sched.h
 _MAX_BYTES = 1 << 16
 _DELETED = " (deleted)"
 _MAX_NAMED = 4
+_NOT_OURS, _GONE = "not ours", "gone"
 _EFFECTIVE_UID = re.compile(rb"^Uid:\t\d+\t(\d+)", re.MULTILINE)
 
 
@@ -52,10 +59,14 @@ class GoProcess:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """All processes that run a program, by pid, and the number of those we may not look into."""
+    """All processes that run a program, by pid, and the number of those we may not look into.
+
+    `unanswered` are those of which nothing can be told, by pid: to look at them does not end.
+    """
 
     processes: tuple[GoProcess, ...]
     unseen: int
+    unanswered: tuple[int, ...] = ()
 
     @property
     def go(self) -> list[GoProcess]:
@@ -63,32 +74,82 @@ class Survey:
         return [process for process in self.processes if process.is_go]
 
 
+def not_answered(pids: Iterable[int]) -> str:
+    """A sentence about processes that could not be looked at; "" if there are none."""
+    named = [f"{pid} ({printable(_name(pid))})" for pid in pids]
+    if not named:
+        return ""
+    those = ", ".join(named[:_MAX_NAMED]) + (", ..." if len(named) > _MAX_NAMED else "")
+    what = f"process {those}" if len(named) == 1 else f"{len(named)} processes ({those})"
+    return (
+        f"{what} did not answer within {PATIENCE_S:g} s and {'is' if len(named) == 1 else 'are'} "
+        "left out: the executable lies on a file system that does not answer (NFS, FUSE?)."
+    )
+
+
 class ProcessTable:
-    """Finds processes; one that is asked again looks only into files that it has not seen."""
+    """Finds processes; one that is asked again looks only into files that it has not seen.
+
+    A child looks: some can't be looked at without an end. So it is to be made before there are
+    threads. A context manager.
+    """
 
     def __init__(self) -> None:
-        self._executables = Executables()
+        self._helper = Helper(_Looking)
+        self._unanswered: set[tuple[int, str]] = set()
 
     def survey(self) -> Survey:
         """The processes there are now. What comes or goes meanwhile may be missing.
 
-        Raises KernelUnsupported if /proc is not mounted.
+        One that did not answer is not asked again before it does. Raises KernelUnsupported if /proc
+        is not mounted.
         """
-        self._executables.begin_survey()
+        self._unanswered -= {(pid, started) for pid, started in self._helper.answered_late()}
+        lives = [(pid, _started(pid)) for pid in _pids()]
+        self._unanswered &= set(lives)
+        asked = [life for life in lives if life not in self._unanswered]
         found, unseen = [], 0
-        for pid in _pids():
-            try:
-                found.append(_described(pid, self._executables.of(pid)))
-            except PermissionError:
-                unseen += not _is_kernel_thread(pid)
-            except OSError:
-                continue  # it has ended, is a zombie or a kernel thread
-        return Survey(tuple(found), unseen)
+        for life, (answer, _) in zip(asked, self._helper.ask_all(asked), strict=True):
+            if isinstance(answer, NoAnswerError):
+                self._unanswered.add(life)
+            elif isinstance(answer, dict):
+                found.append(GoProcess(**answer))
+            else:
+                unseen += answer == _NOT_OURS and not _is_kernel_thread(life[0])
+        return Survey(tuple(found), unseen, tuple(sorted(pid for pid, _ in self._unanswered)))
+
+    def close(self) -> None:
+        """End the child; one that is stuck is not waited for."""
+        self._helper.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-def go_processes() -> list[GoProcess]:
-    """The Go processes that we may look into, by pid."""
-    return ProcessTable().survey().go
+class _Looking:
+    """The child's part."""
+
+    def __init__(self) -> None:
+        from ebpfprof.executables import Executables
+
+        self._executables = Executables()
+
+    def begin(self) -> None:
+        """Of each survey."""
+        self._executables.begin_survey()
+
+    def answer(self, request: Any, fds: Sequence[int]) -> tuple[Any, list[int]]:  # noqa: ANN401
+        """What is known of a process: a GoProcess as a dict."""
+        pid, _started = request
+        try:
+            return asdict(_described(pid, self._executables.of(pid))), []
+        except PermissionError:
+            return _NOT_OURS, []
+        except OSError:
+            return _GONE, []  # it has ended, is a zombie or a kernel thread
 
 
 def find(
@@ -103,7 +164,10 @@ def find(
     """
     found = list(pids)
     if names or containers or all_go:
-        survey = ProcessTable().survey()
+        with ProcessTable() as table:
+            survey = table.survey()
+        if survey.unanswered:
+            say(f"ebpfprof: {not_answered(survey.unanswered)}", err=True)
         found += [each.pid for each in _best(survey, names, containers, all_go)]
     return list(dict.fromkeys(found))
 
@@ -195,7 +259,7 @@ def _described(pid: int, executable: Executable) -> GoProcess:
     path = _text(os.fsencode(os.readlink(folder + "exe")))
     return GoProcess(
         pid=pid,
-        name=_text(_read(folder + "comm")).removesuffix("\n"),
+        name=_name(pid),
         command=_text(_read(folder + "cmdline").rstrip(b"\0").replace(b"\0", b" ")),
         user=_user(int(uid[1])) if uid else "",
         go_version=executable.go_version,
@@ -212,6 +276,19 @@ def _described(pid: int, executable: Executable) -> GoProcess:
 def _is_kernel_thread(pid: int) -> bool:
     fields = _stat_fields(pid)
     return not fields or bool(int(fields[6]) & _PF_KTHREAD)
+
+
+def _started(pid: int) -> str:
+    """When it began, which with its number tells it from all others; "" if it has ended."""
+    fields = _stat_fields(pid)
+    return b"".join(fields[19:20]).decode()
+
+
+def _name(pid: int) -> str:
+    try:
+        return _text(_read(f"/proc/{pid}/comm")).removesuffix("\n")
+    except OSError:
+        return "ended"
 
 
 def _stat_fields(pid: int) -> list[bytes]:

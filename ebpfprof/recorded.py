@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ebpfprof.collectors.waits import WaitsCollector
 from ebpfprof.errors import NotGoProgram
+from ebpfprof.files import Files
 from ebpfprof.options import Options
 from ebpfprof.profile import Kind
 from ebpfprof.target import Ending, Target
@@ -89,11 +90,14 @@ class Recorded:
         return bool(self.traced)
 
 
-def open_recorded(pid: int, options: Options, held: ExitStack) -> Recorded:
-    """Open and inspect a process; `held` will let go of it. Raises any of ebpfprof.errors."""
+def open_recorded(pid: int, options: Options, held: ExitStack, files: Files) -> Recorded:
+    """Open and inspect a process; `held` will let go of it. Raises any of ebpfprof.errors.
+
+    `files` opens what it runs and has mapped.
+    """
     from ebpfprof.gotarget import inspect
 
-    target, kinds, go = held.enter_context(Target(pid)), options.kinds, None
+    target, kinds, go = held.enter_context(Target(pid, files)), options.kinds, None
     try:
         go = inspect(
             target,

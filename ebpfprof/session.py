@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from ebpfprof.clock import kernel_now_ns
 from ebpfprof.collectors.waits import WaitsCollector
 from ebpfprof.errors import AttachFailed, TargetGone
+from ebpfprof.files import PatientFiles
 from ebpfprof.losses import Loss
 from ebpfprof.options import Options
 from ebpfprof.overhead import Overhead, Runs
@@ -47,12 +48,13 @@ class Session:
         try:
             # BCC takes a second to compile, in a process of its own. Meanwhile the libraries that
             # read executables are imported and the executables read, which takes as long.
+            files = self._held.enter_context(PatientFiles())
             self._waits, self._cpu = compile_collectors(len(pids), options, self._held)
             if options.open_waits:
                 import ebpfprof.openwaits  # noqa: F401 - at the end there is no time for it
 
             for pid in pids:
-                self._recordings.append(open_recorded(pid, options, self._held))
+                self._recordings.append(open_recorded(pid, options, self._held, files))
             if self._waits:
                 self._waits.load(sum(recording.goroutines() for recording in self._recordings))
             if self._cpu:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from ebpfprof.errors import NoSuchProcess, TargetGone, UnsupportedTarget
+from ebpfprof.errors import NoAnswer, NoSuchProcess, TargetGone, UnsupportedTarget
+from ebpfprof.files import Files
 from ebpfprof.privileges import not_yours
 from ebpfprof.profile import Mapping
 from ebpfprof.text import printable
@@ -63,22 +64,23 @@ class Target:
 
     _known_lines: tuple[bytes, tuple[MapsLine, ...]] = b"", ()
 
-    def __init__(self, pid: int) -> None:
-        """Open process `pid`.
+    def __init__(self, pid: int, files: Files | None = None) -> None:
+        """Open process `pid`; `files` opens what it runs and has mapped.
 
         Raises NoSuchProcess, UnsupportedTarget (a thread id, a kernel thread, a zombie),
-        PermissionDenied or TargetGone.
+        PermissionDenied, NoAnswer or TargetGone.
         """
         from symbolizer.allowance import Allowance  # with numpy: late, see Session.__init__
 
         self.pid = pid
+        self.files = files or Files()
         self.allowance = Allowance()
         """What reading its files may take, all together."""
         self._pidfd = _pidfd(pid)
         try:
             _refuse_what_runs_no_program(pid)
             self._auxv = self._read("auxv")
-            self.exe_fd = os.open(f"/proc/{pid}/exe", os.O_RDONLY | os.O_CLOEXEC)
+            self.exe_fd = self.files.open(f"/proc/{pid}/exe")
             self.exe_name = os.readlink(f"/proc/{pid}/exe").removesuffix(_DELETED)
             # /proc goes by the number. If the pinned process lives, and has not called exec, then
             # all that was the same program's.
@@ -89,6 +91,11 @@ class Target:
                 raise NoSuchProcess(_gone(pid)) from error
             if isinstance(error, PermissionError):
                 raise not_yours(pid, "its executable") from error
+            if isinstance(error, TimeoutError):
+                raise NoAnswer(
+                    f"The executable of process {pid} can't be read: {error.strerror}. Look what "
+                    f"is wrong with it (`readlink /proc/{pid}/exe`, NFS, FUSE), and try again."
+                ) from error
             raise
 
     @property

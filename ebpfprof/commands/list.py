@@ -57,12 +57,13 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     """
     keep_libraries_to_one_thread()
     from ebpfprof.containers import sees_whole_machine
-    from ebpfprof.processes import ProcessTable, has_name
+    from ebpfprof.processes import ProcessTable, has_name, not_answered
     from ebpfprof.rights import give_up_before_looking
     from ebpfprof.terminal import has_color, say, width
 
     give_up_before_looking()
-    survey = ProcessTable().survey()
+    with ProcessTable() as processes:
+        survey = processes.survey()
     shown = [
         process
         for process in (survey.processes if show_all else survey.go)
@@ -70,12 +71,15 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     ]
     if as_json:
         rows = [asdict(process) for process in shown]
-        say(json.dumps({"processes": rows, "unseen": survey.unseen}, indent=2))
+        said = {"processes": rows, "unseen": survey.unseen, "unanswered": survey.unanswered}
+        say(json.dumps(said, indent=2))
     elif shown:
         table = render(shown, width(sys.stdout), color=has_color(sys.stdout))
         say(table + "".join(f"{note}\n" for note in _notes(shown)), end="")
     else:
         say(_nothing(names, show_all))
+    if survey.unanswered:
+        say(f"ebpfprof: {not_answered(survey.unanswered)}", err=True)
     if survey.unseen:
         say(f"ebpfprof: {_unseen(survey)}", err=True)
     if not sees_whole_machine():

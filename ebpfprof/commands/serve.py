@@ -161,6 +161,7 @@ def command(
     from ebpfprof.live import LiveSession
     from ebpfprof.outputfolder import invoking_user
     from ebpfprof.privileges import require_capabilities
+    from ebpfprof.processes import ProcessTable
     from ebpfprof.rights import give_up_before_recording
     from ebpfprof.server.listening import listening
     from ebpfprof.server.running import Service, run
@@ -184,6 +185,7 @@ def command(
             signals = held.enter_context(Signals())
             listener = held.enter_context(listening(address, invoking_user()))
             give_up_before_recording(options, writes=bool(address.path))
+            table = held.enter_context(ProcessTable())
             make = functools.partial(LiveSession, options, capacity=service.capacity)
             live = held.enter_context(interruptible(make))
             targets = [interruptible(functools.partial(live.add, pid)) for pid in pids]
@@ -199,6 +201,7 @@ def command(
                 service,
                 policy,
                 listener,
+                table,
                 on_ready=on_ready,
                 should_end=lambda: signals.came,
             )

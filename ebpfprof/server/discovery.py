@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from ebpfprof.processes import GoProcess, ProcessTable
+from ebpfprof.processes import GoProcess, ProcessTable, not_answered
 from ebpfprof.server.recorder import Recorder
+from ebpfprof.terminal import say
 
 LOOK_S = 3.0
 """How often it is looked for new processes, in seconds."""
@@ -25,6 +26,7 @@ class Discovery:
     def __init__(
         self,
         recorder: Recorder,
+        table: ProcessTable,
         *,
         follows: bool = False,
         containers: Sequence[str] = (),
@@ -34,7 +36,8 @@ class Discovery:
         self._follows = follows
         self._containers = tuple(containers)
         self._capacity = capacity
-        self._table = ProcessTable()
+        self._table = table
+        self._unanswered: tuple[int, ...] = ()
         self._lock = asyncio.Lock()
         self._looked_s = -_FRESH_S
         self.processes: dict[int, GoProcess] = {}
@@ -54,8 +57,16 @@ class Discovery:
         """Look once, unless somebody just has."""
         async with self._lock:
             if time.monotonic() - self._looked_s >= _FRESH_S:
-                self._take((await asyncio.to_thread(self._table.survey)).go)
+                survey = await asyncio.to_thread(self._table.survey)
+                self._take(survey.go)
+                self._tell(survey.unanswered)
                 self._looked_s = time.monotonic()
+
+    def _tell(self, unanswered: tuple[int, ...]) -> None:
+        new = [pid for pid in unanswered if pid not in self._unanswered]
+        if new:
+            say(f"ebpfprof: {not_answered(new)}", err=True)
+        self._unanswered = unanswered
 
     def _take(self, found: Iterable[GoProcess]) -> None:
         self.processes = {each.pid: each for each in found}

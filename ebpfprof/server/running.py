@@ -19,6 +19,7 @@ from ebpfprof.server.recorder import Live, Recorder
 from ebpfprof.signals import check
 
 if TYPE_CHECKING:
+    from ebpfprof.processes import ProcessTable
     from ebpfprof.server.access import Policy
 
 _LOOK_S = 0.1
@@ -71,16 +72,19 @@ def run(
     service: Service,
     policy: Policy,
     listener: socket.socket,
+    table: ProcessTable,
     *,
     on_ready: Callable[[Recorder], None],
     should_end: Callable[[], bool],
 ) -> None:
     """Serve the `targets`, which `live` has opened, until `should_end`, asked ten times a second.
 
-    Then requests that wait are answered with what was recorded so far. `on_ready` is called once
-    clients are served. All probes are out when it returns. Raises Aborted at a signal that aborts.
+    Then requests that wait are answered with what was recorded so far. `table` finds the other
+    processes. `on_ready` is called once clients are served. All probes are out when it returns.
+    Raises Aborted at a signal that aborts.
     """
-    asyncio.run(_aborted(_run(live, targets, service, policy, listener, on_ready, should_end)))
+    serving = _run(live, targets, service, policy, listener, table, on_ready, should_end)
+    asyncio.run(_aborted(serving))
 
 
 async def _aborted(serving: Awaitable[None]) -> None:
@@ -96,6 +100,7 @@ async def _run(
     service: Service,
     policy: Policy,
     listener: socket.socket,
+    table: ProcessTable,
     on_ready: Callable[[Recorder], None],
     should_end: Callable[[], bool],
 ) -> None:
@@ -108,6 +113,7 @@ async def _run(
     )
     discovery = Discovery(
         recorder,
+        table,
         follows=service.all_go,
         containers=service.containers,
         capacity=service.capacity,

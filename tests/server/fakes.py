@@ -15,7 +15,7 @@ from ebpfprof.delta import difference
 from ebpfprof.errors import EbpfprofError, NotGoProgram, TargetGone
 from ebpfprof.losses import Loss
 from ebpfprof.overhead import Overhead, Runs
-from ebpfprof.processes import GoProcess
+from ebpfprof.processes import GoProcess, ProcessTable
 from ebpfprof.profile import Kind, Profile, Sample, cpu_profile, wait_profile
 from ebpfprof.report import Report
 from ebpfprof.server.access import Policy
@@ -149,7 +149,7 @@ class FakeDiscovery(Discovery):
     """Finds those processes that the test says there are."""
 
     def __init__(self, recorder: Recorder, *found: GoProcess, **options: Any) -> None:  # noqa: ANN401
-        super().__init__(recorder, **options)
+        super().__init__(recorder, cast("ProcessTable", None), **options)
         self.found = list(found)
 
     def follow(self) -> None:

@@ -11,6 +11,7 @@ from ebpfprof.errors import BccMissing, EbpfprofError, ExitCode
 CODES = {
     "EbpfprofError": 1,
     "InvalidProfile": 1,
+    "NoAnswer": 1,
     "NoSuchProcess": 3,
     "PermissionDenied": 4,
     "NotGoProgram": 5,

@@ -152,7 +152,7 @@ def test_json_has_it_all_as_it_is(listing: Listing) -> None:
 
 
 def test_nothing_in_json_is_an_empty_list(listing: Listing) -> None:
-    assert json.loads(listing("--json").stdout) == {"processes": [], "unseen": 0}
+    assert json.loads(listing("--json").stdout) == {"processes": [], "unseen": 0, "unanswered": []}
 
 
 HOSTILE = "\x1b[2J[bold red]x[/] \r\n\u202eevil\udcff日本語" * 20

@@ -13,10 +13,12 @@ import pytest
 
 import symbolizer.native
 from ebpfprof import objects
+from ebpfprof.files import Files
 from ebpfprof.objects import MappedObject, ObjectKind, Objects, Pieces, bias_of
 from ebpfprof.profile import Mapping
 from ebpfprof.target import Ending, MapsLine, Target
 from symbolizer import ElfError, ElfFile
+from symbolizer.allowance import Allowance
 from symbolizer.ehframe import EhFrame
 from symbolizer.native import NativeBinary
 from tests.unit.elfwriter import PF_R, PF_W, PF_X, PT_NOTE, ElfWriter, Load, note
@@ -37,6 +39,8 @@ class ScriptedTarget(Target):
         self.pid = os.getpid()
         self.exe_fd = os.open(exe, os.O_RDONLY)
         self.exe_name = str(exe)
+        self.files = Files()
+        self.allowance = Allowance()
         self._pidfd = os.pidfd_open(self.pid)
         self.lines: list[MapsLine] = []
         self.later: list[list[MapsLine]] = []

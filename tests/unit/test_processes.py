@@ -54,6 +54,11 @@ def surveyed(monkeypatch: pytest.MonkeyPatch) -> Surveyed:
     return survey
 
 
+def survey() -> Survey:
+    with ProcessTable() as table:
+        return table.survey()
+
+
 def found(
     names: Sequence[str] = (), containers: Sequence[str] = (), *, all_go: bool = False
 ) -> list[int]:
@@ -205,7 +210,7 @@ def test_what_may_not_be_looked_into_is_counted_without_kernel_threads(
     monkeypatch.setattr(processes, "_pids", lambda: [2, 7, 8, 9, 11])  # 8 has ended, 11 a zombie
     monkeypatch.setattr(processes, "_read", read)
     monkeypatch.setattr(Executables, "of", of)
-    assert ProcessTable().survey() == Survey((), unseen=2)
+    assert survey() == Survey((), unseen=2)
 
 
 def test_a_process_that_ends_while_it_is_described_is_left_out(
@@ -215,6 +220,6 @@ def test_a_process_that_ends_while_it_is_described_is_left_out(
         raise ProcessLookupError(path)
 
     monkeypatch.setattr(processes, "_pids", lambda: [os.getpid()])
-    assert [each.pid for each in ProcessTable().survey().processes] == [os.getpid()]
+    assert [each.pid for each in survey().processes] == [os.getpid()]
     monkeypatch.setattr(processes, "_read", read)
-    assert ProcessTable().survey() == Survey((), unseen=0)
+    assert survey() == Survey((), unseen=0)

@@ -11,7 +11,8 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from ebpfprof.debugfiles import Checked, _debug_link, _DoesNotFitError, _fitting
+from ebpfprof.debugfiles import DebugFiles, DoesNotFitError, _debug_link
+from ebpfprof.files import Files
 from ebpfprof.objects import bias_of
 from ebpfprof.target import MapsLine
 from symbolizer import ElfError, ElfFile
@@ -306,7 +307,7 @@ def ask_debug_file(data: bytes) -> None:
     fd = os.memfd_create("debug", os.MFD_CLOEXEC)
     try:
         os.write(fd, data)
-        with _fitting(_debugged(), fd, None, Checked()) as debug:
+        with DebugFiles(Files())._fitting(_debugged(), fd, None) as debug:
             assert all(each.filesz == 0 for each in debug.segments)
     finally:
         os.close(fd)
@@ -355,6 +356,6 @@ NATIVE = (
         ("ebpfprof.debugfiles",),
         ask_debug_file,
         debug_seeds,
-        allowed=(ElfError, _DoesNotFitError),
+        allowed=(ElfError, DoesNotFitError),
     ),
 )

@@ -1,0 +1,167 @@
+"""A child that is asked for what may never return."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from time import monotonic, process_time, sleep
+from typing import Any
+
+import pytest
+
+from ebpfprof.helper import Helper, NoAnswerError
+from tests.targets_run import SLOWNESS
+
+PATIENCE_S = 1.0 * SLOWNESS
+DEADLINE_S = 60 * SLOWNESS
+
+
+class Work:
+    """Does what the test asks for."""
+
+    def begin(self) -> None:
+        pass
+
+    def answer(self, request: Any, fds: Sequence[int]) -> tuple[Any, list[int]]:  # noqa: ANN401
+        match request:
+            case "wait for", path:
+                os.close(os.open(path, os.O_RDONLY))
+            case "compute":
+                end_s = process_time() + 1.1 * PATIENCE_S
+                while process_time() < end_s:
+                    pass
+            case "end":
+                os._exit(1)
+            case "fail":
+                raise ValueError(request)
+            case "pid":
+                return os.getpid(), []
+            case "name":
+                return os.readlink(f"/proc/self/fd/{fds[0]}"), [os.open("/dev/null", os.O_RDONLY)]
+        return request, []
+
+
+@pytest.fixture
+def over(tmp_path: Path) -> Path:
+    """A pipe that nobody writes into until the test is over: to open it takes as long."""
+    os.mkfifo(tmp_path / "over")
+    return tmp_path / "over"
+
+
+@pytest.fixture
+def helper(over: Path) -> Iterator[Helper]:
+    files = len(os.listdir("/proc/self/fd"))
+    with Helper(Work, PATIENCE_S) as made:
+        yield made
+        os.close(os.open(over, os.O_RDWR))
+    assert len(os.listdir("/proc/self/fd")) == files
+
+
+def await_end_of(pid: int) -> None:
+    until = monotonic() + DEADLINE_S
+    while os.path.exists(f"/proc/{pid}"):
+        assert monotonic() < until
+        sleep(0.01)
+
+
+def test_answers_come_in_turn_from_one_child(helper: Helper) -> None:
+    long = "x" * (1 << 20)
+    answers = helper.ask_all(["pid", long, "\ud800", 7, "pid"])
+    assert [answer for answer, _ in answers[1:4]] == [long, "\ud800", 7]
+    assert answers[0] == answers[4] != (os.getpid(), [])
+
+
+def test_descriptors_go_both_ways(helper: Helper, tmp_path: Path) -> None:
+    fd = os.open(tmp_path, os.O_PATH)
+    name, (given,) = helper.ask("name", [fd])
+    assert name == str(tmp_path)
+    assert os.readlink(f"/proc/self/fd/{given}") == "/dev/null"
+    os.close(fd)
+    os.close(given)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_one_that_does_not_answer_is_left_behind(helper: Helper, over: Path, ends: bool) -> None:
+    silent = "end" if ends else ("wait for", str(over))
+    requests = ["pid", silent, 2, silent, silent, 5]
+    answers = [answer for answer, _ in helper.ask_all(requests)]
+    assert [isinstance(each, NoAnswerError) for each in answers] == [
+        each == silent for each in requests
+    ]
+    assert answers[2::3] == [2, 5]
+    assert helper.ask("pid")[0] != answers[0]
+    with pytest.raises(NoAnswerError, match=f"did not answer within {PATIENCE_S:g} s"):
+        helper.ask(silent)
+
+
+def test_one_that_works_is_waited_for(helper: Helper) -> None:
+    assert helper.ask("compute") == ("compute", [])
+
+
+def test_a_late_answer_is_noticed(helper: Helper, over: Path) -> None:
+    request = "wait for", str(over)
+    with pytest.raises(NoAnswerError):
+        helper.ask(request)
+    assert helper.answered_late() == []
+    os.close(os.open(over, os.O_RDWR))
+    until = monotonic() + DEADLINE_S
+    while not (late := helper.answered_late()):
+        assert monotonic() < until
+    assert late == [request]
+    assert helper.answered_late() == []
+
+
+def test_a_bug_in_there_is_told(helper: Helper) -> None:
+    with pytest.raises(RuntimeError, match="ValueError"):
+        helper.ask("fail")
+
+
+def test_no_more_than_so_many_are_left_behind(
+    helper: Helper, over: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ebpfprof.helper._MAX_LEFT_BEHIND", 2)
+    silent = "wait for", str(over)
+    answers = helper.ask_all([silent, silent, "pid", "pid"])
+    assert all(isinstance(answer, NoAnswerError) for answer, _ in answers)
+
+
+def test_all_of_them_end_with_it() -> None:
+    with Helper(Work, PATIENCE_S) as helper:
+        first = helper.ask("pid")[0]
+        with pytest.raises(NoAnswerError):
+            helper.ask("end")
+        second = helper.ask("pid")[0]
+        assert (Path("/proc") / str(second) / "comm").read_text() == "ebpfprof-helper\n"
+    for pid in (first, second):
+        await_end_of(pid)
+
+
+def test_they_end_if_we_are_killed() -> None:
+    from_child, to_us = os.pipe()
+    ours = os.fork()
+    if not ours:
+        helper = Helper(Work, PATIENCE_S)
+        os.write(to_us, str(helper.ask("pid")[0]).encode())
+        signal.pause()
+    pid = int(os.read(from_child, 32))
+    os.kill(ours, signal.SIGKILL)
+    os.waitpid(ours, 0)
+    await_end_of(pid)
+    for fd in (from_child, to_us):
+        os.close(fd)
+
+
+def test_several_threads_may_ask(helper: Helper) -> None:
+    found: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(helper.ask_all(list(range(200)))))
+        for _ in range(4)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert found == [[(number, []) for number in range(200)]] * 4
