@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -49,7 +50,7 @@ _MARKS = {
 class _Physical:
     """An address of a stack with its logical frames, innermost first.
 
-    `is_given_up` says that there are none because names would have taken too much.
+    `is_given_up` says that names or lines are missing because they would have taken too much.
     """
 
     address: int
@@ -75,7 +76,7 @@ class CpuTranslator:
         self.failure: Exception | None = None
         """Why names are missing, if a bug or a corrupt table is to blame."""
         self.given_up = 0
-        """How many of the last samples have frames without a name, since it would take too much."""
+        """How many of the last samples lack names or lines, which would have taken too much."""
 
     def samples(
         self,
@@ -193,30 +194,26 @@ class CpuTranslator:
         for key, members in of_objects.items():
             found = mapped[key]
 
-            def ask(linked: Sequence[int], found: MappedObject = found) -> _Frames:
-                native = found.native()
-                return native.frames_many(linked) if native else {}
-
-            self._keep(members, found.bias, ask, found.mapping)
+            self._keep(members, found.bias, partial(_native_frames, found), found.mapping)
 
     def _look_up_go(self, go: GoTarget, addresses: Sequence[int]) -> None:
-        self._keep(addresses, go.load_bias, go.binary.frames_many)
+        self._keep(addresses, go.load_bias, lambda linked: (go.binary.frames_many(linked), False))
 
     def _keep(
         self,
         addresses: Sequence[int],
         bias: int,
-        ask: Callable[[Sequence[int]], _Frames],
+        ask: Callable[[Sequence[int]], tuple[_Frames, bool]],
         mapping: MappedRange | None = None,
     ) -> None:
-        """Ask for the frames of these addresses; they stay without if there are none.
+        """Ask for the frames of these addresses, and whether names or lines were given up.
 
-        `mapping` is that of all of them, if they have one in common.
+        Without frames they stay without names. `mapping` is that of all, if they have one in common.
         """
         frames: _Frames = {}
         is_given_up = False
         try:
-            frames = ask([address - bias for address in addresses])
+            frames, is_given_up = ask([address - bias for address in addresses])
         except TooMuchToRead:
             is_given_up = True
         except Exception as error:  # whatever it is: samples are worth more than names
@@ -235,6 +232,11 @@ class CpuTranslator:
         return go is not None and (
             go.binary.text_start <= address - go.load_bias < go.binary.text_end
         )
+
+
+def _native_frames(found: MappedObject, linked: Sequence[int]) -> tuple[_Frames, bool]:
+    native = found.native()
+    return (native.frames_many(linked), native.gave_up) if native else ({}, False)
 
 
 def _unnamed(physical: _Physical) -> str:

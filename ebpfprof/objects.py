@@ -91,7 +91,7 @@ class Image:
     @property
     def failure(self) -> str:
         """Why names are missing that were asked for; "" if none are."""
-        if self._native is None or isinstance(self._native.failure, TooMuchToRead | None):
+        if self._native is None or self._native.failure is None:
             return ""
         return f"{printable(self.path)} lacks names or lines: {self._native.failure}"
 

@@ -262,14 +262,14 @@ class _Reporter:
     def _given_up(self) -> str:
         """That names are missing since it would have taken too much to find them, and of how many.
 
-        Names of locks may be missing alone.
+        Of locks it can't be told of how many.
         """
         target = self._recording.target
-        unnamed = " and ".join(self._unnamed) or "Some locks"
-        what = f"{unnamed[0].upper()}{unnamed[1:]}"
+        lacking = " and ".join(self._unnamed)
+        what = f"{lacking} lack names or lines" if lacking else "Locks may lack names"
         return (
             f"names of process {target.pid} ({target.name}) were given up: to read its files "
-            f"takes {target.allowance.exceeded}. {what} are shown by address."
+            f"takes {target.allowance.exceeded}. {what}."
         )
 
     def _comments(self, title: str, sampling: str) -> list[str]:

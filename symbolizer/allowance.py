@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from symbolizer.errors import TooMuchToRead
 
-_MAX_BYTES: Final = 768 << 20
+_MAX_BYTES: Final = 512 << 20
 _MAX_CPU_S: Final = 30.0
 _SHARE: Final = 0.1
 """Of the time that passes: a server asks for names for as long as it runs."""

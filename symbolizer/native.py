@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from symbolizer.demangle import demangled
 from symbolizer.elf import ElfFile
-from symbolizer.errors import SymbolizerError
+from symbolizer.errors import SymbolizerError, TooMuchToRead
 from symbolizer.goruntime import FuncRole
 from symbolizer.inline import Frame
 from symbolizer.nativesymbols import SymbolTable
@@ -28,6 +28,8 @@ class NativeBinary:
         self._lines: NativeLines | None = None
         self.failure: SymbolizerError | None = None
         """Why some names or lines are missing, if a table is corrupt."""
+        self.gave_up = False
+        """Whether some are missing because they would take too much."""
 
     def frames_many(self, vaddrs: Iterable[int]) -> dict[int, tuple[Frame, ...]]:
         """The logical frames at each address, as linked, innermost inlined call first.
@@ -45,9 +47,15 @@ class NativeBinary:
             try:
                 lines = self._lines.frames(wanted)
             except SymbolizerError as error:
-                self.failure = self.failure or error
-            self.failure = self.failure or self._lines.failure
+                self._note(error)
+            self._note(self._lines.failure)
         return {vaddr: self._frames(vaddr, lines.get(vaddr, ())) for vaddr in wanted}
+
+    def _note(self, failure: SymbolizerError | None) -> None:
+        if isinstance(failure, TooMuchToRead):
+            self.gave_up = True
+        else:
+            self.failure = self.failure or failure
 
     def _open(self) -> None:
         if self._is_open:
@@ -59,13 +67,13 @@ class NativeBinary:
             try:
                 self._symbols = self._symbols or SymbolTable.open(self._elf, debug)
             except SymbolizerError as error:
-                self.failure = self.failure or error
+                self._note(error)
         for file in (self._elf, self._debug):
             try:
                 if file and self._lines is None:
                     self._lines = NativeLines.open(file)
             except SymbolizerError as error:
-                self.failure = self.failure or error
+                self._note(error)
 
     def _frames(self, vaddr: int, known: "tuple[NativeFrame, ...]") -> tuple[Frame, ...]:
         symbol = self._symbols.at(vaddr) if self._symbols else None
