@@ -208,7 +208,7 @@ class CpuTranslator:
     ) -> None:
         """Ask for the frames of these addresses, and whether names or lines were given up.
 
-        Without frames they stay without names. `mapping` is that of all, if they have one in common.
+        Without frames they stay without names. `mapping` is that of all, if they share one.
         """
         frames: _Frames = {}
         is_given_up = False
