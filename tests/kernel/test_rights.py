@@ -305,9 +305,19 @@ def test_before_it_opens_a_program_it_has_no_more_than_it_needs(
             state = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             assert state is not None
             assert state.si_code == os.CLD_STOPPED, process.communicate()[0]
-            assert rights_of(process.pid) == given_up_but(KEPT[what])
+            opening = descendants_of(process.pid)
+            assert len(opening) >= 2, "who starts the child that opens it, and that"
+            for pid in (process.pid, *opening):
+                assert rights_of(pid) == given_up_but(KEPT[what])
         finally:
+            for pid in descendants_of(process.pid):
+                os.kill(pid, signal.SIGKILL)
             process.kill()
+
+
+def descendants_of(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [each for child in map(int, text.split()) for each in (child, *descendants_of(child))]
 
 
 def test_while_top_shows_its_table_it_has_no_more_than_it_needs(tmp_path: Path) -> None:
