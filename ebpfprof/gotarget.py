@@ -62,21 +62,21 @@ def inspect(
     Those for the runtime's own locks are found only if asked for, and not in every Go version.
     Raises NotGoProgram, UnsupportedGo, UnsupportedTarget, CorruptBinary or TargetGone.
     """
-    with target.allowance:
-        return _inspect(target, allow_unknown_go, runtime_locks)
+    try:
+        with target.allowance:
+            return _inspect(target, allow_unknown_go, runtime_locks)
+    except (SymbolizerError, struct.error) as error:
+        raise for_user(target, error) from error
 
 
 def _inspect(target: Target, allow_unknown_go: bool, runtime_locks: bool) -> GoTarget:
-    try:
-        elf = ElfFile.open(target.exe_fd, target.allowance)
-        binary = GoBinary.open(elf, allow_unknown_version=allow_unknown_go)
-        bias = target.load_bias(elf.entry)
-        mappings = target.executable_mappings(elf.build_id)
-        sites, callback = probe_sites(binary), cgo_callback(binary)
-        locks, refusal = _runtime_locks(target, binary) if runtime_locks else (None, None)
-        return GoTarget(target, binary, bias, mappings, sites, callback, locks, refusal)
-    except (SymbolizerError, struct.error) as error:
-        raise for_user(target, error) from error
+    elf = ElfFile.open(target.exe_fd, target.allowance)
+    binary = GoBinary.open(elf, allow_unknown_version=allow_unknown_go)
+    bias = target.load_bias(elf.entry)
+    mappings = target.executable_mappings(elf.build_id)
+    sites, callback = probe_sites(binary), cgo_callback(binary)
+    locks, refusal = _runtime_locks(target, binary) if runtime_locks else (None, None)
+    return GoTarget(target, binary, bias, mappings, sites, callback, locks, refusal)
 
 
 def _runtime_locks(target: Target, binary: GoBinary) -> tuple[RuntimeLockSites | None, str | None]:

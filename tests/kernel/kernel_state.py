@@ -14,7 +14,7 @@ from time import monotonic, sleep
 
 import numpy as np
 
-from ebpfprof import compiler
+from ebpfprof import compiler, helper
 from ebpfprof.keeper import NAME
 from symbolizer import ElfFile
 
@@ -132,8 +132,9 @@ def await_no_probes(pid: int) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The pids of a process's children, without what keeps probes or compiles for us."""
-    return [child for child in _children(pid) if _name(child) not in (NAME, compiler.NAME)]
+    """The pids of a process's children, without what keeps probes, compiles or opens files for us."""
+    ours = (NAME, compiler.NAME, helper.NAME)
+    return [child for child in _children(pid) if _name(child) not in ours]
 
 
 def keepers(pid: int) -> list[int]:

@@ -7,7 +7,6 @@ What stops sends itself SIGSTOP, and goes on after SIGCONT.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -20,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from ebpfprof import output, stacks
+from ebpfprof import keeper, output, stacks
 from ebpfprof.__main__ import main
 from ebpfprof.collectors.waits import WaitsCollector
 from ebpfprof.errors import AttachFailed
@@ -29,9 +28,11 @@ from ebpfprof.kernel import probe_holders
 from ebpfprof.kernel.held_probes import HeldProbes
 from ebpfprof.kernel.probe_holders import Holder
 from ebpfprof.launch import Child
+from ebpfprof.report import Report
 from ebpfprof.session import Session
+from ebpfprof.target import Target
 from ebpfprof.watch import Watch
-from symbolizer import locknames
+from symbolizer import allowance, locknames
 
 
 def command(how: str, verb: str = "attach") -> tuple[str, ...]:
@@ -40,8 +41,8 @@ def command(how: str, verb: str = "attach") -> tuple[str, ...]:
     return (sys.executable, str(Path(__file__).resolve()), how, verb)
 
 
-def tamper(owner: object, name: str, function: Callable[..., Any]) -> None:
-    setattr(owner, name, function)
+def tamper(owner: object, name: str, other: Any) -> None:  # noqa: ANN401
+    setattr(owner, name, other)
 
 
 def stop() -> None:
@@ -135,9 +136,9 @@ def die_while_the_keeper_works(request: str) -> None:
     original = socket.send_fds
 
     def send_fds(sock: socket.socket, messages: Sequence[bytes], fds: Sequence[int]) -> int:
-        is_it = request in json.loads(messages[0])
+        is_it = f'"{request}"'.encode() in messages[0]
         if is_it:
-            (child,) = psutil.Process().children()
+            (child,) = (c for c in psutil.Process().children() if c.name() == keeper.NAME)
             print("keeper", child.pid, file=sys.stderr, flush=True)
         sent: int = original(sock, messages, fds)
         if is_it:
@@ -199,6 +200,31 @@ def fail_recording() -> None:
     tamper(Session, "wait", wait)
 
 
+def run_out_of_time_for_names() -> None:
+    """What reading the files of a target may take is used up by the time the recording ends."""
+    original = Session.finish
+
+    def finish(session: Session) -> list[Report]:
+        for target in session.targets:
+            target.allowance._max_cpu_s = 0
+        return original(session)
+
+    tamper(allowance, "_SHARE", 0)
+    tamper(Session, "finish", finish)
+
+
+def have_no_time_to_inspect() -> None:
+    """It is used up at once."""
+    original = Target.__init__
+
+    def opened(target: Target, *args: Any) -> None:  # noqa: ANN401
+        original(target, *args)
+        target.allowance._max_cpu_s = 0
+
+    tamper(allowance, "_SHARE", 0)
+    tamper(Target, "__init__", opened)
+
+
 def _until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         time.sleep(0.001)  # looks again: it is about another process
@@ -218,6 +244,8 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "notices no replacement": notice_no_replacement,
     "leaves late": leave_late,
     "fails while recording": fail_recording,
+    "runs out of time for names": run_out_of_time_for_names,
+    "has no time to inspect": have_no_time_to_inspect,
     "fails to name frames": lambda: fail(stacks.StackTranslator, "stack"),
     "fails to name locks": lambda: fail(locknames.LockNames, "field"),
     "fails to show the table": lambda: fail(summary, "render"),

@@ -13,7 +13,9 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
-from tests.recorder import recording
+from tests.kernel.programs import program
+from tests.kernel.tampered import command
+from tests.recorder import recording, run
 from tests.targets_run import Target
 
 LIBRARIES: Final = 6
@@ -74,11 +76,11 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_libraries_whose_dwarf_takes_too_much_memory(libraries: list[Path], tmp_path: Path) -> None:
-    program = built(tmp_path, "program", PROGRAM)
+    native = built(tmp_path, "program", PROGRAM)
     file = tmp_path / "cpu.pb.gz"
     arguments = ("--profile", "cpu", "--hz", "999", "-o", str(file))
     with (
-        Target.start(program, *map(str, libraries)) as target,
+        Target.start(native, *map(str, libraries)) as target,
         recording(target.pid, tmp_path, *arguments) as recorder,
     ):
         target.ask("spin", "done")
@@ -98,3 +100,33 @@ def test_libraries_whose_dwarf_takes_too_much_memory(libraries: list[Path], tmp_
         at.mapping.filename for sample in profile.samples for at in sample.locations if at.mapping
     }
     assert {str(path) for path in libraries} <= files, "the samples are there, by address"
+
+
+def test_files_that_take_too_much_time(tmp_path: Path) -> None:
+    with Target.start(program("ticker")) as target:
+        finished = run(
+            *("--pid", str(target.pid), "-d", "1", "--profile", "block"),
+            folder=tmp_path,
+            command=command("runs out of time for names"),
+        )
+    assert finished.code == ExitCode.OK, finished.stderr
+    (said,) = (line for line in finished.stderr.splitlines() if "given up" in line)
+    assert "to read its files takes more than 0 s of CPU time" in said
+    assert "100 % of its waits" in said
+    (file,) = tmp_path.glob("*.block.pb.gz")
+    profile = pprof.decode(file.read_bytes(), kind="block")
+    assert any("100 % of its waits lack names or lines" in each for each in profile.comments)
+    assert profile.samples
+    assert all(not at.frames for sample in profile.samples for at in sample.locations)
+
+
+def test_an_executable_that_takes_too_much_time(tmp_path: Path) -> None:
+    with Target.start(program("ticker")) as target:
+        finished = run(
+            *("--pid", str(target.pid), "-d", "1"),
+            folder=tmp_path,
+            command=command("has no time to inspect"),
+        )
+    assert finished.code == ExitCode.CORRUPT_BINARY, finished.stderr
+    assert "to read the files of this process takes more than 0 s of CPU time" in finished.stderr
+    assert list(tmp_path.iterdir()) == []
