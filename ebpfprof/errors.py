@@ -107,7 +107,7 @@ class TargetGone(EbpfprofError):
 
 
 class NoAnswer(EbpfprofError):
-    """The target's executable lies on a file system that does not answer."""
+    """The target's executable lies on a file system that does not answer, or has gone."""
 
 
 class OutputError(EbpfprofError):

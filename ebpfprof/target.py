@@ -91,7 +91,7 @@ class Target:
                 raise NoSuchProcess(_gone(pid)) from error
             if isinstance(error, PermissionError):
                 raise not_yours(pid, "its executable") from error
-            if isinstance(error, TimeoutError):
+            if isinstance(error, OSError):
                 raise NoAnswer(
                     f"The executable of process {pid} can't be read: {error.strerror}. Look what "
                     f"is wrong with it (`readlink /proc/{pid}/exe`, NFS, FUSE), and try again."

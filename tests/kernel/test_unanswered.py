@@ -92,6 +92,17 @@ def test_it_can_not_be_recorded_which_is_told(silent: Target, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+def test_one_whose_file_system_has_gone_is_told_as_well(tmp_path: Path) -> None:
+    path = tmp_path / f"gone-{os.getpid()}"
+    with ExitStack() as held:
+        with answering(path, program("sleeper").read_bytes()):
+            target = Target.start(Path("/bin/sh"), "-c", f"exec {path}")
+            held.callback(target.kill)
+        finished = run("--pid", str(target.pid), "-d", "0.2", folder=tmp_path)
+    assert finished.code == ExitCode.FAILURE
+    assert f"The executable of process {target.pid} can't be read: Transport" in finished.stderr
+
+
 def test_a_mapped_or_debug_file_that_does_not_come_is_given_up(tmp_path: Path) -> None:
     path, sound = tmp_path / "silent.so", tmp_path / "sound.so"
     sound.write_bytes(b"here")
