@@ -20,6 +20,7 @@ NAMES = [parser.name for parser in PARSERS]
 # Modules that take bytes apart, but none that a target or a stranger's file has chosen.
 OUR_OWN = {
     "symbolizer": "no code",
+    "symbolizer.allowance": "counts what the parsers take",
     "symbolizer.errors": "no code",
     "symbolizer.unwind": "no code",
     "ebpfprof.btf": "the kernel's",
@@ -31,6 +32,7 @@ OUR_OWN = {
     "ebpfprof.cpus": "the kernel's list of processors",
     "ebpfprof.doctor": "the kernel's settings",
     "ebpfprof.gotarget": "errors of the parsers become sentences; tests/kernel/test_bad_target.py",
+    "ebpfprof.helper": "what our own process says",
     "ebpfprof.idle": "rules that the user gives; names are matched in the parser profiles",
     "ebpfprof.launch": "the memory of a program that has not run yet",
     "ebpfprof.compiler": "what our own process says",
