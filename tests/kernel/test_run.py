@@ -371,7 +371,7 @@ def test_a_program_that_replaces_itself_as_it_is_left_alone_goes_on(tmp_path: Pa
     words = ("--profile", "default", "--duration", "0.2", "--", *once_left())
     finished = run(*words, folder=tmp_path, command=tampered("leaves late", "run"))
     assert finished.code == 4, finished.stderr
-    assert "replaced itself" not in finished.stderr
+    assert "which is profiled instead" not in finished.stderr
     (written,) = tmp_path.glob("*.pb.gz")
     assert not written.name.startswith("brief-")
 
