@@ -132,7 +132,7 @@ def await_no_probes(pid: int) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The pids of a process's children, without what keeps probes, compiles or opens files for us."""
+    """The pids of a process's children, without those that work for us."""
     ours = (NAME, compiler.NAME, helper.NAME)
     return [child for child in _children(pid) if _name(child) not in ours]
 
