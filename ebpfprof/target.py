@@ -111,7 +111,7 @@ class Target:
         for key, value in struct.iter_unpack("<QQ", self._auxv[: len(self._auxv) // 16 * 16]):
             if key == _AT_ENTRY:
                 return int(value) - entry
-        raise TargetGone(f"Process {self.pid} ended before it could be looked at.")
+        raise self._has_gone()
 
     def executable_mappings(self, build_id: str) -> tuple[Mapping, ...]:
         """The executable lines of /proc/PID/maps, the main binary first (as Go's pprof has it).
@@ -173,8 +173,16 @@ class Target:
         except OSError:
             match = None
         if match is None:
-            raise TargetGone(f"Process {self.pid} ended before it could be looked at.")
+            raise self._has_gone()
         return int(match[1])
+
+    def pid_namespace(self) -> tuple[int, int]:
+        """Device and inode of its pid namespace. Raises TargetGone if it has ended."""
+        try:
+            found = os.stat(f"/proc/{self.pid}/ns/pid")
+        except OSError as error:
+            raise self._has_gone() from error
+        return found.st_dev, found.st_ino
 
     def cpu_ns(self) -> int | None:
         """The CPU time of all its threads since it began, in ns; None if it has ended."""
@@ -212,6 +220,9 @@ class Target:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _has_gone(self) -> TargetGone:
+        return TargetGone(f"Process {self.pid} ended before it could be looked at.")
 
     def _read(self, name: str) -> bytes:
         with open(f"/proc/{self.pid}/{name}", "rb") as file:

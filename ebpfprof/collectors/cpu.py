@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -126,11 +125,14 @@ class CpuCollector:
         self._table = SampleTable(self._program, rows, has_labels=self._recipe.labels)
 
     def attach(self, index: int, target: Target, objects: Objects, go: GoTarget | None) -> None:
-        """Make a target number `index`. It is sampled as soon as the samplers are started."""
+        """Make a target number `index`. It is sampled as soon as the samplers are started.
+
+        Raises TargetGone if it has ended.
+        """
+        self._fields[index] = _process_fields(target, go)
         self._objects[index] = objects
         self._targets[index] = target
         self._books[index] = RuleBook(TargetPlaces(objects, go), self._numbers)
-        self._fields[index] = _process_fields(target, go)
         self._is_learning = True
         self._lively_until_s = time.monotonic() + _LIVELY_S
         self._describe(index, active=True)
@@ -363,10 +365,10 @@ class CpuCollector:
 
 def _process_fields(target: Target, go: GoTarget | None) -> dict[str, int]:
     """struct process of bpf/cpu.bpf.c, but for `active`."""
-    namespace = os.stat(f"/proc/{target.pid}/ns/pid")
+    device, inode = target.pid_namespace()
     fields = {
-        "namespace_device": namespace.st_dev,
-        "namespace_inode": namespace.st_ino,
+        "namespace_device": device,
+        "namespace_inode": inode,
         "tgid": target.innermost_pid(),
         "one_in": 1,
     }

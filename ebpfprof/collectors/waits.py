@@ -127,8 +127,8 @@ class WaitsCollector:
         if index in self._attached:
             self._forget_waits(index)
         if self._attached.get(index) is not go:
-            self._attached[index] = go
             self._fields[index] = target_fields(go, has_labels=self._recipe.labels)
+            self._attached[index] = go
         self._describe(index)
         if go.runtime_locks:
             self._program.set_element("runtime_layouts", index, runtimelocks.layout_fields(go))

@@ -12,8 +12,8 @@ import pytest
 from ebpfprof.errors import AttachFailed, NoSuchProcess, NotGoProgram, TargetGone
 from ebpfprof.live import LiveSession, LiveTarget, Samples
 from ebpfprof.options import Options
-from ebpfprof.profile import Profile
-from tests.kernel.kernel_state import has_probes
+from ebpfprof.profile import Kind, Profile
+from tests.kernel.kernel_state import has_probes, open_files
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -268,6 +268,31 @@ def test_the_room_of_one_that_was_let_go_of_is_used_again() -> None:
                 steps.ask("wake", "done")  # while nobody watches
             live.stop(target)
         assert not has_probes(steps.pid)
+
+
+@pytest.mark.parametrize("max_overhead", [0, 1])
+@pytest.mark.parametrize("kinds", [("cpu",), ("block", "mutex"), ("block", "cpu")])
+def test_one_that_goes_while_it_is_started_gives_its_room_back(
+    kinds: tuple[Kind, ...], max_overhead: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach = LiveSession._attach
+
+    def killed_before(live: LiveSession, target: LiveTarget) -> None:
+        steps.kill()
+        attach(live, target)
+
+    monkeypatch.setattr(LiveSession, "_attach", killed_before)
+    options = Options(kinds=kinds, max_overhead=max_overhead)
+    with LiveSession(options, capacity=1) as live:
+        files = []
+        for _ in range(3):
+            with Target.start(program("steps")) as steps:
+                target = live.add(steps.pid)
+                with pytest.raises(TargetGone):
+                    live.start(target)
+            live.remove(target)
+            files.append(open_files(os.getpid()))
+        assert files[1] == files[0] == files[2]
 
 
 def test_a_program_that_is_no_go_has_a_cpu_profile_only(live: LiveSession) -> None:
