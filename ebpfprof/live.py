@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ebpfprof.clock import kernel_now_ns
 from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.files import PatientFiles
+from ebpfprof.heap import give_back_large_blocks
 from ebpfprof.losses import Loss
 from ebpfprof.options import Options
 from ebpfprof.overhead import Overhead, Runs
@@ -110,6 +111,7 @@ class LiveSession:
 
     def __init__(self, options: Options, *, capacity: int = 64) -> None:
         """Compile and load for up to `capacity` targets. Raises any of ebpfprof.errors."""
+        give_back_large_blocks()
         self._options = options
         self._capacity = capacity
         self._lock = threading.RLock()

@@ -32,7 +32,8 @@ from ebpfprof.text import printable
 
 if TYPE_CHECKING:
     from ebpfprof.profile import Profile
-    from ebpfprof.server.recorder import Recorder, Served
+    from ebpfprof.server.recorder import Recorder
+    from ebpfprof.server.served import Served
 
 FIRST_S = 5.0
 """How long a process is recorded, at least, before its sums are answered."""

@@ -22,7 +22,8 @@ from ebpfprof.losses import loss_kinds
 if TYPE_CHECKING:
     from ebpfprof.losses import Loss
     from ebpfprof.overhead import Overhead
-    from ebpfprof.server.recorder import Recorder, Served
+    from ebpfprof.server.recorder import Recorder
+    from ebpfprof.server.served import Served
 
 _OF_TARGET = ("pid", "command", "kind")
 _ENDPOINTS = ("profile", "block", "mutex", "cmdline", "symbol", "delta_block", "delta_mutex")

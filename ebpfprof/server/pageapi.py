@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ebpfprof.processes import GoProcess
     from ebpfprof.profile import Profile
     from ebpfprof.server.discovery import Discovery
-    from ebpfprof.server.recorder import Recorder, Served
+    from ebpfprof.server.recorder import Recorder
+    from ebpfprof.server.served import Served
 
 LEASE_S = 30.0
 """How long a process stays recorded after its timeline was asked for, in seconds."""

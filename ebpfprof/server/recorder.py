@@ -10,8 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ebpfprof.delta import difference
 from ebpfprof.errors import (
@@ -21,104 +20,27 @@ from ebpfprof.errors import (
     TargetGone,
     UnsupportedTarget,
 )
-from ebpfprof.server.windows import Windows, make_room
+from ebpfprof.server.served import Live, LiveTarget, Served
+from ebpfprof.server.windows import make_room
 from ebpfprof.terminal import say
 from ebpfprof.text import printable
 
 if TYPE_CHECKING:
-    from ebpfprof.losses import Loss
-    from ebpfprof.overhead import Overhead
     from ebpfprof.processes import GoProcess
     from ebpfprof.profile import Profile
-    from ebpfprof.report import Report
-    from ebpfprof.target import Ending
 
 _T = TypeVar("_T")
 
 LOOK_S = 0.25
 """How often it is looked whether targets went and leases ran out, in seconds."""
+MAX_GONE = 256
+"""Of how many processes that were found and went the past is kept: those that went last."""
 _MAX_KEPT_SAMPLES = 200_000  # of all windows together: some 100 MB
 _FOREVER = float("inf")
 
 
 class _NotFoundAgainError(Exception):
     """A process that was found is gone, or has become something else."""
-
-
-class LiveTarget(Protocol):
-    """What is needed of ebpfprof.live.LiveTarget."""
-
-    @property
-    def pid(self) -> int: ...  # noqa: D102
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def go_version(self) -> str | None: ...  # noqa: D102
-    @property
-    def kinds(self) -> tuple[Any, ...]: ...  # noqa: D102
-    @property
-    def ending(self) -> Ending | None: ...  # noqa: D102
-    @property
-    def is_recording(self) -> bool: ...  # noqa: D102
-
-
-class Live(Protocol):
-    """What is needed of ebpfprof.live.LiveSession."""
-
-    def add(self, pid: int) -> Any: ...  # noqa: ANN401, D102
-    def start(self, target: Any) -> None: ...  # noqa: ANN401, D102
-    def stop(self, target: Any) -> None: ...  # noqa: ANN401, D102
-    def remove(self, target: Any) -> None: ...  # noqa: ANN401, D102
-    def snapshot(self, target: Any, kinds: Collection[str] | None = None) -> Report: ...  # noqa: ANN401, D102
-    def begin_samples(self, target: Any) -> Any: ...  # noqa: ANN401, D102
-    def sampled(self, target: Any, samples: Any, *, restart: bool = False) -> Report: ...  # noqa: ANN401, D102
-    def overhead(self, target: Any) -> Overhead: ...  # noqa: ANN401, D102
-    def losses(self) -> Iterable[Loss]: ...  # noqa: D102
-
-
-@dataclass(eq=False)
-class Served:
-    """One process that is served; `live` once it was looked into, until it went."""
-
-    pid: int
-    kinds: tuple[str, ...]
-    about: GoProcess | None = None
-    is_found: bool = False
-    """Whether it was found, rather than named by the user."""
-    live: LiveTarget | None = None
-    samples: Any = None
-    """CPU samples since the last window, once it was recorded, if it has a CPU profile."""
-    windows: Windows = field(default_factory=Windows)
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    users: int = 0
-    since_s: float = 0.0
-    """When the present recording began, CLOCK_MONOTONIC."""
-    leased_until_s: float = 0.0
-    is_leased: bool = False
-    """Whether there is a lease; `holds_lease` once it has begun."""
-    holds_lease: bool = False
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
-    ending: str | None = None
-    """Why it went, in words."""
-    gone_s: float = 0.0
-    problem: str | None = None
-    """Why the last lease could not begin, until somebody was told."""
-    said: str = ""
-    """The same as it was said last on stderr."""
-    last_sent: dict[str, Profile] = field(default_factory=dict)
-    """By kind, what the last request for a difference to the one before was answered with."""
-
-    opened_name: str = ""
-
-    @property
-    def name(self) -> str:
-        """What its command is called, made harmless."""
-        return self.opened_name or printable(self.about.name if self.about else "")
-
-    @property
-    def is_recording(self) -> bool:
-        """Whether the probes are in it."""
-        return self.users > 0 and self.ending is None
 
 
 class Recorder:
@@ -253,6 +175,7 @@ class Recorder:
                 next_window_s += self.interval_s
                 await self._end_windows()
             self._end_leases()
+            self._forget_gone()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), LOOK_S)
 
@@ -326,6 +249,8 @@ class Recorder:
         async with served.lock:
             if served.users == 0 and served.live:
                 live, served.live, served.samples = served.live, None, None
+                served.windows.sums.clear()
+                served.last_sent.clear()
                 await asyncio.to_thread(self.live.remove, live)
 
     def _start(self, served: Served) -> None:
@@ -380,11 +305,19 @@ class Recorder:
                 self.lease(served, _FOREVER)
             if served.is_recording:
                 await self.end_window(served)
-            oldest_s = time.time() - self.retention_s
-            served.windows.forget(oldest_s)
-            # Of one that was named it is still told.
-            if served.ending is not None and served.gone_s < oldest_s and served.is_found:
-                self._served.pop(served.pid, None)
+            served.windows.forget(time.time() - self.retention_s)
+
+    def _forget_gone(self) -> None:
+        """Forget found processes that went and of which there is nothing to show, or too many.
+
+        Of those that were named it is still told that they went.
+        """
+        gone = [each for each in self._served.values() if each.is_found and each.is_over]
+        # Those without a past first; of the others, those that went first.
+        gone.sort(key=lambda each: (bool(each.windows.kept), each.gone_s))
+        kept = min(sum(bool(each.windows.kept) for each in gone), MAX_GONE)
+        for served in gone[: len(gone) - kept]:
+            del self._served[served.pid]
 
     async def _whatever_happens(
         self, work: Awaitable[_T], undo: Callable[[], Awaitable[None]] | None = None

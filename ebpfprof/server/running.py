@@ -15,7 +15,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ebpfprof.errors import Aborted
 from ebpfprof.server.app import application
 from ebpfprof.server.discovery import Discovery
-from ebpfprof.server.recorder import Live, Recorder
+from ebpfprof.server.recorder import Recorder
+from ebpfprof.server.served import Live
 from ebpfprof.signals import check
 
 if TYPE_CHECKING:

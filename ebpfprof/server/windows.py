@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from ebpfprof.delta import difference, totals
 from ebpfprof.profile import Profile
 
+_BARE = 3
+"""How many samples take the memory of a profile that has none: of its comments, most of all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -18,8 +21,8 @@ class Window:
 
     @property
     def size(self) -> int:
-        """How many samples it holds."""
-        return sum(len(profile.samples) for profile in self.profiles.values())
+        """How much memory it takes, in samples."""
+        return sum(_BARE + len(profile.samples) for profile in self.profiles.values())
 
 
 @dataclass(slots=True)
@@ -71,7 +74,7 @@ class Windows:
 
 
 def make_room(all_windows: Sequence[Windows], max_samples: int) -> None:
-    """Drop the oldest windows of all until no more than so many samples are held."""
+    """Drop the oldest windows of all until no more memory is held than so many samples take."""
     size = sum(window.size for windows in all_windows for window in windows.kept)
     while size > max_samples:
         oldest = min((w for w in all_windows if w.kept), key=lambda w: w.kept[0].end_s)

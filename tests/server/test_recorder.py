@@ -18,7 +18,8 @@ from ebpfprof.errors import (
     UnsupportedTarget,
 )
 from ebpfprof.server import recorder as recorder_module
-from ebpfprof.server.recorder import Recorder, Served
+from ebpfprof.server.recorder import Recorder
+from ebpfprof.server.served import Served
 from ebpfprof.target import Ending
 from tests.server.fakes import (
     ALL_KINDS,
@@ -176,13 +177,44 @@ def test_a_process_that_went_is_told_and_forgotten_later() -> None:
         await served.gone.wait()
         assert served.ending == "process 7 ended"
         assert not served.is_recording
-        assert served.windows.sums["block"].samples[0].values[0] == 4
+        assert served.windows.totals["block"][0] == 5
         with pytest.raises(TargetGone, match="process 7 ended"):
             async with recorder.recording(served):
                 pass
         await until(lambda: target.is_removed)
         await until(lambda: not served.windows.kept)
         assert recorder.find(PID) is served  # it was named
+        await recorder.stop()
+        await running
+
+    run(work())
+
+
+def test_of_found_processes_that_went_the_last_ones_with_a_past_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many come and go: what is held follows what is alive."""
+    monkeypatch.setattr(recorder_module, "MAX_GONE", 2)
+
+    async def work() -> None:
+        live = FakeLive()
+        recorder = Recorder(live, kinds=ALL_KINDS)
+        running = asyncio.ensure_future(recorder.run())
+        named = recorder.serve_opened(FakeTarget(PID))
+        recorder.note_ending(named, "it went")
+        for pid in range(1, 61):
+            found = recorder.serve_found(process(pid))
+            if pid % 12 == 0:  # it is recorded meanwhile
+                live.targets[pid] = FakeTarget(pid)
+                async with recorder.recording(found):
+                    assert await recorder.snapshot(found, "block")
+            recorder.note_ending(found, f"process {pid} ended")
+        await until(lambda: len(recorder.served) == 3)
+        assert [each.pid for each in recorder.served] == [48, 60, PID]
+        assert all(target.is_removed for target in live.targets.values())
+        for each in recorder.served[:2]:
+            assert each.windows.kept
+            assert (each.windows.sums, each.live, each.last_sent) == ({}, None, {})
         await recorder.stop()
         await running
 

@@ -82,11 +82,19 @@ def test_the_oldest_of_all_make_room() -> None:
     one, other = filled((1, 1), (2, 2), (3, 3)), filled((1,), (2,), start_s=105)
     everything = [one, other]
 
-    make_room(everything, 8)
+    sizes = [5, 5, 5, 4, 4]  # of their samples and of what a profile takes without any
+
+    make_room(everything, sum(sizes))
     assert [len(w.kept) for w in everything] == [3, 2]
-    make_room(everything, 7)
+    make_room(everything, sum(sizes) - 1)
     assert [len(w.kept) for w in everything] == [2, 2]
-    make_room(everything, 5)
+    make_room(everything, sum(sizes) - 6)
     assert [len(w.kept) for w in everything] == [2, 1]
     make_room(everything, 0)
     assert [len(w.kept) for w in everything] == [0, 0]
+
+
+def test_windows_without_a_sample_take_room_too() -> None:
+    idle = filled(*[()] * 100)
+    make_room([idle], 60)
+    assert len(idle.kept) == 20
