@@ -13,6 +13,7 @@ import ipaddress
 import json
 import re
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode
 
@@ -45,11 +46,16 @@ class Policy:
 
 
 class Access:
-    """Middleware (ASGI) that lets through those who may ask."""
+    """Middleware (ASGI) that lets through those who may ask; in the request's state, their `uid`.
+
+    That is there where the kernel tells it: on loopback, without a token.
+    """
 
     def __init__(self, app: ASGIApp, policy: Policy) -> None:
         self._app = app
         self._policy = policy
+        # Not among the threads that make answers: these may all be busy for a while.
+        self._looking = ThreadPoolExecutor(1, "ebpfprof-access")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with a refusal, or pass the request on."""
@@ -74,8 +80,12 @@ class Access:
             return self._token_refusal(scope, headers, policy.token)
         if policy.is_unix:
             return None
-        uid = await asyncio.to_thread(peer_uid, scope.get("client"), scope.get("server"))
+        loop = asyncio.get_running_loop()
+        uid = await loop.run_in_executor(
+            self._looking, peer_uid, scope.get("client"), scope.get("server")
+        )
         if uid in policy.uids:
+            scope.setdefault("state", {})["uid"] = uid
             return None
         return refused(
             scope,

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ebpfprof.server.access import Access, Policy, refused
+from ebpfprof.server.connections import Admitted
 from ebpfprof.server.goforms import clean_path
 from ebpfprof.server.gopprof import GoPprof
 from ebpfprof.server.metrics import Counted, Metrics
@@ -72,7 +73,7 @@ def application(recorder: Recorder, discovery: Discovery, policy: Policy) -> ASG
         ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error, Exception: _bug})
     app.router.redirect_slashes = False
-    return Counted(Access(_Cleaned(app), policy), metrics.requests)
+    return Counted(Access(Admitted(_Cleaned(app)), policy), metrics.requests)
 
 
 class _Cleaned:

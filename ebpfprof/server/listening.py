@@ -20,7 +20,8 @@ from ebpfprof.text import printable
 
 _TCP = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]/]*)):([0-9]{1,5})")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_BACKLOG = 128
+BACKLOG = 128
+"""How many clients may have connected before they are accepted."""
 # After 30 s of silence, and then every 10 s, it is asked whether there still is somebody.
 _KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
@@ -94,7 +95,7 @@ def _tcp(address: Address) -> socket.socket:
         # "localhost" is 127.0.0.1 to every client, but ::1 not to all of them.
         family, *_, where = min(found, key=lambda each: each[0] != socket.AF_INET)
         both = address.host == "::" and socket.has_dualstack_ipv6()
-        made = socket.create_server(where[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=both)
+        made = socket.create_server(where[:2], family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         raise ListenError(f"Cannot listen at {printable(str(address))}: {_why(error)}") from error
     # Connections take these over: a client that vanished would have its process recorded for ever.
@@ -135,7 +136,7 @@ def _unix(path: Path, owner: Owner | None) -> Iterator[socket.socket]:
     try:
         _remove_stale(folder, path.name, shown, owner)
         ours = _publish(made, folder, path.name, owner)
-        made.listen(_BACKLOG)
+        made.listen(BACKLOG)
         yield made
     except FileExistsError as error:
         raise ListenError(

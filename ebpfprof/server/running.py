@@ -7,14 +7,16 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ebpfprof.errors import Aborted
 from ebpfprof.server.app import application
+from ebpfprof.server.connections import Connection, Waiting
 from ebpfprof.server.discovery import Discovery
+from ebpfprof.server.listening import BACKLOG
 from ebpfprof.server.recorder import Recorder
 from ebpfprof.server.served import Live
 from ebpfprof.signals import check
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from ebpfprof.server.access import Policy
 
 _LOOK_S = 0.1
-_MAX_CONNECTIONS = 256
-_SILENCE_S = 10.0  # how long clients may take to say what they want
 _LAST_ANSWERS_S = 10  # how long clients may take, at the end, to read what they are answered
 
 
@@ -48,23 +48,6 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-class _Protocol(H11Protocol):
-    """Hangs up on those who connect and ask for nothing: they would take others' places."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._silence = self.loop.call_later(_SILENCE_S, self._hang_up)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._silence.cancel()
-        super().connection_lost(exc)
-
-    def _hang_up(self) -> None:
-        cycle: Any = self.cycle  # which uvicorn declares not to be None
-        if cycle is None:
-            self.transport.close()
 
 
 def run(
@@ -158,7 +141,7 @@ async def _unless_aborted(work: Awaitable[Any]) -> None:
 def _config(app: Any) -> uvicorn.Config:  # noqa: ANN401
     return uvicorn.Config(
         app,
-        http=_Protocol,
+        http=partial(Connection, Waiting()),  # type: ignore[arg-type]
         loop="asyncio",
         ws="none",
         lifespan="off",
@@ -168,6 +151,6 @@ def _config(app: Any) -> uvicorn.Config:  # noqa: ANN401
         # Who a client is, the kernel says, and no header.
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=_MAX_CONNECTIONS,
+        backlog=BACKLOG,
         timeout_graceful_shutdown=_LAST_ANSWERS_S,
     )

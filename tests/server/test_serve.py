@@ -215,6 +215,36 @@ def test_on_loopback_only_root_and_who_started_it_are_answered(target: Target) -
         assert ask_as(NOBODY, server.address, "/metrics", "127.0.0.1").startswith("403 ")
 
 
+# Fills the places of a server: silent connections, half a request, some that were refused.
+CROWD = """
+import socket, sys
+host, port = sys.argv[1].split(":")
+half = b"GET /metrics HTTP/1.1\\r\\nHost: localhost\\r\\n"
+crowd = []
+for said in (b"", half, half + b"\\r\\n") * 120:
+    crowd.append(socket.create_connection((host, int(port))))
+    crowd[-1].sendall(said)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_others_cannot_keep_root_out(served: tuple[Target, Server]) -> None:
+    _, server = served
+    with subprocess.Popen(
+        [sys.executable, "-c", CROWD, server.address],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        user=NOBODY,
+    ) as crowd:
+        assert crowd.stdout is not None
+        assert crowd.stdout.readline() == "ready\n"
+        assert server.get("/debug/pprof/cmdline").status == 200
+        assert server.get("/debug/pprof/block?seconds=1").status == 200
+        crowd.communicate()
+
+
 def test_with_a_token(target: Target, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
