@@ -12,6 +12,7 @@ differs, since nothing is recorded before somebody asks:
 from __future__ import annotations
 
 import asyncio
+import functools
 import html
 import time
 from collections.abc import Awaitable, Callable
@@ -41,6 +42,8 @@ LEASE_S = 120.0
 """How long it is recorded after its sums were asked for, in seconds."""
 _CPU_SECONDS = 30
 _MAX_BODY = 1 << 20
+_BODY_S = 30.0  # how long that may take to come
+_MAX_NAMES = 1 << 26  # bytes; each address may come again and again, and its name may be long
 _MAX_WORD = 4096  # bufio's buffer, in Go's Symbol
 _MAX_CMDLINE = 1 << 22
 
@@ -233,33 +236,53 @@ async def _cmdline(served: Served) -> Response:
 async def _symbol(request: Request, served: Served) -> Response:
     words = _query(request)
     if request.method == "POST":
-        words = b""
-        async for chunk in request.stream():
-            words += chunk
-            if len(words) > _MAX_BODY:
-                return _error(request, 413, f"More than {_MAX_BODY} bytes of addresses.")
+        try:
+            words = await asyncio.wait_for(_body(request), _BODY_S)
+        except TimeoutError:
+            return _error(request, 408, f"The addresses did not come within {_BODY_S:g} s.")
+        if len(words) > _MAX_BODY:
+            return _error(request, 413, f"More than {_MAX_BODY} bytes of addresses.")
     body = await asyncio.to_thread(_symbol_table, served.pid, words)
+    if len(body) > _MAX_NAMES:
+        sentence = f"The names of these addresses take more than {_MAX_NAMES} bytes: ask for fewer."
+        return _error(request, 413, sentence)
     return Response(body, 200, _NOSNIFF, "text/plain; charset=utf-8")
 
 
-def _symbol_table(pid: int, words: bytes) -> str:
-    """What Go's Symbol answers: a line for each address behind which there is a function."""
-    lines = ["num_symbols: 1"]  # to clients it matters that it isn't 0
+async def _body(request: Request) -> bytes:
+    """What was sent; of more than _MAX_BODY bytes so much that it is seen to be too much."""
+    found = b""
+    async for chunk in request.stream():
+        found += chunk
+        if len(found) > _MAX_BODY:
+            break
+    return found
+
+
+def _symbol_table(pid: int, query: bytes) -> bytes:
+    """What Go's Symbol answers: a line for each address behind which there is a function.
+
+    Of an answer longer than _MAX_NAMES bytes only the beginning, a little longer than that.
+    """
+    found, size, end = [b"num_symbols: 1"], 0, b""  # to clients it matters that it isn't 0
+    words = query.decode("latin-1").split("+")
+    cut = next((index for index, word in enumerate(words) if len(word) >= _MAX_WORD), None)
+    if cut is not None:
+        words, end = words[: cut + 1], b"reading request: bufio: buffer full\n"
+    pcs = [parse_address(word[:_MAX_WORD]) for word in words]
     with Symbols(pid) as symbols:
-        for word in words.decode("latin-1").split("+"):
-            pc = parse_address(word[:_MAX_WORD])
-            name = symbols.name(pc) if pc else None
-            if name is not None:
-                lines.append(f"{pc:#x} {printable(name)}")
-            if len(word) >= _MAX_WORD:
-                lines.append("reading request: bufio: buffer full")
-                break
-    return "\n".join(lines) + "\n"
+        names = symbols.names({pc for pc in pcs if pc})
+    lines = {pc: f"{pc:#x} {printable(name)}".encode() for pc, name in names.items()}
+    for pc in pcs:
+        if pc in lines and size <= _MAX_NAMES:
+            found.append(lines[pc])
+            size += len(lines[pc])
+    return b"\n".join([*found, end])
 
 
 def _text_of(pid: int, profile: Profile) -> str:
     with Symbols(pid) as symbols:
-        return legacytext.text(profile, symbols.offset)
+        return legacytext.text(profile, functools.cache(symbols.offset))
 
 
 async def _file(profile: Profile | None, headers: dict[str, str]) -> Response:

@@ -187,11 +187,14 @@ class Client:
         *,
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
+        body: bytes | None = b"",
         hang_up: asyncio.Event | None = None,
         peer: tuple[str, int] | None = ("127.0.0.1", 1),
     ) -> Answer:
-        """The answer; status 0 if there was none. `hang_up` is set when the client goes."""
+        """The answer; status 0 if there was none. `hang_up` is set when the client goes.
+
+        A `body` of None never comes.
+        """
         path, _, query = url.partition("?")
         given = {"host": "localhost:6060", **(headers or {})}
         scope = {
@@ -210,6 +213,7 @@ class Client:
         }
         sent: list[Message] = []
         requests: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        requests = requests if body is not None else []
 
         async def receive() -> Message:
             if requests:
