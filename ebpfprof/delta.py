@@ -6,6 +6,8 @@ their Location objects: that makes it fast.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
 
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.profile import Label, Location, Mapping, Profile, Sample
@@ -21,28 +23,32 @@ def difference(later: Profile, earlier: Profile) -> Profile:
     """What is in `later` and was not in `earlier`, two snapshots of sums that only grow.
 
     As net/http/pprof's deltas: samples that have not changed are left out, what has become less
-    is negative. It begins when `earlier` ended and ends when `later` did, and has the comments of
-    `later`. Raises InvalidProfile if the sample types differ.
+    is negative. It begins when `earlier` ended and ends when `later` did. Its comments are of that
+    time where the accounts of both are known, else those of `later`. Raises InvalidProfile if the
+    sample types differ.
     """
     require_same_types(later, earlier)
     sums = _Sums()
     sums.add(later.samples, 1)
     sums.add(earlier.samples, -1)
     begin_ns = _in_int64(earlier.time_ns + earlier.duration_ns)
+    account = later.account - earlier.account if later.account and earlier.account else None
     return replace(
         later,
         samples=sums.samples(),
         mappings=_mappings((later, earlier)),
         time_ns=begin_ns,
         duration_ns=_in_int64(max(later.time_ns + later.duration_ns - begin_ns, 0)),
-    )
+        account=account,
+    ).accounted(account)
 
 
 def merged(profiles: Sequence[Profile]) -> Profile:
     """The sum of several profiles, of the kind of the first.
 
     As pprof's Merge: it begins with the first of them, is as long as all together, and samples
-    whose values are all zero are left out. Raises InvalidProfile if the sample types differ,
+    whose values are all zero are left out. Comments are of all the time where accounts are known,
+    else each that one of them has. Raises InvalidProfile if the sample types differ,
     ValueError if there is none.
     """
     if not profiles:
@@ -51,6 +57,8 @@ def merged(profiles: Sequence[Profile]) -> Profile:
     for profile in profiles:
         require_same_types(profile, profiles[0])
         sums.add(profile.samples, 1)
+    accounts = [profile.account for profile in profiles if profile.account]
+    account = reduce(add, accounts) if len(accounts) == len(profiles) else None
     return replace(
         profiles[0],
         samples=sums.samples(),
@@ -59,7 +67,8 @@ def merged(profiles: Sequence[Profile]) -> Profile:
         time_ns=min(profile.time_ns for profile in profiles),
         duration_ns=_in_int64(sum(profile.duration_ns for profile in profiles)),
         comments=tuple(dict.fromkeys(c for profile in profiles for c in profile.comments)),
-    )
+        account=account,
+    ).accounted(account)
 
 
 def compared(profile: Profile, base: Profile) -> Profile:

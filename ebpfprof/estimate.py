@@ -75,21 +75,23 @@ class Estimate(Generic[Key]):
 
     def errors(self, key: Key) -> tuple[float, float]:
         """The standard errors of count and delay_ns of one sum; infinite with a single window."""
-        sums = self.sums[key]
         if self.windows == 0:
             return 0.0, 0.0
         if self.windows == 1:
             return math.inf, math.inf
-        if 0 <= sums.turn < self.windows - 1:  # it was not in the last ones
-            self._vary(sums, (0.0, 0.0), sums.turn + 1)
-        factor = self.windows / (self.windows - 1)  # of n windows there are n - 1 differences
-        counts, delays = sums.variances
+        counts, delays = self.variances(key)
+        factor = of_differences(self.windows)
         return math.sqrt(factor * counts), math.sqrt(factor * delays)
 
-    @property
-    def share(self) -> float:
-        """The part of the time that was watched, 0 to 1."""
-        return self.watched_ns / self.stood_for_ns if self.stood_for_ns else 1.0
+    def variances(self, key: Key) -> tuple[float, float]:
+        """The variances of count and delay_ns of one sum, before of_differences(); they only grow.
+
+        What they have grown by is the variance of what has come meanwhile.
+        """
+        sums = self.sums[key]
+        if 0 <= sums.turn < self.windows - 1:  # it was not in the last ones
+            self._vary(sums, (0.0, 0.0), sums.turn + 1)
+        return sums.variances
 
     def _vary(self, sums: Sums, rates: tuple[float, float], turn: int) -> None:
         """Take note of the rates (per ns) of one stack in the window of this turn."""
@@ -104,3 +106,8 @@ class Estimate(Generic[Key]):
                 sums.variances = sums.variances[0] + more[0], sums.variances[1] + more[1]
             sums.rates = now
         sums.turn = turn
+
+
+def of_differences(windows: int) -> float:
+    """What variances are multiplied with: of n windows (2 at least) there are n - 1 differences."""
+    return windows / (windows - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -14,7 +14,7 @@ from ebpfprof.clock import kernel_now_ns
 from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.files import PatientFiles
 from ebpfprof.heap import give_back_large_blocks
-from ebpfprof.losses import Loss
+from ebpfprof.losses import Loss, losses_since, losses_together
 from ebpfprof.options import Options
 from ebpfprof.overhead import Overhead, Runs
 from ebpfprof.profile import Kind
@@ -42,6 +42,7 @@ class LiveTarget:
         self._was_sampled = False
         self._is_sampled = False
         self._runs_before = Runs(), Runs()  # of those that had its number before
+        self._losses_before: tuple[Loss, ...] = ()  # before it was opened
         self._watched_ns = 0  # before the present start
         self._started_ns = 0  # CLOCK_MONOTONIC; of the present start
         self.started_unix_ns = 0
@@ -94,12 +95,15 @@ class LiveTarget:
 class Samples:
     """CPU samples of a target since a moment; made by LiveSession.begin_samples.
 
-    The moment is told by Unix time, and by how long the target had been watched by then.
+    The moment is told by Unix time, and by how long the target had been watched by then, what that
+    had cost it and what had been lost.
     """
 
     sums: SampleSums
     unix_ns: int
     watched_ns: int
+    overhead: Overhead
+    losses: tuple[Loss, ...]
 
 
 class LiveSession:
@@ -149,6 +153,7 @@ class LiveSession:
                 number = self._free_numbers.popleft()
                 target = LiveTarget(number, recorded, held.pop_all(), Names())
                 target._runs_before = self._runs(number)
+                target._losses_before = self.losses()
                 self._targets[number] = target
         return target
 
@@ -228,7 +233,9 @@ class LiveSession:
                 return None
             self._cpu.poll()
             unix_ns, watched_ns = time.time_ns(), target.watched_ns  # before there is a sample
-            return Samples(self._cpu.begin_sums(target._number), unix_ns, watched_ns)
+            overhead, losses = self.overhead(target), self.losses()
+            sums = self._cpu.begin_sums(target._number)
+            return Samples(sums, unix_ns, watched_ns, overhead, losses)
 
     def sampled(self, target: LiveTarget, samples: Samples, *, restart: bool = False) -> Report:
         """The CPU profile of these samples so far; they begin anew now if `restart`.
@@ -240,16 +247,20 @@ class LiveSession:
             self._require_held(target)
             assert self._cpu is not None
             self._cpu.poll()
+            overhead, losses = self.overhead(target), self.losses()
             stacks = self._cpu.read_sums(samples.sums, restart=restart)
             recording = replace(
                 self._recording(target, ("cpu",)),
                 started_ns=samples.watched_ns,
                 started_unix_ns=samples.unix_ns,
+                overhead=overhead - samples.overhead,
+                losses=losses_since(losses, samples.losses),
                 stacks=stacks,
                 sampler=self._cpu.sampler(target._number),
             )
             if restart:
                 samples.unix_ns, samples.watched_ns = time.time_ns(), recording.ended_ns
+                samples.overhead, samples.losses = overhead, losses
             return self._reported(target, recording)
 
     def overhead(self, target: LiveTarget) -> Overhead:
@@ -266,10 +277,10 @@ class LiveSession:
             hit_ns = self._waits.hit_ns if self._waits else None
             return Overhead(hits - hits_before, samples - samples_before, hit_ns, recorded.cpu_ns)
 
-    def losses(self) -> Sequence[Loss]:
+    def losses(self) -> tuple[Loss, ...]:
         """What was lost so far, all targets together."""
         with self._lock:
-            return [loss for c in (self._waits, self._cpu) if c for loss in c.losses()]
+            return losses_together(*(c.losses() for c in (self._waits, self._cpu) if c))
 
     def close(self) -> None:
         """Remove all probes and let go of all targets."""
@@ -369,7 +380,8 @@ class LiveSession:
             ending=recorded.ending,
             traced=recorded.traced,
             watched=None,
-            overhead=None,  # that of one window is not kept apart; see overhead()
+            overhead=self.overhead(target),
+            own_cost="",  # most of it is not this target's
             totals=[],
             holds={},
             begun={},
@@ -377,7 +389,7 @@ class LiveSession:
             unread=None,
             stacks={},
             sampler="",
-            losses=self.losses(),
+            losses=losses_since(self.losses(), target._losses_before),
         )
 
     def _reported(self, target: LiveTarget, recording: Recording) -> Report:

@@ -1,7 +1,8 @@
 """The names and words of everything that can be lost in the kernel, read from bpf/losses.h."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ebpfprof.sources import bpf_folder
@@ -35,3 +36,20 @@ def losses(counts: list[int], more: Mapping[str, int] | None = None) -> tuple[Lo
         for (name, text), count in zip(loss_kinds(), counts, strict=True)
     )
     return tuple(loss for loss in found if loss.count)
+
+
+def losses_since(later: Iterable[Loss], earlier: Iterable[Loss]) -> tuple[Loss, ...]:
+    """What was lost between two readings of sums."""
+    before = {loss.name: loss.count for loss in earlier}
+    found = (Loss(each.name, each.text, each.count - before.get(each.name, 0)) for each in later)
+    return tuple(loss for loss in found if loss.count > 0)
+
+
+def losses_together(*several: Iterable[Loss]) -> tuple[Loss, ...]:
+    """What was lost in all of several times."""
+    all_losses = [loss for losses in several for loss in losses]
+    counts: Counter[str] = Counter()
+    for loss in all_losses:
+        counts[loss.name] += loss.count
+    texts = {loss.name: loss.text for loss in all_losses}
+    return tuple(Loss(name, text, counts[name]) for name, text in texts.items())

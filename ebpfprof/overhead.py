@@ -26,6 +26,9 @@ class Runs:
             self.count - earlier.count, max(0.0, self.ns - earlier.ns), self.timed - earlier.timed
         )
 
+    def __add__(self, later: Runs) -> Runs:
+        return Runs(self.count + later.count, self.ns + later.ns, self.timed + later.timed)
+
     @property
     def each_ns(self) -> float:
         """How long one took, by estimate."""
@@ -57,6 +60,14 @@ class Overhead:
     samples: Runs
     hit_ns: float | None
     cpu_ns: int
+
+    def __sub__(self, earlier: Overhead) -> Overhead:
+        hits, samples = self.hits - earlier.hits, self.samples - earlier.samples
+        return Overhead(hits, samples, self.hit_ns, self.cpu_ns - earlier.cpu_ns)
+
+    def __add__(self, later: Overhead) -> Overhead:
+        hits, samples = self.hits + later.hits, self.samples + later.samples
+        return Overhead(hits, samples, later.hit_ns, self.cpu_ns + later.cpu_ns)
 
     @property
     def ns(self) -> float:

@@ -6,8 +6,8 @@ also what makes encoding fast.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol, Self
 
 from ebpfprof.errors import InvalidProfile
 
@@ -86,9 +86,23 @@ class Sample:
     labels: tuple[Label, ...] = ()
 
 
+class Account(Protocol):
+    """What is to be said of a profile that grows: comments() turns it into words."""
+
+    def __sub__(self, earlier: Self) -> Self: ...
+
+    def __add__(self, later: Self) -> Self: ...
+
+    def comments(self) -> tuple[str, ...]:
+        """The profile's comments."""
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A whole profile. `mappings[0]` is the main binary; times are Unix time and a length."""
+    """A whole profile. `mappings[0]` is the main binary; times are Unix time and a length.
+
+    Where there is an `account`, `comments` are its own; else nothing is known of what they mean.
+    """
 
     kind: Kind
     sample_types: tuple[ValueType, ...]
@@ -99,6 +113,13 @@ class Profile:
     time_ns: int
     duration_ns: int
     comments: tuple[str, ...]
+    account: Account | None = field(default=None, compare=False)
+
+    def accounted(self, account: Account | None) -> Self:
+        """The same profile with what is to be said of it now, if that is known."""
+        if account is None:
+            return self
+        return replace(self, account=account, comments=account.comments())
 
 
 @dataclass(frozen=True, slots=True)

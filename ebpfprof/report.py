@@ -1,12 +1,12 @@
 """What was recorded of one target → its profiles and its locks."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import ebpfprof
+from ebpfprof.account import RecordingAccount
 from ebpfprof.collectors.waitrows import Begun, Hold, StackTotal
 from ebpfprof.gotarget import GoTarget, for_user
 from ebpfprof.labels import chosen
@@ -14,11 +14,11 @@ from ebpfprof.locks import LockTable, place
 from ebpfprof.losses import Loss
 from ebpfprof.openwaits import OpenWait, Parked, open_waits
 from ebpfprof.options import Options
-from ebpfprof.overhead import Overhead, own_cost
+from ebpfprof.overhead import Overhead
 from ebpfprof.profile import Kind, Label, Lock, Profile, cpu_profile, wait_profile
 from ebpfprof.stacks import StackTranslator, wait_samples
 from ebpfprof.target import Ending, Target
-from ebpfprof.text import duration, percent, printable
+from ebpfprof.text import printable
 from ebpfprof.unwinding import CUT_TEXTS
 
 if TYPE_CHECKING:  # not everybody needs them
@@ -37,6 +37,9 @@ _OF_RUNTIME_LOCKS = (
     "to the next release that is. That is not so while the program has its own mutex profiler on"
 )
 
+_CUT_BY_GO = "cut off where Go cuts them off, too: the stacks of {} events"
+_CUT = "{{}} samples with a stack cut short: {}"
+
 
 @dataclass(frozen=True, slots=True)
 class Recording:
@@ -44,8 +47,9 @@ class Recording:
 
     Times are of CLOCK_MONOTONIC, but for `started_unix_ns`. `holds` is by semaphore, `begun` by
     runtime.g; `stacks` are CPU samples, taken by `sampler`; `parked` is None unless open waits were
-    asked for and could be read; `unread` is why they could not. `traced`: see Recorded. `losses`
-    are those of all targets together.
+    asked for and could be read; `unread` is why they could not. `own_cost` is in words what
+    ebpfprof used until now, "" if that is not to be told. `traced`: see Recorded. `losses` are
+    those of all targets together.
     """
 
     target: Target
@@ -58,6 +62,7 @@ class Recording:
     ending: Ending | None
     traced: str
     overhead: Overhead | None
+    own_cost: str
     watched: "Watched | None"
     totals: Sequence[StackTotal]
     holds: Mapping[int, Hold]
@@ -159,17 +164,16 @@ class _Reporter:
             self._report.failure = for_user(recording.target, translator.failure)
         total = sum(recording.stacks.values())
         self._note_given_up("samples", translator.given_up, total)
-        comments = self._comments("CPU profile", options.sampling("cpu"))
-        comments.append(f"sampled by {recording.sampler}")
+        remarks = [f"sampled by {recording.sampler}"]
         if kernel and kernel.hidden:
-            comments.append(kernel.hidden_text)
+            remarks.append(kernel.hidden_text)
             self._report.hints.append(kernel.hidden_text)
+        remarks += [f"names may be missing: {warning}" for warning in recording.objects.warnings]
         cut = Counter[str]()
         for stack, count in recording.stacks.items():
             if stack.ending in CUT_TEXTS:
-                cut[CUT_TEXTS[stack.ending]] += count
-        comments += [f"{count} samples with a stack cut short: {why}" for why, count in cut.items()]
-        comments += [f"names may be missing: {warning}" for warning in recording.objects.warnings]
+                cut[_CUT.format(CUT_TEXTS[stack.ending])] += count
+        account = self._account("cpu", "CPU profile", options.sampling("cpu"), remarks)
         mappings = recording.objects.mappings
         self._report.profiles.append(
             cpu_profile(
@@ -177,9 +181,8 @@ class _Reporter:
                 (*mappings, KERNEL) if kernel else mappings,
                 period_ns=period_ns,
                 time_ns=recording.started_unix_ns,
-                duration_ns=recording.ended_ns - recording.started_ns,
-                comments=comments,
-            )
+                duration_ns=account.length_ns,
+            ).accounted(replace(account, counted=cut))
         )
 
     def _lock_table(self, waiting: Sequence[StackTotal]) -> LockTable | None:
@@ -221,38 +224,25 @@ class _Reporter:
         sampling: str,
     ) -> None:
         recording = self._recording
-        samples, cut, error, failure, given_up = wait_samples(self._translator, totals)
+        samples, cut, spread, failure, given_up = wait_samples(self._translator, totals)
         self._note_given_up(_EVENTS[kind], given_up, sum(total.count for total, _ in totals))
         if failure:
             self._report.failure = for_user(recording.target, failure)
-        is_scaled = bool(recording.watched and recording.watched.windows) and kind != "open"
-        comments = self._comments(title, f"{sampling} in windows" if is_scaled else sampling)
-        watched = recording.watched
-        if watched and is_scaled:
-            comments.append(str(watched))
-            comments.append(watched.error(kind))
-            if math.isfinite(error):
-                comments.append(
-                    f"of the ten stacks with the longest delays {percent(error)} at most"
-                )
-        if watched and watched.uncharged_ns and kind == "mutex":
-            waited = duration(watched.uncharged_ns)
-            comments.append(
-                f"not charged: {waited} waited for locks that nobody was seen to release"
-            )
-        if cut:
-            comments.append(f"cut off where Go cuts them off, too: the stacks of {cut} events")
-        if kind == "mutex" and self._go.runtime_locks:
-            comments.append(_OF_RUNTIME_LOCKS)
+        remarks = [_OF_RUNTIME_LOCKS] if kind == "mutex" and self._go.runtime_locks else []
+        account = replace(
+            self._account(kind, title, sampling, remarks),
+            watched=recording.watched if kind != "open" else None,
+            spread=spread,
+            counted={_CUT_BY_GO: cut},
+        )
         self._report.profiles.append(
             wait_profile(
                 kind,
                 samples,
                 self._go.mappings,
                 time_ns=recording.started_unix_ns,
-                duration_ns=recording.ended_ns - recording.started_ns,
-                comments=comments,
-            )
+                duration_ns=account.length_ns,
+            ).accounted(account)
         )
 
     def _note_given_up(self, what: str, count: int, total: float) -> None:
@@ -272,32 +262,36 @@ class _Reporter:
             f"takes {target.allowance.exceeded}. {what}."
         )
 
-    def _comments(self, title: str, sampling: str) -> list[str]:
+    def _account(
+        self, kind: Kind, title: str, sampling: str, more: Sequence[str]
+    ) -> RecordingAccount:
+        """What is to be said of a profile; `more` are remarks that only this kind has."""
         recording = self._recording
         target, go = recording.target, recording.go
-        duration_ns = recording.ended_ns - recording.started_ns
         language = printable(go.binary.version.text) if go else "not Go"
-        comments = [
-            f"ebpfprof {ebpfprof.__version__}: {title} of process {target.pid} "
-            f"({target.name}, {language}), "
-            f"{duration_ns / 1e9:.3f} s, {sampling}",
-        ]
+        remarks = []
         if go and go.assumption:
-            comments.append(go.assumption)
+            remarks.append(go.assumption)
         if go and go.no_runtime_locks:
-            comments.append(go.no_runtime_locks)
+            remarks.append(go.no_runtime_locks)
         if self._report.failure:
-            comments.append(f"names are missing: {printable(str(self._report.failure))}")
+            remarks.append(f"names are missing: {printable(str(self._report.failure))}")
         if target.allowance.exceeded:
-            comments.append(self._given_up())
+            remarks.append(self._given_up())
         if recording.unread:
-            comments.append(f"open waits are missing: {printable(str(recording.unread))}")
+            remarks.append(f"open waits are missing: {printable(str(recording.unread))}")
         if recording.ending:
-            comments.append(f"ended early: {recording.ending.text}")
+            remarks.append(f"ended early: {recording.ending.text}")
         if recording.traced:
-            comments.append(recording.traced)
-        if recording.overhead:
-            comments.append(f"cost of all profiles to the target: {recording.overhead}")
-            comments.append(f"cost to ebpfprof itself until now: {own_cost()}")
-        comments += [f"incomplete: {loss}" for loss in recording.losses]
-        return comments
+            remarks.append(recording.traced)
+        return RecordingAccount(
+            kind=kind,
+            title=f"ebpfprof {ebpfprof.__version__}: {title} of process {target.pid} "
+            f"({target.name}, {language})",
+            sampling=sampling,
+            length_ns=recording.ended_ns - recording.started_ns,
+            remarks=(*remarks, *more),
+            overhead=recording.overhead,
+            own_cost=recording.own_cost,
+            losses=tuple(recording.losses),
+        )

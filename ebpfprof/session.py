@@ -15,7 +15,7 @@ from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.files import PatientFiles
 from ebpfprof.losses import Loss
 from ebpfprof.options import Options
-from ebpfprof.overhead import Overhead, Runs
+from ebpfprof.overhead import Overhead, Runs, own_cost
 from ebpfprof.profile import Kind
 from ebpfprof.recorded import Recorded, compile_collectors, open_recorded
 from ebpfprof.signals import check, interruptible
@@ -176,6 +176,7 @@ class Session:
                 ending=each.ending,
                 traced=each.traced,
                 overhead=overheads[index],
+                own_cost=own_cost(),
                 watched=each.watch.watched() if each.watch else None,
                 totals=totals.get(index, []),
                 holds=holds.get(index, {}),

@@ -6,14 +6,12 @@ of the same names, so here they are dropped by name: that also holds where the c
 them.
 """
 
-import math
 import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from heapq import nlargest
 from itertools import accumulate, groupby, pairwise, zip_longest
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
@@ -400,14 +398,14 @@ def _without_wrappers(frames: Sequence[_Logical], *, everywhere: bool) -> list[_
 class WaitSamples(NamedTuple):
     """The samples of a profile of waits, and what is to be said of them.
 
-    `cut` is how many events have a stack that Go cuts, `error` the largest relative standard error
-    of the delays of the ten samples with the longest, and `failure`, if there is one, why stacks
-    consist of addresses only. Those of `given_up` events do because names would take too much.
+    `cut` is how many events have a stack that Go cuts, `spread` the delay and its variance by stack
+    and labels, where there is one, and `failure`, if there is one, why stacks consist of addresses
+    only. Those of `given_up` events do because names would take too much.
     """
 
     samples: list[Sample]
     cut: int
-    error: float
+    spread: dict[tuple[WaitStack, tuple[Label, ...]], tuple[int, float]]
     failure: Exception | None
     given_up: int
 
@@ -444,13 +442,16 @@ def wait_samples(
         so_far = sums[stack, labels]
         so_far.count += total.count
         so_far.delay_ns += total.delay_ns
-        so_far.delay_variance += total.delay_error_ns**2
+        so_far.delay_variance += total.delay_variance
         cut += total.count if stack.is_cut else 0
     # Go, too, cuts the fraction off and shows at least one (runtime/mprof.go, BlockProfile).
     samples = [
         Sample(stack.locations, (max(1, int(each.count)), each.delay_ns), labels)
         for (stack, labels), each in sums.items()
     ]
-    longest = nlargest(10, sums.values(), key=attrgetter("delay_ns"))
-    errors = [math.sqrt(each.delay_variance) / max(each.delay_ns, 1) for each in longest]
-    return WaitSamples(samples, int(cut), max(errors, default=0.0), failure, math.ceil(given_up))
+    spread = {
+        key: (each.delay_ns, each.delay_variance)
+        for key, each in sums.items()
+        if each.delay_variance
+    }
+    return WaitSamples(samples, int(cut), spread, failure, math.ceil(given_up))

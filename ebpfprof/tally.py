@@ -16,7 +16,7 @@ from typing import Final
 
 from ebpfprof.census import Wait
 from ebpfprof.collectors.waitrows import KnownStack, QueueRow, StackTotal
-from ebpfprof.estimate import Estimate
+from ebpfprof.estimate import Estimate, of_differences
 from ebpfprof.text import percent
 
 _KINDS: Final = ("block", "mutex")
@@ -38,28 +38,67 @@ class Lasting:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """What a profile has in all, and the standard errors of both."""
+    """What a profile has in all, and the variances of both: see Estimate.variances."""
 
-    count: float
-    delay_ns: float
-    count_error: float
-    delay_error_ns: float
+    count: float = 0.0
+    delay_ns: float = 0.0
+    count_variance: float = 0.0
+    delay_variance: float = 0.0
+
+    def __sub__(self, earlier: Deviation) -> Deviation:
+        return Deviation(
+            self.count - earlier.count,
+            self.delay_ns - earlier.delay_ns,
+            max(0.0, self.count_variance - earlier.count_variance),
+            max(0.0, self.delay_variance - earlier.delay_variance),
+        )
+
+    def __add__(self, later: Deviation) -> Deviation:
+        return Deviation(
+            self.count + later.count,
+            self.delay_ns + later.delay_ns,
+            self.count_variance + later.count_variance,
+            self.delay_variance + later.delay_variance,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """How much of a recording was watched, of one target.
+    """How much of a recording was watched, of one target: `watched_ns` of `stood_for_ns`.
 
-    `share` is a part of the time that the sums stand for, `stood_for_ns`. `windows` is how many
-    there were besides the time when all of it was watched. `deviations` are by kind. `uncharged_ns`
-    was waited for locks whose releases were in no window.
+    `windows` is how many there were besides the time when all of it was watched. `deviations` are
+    by kind. `uncharged_ns` was waited for locks whose releases were in no window. `has_paused`: the
+    probes were out, in this time or before.
     """
 
-    share: float
+    watched_ns: int
+    stood_for_ns: int
     windows: int
     deviations: Mapping[str, Deviation]
     uncharged_ns: float
-    stood_for_ns: int = 0
+    has_paused: bool
+
+    def __sub__(self, earlier: Watched) -> Watched:
+        none = Deviation()
+        return Watched(
+            self.watched_ns - earlier.watched_ns,
+            self.stood_for_ns - earlier.stood_for_ns,
+            self.windows - earlier.windows,
+            {k: each - earlier.deviations.get(k, none) for k, each in self.deviations.items()},
+            self.uncharged_ns - earlier.uncharged_ns,
+            self.has_paused,
+        )
+
+    def __add__(self, later: Watched) -> Watched:
+        none, one, other = Deviation(), self.deviations, later.deviations
+        return Watched(
+            self.watched_ns + later.watched_ns,
+            self.stood_for_ns + later.stood_for_ns,
+            self.windows + later.windows,
+            {kind: one.get(kind, none) + other.get(kind, none) for kind in {**one, **other}},
+            self.uncharged_ns + later.uncharged_ns,
+            later.has_paused,
+        )
 
     def __str__(self) -> str:
         windows = "1 window" if self.windows == 1 else f"{self.windows} windows"
@@ -68,15 +107,37 @@ class Watched:
             "--max-overhead"
         )
 
+    @property
+    def share(self) -> float:
+        """The part of the time that was watched, 0 to 1."""
+        if not self.stood_for_ns:
+            return 0.0 if self.has_paused else 1.0
+        return self.watched_ns / self.stood_for_ns
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether there was a time that was not watched.
+
+        Between two windows nothing is accounted for: what is shown is what the next one is likely
+        to have.
+        """
+        return self.windows > 0 or (self.has_paused and not self.watched_ns)
+
+    @property
+    def factor(self) -> float:
+        """What the variances are multiplied with, where there were two windows at least."""
+        return of_differences(self.windows)
+
     def error(self, kind: str) -> str:
         """In words, the standard error of all that the profile of a kind has; "" if it has none."""
         deviation = self.deviations.get(kind)
-        if deviation is None or not self.windows:
+        if deviation is None or not self.is_scaled:
             return ""
-        if math.isinf(deviation.delay_error_ns):
-            return "standard error not known, from a single window"
-        of_count = deviation.count_error / max(deviation.count, 1.0)
-        of_delay = deviation.delay_error_ns / max(deviation.delay_ns, 1.0)
+        if self.windows < 2:
+            which = "without a window" if not self.windows else "from a single window"
+            return f"standard error not known, {which}"
+        of_count = math.sqrt(self.factor * deviation.count_variance) / max(deviation.count, 1.0)
+        of_delay = math.sqrt(self.factor * deviation.delay_variance) / max(deviation.delay_ns, 1.0)
         return (
             f"standard error of all counts {percent(of_count)}, of all delays {percent(of_delay)}"
         )
@@ -175,7 +236,7 @@ class Tally:
                 self._told[stack] = count, delay_ns
             if count > 0 or delay_ns >= 1:
                 row = stack.kind, stack.sema, stack.return_pcs, count, round(delay_ns), stack.labels
-                found.append(StackTotal(*row, estimate.errors(stack)[1]))
+                found.append(StackTotal(*row, estimate.variances(stack)[1]))
         return found
 
     def settled(self) -> list[StackTotal]:
@@ -184,7 +245,7 @@ class Tally:
             StackTotal(
                 *(stack.kind, stack.sema, stack.return_pcs, sums.count, round(sums.delay_ns)),
                 stack.labels,
-                self._estimate.errors(stack)[1],
+                self._estimate.variances(stack)[1],
             )
             for stack, sums in self._estimate.sums.items()
             if isinstance(stack, KnownStack) and (sums.count > 0 or sums.delay_ns >= 1)
@@ -209,13 +270,19 @@ class Tally:
         """How much was watched."""
         estimate = self._estimate
         deviations = {
-            kind: Deviation(sums.count, sums.delay_ns, *estimate.errors(kind))
+            kind: Deviation(sums.count, sums.delay_ns, *estimate.variances(kind))
             for kind, sums in estimate.sums.items()
             if isinstance(kind, str)
         }
         uncharged_ns = sum(self._unclaimed.values())
-        shared = estimate.share, estimate.windows
-        return Watched(*shared, deviations, uncharged_ns, estimate.stood_for_ns)
+        return Watched(
+            estimate.watched_ns,
+            estimate.stood_for_ns,
+            estimate.windows,
+            deviations,
+            uncharged_ns,
+            has_paused=estimate.windows > 0,
+        )
 
     def _charge(self, sums: Found, queue: QueueRow, weight: float) -> None:
         """What was waited for a lock at the end of a window, and of earlier ones."""

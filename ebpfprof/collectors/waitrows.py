@@ -50,8 +50,8 @@ class StackTotal:
     count: float
     delay_ns: int
     labels: tuple[Label, ...] = ()
-    delay_error_ns: float = 0.0
-    """The standard error of delay_ns, where the target was watched in windows only."""
+    delay_variance: float = 0.0
+    """Of delay_ns, in ns², where the target was watched in windows only: Estimate.variances."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -142,9 +141,7 @@ class PageApi:
                 f"Process {served.pid} was not recorded in that time"
                 + (f": {served.ending}." if served.ending else " (yet).")
             )
-        profile = await asyncio.to_thread(merged, found)
-        # Of the comments, those of the last window: the earlier ones say the same of less.
-        return replace(profile, comments=found[-1].comments)
+        return await asyncio.to_thread(merged, found)
 
     def _described(self, served: Served) -> dict[str, Any]:
         about = served.about

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ebpfprof.delta import difference
 from ebpfprof.errors import AttachFailed, NoSuchProcess, NotGoProgram, TargetGone
 from ebpfprof.live import LiveSession, LiveTarget, Samples
 from ebpfprof.options import Options
 from ebpfprof.profile import Kind, Profile
 from tests.kernel.kernel_state import has_probes, open_files
 from tests.kernel.programs import program
-from tests.targets_run import Target
+from tests.targets_run import DEADLINE_S, Target
 
 HANDS = 11  # ten values and the end
 
@@ -268,6 +270,100 @@ def test_the_room_of_one_that_was_let_go_of_is_used_again() -> None:
                 steps.ask("wake", "done")  # while nobody watches
             live.stop(target)
         assert not has_probes(steps.pid)
+
+
+HITS = re.compile(r"cost of all profiles to the target: .*?([0-9,]+) probe hits?")
+LENGTH = re.compile(r", ([0-9.]+) s, every event")
+
+
+def said(pattern: re.Pattern[str], profile: Profile) -> str:
+    """What the one comment says that the pattern is about."""
+    (found,) = [match[1] for each in profile.comments if (match := pattern.search(each))]
+    return found
+
+
+def test_comments_are_of_the_time_between_two_snapshots(live: LiveSession) -> None:
+    with Target.start(program("steps")) as steps:
+        target = live.add(steps.pid)
+        samples = live.begin_samples(target)
+        assert samples
+        live.start(target)
+        for _ in range(5):
+            steps.ask("hand", "done")
+        live.sampled(target, samples, restart=True)
+        before, *_ = live.snapshot(target, ("block",)).profiles
+        steps.ask("hand", "done")
+        after, *_ = live.snapshot(target, ("block",)).profiles
+        (cpu,) = live.sampled(target, samples).profiles
+        live.remove(target)
+    part = difference(after, before)
+    hits = [int(said(HITS, each).replace(",", "")) for each in (before, part, after, cpu)]
+    assert hits[0] + hits[1] == hits[2]
+    assert 5 * hits[1] <= hits[2] < 20 * hits[1]
+    assert hits[1] <= hits[3] < hits[2]  # from a moment before until one after
+    assert float(said(LENGTH, part)) == pytest.approx(part.duration_ns / 1e9, abs=0.001)
+    assert part.duration_ns == after.duration_ns - before.duration_ns
+
+
+def test_what_was_lost_before_is_no_part_of_a_difference(
+    live: LiveSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor what was lost before a process was opened."""
+    with Target.start(program("steps")) as steps:
+        target = live.add(steps.pid)
+        live.start(target)
+        samples = live.begin_samples(target)
+        assert samples
+        steps.ask("hand", "done")
+        # A loss that is counted outside of the kernel.
+        monkeypatch.setattr(live._waits, "_unlabelled", 7)
+        before, *_ = live.snapshot(target, ("block",)).profiles
+        assert any(each.startswith("incomplete: 7 ") for each in before.comments)
+        live.sampled(target, samples, restart=True)
+        other = live.add(steps.pid)
+        after, *_ = live.snapshot(target, ("block",)).profiles
+        (cpu,) = live.sampled(target, samples).profiles
+        (of_other,) = live.snapshot(other, ("block",)).profiles
+        live.remove(target)
+        live.remove(other)
+    for profile in (difference(after, before), cpu, of_other):
+        assert not any(each.startswith("incomplete: 7 ") for each in profile.comments)
+
+
+WINDOWS = re.compile(r"watched .* in (\d+) windows? at random times")
+
+
+def test_comments_are_of_the_windows_between_two_snapshots() -> None:
+    """Of a target that is watched in windows, since every wait would cost too much."""
+    options = Options(kinds=("block", "mutex"), max_overhead=5)
+
+    def look(at_least: int) -> Profile:
+        until_s = time.monotonic() + DEADLINE_S
+        while True:
+            profile, *_ = live.snapshot(target, ("block",)).profiles
+            found = [match[1] for each in profile.comments if (match := WINDOWS.search(each))]
+            if found and int(found[0]) >= at_least:
+                return profile
+            assert time.monotonic() < until_s, profile.comments
+            time.sleep(0.05)
+
+    with (
+        Target.start(program("load"), f"-length={DEADLINE_S:.0f}s") as load,
+        LiveSession(options, capacity=1) as live,
+    ):
+        target = live.add(load.pid)
+        live.start(target)
+        load.say("go")
+        before = look(1)
+        first = int(said(WINDOWS, before))
+        after = look(first + 2)
+        live.remove(target)
+        load.kill()
+    part = difference(after, before)
+    assert int(said(WINDOWS, part)) == int(said(WINDOWS, after)) - first
+    (error,) = [each for each in part.comments if each.startswith("standard error of all")]
+    assert error not in (*before.comments, *after.comments)
+    assert f"{part.duration_ns / 1e9:.3f} s, every event in windows" in part.comments[0]
 
 
 @pytest.mark.parametrize("max_overhead", [0, 1])

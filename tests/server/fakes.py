@@ -30,6 +30,23 @@ PID = 4_194_400  # no process has it: it is above PID_MAX_LIMIT
 SECOND_NS = 1_000_000_000
 
 
+@dataclass(frozen=True)
+class FakeAccount:
+    """Says how many events there were."""
+
+    title: str
+    events: int
+
+    def __sub__(self, earlier: FakeAccount) -> FakeAccount:
+        return FakeAccount(self.title, self.events - earlier.events)
+
+    def __add__(self, later: FakeAccount) -> FakeAccount:
+        return FakeAccount(self.title, self.events + later.events)
+
+    def comments(self) -> tuple[str, ...]:
+        return (f"{self.title}: {self.events}",)
+
+
 @dataclass(eq=False)
 class FakeTarget:
     """A target whose sums grow when the test says so."""
@@ -61,15 +78,17 @@ class FakeTarget:
         times: dict[str, Any] = {
             "time_ns": 1_700_000_000 * SECOND_NS,
             "duration_ns": self.watched_s * SECOND_NS,
-            "comments": (f"{kind} of {self.pid}",),
         }
         values = (self.events, self.events * 1000)
         locks = [Sample((LOCK, WORK), values)] if self.events else []
         steady = [Sample((RECEIVE, WORK), (1, 10))] if self.starts else []
         samples = [*locks, *steady]
+        account = FakeAccount(f"{kind} of {self.pid}", self.events)
         if kind == "cpu":
-            return cpu_profile(samples, [MAIN], period_ns=10_101_010, **times)
-        return wait_profile(kind, samples, [MAIN], **times)
+            profile = cpu_profile(samples, [MAIN], period_ns=10_101_010, **times)
+        else:
+            profile = wait_profile(kind, samples, [MAIN], **times)
+        return profile.accounted(account)
 
 
 @dataclass(eq=False)

@@ -80,7 +80,7 @@ def test_seconds_give_what_happened_meanwhile(name: str, kind: str) -> None:
         assert [sample.values for sample in found.samples] == [(3, 3000)]
         assert found.duration_ns == 3_000_000_000
         assert before_ns < found.time_ns <= time.time_ns()
-        assert found.comments == (f"{kind} of {PID}",)
+        assert found.comments == (f"{kind} of {PID}: 3",)
         await ended(service, running)
 
     run(work())
@@ -143,6 +143,8 @@ def test_since_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
         second = await service.client.ask("/debug/pprof/delta_mutex")
         assert counts(second) == [2]
         assert profile_of(second).duration_ns == 2_000_000_000
+        assert profile_of(first).comments == (f"mutex of {PID}: 4",)
+        assert profile_of(second).comments == (f"mutex of {PID}: 2",)
         assert counts(await service.client.ask("/debug/pprof/delta_mutex")) == []
         await ended(service, running)
 

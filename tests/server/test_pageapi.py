@@ -142,7 +142,7 @@ def test_profiles_of_a_time() -> None:
         )
         assert sorted(sample.values[0] for sample in profile.samples) == [1, 5]
         assert profile.duration_ns == 5_000_000_000
-        assert profile.comments == (f"block of {PID}",)
+        assert profile.comments == (f"block of {PID}: 5",)
 
     run(work())
 
