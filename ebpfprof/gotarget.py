@@ -1,6 +1,7 @@
 """A target seen as a Go program: its tables, where it is loaded, where its probes go."""
 
 import struct
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from ebpfprof.errors import CorruptBinary, NotGoProgram, UnsupportedGo, UnsupportedTarget
@@ -21,6 +22,25 @@ from symbolizer.parking import ProbeSites, probe_sites
 from symbolizer.runtimelocks import RuntimeLockSites, runtime_lock_sites
 
 _MAX_CHILDREN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class GoProgram:
+    """What a Go program's file tells, whatever process runs it. Holds the file open until close().
+
+    Sites are linked addresses. `no_runtime_locks` is why `runtime_locks` are missing that were
+    asked for.
+    """
+
+    binary: GoBinary
+    sites: ProbeSites
+    callback: CgoCallback | None
+    runtime_locks: RuntimeLockSites | None = None
+    no_runtime_locks: str | None = None
+
+    def close(self) -> None:
+        """Close the file: nothing can be read of it any more."""
+        self.binary.elf.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,35 +79,64 @@ def inspect(
 ) -> GoTarget:
     """Read the target's executable and find the places to probe.
 
-    Those for the runtime's own locks are found only if asked for, and not in every Go version.
-    Raises NotGoProgram, UnsupportedGo, UnsupportedTarget, CorruptBinary or TargetGone.
+    The file stays open; see inspect_program. Raises what that and go_target do.
     """
-    try:
-        with target.allowance:
-            return _inspect(target, allow_unknown_go, runtime_locks)
-    except (SymbolizerError, struct.error) as error:
-        raise for_user(target, error) from error
+    program = inspect_program(
+        target, allow_unknown_go=allow_unknown_go, runtime_locks=runtime_locks
+    )
+    return go_target(target, program)
 
 
-def _inspect(target: Target, allow_unknown_go: bool, runtime_locks: bool) -> GoTarget:
-    elf = ElfFile.open(target.exe_fd, target.allowance)
-    binary = GoBinary.open(elf, allow_unknown_version=allow_unknown_go)
-    bias = target.load_bias(elf.entry)
-    mappings = target.executable_mappings(elf.build_id)
-    sites, callback = probe_sites(binary), cgo_callback(binary)
-    locks, refusal = _runtime_locks(target, binary) if runtime_locks else (None, None)
-    return GoTarget(target, binary, bias, mappings, sites, callback, locks, refusal)
+def inspect_program(
+    target: Target, *, allow_unknown_go: bool = False, runtime_locks: bool = False
+) -> GoProgram:
+    """Read the target's executable and find the places to probe, for any process that runs it.
+
+    Those for the runtime's own locks are found only if asked for, and not in every Go version.
+    Raises NotGoProgram, UnsupportedGo, UnsupportedTarget or CorruptBinary.
+    """
+    with ExitStack() as held:
+        try:
+            with target.allowance:
+                elf = held.enter_context(ElfFile.open(target.exe_fd, target.allowance))
+                binary = GoBinary.open(elf, allow_unknown_version=allow_unknown_go)
+                sites, callback = probe_sites(binary), cgo_callback(binary)
+                locks, refusal = _runtime_locks(binary) if runtime_locks else (None, None)
+        except (SymbolizerError, struct.error) as error:
+            raise for_user(target, error) from error
+        held.pop_all()
+        return GoProgram(binary, sites, callback, locks, refusal)
 
 
-def _runtime_locks(target: Target, binary: GoBinary) -> tuple[RuntimeLockSites | None, str | None]:
+def go_target(target: Target, program: GoProgram) -> GoTarget:
+    """The target, seen as a process of the program that it runs. Raises TargetGone.
+
+    What may be read of its files is one allowance for all processes of that program.
+    """
+    target.allowance = program.binary.elf.allowance
+    binary, refusal = program.binary, program.no_runtime_locks
+    return GoTarget(
+        target,
+        binary,
+        target.load_bias(binary.elf.entry),
+        target.executable_mappings(binary.elf.build_id),
+        program.sites,
+        program.callback,
+        program.runtime_locks,
+        refusal
+        and (
+            f"the Go runtime's own locks are not recorded in process {target.pid} "
+            f"({printable(target.name)}): {refusal}"
+        ),
+    )
+
+
+def _runtime_locks(binary: GoBinary) -> tuple[RuntimeLockSites | None, str | None]:
     """The places to probe, or in words why there are none."""
     try:
         return runtime_lock_sites(binary), None
     except (UnsupportedGoVersion, GoTableError) as error:
-        return None, (
-            f"the Go runtime's own locks are not recorded in process {target.pid} "
-            f"({printable(target.name)}): {printable(str(error).rstrip('.'))}"
-        )
+        return None, printable(str(error).rstrip("."))
 
 
 def for_user(target: Target, error: Exception) -> Exception:

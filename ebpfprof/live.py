@@ -18,7 +18,7 @@ from ebpfprof.losses import Loss, losses_since, losses_together
 from ebpfprof.options import Options
 from ebpfprof.overhead import Overhead, Runs
 from ebpfprof.profile import Kind
-from ebpfprof.recorded import Recorded, compile_collectors, open_recorded
+from ebpfprof.recorded import Recorded, compile_collectors, open_recorded, programs_for
 from ebpfprof.target import Ending
 from ebpfprof.text import printable
 
@@ -118,6 +118,7 @@ class LiveSession:
         give_back_large_blocks()
         self._options = options
         self._capacity = capacity
+        self._programs = programs_for(options)
         self._lock = threading.RLock()
         self._targets: dict[int, LiveTarget] = {}  # by number
         # The one that is free longest is taken first: an event may still have been on its way.
@@ -143,7 +144,7 @@ class LiveSession:
         from ebpfprof.report import Names
 
         with ExitStack() as held:
-            recorded = open_recorded(pid, self._options, held, self._files)
+            recorded = open_recorded(pid, self._options, held, self._files, self._programs)
             with self._lock:
                 if not self._free_numbers:
                     raise AttachFailed(

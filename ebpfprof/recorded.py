@@ -11,6 +11,7 @@ from ebpfprof.errors import NotGoProgram
 from ebpfprof.files import Files
 from ebpfprof.options import Options
 from ebpfprof.profile import Kind
+from ebpfprof.programs import Programs
 from ebpfprof.target import Ending, Target
 
 if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init__
@@ -90,21 +91,23 @@ class Recorded:
         return bool(self.traced)
 
 
-def open_recorded(pid: int, options: Options, held: ExitStack, files: Files) -> Recorded:
-    """Open and inspect a process; `held` will let go of it. Raises any of ebpfprof.errors.
+def programs_for(options: Options) -> Programs:
+    """Where open_recorded finds what is known of programs that others run, too."""
+    return Programs(allow_unknown_go=options.allow_unknown_go, runtime_locks=options.runtime_locks)
 
-    `files` opens what it runs and has mapped.
+
+def open_recorded(
+    pid: int, options: Options, held: ExitStack, files: Files, programs: Programs
+) -> Recorded:
+    """Open and inspect a process; `held` will close it. Raises any of ebpfprof.errors.
+
+    `files` opens what it runs and has mapped, `programs` knows those that others run, too.
     """
-    from ebpfprof.gotarget import inspect
+    from ebpfprof.gotarget import go_target
 
     target, kinds, go = held.enter_context(Target(pid, files)), options.kinds, None
     try:
-        go = inspect(
-            target,
-            allow_unknown_go=options.allow_unknown_go,
-            runtime_locks=options.runtime_locks,
-        )
-        held.enter_context(go.binary.elf)
+        go = go_target(target, held.enter_context(programs.of(target)))
     except NotGoProgram:
         if "cpu" not in kinds or (options.kinds_given and kinds != ("cpu",)):
             raise

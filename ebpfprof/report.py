@@ -18,7 +18,7 @@ from ebpfprof.overhead import Overhead
 from ebpfprof.profile import Kind, Label, Lock, Profile, cpu_profile, wait_profile
 from ebpfprof.stacks import StackTranslator, wait_samples
 from ebpfprof.target import Ending, Target
-from ebpfprof.text import printable
+from ebpfprof.text import percent, printable
 from ebpfprof.unwinding import CUT_TEXTS
 
 if TYPE_CHECKING:  # not everybody needs them

@@ -17,7 +17,7 @@ from ebpfprof.losses import Loss
 from ebpfprof.options import Options
 from ebpfprof.overhead import Overhead, Runs, own_cost
 from ebpfprof.profile import Kind
-from ebpfprof.recorded import Recorded, compile_collectors, open_recorded
+from ebpfprof.recorded import Recorded, compile_collectors, open_recorded, programs_for
 from ebpfprof.signals import check, interruptible
 from ebpfprof.target import Ending, Target
 
@@ -53,8 +53,10 @@ class Session:
             if options.open_waits:
                 import ebpfprof.openwaits  # noqa: F401 - at the end there is no time for it
 
+            programs = programs_for(options)
             for pid in pids:
-                self._recordings.append(open_recorded(pid, options, self._held, files))
+                recorded = open_recorded(pid, options, self._held, files, programs)
+                self._recordings.append(recorded)
             if self._waits:
                 self._waits.load(sum(recording.goroutines() for recording in self._recordings))
             if self._cpu:

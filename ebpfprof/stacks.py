@@ -6,6 +6,7 @@ of the same names, so here they are dropped by name: that also holds where the c
 them.
 """
 
+import math
 import re
 from bisect import bisect_left
 from collections import defaultdict

@@ -1,0 +1,95 @@
+"""A program is inspected once for all processes that run it, and only while one does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from ebpfprof import gotarget
+from ebpfprof.live import LiveSession
+from ebpfprof.options import Options
+from symbolizer import GoBinary
+from symbolizer.parking import ProbeSites, probe_sites
+from tests.kernel.kernel_state import open_files
+from tests.kernel.programs import program
+from tests.targets_run import Target
+
+PROCESSES = 6
+
+
+@pytest.fixture
+def inspected(monkeypatch: pytest.MonkeyPatch) -> list[GoBinary]:
+    """What was inspected, in order."""
+    found: list[GoBinary] = []
+
+    def noted(binary: GoBinary) -> ProbeSites:
+        found.append(binary)
+        return probe_sites(binary)
+
+    monkeypatch.setattr(gotarget, "probe_sites", noted)
+    return found
+
+
+def held_open(path: Path) -> bool:
+    """Whether this process has the file open."""
+    return str(path.resolve()) in open_files(os.getpid())
+
+
+def test_processes_of_one_file_share_it(inspected: list[GoBinary], tmp_path: Path) -> None:
+    copy = Path(shutil.copy(program("steps"), tmp_path))
+    with LiveSession(Options(), capacity=PROCESSES + 1) as live, ExitStack() as stack:
+        starts = [program("steps")] * PROCESSES + [copy]
+        running = [stack.enter_context(Target.start(path)) for path in starts]
+        targets = [live.add(each.pid) for each in running]
+        assert len(inspected) == 2
+        assert held_open(program("steps"))
+        assert held_open(copy)
+        # Each goes by its own pid, and the file is read until the last one is let go of.
+        for target, each in list(zip(targets, running, strict=True))[:PROCESSES]:
+            live.start(target)
+            each.ask("hand", "done")
+            (block,) = live.snapshot(target).profiles
+            names = {f.function for s in block.samples for at in s.locations for f in at.frames}
+            assert any(name.startswith("main.hand") for name in names)
+            live.remove(target)
+        live.remove(targets[-1])
+        assert not held_open(copy)
+        assert not held_open(program("steps"))
+        again = live.add(running[0].pid)
+        assert len(inspected) == 3
+        live.remove(again)
+
+
+def test_several_threads_that_open_one_file_share_it_too(inspected: list[GoBinary]) -> None:
+    with LiveSession(Options(), capacity=PROCESSES) as live, ExitStack() as stack:
+        running = [stack.enter_context(Target.start(program("steps"))) for _ in range(PROCESSES)]
+        with ThreadPoolExecutor(PROCESSES) as pool:
+            targets = list(pool.map(live.add, [each.pid for each in running]))
+        assert (
+            len({id(target._recorded.go.binary) for target in targets if target._recorded.go}) == 1
+        )
+        for target in targets:
+            live.remove(target)
+        assert not held_open(program("steps"))
+
+
+def test_a_file_that_is_written_anew_is_another_one(
+    inspected: list[GoBinary], tmp_path: Path
+) -> None:
+    path = tmp_path / "program"
+    with LiveSession(Options(), capacity=2) as live:
+        shutil.copy(program("steps"), path)
+        with Target.start(path) as first:
+            one = live.add(first.pid)
+            path.unlink()
+            shutil.copy(program("ticker"), path)
+            with Target.start(path) as second:
+                other = live.add(second.pid)
+                assert len(inspected) == 2
+                live.remove(other)
+            live.remove(one)
