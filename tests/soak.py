@@ -8,6 +8,9 @@ the targets must be right, and all probes gone; at the end the server must hold 
 threads, BPF objects and memory than after its first cycles. It runs in a pid namespace, so that it
 sees no others. Prints a line a cycle, and the figures at the end. The exit status is 0 if all was
 well.
+
+With --churn it is another load: a `serve --all-go --continuous`, while in each cycle a hundred
+processes of one program come and go, each for a third of a second.
 """
 
 from __future__ import annotations
@@ -44,6 +47,9 @@ MAX_GROWTH_KIB: Final = 8 << 10
 CLIENTS: Final = 5
 # One heap: else memory depends on which thread happens to use which.
 ONE_HEAP: Final = {"MALLOC_ARENA_MAX": "1"}
+CHURN: Final = 100  # processes in a cycle
+CHURN_A_SECOND: Final = 50
+CHURN_LIFE_MS: Final = 300
 _ISOLATING = ("/usr/bin/unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 _SEED = 6
 
@@ -60,10 +66,10 @@ class Held:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it: seconds, rounds that the targets checked, and what was held, by cycle."""
+    """What came of it: seconds, what was `done`, in words, and what was held, by cycle."""
 
     length_s: float
-    rounds: int
+    done: str
     held: Sequence[Held]
 
     @property
@@ -116,12 +122,50 @@ def soak(goes_on: Callable[[int], bool]) -> Outcome:
                 rounds = cycle(server, targets, Path(folder), chance)
             held.append(now_held(server, held[WARM_UP - 1] if len(held) >= WARM_UP else None))
             print(f"cycle {len(held)}, {monotonic() - began_s:.0f} s:", held[-1], flush=True)
-        objects = bpf_objects(server.pid)
-        server.send(SIGINT)
-        assert server.finish() == 0, server.said
-        assert "Traceback" not in server.said
-        await_gone(objects)
-    return Outcome(monotonic() - began_s, rounds, held)
+        end(server)
+    done = f"rounds that the targets checked: {rounds}, wrong: 0"
+    return Outcome(monotonic() - began_s, done, held)
+
+
+def churn(goes_on: Callable[[int], bool]) -> Outcome:
+    """The same while processes come and go: what the server holds follows what is alive."""
+    began_s, came = monotonic(), 0
+    held: list[Held] = []
+    with ExitStack() as stack:
+        steady = stack.enter_context(Target.start(program("ticker")))
+        serving = ("--all-go", "--continuous", "--retention", "10")
+        server = stack.enter_context(Server(*serving))
+        assert server.ready
+        await_true(lambda: followed(server) == [steady.pid], "the target is not followed")
+        while goes_on(len(held)):
+            came += come_and_go(server)
+            await_true(lambda: followed(server) == [steady.pid], "what ended is followed still")
+            held.append(now_held(server, held[WARM_UP - 1] if len(held) >= WARM_UP else None))
+            print(f"cycle {len(held)}, {monotonic() - began_s:.0f} s:", held[-1], flush=True)
+        end(server)
+    return Outcome(monotonic() - began_s, f"processes that came and went: {came}", held)
+
+
+def come_and_go(server: Server) -> int:
+    """Have processes come and go, and ask the server meanwhile; how many came."""
+    rate = str(CHURN_A_SECOND), str(CHURN_LIFE_MS)
+    with Target.start(program("churn"), *rate) as starter:
+        while True:
+            ended = int(starter.ask("count", "started").split()[3])
+            if ended >= CHURN:
+                return ended
+            for pid in followed(server)[:1]:
+                server.get(f"/api/targets/{pid}/profile?kind=block")
+            server.get("/metrics").body.index(b"ebpfprof_")
+
+
+def end(server: Server) -> None:
+    """Have the server end, as it should."""
+    objects = bpf_objects(server.pid)
+    server.send(SIGINT)
+    assert server.finish() == 0, server.said
+    assert "Traceback" not in server.said
+    await_gone(objects)
 
 
 def cycle(server: Server, targets: Sequence[Target], folder: Path, chance: random.Random) -> int:
@@ -221,6 +265,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=float, default=60)
     words = f"end after so many instead, at least {LEAST_CYCLES}"
     parser.add_argument("--cycles", type=int, help=words)
+    parser.add_argument("--churn", action="store_true", help="processes that come and go")
     options = parser.parse_args(arguments)
     if os.getpid() != 1:
         inside = [*_ISOLATING, sys.executable, "-m", "tests.soak", *arguments]
@@ -231,10 +276,10 @@ def main(arguments: Sequence[str]) -> int:
         is_over = cycles >= options.cycles if options.cycles else monotonic() >= until_s
         return not is_over or cycles < LEAST_CYCLES
 
-    outcome = soak(goes_on)
+    outcome = (churn if options.churn else soak)(goes_on)
     first, last = outcome.held[WARM_UP], outcome.held[-1]
     print(f"{len(outcome.held)} cycles in {outcome.length_s / 60:.1f} minutes")
-    print(f"rounds that the targets checked: {outcome.rounds}, wrong: 0")
+    print(outcome.done)
     print(f"memory of the server: {first.resident_kib} KiB, then {last.resident_kib} KiB")
     for name in ("files", "threads", "objects"):
         print(f"{name} of the server: {getattr(first, name)}, then {getattr(last, name)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,10 @@ ROOT = Path(__file__).parents[2]
 DEADLINE_S = 1200
 
 
-@NEEDS_NAMESPACES
-def test_under_all_that_there_is_targets_stay_right_and_nothing_grows() -> None:
+def soaked(*arguments: str) -> str:
+    """What it prints; fails if something was wrong."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.soak", "--cycles", "6"],
+        [sys.executable, "-m", "tests.soak", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -28,4 +29,17 @@ def test_under_all_that_there_is_targets_stay_right_and_nothing_grows() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "FAILED" not in done.stdout
-    assert ", wrong: 0" in done.stdout
+    return done.stdout
+
+
+@NEEDS_NAMESPACES
+def test_under_all_that_there_is_targets_stay_right_and_nothing_grows() -> None:
+    assert ", wrong: 0" in soaked("--cycles", "6")
+
+
+@NEEDS_NAMESPACES
+@pytest.mark.long
+def test_what_the_server_holds_follows_what_is_alive_while_processes_come_and_go() -> None:
+    came = re.search(r"processes that came and went: (\d+)", soaked("--churn", "--cycles", "6"))
+    assert came is not None
+    assert int(came[1]) >= 600
