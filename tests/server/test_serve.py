@@ -232,7 +232,7 @@ sys.stdin.read()
 def test_others_cannot_keep_root_out(served: tuple[Target, Server]) -> None:
     _, server = served
     with subprocess.Popen(
-        [sys.executable, "-c", CROWD, server.address],
+        [*ANYBODYS_PYTHON, "-c", CROWD, server.address],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
