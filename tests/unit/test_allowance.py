@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
+import threading
 import zlib
 from pathlib import Path
 
@@ -135,3 +136,28 @@ def test_no_more_names_once_the_time_is_used_up(bombs: list[Path]) -> None:
             clocks.cpu_s += 6
         with pytest.raises(TooMuchToRead):
             NativeBinary(elf).frames_many([0x1000])
+
+
+def test_each_thread_is_charged_its_own_time() -> None:
+    """Threads of one age and another, at the same time, as where processes share a program."""
+    clock = threading.local()
+    clock.cpu_s = 0.0
+    allowance = Allowance(max_cpu_s=10, cpu_clock=lambda: clock.cpu_s, clock=lambda: 0.0)
+
+    def work() -> None:
+        clock.cpu_s = 1000.0
+        with allowance:
+            clock.cpu_s += 4
+            allowance.check()
+
+    with allowance:
+        other = threading.Thread(target=work)
+        other.start()
+        other.join()
+        clock.cpu_s += 5
+        allowance.check()
+    with allowance:
+        clock.cpu_s += 2
+        with pytest.raises(TooMuchToRead):
+            allowance.check()
+    assert allowance.exceeded
