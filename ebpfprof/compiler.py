@@ -22,6 +22,7 @@ from typing import Any, Final, NoReturn
 
 from ebpfprof import errors, programcache, signals, trials
 from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported
+from ebpfprof.forked import leave_the_others
 from ebpfprof.sources import bpf_folder, program_text
 
 NAME: Final = "ebpfprof-bcc"
@@ -34,8 +35,6 @@ _LLVM = re.compile(r"/libLLVM[-.](?:so\.)?([0-9]+(?:\.[0-9]+)*)")
 
 # include/uapi/linux/prctl.h
 _PR_SET_PDEATHSIG = 1
-_PR_SET_NAME = 15
-_FIRST_FD: Final = 3
 
 # struct bpf_insn, include/uapi/linux/bpf.h: a register and a number that is a map's descriptor.
 INSTRUCTION_BYTES: Final = 8
@@ -171,7 +170,9 @@ def _compile_and_tell(
 ) -> NoReturn:
     """What the process does, from the fork to its end."""
     try:
-        _leave_the_others(to_parent)
+        # It ends when we do.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        (to_parent,) = leave_the_others(NAME, [to_parent])
         try:
             said = _compile(name, constants, functions)
         except errors.EbpfprofError as error:
@@ -182,18 +183,6 @@ def _compile_and_tell(
             stream.write(json.dumps(said).encode())
     finally:
         os._exit(0)
-
-
-def _leave_the_others(to_parent: int) -> None:
-    """Hold nothing that is ours, and end when we do."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    libc.prctl(_PR_SET_NAME, NAME.encode(), 0, 0, 0)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for fd in range(_FIRST_FD):
-        os.dup2(nothing, fd)
-    os.closerange(_FIRST_FD, to_parent)
-    os.closerange(to_parent + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def _compile(

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
-import signal
+from collections.abc import Sequence
 from typing import Final
 
 _PR_SET_NAME = 15  # include/uapi/linux/prctl.h
-_FIRST_FD: Final = 3
+_STANDARD_FILES: Final = 3
 
 
-def leave_the_others(name: str, kept_fd: int) -> None:
-    """Be called `name`, in a session of its own, and keep one file descriptor: `kept_fd`.
+def leave_the_others(name: str, kept: Sequence[int], *, spare: int = 0) -> list[int]:
+    """Be called `name`, and hold no terminal, pipe, connection or folder: only the files `kept`.
 
-    No terminal, no pipe, no connection, no folder; signals that are for us do not end it.
+    Returns what their descriptors are now. Standard files lead nowhere, and so do as many `spare`
+    descriptors behind them.
     """
-    os.setsid()
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+    call(name)
     os.chdir("/")
+    first = _STANDARD_FILES + spare
+    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, first) for fd in kept]
     nothing = os.open(os.devnull, os.O_RDWR)
-    for fd in range(_FIRST_FD):
+    for fd in range(first):
         os.dup2(nothing, fd)
-    os.closerange(_FIRST_FD, kept_fd)
-    os.closerange(kept_fd + 1, os.sysconf("SC_OPEN_MAX"))
+    close_but(moved, first)
+    return moved
+
+
+def call(name: str) -> None:
+    """Give this process a name (15 characters), which `ps` shows."""
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def close_but(kept: Sequence[int], first: int) -> None:
+    """Close all file descriptors from `first` on but these."""
+    for fd in sorted(kept):
+        os.closerange(first, fd)
+        first = fd + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))

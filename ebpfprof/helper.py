@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NoReturn, Protocol, Self
 
+from ebpfprof import signals
 from ebpfprof.forked import leave_the_others
 
 NAME: Final = "ebpfprof-helper"
@@ -69,9 +70,7 @@ class Helper:
         self._left: list[tuple[_Child, Any]] = []
         self._starter, theirs = socket.socketpair()
         # Not a program of its own: that would have none of our capabilities, unless we are root.
-        self._pid = os.fork()
-        if not self._pid:
-            _start_children(theirs, make)
+        self._pid = signals.fork(lambda: _start_children(theirs, make), ignores=True)
         theirs.close()
 
     def ask(self, request: Any, fds: Sequence[int] = ()) -> tuple[Any, list[int]]:  # noqa: ANN401
@@ -204,16 +203,18 @@ class _Child:
 def _start_children(asked: socket.socket, make: Callable[[], Work]) -> NoReturn:
     """What the starter does, from the fork to its end."""
     try:
-        leave_the_others(NAME, asked.fileno())
+        os.setsid()
+        (fd,) = leave_the_others(NAME, [asked.fileno()])
+        starter = socket.socket(fileno=fd)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # which leaves no zombies
         work: Work | None = None
         while True:
-            message, fds, _, _ = socket.recv_fds(asked, 1, _MAX_FDS)
+            message, fds, _, _ = socket.recv_fds(starter, 1, _MAX_FDS)
             if not message:
                 break  # the other end is closed, or its process is gone
             work = work or make()
             if not os.fork():
-                asked.close()
+                starter.close()
                 _answer_all(socket.socket(fileno=fds[0]), work)
             for fd in fds:
                 os.close(fd)

@@ -8,8 +8,6 @@ afterwards. If it is killed, too, those that hold the probes end by themselves
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
 import json
 import os
 import socket
@@ -21,14 +19,14 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 from ebpfprof import errors, perf, signals, uprobemulti
+from ebpfprof.forked import leave_the_others
 from ebpfprof.kernel import held_probes
 from ebpfprof.kernel.held_probes import NO_PROGRAM, HeldProbes, Means, Place
-from ebpfprof.kernel.probe_holders import FIRST_FREE_FD, answered
 from ebpfprof.kernel.probe_holders import NAME as HOLDER
+from ebpfprof.kernel.probe_holders import SPARE_FDS, answered
 from ebpfprof.kernel.probe_text import KernelLog
 
 NAME: Final = "ebpfprof-keeper"
-_PR_SET_NAME = 15  # include/uapi/linux/prctl.h
 _MAX_MESSAGE_BYTES: Final = 1 << 17
 _MAX_FDS: Final = 64
 
@@ -134,34 +132,14 @@ def _gone() -> errors.AttachFailed:
 def _keep(asked: socket.socket, nothing: int, *, multi: bool) -> NoReturn:
     """What the keeper does, from the fork to its end."""
     try:
-        _leave_terminal_and_folder()
+        os.setsid()
         own = [asked.fileno(), nothing] if multi else [asked.fileno()]
-        asked_fd, *rest = _close_but(own)
+        asked_fd, *rest = leave_the_others(NAME, own, spare=SPARE_FDS)
         until, _until_writer = os.pipe()
         means = Means(multi, rest[0] if rest else NO_PROGRAM, until, KernelLog(HOLDER))
         _answer_all(socket.socket(fileno=asked_fd), means)
     finally:  # if probes are still in, their holders notice
         os._exit(0)
-
-
-def _leave_terminal_and_folder() -> None:
-    os.setsid()
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, NAME.encode(), 0, 0, 0)
-    os.chdir("/")
-
-
-def _close_but(kept: Sequence[int]) -> list[int]:
-    """Hold no file of what was ours but these; returns what their descriptors are now."""
-    moved = sorted(fcntl.fcntl(fd, fcntl.F_DUPFD, FIRST_FREE_FD) for fd in kept)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for fd in range(FIRST_FREE_FD):
-        os.dup2(nothing, fd)
-    begin = FIRST_FREE_FD
-    for fd in moved:
-        os.closerange(begin, fd)
-        begin = fd + 1
-    os.closerange(begin, os.sysconf("SC_OPEN_MAX"))
-    return moved
 
 
 def _answer_all(asked: socket.socket, means: Means) -> None:

@@ -15,7 +15,6 @@ perf event. Several processes are ended side by side.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -23,14 +22,15 @@ from collections.abc import Callable, Collection
 from typing import Final, NoReturn
 
 from ebpfprof import errors
+from ebpfprof.forked import call, close_but
 
 NAME: Final = "ebpfprof-probes"
-FIRST_FREE_FD: Final = 5
-"""Lower file descriptors are open, and not needed, in the process that starts holders."""
+SPARE_FDS: Final = 2
+"""What starts holders has so many descriptors behind the standard files that it does not need."""
 _STAYS_OPEN_FD: Final = 3  # closed after all probes, which are younger
 _UNTIL_FD: Final = 4
+_FIRST_FREE_FD: Final = 5
 _MAX_ANSWER_BYTES: Final = 1 << 16
-_PR_SET_NAME = 15  # include/uapi/linux/prctl.h
 
 Answer = dict[str, str]
 """Empty if it went well; else "error", a name in ebpfprof.errors, and "message"."""
@@ -122,21 +122,13 @@ def _hold(
 ) -> NoReturn:
     """What a holder does, from the fork to its end."""
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_NAME, NAME.encode(), 0, 0, 0)
+        call(NAME)
         os.dup2(stays_open, _STAYS_OPEN_FD)
         os.dup2(until, _UNTIL_FD)
-        _close_but({answer, *fds})
+        close_but([answer, *fds], _FIRST_FREE_FD)
         os.write(answer, json.dumps(answered(open_probes)).encode())
         os.close(answer)
         os.read(_UNTIL_FD, 1)
     finally:
         os.kill(os.getpid(), signal.SIGKILL)
         raise SystemExit  # not reached
-
-
-def _close_but(kept: set[int]) -> None:
-    begin = FIRST_FREE_FD
-    for fd in sorted(kept):
-        os.closerange(begin, fd)
-        begin = fd + 1
-    os.closerange(begin, os.sysconf("SC_OPEN_MAX"))

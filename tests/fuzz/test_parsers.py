@@ -43,6 +43,7 @@ OUR_OWN = {
     "ebpfprof.losses": "our own C",
     "ebpfprof.memory": "bytes as they are, no more than were asked for",
     "ebpfprof.output": "names of files that the user gives",
+    "ebpfprof.outputfolder": "names of files that the user gives",
     "ebpfprof.perf": "the kernel's",
     "ebpfprof.privileges": "the kernel's",
     "ebpfprof.server.access": "requests, not targets: tests/server/test_access.py",
@@ -51,7 +52,7 @@ OUR_OWN = {
     "ebpfprof.server.symbols": "requests, not targets: tests/server/test_gopprof.py",
     "ebpfprof.sources": "our own C",
     "ebpfprof.topterminal": "keys that the user presses",
-    "ebpfprof.toptable": "profiles that were taken here",
+    "ebpfprof.toprows": "profiles that were taken here",
     "ebpfprof.topview": "profiles that were taken here",
     "ebpfprof.unfinished": "our own ring buffer; what is in it goes to the parser stacks",
 }

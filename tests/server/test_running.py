@@ -14,6 +14,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from ebpfprof.processes import ProcessTable
 from ebpfprof.server import connections, running
 from ebpfprof.server.access import Policy
 from ebpfprof.server.connections import Admitted
@@ -28,7 +29,7 @@ WHOLE = b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n"
 def served(target: FakeTarget) -> Iterator[str]:
     """Where it is served, HOST:PORT."""
     ready, over = threading.Event(), threading.Event()
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener, ProcessTable() as table:
         thread = threading.Thread(
             target=running.run,
             args=(
@@ -37,6 +38,7 @@ def served(target: FakeTarget) -> Iterator[str]:
                 Service(ALL_KINDS),
                 Policy(is_unix=True),
                 listener,
+                table,
             ),
             kwargs={"on_ready": lambda _: ready.set(), "should_end": over.is_set},
         )
