@@ -11,7 +11,6 @@ line ATTACH the process puts the probes in only after that one more line.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -60,7 +59,8 @@ def _hold(go: GoTarget, detach: Callable[[Keeper], None] | None) -> None:
         detach(keeper)
     else:
         attach(anchor=anchor)
-    signal.pause()
+    sys.stdin.read()  # until it is killed, or what started us is gone
+    os._exit(0)
 
 
 def _probes(go: GoTarget) -> list[Uprobe]:

@@ -26,7 +26,7 @@ from tests.kernel.kernel_state import (
 )
 from tests.kernel.programs import program
 from tests.kernel.tampered import command
-from tests.kernel.unharmed import await_true, check, state
+from tests.kernel.unharmed import await_ended, await_true, check, state
 from tests.recorder import Finished, Recorder, only_profile, run
 from tests.targets_run import Target
 
@@ -81,11 +81,6 @@ def tell(recorder: Recorder, *signals: signal.Signals) -> Finished:
     for pid in (*keepers(recorder.pid), recorder.pid):
         os.kill(pid, signal.SIGCONT)
     return recorder.finish()
-
-
-def await_ended(pid: int) -> None:
-    """Wait until there is no such process."""
-    await_true(lambda: not os.path.exists(f"/proc/{pid}"), f"{pid} does not end")
 
 
 def kill(recorder: Recorder) -> Finished:
@@ -202,7 +197,7 @@ def test_a_killed_holder_is_told_and_what_was_recorded_is_written(
         (keeper,) = keepers(recorder.pid)
         *_, holder = descendants(keeper)
         os.kill(holder, signal.SIGKILL)
-        await_true(lambda: state(holder) in "ZX", "the holder does not end")
+        await_ended(holder)
         finished = tell(recorder, signal.SIGINT)
     assert finished.code == 13
     assert "(ebpfprof-probes) was killed before they were to be detached" in finished.stderr

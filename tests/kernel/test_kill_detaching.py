@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,7 @@ from tests.kernel.kernel_state import (
     probed,
 )
 from tests.kernel.programs import program
-from tests.kernel.unharmed import await_true, check
+from tests.kernel.unharmed import await_ended, check
 from tests.recorder import Recorder
 from tests.server.serving import Server, await_probes
 from tests.targets_run import Target
@@ -83,7 +82,7 @@ def test_killed_at_any_step_of_detaching_no_breakpoint_stays(
         kill(family[which])
         kill([profiler])
         detaching.expect("gone")
-        await_ended(family)
+        await_all_ended(family)
         assert not has_probes(target.pid)
     assert leaked_probes() == before
 
@@ -102,7 +101,7 @@ def test_killed_at_any_step_of_attaching_no_breakpoint_stays(
         kill(family[which])
         kill([profiler])
         detaching.expect("gone")
-        await_ended(family)
+        await_all_ended(family)
         await_no_probes(target.pid)  # a holder may have been started meanwhile
 
 
@@ -164,7 +163,7 @@ def test_killed_while_a_recording_ends_no_breakpoint_stays(
             time.sleep(moments.uniform(least_s, most_s))
             family = [profiler.pid, *holders(profiler.pid)]
             kill(family[which])
-        await_ended(family)
+        await_all_ended(family)
         await_no_probes(target.pid)  # a holder may have been started meanwhile
     assert leaked_probes() == before
 
@@ -176,14 +175,10 @@ def await_first_gone(pid: int, places: Sequence[int]) -> None:
             pass
 
 
-def await_ended(pids: Sequence[int]) -> None:
-    """Wait until there are no such processes; the first is somebody else's child."""
-    for pid in pids[1:]:
-        await_true(partial(_has_ended, pid), f"{pid} does not end")
-
-
-def _has_ended(pid: int) -> bool:
-    return not os.path.exists(f"/proc/{pid}")
+def await_all_ended(family: Sequence[int]) -> None:
+    """Wait until they have ended, but for the first, which is another process's child."""
+    for pid in family[1:]:
+        await_ended(pid)
 
 
 def kill(pids: Sequence[int]) -> None:

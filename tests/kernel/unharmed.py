@@ -66,6 +66,11 @@ def await_true(condition: Callable[[], bool], what: str) -> None:
         sleep(0.005)
 
 
+def await_ended(pid: int) -> None:
+    """Wait until a process has ended, though perhaps nothing has waited for it yet."""
+    await_true(lambda: state(pid) in "ZX", f"{pid} does not end")
+
+
 def stop(pid: int) -> None:
     """Stop a process, all threads of it."""
     os.kill(pid, signal.SIGSTOP)
