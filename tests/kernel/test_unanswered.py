@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -24,15 +24,14 @@ from tests.targets_run import Target
 HELPER = "ebpfprof-helper"
 
 
-def helpers() -> set[str]:
+def left_behind() -> set[int]:
+    """Helpers that what started them did not wait for: they are stuck, or about to end."""
     found = set()
-    for each in Path("/proc").iterdir():
-        if each.name.isdigit():
-            try:
-                if (each / "comm").read_text().strip() == HELPER:
-                    found.add(each.name)
-            except OSError:
-                continue
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            name, _, rest = each.read_text().partition("(")[2].rpartition(")")
+            if name == HELPER and rest.split()[1] == "1":
+                found.add(int(each.parent.name))
     return found
 
 
@@ -40,7 +39,7 @@ def helpers() -> set[str]:
 def silent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """A process, and its executable can't be read any more."""
     path = tmp_path_factory.mktemp("fuse") / f"silent-{os.getpid()}"
-    before = helpers()
+    before = left_behind()
     with ExitStack() as held, ExitStack() as mounted:
         falls_silent = mounted.enter_context(answering(path, program("sleeper").read_bytes()))
         # By way of a shell: while Python waits for exec, no thread of it can answer.
@@ -49,7 +48,7 @@ def silent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         falls_silent.set()
         yield target
     until = monotonic() + DEADLINE_S
-    while helpers() - before:  # those that were stuck end now
+    while left_behind() - before:  # those that were stuck end now
         assert monotonic() < until
         sleep(0.05)
 
