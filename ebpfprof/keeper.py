@@ -153,7 +153,9 @@ def _answer_all(asked: socket.socket, means: Means) -> None:
         does = partial(_detach, request, held)
         if "attach" in request:
             does = partial(_attach, request, fds, held, means)
-        asked.send(json.dumps(answered(does)).encode())
+        answer = json.dumps(answered(does)).encode()
+        with suppress(BrokenPipeError):  # gone meanwhile, which is seen next
+            asked.send(answer)
     with suppress(errors.AttachFailed):  # nothing is left that could be told
         _detach({"detach": None, "anchors_stay": False}, held)
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from ebpfprof import keeper as keepers
 from ebpfprof import perf, uprobemulti
 from ebpfprof.errors import AttachFailed
+from ebpfprof.gotarget import inspect
 from ebpfprof.keeper import Keeper, Uprobe
+from ebpfprof.kernel.held_probes import NO_PROGRAM, Means
+from ebpfprof.kernel.probe_text import KernelLog
+from ebpfprof.target import Target as Opened
+from tests.kernel.kernel_state import has_probes
+from tests.kernel.programs import program
+from tests.targets_run import Target
 
 
 @pytest.fixture
@@ -36,3 +46,25 @@ def test_an_error_that_nobody_thought_of_is_told(keeper: Keeper) -> None:
             keeper.attach(0, program, no_pid, probes, {"f": program}, anchor=(0, 0))
     finally:
         os.close(program)
+
+
+def test_a_profiler_that_is_gone_before_the_answer_leaves_no_probe() -> None:
+    """What it asked for last is undone before the keeper ends, not some time after."""
+    multi = uprobemulti.is_offered()
+    nothing = perf.load_nothing("kprobe", uprobemulti.ATTACH_TYPE if multi else 0)
+    until, until_writer = os.pipe()
+    with Target.start(program("pingpong")) as running, Opened(running.pid) as target:
+        go = inspect(target)
+        anchor, wake = (
+            (go.file_offset(pc), pc + go.load_bias) for pc in (go.sites.anchor_pc, go.sites.wake_pc)
+        )
+        request = {"attach": 0, "pid": running.pid, "anchor": anchor, "probes": [(*wake, 0, 0)]}
+        profiler, asked = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        socket.send_fds(profiler, [json.dumps(request).encode()], [target.exe_fd, nothing])
+        profiler.close()
+        means = Means(multi, nothing if multi else NO_PROGRAM, until, KernelLog("none"))
+        with asked:
+            keepers._answer_all(asked, means)
+        assert not has_probes(running.pid)
+    for fd in (until, until_writer, nothing):
+        os.close(fd)
