@@ -140,7 +140,7 @@ static __always_inline void read_go_state(const struct process *process, u64 tas
  * of ours, the instruction behind the breakpoint is not where it goes on: the one in place of which
  * the breakpoint stands was not run yet. But padding between functions may consist of breakpoints,
  * too, and what was interrupted be the first instruction behind it: there are no rules for padding,
- * or NONE. (ebpfprof/unwinding.py: interrupted_at.)
+ * or NONE. (ebpfprof/profilers/cpu/unwinder.py: interrupted_at.)
  */
 static __always_inline bool user_registers(void *task, u64 index, struct work *work) {
     u8 before = 0;

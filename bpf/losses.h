@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
  * Every way to lose an event or a part of one, with the words in which it is reported.
- * ebpfprof/losses.py reads this list too: LOSS(name, "what was lost, and why"),
+ * ebpfprof/kernel/losses.py reads this list too: LOSS(name, "what was lost, and why"),
  * which is read behind "incomplete: 12".
  */
 LOSS(waits_full, "waits not timed: the table of waiting goroutines was full")

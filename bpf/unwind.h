@@ -2,7 +2,7 @@
 /*
  * Walks a thread's user stack by rules, as symbolizer/unwind.py has them, one for each byte of
  * code. Where a rule is not known yet the walk stops, and user space goes on from there with a
- * copy of the stack (ebpfprof/unwinding.py, which does the same as this file).
+ * copy of the stack (ebpfprof/profilers/cpu/unwinder.py, which does the same as this file).
  */
 #ifndef EBPFPROF_UNWIND_H
 #define EBPFPROF_UNWIND_H

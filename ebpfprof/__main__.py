@@ -21,7 +21,7 @@ _OBJECTS_PER_COLLECTION = 50_000
 def main() -> NoReturn:
     """Run the command."""
     # First of all: SIGINT before that ends in a traceback.
-    from ebpfprof import signals
+    from ebpfprof.system import signals
 
     signals.install()
     try:
@@ -44,8 +44,8 @@ def collect_less_often() -> None:
 
 
 def _run() -> int:
+    from ebpfprof.console.terminal import say
     from ebpfprof.errors import SET_USER_ID, ExitCode
-    from ebpfprof.terminal import say
 
     collect_less_often()
     _open_standard_files()
@@ -55,7 +55,7 @@ def _run() -> int:
     try:
         import click
 
-        from ebpfprof.cli import cli
+        from ebpfprof.commands.cli import cli
 
         try:
             return int(cli.main(prog_name="ebpfprof", standalone_mode=False) or ExitCode.OK)
@@ -75,9 +75,9 @@ def _report(error: Exception) -> int:
     """Say on stderr what is wrong; return the exit code."""
     import traceback
 
+    from ebpfprof.console.terminal import say
+    from ebpfprof.console.text import printable
     from ebpfprof.errors import EbpfprofError, ExitCode
-    from ebpfprof.terminal import say
-    from ebpfprof.text import printable
 
     if isinstance(error, EbpfprofError):
         # Whatever a target or a file is called reaches no terminal as an escape sequence.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from ebpfprof.capabilities import effective
+from ebpfprof.privileges.capabilities import effective
 from tests.share import share
 
 # How long an example takes says how busy the machine is, and nothing of the program.

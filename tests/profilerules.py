@@ -18,7 +18,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from ebpfprof.export.pprof_schema import ProtoMessage, profile_class
+from ebpfprof.export.pprof.schema import ProtoMessage, profile_class
 
 MAX_BYTES: Final = 64 << 20
 PYROSCOPE_MAX_BYTES: Final = 4 << 20

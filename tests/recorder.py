@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Profile
+from ebpfprof.profile.model import Profile
 from tests.profilerules import violations
 from tests.targets_run import SLOWNESS
 

@@ -32,7 +32,7 @@ from statistics import median_low
 from time import monotonic, sleep
 from typing import Final
 
-from ebpfprof.profile import Kind
+from ebpfprof.profile.model import Kind
 from tests.kernel.kernel_state import await_gone, bpf_objects, open_files
 from tests.kernel.programs import program
 from tests.kernel.unharmed import ALL_PROFILES, await_true, check, checker, whole_profiles

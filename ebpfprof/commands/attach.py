@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebpfprof.commands.common import (
+from ebpfprof.commands.recording_options import (
     duration_option,
     recording_options,
     writing_options,
 )
-from ebpfprof.commands.targets import target_options
+from ebpfprof.commands.target_options import target_options
+from ebpfprof.console.text import printable
 from ebpfprof.errors import Aborted
-from ebpfprof.text import printable
 
 if TYPE_CHECKING:
-    from ebpfprof.commands.writing import Writing
-    from ebpfprof.options import Options
+    from ebpfprof.commands.results import Writing
+    from ebpfprof.profilers.options import Options
 
 
 @click.command("attach")
@@ -48,12 +48,12 @@ def command(
       sudo ebpfprof attach --pid 1234 --profile block -o - | go tool pprof -top -
       sudo ebpfprof attach --pid 1234 --profile block -f html --hide-idle
     """
-    from ebpfprof.commands.writing import allow_many_files, recording_line, say_what_is_assumed
-    from ebpfprof.privileges import require_capabilities
-    from ebpfprof.rights import give_up_before_recording, give_up_probing
-    from ebpfprof.session import Session
-    from ebpfprof.signals import Signals, interruptible
-    from ebpfprof.terminal import progress, say
+    from ebpfprof.commands.results import allow_many_files, recording_line, say_what_is_assumed
+    from ebpfprof.console.terminal import progress, say
+    from ebpfprof.privileges.checks import require_capabilities
+    from ebpfprof.recording.drop_privileges import give_up_before_recording, give_up_probing
+    from ebpfprof.recording.session import Session
+    from ebpfprof.system.signals import Signals, interruptible
 
     to_write = len(options.kinds) + options.open_waits
     if output and len(pids) * to_write > 1:

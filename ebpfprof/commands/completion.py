@@ -24,7 +24,7 @@ def command(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from ebpfprof.terminal import say
+    from ebpfprof.console.terminal import say
 
     cli = click.get_current_context().find_root().command
     kind = get_completion_class(shell)

@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebpfprof.commands.common import FORCE_OPTION, format_for, format_option, output_option
+from ebpfprof.commands.recording_options import (
+    FORCE_OPTION,
+    format_for,
+    format_option,
+    output_option,
+)
 from ebpfprof.commands.report import refuse_for_pprof
+from ebpfprof.console.text import duration
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.text import duration
 
 if TYPE_CHECKING:
-    from ebpfprof.profile import Profile
+    from ebpfprof.profile.model import Profile
 
 FORMATS = ("text", "html", "folded", "json", "pprof")  # ebpfprof.export.formats
 _LIKE = 0.05
@@ -71,10 +76,11 @@ def command(
       ebpfprof diff before.mutex.pb.gz after.mutex.pb.gz -f folded | flamegraph.pl
       ebpfprof diff before.pb.gz after.pb.gz -o diff.pb.gz
     """
-    from ebpfprof.commands.savedprofiles import STDIN, read_profile, write
-    from ebpfprof.delta import normalized
-    from ebpfprof.export import difftable, formats
-    from ebpfprof.terminal import has_color, say, width
+    from ebpfprof.commands.profile_files import STDIN, read_profile, write
+    from ebpfprof.console.terminal import has_color, say, width
+    from ebpfprof.export import formats
+    from ebpfprof.export.tables import diff
+    from ebpfprof.profile.delta import normalized
 
     format_name = format_for(format_name, output, default="text", formats=FORMATS)
     refuse_for_pprof(format_name, hide_idle=hide_idle, sample_type=sample_type)
@@ -88,7 +94,7 @@ def command(
         say(f"ebpfprof: {hint}", err=True)
     if format_name == "text" and output is None:
         out = sys.stdout
-        text = difftable.render(
+        text = diff.render(
             profile,
             base,
             index=index,
@@ -109,7 +115,7 @@ def of_one_kind(base: Profile, profile: Profile) -> tuple[Profile, Profile]:
 
     Of an empty one it can't be told whether it is a block or a mutex profile.
     """
-    from ebpfprof.delta import require_same_types
+    from ebpfprof.profile.delta import require_same_types
 
     require_same_types(base, profile)
     if base.kind != profile.kind and base.samples and profile.samples:

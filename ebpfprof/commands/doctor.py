@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebpfprof.text import printable
+from ebpfprof.console.text import printable
 
 if TYPE_CHECKING:
-    from ebpfprof.doctor import Check
+    from ebpfprof.commands.doctor_checks import Check
 
 _COLORS = {"ok": "green", "warn": "yellow", "missing": "red"}
 _WIDEST = 100
@@ -36,8 +36,8 @@ def command(as_json: bool) -> int:
       sudo ebpfprof doctor
       sudo ebpfprof doctor --json | jq -r '.checks[] | select(.level != "ok") | .remedy'
     """
-    from ebpfprof.doctor import examine, exit_code
-    from ebpfprof.terminal import has_color, say, width
+    from ebpfprof.commands.doctor_checks import examine, exit_code
+    from ebpfprof.console.terminal import has_color, say, width
 
     checks = list(examine())
     code = exit_code(checks)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebpfprof.commands.targets import keep_libraries_to_one_thread, names_of
-from ebpfprof.text import printable
+from ebpfprof.commands.target_options import keep_libraries_to_one_thread, names_of
+from ebpfprof.console.text import printable
 
 if TYPE_CHECKING:
-    from ebpfprof.processes import GoProcess, Survey
+    from ebpfprof.discovery.processes import GoProcess, Survey
 
 _MAX_COMMAND = 512
 _MIN_COMMAND = 16
@@ -56,10 +56,10 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
       sudo ebpfprof list --json | jq '.processes[] | select(.supported) | .pid'
     """
     keep_libraries_to_one_thread()
-    from ebpfprof.containers import sees_whole_machine
-    from ebpfprof.processes import ProcessTable, has_name, not_answered
-    from ebpfprof.rights import give_up_before_looking
-    from ebpfprof.terminal import has_color, say, width
+    from ebpfprof.console.terminal import has_color, say, width
+    from ebpfprof.discovery.containers import sees_whole_machine
+    from ebpfprof.discovery.processes import ProcessTable, has_name, not_answered
+    from ebpfprof.recording.drop_privileges import give_up_before_looking
 
     give_up_before_looking()
     with ProcessTable() as processes:
@@ -99,7 +99,7 @@ def render(processes: Sequence[GoProcess], width: int | None, *, color: bool) ->
     from rich.table import Table
     from rich.text import Text
 
-    from ebpfprof.export.table import rendered
+    from ebpfprof.export.tables.columns import rendered
 
     columns = {
         "PID": [str(process.pid) for process in processes],
@@ -155,7 +155,7 @@ def _version(process: GoProcess) -> str:
 
 
 def _container(process: GoProcess) -> str:
-    from ebpfprof.containers import SHORT_ID
+    from ebpfprof.discovery.containers import SHORT_ID
 
     container = process.container or ""
     if len(container) <= _MAX_CONTAINER:
@@ -187,7 +187,7 @@ def _nothing(names: Sequence[str], show_all: bool) -> str:
 
 
 def _unseen(survey: Survey) -> str:
-    from ebpfprof.privileges import missing_capabilities, way_out
+    from ebpfprof.privileges.checks import missing_capabilities, way_out
 
     one = survey.unseen == 1
     what = f"{survey.unseen} {'process' if one else 'processes'} could not be looked into"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ebpfprof.commands.common import (
+from ebpfprof.commands.recording_options import (
     FORCE_OPTION,
     FORMATS,
     format_for,
@@ -59,11 +59,12 @@ def command(
       ebpfprof report heap.pb.gz --sample-type alloc_space
       curl -s localhost:6060/debug/pprof/mutex | ebpfprof report - -f folded | flamegraph.pl
     """
-    from ebpfprof.commands.savedprofiles import read_profile, write
-    from ebpfprof.export import formats, textreport
-    from ebpfprof.export.summary import hidden_line
-    from ebpfprof.idle import split
-    from ebpfprof.terminal import has_color, say, width
+    from ebpfprof.commands.profile_files import read_profile, write
+    from ebpfprof.console.terminal import has_color, say, width
+    from ebpfprof.export import formats
+    from ebpfprof.export.tables import report
+    from ebpfprof.export.tables.waits import hidden_line
+    from ebpfprof.profile.idle import split
 
     format_name = format_for(format_name, output, default="text")
     refuse_for_pprof(format_name, hide_idle=hide_idle, sample_type=sample_type)
@@ -71,7 +72,7 @@ def command(
     index = None if sample_type is None else formats.index_of(profile, sample_type)
     if format_name == "text" and output is None:
         out = sys.stdout
-        text = textreport.render(
+        text = report.render(
             profile, index=index, hide_idle=hide_idle, width=width(out), color=has_color(out)
         )
         say(text, end="")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from ebpfprof.commands.common import duration_option, recording_options, writing_options
+from ebpfprof.commands.recording_options import duration_option, recording_options, writing_options
+from ebpfprof.console.text import printable
 from ebpfprof.errors import Aborted, EbpfprofError, NotGoProgram
-from ebpfprof.text import printable
 
 if TYPE_CHECKING:
-    from ebpfprof.commands.writing import Writing
-    from ebpfprof.launch import Child
-    from ebpfprof.options import Options
+    from ebpfprof.commands.results import Writing
+    from ebpfprof.process.launch import Child
+    from ebpfprof.profilers.options import Options
 
 
 def _complete_files(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -72,11 +72,11 @@ def command(
       sudo ebpfprof run --duration 10 -- ./server       # how it starts up
       sudo ebpfprof run --profile block -f html -- env GOMAXPROCS=2 ./server
     """
-    from ebpfprof.launch import Child, User
-    from ebpfprof.privileges import require_capabilities
-    from ebpfprof.rights import give_up_before_recording
-    from ebpfprof.signals import Signals
-    from ebpfprof.terminal import say
+    from ebpfprof.console.terminal import say
+    from ebpfprof.privileges.checks import require_capabilities
+    from ebpfprof.process.launch import Child, User
+    from ebpfprof.recording.drop_privileges import give_up_before_recording
+    from ebpfprof.system.signals import Signals
 
     _refuse_what_makes_no_sense(output, duration_s, options)
     user = User.named(user_name) if user_name is not None else None
@@ -144,10 +144,10 @@ def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
 
     Adds the names of the files to `written`. Raises any of ebpfprof.errors, one or a group.
     """
-    from ebpfprof.commands.writing import allow_many_files
-    from ebpfprof.executables import Executables
-    from ebpfprof.launch import Relay
-    from ebpfprof.signals import check
+    from ebpfprof.commands.results import allow_many_files
+    from ebpfprof.discovery.executables import Executables
+    from ebpfprof.process.launch import Relay
+    from ebpfprof.system.signals import check
 
     allow_many_files()
     executables = Executables()
@@ -192,10 +192,10 @@ class _Recorder:
 
     def __init__(self, child: Child, plan: _Plan, held: ExitStack) -> None:
         """Put the probes in; `held` will take them out. Raises any of ebpfprof.errors."""
-        from ebpfprof.commands.writing import recording_line, say_what_is_assumed
-        from ebpfprof.session import Session
-        from ebpfprof.signals import interruptible
-        from ebpfprof.terminal import say
+        from ebpfprof.commands.results import recording_line, say_what_is_assumed
+        from ebpfprof.console.terminal import say
+        from ebpfprof.recording.session import Session
+        from ebpfprof.system.signals import interruptible
 
         self._child, self._plan = child, plan
         session = interruptible(lambda: Session([child.pid], plan.options))
@@ -218,7 +218,7 @@ class _Recorder:
 
     def write(self, written: list[str]) -> None:
         """Write what was recorded. Raises all errors as one group."""
-        from ebpfprof.terminal import say
+        from ebpfprof.console.terminal import say
 
         self._plan.writing.write(self._session, self._files, written)
         if self.has_ended and not self._child.has_ended:
@@ -232,14 +232,14 @@ class _Recorder:
 
 def _name(child: Child) -> str:
     """What the child runs, for people."""
-    from ebpfprof.target import Target
+    from ebpfprof.process.process import Target
 
     with Target(child.pid) as target:
         return printable(target.name)
 
 
 def _say_what_is_next(child: Child, name: str) -> None:
-    from ebpfprof.terminal import say
+    from ebpfprof.console.terminal import say
 
     say(
         f"ebpfprof: process {child.pid} ({name}) replaced itself by {_name(child)}, which is "

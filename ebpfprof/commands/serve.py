@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ebpfprof.commands.common import finite, recording_options
-from ebpfprof.commands.targets import target_options
+from ebpfprof.commands.recording_options import finite, recording_options
+from ebpfprof.commands.target_options import target_options
 
 if TYPE_CHECKING:
-    from ebpfprof.options import Options
+    from ebpfprof.continuous.manager import Recorder
+    from ebpfprof.profilers.options import Options
     from ebpfprof.server.access import Policy
-    from ebpfprof.server.listening import Address
-    from ebpfprof.server.recorder import Recorder
+    from ebpfprof.server.listener import Address
 
 _CAPACITY = 64
 _MIN_TOKEN = 16
@@ -24,7 +24,7 @@ _MAX_TOKEN = 4096
 
 
 def _address(ctx: click.Context, param: click.Parameter, value: str) -> Address:
-    from ebpfprof.server.listening import parse_address
+    from ebpfprof.server.listener import parse_address
 
     try:
         return parse_address(value)
@@ -156,17 +156,17 @@ def command(
     """
     from contextlib import ExitStack
 
-    from ebpfprof.commands.writing import allow_many_files
+    from ebpfprof.commands.results import allow_many_files
+    from ebpfprof.console.output_folder import invoking_user
+    from ebpfprof.console.terminal import say
+    from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.errors import Aborted
-    from ebpfprof.live import LiveSession
-    from ebpfprof.outputfolder import invoking_user
-    from ebpfprof.privileges import require_capabilities
-    from ebpfprof.processes import ProcessTable
-    from ebpfprof.rights import give_up_before_recording
-    from ebpfprof.server.listening import listening
-    from ebpfprof.server.running import Service, run
-    from ebpfprof.signals import Signals, interruptible
-    from ebpfprof.terminal import say
+    from ebpfprof.privileges.checks import require_capabilities
+    from ebpfprof.recording.drop_privileges import give_up_before_recording
+    from ebpfprof.recording.live import LiveSession
+    from ebpfprof.server.listener import listening
+    from ebpfprof.server.service import Service, run
+    from ebpfprof.system.signals import Signals, interruptible
 
     policy = _policy(address, token_file, token_mode)
     require_capabilities()
@@ -214,7 +214,7 @@ def command(
 def _policy(address: Address, token_file: str | None, token_mode: str | None) -> Policy:
     import secrets
 
-    from ebpfprof.outputfolder import invoking_user
+    from ebpfprof.console.output_folder import invoking_user
     from ebpfprof.server.access import Policy
 
     if token_file and token_mode:
@@ -237,7 +237,7 @@ def _policy(address: Address, token_file: str | None, token_mode: str | None) ->
 
 
 def _read_token(path: str) -> str:
-    from ebpfprof.text import printable
+    from ebpfprof.console.text import printable
 
     try:
         with open(path, "rb") as file:
@@ -262,8 +262,8 @@ def _say_ready(
     token_mode: str | None,
     follows: bool,
 ) -> None:
-    from ebpfprof.server.listening import Address
-    from ebpfprof.terminal import say
+    from ebpfprof.console.terminal import say
+    from ebpfprof.server.listener import Address
 
     served = recorder.served
     who = ", ".join(f"{each.pid} ({each.name})" for each in served[:5])

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebpfprof.commands.common import duration_option, finite, recording_options
-from ebpfprof.commands.targets import target_options
+from ebpfprof.commands.recording_options import duration_option, finite, recording_options
+from ebpfprof.commands.target_options import target_options
 
 if TYPE_CHECKING:
-    from ebpfprof.options import Options
-    from ebpfprof.signals import Signals
-    from ebpfprof.topview import TopView
-    from ebpfprof.topwatch import Watch
+    from ebpfprof.profilers.options import Options
+    from ebpfprof.system.signals import Signals
+    from ebpfprof.top.poller import Watch
+    from ebpfprof.top.state import TopView
 
 _LAST_ROWS = 10
 _BATCH_ROWS = 20
@@ -80,14 +80,14 @@ def command(
       sudo ebpfprof top --pid 1234 --once
       sudo ebpfprof top --pid 1234 --batch 60 --interval 1 > waits.txt
     """
-    from ebpfprof.commands.writing import allow_many_files
-    from ebpfprof.live import LiveSession
-    from ebpfprof.privileges import require_capabilities
-    from ebpfprof.rights import give_up_before_recording, give_up_probing
-    from ebpfprof.signals import Signals, check, interruptible
-    from ebpfprof.terminal import is_terminal
-    from ebpfprof.topview import TopView
-    from ebpfprof.topwatch import Watch
+    from ebpfprof.commands.results import allow_many_files
+    from ebpfprof.console.terminal import is_terminal
+    from ebpfprof.privileges.checks import require_capabilities
+    from ebpfprof.recording.drop_privileges import give_up_before_recording, give_up_probing
+    from ebpfprof.recording.live import LiveSession
+    from ebpfprof.system.signals import Signals, check, interruptible
+    from ebpfprof.top.poller import Watch
+    from ebpfprof.top.state import TopView
 
     if once and batches not in (None, 1):
         raise click.UsageError("--once is --batch 1: give one of them.")
@@ -128,7 +128,7 @@ def _print_tables(
     signals: Signals,
 ) -> None:
     """One table after each interval, and a last one when it ends earlier."""
-    from ebpfprof.terminal import say
+    from ebpfprof.console.terminal import say
 
     printed = 0
     while count is None or printed < count:
@@ -159,10 +159,10 @@ def _has_reader() -> bool:
 
 def _show(watch: Watch, view: TopView, interval_s: float, until_s: float, signals: Signals) -> None:
     """The live table, until the user has enough; the last one stays on the screen."""
-    from ebpfprof.terminal import say
-    from ebpfprof.topscreen import lines
-    from ebpfprof.topterminal import TopTerminal
-    from ebpfprof.topwatch import Watcher
+    from ebpfprof.console.terminal import say
+    from ebpfprof.top.poller import Watcher
+    from ebpfprof.top.screen import lines
+    from ebpfprof.top.terminal import TopTerminal
 
     ascii_only = not _is_unicode()
     with TopTerminal() as terminal, Watcher(watch, interval_s, terminal.wake) as watcher:
@@ -195,9 +195,9 @@ def _show(watch: Watch, view: TopView, interval_s: float, until_s: float, signal
 
 def _table(view: TopView, limit: int) -> str:
     """Header and rows as text for stdout."""
-    from ebpfprof.terminal import has_color, is_terminal, width
-    from ebpfprof.topscreen import report
-    from ebpfprof.topterminal import plain, rendered
+    from ebpfprof.console.terminal import has_color, is_terminal, width
+    from ebpfprof.top.screen import report
+    from ebpfprof.top.terminal import plain, rendered
 
     columns = width(sys.stdout)
     ascii_only = not (is_terminal(sys.stdout) and _is_unicode())

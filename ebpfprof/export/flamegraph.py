@@ -13,9 +13,9 @@ import html
 from importlib.resources import files
 from typing import Any
 
-from ebpfprof.export.jsonprofile import document, dumped, title
-from ebpfprof.profile import Profile
-from ebpfprof.text import printable
+from ebpfprof.console.text import printable
+from ebpfprof.export.json_profile import document, dumped, title
+from ebpfprof.profile.model import Profile
 
 _SCRIPTS = ("flametree.js", "flamegraph.js", "standalone.js")
 _STYLE = "flamegraph.css"

@@ -7,10 +7,10 @@ samples as the number says: give it counts, not nanoseconds.)
 from collections.abc import Iterable, Sequence
 from operator import add
 
+from ebpfprof.console.text import printable
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.export.frametable import UNKNOWN, FrameTable
-from ebpfprof.profile import Profile
-from ebpfprof.text import printable
+from ebpfprof.export.frames import UNKNOWN, FrameTable
+from ebpfprof.profile.model import Profile
 
 MAX_BYTES = 1 << 30
 """The largest output: names are repeated in each line, so a small file may claim any size."""

@@ -3,20 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ebpfprof.delta import compared, require_same_types
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.export import (
-    difftable,
-    flamegraph,
-    folded,
-    jsonprofile,
-    pprof,
-    speedscope,
-    summary,
-    textreport,
-)
-from ebpfprof.idle import split
-from ebpfprof.profile import Profile
+from ebpfprof.export import flamegraph, folded, json_profile, pprof, speedscope
+from ebpfprof.export.tables import diff, report, waits
+from ebpfprof.profile.delta import compared, require_same_types
+from ebpfprof.profile.idle import split
+from ebpfprof.profile.model import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +47,7 @@ def encode(
 ) -> bytes:
     """The profile in the format `name`.
 
-    With `hide_idle` waits that are no problem (ebpfprof.idle) are left out, and what that was is
+    With `hide_idle` waits that are no problem (profile.idle) are left out, and what that was is
     said where the format has a place for it; the HTML file has them, but begins with them hidden.
     `sample_type` is what is counted, or shown first where a format holds all; else the last one.
     Raises InvalidProfile if the profile has no such type or the format can't hold it, ValueError
@@ -67,7 +59,7 @@ def encode(
         return pprof.encode(profile)
     index = None if sample_type is None else index_of(profile, sample_type)
     if name == "text":
-        return textreport.encode(profile, index=index, hide_idle=hide_idle)
+        return report.encode(profile, index=index, hide_idle=hide_idle)
     shown = -1 if index is None else index
     if name == "html":
         return flamegraph.encode(profile, index=shown, hide_idle=hide_idle)
@@ -98,13 +90,13 @@ def encode_difference(
     if name == "html":
         return flamegraph.encode(profile, index=index, base=base, hide_idle=hide_idle)
     if name == "text":
-        return difftable.encode(profile, base, index=index, hide_idle=hide_idle)
+        return diff.encode(profile, base, index=index, hide_idle=hide_idle)
     if hide_idle:
         profile, base = without_idle(profile), without_idle(base)
     if name == "folded":
         return folded.encode_difference(profile, base, index=index)
     if name == "json":
-        return jsonprofile.encode_difference(profile, base, index=index)
+        return json_profile.encode_difference(profile, base, index=index)
     raise ValueError(f"A difference cannot be written as {name}.")
 
 
@@ -121,12 +113,12 @@ def index_of(profile: Profile, sample_type: str) -> int:
 def without_idle(profile: Profile) -> Profile:
     """The profile without idle waits, with a comment that says what they were."""
     kept, hidden = split(profile)
-    said = summary.hidden_line(hidden).strip()
+    said = waits.hidden_line(hidden).strip()
     return replace(kept, comments=(*kept.comments, said)) if said else kept
 
 
 _ENCODERS: dict[str, Callable[[Profile, int], bytes]] = {
     "folded": lambda profile, index: folded.encode(profile, index=index),
     "speedscope": lambda profile, index: speedscope.encode(profile, index=index),
-    "json": lambda profile, index: jsonprofile.encode(profile, default=index),
+    "json": lambda profile, index: json_profile.encode(profile, default=index),
 }

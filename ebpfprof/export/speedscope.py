@@ -6,11 +6,11 @@ Source of the format: speedscope's src/lib/file-format-spec.ts.
 
 from typing import Any
 
+from ebpfprof.console.text import well_formed
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.export.frametable import FrameTable, ShownFrame
-from ebpfprof.export.jsonprofile import dumped, title
-from ebpfprof.profile import Profile
-from ebpfprof.text import well_formed
+from ebpfprof.export.frames import FrameTable, ShownFrame
+from ebpfprof.export.json_profile import dumped, title
+from ebpfprof.profile.model import Profile
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _UNITS = ("nanoseconds", "microseconds", "milliseconds", "seconds", "bytes")

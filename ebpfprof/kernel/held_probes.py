@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from ebpfprof import errors, perf, uprobemulti
-from ebpfprof.kernel import probe_holders
+from ebpfprof import errors
+from ebpfprof.kernel import perf_events, probe_holders, uprobe_links
 from ebpfprof.kernel.probe_holders import Holder
 from ebpfprof.kernel.probe_text import KernelLog, ProbeText, warn_in_kernel_log
 
@@ -44,7 +44,7 @@ class Place:
 class Means:
     """What all targets have in common.
 
-    With `multi` probes are links of their own (ebpfprof.uprobemulti), else perf events. `nothing`
+    With `multi` probes are links of their own (kernel.uprobe_links), else perf events. `nothing`
     is a program that does nothing, NO_PROGRAM for perf events. Holders end when the pipe `until`
     has no writer any more.
     """
@@ -174,9 +174,9 @@ def _open(exe_fd: int, pid: int, places: Sequence[Place], *, multi: bool) -> Non
     if multi:
         for program in dict.fromkeys(place.program for place in places):
             own = [(each.offset, each.cookie) for each in places if each.program == program]
-            uprobemulti.link(program, path, own, pid)
+            uprobe_links.link(program, path, own, pid)
         return
     for place in places:
-        event = perf.open_uprobe(path, place.offset, pid)
+        event = perf_events.open_uprobe(path, place.offset, pid)
         if place.program != NO_PROGRAM:
-            perf.link_program(place.program, event, place.cookie)
+            perf_events.link_program(place.program, event, place.cookie)

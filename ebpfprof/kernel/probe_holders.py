@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection
 from typing import Final, NoReturn
 
 from ebpfprof import errors
-from ebpfprof.forked import call, close_but
+from ebpfprof.system.child_process import call, close_but
 
 NAME: Final = "ebpfprof-probes"
 SPARE_FDS: Final = 2

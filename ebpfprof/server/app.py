@@ -14,18 +14,18 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ebpfprof.console.terminal import say
+from ebpfprof.console.text import printable
 from ebpfprof.server.access import Access, Policy, refused
 from ebpfprof.server.connections import Admitted
-from ebpfprof.server.goforms import clean_path
-from ebpfprof.server.gopprof import GoPprof
+from ebpfprof.server.go_forms import clean_path
 from ebpfprof.server.metrics import Counted, Metrics
-from ebpfprof.server.pageapi import PageApi
-from ebpfprof.terminal import say
-from ebpfprof.text import printable
+from ebpfprof.server.page_api import PageApi
+from ebpfprof.server.pprof_endpoints import GoPprof
 
 if TYPE_CHECKING:
-    from ebpfprof.server.discovery import Discovery
-    from ebpfprof.server.recorder import Recorder
+    from ebpfprof.continuous.follow import Discovery
+    from ebpfprof.continuous.manager import Recorder
 
 WEB_FOLDER = Path(__file__).parent.parent / "web"
 _PAGE_HEADERS = {

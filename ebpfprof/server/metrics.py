@@ -17,13 +17,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ebpfprof.errors import TargetGone
-from ebpfprof.losses import loss_kinds
+from ebpfprof.kernel.losses import loss_kinds
 
 if TYPE_CHECKING:
-    from ebpfprof.losses import Loss
-    from ebpfprof.overhead import Overhead
-    from ebpfprof.server.recorder import Recorder
-    from ebpfprof.server.served import Served
+    from ebpfprof.continuous.manager import Recorder
+    from ebpfprof.continuous.process import Served
+    from ebpfprof.kernel.losses import Loss
+    from ebpfprof.overhead.cost import Overhead
 
 _OF_TARGET = ("pid", "command", "kind")
 _ENDPOINTS = ("profile", "block", "mutex", "cmdline", "symbol", "delta_block", "delta_mutex")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from ebpfprof.errors import EbpfprofError
-from ebpfprof.target import Target
+from ebpfprof.process.process import Target
 from symbolizer import ElfFile, GoBinary, SymbolizerError
 
 

@@ -4,7 +4,7 @@
    const graph = new FlameGraph(element, { onSelect(frame) {}, onZoom(frame) {} });
    graph.setData(profile, { valueIndex, hideIdle, base, groupBy: "operation", inverted: true });
 
-   `profile` and `base` are the JSON of a profile (ebpfprof/export/jsonprofile.py). Callers are
+   `profile` and `base` are the JSON of a profile (ebpfprof/export/json_profile.py). Callers are
    above what they call, always: inverted, the graph grows up from the functions that wait or run
    themselves. */
 

@@ -3,7 +3,7 @@
 
    Names come from the profiled program: they reach a page by textContent only. */
 
-/* Text for people; the units are those of ebpfprof/text.py. */
+/* Text for people; the units are those of ebpfprof/console/text.py. */
 const FlameText = {
   UNITS: [[3600e9, "h"], [60e9, "min"], [1e9, "s"], [1e6, "ms"], [1e3, "us"]],
   BYTES: [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]],

@@ -1,5 +1,5 @@
 "use strict";
-// Numbers for people, as ebpfprof/text.py writes them.
+// Numbers for people, as ebpfprof/console/text.py writes them.
 
 const UNITS = [[3600e9, "h"], [60e9, "min"], [1e9, "s"], [1e6, "ms"], [1e3, "us"]];
 

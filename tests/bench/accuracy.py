@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Final
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Profile
+from ebpfprof.profile.model import Profile
 from tests.bench.costresults import Accuracy
 from tests.bench.workloads import Running, Workload
 from tests.differential.stacks import by_stack

@@ -2,7 +2,7 @@
 
     python -m tests.bench.bench_attach
 
-The first time since the machine booted, when nothing has been compiled (ebpfprof.programcache), and
+The first time since the machine booted, when nothing has been compiled (kernel.program_cache), and
 again. Fails if ebpfprof takes longer than half a second then.
 """
 
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from ebpfprof import programcache
+from ebpfprof.kernel import program_cache
 from tests.bench import bpftrace
 from tests.bench.bigprogram import big_program
 from tests.recorder import recording
@@ -46,7 +46,7 @@ def main() -> int:
     with Target.start(program) as target:
         first, again = [], []
         for _ in range(TURNS):
-            shutil.rmtree(programcache.FOLDER, ignore_errors=True)
+            shutil.rmtree(program_cache.FOLDER, ignore_errors=True)
             first.append(attach_s(target.pid))
             again.append(attach_s(target.pid))
         theirs = [bpftrace_s(target.pid, program) for _ in range(TURNS)]

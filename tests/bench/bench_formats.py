@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ebpfprof import delta, idle
 from ebpfprof.export import formats, pprof
-from ebpfprof.profile import Frame, Location, Mapping, Profile, Sample, wait_profile
+from ebpfprof.profile import delta, idle
+from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample, wait_profile
 
 RUNS: Final = 3
 _FUNCTIONS: Final = 4000

@@ -19,12 +19,12 @@ import tempfile
 from pathlib import Path
 from typing import Final, cast
 
-from ebpfprof.collectors.waitrows import StackTotal
 from ebpfprof.export import pprof
-from ebpfprof.gotarget import GoTarget
-from ebpfprof.profile import Mapping, wait_profile
-from ebpfprof.stacks import StackTranslator, wait_samples
-from ebpfprof.target import Target
+from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.process.process import Target
+from ebpfprof.profile.model import Mapping, wait_profile
+from ebpfprof.profilers.waits.rows import StackTotal
+from ebpfprof.profilers.waits.stacks import StackTranslator, wait_samples
 from symbolizer import ElfFile, GoBinary
 from symbolizer.parking import probe_sites
 from tests.bench.workloads import program

@@ -21,7 +21,7 @@ from typing import Final
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from ebpfprof.export import flamegraph, jsonprofile
+from ebpfprof.export import flamegraph, json_profile
 from tests.bench.bench_formats import large_profile
 from tests.browser.conftest import FLAGS
 from tests.browser.pageserver import page_server
@@ -153,7 +153,7 @@ def main() -> None:
     stacks = int(sys.argv[1]) if len(sys.argv) > 1 else STACKS
     profile = large_profile(stacks)
     file_bytes = flamegraph.encode(profile)
-    json_bytes = jsonprofile.encode(profile)
+    json_bytes = json_profile.encode(profile)
     print(
         f"{stacks} stacks, {len(json_bytes) / 1e6:.1f} MB of JSON, "
         f"{len(file_bytes) / 1e6:.1f} MB of HTML; milliseconds"

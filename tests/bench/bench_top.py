@@ -29,12 +29,12 @@ from itertools import count
 from statistics import median
 from typing import Final
 
-from ebpfprof.profile import Profile
-from ebpfprof.toprows import Moment, Snapshot, View, Watched
-from ebpfprof.topscreen import lines
-from ebpfprof.toptable import Table
-from ebpfprof.topterminal import TopTerminal
-from ebpfprof.topview import TopView
+from ebpfprof.profile.model import Profile
+from ebpfprof.top.rows import Moment, Snapshot, View, Watched
+from ebpfprof.top.screen import lines
+from ebpfprof.top.state import TopView
+from ebpfprof.top.table import Table
+from ebpfprof.top.terminal import TopTerminal
 from tests.bench.bench_formats import large_profile
 from tests.kernel.programs import program
 from tests.targets_run import Target

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from ebpfprof import perf
+from ebpfprof.kernel import perf_events
 from tests.bench.bpfstats import counting_runs, runs_by_program
 
 CALLS: Final = 64  # in one program
@@ -29,9 +29,9 @@ def parts_ns() -> dict[str, float]:
     """Nanoseconds each, by what it is; without what measuring takes."""
     with ExitStack() as held:
         read = (ctypes.c_char * BYTES)()
-        hash_fd = perf.create_map(_HASH, 8, 8, 1)
+        hash_fd = perf_events.create_map(_HASH, 8, 8, 1)
         held.callback(os.close, hash_fd)
-        array_fd = perf.create_map(_ARRAY, 4, BYTES, 1)
+        array_fd = perf_events.create_map(_ARRAY, 4, BYTES, 1)
         held.callback(os.close, array_fd)
         call = {
             "each look at the clock": _insn(_CALL, imm=_CLOCK),
@@ -56,7 +56,7 @@ def _fastest_ns(code: bytes) -> float:
         for _ in range(ROUNDS):
             before = runs_by_program(os.getpid())["parts"]
             for _ in range(RUNS):
-                perf.run_once(program, [0])
+                perf_events.run_once(program, [0])
             done = runs_by_program(os.getpid())["parts"] - before
             found.append(done.time_ns / done.count)
         return min(found)
@@ -65,7 +65,9 @@ def _fastest_ns(code: bytes) -> float:
 @contextmanager
 def _loaded(code: bytes) -> Iterator[int]:
     begin = _insn(_STORE_IMM, _FRAME, offset=-8)
-    fd = perf.load_program("raw_tracepoint", begin + code + perf.NOTHING, name="parts")
+    fd = perf_events.load_program(
+        "raw_tracepoint", begin + code + perf_events.NOTHING, name="parts"
+    )
     try:
         yield fd
     finally:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Final
 
-from ebpfprof import calibration
+from ebpfprof.kernel import probe_cost
 from tests.bench.bpfparts import parts_ns
 from tests.bench.bpfstats import counting_runs, runs_by_program, runs_of
 from tests.bench.costresults import BpfRun, Curve
@@ -92,8 +92,8 @@ def bpf_runs() -> tuple[BpfRun, ...]:
 def _nothing_ns() -> float:
     """What the kernel measures of a program that does nothing: what measuring takes."""
     with (
-        calibration._code(calibration._LOOP) as (path, address),
-        calibration._probe(path, calibration._NOP_OFFSET),
+        probe_cost._code(probe_cost._LOOP) as (path, address),
+        probe_cost._probe(path, probe_cost._NOP_OFFSET),
         counting_runs(),
     ):
         ctypes.CFUNCTYPE(None, ctypes.c_long)(address)(PASSES)

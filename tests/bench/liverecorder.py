@@ -2,7 +2,7 @@
 
     python -m tests.bench.liverecorder OPTIONS
 
-OPTIONS are those of ebpfprof.options.Options, as JSON. Prints "ready PID" once the programs are
+OPTIONS are those of profilers.options.Options, as JSON. Prints "ready PID" once the programs are
 loaded, then obeys the lines that it reads:
 
     add PID       opens a process; prints "added"
@@ -24,8 +24,8 @@ from typing import Any, Final
 
 import psutil
 
-from ebpfprof.live import LiveSession, LiveTarget, Samples
-from ebpfprof.options import Options
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.live import LiveSession, LiveTarget, Samples
 from tests.kernel.kernel_state import holders, keepers
 from tests.targets_run import Target
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from ebpfprof.__main__ import collect_less_often
 from ebpfprof.export import pprof
-from ebpfprof.live import LiveSession
-from ebpfprof.options import Options
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.live import LiveSession
 
 
 def main() -> None:

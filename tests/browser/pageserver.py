@@ -13,9 +13,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from ebpfprof.export import jsonprofile
-from ebpfprof.profile import CPU, Frame, Label, Location, Mapping, Profile, Sample, wait_profile
-from ebpfprof.profile import cpu_profile as cpu_profile_of
+from ebpfprof.export import json_profile
+from ebpfprof.profile.model import (
+    CPU,
+    Frame,
+    Label,
+    Location,
+    Mapping,
+    Profile,
+    Sample,
+    wait_profile,
+)
+from ebpfprof.profile.model import cpu_profile as cpu_profile_of
 from ebpfprof.server.app import WEB_FOLDER
 
 START_S = 1_790_000_000
@@ -141,7 +150,7 @@ class PageServer:
         edge_s = START_S + (WINDOWS - 10) * WINDOW_S
         if self.base and float(query.get("to", edge_s + 1)) <= edge_s:
             profile = self.base
-        return 200, "application/json", jsonprofile.encode(profile)
+        return 200, "application/json", json_profile.encode(profile)
 
     def _timeline(self, kind: str) -> bytes:
         windows = [

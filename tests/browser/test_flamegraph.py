@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome, Keys
 
+from ebpfprof.console.text import printable
 from ebpfprof.export import flamegraph
-from ebpfprof.profile import Label, Profile, Sample
-from ebpfprof.text import printable
+from ebpfprof.profile.model import Label, Profile, Sample
 from tests.browser.flamepage import FlamePage
 from tests.browser.pageserver import HOSTILE, block_profile, stack
 from tests.unit.profiles import NASTY, nasty

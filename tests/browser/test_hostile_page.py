@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome
 
+from ebpfprof.console.text import printable
 from ebpfprof.errors import ExitCode
-from ebpfprof.text import printable
 from tests.browser.flamepage import FlamePage
 from tests.browser.test_page import Page
 from tests.browser.test_served_page import SERVE

@@ -15,7 +15,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from ebpfprof.profile import Label, Sample
+from ebpfprof.profile.model import Label, Sample
 from tests.browser.pageserver import (
     HOSTILE,
     START_S,

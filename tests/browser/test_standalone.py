@@ -13,7 +13,7 @@ from pathlib import Path
 from selenium.webdriver import Chrome, Keys
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Profile
+from ebpfprof.profile.model import Profile
 from tests.browser.flamepage import FlamePage
 from tests.browser.pageserver import HOSTILE, block_profile, cpu_profile
 from tests.kernel.kernel_state import has_probes

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from ebpfprof.profile import Location, Mapping, Profile
+from ebpfprof.profile.model import Location, Mapping, Profile
 from symbolizer import ElfFile, GoBinary
 from symbolizer.disasm import Instruction, decode
 

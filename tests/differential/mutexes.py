@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Kind, Profile, Sample
+from ebpfprof.profile.model import Kind, Profile, Sample
 from tests.differential.stacks import Value
 from tests.recorder import recording
 from tests.targets_run import Target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ebpfprof.profile import Profile
+from ebpfprof.profile.model import Profile
 from tests.targets_run import SLOWNESS
 
 # One physical frame: its address and its logical frames, innermost first, each as (function,

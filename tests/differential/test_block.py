@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Profile
+from ebpfprof.profile.model import Profile
 from tests.builds import BUILDS, VERSIONS
 from tests.differential.stacks import Value, by_stack, delay_differences, differences
 from tests.recorder import only_profile, recording

@@ -19,7 +19,7 @@ from typing import Final
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Profile
+from ebpfprof.profile.model import Profile
 from tests.builds import BUILDS, VERSIONS
 from tests.differential.cpustacks import (
     MARK,

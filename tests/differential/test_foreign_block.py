@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from ebpfprof.profile import Profile
+from ebpfprof.profile.model import Profile
 from symbolizer import ElfFile, GoBinary
 from tests import oracle
 from tests.foreign import Fzf

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.profile import Profile, Sample
+from ebpfprof.profile.model import Profile, Sample
 from tests.builds import BUILDS, VERSIONS
 from tests.differential.mutexes import (
     MUTEXOPS,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Profile, Sample
+from ebpfprof.profile.model import Profile, Sample
 from tests.differential.stacks import Value, by_stack, shown
 from tests.differential.test_block import lost_events, total_events
 from tests.recorder import Recorder, recording

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Profile, Sample
+from ebpfprof.profile.model import Profile, Sample
 from tests.differential.mutexes import RUNTIME_LOCKS, agree_once, below, leaf, losses
 from tests.differential.stacks import delay_differences, differences
 from tests.recorder import only_profile, recording

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import sqrt
 from pathlib import Path
 
-from ebpfprof.profile import Profile
+from ebpfprof.profile.model import Profile
 from tests.differential.stacks import Value, by_stack
 from tests.recorder import only_profile, recording
 from tests.targets_run import Target

@@ -10,11 +10,11 @@ from typing import Final
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ebpfprof import delta
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.export import folded, formats, jsonprofile, pprof, speedscope
-from ebpfprof.export.pprof_schema import profile_class
-from ebpfprof.profile import Profile
+from ebpfprof.export import folded, formats, json_profile, pprof, speedscope
+from ebpfprof.export.pprof.schema import profile_class
+from ebpfprof.profile import delta
+from ebpfprof.profile.model import Profile
 from tests.fuzz.test_symbolizer_fuzz import limits
 from tests.unit.small_profile import GOLDEN, SMALL
 
@@ -51,7 +51,7 @@ def read_and_write(data: bytes) -> None:
 
 
 def write(profile: Profile) -> None:
-    json.loads(jsonprofile.encode(profile))
+    json.loads(json_profile.encode(profile))
     text = formats.encode(profile, "text", hide_idle=True)
     text += formats.encode(profile, "text", sample_type=profile.sample_types[0].type)
     assert b"\x1b" not in text

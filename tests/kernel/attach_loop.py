@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ebpfprof.options import Options
-from ebpfprof.session import Session
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.session import Session
 from tests.kernel.kernel_state import bpf_objects, open_files
 
 _PAGE_KIB = 4

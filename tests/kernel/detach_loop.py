@@ -16,10 +16,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from ebpfprof import perf, uprobemulti
-from ebpfprof.gotarget import GoTarget, inspect
-from ebpfprof.keeper import Keeper, Uprobe
-from ebpfprof.target import Target
+from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.kernel import perf_events, uprobe_links
+from ebpfprof.kernel.uprobe_helper import Keeper, Uprobe
+from ebpfprof.process.process import Target
 
 WAYS: Final[dict[str, Callable[[Keeper], None]]] = {
     "a recording's end": lambda keeper: keeper.detach(),
@@ -42,12 +42,12 @@ def main(pid: int) -> None:
 
 
 def _hold(go: GoTarget, detach: Callable[[Keeper], None] | None) -> None:
-    multi = uprobemulti.is_offered()
+    multi = uprobe_links.is_offered()
     keeper = Keeper(multi=multi)
     probes = _probes(go)
     functions = {probe.function for probe in probes}
-    attach_type = uprobemulti.ATTACH_TYPE if multi else 0
-    programs = {name: perf.load_nothing("kprobe", attach_type) for name in functions}
+    attach_type = uprobe_links.ATTACH_TYPE if multi else 0
+    programs = {name: perf_events.load_nothing("kprobe", attach_type) for name in functions}
     anchor_pc = go.sites.anchor_pc
     anchor = go.file_offset(anchor_pc), anchor_pc + go.load_bias
     attach = partial(keeper.attach, 0, go.target.exe_fd, go.target.pid, probes, programs)

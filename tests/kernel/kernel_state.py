@@ -14,8 +14,9 @@ from time import monotonic, sleep
 
 import numpy as np
 
-from ebpfprof import compiler, helper
-from ebpfprof.keeper import NAME
+from ebpfprof.kernel import compiler
+from ebpfprof.kernel.uprobe_helper import NAME
+from ebpfprof.system import helper_process
 from symbolizer import ElfFile
 
 BREAKPOINT = 0xCC
@@ -133,7 +134,7 @@ def await_no_probes(pid: int) -> None:
 
 def children(pid: int) -> list[int]:
     """The pids of a process's children, without those that work for us."""
-    ours = (NAME, compiler.NAME, helper.NAME)
+    ours = (NAME, compiler.NAME, helper_process.NAME)
     return [child for child in _children(pid) if _name(child) not in ours]
 
 

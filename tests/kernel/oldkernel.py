@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ebpfprof import uprobemulti
 from ebpfprof.__main__ import main
+from ebpfprof.kernel import uprobe_links
 
 COMMAND = (sys.executable, str(Path(__file__).resolve()))
 
 if __name__ == "__main__":
-    uprobemulti.is_offered = lambda: False  # type: ignore[assignment]
+    uprobe_links.is_offered = lambda: False  # type: ignore[assignment]
     main()

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ebpfprof import compiler, perf
 from ebpfprof.errors import AttachFailed
-from ebpfprof.loader import Program
+from ebpfprof.kernel import compiler, perf_events
+from ebpfprof.kernel.program import Program
 
 HZ = 500
 SECOND_NS = 1_000_000_000
 DEADLINE_S = 60.0
 ROWS = 64
-OPEN_SAMPLER = perf.open_cpu_sampler
+OPEN_SAMPLER = perf_events.open_cpu_sampler
 
 PROGRAM = """
 #define PAGE_SIZE 4096
@@ -148,4 +148,4 @@ def refused(monkeypatch: pytest.MonkeyPatch, refused_cpu: int) -> None:
             raise AttachFailed("refused")
         return OPEN_SAMPLER(cpu, hz, hardware=hardware)
 
-    monkeypatch.setattr(perf, "open_cpu_sampler", open_sampler)
+    monkeypatch.setattr(perf_events, "open_cpu_sampler", open_sampler)

@@ -19,19 +19,20 @@ from typing import Any
 
 import psutil
 
-from ebpfprof import keeper, output, stacks
 from ebpfprof.__main__ import main
-from ebpfprof.collectors.waits import WaitsCollector
+from ebpfprof.console import output_file
 from ebpfprof.errors import AttachFailed
-from ebpfprof.export import summary
-from ebpfprof.kernel import probe_holders
+from ebpfprof.export.tables import waits as summary
+from ebpfprof.kernel import probe_holders, uprobe_helper
 from ebpfprof.kernel.held_probes import HeldProbes
 from ebpfprof.kernel.probe_holders import Holder
-from ebpfprof.launch import Child
-from ebpfprof.report import Report
-from ebpfprof.session import Session
-from ebpfprof.target import Target
-from ebpfprof.watch import Watch
+from ebpfprof.process.launch import Child
+from ebpfprof.process.process import Target
+from ebpfprof.profilers.waits import stacks
+from ebpfprof.profilers.waits.collector import WaitsCollector
+from ebpfprof.profilers.waits.windows import Watch
+from ebpfprof.recording.report import Report
+from ebpfprof.recording.session import Session
 from symbolizer import allowance, locknames
 
 
@@ -138,7 +139,7 @@ def die_while_the_keeper_works(request: str) -> None:
     def send_fds(sock: socket.socket, messages: Sequence[bytes], fds: Sequence[int]) -> int:
         is_it = f'"{request}"'.encode() in messages[0]
         if is_it:
-            (child,) = (c for c in psutil.Process().children() if c.name() == keeper.NAME)
+            (child,) = (c for c in psutil.Process().children() if c.name() == uprobe_helper.NAME)
             print("keeper", child.pid, file=sys.stderr, flush=True)
         sent: int = original(sock, messages, fds)
         if is_it:
@@ -149,14 +150,14 @@ def die_while_the_keeper_works(request: str) -> None:
 
 
 def stop_while_writing() -> None:
-    original = output._write_all
+    original = output_file._write_all
 
     def write_all(fd: int, data: bytes) -> None:
         original(fd, data[: len(data) // 2])
         stop()
         original(fd, data[len(data) // 2 :])
 
-    tamper(output, "_write_all", write_all)
+    tamper(output_file, "_write_all", write_all)
 
 
 def fail(owner: Any, name: str) -> None:  # noqa: ANN401

@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from ebpfprof.live import LiveSession
-from ebpfprof.options import Options
-from ebpfprof.profile import Profile
+from ebpfprof.profile.model import Profile
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.live import LiveSession
 from tests.differential.mutexes import losses
 from tests.kernel.programs import program
 from tests.kernel.test_labels import NO_LABELS, Labels, functions, labels_of

@@ -20,7 +20,7 @@ from time import monotonic
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Profile
+from ebpfprof.profile.model import Profile
 from tests.kernel.kernel_state import bpf_objects, has_probes
 from tests.kernel.programs import program
 from tests.recorder import BLOCK_ONLY, COMMAND, DEADLINE_S, only_profile, recording, run, timeless

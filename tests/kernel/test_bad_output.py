@@ -270,7 +270,7 @@ def test_ctrl_c_while_it_is_loaded_is_quiet(tmp_path: Path) -> None:
         "import sys, signal, os\n"
         "class Interrupt:\n"
         "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'ebpfprof.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "        if name == 'ebpfprof.commands.cli': os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupt())\n"
         "from ebpfprof.__main__ import main\n"
         "main()\n"

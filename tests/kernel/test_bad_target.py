@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.errors import ExitCode, UnsupportedGo, UnsupportedTarget
-from ebpfprof.gotarget import inspect
-from ebpfprof.target import Target as Process
+from ebpfprof.goruntime.process import inspect
+from ebpfprof.process.process import Target as Process
 from symbolizer import ElfFile
 from tests.kernel.kernel_state import children
 from tests.kernel.programs import (

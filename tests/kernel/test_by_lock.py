@@ -12,10 +12,10 @@ from typing import Final
 
 import pytest
 
+from ebpfprof.console.text import duration
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
-from ebpfprof.profile import Kind, Profile, Sample
-from ebpfprof.text import duration
+from ebpfprof.profile.model import Kind, Profile, Sample
 from tests.differential.mutexes import agree_once, losses, total, written_profiles
 from tests.differential.stacks import delay_differences, differences
 from tests.kernel.programs import program

@@ -13,13 +13,13 @@ from statistics import median
 
 import pytest
 
-from ebpfprof import calibration
 from ebpfprof.errors import TargetGone
 from ebpfprof.export import pprof
-from ebpfprof.live import LiveSession
-from ebpfprof.options import Options
-from ebpfprof.overhead import Overhead
-from ebpfprof.session import Session
+from ebpfprof.kernel import probe_cost
+from ebpfprof.overhead.cost import Overhead
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.live import LiveSession
+from ebpfprof.recording.session import Session
 from tests.bench.bpfstats import counting_runs, runs_of
 from tests.kernel.kernel_state import leaked_probes, perf_events
 from tests.kernel.programs import program
@@ -224,7 +224,7 @@ def test_of_a_profile_on_stdout_it_is_told_beside_it(tmp_path: Path) -> None:
 
 def test_a_hit_costs_something_and_trying_leaves_nothing() -> None:
     files, leaked = len(os.listdir("/proc/self/fd")), leaked_probes()
-    found = [calibration.hit_ns() for _ in range(3)]
+    found = [probe_cost.hit_ns() for _ in range(3)]
     # A trap takes longer than a call, and less than a hundred of them would.
     assert all(each is not None and 20 < each < 1e6 for each in found)
     assert len(os.listdir("/proc/self/fd")) == files
@@ -240,12 +240,12 @@ def test_where_it_cannot_be_tried_it_is_unknown(monkeypatch: pytest.MonkeyPatch)
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(os, "memfd_create", refuse)
-    assert calibration.hit_ns() is None
+    assert probe_cost.hit_ns() is None
 
 
 def test_a_trap_that_takes_less_than_nothing_was_not_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     took_ns = iter((800.0, 790.0))
-    monkeypatch.setattr(calibration, "_usual_ns", lambda _: next(took_ns))
-    assert calibration.hit_ns() is None
+    monkeypatch.setattr(probe_cost, "_usual_ns", lambda _: next(took_ns))
+    assert probe_cost.hit_ns() is None

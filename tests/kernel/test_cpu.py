@@ -12,15 +12,15 @@ from time import monotonic, sleep
 
 import pytest
 
-from ebpfprof.collectors.cpu import CpuCollector, CpuRecipe
-from ebpfprof.collectors.sampletable import CpuStack
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
-from ebpfprof.gotarget import inspect
-from ebpfprof.objects import Objects
-from ebpfprof.profile import Profile
-from ebpfprof.target import Target as Process
-from ebpfprof.unwinding import Ending
+from ebpfprof.goruntime.process import inspect
+from ebpfprof.process.mappings import Objects
+from ebpfprof.process.process import Target as Process
+from ebpfprof.profile.model import Profile
+from ebpfprof.profilers.cpu.collector import CpuCollector, CpuRecipe
+from ebpfprof.profilers.cpu.sample_table import CpuStack
+from ebpfprof.profilers.cpu.unwinder import Ending
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import program
 from tests.kernel.refusal import refused

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Frame, Profile, Sample
+from ebpfprof.profile.model import Frame, Profile, Sample
 from tests.differential.cpustacks import LIBC, without_room
 from tests.kernel.nativeprograms import BOUND_EARLY, compiled
 from tests.kernel.programs import program

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from ebpfprof import trials, uprobemulti
 from ebpfprof.errors import ExitCode
+from ebpfprof.kernel import features, uprobe_links
 from tests.kernel import oldkernel
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.users import as_nobody
 from tests.kernel.verbs import PYTHON, Said, verb
 
 # Where there are links for them, probes take no perf event.
-PERF_UPROBES = () if uprobemulti.is_offered() else ("uprobes",)
+PERF_UPROBES = () if uprobe_links.is_offered() else ("uprobes",)
 SANDBOX = Path(__file__).parent / "sandbox.py"
 
 
@@ -48,12 +48,12 @@ def test_where_the_tests_run_everything_needed_is_there(tmp_path: Path) -> None:
 
 def test_nothing_that_is_tried_stays_open() -> None:
     before = open_files_of_bpf()
-    trials.load_program()
-    trials.link_with_cookie()
-    trials.make_ring_buffer()
-    trials.read_a_batch()
-    trials.put_a_uprobe()
-    trials.sample()
+    features.load_program()
+    features.link_with_cookie()
+    features.make_ring_buffer()
+    features.read_a_batch()
+    features.put_a_uprobe()
+    features.sample()
     assert open_files_of_bpf() == before
 
 

@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from ebpfprof.gotarget import GoTarget, inspect
-from ebpfprof.options import Options
-from ebpfprof.session import Session
-from ebpfprof.target import Target as Process
+from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.process.process import Target as Process
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.session import Session
 from symbolizer.disasm import decode
 from tests.kernel.debugger import traced
 from tests.kernel.kernel_state import has_probes

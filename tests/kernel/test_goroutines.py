@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from ebpfprof import goroutines
-from ebpfprof.census import Census
 from ebpfprof.errors import ExitCode, TargetGone
 from ebpfprof.export import pprof
-from ebpfprof.goroutines import Parked, ParkedGoroutine, parked_goroutines
-from ebpfprof.gotarget import GoTarget, inspect
-from ebpfprof.memory import Memory, UnreadableMemory
-from ebpfprof.target import Target as Process
+from ebpfprof.goruntime import goroutines
+from ebpfprof.goruntime.goroutines import Parked, ParkedGoroutine, parked_goroutines
+from ebpfprof.goruntime.parked import Census
+from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.process.memory import Memory, UnreadableMemory
+from ebpfprof.process.process import Target as Process
 from symbolizer.globals import allgs_address
 from tests.builds import BUILDS, VERSIONS
 from tests.kernel.programs import program

@@ -11,14 +11,13 @@ from contextlib import suppress
 
 import pytest
 
-from ebpfprof import perf, uprobemulti
 from ebpfprof.errors import AttachFailed
-from ebpfprof.gotarget import GoTarget, inspect
-from ebpfprof.kernel import held_probes
+from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.kernel import held_probes, perf_events, uprobe_links
 from ebpfprof.kernel.held_probes import NO_PROGRAM, HeldProbes, Means, Place
 from ebpfprof.kernel.probe_holders import NAME
 from ebpfprof.kernel.probe_text import KernelLog
-from ebpfprof.target import Target as Opened
+from ebpfprof.process.process import Target as Opened
 from tests.kernel.kernel_state import has_probes, probed
 from tests.kernel.programs import program
 from tests.targets_run import Target
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.alone
 
 TRIES = 20
 PR_SET_NAME = 15
-KINDS = [False, *([True] if uprobemulti.is_offered() else [])]
+KINDS = [False, *([True] if uprobe_links.is_offered() else [])]
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ def go() -> Iterator[GoTarget]:
 @pytest.fixture(params=KINDS, ids=["perf events", "links"][: len(KINDS)])
 def means(request: pytest.FixtureRequest) -> Iterator[Means]:
     multi = request.param
-    nothing = perf.load_nothing("kprobe", uprobemulti.ATTACH_TYPE) if multi else NO_PROGRAM
+    nothing = perf_events.load_nothing("kprobe", uprobe_links.ATTACH_TYPE) if multi else NO_PROGRAM
     until, writer = os.pipe()
     yield Means(multi, nothing, until, KernelLog(NAME))
     for fd in (until, writer, *([nothing] if multi else [])):
@@ -95,9 +94,9 @@ def _close_probes(go: GoTarget, means: Means, places: list[Place], writes: int) 
         path, pid = f"/proc/self/fd/{go.target.exe_fd}", go.target.pid
         for each in places:
             if means.multi:
-                fd = uprobemulti.link(means.nothing, path, [(each.offset, 0)], pid)
+                fd = uprobe_links.link(means.nothing, path, [(each.offset, 0)], pid)
             else:
-                fd = perf.open_uprobe(path, each.offset, pid)
+                fd = perf_events.open_uprobe(path, each.offset, pid)
         os.write(writes, b"x")
         os.closerange(fd - len(places) + 1, fd + 1)
     finally:

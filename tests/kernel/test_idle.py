@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.idle import rule_of, split
-from ebpfprof.profile import Kind, Profile, Sample
+from ebpfprof.profile.idle import rule_of, split
+from ebpfprof.profile.model import Kind, Profile, Sample
 from tests.kernel.programs import program
 from tests.recorder import recording
 from tests.targets_run import Target

@@ -15,11 +15,11 @@ from weakref import WeakSet
 
 import pytest
 
-from ebpfprof import compiler, kallsyms
-from ebpfprof.kallsyms import KernelSymbol, KernelSymbols
-from ebpfprof.live import LiveSession
-from ebpfprof.loader import Program
-from ebpfprof.options import Options
+from ebpfprof.kernel import compiler, kallsyms
+from ebpfprof.kernel.kallsyms import KernelSymbol, KernelSymbols
+from ebpfprof.kernel.program import Program
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.live import LiveSession
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.alone
 ROOT = Path(__file__).parents[2]
 RESTRICT = Path("/proc/sys/kernel/kptr_restrict")
 TELL = """
-from ebpfprof.kallsyms import KernelSymbols
+from ebpfprof.kernel.kallsyms import KernelSymbols
 symbols = KernelSymbols.read()
 print(symbols.hidden, symbols.at(0xFFFFFFFF81000000), symbols.hidden_text)
 """

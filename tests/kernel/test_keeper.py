@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from ebpfprof import keeper as keepers
-from ebpfprof import perf, uprobemulti
 from ebpfprof.errors import AttachFailed
-from ebpfprof.gotarget import inspect
-from ebpfprof.keeper import Keeper, Uprobe
+from ebpfprof.goruntime.process import inspect
+from ebpfprof.kernel import perf_events, uprobe_links
+from ebpfprof.kernel import uprobe_helper as keepers
 from ebpfprof.kernel.held_probes import NO_PROGRAM, Means
 from ebpfprof.kernel.probe_text import KernelLog
-from ebpfprof.target import Target as Opened
+from ebpfprof.kernel.uprobe_helper import Keeper, Uprobe
+from ebpfprof.process.process import Target as Opened
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.targets_run import Target
@@ -25,7 +25,7 @@ from tests.targets_run import Target
 
 @pytest.fixture
 def keeper() -> Iterator[Keeper]:
-    multi = uprobemulti.is_offered()
+    multi = uprobe_links.is_offered()
     kept = Keeper(multi=multi)
     yield kept
     kept.detach()
@@ -38,7 +38,7 @@ def test_no_probes_are_none(keeper: Keeper) -> None:
 
 
 def test_an_error_that_nobody_thought_of_is_told(keeper: Keeper) -> None:
-    program = perf.load_nothing("kprobe", uprobemulti.ATTACH_TYPE)
+    program = perf_events.load_nothing("kprobe", uprobe_links.ATTACH_TYPE)
     no_pid: Any = "x"
     probes = [Uprobe("f", offset=0, address=0, cookie=0)]
     try:
@@ -50,8 +50,8 @@ def test_an_error_that_nobody_thought_of_is_told(keeper: Keeper) -> None:
 
 def test_a_profiler_that_is_gone_before_the_answer_leaves_no_probe() -> None:
     """What it asked for last is undone before the keeper ends, not some time after."""
-    multi = uprobemulti.is_offered()
-    nothing = perf.load_nothing("kprobe", uprobemulti.ATTACH_TYPE if multi else 0)
+    multi = uprobe_links.is_offered()
+    nothing = perf_events.load_nothing("kprobe", uprobe_links.ATTACH_TYPE if multi else 0)
     until, until_writer = os.pipe()
     with Target.start(program("pingpong")) as running, Opened(running.pid) as target:
         go = inspect(target)

@@ -13,17 +13,17 @@ from typing import Final
 
 import pytest
 
-from ebpfprof import labels
 from ebpfprof.export import pprof
-from ebpfprof.goroutinelabels import LabelReader
-from ebpfprof.goroutines import parked_goroutines
-from ebpfprof.gotarget import inspect
-from ebpfprof.labels import CUT, LEFT_OUT, key_hashes
-from ebpfprof.openwaits import BEGAN_BEFORE
-from ebpfprof.options import Options
-from ebpfprof.profile import Kind, Label, Profile, Sample
-from ebpfprof.session import Session
-from ebpfprof.target import Target as Process
+from ebpfprof.goruntime.goroutines import parked_goroutines
+from ebpfprof.goruntime.labels import CUT, LEFT_OUT, LabelReader
+from ebpfprof.goruntime.process import inspect
+from ebpfprof.process.process import Target as Process
+from ebpfprof.profile.model import Kind, Label, Profile, Sample
+from ebpfprof.profilers import labels
+from ebpfprof.profilers.labels import key_hashes
+from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.waits.open_waits import BEGAN_BEFORE
+from ebpfprof.recording.session import Session
 from tests.differential.mutexes import losses, written_profiles
 from tests.kernel.programs import program
 from tests.recorder import only_profile, recording, run

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ebpfprof.delta import difference
 from ebpfprof.errors import AttachFailed, NoSuchProcess, NotGoProgram, TargetGone
-from ebpfprof.live import LiveSession, LiveTarget, Samples
-from ebpfprof.options import Options
-from ebpfprof.profile import Kind, Profile
+from ebpfprof.profile.delta import difference
+from ebpfprof.profile.model import Kind, Profile
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.live import LiveSession, LiveTarget, Samples
 from tests.kernel.kernel_state import has_probes, open_files
 from tests.kernel.programs import program
 from tests.targets_run import DEADLINE_S, Target

@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ebpfprof import compiler, perf, programcache
-from ebpfprof.compiler import Compilation
 from ebpfprof.errors import AttachFailed, KernelUnsupported
-from ebpfprof.loader import Program
+from ebpfprof.kernel import compiler, perf_events, program_cache
+from ebpfprof.kernel.compiler import Compilation
+from ebpfprof.kernel.program import Program
 from tests.kernel.programs import program
 from tests.kernel.samplerprogram import HZ, online_now, only_on, work_until
 from tests.recorder import recording
@@ -46,7 +46,7 @@ int on_sample(void *ctx) {
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each test compiles anew."""
-    monkeypatch.setattr(programcache, "FOLDER", tmp_path / "cache")
+    monkeypatch.setattr(program_cache, "FOLDER", tmp_path / "cache")
 
 
 def with_text(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -111,9 +111,9 @@ def test_elements_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
             return loaded.read_per_cpu("parts", 1)["runs"]
 
         for cpu in online_now():
-            event = perf.open_cpu_sampler(cpu, HZ, hardware=False)
+            event = perf_events.open_cpu_sampler(cpu, HZ, hardware=False)
             loaded.attach_sampler("on_sample", event, 0)
-            perf.enable(event)
+            perf_events.enable(event)
             with only_on(cpu):
                 work_until(partial(lambda before: runs() > before, runs()))
             loaded.detach_sampler(event)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.collectors import waits
-from ebpfprof.collectors.waitrows import Waiting
 from ebpfprof.export import pprof
-from ebpfprof.losses import loss_kinds
-from ebpfprof.options import Options
-from ebpfprof.profile import Profile
-from ebpfprof.session import Session
+from ebpfprof.kernel.losses import loss_kinds
+from ebpfprof.profile.model import Profile
+from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.waits import collector
+from ebpfprof.profilers.waits.rows import Waiting
+from ebpfprof.recording.session import Session
 from tests.differential.mutexes import below, without_runtime_locks
 from tests.differential.stacks import by_stack
 from tests.targets_run import Target
@@ -67,7 +67,7 @@ def test_a_full_table_is_counted_and_wrongs_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(waits, limit, size)
+    monkeypatch.setattr(collector, limit, size)
     outcome = record(tmp_path, kind)
 
     theirs, mine = by_stack(outcome.go), by_stack(outcome.ours)
@@ -89,7 +89,7 @@ def test_a_full_table_is_counted_and_wrongs_nothing(
 def test_releases_of_locks_without_room_are_charged_what_who_is_woken_waited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waits, "_MAX_LOCKS", 1)
+    monkeypatch.setattr(collector, "_MAX_LOCKS", 1)
     outcome = record(tmp_path, "mutex", "-only=^$", "-crowds=^mutexOf", "-churn=200")
 
     theirs, mine = by_stack(outcome.go), by_stack(outcome.ours)

@@ -7,10 +7,10 @@ from typing import Final
 
 import pytest
 
-from ebpfprof import labels
-from ebpfprof.collectors import waits
-from ebpfprof.live import LiveSession, LiveTarget
-from ebpfprof.options import Options
+from ebpfprof.profilers import labels
+from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.waits import collector
+from ebpfprof.recording.live import LiveSession, LiveTarget
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -49,7 +49,7 @@ def test_labels_take_no_room_from_waits(
     block_rate_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And those of a process that is let go of make room for the next one's."""
-    monkeypatch.setattr(waits, "_MAX_STACKS", ROOM)
+    monkeypatch.setattr(collector, "_MAX_STACKS", ROOM)
     options = Options(kinds=("block",), block_rate_ns=block_rate_ns)
     with LiveSession(options, capacity=1) as live, Target.start(program("labels")) as serving:
         for turn in (1, 2):
@@ -65,7 +65,7 @@ def test_labels_take_no_room_from_waits(
 def test_labels_that_are_not_wanted_take_no_room(
     minor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waits, "_MAX_STACKS", ROOM)
+    monkeypatch.setattr(collector, "_MAX_STACKS", ROOM)
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", ROOM)
     options = Options(kinds=("block",), labels=("tier", "shard"))
     with (

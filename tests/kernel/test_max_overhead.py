@@ -15,18 +15,18 @@ from time import monotonic, sleep
 
 import pytest
 
-from ebpfprof.census import Census, Wait
 from ebpfprof.export import pprof
-from ebpfprof.goroutinelabels import LabelReader
-from ebpfprof.goroutines import ParkedGoroutine
-from ebpfprof.live import LiveSession
-from ebpfprof.memory import UnreadableMemory
-from ebpfprof.options import Options
-from ebpfprof.overhead import Overhead
-from ebpfprof.profile import Label, Lock, Profile, Sample
-from ebpfprof.report import Report
-from ebpfprof.session import Session
-from ebpfprof.tally import Watched
+from ebpfprof.goruntime.goroutines import ParkedGoroutine
+from ebpfprof.goruntime.labels import LabelReader
+from ebpfprof.goruntime.parked import Census, Wait
+from ebpfprof.overhead.cost import Overhead
+from ebpfprof.process.memory import UnreadableMemory
+from ebpfprof.profile.model import Label, Lock, Profile, Sample
+from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.waits.window_sums import Watched
+from ebpfprof.recording.live import LiveSession
+from ebpfprof.recording.report import Report
+from ebpfprof.recording.session import Session
 from symbolizer import ElfFile, GoBinary
 from tests.differential.mutexes import losses
 from tests.kernel.kernel_state import has_probes, probed

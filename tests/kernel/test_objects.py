@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import symbolizer.native
-from ebpfprof.objects import MappedObject, ObjectKind, Objects
-from ebpfprof.target import Target as Process
+from ebpfprof.process.mappings import MappedObject, ObjectKind, Objects
+from ebpfprof.process.process import Target as Process
 from symbolizer import ElfFile
 from symbolizer.native import NativeBinary
 from tests.kernel.namespaces import NEEDS_NAMESPACES

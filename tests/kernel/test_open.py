@@ -12,16 +12,15 @@ from typing import Any, Final
 
 import pytest
 
-from ebpfprof import openwaits
-from ebpfprof.collectors import waits
-from ebpfprof.collectors.waitrows import Waiting
 from ebpfprof.errors import CorruptBinary
 from ebpfprof.export import pprof
-from ebpfprof.gotarget import GoTarget
-from ebpfprof.openwaits import Parked, read_parked
-from ebpfprof.options import Options
-from ebpfprof.profile import Profile, Sample
-from ebpfprof.session import Session
+from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.profile.model import Profile, Sample
+from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.waits import collector, open_waits
+from ebpfprof.profilers.waits.open_waits import Parked, read_parked
+from ebpfprof.profilers.waits.rows import Waiting
+from ebpfprof.recording.session import Session
 from symbolizer import GoTableError
 from tests.differential.mutexes import losses, total
 from tests.kernel.programs import program
@@ -278,7 +277,7 @@ def test_one_that_is_woken_while_the_others_are_read_is_not_shown(
             target.ask("release woken", "released")
             return parked
 
-        monkeypatch.setattr(openwaits, "read_parked", read_and_release)
+        monkeypatch.setattr(open_waits, "read_parked", read_and_release)
         with Session([target.pid], Options(open_waits=True)) as session:
             session.start()
             hang(target, "woken")
@@ -307,7 +306,7 @@ def test_why_goroutines_could_not_be_read_is_told(monkeypatch: pytest.MonkeyPatc
     def fail(go: GoTarget, now_ns: int, *, has_labels: bool) -> Parked:
         raise GoTableError("no list of goroutines")
 
-    monkeypatch.setattr(openwaits, "read_parked", fail)
+    monkeypatch.setattr(open_waits, "read_parked", fail)
     with (
         Target.start(program("heldlocks")) as target,
         Session([target.pid], Options(open_waits=True)) as session,
@@ -330,7 +329,7 @@ def test_a_target_that_ends_while_it_is_read_has_ended(monkeypatch: pytest.Monke
             target.kill()
             return read_parked(go, now_ns, has_labels=has_labels)
 
-        monkeypatch.setattr(openwaits, "read_parked", kill_and_read)
+        monkeypatch.setattr(open_waits, "read_parked", kill_and_read)
         with Session([target.pid], Options(open_waits=True)) as session:
             session.start()
             target.ask("contend", "[")
@@ -345,7 +344,7 @@ def test_a_target_that_ends_while_it_is_read_has_ended(monkeypatch: pytest.Monke
 def test_a_full_table_of_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of goroutines without a row it is not known when they began to wait, so nothing is said."""
     room = 4
-    monkeypatch.setattr(waits, "_MAX_WAITS", room)
+    monkeypatch.setattr(collector, "_MAX_WAITS", room)
     with Target.start(program("heldlocks")) as target:
         early = hang(target, "early")
         options = Options(kinds=("mutex",), open_waits=True, lock_labels=True)

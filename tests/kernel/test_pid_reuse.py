@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof import target as target_module
 from ebpfprof.errors import TargetGone
-from ebpfprof.target import Target as Process
+from ebpfprof.process import process as target_module
+from ebpfprof.process.process import Target as Process
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.recorder import only_profile, recording

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ebpfprof import compiler, programcache
-from ebpfprof.compiler import Compilation, Compiled
-from ebpfprof.sources import bpf_folder
+from ebpfprof.kernel import compiler, program_cache
+from ebpfprof.kernel.compiler import Compilation, Compiled
+from ebpfprof.kernel.sources import bpf_folder
 from tests.kernel.mounts import mounted
 from tests.kernel.programs import program
 from tests.kernel.users import NOBODY, anybodys_folder
@@ -30,7 +30,7 @@ int more(struct pt_regs *ctx) { return 1; }
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(programcache, "FOLDER", tmp_path / "cache")
+    monkeypatch.setattr(program_cache, "FOLDER", tmp_path / "cache")
     monkeypatch.setattr(compiler, "program_text", lambda name: TEXT)
     return tmp_path / "cache"
 
@@ -143,7 +143,7 @@ def test_what_is_no_program_is_replaced(content: bytes, folder: Path) -> None:
 
 
 def test_the_oldest_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programcache, "MOST_PROGRAMS", 2)
+    monkeypatch.setattr(program_cache, "MOST_PROGRAMS", 2)
     for number in range(3):
         compiled(number)
         for path in folder.iterdir():  # file systems don't tell times so close to each other
@@ -156,7 +156,7 @@ def test_without_a_place_for_it_everything_goes_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(compiler, "program_text", lambda name: TEXT)
-    monkeypatch.setattr(programcache, "FOLDER", tmp_path / "not there" / "cache")
+    monkeypatch.setattr(program_cache, "FOLDER", tmp_path / "not there" / "cache")
     assert compiled()[1]
     assert compiled()[1]
 
@@ -176,16 +176,16 @@ def test_who_is_not_root_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with anybodys_folder() as place:
         place.chmod(0o777)
         folder = place / "cache"
-        monkeypatch.setattr(programcache, "FOLDER", folder)
+        monkeypatch.setattr(program_cache, "FOLDER", folder)
         child = os.fork()
         if not child:
             os.setresuid(NOBODY, NOBODY, NOBODY)
-            programcache.keep("some", {"license": "GPL"})
-            os._exit(programcache.find("some") is not None)
+            program_cache.keep("some", {"license": "GPL"})
+            os._exit(program_cache.find("some") is not None)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert not folder.exists()
-        programcache.keep("some", {"license": "GPL"})
-        assert programcache.find("some") == {"license": "GPL"}
+        program_cache.keep("some", {"license": "GPL"})
+        assert program_cache.find("some") == {"license": "GPL"}
 
 
 # The command, with another place for what it keeps.

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof import gotarget
-from ebpfprof.live import LiveSession
-from ebpfprof.options import Options
+from ebpfprof.goruntime import process
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.live import LiveSession
 from symbolizer import GoBinary
 from symbolizer.parking import ProbeSites, probe_sites
 from tests.kernel.kernel_state import open_files
@@ -31,7 +31,7 @@ def inspected(monkeypatch: pytest.MonkeyPatch) -> list[GoBinary]:
         found.append(binary)
         return probe_sites(binary)
 
-    monkeypatch.setattr(gotarget, "probe_sites", noted)
+    monkeypatch.setattr(process, "probe_sites", noted)
     return found
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ebpfprof.census import Census
-from ebpfprof.clock import kernel_now_ns
-from ebpfprof.collectors.waitrows import Recipe
-from ebpfprof.collectors.waits import FOREVER_NS, WaitsCollector
-from ebpfprof.gotarget import inspect
-from ebpfprof.target import Target as Opened
+from ebpfprof.goruntime.parked import Census
+from ebpfprof.goruntime.process import inspect
+from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.process.process import Target as Opened
+from ebpfprof.profilers.waits.collector import FOREVER_NS, WaitsCollector
+from ebpfprof.profilers.waits.rows import Recipe
 from tests.kernel.programs import program
 from tests.kernel.tampered import command
 from tests.recorder import only_profile, run

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof import perf, uprobemulti
-from ebpfprof.capabilities import NUMBERS, set_aside
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
-from ebpfprof.privileges import LOOKING, RECORDING, WRITING
+from ebpfprof.kernel import perf_events, uprobe_links
+from ebpfprof.privileges.capabilities import NUMBERS, set_aside
+from ebpfprof.privileges.checks import LOOKING, RECORDING, WRITING
 from tests.kernel import beforeprograms, oldkernel
 from tests.kernel.programs import program
 from tests.kernel.screens import screen
@@ -41,11 +41,11 @@ OWNER = 12345
 USER = 23456
 KINDS = ("block", "mutex", "cpu")
 # CAP_SYS_ADMIN stands for the first two, and is wanted where there are no links for probes.
-OWN = ("bpf", "perfmon") if uprobemulti.is_offered() else ("sys_admin",)
+OWN = ("bpf", "perfmon") if uprobe_links.is_offered() else ("sys_admin",)
 LEAST = (*OWN, "sys_ptrace", "dac_read_search")
 with set_aside("CAP_SYS_ADMIN"):
     # Debian's kernel may want more for CPU samples, whoever has CAP_PERFMON (README.md).
-    TO_SAMPLE = () if perf.may_open_events() else ("sys_admin",)
+    TO_SAMPLE = () if perf_events.may_open_events() else ("sys_admin",)
 LEAST_FOR = {"block": LEAST, "mutex": LEAST, "cpu": (*LEAST, *TO_SAMPLE)}
 LEAST_FOR_ALL = LEAST_FOR["cpu"]
 # What runs a verb until the target is looked at, and no longer.
@@ -275,7 +275,7 @@ def given_up_but(keep: frozenset[str]) -> set[tuple[str, ...]]:
 
 # While all is recorded, and until all probes are in.
 SAMPLING = RECORDING | {f"CAP_{name.upper()}" for name in TO_SAMPLE}
-PROBING = SAMPLING if uprobemulti.is_offered() else RECORDING | {"CAP_SYS_ADMIN"}
+PROBING = SAMPLING if uprobe_links.is_offered() else RECORDING | {"CAP_SYS_ADMIN"}
 KEPT = {
     "list": LOOKING,
     "attach": PROBING | WRITING,

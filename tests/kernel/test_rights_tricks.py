@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.capabilities import NUMBERS
 from ebpfprof.errors import ExitCode
+from ebpfprof.privileges.capabilities import NUMBERS
 from symbolizer.demangle import _Servant
 from tests.kernel.programs import program
 from tests.kernel.strangers import strangers
@@ -113,7 +113,7 @@ def test_what_demangles_has_no_rights_and_opens_nothing() -> None:
 
 def test_a_thread_that_gave_up_its_rights_has_none_for_what_it_executes() -> None:
     code = (
-        "from ebpfprof.capabilities import give_up; import os\n"
+        "from ebpfprof.privileges.capabilities import give_up; import os\n"
         "give_up(['CAP_BPF'])\n"
         "os.execv('/usr/bin/grep', ['grep', '-E', '^(Cap|NoNew)', '/proc/self/status'])"
     )

@@ -19,7 +19,7 @@ from unittest.mock import patch
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Profile
+from ebpfprof.profile.model import Profile
 from tests.kernel.kernel_state import await_no_probes, children, has_probes
 from tests.kernel.programs import program
 from tests.kernel.tampered import command as tampered

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 import pytest
 
-from ebpfprof import labels
-from ebpfprof.collectors import sampletable
-from ebpfprof.collectors.cpu import CpuCollector, CpuRecipe
-from ebpfprof.collectors.sampletable import CpuStack, rows_for
-from ebpfprof.gotarget import GoTarget, inspect
-from ebpfprof.live import LiveSession
-from ebpfprof.losses import Loss
-from ebpfprof.objects import Objects
-from ebpfprof.options import Options
-from ebpfprof.profile import Label
-from ebpfprof.target import Target as Process
+from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.kernel.losses import Loss
+from ebpfprof.process.mappings import Objects
+from ebpfprof.process.process import Target as Process
+from ebpfprof.profile.model import Label
+from ebpfprof.profilers import labels
+from ebpfprof.profilers.cpu import sample_table
+from ebpfprof.profilers.cpu.collector import CpuCollector, CpuRecipe
+from ebpfprof.profilers.cpu.sample_table import CpuStack, rows_for
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.live import LiveSession
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -75,8 +75,8 @@ def burnt(held: ExitStack, what: str, ways: int, *keys: str) -> Burnt:
 
 
 def test_a_table_that_is_small_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampletable, "_LEAST_ROWS", ROWS)
-    monkeypatch.setattr(sampletable, "_ROOM_S", 0)
+    monkeypatch.setattr(sample_table, "_LEAST_ROWS", ROWS)
+    monkeypatch.setattr(sample_table, "_ROOM_S", 0)
     with ExitStack() as held:
         found = burnt(held, "burn", WAYS)
     assert found.lost == []
@@ -87,9 +87,9 @@ def test_a_table_that_is_small_loses_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_does_not_fit_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampletable, "_LEAST_ROWS", ROWS)
-    monkeypatch.setattr(sampletable, "_ROOM_S", 0)
-    monkeypatch.setattr(sampletable, "_MAX_STACKS", 100)
+    monkeypatch.setattr(sample_table, "_LEAST_ROWS", ROWS)
+    monkeypatch.setattr(sample_table, "_ROOM_S", 0)
+    monkeypatch.setattr(sample_table, "_MAX_STACKS", 100)
     with ExitStack() as held:
         found = burnt(held, "burn", WAYS)
     (loss,) = found.lost
@@ -138,8 +138,8 @@ def test_labels_that_are_not_wanted_take_no_room(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_nobody_asks_for_any_more_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampletable, "_LEAST_ROWS", ROWS)
-    monkeypatch.setattr(sampletable, "_ROOM_S", 0)
+    monkeypatch.setattr(sample_table, "_LEAST_ROWS", ROWS)
+    monkeypatch.setattr(sample_table, "_ROOM_S", 0)
     largest, count = 0, 0
     with (
         LiveSession(Options(kinds=("cpu",), hz=HZ), capacity=1) as live,

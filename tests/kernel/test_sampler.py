@@ -9,10 +9,10 @@ from time import monotonic, sleep
 
 import pytest
 
-from ebpfprof import perf
-from ebpfprof.cpus import Samplers, online_cpus
 from ebpfprof.errors import AttachFailed
-from ebpfprof.loader import Program
+from ebpfprof.kernel import perf_events as perf
+from ebpfprof.kernel.program import Program
+from ebpfprof.profilers.cpu.samplers import Samplers, online_cpus
 from tests.kernel.kernel_state import perf_events
 from tests.kernel.samplerprogram import (
     DEADLINE_S,

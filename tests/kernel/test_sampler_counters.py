@@ -14,10 +14,10 @@ from threading import get_native_id
 
 import pytest
 
-from ebpfprof import perf
-from ebpfprof.cpus import Samplers
 from ebpfprof.errors import AttachFailed, PermissionDenied
-from ebpfprof.loader import Program
+from ebpfprof.kernel import perf_events as perf
+from ebpfprof.kernel.program import Program
+from ebpfprof.profilers.cpu.samplers import Samplers
 from tests.kernel.kernel_state import perf_events
 from tests.kernel.samplerprogram import (
     HZ,

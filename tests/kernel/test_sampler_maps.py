@@ -8,9 +8,9 @@ from threading import get_native_id
 import numpy as np
 import pytest
 
-from ebpfprof.cpus import Samplers
 from ebpfprof.errors import KernelUnsupported
-from ebpfprof.loader import Program
+from ebpfprof.kernel.program import Program
+from ebpfprof.profilers.cpu.samplers import Samplers
 from tests.kernel.samplerprogram import (
     HZ,
     ROWS,

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof import cpus, perf
-from ebpfprof.cpus import Samplers, online_cpus
 from ebpfprof.errors import AttachFailed, KernelUnsupported
-from ebpfprof.loader import Program
+from ebpfprof.kernel import perf_events
+from ebpfprof.kernel.program import Program
+from ebpfprof.profilers.cpu import samplers as cpus
+from ebpfprof.profilers.cpu.samplers import Samplers, online_cpus
 from tests.kernel.samplerprogram import (
     HZ,
     OPEN_SAMPLER,
@@ -36,7 +37,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
 
 def test_a_processor_that_is_not_there(program: Program) -> None:
     with pytest.raises(AttachFailed, match=r"processor 99999: .*errno"):
-        perf.open_cpu_sampler(99999, HZ, hardware=False)
+        perf_events.open_cpu_sampler(99999, HZ, hardware=False)
 
 
 def test_processors_that_come_and_go(
@@ -138,10 +139,10 @@ def test_a_processor_that_goes_before_it_is_sampled_is_left_out(
 
     def open_cpu_sampler(cpu: int, hz: int, *, hardware: bool) -> int:
         if cpu == gone:
-            raise perf.CpuOffline("Processor is not online.")
+            raise perf_events.CpuOffline("Processor is not online.")
         return OPEN_SAMPLER(cpu, hz, hardware=hardware)
 
-    monkeypatch.setattr(perf, "open_cpu_sampler", open_cpu_sampler)
+    monkeypatch.setattr(perf_events, "open_cpu_sampler", open_cpu_sampler)
     with Samplers(program, "on_sample", HZ) as samplers:
         assert gone not in samplers.cpus
         assert first in samplers.cpus
@@ -172,8 +173,8 @@ def test_a_processor_that_is_switched_off_and_on(program: Program, *, is_noticed
         with only_on(cpu):
             work_until(lambda: mine(program, cpu=cpu) >= 5)
         with switched_off(cpu):
-            with pytest.raises(perf.CpuOffline, match=f"Processor {cpu} is not online"):
-                perf.open_cpu_sampler(cpu, HZ, hardware=False)
+            with pytest.raises(perf_events.CpuOffline, match=f"Processor {cpu} is not online"):
+                perf_events.open_cpu_sampler(cpu, HZ, hardware=False)
             if is_noticed:
                 samplers.refresh()
                 assert samplers.cpus == tuple(others)

@@ -18,7 +18,7 @@ import pytest
 
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import formats, pprof
-from ebpfprof.profile import Profile
+from ebpfprof.profile.model import Profile
 from tests.recorder import check_profile
 from tests.toolchains import toolchain
 from tests.unit.profiles import CPU, HEAP, IDLE, nasty

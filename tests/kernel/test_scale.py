@@ -14,12 +14,12 @@ from typing import Final
 
 import pytest
 
-from ebpfprof import trials
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
-from ebpfprof.options import Options
-from ebpfprof.profile import Profile, Sample
-from ebpfprof.session import Session
+from ebpfprof.kernel import features
+from ebpfprof.profile.model import Profile, Sample
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.session import Session
 from tests.kernel.programs import program
 from tests.recorder import recording
 from tests.targets_run import Target
@@ -118,7 +118,7 @@ def test_there_is_room_for_four_times_as_many_goroutines_as_there_are() -> None:
 
 
 def test_maps_take_memory_as_rows_come() -> None:
-    assert trials.may_allocate()
+    assert features.may_allocate()
     with crowd(10_000, 1, 4) as target, Session([target.pid], Options(kinds=("block",))) as session:
         session.start()
         idle = maps_bytes()
@@ -129,7 +129,7 @@ def test_maps_take_memory_as_rows_come() -> None:
 
 def test_where_the_kernel_wants_all_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before Linux 6.1."""
-    monkeypatch.setattr(trials, "may_allocate", lambda: False)
+    monkeypatch.setattr(features, "may_allocate", lambda: False)
     with crowd(1_000, 10, 8) as target, Session([target.pid], Options(kinds=("block",))) as session:
         session.start()
         assert maps_bytes() > IDLE_MAPS_BYTES

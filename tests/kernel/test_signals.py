@@ -50,8 +50,8 @@ VERBS = {
 RECORD = ("attach", "run", "top", "top on a screen", "serve")
 # What is done when there is something to write.
 RECORDS = {
-    "attach": "ebpfprof.session:Session.wait",
-    "top on a screen": "ebpfprof.topterminal:TopTerminal._take",
+    "attach": "ebpfprof.recording.session:Session.wait",
+    "top on a screen": "ebpfprof.top.terminal:TopTerminal._take",
     "serve": "ebpfprof.commands.serve:_say_ready",
 }
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
@@ -167,22 +167,22 @@ ABORTS = [
     *((verb, BEGINNING) for verb in VERBS),
     *((verb, "import=click") for verb in ("attach", "list")),
     ("attach", "import=capstone.ccapstone"),  # capstone catches everything there
-    ("attach", "ebpfprof.compiler:Compilation.result"),
-    ("attach", "ebpfprof.session:Session.start"),
+    ("attach", "ebpfprof.kernel.compiler:Compilation.result"),
+    ("attach", "ebpfprof.recording.session:Session.start"),
     ("run", "os.fork"),
-    ("run", "ebpfprof.launch:Relay.__enter__"),
-    ("top", "ebpfprof.live:LiveSession.start"),
+    ("run", "ebpfprof.process.launch:Relay.__enter__"),
+    ("top", "ebpfprof.recording.live:LiveSession.start"),
     ("serve", "import=capstone.ccapstone"),
     ("serve", "os.fork>logging:_releaseLock"),  # called by Python, which ignores exceptions there
-    ("serve", "ebpfprof.keeper:Keeper.__init__"),
+    ("serve", "ebpfprof.kernel.uprobe_helper:Keeper.__init__"),
     ("serve", "uvicorn.server:Server.startup"),
-    ("list", "ebpfprof.processes:ProcessTable.survey"),
-    ("report", "ebpfprof.export.pprof_decode:decode"),
-    ("report to a file", "ebpfprof.output:OutputFile.prepare"),
-    ("report to a file", "ebpfprof.output:OutputFile.discard"),
-    ("diff", "ebpfprof.export.difftable:render"),
-    ("doctor", "ebpfprof.doctor:examine"),
-    ("completion", "ebpfprof.terminal:say"),
+    ("list", "ebpfprof.discovery.processes:ProcessTable.survey"),
+    ("report", "ebpfprof.export.pprof.reader:decode"),
+    ("report to a file", "ebpfprof.console.output_file:OutputFile.prepare"),
+    ("report to a file", "ebpfprof.console.output_file:OutputFile.discard"),
+    ("diff", "ebpfprof.export.tables.diff:render"),
+    ("doctor", "ebpfprof.commands.doctor_checks:examine"),
+    ("completion", "ebpfprof.console.terminal:say"),
 ]
 
 
@@ -200,12 +200,12 @@ def test_a_signal_before_there_is_something_to_write_aborts(
 @pytest.mark.parametrize(
     ("verb", "step"),
     [
-        ("attach", "ebpfprof.session:Session.wait"),
-        ("attach", "ebpfprof.session:Session.finish"),
-        ("attach", "ebpfprof.output:OutputFile.commit"),
-        ("top", "ebpfprof.topwatch:Watch.look"),
-        ("top on a screen", "ebpfprof.topterminal:TopTerminal._take"),
-        ("top on a screen", "ebpfprof.topterminal:TopTerminal._give_back"),
+        ("attach", "ebpfprof.recording.session:Session.wait"),
+        ("attach", "ebpfprof.recording.session:Session.finish"),
+        ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
+        ("top", "ebpfprof.top.poller:Watch.look"),
+        ("top on a screen", "ebpfprof.top.terminal:TopTerminal._take"),
+        ("top on a screen", "ebpfprof.top.terminal:TopTerminal._give_back"),
         ("serve", "ebpfprof.commands.serve:_say_ready"),
     ],
 )
@@ -220,19 +220,19 @@ def test_a_signal_ends_what_records(verb: str, step: str, target: Target, folder
 @pytest.mark.parametrize(
     ("verb", "step"),
     [
-        ("attach", "ebpfprof.keeper:Keeper.detach"),
-        ("attach", "ebpfprof.report:report"),
-        ("attach", "ebpfprof.output:OutputFile.commit"),
-        ("serve", "ebpfprof.server.recorder:Recorder.stop"),
-        ("top on a screen", "ebpfprof.topterminal:TopTerminal._give_back"),
+        ("attach", "ebpfprof.kernel.uprobe_helper:Keeper.detach"),
+        ("attach", "ebpfprof.recording.report:report"),
+        ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
+        ("serve", "ebpfprof.continuous.manager:Recorder.stop"),
+        ("top on a screen", "ebpfprof.top.terminal:TopTerminal._give_back"),
     ],
 )
 def test_a_second_signal_aborts(verb: str, step: str, target: Target, folder: Path) -> None:
     first = {
-        "attach": "ebpfprof.session:Session.wait",
+        "attach": "ebpfprof.recording.session:Session.wait",
         "serve": "ebpfprof.commands.serve:_say_ready",
     }
-    moments = ((INT, first.get(verb, "ebpfprof.topterminal:TopTerminal._take")), (HUP, step))
+    moments = ((INT, first.get(verb, "ebpfprof.top.terminal:TopTerminal._take")), (HUP, step))
     ended = run(verb, target, folder, *moments)
     assert ended.left == []
     assert ended.code == ABORTED, ended.stderr

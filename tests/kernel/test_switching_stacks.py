@@ -12,11 +12,19 @@ from typing import Final
 
 import pytest
 
-from ebpfprof.gotarget import GoTarget, inspect
-from ebpfprof.objects import Objects
-from ebpfprof.target import Target as Process
-from ebpfprof.unfinished import TargetPlaces
-from ebpfprof.unwinding import Copies, Cursor, Ending, GoState, RuleBook, RuleNumbers, unwind
+from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.process.mappings import Objects
+from ebpfprof.process.process import Target as Process
+from ebpfprof.profilers.cpu.partial_samples import TargetPlaces
+from ebpfprof.profilers.cpu.unwinder import (
+    Copies,
+    Cursor,
+    Ending,
+    GoState,
+    RuleBook,
+    RuleNumbers,
+    unwind,
+)
 from symbolizer.disasm import decode
 from symbolizer.tls import g_offset
 from tests.kernel.debugger import traced

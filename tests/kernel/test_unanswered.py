@@ -13,7 +13,7 @@ from time import monotonic, sleep
 import pytest
 
 from ebpfprof.errors import ExitCode
-from ebpfprof.files import PatientFiles
+from ebpfprof.process.files import PatientFiles
 from tests.kernel.programs import program
 from tests.kernel.unanswered import answering, unanswered
 from tests.kernel.verbs import DEADLINE_S, verb

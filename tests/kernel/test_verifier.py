@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.options import Options
-from ebpfprof.session import Session
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.session import Session
 from tests.kernel.programs import program
 from tests.targets_run import Target
 

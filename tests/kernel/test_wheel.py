@@ -73,7 +73,7 @@ def test_it_carries_every_file_that_is_no_python(wheel: Path) -> None:
 
 def test_what_is_installed_records(installed: Path, tmp_path: Path) -> None:
     command = (str(installed / "bin" / "ebpfprof"), "attach")
-    code = "import ebpfprof.sources as s; print(s.bpf_folder())"
+    code = "import ebpfprof.kernel.sources as s; print(s.bpf_folder())"
     python = installed / "bin" / "python"
     assert (installed / "share/man/man1/ebpfprof.1").is_file()
     found = subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, check=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Profile
+from ebpfprof.profile.model import Profile
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.recorder import check_profile

@@ -11,18 +11,18 @@ from typing import Any, Self, cast
 
 from starlette.types import ASGIApp, Message
 
-from ebpfprof.delta import difference
+from ebpfprof.continuous.follow import Discovery
+from ebpfprof.continuous.manager import Recorder
+from ebpfprof.discovery.processes import GoProcess, ProcessTable
 from ebpfprof.errors import EbpfprofError, NotGoProgram, TargetGone
-from ebpfprof.losses import Loss
-from ebpfprof.overhead import Overhead, Runs
-from ebpfprof.processes import GoProcess, ProcessTable
-from ebpfprof.profile import Kind, Profile, Sample, cpu_profile, wait_profile
-from ebpfprof.report import Report
+from ebpfprof.kernel.losses import Loss
+from ebpfprof.overhead.cost import Overhead, Runs
+from ebpfprof.process.process import Ending, Target
+from ebpfprof.profile.delta import difference
+from ebpfprof.profile.model import Kind, Profile, Sample, cpu_profile, wait_profile
+from ebpfprof.recording.report import Report
 from ebpfprof.server.access import Policy
 from ebpfprof.server.app import application
-from ebpfprof.server.discovery import Discovery
-from ebpfprof.server.recorder import Recorder
-from ebpfprof.target import Ending, Target
 from tests.unit.small_profile import LOCK, MAIN, RECEIVE, WORK
 
 ALL_KINDS: tuple[Kind, ...] = ("block", "mutex", "cpu")
@@ -93,14 +93,14 @@ class FakeTarget:
 
 @dataclass(eq=False)
 class FakeSamples:
-    """As ebpfprof.live.Samples."""
+    """As ebpfprof.recording.live.Samples."""
 
     before: Profile
 
 
 @dataclass
 class FakeLive:
-    """As ebpfprof.live.LiveSession."""
+    """As ebpfprof.recording.live.LiveSession."""
 
     targets: dict[int, FakeTarget] = field(default_factory=dict)
     lost: list[Loss] = field(default_factory=list)

@@ -19,7 +19,7 @@ from time import monotonic, sleep, time
 from typing import Self
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Kind, Profile
+from ebpfprof.profile.model import Kind, Profile
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.profilerules import alloy, violations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.server.goforms import clean_path, form_value, parse_address, parse_int
+from ebpfprof.server.go_forms import clean_path, form_value, parse_address, parse_int
 
 INT64_MAX = (1 << 63) - 1
 

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+from ebpfprof.continuous import manager as recorder_module
 from ebpfprof.export import pprof
-from ebpfprof.profile import Profile
-from ebpfprof.server import gopprof
-from ebpfprof.server import recorder as recorder_module
-from ebpfprof.target import Ending
+from ebpfprof.process.process import Ending
+from ebpfprof.profile.model import Profile
+from ebpfprof.server import pprof_endpoints
 from tests.server.fakes import PID, Answer, FakeTarget, Service, until
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ def test_seconds_give_what_happened_meanwhile(name: str, kind: str) -> None:
 
 
 def test_the_cpu_profile_has_the_time_of_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gopprof, "_CPU_SECONDS", 1)
+    monkeypatch.setattr(pprof_endpoints, "_CPU_SECONDS", 1)
 
     async def work() -> None:
         target = FakeTarget(PID)
@@ -110,7 +110,7 @@ def test_the_sums_are_never_silently_empty(monkeypatch: pytest.MonkeyPatch) -> N
     """Ten who come at once all wait until something was recorded; who comes later does not."""
 
     async def work() -> None:
-        monkeypatch.setattr(gopprof, "FIRST_S", 0.5)
+        monkeypatch.setattr(pprof_endpoints, "FIRST_S", 0.5)
         target = FakeTarget(PID)
         service, running = await server(target)
         first = [service.client.ask("/debug/pprof/block") for _ in range(10)]
@@ -128,7 +128,7 @@ def test_the_sums_are_never_silently_empty(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_since_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gopprof, "FIRST_S", 0)
+    monkeypatch.setattr(pprof_endpoints, "FIRST_S", 0)
 
     async def work() -> None:
         target = FakeTarget(PID)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ebpfprof.profile import Frame, Location, Profile, Sample, wait_profile
-from ebpfprof.server.legacytext import aligned, text
+from ebpfprof.profile.model import Frame, Location, Profile, Sample, wait_profile
+from ebpfprof.server.pprof_text import aligned, text
 from tests.unit.small_profile import LIBC, LOCK, MAIN, RECEIVE, UNKNOWN, WORK
 
 OFFSETS = {LOCK.address: 0x2F, WORK.address: 0x5, RECEIVE.address: 0x12}

@@ -18,8 +18,8 @@ from time import monotonic, sleep
 
 import pytest
 
-from ebpfprof.profile import Kind, Location, Profile, Sample
-from ebpfprof.server.legacytext import aligned
+from ebpfprof.profile.model import Kind, Location, Profile, Sample
+from ebpfprof.server.pprof_text import aligned
 from tests.server.serving import DEADLINE_S, Answer, Server, ask, httppprof
 from tests.targets_run import Target
 from tests.toolchains import toolchain

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.outputfolder import Owner
-from ebpfprof.server.listening import Address, ListenError, listening, parse_address
+from ebpfprof.console.output_folder import Owner
+from ebpfprof.server.listener import Address, ListenError, listening, parse_address
 
 NOBODY = Owner(65534, 65534)
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ebpfprof.continuous import manager as recorder_module
 from ebpfprof.errors import UnsupportedGo
 from ebpfprof.export import pprof
-from ebpfprof.losses import Loss, loss_kinds
+from ebpfprof.kernel.losses import Loss, loss_kinds
+from ebpfprof.process.process import Ending
 from ebpfprof.server import app as app_module
-from ebpfprof.server import pageapi
-from ebpfprof.server import recorder as recorder_module
+from ebpfprof.server import page_api
 from ebpfprof.server.metrics import endpoint
-from ebpfprof.target import Ending
 from tests.server.fakes import PID, Answer, FakeTarget, Service, process, until
 
 
@@ -150,7 +150,7 @@ def test_profiles_of_a_time() -> None:
 def test_what_is_recorded_now_is_shown_before_its_window_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pageapi, "_FRESH_S", 0.0)
+    monkeypatch.setattr(page_api, "_FRESH_S", 0.0)
 
     async def work() -> None:
         target = FakeTarget(PID)
@@ -220,7 +220,7 @@ def test_a_bug_is_told_without_its_insides(
         def broken(*_: object) -> None:
             raise RuntimeError("secret \x1b[2J")
 
-        monkeypatch.setattr(pageapi, "merged", broken)
+        monkeypatch.setattr(page_api, "merged", broken)
         with pytest.raises(RuntimeError):  # for the server, which ends the connection
             await service.client.ask(f"/api/targets/{PID}/profile")
 

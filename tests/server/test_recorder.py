@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from ebpfprof.continuous import manager as recorder_module
+from ebpfprof.continuous.manager import Recorder
+from ebpfprof.continuous.process import Served
 from ebpfprof.errors import (
     AttachFailed,
     EbpfprofError,
@@ -17,10 +20,7 @@ from ebpfprof.errors import (
     TargetGone,
     UnsupportedTarget,
 )
-from ebpfprof.server import recorder as recorder_module
-from ebpfprof.server.recorder import Recorder
-from ebpfprof.server.served import Served
-from ebpfprof.target import Ending
+from ebpfprof.process.process import Ending
 from tests.server.fakes import (
     ALL_KINDS,
     PID,

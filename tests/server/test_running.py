@@ -14,11 +14,11 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from ebpfprof.processes import ProcessTable
-from ebpfprof.server import connections, running
+from ebpfprof.discovery.processes import ProcessTable
+from ebpfprof.server import connections, service
 from ebpfprof.server.access import Policy
 from ebpfprof.server.connections import Admitted
-from ebpfprof.server.running import Service
+from ebpfprof.server.service import Service
 from tests.server.fakes import ALL_KINDS, PID, FakeLive, FakeTarget
 from tests.server.serving import DEADLINE_S, ask
 
@@ -31,7 +31,7 @@ def served(target: FakeTarget) -> Iterator[str]:
     ready, over = threading.Event(), threading.Event()
     with closing(socket.create_server(("127.0.0.1", 0))) as listener, ProcessTable() as table:
         thread = threading.Thread(
-            target=running.run,
+            target=service.run,
             args=(
                 FakeLive({PID: target}),
                 [target],

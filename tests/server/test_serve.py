@@ -17,10 +17,10 @@ from time import monotonic, sleep
 import pytest
 
 from ebpfprof.commands.serve import _say_ready
+from ebpfprof.continuous.manager import Recorder
 from ebpfprof.errors import ExitCode
 from ebpfprof.server.access import Policy
-from ebpfprof.server.listening import Address
-from ebpfprof.server.recorder import Recorder
+from ebpfprof.server.listener import Address
 from tests.kernel.kernel_state import await_no_probes, bpf_objects, has_probes
 from tests.kernel.programs import program
 from tests.kernel.users import ANYBODYS_PYTHON, NOBODY

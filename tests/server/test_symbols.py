@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.profile import Location, Sample, wait_profile
-from ebpfprof.server import gopprof
+from ebpfprof.profile.model import Location, Sample, wait_profile
+from ebpfprof.server import pprof_endpoints
 from symbolizer import ElfFile, Frame, Function, GoBinary
 from tests.kernel.programs import program
 from tests.server.fakes import PID, FakeTarget, Service
@@ -51,7 +51,7 @@ def test_a_megabyte_of_addresses_is_one_look_up_of_each(
 
     monkeypatch.setattr(GoBinary, "frames_many", counted)
     words = body([*map(hex, entries), "1", "junk", ""])
-    lines = gopprof._symbol_table(ticker.pid, words).decode().splitlines()
+    lines = pprof_endpoints._symbol_table(ticker.pid, words).decode().splitlines()
 
     assert asked == [len({*entries, 1})]
     assert len(lines) == 1 + sum(word.startswith(b"0x") for word in words.split(b"+"))
@@ -72,13 +72,13 @@ def test_a_text_looks_each_address_up_once(
     stack = tuple(Location(entry + 1, None, ()) for entry in entries[:8])
     samples = [Sample(stack[at:], (1, at)) for at in range(8)]
     profile = wait_profile("block", samples, [MAIN], time_ns=1, duration_ns=1)
-    assert gopprof._text_of(ticker.pid, profile).count("\n#") == sum(range(1, 9))
+    assert pprof_endpoints._text_of(ticker.pid, profile).count("\n#") == sum(range(1, 9))
     assert sorted(asked) == [entry + 1 for entry in entries[:8]]
 
 
 def test_the_answer_has_a_bound(ticker: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names may be long, and each may be asked for a hundred thousand times."""
-    monkeypatch.setattr(gopprof, "_MAX_NAMES", 1000)
+    monkeypatch.setattr(pprof_endpoints, "_MAX_NAMES", 1000)
     status, said = asked_of(replace(FakeTarget(PID), pid=ticker.pid), b"0x401000+" * 10_000)
     assert status == 413
     assert said == b"The names of these addresses take more than 1000 bytes: ask for fewer.\n"
@@ -87,7 +87,7 @@ def test_the_answer_has_a_bound(ticker: Target, monkeypatch: pytest.MonkeyPatch)
 def test_a_body_that_does_not_come_is_not_waited_for(
     ticker: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gopprof, "_BODY_S", 0.05)
+    monkeypatch.setattr(pprof_endpoints, "_BODY_S", 0.05)
     status, said = asked_of(replace(FakeTarget(PID), pid=ticker.pid), None)
     assert status == 408
     assert said == b"The addresses did not come within 0.05 s.\n"

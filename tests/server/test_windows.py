@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ebpfprof.profile import Profile, Sample, wait_profile
-from ebpfprof.server.windows import Windows, make_room
+from ebpfprof.continuous.history import Windows, make_room
+from ebpfprof.profile.model import Profile, Sample, wait_profile
 from tests.unit.small_profile import LOCK, MAIN, RECEIVE, WORK
 
 

@@ -20,7 +20,7 @@ import click
 
 import ebpfprof
 from ebpfprof import errors
-from ebpfprof.cli import VERBS, cli
+from ebpfprof.commands.cli import VERBS, cli
 from ebpfprof.errors import EbpfprofError, ExitCode
 
 ROOT = Path(__file__).parents[2]

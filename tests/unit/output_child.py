@@ -8,8 +8,8 @@ ROOT = Path(__file__).parents[2]
 PRELUDE = """
 import os, sys
 from pathlib import Path
-from ebpfprof.output import OutputFile
-from ebpfprof.outputfolder import Owner, invoking_user
+from ebpfprof.console.output_file import OutputFile
+from ebpfprof.console.output_folder import Owner, invoking_user
 """
 
 
@@ -21,7 +21,7 @@ def spawn(
     user: int | None = None,
     environment: dict[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Python running `code` with ebpfprof.output's names at hand; stdin and stderr are pipes.
+    """Python running `code` with console.output_file's names at hand; stdin and stderr are pipes.
 
     It becomes `user` once all is imported: he may have no way into this checkout.
     """

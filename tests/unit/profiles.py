@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ebpfprof.profile import Frame, Label, Location, Profile, Sample, ValueType, cpu_profile
+from ebpfprof.profile.model import Frame, Label, Location, Profile, Sample, ValueType, cpu_profile
 from tests.unit.small_profile import LOCK, MAIN, RECEIVE, SMALL, UNKNOWN, WORK
 
 NASTY = "</script><!--<script>\u2028\x1b]0;owned\x07;\n\r\t\u202e\udcff\"'&\\"

@@ -3,8 +3,8 @@
 import gzip
 
 from ebpfprof.export import pprof
-from ebpfprof.export.pprof_schema import ProtoMessage, profile_class
-from ebpfprof.profile import Frame, Location, Mapping, Profile, Sample, wait_profile
+from ebpfprof.export.pprof.schema import ProtoMessage, profile_class
+from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample, wait_profile
 
 MAIN = Mapping(0x400000, 0x500000, 0x1000, "/srv/api", "c0ffee")
 LIBC = Mapping(0x7F0000000000, 0x7F0000100000, 0, "/lib/libc.so.6", "")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ebpfprof.account import RecordingAccount
-from ebpfprof.losses import Loss
-from ebpfprof.overhead import Overhead, Runs
-from ebpfprof.tally import Deviation, Watched
+from ebpfprof.kernel.losses import Loss
+from ebpfprof.overhead.cost import Overhead, Runs
+from ebpfprof.profilers.waits.window_sums import Deviation, Watched
+from ebpfprof.recording.account import RecordingAccount
 
 S = 1_000_000_000
 LOST, FULL = Loss("lost", "events lost", 5), Loss("full", "tables full", 1)

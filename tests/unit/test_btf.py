@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof import btf
-from ebpfprof.btf import Types, field_offset, field_offsets
 from ebpfprof.errors import KernelUnsupported
+from ebpfprof.kernel import btf
+from ebpfprof.kernel.btf import Types, field_offset, field_offsets
 
 INT, PTR, ARRAY, STRUCT, UNION, ENUM, FORWARD, TYPEDEF = range(1, 9)
 FUNC, FUNC_PROTO, VAR, DATASEC, FLOAT, DECL_TAG, TYPE_TAG, ENUM64 = range(12, 20)

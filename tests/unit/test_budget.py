@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ebpfprof.budget import (
+from ebpfprof.overhead.budget import (
     LENT_NS,
     SETTLED_NS,
     SETTLED_TURNS,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ebpfprof.cli import VERBS, cli
+from ebpfprof.commands.cli import VERBS, cli
 
 ROOT = Path(__file__).parents[2]
 

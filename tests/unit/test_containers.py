@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebpfprof.containers import Container, container_of
+from ebpfprof.discovery.containers import Container, container_of
 
 ID = "4f1c0e6a" * 8
 OTHER = "0b" * 32

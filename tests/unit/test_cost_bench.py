@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.profile import Frame, Location, Mapping, Profile, Sample, wait_profile
+from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample, wait_profile
 from tests.bench import charts
 from tests.bench.accuracy import compared
 from tests.bench.arms import ARMS

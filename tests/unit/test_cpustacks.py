@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from ebpfprof.collectors.sampletable import CpuStack
-from ebpfprof.cpustacks import CpuTranslator
-from ebpfprof.objects import Objects
-from ebpfprof.profile import Sample
-from ebpfprof.target import Target
-from ebpfprof.unwinding import Ending
+from ebpfprof.process.mappings import Objects
+from ebpfprof.process.process import Target
+from ebpfprof.profile.model import Sample
+from ebpfprof.profilers.cpu.sample_table import CpuStack
+from ebpfprof.profilers.cpu.stacks import CpuTranslator
+from ebpfprof.profilers.cpu.unwinder import Ending
 
 DEPTH = 10
 PERIOD_NS = 1_000_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ebpfprof.export.cputable import FunctionRow, function_rows, render
-from ebpfprof.profile import Frame, Location, Profile, Sample, cpu_profile
+from ebpfprof.export.tables.cpu import FunctionRow, function_rows, render
+from ebpfprof.profile.model import Frame, Location, Profile, Sample, cpu_profile
 
 
 def location(address: int, *functions: str) -> Location:

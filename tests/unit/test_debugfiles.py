@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof import debugfiles
-from ebpfprof.debugfiles import DebugFiles, Found
-from ebpfprof.files import Files
+from ebpfprof.process import debug_files as debugfiles
+from ebpfprof.process.debug_files import DebugFiles, Found
+from ebpfprof.process.files import Files
 from symbolizer import ElfFile
 from symbolizer.allowance import Allowance
 from symbolizer.errors import TooMuchToRead
@@ -194,7 +194,7 @@ def test_a_crc_is_computed_once_for_all_files_that_name_it(
         computed.append(len(chunk))
         return 1
 
-    monkeypatch.setattr("ebpfprof.debugfiles.zlib.crc32", crc32)
+    monkeypatch.setattr("ebpfprof.process.debug_files.zlib.crc32", crc32)
     debug_files = DebugFiles(Files())
     for _ in range(3):
         with ElfFile.open(without_id.stripped) as elf:

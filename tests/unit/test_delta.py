@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebpfprof import delta
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import pprof
-from ebpfprof.profile import (
+from ebpfprof.profile import delta
+from ebpfprof.profile.model import (
     Frame,
     Label,
     Location,

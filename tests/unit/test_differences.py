@@ -7,7 +7,7 @@ import pytest
 
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import formats, pprof
-from ebpfprof.profile import Frame, Label, Profile, Sample
+from ebpfprof.profile.model import Frame, Label, Profile, Sample
 from tests.unit.profiles import CPU, IDLE, SLEEPER
 from tests.unit.small_profile import LOCK, RECEIVE, SMALL, WORK
 

@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ebpfprof.cli import VERBS, cli
+from ebpfprof.commands.cli import VERBS, cli
 from ebpfprof.errors import ExitCode
 from tests.tools.generate_docs import COMMANDS, MANUAL, ROOT, documents, verb
 

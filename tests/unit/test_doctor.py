@@ -13,11 +13,10 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from ebpfprof import doctor, trials
-from ebpfprof.cli import cli
+from ebpfprof.commands import doctor_checks
+from ebpfprof.commands.cli import cli
 from ebpfprof.commands.doctor import render
-from ebpfprof.compiler import BccVersions
-from ebpfprof.doctor import Check, examine, exit_code
+from ebpfprof.commands.doctor_checks import Check, examine, exit_code
 from ebpfprof.errors import (
     AttachFailed,
     BccMissing,
@@ -26,10 +25,12 @@ from ebpfprof.errors import (
     KernelUnsupported,
     PermissionDenied,
 )
-from ebpfprof.kallsyms import KernelSymbols
+from ebpfprof.kernel import features
+from ebpfprof.kernel.compiler import BccVersions
+from ebpfprof.kernel.kallsyms import KernelSymbols
 
 TRIALS = ("load_program", "link_with_cookie", "read_a_batch", "make_ring_buffer", "put_a_uprobe")
-THE_TRIALS = doctor._TRIALS  # the fixture below replaces it
+THE_TRIALS = doctor_checks._TRIALS  # the fixture below replaces it
 
 
 @pytest.fixture(autouse=True)
@@ -37,15 +38,17 @@ def sound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine on which everything works, whatever this one is like."""
     uname = os.uname_result(("Linux", "host", "6.1.0-40-amd64", "#1 SMP", "x86_64"))
     monkeypatch.setattr(os, "uname", lambda: uname)
-    monkeypatch.setattr(doctor, "missing_capabilities", list)
-    monkeypatch.setattr(doctor, "in_first_user_namespace", lambda: True)
-    monkeypatch.setattr(doctor, "sees_whole_machine", lambda: True)
-    monkeypatch.setattr(doctor, "_TRIALS", tuple((name, lambda: None, "") for name in TRIALS))
-    monkeypatch.setattr(doctor, "_btf", lambda: "there")
-    monkeypatch.setattr(doctor, "bcc_versions", lambda: BccVersions("0.26.0", "14"))
-    monkeypatch.setattr(doctor, "_LOCKDOWN", tmp_path / "lockdown")
-    monkeypatch.setattr(doctor, "_PTRACE_SCOPE", tmp_path / "ptrace_scope")
-    monkeypatch.setattr(doctor, "_PARANOID", tmp_path / "paranoid")
+    monkeypatch.setattr(doctor_checks, "missing_capabilities", list)
+    monkeypatch.setattr(doctor_checks, "in_first_user_namespace", lambda: True)
+    monkeypatch.setattr(doctor_checks, "sees_whole_machine", lambda: True)
+    monkeypatch.setattr(
+        doctor_checks, "_TRIALS", tuple((name, lambda: None, "") for name in TRIALS)
+    )
+    monkeypatch.setattr(doctor_checks, "_btf", lambda: "there")
+    monkeypatch.setattr(doctor_checks, "bcc_versions", lambda: BccVersions("0.26.0", "14"))
+    monkeypatch.setattr(doctor_checks, "_LOCKDOWN", tmp_path / "lockdown")
+    monkeypatch.setattr(doctor_checks, "_PTRACE_SCOPE", tmp_path / "ptrace_scope")
+    monkeypatch.setattr(doctor_checks, "_PARANOID", tmp_path / "paranoid")
     (tmp_path / "paranoid").write_text("2\n")
     symbols = KernelSymbols(b"ffffffff81000000 T start\n")
     monkeypatch.setattr(KernelSymbols, "read", lambda: symbols)
@@ -96,9 +99,9 @@ def test_another_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_rights_nothing_is_tried_and_the_right_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(doctor, "missing_capabilities", lambda: ["CAP_SYS_ADMIN"])
+    monkeypatch.setattr(doctor_checks, "missing_capabilities", lambda: ["CAP_SYS_ADMIN"])
     failing = tuple((name, lambda: pytest.fail("tried"), "") for name in TRIALS)
-    monkeypatch.setattr(doctor, "_TRIALS", failing)
+    monkeypatch.setattr(doctor_checks, "_TRIALS", failing)
     checks = list(examine())
     assert exit_code(checks) == ExitCode.PERMISSION_DENIED
     assert "CAP_SYS_ADMIN" in check("rights").found
@@ -107,7 +110,7 @@ def test_without_rights_nothing_is_tried_and_the_right_is_named(
 
 
 def test_root_of_a_user_namespace_has_no_rights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "in_first_user_namespace", lambda: False)
+    monkeypatch.setattr(doctor_checks, "in_first_user_namespace", lambda: False)
     assert (check("rights").level, check("rights").code) == ("missing", ExitCode.PERMISSION_DENIED)
     assert check(TRIALS[0]).level == "warn"
 
@@ -121,13 +124,13 @@ def test_root_of_a_user_namespace_has_no_rights(monkeypatch: pytest.MonkeyPatch)
         (EbpfprofError("Too old."), "missing", ExitCode.FAILURE),
         (OSError(24, "Too old."), "warn", ExitCode.OK),
         (ImportError("Too old."), "warn", ExitCode.OK),
-        (trials.Untried("Too old."), "warn", ExitCode.OK),
+        (features.Untried("Too old."), "warn", ExitCode.OK),
     ],
 )
 def test_what_fails_when_it_is_tried_says_why(
     error: Exception, level: str, code: ExitCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "_TRIALS", (("uprobes", raising(error), "Probes."),))
+    monkeypatch.setattr(doctor_checks, "_TRIALS", (("uprobes", raising(error), "Probes."),))
     found = check("uprobes")
     assert (found.level, found.code, found.meaning) == (level, code, "Probes.")
     assert "Too old." in found.remedy
@@ -135,11 +138,11 @@ def test_what_fails_when_it_is_tried_says_why(
 
 def test_all_that_recording_does_is_tried() -> None:
     tried = {trial for _, trial, _ in THE_TRIALS}
-    assert tried == {getattr(trials, name) for name in (*TRIALS, "sample")}
+    assert tried == {getattr(features, name) for name in (*TRIALS, "sample")}
 
 
 def test_no_btf_is_no_cpu_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_btf", raising(KernelUnsupported("No BTF.")))
+    monkeypatch.setattr(doctor_checks, "_btf", raising(KernelUnsupported("No BTF.")))
     assert check("BTF").code == ExitCode.KERNEL_UNSUPPORTED
 
 
@@ -175,7 +178,7 @@ def test_what_can_t_be_read_is_not_known(tmp_path: Path) -> None:
 
 
 def test_a_container_is_told_that_it_hides_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "sees_whole_machine", lambda: False)
+    monkeypatch.setattr(doctor_checks, "sees_whole_machine", lambda: False)
     assert check("processes in sight").level == "warn"
     assert "--pid=host" in check("processes in sight").remedy
 
@@ -186,7 +189,7 @@ def test_missing_bcc_has_its_own_code_and_its_llvm_is_not_guessed(
     def missing() -> BccVersions:
         raise BccMissing
 
-    monkeypatch.setattr(doctor, "bcc_versions", missing)
+    monkeypatch.setattr(doctor_checks, "bcc_versions", missing)
     assert (check("BCC").level, check("BCC").code) == ("missing", ExitCode.BCC_MISSING)
     assert "apt-get install python3-bpfcc" in check("BCC").remedy
     assert check("LLVM of BCC").level == "warn"
@@ -198,7 +201,7 @@ def test_missing_bcc_has_its_own_code_and_its_llvm_is_not_guessed(
 def test_an_llvm_without_atomics_is_told(
     llvm: str, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "bcc_versions", lambda: BccVersions("0.18", llvm))
+    monkeypatch.setattr(doctor_checks, "bcc_versions", lambda: BccVersions("0.18", llvm))
     assert check("LLVM of BCC").level == level
 
 
@@ -274,7 +277,7 @@ def test_what_is_missing_says_what_mends_it_below(width: int | None) -> None:
 
 
 def test_the_verb_ends_with_the_code_and_its_json_has_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_btf", raising(KernelUnsupported("No BTF.")))
+    monkeypatch.setattr(doctor_checks, "_btf", raising(KernelUnsupported("No BTF.")))
     result = CliRunner().invoke(cli, ["doctor", "--json"], standalone_mode=False)
     assert result.return_value == ExitCode.KERNEL_UNSUPPORTED
     read = json.loads(result.stdout)

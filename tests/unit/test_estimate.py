@@ -8,7 +8,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from ebpfprof.estimate import Estimate
+from ebpfprof.overhead.estimator import Estimate
 
 WATCHED_NS = 10
 TURN_NS = 100

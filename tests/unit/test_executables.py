@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof import executables
-from ebpfprof.executables import NOT_GO, Executable, Executables
+from ebpfprof.discovery import executables
+from ebpfprof.discovery.executables import NOT_GO, Executable, Executables
 from symbolizer import ElfFile
 from tests.builds import BUILDS
 from tests.kernel.programs import changed, section, with_version, without_build_info

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.export import flamegraph, formats, jsonprofile
-from ebpfprof.profile import Profile
+from ebpfprof.export import flamegraph, formats, json_profile
+from ebpfprof.profile.model import Profile
 from tests.unit.profiles import HEAP, IDLE, NASTY, nasty
 from tests.unit.small_profile import SMALL
 
@@ -110,7 +110,7 @@ def test_the_sample_type_is_shown_first() -> None:
 
 def test_a_flame_graph_begins_with_idle_waits_hidden() -> None:
     page = Page(formats.encode(IDLE, "html", hide_idle=True))
-    assert page.document("profile") == jsonprofile.document(IDLE) | {
+    assert page.document("profile") == json_profile.document(IDLE) | {
         "values": [[7, 700], [1, 4500]]
     }
     assert "data-hide-idle" in page.main

@@ -8,10 +8,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from ebpfprof.commands import common, diff
+from ebpfprof.commands import diff, recording_options
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import folded, formats
-from ebpfprof.profile import Frame, Location, Profile, Sample
+from ebpfprof.profile.model import Frame, Location, Profile, Sample
 from tests.foreign import speedscope_schema
 from tests.unit.profiles import CPU, HEAP, IDLE, NASTY, nasty
 from tests.unit.small_profile import LOCK, MAIN, SMALL, WORK
@@ -25,7 +25,7 @@ def lines(profile: Profile, name: str, **options: Any) -> list[str]:  # noqa: AN
 
 
 def test_the_names_in_the_options_are_those_of_the_formats() -> None:
-    assert tuple(formats.FORMATS) == common.FORMATS
+    assert tuple(formats.FORMATS) == recording_options.FORMATS
     assert formats.DIFFERENCE_FORMATS == diff.FORMATS
     assert set(formats.DIFFERENCE_FORMATS) < set(formats.FORMATS)
 

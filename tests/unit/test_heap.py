@@ -23,7 +23,7 @@ before = libc.mallinfo2().mapped
 libc.malloc(4 << 20)
 print(libc.mallinfo2().mapped - before)
 """
-OURS = "from ebpfprof.heap import give_back_large_blocks; give_back_large_blocks()"
+OURS = "from ebpfprof.system.heap import give_back_large_blocks; give_back_large_blocks()"
 
 
 def mapped_apart(first: str) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.helper import Helper, NoAnswerError
+from ebpfprof.system.helper_process import Helper, NoAnswerError
 from tests.targets_run import SLOWNESS
 
 PATIENCE_S = 1.0 * SLOWNESS
@@ -122,7 +122,7 @@ def test_a_bug_in_there_is_told(helper: Helper) -> None:
 def test_no_more_than_so_many_are_left_behind(
     helper: Helper, over: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ebpfprof.helper._MAX_LEFT_BEHIND", 2)
+    monkeypatch.setattr("ebpfprof.system.helper_process._MAX_LEFT_BEHIND", 2)
     silent = "wait for", str(over)
     answers = helper.ask_all([silent, silent, "pid", "pid"])
     assert all(isinstance(answer, NoAnswerError) for answer, _ in answers)

@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from ebpfprof import idle
-from ebpfprof.idle import Hidden, rule_of, rules, split
-from ebpfprof.profile import Frame, Kind, Location, Profile, Sample, cpu_profile, wait_profile
+from ebpfprof.profile import idle
+from ebpfprof.profile.idle import Hidden, rule_of, rules, split
+from ebpfprof.profile.model import Frame, Kind, Location, Profile, Sample, cpu_profile, wait_profile
 from tests.toolchains import toolchain
 
 RECEIVE: Final = "runtime.chanrecv1"

@@ -4,16 +4,16 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from ebpfprof import idle
-from ebpfprof.export import jsonprofile
-from ebpfprof.profile import Frame, Label, Location, Profile, Sample, cpu_profile
+from ebpfprof.export import json_profile
+from ebpfprof.profile import idle
+from ebpfprof.profile.model import Frame, Label, Location, Profile, Sample, cpu_profile
 from tests.unit.small_profile import LOCK, MAIN, RECEIVE, SMALL, UNKNOWN, WORK
 
 NASTY = "</script>\u2028<!--\x1b[31m\udcff\"'&"
 
 
 def written(profile: Profile) -> dict[str, Any]:
-    data = jsonprofile.encode(profile)
+    data = json_profile.encode(profile)
     assert data.isascii()
     found = json.loads(data)
     assert isinstance(found, dict)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof import kallsyms
-from ebpfprof.kallsyms import KernelSymbol, KernelSymbols
+from ebpfprof.kernel import kallsyms
+from ebpfprof.kernel.kallsyms import KernelSymbol, KernelSymbols
 
 CAP_SYSLOG = 34
 

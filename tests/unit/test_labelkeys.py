@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.labels import CUT, LEFT_OUT, key_hashes
+from ebpfprof.goruntime.labels import CUT, LEFT_OUT
+from ebpfprof.profilers.labels import key_hashes
 
 
 def test_each_key_has_a_hash_of_its_own() -> None:

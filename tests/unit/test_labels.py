@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.labels import CUT, LEFT_OUT, chosen, label_sets, target_fields
-from ebpfprof.losses import loss_kinds
-from ebpfprof.profile import Label
+from ebpfprof.goruntime.labels import CUT, LEFT_OUT, target_fields
+from ebpfprof.kernel.losses import loss_kinds
+from ebpfprof.profile.model import Label
+from ebpfprof.profilers.labels import chosen, label_sets
 from symbolizer.goruntime import layout_for
 from symbolizer.goversion import GoVersion
 from tests.unit.small_profile import SMALL

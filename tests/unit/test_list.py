@@ -10,10 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
-from ebpfprof import containers, rights
-from ebpfprof.cli import cli
+from ebpfprof.commands.cli import cli
 from ebpfprof.commands.list import render
-from ebpfprof.processes import GoProcess, ProcessTable, Survey
+from ebpfprof.discovery import containers
+from ebpfprof.discovery.processes import GoProcess, ProcessTable, Survey
+from ebpfprof.recording import drop_privileges
 
 Listing = Callable[..., Result]
 ID = "4f1c0e6a" * 8
@@ -59,7 +60,7 @@ def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
         monkeypatch.setattr(ProcessTable, "survey", lambda _: Survey(there, unseen))
         monkeypatch.setattr(containers, "sees_whole_machine", lambda: True)
         # This process has other tests to run (tests/conftest.py).
-        monkeypatch.setattr(rights, "give_up_before_looking", lambda: None)
+        monkeypatch.setattr(drop_privileges, "give_up_before_looking", lambda: None)
         # As it is called: click keeps the first way in which a command asks for help.
         result = CliRunner().invoke(cli, ["list", *arguments])
         assert result.exit_code == 0, result.output
@@ -116,7 +117,9 @@ def test_nothing_to_show_is_said_and_is_no_failure(
 def test_what_could_not_be_seen_is_said_beside_the_list(
     listing: Listing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ebpfprof.privileges.missing_capabilities", lambda: ["CAP_SYS_PTRACE"])
+    monkeypatch.setattr(
+        "ebpfprof.privileges.checks.missing_capabilities", lambda: ["CAP_SYS_PTRACE"]
+    )
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     result = listing(there=(API,), unseen=3)
     assert "3 processes could not be looked into, since they are not this user's." in result.stderr

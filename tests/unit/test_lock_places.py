@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from ebpfprof import locks
-from ebpfprof.collectors.waitrows import Hold, StackTotal, Waiting
-from ebpfprof.gotarget import GoTarget
-from ebpfprof.locks import MUTEX, RW_MUTEX, LockTable, Place, place
-from ebpfprof.profile import Frame, Label, Location
-from ebpfprof.stacks import StackTranslator, WaitStack
+from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.profile.model import Frame, Label, Location
+from ebpfprof.profilers.waits import locks
+from ebpfprof.profilers.waits.locks import MUTEX, RW_MUTEX, LockTable, Place, place
+from ebpfprof.profilers.waits.rows import Hold, StackTotal, Waiting
+from ebpfprof.profilers.waits.stacks import StackTranslator, WaitStack
 from symbolizer import Frame as GoFrame
 from symbolizer import FuncRole, GoTableError
 from symbolizer.locknames import Caller

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from ebpfprof.export.locktable import render
-from ebpfprof.profile import Frame, Location, Lock, Sample
+from ebpfprof.export.tables.locks import render
+from ebpfprof.profile.model import Frame, Location, Lock, Sample
 from tests.unit.test_summary import HOSTILE
 
 COLOR = re.compile(r"\x1b\[[0-9;]*m")

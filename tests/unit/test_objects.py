@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import symbolizer.native
-from ebpfprof import objects
-from ebpfprof.files import Files
-from ebpfprof.objects import MappedObject, ObjectKind, Objects, Pieces, bias_of
-from ebpfprof.profile import Mapping
-from ebpfprof.target import Ending, MapsLine, Target
+from ebpfprof.process import mappings
+from ebpfprof.process.files import Files
+from ebpfprof.process.mappings import MappedObject, ObjectKind, Objects, Pieces, bias_of
+from ebpfprof.process.process import Ending, MapsLine, Target
+from ebpfprof.profile.model import Mapping
 from symbolizer import ElfError, ElfFile
 from symbolizer.allowance import Allowance
 from symbolizer.ehframe import EhFrame
@@ -356,8 +356,8 @@ def test_nothing_is_taken_from_the_next_program(target: ScriptedTarget) -> None:
 def test_there_is_an_end_to_mappings_and_files(
     target: ScriptedTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "_MAX_OBJECTS", 5)
-    monkeypatch.setattr(objects, "_MAX_FILES", 3)
+    monkeypatch.setattr(mappings, "_MAX_OBJECTS", 5)
+    monkeypatch.setattr(mappings, "_MAX_FILES", 3)
     files = [tmp_path / f"{n}.so" for n in range(10)]
     for file in files:
         file.write_bytes(image())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.collectors.waitrows import Begun
-from ebpfprof.goroutines import ParkedGoroutine
-from ebpfprof.openwaits import BEGAN_BEFORE, OpenWait, Parked, open_waits
+from ebpfprof.goruntime.goroutines import ParkedGoroutine
+from ebpfprof.profilers.waits.open_waits import BEGAN_BEFORE, OpenWait, Parked, open_waits
+from ebpfprof.profilers.waits.rows import Begun
 
 STARTED_NS = 1_000
 READ_NS = 5_000

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from ebpfprof import output
+from ebpfprof.console import output_file
+from ebpfprof.console.output_file import OutputFile
+from ebpfprof.console.output_folder import OutputFolder
 from ebpfprof.errors import OutputError
-from ebpfprof.output import OutputFile
-from ebpfprof.outputfolder import OutputFolder
 from tests.unit.output_child import ROOT, spawn
 
 DATA = os.urandom(200_000)
@@ -436,7 +436,7 @@ def test_killed_while_it_replaces_a_file_that_one_is_whole() -> None:
 
 
 def test_the_children_of_these_tests_run_the_code_under_test() -> None:
-    assert Path(output.__file__) == ROOT / "ebpfprof" / "output.py"
+    assert Path(output_file.__file__) == ROOT / "ebpfprof" / "console" / "output_file.py"
 
 
 @pytest.mark.usefixtures("either_way")

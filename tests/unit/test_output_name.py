@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ebpfprof.console.output_file import OutputFile, default_name
 from ebpfprof.errors import OutputError
-from ebpfprof.output import OutputFile, default_name
 
 WHEN = time.struct_time((2026, 8, 7, 9, 5, 3, 4, 219, 1))
 UNUSABLE = {

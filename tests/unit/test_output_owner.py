@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ebpfprof.console.output_file import OutputFile
+from ebpfprof.console.output_folder import Owner, invoking_user
 from ebpfprof.errors import OutputError
-from ebpfprof.output import OutputFile
-from ebpfprof.outputfolder import Owner, invoking_user
 from tests.unit.output_child import spawn
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

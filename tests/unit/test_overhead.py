@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ebpfprof.overhead import Overhead, Runs, runs
+from ebpfprof.overhead.cost import Overhead, Runs, runs
 
 
 def test_runs_that_were_not_timed_are_taken_to_be_like_those_that_were() -> None:
@@ -63,7 +63,7 @@ def test_a_share_is_written_as_people_read_it(cpu_ns: int, words: str) -> None:
 
 SPENDING = """
 import time
-from ebpfprof.overhead import own_cost
+from ebpfprof.overhead.cost import own_cost
 
 print(own_cost())
 until = time.process_time() + 0.3
@@ -91,7 +91,7 @@ def test_our_memory_is_not_that_of_who_started_us() -> None:
     ballast = mmap.mmap(-1, ballast_bytes)
     for at in range(0, ballast_bytes, mmap.PAGESIZE):
         ballast[at] = 1
-    code = "from ebpfprof.overhead import own_cost; print(own_cost())"
+    code = "from ebpfprof.overhead.cost import own_cost; print(own_cost())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     ballast.close()
     found = re.search(r", ([\d.]+) MiB of memory at most", done.stdout)

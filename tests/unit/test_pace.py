@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.pace import Clock, Pace
+from ebpfprof.overhead.slowdown import Clock, Pace
 
 MS = 1_000_000
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.collectors import waits
+from ebpfprof.profilers.waits import collector
 from symbolizer import ElfFile, GoBinary, GoTableError
 from symbolizer.disasm import Instruction, decode, is_emulated, reachable, successors
 from symbolizer.parking import probe_sites
@@ -56,7 +56,7 @@ def test_locks_are_told_by_the_functions_that_only_they_call(binary: GoBinary) -
 
 
 def test_the_bpf_program_has_room_for_all_callers() -> None:
-    assert waits._MAX_LOCK_CALLERS == MAX_LOCK_CALLERS
+    assert collector._MAX_LOCK_CALLERS == MAX_LOCK_CALLERS
 
 
 def test_a_wait_is_timed_once_before_it_parks(binary: GoBinary) -> None:

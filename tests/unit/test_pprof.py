@@ -14,7 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Frame, Label, Location, Mapping, Profile, Sample, check, wait_profile
+from ebpfprof.profile.model import (
+    Frame,
+    Label,
+    Location,
+    Mapping,
+    Profile,
+    Sample,
+    check,
+    wait_profile,
+)
 from tests.unit.small_profile import (
     GOLDEN,
     LOCK,
@@ -210,7 +219,7 @@ def test_protobuf_is_imported_only_when_a_profile_is_written() -> None:
     code = """
 import json, sys
 import ebpfprof.export.pprof as pprof
-from ebpfprof.profile import wait_profile
+from ebpfprof.profile.model import wait_profile
 before = "google.protobuf" in sys.modules
 pprof.encode(wait_profile("block", [], [], time_ns=0, duration_ns=0))
 print(json.dumps([before, "google.protobuf" in sys.modules]))

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.export import pprof, pprof_decode, pprof_wire
-from ebpfprof.export.pprof_schema import ProtoMessage, profile_class
-from ebpfprof.profile import Frame, Location, Profile, Sample, ValueType
+from ebpfprof.export import pprof
+from ebpfprof.export.pprof import reader, wire
+from ebpfprof.export.pprof.schema import ProtoMessage, profile_class
+from ebpfprof.profile.model import Frame, Location, Profile, Sample, ValueType
 from tests.unit.small_profile import GOLDEN, MAIN, SMALL, WORK, field, numbers, packed
 
 
@@ -149,7 +150,7 @@ def test_broken_files_are_refused_by_name(data: bytes, fault: str) -> None:
 
 
 def test_a_gzip_bomb_is_not_unpacked_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pprof_wire, "MAX_DECODED_BYTES", 1 << 20)
+    monkeypatch.setattr(wire, "MAX_DECODED_BYTES", 1 << 20)
     compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = compressor.compress(bytes(64 << 20)) + compressor.flush()
     tracemalloc.start()
@@ -215,9 +216,9 @@ def repeated(number: int, content: bytes, count: int) -> bytes:
 
 
 def test_what_claims_to_be_huge_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pprof_decode, "MAX_ITEMS", 2000)
-    monkeypatch.setattr(pprof_decode, "MAX_DISTINCT", 1000)
-    monkeypatch.setattr(pprof_decode, "MAX_FRAMES", 900)
+    monkeypatch.setattr(reader, "MAX_ITEMS", 2000)
+    monkeypatch.setattr(reader, "MAX_DISTINCT", 1000)
+    monkeypatch.setattr(reader, "MAX_FRAMES", 900)
     stack = field(2, field(1, packed(*[1] * 250)) + field(2, packed(1, 1)))
     claims = {
         "more than 2000 entries": [

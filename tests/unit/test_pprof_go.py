@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Profile
+from ebpfprof.profile.model import Profile
 from tests.toolchains import toolchain
 from tests.unit.small_profile import MAIN, SMALL
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from ebpfprof import processes
+from ebpfprof.discovery import processes
+from ebpfprof.discovery.executables import Executable, Executables
+from ebpfprof.discovery.processes import GoProcess, ProcessTable, Survey, find
 from ebpfprof.errors import NoSuchProcess
-from ebpfprof.executables import Executable, Executables
-from ebpfprof.processes import GoProcess, ProcessTable, Survey, find
 
 Surveyed = Callable[..., None]
 ID, OTHER = "4f1c0e6a" * 8, "4f1c0eff" * 8

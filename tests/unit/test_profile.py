@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.profile import (
+from ebpfprof.profile.model import (
     Frame,
     Label,
     Location,

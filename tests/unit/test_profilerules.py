@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ebpfprof.export import pprof as ours
-from ebpfprof.export.pprof_schema import ProtoMessage, profile_class
+from ebpfprof.export.pprof.schema import ProtoMessage, profile_class
 from tests.profilerules import alloy, parca, pprof, pyroscope, violations
 from tests.unit.small_profile import GOLDEN, SMALL, field
 

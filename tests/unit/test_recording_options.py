@@ -6,9 +6,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ebpfprof.cli import cli
-from ebpfprof.commands.common import recording_options
-from ebpfprof.options import Options
+from ebpfprof.commands.cli import cli
+from ebpfprof.commands.recording_options import recording_options
+from ebpfprof.profilers.options import Options
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof import perf, rights, uprobemulti
-from ebpfprof.capabilities import NUMBERS, effective, set_aside
-from ebpfprof.options import Options
-from ebpfprof.profile import Kind
+from ebpfprof.kernel import perf_events, uprobe_links
+from ebpfprof.privileges.capabilities import NUMBERS, effective, set_aside
+from ebpfprof.profile.model import Kind
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording import drop_privileges
 
 ADMIN = "CAP_SYS_ADMIN"
 
@@ -16,8 +17,8 @@ ADMIN = "CAP_SYS_ADMIN"
 def kept(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """What is kept each time rights are given up, which they are not."""
     found: list[set[str]] = []
-    monkeypatch.setattr(rights, "give_up", lambda keep: found.append(set(keep)))
-    monkeypatch.setattr(uprobemulti, "is_offered", lambda: True)
+    monkeypatch.setattr(drop_privileges, "give_up", lambda keep: found.append(set(keep)))
+    monkeypatch.setattr(uprobe_links, "is_offered", lambda: True)
     return found
 
 
@@ -41,10 +42,10 @@ def test_admin_stays_where_perf_events_take_it(
         assert NUMBERS[ADMIN] not in effective()
         return not events_take_admin
 
-    monkeypatch.setattr(perf, "may_open_events", may_open_events)
+    monkeypatch.setattr(perf_events, "may_open_events", may_open_events)
     options = Options(kinds=kinds)
-    rights.give_up_before_recording(options, writes=True)
-    rights.give_up_probing(options)
+    drop_privileges.give_up_before_recording(options, writes=True)
+    drop_privileges.give_up_probing(options)
     assert [ADMIN in each for each in kept] == [stays, stays]
 
 
@@ -59,4 +60,4 @@ def test_a_right_that_was_set_aside_is_back() -> None:
 
 
 def test_perf_events_are_tried() -> None:
-    assert perf.may_open_events()
+    assert perf_events.may_open_events()

@@ -11,13 +11,13 @@ from typing import NoReturn
 
 import pytest
 
-from ebpfprof import signals
+from ebpfprof.system import signals
 
 DEADLINE_S = 60
 BEGINNING = """
 import os, signal, threading
-from ebpfprof import signals
-from ebpfprof.signals import Deferred, Signals, interruptible, check
+from ebpfprof.system import signals
+from ebpfprof.system.signals import Deferred, Signals, interruptible, check
 
 def tell(number=signal.SIGTERM):
     os.kill(os.getpid(), number)

@@ -10,11 +10,11 @@ from typing import Final
 
 import pytest
 
-from ebpfprof.collectors.waitrows import Waiting
-from ebpfprof.gotarget import GoTarget
-from ebpfprof.profile import Mapping
-from ebpfprof.stacks import StackTranslator, WaitStack
-from ebpfprof.target import Target
+from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.process.process import Target
+from ebpfprof.profile.model import Mapping
+from ebpfprof.profilers.waits.rows import Waiting
+from ebpfprof.profilers.waits.stacks import StackTranslator, WaitStack
 from symbolizer import ElfFile, FuncRole, GoBinary
 from symbolizer.cgo import cgo_callback
 from symbolizer.parking import probe_sites

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from ebpfprof.export.summary import Row, render, top_rows
-from ebpfprof.profile import Frame, Location, Mapping, Profile, Sample, wait_profile
-from ebpfprof.text import duration, printable
+from ebpfprof.console.text import duration, printable
+from ebpfprof.export.tables.waits import Row, render, top_rows
+from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample, wait_profile
 
 X = "golang.org/x"
 MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")

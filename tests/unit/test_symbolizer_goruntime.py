@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from ebpfprof.sources import bpf_folder
+from ebpfprof.kernel.sources import bpf_folder
 from symbolizer import FuncRole, GoVersion, UnsupportedGoVersion, inline, layout_for, pclntab
 from tests.toolchains import MINORS, toolchain
 from tests.tools.generate_goruntime import OUTPUT, describe, render

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.census import Wait
-from ebpfprof.collectors.waitrows import KnownStack, QueueRow, StackTotal
-from ebpfprof.tally import Lasting, Tally
+from ebpfprof.goruntime.parked import Wait
+from ebpfprof.profilers.waits.rows import KnownStack, QueueRow, StackTotal
+from ebpfprof.profilers.waits.window_sums import Lasting, Tally
 
 A = KnownStack(0, "block", 0, (1, 2), ())
 B = KnownStack(0, "block", 0, (3,), ())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.profile import Profile
+from ebpfprof.profile.model import Profile
 from symbolizer import ElfFile, GoBinary
 from tests.bench.workloads import WORKLOADS, Running, Workload
 from tests.targets_run import Target

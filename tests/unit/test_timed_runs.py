@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.overhead import Runs, runs
+from ebpfprof.overhead.cost import Runs, runs
 
 BPF = Path(__file__).parents[2] / "bpf"
 # What BCC and the kernel would give it: a map with one row, and a clock.

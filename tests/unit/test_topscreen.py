@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from ebpfprof.losses import Loss
-from ebpfprof.toprows import Moment
-from ebpfprof.topscreen import lines, report
-from ebpfprof.topview import TopView
+from ebpfprof.kernel.losses import Loss
+from ebpfprof.top.rows import Moment
+from ebpfprof.top.screen import lines, report
+from ebpfprof.top.state import TopView
 from tests.unit.topmoments import LOCK, RECEIVE, SHOP, S, calling, moment, press, view, wait
 
 

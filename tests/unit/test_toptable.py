@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ebpfprof.profile import (
+from ebpfprof.profile.model import (
     Frame,
     Label,
     Location,
@@ -18,8 +18,8 @@ from ebpfprof.profile import (
     cpu_profile,
     wait_profile,
 )
-from ebpfprof.toprows import Reading, Shown, Snapshot, Sort, shown
-from ebpfprof.toptable import Table
+from ebpfprof.top.rows import Reading, Shown, Snapshot, Sort, shown
+from ebpfprof.top.table import Table
 
 S = 1_000_000_000
 MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")

@@ -15,8 +15,8 @@ from io import FileIO
 import pytest
 from rich.text import Text
 
-from ebpfprof import topterminal
-from ebpfprof.topterminal import KeyReader, TopTerminal, plain, rendered
+from ebpfprof.top import terminal as topterminal
+from ebpfprof.top.terminal import KeyReader, TopTerminal, plain, rendered
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.topview import TopView
+from ebpfprof.top.state import TopView
 from tests.unit.topmoments import LOCK, calling, moment, press, view, wait
 
 

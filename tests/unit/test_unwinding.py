@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from ebpfprof.unwinding import (
+from ebpfprof.profilers.cpu.unwinder import (
     MAX_DEPTH,
     Code,
     Copies,

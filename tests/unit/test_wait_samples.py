@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from ebpfprof.collectors.waitrows import StackTotal, Waiting
-from ebpfprof.profile import Frame, Label, Location
-from ebpfprof.stacks import StackTranslator, WaitStack, wait_samples
+from ebpfprof.profile.model import Frame, Label, Location
+from ebpfprof.profilers.waits.rows import StackTotal, Waiting
+from ebpfprof.profilers.waits.stacks import StackTranslator, WaitStack, wait_samples
 from symbolizer import GoTableError
 
 CUT, CORRUPT, NO_EVENT = 1000, 2000, 3000

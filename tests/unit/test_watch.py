@@ -7,13 +7,13 @@ from unittest import mock
 
 import pytest
 
-from ebpfprof.budget import Budget
-from ebpfprof.census import Census
-from ebpfprof.collectors.waits import WaitsCollector
 from ebpfprof.errors import AttachFailed
-from ebpfprof.gotarget import GoTarget
-from ebpfprof.overhead import Runs
-from ebpfprof.watch import Watch
+from ebpfprof.goruntime.parked import Census
+from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.overhead.budget import Budget
+from ebpfprof.overhead.cost import Runs
+from ebpfprof.profilers.waits.collector import WaitsCollector
+from ebpfprof.profilers.waits.windows import Watch
 from symbolizer import GoTableError
 
 SOON_NS = 3_600_000_000_000
@@ -66,7 +66,7 @@ def test_a_program_whose_goroutines_cannot_be_found_is_refused_with_a_way_out(
     def census(_: GoTarget, *, has_labels: bool) -> Census:
         raise GoTableError("there is no list of goroutines")
 
-    monkeypatch.setattr("ebpfprof.watch.Census", census)
+    monkeypatch.setattr("ebpfprof.profilers.waits.windows.Census", census)
     watch = Watch(cast("WaitsCollector", Notes()), 0, cast("GoTarget", mock.MagicMock()), 0.01)
     with pytest.raises(AttachFailed, match=r"no list of goroutines.*--max-overhead 0"):
         watch.start()

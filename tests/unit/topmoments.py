@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ebpfprof.losses import Loss
-from ebpfprof.profile import Frame, Label, Location, Mapping, Sample, wait_profile
-from ebpfprof.toprows import Moment, Snapshot, View, Watched
-from ebpfprof.toptable import Table
-from ebpfprof.topview import TopView
+from ebpfprof.kernel.losses import Loss
+from ebpfprof.profile.model import Frame, Label, Location, Mapping, Sample, wait_profile
+from ebpfprof.top.rows import Moment, Snapshot, View, Watched
+from ebpfprof.top.state import TopView
+from ebpfprof.top.table import Table
 
 S = 1_000_000_000
 MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")

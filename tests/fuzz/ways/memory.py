@@ -13,15 +13,14 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
-from ebpfprof import census, goroutines
-from ebpfprof.goroutinelabels import LabelReader
-from ebpfprof.gotarget import GoTarget
-from ebpfprof.labels import CUT
-from ebpfprof.memory import UnreadableMemory
-from ebpfprof.profile import Mapping
-from ebpfprof.stacks import StackTranslator
-from ebpfprof.target import Target
-from ebpfprof.unwinding import (
+from ebpfprof.goruntime import goroutines
+from ebpfprof.goruntime import parked as census
+from ebpfprof.goruntime.labels import CUT, LabelReader
+from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.process.memory import UnreadableMemory
+from ebpfprof.process.process import Target
+from ebpfprof.profile.model import Mapping
+from ebpfprof.profilers.cpu.unwinder import (
     MAX_DEPTH,
     Code,
     Copies,
@@ -33,6 +32,7 @@ from ebpfprof.unwinding import (
     interrupted_at,
     unwind,
 )
+from ebpfprof.profilers.waits.stacks import StackTranslator
 from symbolizer import SymbolizerError
 from symbolizer.cgo import cgo_callback
 from symbolizer.globals import allgs_address, scheduling_latencies
@@ -312,18 +312,20 @@ def ask_stack(data: bytes) -> None:
 MEMORY = (
     Parser(
         "goroutines",
-        ("ebpfprof.goroutines", "ebpfprof.census"),
+        ("ebpfprof.goruntime.goroutines", "ebpfprof.goruntime.parked"),
         ask_goroutines,
         goroutine_seeds,
         allowed=(UnreadableMemory, SymbolizerError),
     ),
     Parser(
         "goroutine-labels",
-        ("ebpfprof.goroutinelabels",),
+        ("ebpfprof.goruntime.labels",),
         ask_labels,
         label_seeds,
         allowed=(UnreadableMemory,),
     ),
-    Parser("addresses", ("ebpfprof.stacks",), ask_addresses, address_seeds, share=100),
-    Parser("stacks", ("ebpfprof.unwinding",), ask_stack, stack_seeds, allowed=()),
+    Parser(
+        "addresses", ("ebpfprof.profilers.waits.stacks",), ask_addresses, address_seeds, share=100
+    ),
+    Parser("stacks", ("ebpfprof.profilers.cpu.unwinder",), ask_stack, stack_seeds, allowed=()),
 )

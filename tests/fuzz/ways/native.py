@@ -11,10 +11,10 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from ebpfprof.debugfiles import DebugFiles, DoesNotFitError, _debug_link
-from ebpfprof.files import Files
-from ebpfprof.objects import bias_of
-from ebpfprof.target import MapsLine
+from ebpfprof.process.debug_files import DebugFiles, DoesNotFitError, _debug_link
+from ebpfprof.process.files import Files
+from ebpfprof.process.mappings import bias_of
+from ebpfprof.process.process import MapsLine
 from symbolizer import ElfError, ElfFile
 from symbolizer.demangle import _servant, demangled
 from symbolizer.ehframe import EhFrame
@@ -353,7 +353,7 @@ NATIVE = (
     ),
     Parser(
         "debug-files",
-        ("ebpfprof.debugfiles",),
+        ("ebpfprof.process.debug_files",),
         ask_debug_file,
         debug_seeds,
         allowed=(ElfError, DoesNotFitError),

@@ -11,8 +11,9 @@ from functools import cache
 from typing import Final
 
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.export import folded, formats, jsonprofile, pprof, speedscope, textreport
-from ebpfprof.profile import Frame, Kind, Label, Location, Profile, Sample, ValueType
+from ebpfprof.export import folded, formats, json_profile, pprof, speedscope
+from ebpfprof.export.tables import report
+from ebpfprof.profile.model import Frame, Kind, Label, Location, Profile, Sample, ValueType
 from tests.fuzz.driver import Parser
 from tests.fuzz.test_pprof_fuzz import write
 from tests.fuzz.ways.text import NAMES, check_shown
@@ -39,7 +40,7 @@ def ask_profile(data: bytes) -> None:
     profile = pprof.decode(data)
     write(profile)
     has_color = bool(zlib.crc32(data) & 1)
-    check_shown(textreport.render(profile, width=80, color=has_color), has_color=has_color)
+    check_shown(report.render(profile, width=80, color=has_color), has_color=has_color)
     check_page(profile)
 
 
@@ -77,7 +78,7 @@ def ask_names(data: bytes) -> None:
     profile = replace(SMALL, kind=kind, samples=(sample,), sample_types=types, comments=(text,))
     found = pprof.decode(pprof.encode(profile))
     assert len(found.samples) == 1
-    json.loads(jsonprofile.encode(profile))
+    json.loads(json_profile.encode(profile))
     json.loads(speedscope.encode(profile))
     (line,) = folded.encode(profile).split(b"\n")[:-1]
     assert line.count(b";") == 1
@@ -85,7 +86,7 @@ def ask_names(data: bytes) -> None:
     if way // len(_KINDS) & 1:
         check_shown(formats.encode(profile, "text").decode())
     else:
-        check_shown(textreport.render(profile, width=60, color=True), has_color=True)
+        check_shown(report.render(profile, width=60, color=True), has_color=True)
     check_page(profile)
 
 
@@ -99,7 +100,7 @@ PROFILES = (
     ),
     Parser(
         "compressed-profiles",
-        ("ebpfprof.export.pprof_decode", "ebpfprof.export.pprof_wire"),
+        ("ebpfprof.export.pprof.reader", "ebpfprof.export.pprof.wire"),
         ask_compressed,
         compressed_seeds,
         allowed=(InvalidProfile,),

@@ -11,17 +11,17 @@ from functools import cache
 
 import numpy as np
 
-from ebpfprof import processes
 from ebpfprof.commands.list import render
-from ebpfprof.containers import container_of
+from ebpfprof.console.text import duration, printable, quantity, well_formed
+from ebpfprof.discovery import processes
+from ebpfprof.discovery.containers import container_of
+from ebpfprof.discovery.executables import Executable, Executables
+from ebpfprof.discovery.processes import GoProcess
 from ebpfprof.errors import TargetGone
-from ebpfprof.executables import Executable, Executables
-from ebpfprof.kallsyms import KernelSymbols
-from ebpfprof.labels import label_sets
-from ebpfprof.objects import MappedObject, ObjectKind, Pieces, _mapping
-from ebpfprof.processes import GoProcess
-from ebpfprof.target import Target
-from ebpfprof.text import duration, printable, quantity, well_formed
+from ebpfprof.kernel.kallsyms import KernelSymbols
+from ebpfprof.process.mappings import MappedObject, ObjectKind, Pieces, _mapping
+from ebpfprof.process.process import Target
+from ebpfprof.profilers.labels import label_sets
 from symbolizer import GoVersion, UnsupportedGoVersion, layout_for
 from tests.fuzz.driver import Parser
 from tests.fuzz.ways.native import debug_seeds
@@ -260,7 +260,7 @@ def processes_named(names: Sequence[bytes]) -> Sequence[bytes]:
 
 
 TEXT = (
-    Parser("names", ("ebpfprof.text",), ask_name, lambda: NAMES, allowed=()),
+    Parser("names", ("ebpfprof.console.text",), ask_name, lambda: NAMES, allowed=()),
     Parser(
         "versions",
         ("symbolizer.goversion", "symbolizer.goruntime"),
@@ -270,30 +270,48 @@ TEXT = (
     ),
     Parser(
         "process-lists",
-        ("ebpfprof.commands.list", "ebpfprof.processes", "ebpfprof.export.table"),
+        (
+            "ebpfprof.commands.list",
+            "ebpfprof.discovery.processes",
+            "ebpfprof.export.tables.columns",
+        ),
         ask_list,
         lambda: processes_named(NAMES),
         allowed=(),
         share=60,
     ),
-    Parser("maps", ("ebpfprof.target", "ebpfprof.objects"), ask_maps, lambda: MAPS, allowed=()),
-    Parser("status", ("ebpfprof.target",), ask_status, lambda: STATUS, allowed=(TargetGone,)),
-    Parser("stat", ("ebpfprof.processes",), ask_stat, lambda: (b"a) R 1 2 3", b"x"), allowed=()),
+    Parser(
+        "maps",
+        ("ebpfprof.process.process", "ebpfprof.process.mappings"),
+        ask_maps,
+        lambda: MAPS,
+        allowed=(),
+    ),
+    Parser(
+        "status", ("ebpfprof.process.process",), ask_status, lambda: STATUS, allowed=(TargetGone,)
+    ),
+    Parser(
+        "stat",
+        ("ebpfprof.discovery.processes",),
+        ask_stat,
+        lambda: (b"a) R 1 2 3", b"x"),
+        allowed=(),
+    ),
     Parser(
         "auxv",
-        ("ebpfprof.target",),
+        ("ebpfprof.process.process",),
         ask_auxv,
         lambda: (
             (3).to_bytes(8, "little") * 2 + (9).to_bytes(8, "little") + b"\x40" * 8 + bytes(16),
         ),
         allowed=(TargetGone,),
     ),
-    Parser("cgroups", ("ebpfprof.containers",), ask_cgroup, lambda: CGROUPS, allowed=()),
-    Parser("kallsyms", ("ebpfprof.kallsyms",), ask_kallsyms, lambda: KALLSYMS, allowed=()),
-    Parser("labels", ("ebpfprof.labels",), ask_labels, label_seeds, allowed=()),
+    Parser("cgroups", ("ebpfprof.discovery.containers",), ask_cgroup, lambda: CGROUPS, allowed=()),
+    Parser("kallsyms", ("ebpfprof.kernel.kallsyms",), ask_kallsyms, lambda: KALLSYMS, allowed=()),
+    Parser("labels", ("ebpfprof.profilers.labels",), ask_labels, label_seeds, allowed=()),
     Parser(
         "executables",
-        ("ebpfprof.executables",),
+        ("ebpfprof.discovery.executables",),
         ask_executable,
         executable_seeds,
         allowed=(),

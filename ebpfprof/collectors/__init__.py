@@ -1,1 +1,0 @@
-"""One module per profile: which probes it needs, and what the kernel's maps say."""

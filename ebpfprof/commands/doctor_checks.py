@@ -1,0 +1,350 @@
+"""Whether profiles can be taken here: each thing that is needed, and what mends it if it is not.
+
+What can be tried out is tried out (`trials`). What a missing right hides is not guessed at. Nothing
+is imported before it is needed that may not be installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from ebpfprof.discovery.containers import container_of, sees_whole_machine
+from ebpfprof.errors import (
+    BccMissing,
+    EbpfprofError,
+    ExitCode,
+)
+from ebpfprof.kernel import btf, features
+from ebpfprof.kernel.compiler import bcc_versions
+from ebpfprof.privileges.checks import in_first_user_namespace, missing_capabilities, way_out
+
+Level = Literal["ok", "warn", "missing"]
+
+_OLDEST_KERNEL = (5, 15)
+_OLDEST_LLVM = 12
+_FILES_OF_A_TARGET = 64
+_LITTLE_SPACE_BYTES = 100 << 20
+_LOCKDOWN = Path("/sys/kernel/security/lockdown")
+_PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+_PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+_TRACEFS = Path("/sys/kernel/tracing/trace")
+_NUMBERS = re.compile(r"[0-9]+")
+_REQUIREMENT = re.compile(r"([\w.-]+) *(?:>= *([0-9.]+))?")
+_NOT_TRIED = "not tried, for want of the rights above"
+
+# What takes most to mend comes first.
+_GRAVITY = (
+    ExitCode.KERNEL_UNSUPPORTED,
+    ExitCode.BCC_MISSING,
+    ExitCode.PERMISSION_DENIED,
+    ExitCode.ATTACH_FAILED,
+    ExitCode.FAILURE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: what was `found`, and what it matters for (`meaning`).
+
+    `remedy` says what to do unless it is "ok". `code` is the exit code that recording would end
+    with if it is "missing". A "warn" stands for something that can be done without.
+    """
+
+    name: str
+    level: Level
+    found: str
+    meaning: str
+    remedy: str = ""
+    code: ExitCode = ExitCode.OK
+
+
+def examine() -> Iterator[Check]:
+    """Look at everything, in the order in which it should be mended. Raises nothing of ours."""
+    missing = missing_capabilities()
+    may_try = not missing and in_first_user_namespace()
+    yield _kernel()
+    yield _machine()
+    yield _rights(missing)
+    yield _lockdown()
+    yield _container()
+    for name, trial, meaning in _TRIALS:
+        yield _tried(name, trial, meaning) if may_try else Check(name, "warn", _NOT_TRIED, meaning)
+    yield _tried("BTF", _btf, "The CPU profile reads fields of the kernel's own structs.")
+    yield _bcc()
+    yield _llvm()
+    yield from _packages()
+    yield _paranoid(may_try)
+    yield _kernel_names()
+    yield _ptrace_scope()
+    yield _open_files()
+    yield _locked_memory()
+    yield _tracefs()
+    yield _disk()
+
+
+def exit_code(checks: Sequence[Check]) -> ExitCode:
+    """OK if nothing is missing, else the code of what takes most to mend."""
+    codes = [check.code for check in checks if check.level == "missing"]
+    return min(codes, key=_GRAVITY.index, default=ExitCode.OK)
+
+
+def _tried(name: str, trial: Callable[[], str | None], meaning: str) -> Check:
+    """Try it. An error that our exceptions know says what to do itself."""
+    try:
+        return Check(name, "ok", trial() or "works", meaning)
+    except EbpfprofError as error:
+        code = error.exit_code if error.exit_code in _GRAVITY else ExitCode.FAILURE
+        return Check(name, "missing", "refused", meaning, str(error), ExitCode(code))
+    except (OSError, ImportError, features.Untried) as error:
+        return Check(name, "warn", "could not be tried", meaning, f"It failed: {error}.")
+
+
+def _btf() -> str:
+    btf.field_offset("task_struct", "mm")
+    return "there"
+
+
+_TRIALS: tuple[tuple[str, Callable[[], str | None], str], ...] = (
+    ("BPF programs", features.load_program, "All recording is done by BPF programs."),
+    ("BPF attach cookies", features.link_with_cookie, "One program serves any number of targets."),
+    ("BPF batches", features.read_a_batch, "What was recorded is read in batches."),
+    ("BPF ring buffer", features.make_ring_buffer, "The CPU profile learns how to unwind from it."),
+    ("uprobes", features.put_a_uprobe, "Block and mutex profiles are taken by probes."),
+    (
+        "CPU sampling",
+        features.sample,
+        "A counter of the processor (ref-cycles) or a timer (cpu-clock) takes the samples.",
+    ),
+)
+
+
+def _kernel() -> Check:
+    release = os.uname().release
+    numbers = tuple(int(number) for number in _NUMBERS.findall(release)[:2])
+    meaning = "Attach cookies for perf events came with Linux 5.15."
+    if numbers >= _OLDEST_KERNEL:
+        return Check("kernel", "ok", f"Linux {release}", meaning)
+    return Check(
+        "kernel",
+        "warn",
+        f"Linux {release}",
+        meaning,
+        "A newer kernel is needed, unless its maker put attach cookies into this one (see below).",
+    )
+
+
+def _machine() -> Check:
+    machine = os.uname().machine
+    meaning = "Programs for x86-64 can be profiled, no others."
+    if machine == "x86_64":
+        return Check("processor", "ok", machine, meaning)
+    remedy = "Run ebpfprof on a 64-bit x86 machine."
+    return Check("processor", "missing", machine, meaning, remedy, ExitCode.KERNEL_UNSUPPORTED)
+
+
+def _rights(missing: Sequence[str]) -> Check:
+    meaning = "Other processes are traced, and their files are read."
+    code = ExitCode.PERMISSION_DENIED
+    if missing:
+        found = f"without {', '.join(missing)}"
+        return Check("rights", "missing", found, meaning, way_out(), code)
+    if not in_first_user_namespace():
+        remedy = "Run ebpfprof as root of the machine, outside of the container."
+        return Check("rights", "missing", "root of a user namespace", meaning, remedy, code)
+    return Check("rights", "ok", "all that are needed", meaning)
+
+
+def _lockdown() -> Check:
+    meaning = "A kernel locked down for confidentiality lets nobody trace it."
+    try:
+        text = _LOCKDOWN.read_text()
+    except FileNotFoundError:
+        return Check("kernel lockdown", "ok", "none", meaning)
+    except OSError as error:
+        return _unreadable("kernel lockdown", _LOCKDOWN, error, meaning)
+    chosen = re.search(r"\[(\w+)\]", text)
+    found = chosen[1] if chosen else "none"
+    if found != "confidentiality":
+        return Check("kernel lockdown", "ok", found, meaning)
+    remedy = (
+        "Boot without lockdown=confidentiality on the kernel's command line (lockdown=integrity "
+        "does no harm)."
+    )
+    code = ExitCode.KERNEL_UNSUPPORTED
+    return Check("kernel lockdown", "missing", found, meaning, remedy, code)
+
+
+def _container() -> Check:
+    meaning = "From within a container only its own processes are in sight."
+    try:
+        own = container_of(Path("/proc/self/cgroup").read_text(errors="replace"))
+    except OSError:
+        own = None
+    where = f"container {own.id[:12]}" if own else "container"
+    if sees_whole_machine():
+        return Check("processes in sight", "ok", "all of the machine", meaning)
+    return Check(
+        "processes in sight",
+        "warn",
+        f"those of this {where}",
+        meaning,
+        "To profile others, run ebpfprof outside, or give the container the host's pids (docker "
+        "run --pid=host; hostPID: true in Kubernetes).",
+    )
+
+
+def _bcc() -> Check:
+    meaning = "It compiles the BPF programs."
+    try:
+        version = bcc_versions().bcc
+    except BccMissing as error:
+        return Check("BCC", "missing", "none", meaning, str(error), ExitCode.BCC_MISSING)
+    return Check("BCC", "ok", version or "of unknown version", meaning)
+
+
+def _llvm() -> Check:
+    meaning = "BPF's atomic operations, which the block and mutex profiles take, need LLVM 12."
+    try:
+        version = bcc_versions().llvm
+    except BccMissing:
+        return Check("LLVM of BCC", "warn", "not known without BCC", meaning)
+    numbers = _NUMBERS.findall(version)
+    if not numbers:
+        return Check("LLVM of BCC", "ok", "does not tell its version", meaning)
+    if int(numbers[0]) >= _OLDEST_LLVM:
+        return Check("LLVM of BCC", "ok", version, meaning)
+    remedy = (
+        "Install a newer BCC (Debian 12 and Ubuntu 22.04 have one), or record without the mutex "
+        "profile: --profile block,cpu."
+    )
+    return Check("LLVM of BCC", "missing", version, meaning, remedy, ExitCode.BCC_MISSING)
+
+
+def _packages() -> Iterator[Check]:
+    """One check of all of them, against what the installed package asks for."""
+    meaning = "Libraries that ebpfprof is made with."
+    try:
+        wanted = metadata.requires("ebpfprof") or []
+    except metadata.PackageNotFoundError:
+        remedy = "Install ebpfprof (pip install .), and what it needs is installed with it."
+        yield Check("Python packages", "warn", "ebpfprof is not installed", meaning, remedy)
+        return
+    lacking = [each for each in map(_lacking, wanted) if each]
+    if lacking:
+        typed = shlex.join([sys.executable, "-m", "pip", "install", *lacking])
+        found = f"without {', '.join(lacking)}"
+        code = ExitCode.FAILURE
+        yield Check("Python packages", "missing", found, meaning, f"Type: {typed}", code)
+    else:
+        yield Check("Python packages", "ok", f"all {len(wanted)}", meaning)
+
+
+def _lacking(requirement: str) -> str:
+    """The requirement if it is not met, else nothing; environment markers are not looked at."""
+    match = _REQUIREMENT.match(requirement)
+    if match is None or ";" in requirement:
+        return ""
+    name, least = match.groups()
+    try:
+        there = _version(metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return match[0]
+    return match[0] if least and there < _version(least) else ""
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in _NUMBERS.findall(text)[:3])
+
+
+def _paranoid(may_try: bool) -> Check:
+    meaning = "It limits perf events for users without rights."
+    try:
+        found = _PARANOID.read_text().strip()
+    except OSError as error:
+        return _unreadable("perf_event_paranoid", _PARANOID, error, meaning)
+    if may_try:
+        return Check("perf_event_paranoid", "ok", f"{found}, which does not limit root", meaning)
+    return Check("perf_event_paranoid", "warn", found, meaning, "It does not matter as root.")
+
+
+def _kernel_names() -> Check:
+    from ebpfprof.kernel.kallsyms import KernelSymbols
+
+    meaning = "The CPU profile shows the kernel's functions by name."
+    try:
+        symbols = KernelSymbols.read()
+    except ImportError as error:
+        return Check("kernel names", "warn", "not known", meaning, f"It failed: {error}.")
+    if symbols.hidden:
+        return Check("kernel names", "warn", "hidden", meaning, symbols.hidden_text)
+    return Check("kernel names", "ok", "shown (kptr_restrict)", meaning)
+
+
+def _ptrace_scope() -> Check:
+    meaning = "--open reads the target's memory."
+    try:
+        scope = _PTRACE_SCOPE.read_text().strip()
+    except FileNotFoundError:
+        return Check("Yama ptrace_scope", "ok", "no Yama", meaning)
+    except OSError as error:
+        return _unreadable("Yama ptrace_scope", _PTRACE_SCOPE, error, meaning)
+    if scope != "3":
+        return Check("Yama ptrace_scope", "ok", scope, meaning)
+    remedy = (
+        "Set kernel.yama.ptrace_scope to 2 in /etc/sysctl.d and reboot: it can't be lowered while "
+        "the machine runs. Everything but --open works."
+    )
+    return Check("Yama ptrace_scope", "warn", scope, meaning, remedy)
+
+
+def _open_files() -> Check:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    meaning = "Each probe takes two open files, a process some fifty."
+    if hard == resource.RLIM_INFINITY or hard >= 16 * _FILES_OF_A_TARGET:
+        found = "unlimited" if hard == resource.RLIM_INFINITY else f"up to {hard}"
+        return Check("open files", "ok", found, meaning)
+    remedy = "For many processes at once raise the hard limit: ulimit -Hn 65536"
+    return Check("open files", "warn", f"up to {hard}", meaning, remedy)
+
+
+def _locked_memory() -> Check:
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    found = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft >> 10} KiB"
+    meaning = "From Linux 5.11 on BPF's maps don't count against it."
+    return Check("locked memory", "ok", found, meaning)
+
+
+def _tracefs() -> Check:
+    found = "mounted" if os.path.exists(_TRACEFS) else "not mounted"
+    return Check("tracefs", "ok", found, "It is not needed: probes are links or perf events.")
+
+
+def _disk() -> Check:
+    meaning = "Profiles are written into the current folder, unless -o says where."
+    try:
+        space = os.statvfs(".")
+    except OSError as error:
+        return Check(
+            "disk space", "warn", f"not known ({error.strerror})", meaning, "Go elsewhere."
+        )
+    free_bytes = space.f_bavail * space.f_frsize
+    found = f"{free_bytes >> 20} MiB"
+    if not os.access(".", os.W_OK):
+        return Check("disk space", "warn", "not writable", meaning, "Go elsewhere, or use -o.")
+    if free_bytes < _LITTLE_SPACE_BYTES:
+        remedy = "Make room, or write elsewhere with -o."
+        return Check("disk space", "warn", found, meaning, remedy)
+    return Check("disk space", "ok", found, meaning)
+
+
+def _unreadable(name: str, path: Path, error: OSError, meaning: str) -> Check:
+    return Check(name, "warn", "not known", meaning, f"{path} can't be read: {error.strerror}.")

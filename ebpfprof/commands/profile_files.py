@@ -1,0 +1,85 @@
+"""Reading profiles from files and writing what is made of them: what `report` and `diff` share."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from pathlib import Path
+
+import click
+
+from ebpfprof.console.output_file import IfTaken, OutputFile
+from ebpfprof.console.output_folder import invoking_user
+from ebpfprof.console.terminal import say, write_bytes
+from ebpfprof.console.text import printable
+from ebpfprof.errors import EbpfprofError, InvalidProfile
+from ebpfprof.export import pprof
+from ebpfprof.export.formats import FORMATS
+from ebpfprof.profile.model import Profile
+from ebpfprof.system.signals import Deferred
+
+STDIN = Path("-")
+_PIECE = 1 << 20
+
+
+def read_profile(path: Path) -> Profile:
+    """The profile in a pprof file; "-" is standard input.
+
+    Raises EbpfprofError if it can't be read, InvalidProfile if it is none, click.UsageError if it
+    would be typed in a terminal.
+    """
+    shown = "Standard input" if path == STDIN else printable(str(path))
+    if path == STDIN and sys.stdin is not None and sys.stdin.isatty():
+        raise click.UsageError("- reads standard input, which is a terminal: name a file.")
+    try:
+        data = _read(path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise EbpfprofError(
+            f"{shown} cannot be read: {reason}. Give a pprof file, as `ebpfprof attach` writes it."
+        ) from error
+    try:
+        return pprof.decode(data)
+    except InvalidProfile as error:
+        raise InvalidProfile(f"{shown}: {error}") from error
+
+
+def _read(path: Path) -> bytes:
+    """No more of a file than can be a profile. Raises OSError, ValueError."""
+    fd = 0 if path == STDIN else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    with open(fd, "rb", closefd=path != STDIN) as file:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        # Not all at once: that would take the memory for the largest that there can be.
+        data = bytearray()
+        while len(data) <= pprof.MAX_DECODED_BYTES and (piece := file.read(_PIECE)):
+            data += piece
+        return bytes(data)
+
+
+def write(data: bytes, format_name: str, output: Path | None, *, force: bool) -> None:
+    """Write to the file `output`, or to stdout where it is None or "-".
+
+    `force` replaces a file that is there. Raises OutputError.
+    """
+    is_text, suffix = FORMATS[format_name].is_text, FORMATS[format_name].suffix
+    if output is None or str(output) == "-":
+        with OutputFile.prepare("-", is_text=is_text):
+            pass  # it is no terminal, unless for text
+        # Nobody loses anything if this fails: it can be made again.
+        if format_name == "text":
+            say(data.decode(), end="")
+        else:
+            write_bytes(data)
+        return
+    if_taken: IfTaken = "replace" if force else "refuse"
+    with (
+        Deferred(),
+        OutputFile.prepare(
+            output, owner=invoking_user(), is_text=is_text, suffix=suffix, if_taken=if_taken
+        ) as file,
+    ):
+        file.commit(data)
+    say(f"Written: {printable(str(output))}", err=True)

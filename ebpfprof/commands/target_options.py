@@ -1,0 +1,124 @@
+"""Options that name the processes a verb is about: by pid, by name, by container, or all."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from ebpfprof.commands.recording_options import MAX_PID, list_of
+
+MIN_CONTAINER_ID = 6
+
+
+def keep_libraries_to_one_thread() -> None:
+    """To be called before numpy is imported, by who gives up rights after that.
+
+    With it comes OpenBLAS, whose threads would keep them.
+    """
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+
+def target_options(required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: -p/--pid, -n/--name, --container and --all-go, passed as `pids: list[int]`.
+
+    With `required` one of them must be given; else `pids` is empty if none is. The verb raises
+    NoSuchProcess if nothing matches.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def with_targets(
+            *args: Any,  # noqa: ANN401 - click's own
+            pids: list[int],
+            names: list[str],
+            containers: list[str],
+            all_go: bool,
+            **values: Any,  # noqa: ANN401
+        ) -> Any:  # noqa: ANN401
+            keep_libraries_to_one_thread()
+            return command(*args, pids=_found(pids, names, containers, all_go, required), **values)
+
+        for option in reversed(_OPTIONS):
+            with_targets = option(with_targets)
+        return with_targets
+
+    return decorate
+
+
+def _found(
+    pids: list[int], names: list[str], containers: list[str], all_go: bool, required: bool
+) -> list[int]:
+    if all_go and (pids or names):
+        raise click.UsageError(
+            "--all-go takes every Go process already: leave out --pid and --name."
+        )
+    if not (pids or names or containers or all_go):
+        if not required:
+            return []
+        raise click.UsageError(
+            "Say which processes: --pid PID, --name NAME, --container ID or --all-go. "
+            "`ebpfprof list` shows what there is."
+        )
+    from ebpfprof.discovery.processes import find
+
+    return find(pids, names, containers, all_go)
+
+
+def _container_ids(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
+    ids: list[str] = list_of(click.STRING)(ctx, param, values)
+    for each in ids:
+        if len(each) < MIN_CONTAINER_ID:
+            raise click.BadParameter(
+                f"Give at least the first {MIN_CONTAINER_ID} characters of the container's id.",
+                ctx,
+                param,
+            )
+    return ids
+
+
+def names_of(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
+    """A callback that refuses an empty name."""
+    if "" in values:
+        raise click.BadParameter("An empty name fits no process.", ctx, param)
+    return list(values)
+
+
+_OPTIONS = (
+    click.option(
+        "-p",
+        "--pid",
+        "pids",
+        callback=list_of(click.IntRange(min=1, max=MAX_PID)),
+        metavar="PID[,PID...]",
+        multiple=True,
+        help="Process to profile; may be given several times.",
+    ),
+    click.option(
+        "-n",
+        "--name",
+        "names",
+        callback=names_of,
+        metavar="NAME",
+        multiple=True,
+        help="Processes whose command or executable is called so, or fits the shell pattern; may "
+        "be given several times.",
+    ),
+    click.option(
+        "--container",
+        "containers",
+        callback=_container_ids,
+        metavar="ID",
+        multiple=True,
+        help=f"Go processes in the container whose id begins so (at least {MIN_CONTAINER_ID} "
+        "characters); with --name only those of that name.",
+    ),
+    click.option(
+        "--all-go",
+        is_flag=True,
+        help="All Go processes that can be profiled.",
+    ),
+)

@@ -1,0 +1,1 @@
+"""The terminal, text for people, and output files."""

@@ -1,0 +1,122 @@
+"""Talking to the user: lines on stdout and stderr, their width, a progress bar."""
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, AnyStr, TextIO
+
+from ebpfprof.errors import OutputError
+from ebpfprof.system.signals import interruptible
+
+_MAX_BAR = 40
+_ERASE_LINE = "\r\x1b[K"
+
+
+def say(text: str, *, err: bool = False, end: str = "\n") -> None:
+    """Print to stdout or stderr; that nobody reads it any more (`| head`) is no error.
+
+    Raises OutputError if stdout cannot take it for another reason, such as a full disk.
+    """
+    stream = sys.stderr if err else sys.stdout
+    if stream is None:  # it was closed when we were started
+        return
+    encoding = stream.encoding or "ascii"
+    try:
+        shown = text.encode(encoding, "backslashreplace").decode(encoding) + end
+        if err:
+            _write(stream, shown)
+        else:
+            interruptible(lambda: _write(stream, shown))
+    except OSError as error:
+        _silence(stream)
+        if not err:
+            _raise_unless_unread(error)
+
+
+def write_bytes(data: bytes) -> None:
+    """Write to stdout what a program is to read, as it is; else as say()."""
+    if sys.stdout is None:
+        return
+    try:
+        interruptible(lambda: _write(sys.stdout.buffer, data))
+    except OSError as error:
+        _silence(sys.stdout)
+        _raise_unless_unread(error)
+
+
+def _write(stream: IO[AnyStr], what: AnyStr) -> None:
+    """Write all of it now, however long the reader takes."""
+    try:
+        stream.write(what)
+        stream.flush()
+    except KeyboardInterrupt:  # the exit would wait for the reader again, with the rest
+        _silence(stream)
+        raise
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether the stream is a terminal that knows escape sequences."""
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def has_color(stream: TextIO | None) -> bool:
+    """Whether to write to the stream in colour (https://no-color.org)."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+
+def width(stream: TextIO | None) -> int | None:
+    """Columns of the terminal behind the stream, None if it is none or doesn't know."""
+    if stream is None or not stream.isatty():
+        return None
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except OSError:
+        return None
+
+
+@contextmanager
+def progress(duration_s: float) -> Iterator[Callable[[float], None]]:
+    """Yield a function to call with the seconds gone: it draws a bar if stderr is a terminal."""
+    if not is_terminal(sys.stderr):
+        yield lambda gone_s: None
+        return
+    drawn = ""
+
+    def draw(gone_s: float) -> None:
+        nonlocal drawn
+        line = _bar(gone_s, duration_s, width(sys.stderr) or _MAX_BAR)
+        if line != drawn:
+            say(_ERASE_LINE + line, err=True, end="")
+            drawn = line
+
+    try:
+        yield draw
+    finally:
+        say(_ERASE_LINE, err=True, end="")
+
+
+def _bar(gone_s: float, duration_s: float, columns: int) -> str:
+    times = f" {int(gone_s)} of {duration_s:g} s"
+    # Two brackets, and the last column stays free: some terminals would begin a new line.
+    room = min(_MAX_BAR, columns - len(times) - 3)
+    if room < 1:
+        return times[: columns - 1]
+    done = int(room * min(gone_s / duration_s, 1.0))
+    return f"[{'#' * done}{'.' * (room - done)}]{times}"
+
+
+def _raise_unless_unread(error: OSError) -> None:
+    if error.errno != errno.EPIPE:
+        raise OutputError(
+            f"Standard output could not be written to: {error.strerror}. The profiles are not "
+            "affected."
+        ) from error
+
+
+def _silence(stream: IO[AnyStr]) -> None:
+    """Let what is still to come, and the flush at exit, go nowhere."""
+    null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(null, stream.fileno())
+    os.close(null)

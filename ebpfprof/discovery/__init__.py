@@ -1,0 +1,1 @@
+"""Which processes there are, what they run, and in which container."""

@@ -1,0 +1,316 @@
+"""The Go processes of this machine, as far as we may see them, and how the user names them."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import TYPE_CHECKING, Any, Self
+
+from ebpfprof.console.terminal import say
+from ebpfprof.console.text import printable
+from ebpfprof.discovery.containers import SHORT_ID, container_of
+from ebpfprof.errors import NoSuchProcess
+from ebpfprof.privileges.checks import no_proc
+from ebpfprof.system.helper_process import PATIENCE_S, Helper, NoAnswerError
+
+if TYPE_CHECKING:  # what reads executables is imported by the child that does
+    from ebpfprof.discovery.executables import Executable
+
+_PF_KTHREAD = 0x0020_0000  # include/linux/sched.h
+_MAX_BYTES = 1 << 16
+_DELETED = " (deleted)"
+_MAX_NAMED = 4
+_NOT_OURS, _GONE = "not ours", "gone"
+_EFFECTIVE_UID = re.compile(rb"^Uid:\t\d+\t(\d+)", re.MULTILINE)
+
+
+LIST = "`ebpfprof list` shows the Go processes here"
+
+
+@dataclass(frozen=True, slots=True)
+class GoProcess:
+    """A process, most often of a Go program.
+
+    `name` is the kernel's (at most 15 bytes), `executable` the file's path where it runs,
+    `command` the whole command line. `user` is the effective one, its number if it has no name
+    here. `go_version` is None where the program doesn't tell. `build_mode`: see Executable.
+    `container` and `pod`: see Container. `why_not` says why it is not `supported`. What they say
+    comes from the process: it may hold anything, but is valid UTF-8.
+    """
+
+    pid: int
+    name: str
+    command: str
+    user: str
+    go_version: str | None
+    build_mode: str
+    container: str | None
+    supported: bool
+    why_not: str
+    pod: str | None = None
+    executable: str = ""
+    is_go: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All processes that run a program, by pid, and the number of those we may not look into.
+
+    `unanswered` are those of which nothing can be told, by pid: to look at them does not end.
+    """
+
+    processes: tuple[GoProcess, ...]
+    unseen: int
+    unanswered: tuple[int, ...] = ()
+
+    @property
+    def go(self) -> list[GoProcess]:
+        """The Go programs among them."""
+        return [process for process in self.processes if process.is_go]
+
+
+def not_answered(pids: Iterable[int]) -> str:
+    """A sentence about processes that could not be looked at; "" if there are none."""
+    named = [f"{pid} ({printable(_name(pid))})" for pid in pids]
+    if not named:
+        return ""
+    those = ", ".join(named[:_MAX_NAMED]) + (", ..." if len(named) > _MAX_NAMED else "")
+    what = f"process {those}" if len(named) == 1 else f"{len(named)} processes ({those})"
+    return (
+        f"{what} did not answer within {PATIENCE_S:g} s and {'is' if len(named) == 1 else 'are'} "
+        "left out: the executable lies on a file system that does not answer (NFS, FUSE?)."
+    )
+
+
+class ProcessTable:
+    """Finds processes; one that is asked again looks only into files that it has not seen.
+
+    A child looks: some can't be looked at without an end. So it is to be made before there are
+    threads. A context manager.
+    """
+
+    def __init__(self) -> None:
+        self._helper = Helper(_Looking)
+        self._unanswered: set[tuple[int, str]] = set()
+
+    def survey(self) -> Survey:
+        """The processes there are now. What comes or goes meanwhile may be missing.
+
+        One that did not answer is not asked again before it does. Raises KernelUnsupported if /proc
+        is not mounted.
+        """
+        self._unanswered -= {(pid, started) for pid, started in self._helper.answered_late()}
+        lives = [(pid, _started(pid)) for pid in _pids()]
+        self._unanswered &= set(lives)
+        asked = [life for life in lives if life not in self._unanswered]
+        found, unseen = [], 0
+        for life, (answer, _) in zip(asked, self._helper.ask_all(asked), strict=True):
+            if isinstance(answer, NoAnswerError):
+                self._unanswered.add(life)
+            elif isinstance(answer, dict):
+                found.append(GoProcess(**answer))
+            else:
+                unseen += answer == _NOT_OURS and not _is_kernel_thread(life[0])
+        return Survey(tuple(found), unseen, tuple(sorted(pid for pid, _ in self._unanswered)))
+
+    def close(self) -> None:
+        """End the child; one that is stuck is not waited for."""
+        self._helper.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Looking:
+    """The child's part."""
+
+    def __init__(self) -> None:
+        from ebpfprof.discovery.executables import Executables
+
+        self._executables = Executables()
+
+    def begin(self) -> None:
+        """Of each survey."""
+        self._executables.begin_survey()
+
+    def answer(self, request: Any, fds: Sequence[int]) -> tuple[Any, list[int]]:  # noqa: ANN401
+        """What is known of a process: a GoProcess as a dict."""
+        pid, _started = request
+        try:
+            return asdict(_described(pid, self._executables.of(pid))), []
+        except PermissionError:
+            return _NOT_OURS, []
+        except OSError:
+            return _GONE, []  # it has ended, is a zombie or a kernel thread
+
+
+def find(
+    pids: Sequence[int], names: Sequence[str], containers: Sequence[str], all_go: bool
+) -> list[int]:
+    """The pids that the user means: those given, and those that match.
+
+    A process matches if it has one of the `names` (command or base name of the executable, or a
+    shell pattern of it) and runs in one of the `containers` (beginnings of ids), as far as either
+    is given. `all_go` takes all Go processes that are supported. Neither we nor our children match.
+    Raises NoSuchProcess if nothing does.
+    """
+    found = list(pids)
+    if names or containers or all_go:
+        with ProcessTable() as table:
+            survey = table.survey()
+        if survey.unanswered:
+            say(f"ebpfprof: {not_answered(survey.unanswered)}", err=True)
+        found += [each.pid for each in _best(survey, names, containers, all_go)]
+    return list(dict.fromkeys(found))
+
+
+def _best(
+    survey: Survey, names: Sequence[str], containers: Sequence[str], all_go: bool
+) -> list[GoProcess]:
+    """Those that match; only supported ones if there are any, else those that come nearest.
+
+    So of a service and the shell script around it the service is meant; and where nothing can be
+    recorded, whoever tries says why.
+    """
+    ids = {found for each in containers if (found := _the_container(survey, each))}
+    matching = [
+        process
+        for process in survey.processes
+        if (not names or has_name(process, names))
+        and (not containers or process.container in ids)
+        and not _is_ours(process.pid)
+    ]
+    classes = [[each for each in matching if each.supported]]
+    if not all_go:
+        classes.append([each for each in matching if each.is_go])
+    if names:
+        classes.append(matching)
+    best = next(filter(None, classes), None)
+    if best is None:
+        raise NoSuchProcess(_nothing(survey, names, containers))
+    return best
+
+
+def has_name(process: GoProcess, patterns: Iterable[str]) -> bool:
+    """Whether its command or its executable's base name is one of these, or fits the pattern."""
+    own = (process.name, os.path.basename(process.executable))
+    return any(name and (name == p or fnmatchcase(name, p)) for p in patterns for name in own)
+
+
+def _the_container(survey: Survey, prefix: str) -> str | None:
+    """The one id that begins with `prefix`, or is it; None if none does."""
+    ids = sorted({process.container for process in survey.processes if process.container})
+    found = [prefix] if prefix in ids else [each for each in ids if each.startswith(prefix)]
+    if len(found) > 1:
+        named = ", ".join(each[: max(SHORT_ID, len(prefix) + 4)] for each in found[:_MAX_NAMED])
+        raise NoSuchProcess(
+            f"Several containers have an id that begins with {prefix}: {named}. Give more of it."
+        )
+    return found[0] if found else None
+
+
+def _nothing(survey: Survey, names: Sequence[str], containers: Sequence[str]) -> str:
+    called = f" called {' or '.join(names)}" if names else ""
+    where = f" in a container whose id begins with {' or '.join(containers)}" if containers else ""
+    kind = "process" if names else "Go process that can be profiled"
+    hidden = (
+        f" {survey.unseen} processes of others were not looked into: try it as root."
+        if survey.unseen
+        else ""
+    )
+    return f"There is no {kind}{called}{where}.{hidden} {LIST}, `ebpfprof list --all` all others."
+
+
+def _is_ours(pid: int) -> bool:
+    """Whether the process is this one or descends from it."""
+    ours, seen = os.getpid(), set[int]()
+    while pid > 0 and pid not in seen:
+        if pid == ours:
+            return True
+        seen.add(pid)
+        fields = _stat_fields(pid)
+        pid = int(fields[1]) if fields else 0
+    return False
+
+
+def _pids() -> list[int]:
+    """The numbers of all processes in sight, ascending. Raises KernelUnsupported."""
+    try:
+        os.stat("/proc/self")
+        names = os.listdir("/proc")
+    except OSError as error:
+        raise no_proc(error) from error
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+
+def _described(pid: int, executable: Executable) -> GoProcess:
+    """What /proc tells. Raises OSError if the process has ended."""
+    folder = f"/proc/{pid}/"
+    container = container_of(_text(_read(folder + "cgroup")))
+    uid = _EFFECTIVE_UID.search(_read(folder + "status"))
+    path = _text(os.fsencode(os.readlink(folder + "exe")))
+    return GoProcess(
+        pid=pid,
+        name=_name(pid),
+        command=_text(_read(folder + "cmdline").rstrip(b"\0").replace(b"\0", b" ")),
+        user=_user(int(uid[1])) if uid else "",
+        go_version=executable.go_version,
+        build_mode=executable.build_mode,
+        container=container.id if container else None,
+        supported=executable.is_go and not executable.why_not,
+        why_not=executable.why_not,
+        pod=container.pod if container else None,
+        executable=path.removesuffix(_DELETED),
+        is_go=executable.is_go,
+    )
+
+
+def _is_kernel_thread(pid: int) -> bool:
+    fields = _stat_fields(pid)
+    return not fields or bool(int(fields[6]) & _PF_KTHREAD)
+
+
+def _started(pid: int) -> str:
+    """When it began, which with its number tells it from all others; "" if it has ended."""
+    fields = _stat_fields(pid)
+    return b"".join(fields[19:20]).decode()
+
+
+def _name(pid: int) -> str:
+    try:
+        return _text(_read(f"/proc/{pid}/comm")).removesuffix("\n")
+    except OSError:
+        return "ended"
+
+
+def _stat_fields(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat behind the name, the state first; none if it has ended."""
+    try:
+        return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+@cache
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(_MAX_BYTES)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")

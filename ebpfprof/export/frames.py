@@ -1,0 +1,65 @@
+"""A profile's stacks as viewers draw them: each frame once in a table, stacks root first."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ebpfprof.profile.model import Location, Sample
+
+UNKNOWN = "[unknown]"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFrame:
+    """A frame of a stack. `mapping` is a file name or ""; `line` is 0 if it is not known."""
+
+    function: str
+    file: str
+    line: int
+    mapping: str
+    is_inlined: bool
+
+
+class FrameTable:
+    """The frames of all samples asked for so far, numbered in the order of their first use."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[ShownFrame, int] = {}
+        # The locations are kept, too: the address of one that is gone may be another's.
+        self._of_location: dict[int, tuple[Location, list[int]]] = {}
+
+    @property
+    def frames(self) -> list[ShownFrame]:
+        """All frames by their number."""
+        return list(self._numbers)
+
+    def stack(self, sample: Sample) -> list[int]:
+        """The numbers of a sample's frames, root first, inlined calls as frames of their own."""
+        numbers: list[int] = []
+        known = self._of_location
+        for location in reversed(sample.locations):
+            found = known.get(id(location))
+            if found is None:
+                found = known[id(location)] = (location, self._of(location))
+            numbers += found[1]
+        return numbers
+
+    def _of(self, location: Location) -> list[int]:
+        return [
+            self._numbers.setdefault(frame, len(self._numbers)) for frame in shown_frames(location)
+        ]
+
+
+def shown_frames(location: Location) -> Iterator[ShownFrame]:
+    """The frames of a location, the outermost first; one that says what is known if it has none.
+
+    As in pprof, an address without a name goes by the name of the file it lies in.
+    """
+    mapping = location.mapping.filename if location.mapping else ""
+    if not location.frames:
+        name = f"[{mapping.rpartition('/')[2].strip('[]')}]" if mapping else UNKNOWN
+        yield ShownFrame(name, "", 0, mapping, is_inlined=False)
+    is_inlined = False
+    for frame in reversed(location.frames):
+        name = frame.function or UNKNOWN
+        yield ShownFrame(name, frame.file, frame.line, mapping, is_inlined)
+        is_inlined = True

@@ -1,0 +1,145 @@
+"""A profile as JSON, for programs and for our own pages.
+
+An object with these fields (a string is given by its index in "strings"):
+
+    format         "ebpfprof-profile-1"
+    kind           "block", "mutex", "cpu", "open" (waits still open), or "" for any other profile
+    title          a few words
+    time_s         when it began, seconds of Unix time; duration_s: its length, in seconds
+    sample_types   [{"type", "unit"} ...]; default: index of the one to show first
+    period         with period_type {"type", "unit"}: one sample stands for so much
+    strings        [text ...]
+    frames         [[function, file, line, mapping, 1 if inlined into its caller] ...]: function,
+                   file and mapping are strings; line is 0 if unknown
+    stacks         [[frame, root first ...] ...]; the lists below have an element for each stack
+    values         [[one integer for each sample type] ...]
+    operations     [string ...]: what was waited for ("chan receive"), "" in a CPU profile
+    labels         [[[key, value] ...] ...]: strings, or {"n": number, "u": unit} as the value
+    idle           [index of the idle rule or -1 ...]: waits that are known to be no problem
+    idle_rules     [{"name", "reason"} ...]
+    comments       [text ...]
+"""
+
+import json
+from typing import Any
+
+from ebpfprof.console.text import well_formed
+from ebpfprof.export.frames import FrameTable
+from ebpfprof.export.tables import waits
+from ebpfprof.profile.idle import IdleRule, rule_of
+from ebpfprof.profile.model import Label, Profile, Sample, ValueType
+
+FORMAT = "ebpfprof-profile-1"
+_TITLES = {
+    "block": "Waits",
+    "mutex": "Releases of contended locks",
+    "cpu": "CPU time",
+    "open": "Goroutines that still wait",
+    "": "Profile",
+}
+_WITH_OPERATIONS = ("block", "mutex", "open")
+
+
+def encode(profile: Profile, *, default: int = -1) -> bytes:
+    """The profile as JSON, in ASCII; `default` is the index of the sample type to show first."""
+    return dumped(document(profile, default=default))
+
+
+def encode_difference(profile: Profile, base: Profile, *, index: int = -1) -> bytes:
+    """Both profiles: {"format": "ebpfprof-difference-1", "profile": {...}, "base": {...}}."""
+    both = (document(each, default=index) for each in (profile, base))
+    return dumped(
+        {"format": "ebpfprof-difference-1", **dict(zip(("profile", "base"), both, strict=True))}
+    )
+
+
+def document(profile: Profile, *, default: int = -1) -> dict[str, Any]:
+    """The profile as the object that the head of this module describes."""
+    return _Document(profile).fields(default)
+
+
+def dumped(document: object) -> bytes:
+    """JSON in ASCII without spaces."""
+    return json.dumps(document, separators=(",", ":")).encode("ascii")
+
+
+def title(profile: Profile) -> str:
+    """What the profile shows, and of which program, in a few words."""
+    words = _TITLES[profile.kind]
+    program = profile.mappings[0].filename.rpartition("/")[2] if profile.mappings else ""
+    return well_formed(f"{words} of {program}" if program else words)
+
+
+class _Document:
+    """The tables of one profile while it is written."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._strings: dict[str, int] = {"": 0}
+        self._frames = FrameTable()
+        self._rules: dict[str, tuple[int, IdleRule]] = {}
+
+    def fields(self, default: int) -> dict[str, Any]:
+        profile = self._profile
+        samples = profile.samples
+        # Tables are filled by what comes before them.
+        stacks = [self._frames.stack(sample) for sample in samples]
+        frames = [
+            [
+                self._string(frame.function),
+                self._string(frame.file),
+                frame.line,
+                self._string(frame.mapping),
+                int(frame.is_inlined),
+            ]
+            for frame in self._frames.frames
+        ]
+        operations = [self._operation(sample) for sample in samples]
+        labels = [[self._label(label) for label in sample.labels] for sample in samples]
+        marks = [self._idle(sample) for sample in samples]
+        return {
+            "format": FORMAT,
+            "kind": profile.kind,
+            "title": title(profile),
+            "time_s": profile.time_ns / 1e9,
+            "duration_s": profile.duration_ns / 1e9,
+            "sample_types": [_value_type(each) for each in profile.sample_types],
+            "default": range(len(profile.sample_types))[default],
+            "period": profile.period,
+            "period_type": _value_type(profile.period_type),
+            "strings": list(self._strings),
+            "frames": frames,
+            "stacks": stacks,
+            "values": [sample.values for sample in samples],
+            "operations": operations,
+            "labels": labels,
+            "idle": marks,
+            "idle_rules": [
+                {"name": rule.name, "reason": rule.reason} for _, rule in self._rules.values()
+            ],
+            "comments": [well_formed(comment) for comment in profile.comments],
+        }
+
+    def _string(self, text: str) -> int:
+        return self._strings.setdefault(well_formed(text), len(self._strings))
+
+    def _label(self, label: Label) -> list[Any]:
+        if isinstance(label.value, str):
+            return [self._string(label.key), self._string(label.value)]
+        return [self._string(label.key), {"n": label.value, "u": well_formed(label.unit)}]
+
+    def _operation(self, sample: Sample) -> int:
+        if self._profile.kind not in _WITH_OPERATIONS:
+            return 0
+        frames = [frame for location in sample.locations for frame in location.frames]
+        return self._string(waits.operation(frames))
+
+    def _idle(self, sample: Sample) -> int:
+        rule = rule_of(self._profile.kind, sample)
+        if rule is None:
+            return -1
+        return self._rules.setdefault(rule.name, (len(self._rules), rule))[0]
+
+
+def _value_type(value_type: ValueType) -> dict[str, str]:
+    return {"type": well_formed(value_type.type), "unit": well_formed(value_type.unit)}

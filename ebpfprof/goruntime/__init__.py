@@ -1,0 +1,1 @@
+"""A process seen as a Go program: its tables, its goroutines, their labels."""

@@ -1,0 +1,132 @@
+"""The labels that a program gives its goroutines (runtime/pprof), read from the target's memory.
+
+bpf/labels.h reads them the same way; it says what lies where, and how much of a set, a key and a
+value is kept.
+"""
+
+from __future__ import annotations
+
+import codecs
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from ebpfprof.process.memory import Memory, UnreadableMemory
+from ebpfprof.profile.model import Label
+from symbolizer import RuntimeLayout
+
+CUT: Final = "..."
+"""The end of a key or a value of which the rest is missing."""
+LEFT_OUT: Final = "labels_left_out"
+"""The key of the label that says how many more the goroutine had."""
+
+_FIRST_MINOR_WITH_SLICE: Final = 24
+_MAX_LABELS: Final = 8
+_KEY_ROOM: Final = 64
+_VALUE_ROOM: Final = 128
+_MAX_STEPS: Final = 20
+_MAX_COUNT: Final = 4096
+_BUCKET_SLOTS: Final = 8
+_BUCKET_BYTES: Final = 272
+_MIN_TOP_HASH: Final = 5
+
+_WORD: Final = struct.Struct("<Q")
+_SLICE: Final = struct.Struct("<QQ")  # where, how many
+_STRING: Final = struct.Struct("<QQ")  # where, how many bytes
+_PAIR: Final = struct.Struct("<4Q")  # two strings
+_MAP: Final = struct.Struct("<QxB6xQ")  # runtime.hmap: how many, log2 of the buckets, where
+
+_Texts = list[tuple[str, str]]
+
+
+def target_fields(layout: RuntimeLayout) -> dict[str, int]:
+    """What label_set of bpf/labels.h must know of a target whose runtime is laid out so."""
+    minor = int(layout.version.removeprefix("1."))
+    return {
+        "labels_offset": layout.offset("g", "labels"),
+        "labels_in_slice": int(minor >= _FIRST_MINOR_WITH_SLICE),
+    }
+
+
+def labels_of(found: Iterable[tuple[str, str]], count: int) -> tuple[Label, ...]:
+    """The labels of a set of `count`, of which these keys and values were found, by key."""
+    ordered = sorted(found)
+    labels = [Label(key, value) for key, value in ordered if key and value]
+    if count > len(ordered):
+        labels.append(Label(LEFT_OUT, str(count - len(ordered))))
+    return tuple(labels)
+
+
+def text(data: bytes, length: int) -> str:
+    """A string of Go of `length` bytes, which may be any, as much of it as was kept."""
+    if length <= len(data):
+        return data[:length].decode(errors="backslashreplace")
+    # A character that was cut in two is left out.
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    return decoder.decode(data) + CUT
+
+
+class LabelReader:
+    """Reads the labels of one target's goroutines."""
+
+    def __init__(self, memory: Memory, layout: RuntimeLayout) -> None:
+        self._memory = memory
+        self._is_slice = bool(target_fields(layout)["labels_in_slice"])
+
+    def read(self, labels: int) -> tuple[Label, ...]:
+        """What a runtime.g.labels stands for, as labels.label_sets has it.
+
+        Raises UnreadableMemory, also where it holds something else.
+        """
+        if not labels:
+            return ()
+        count, found = self._of_slice(labels) if self._is_slice else self._of_map(labels)
+        return labels_of(found, count)
+
+    def _of_slice(self, labels: int) -> tuple[int, _Texts]:
+        first, count = _SLICE.unpack(self._memory.read(labels, _SLICE.size))
+        _check(count)
+        data = self._memory.read(first, _PAIR.size * min(count, _MAX_LABELS))
+        return count, [self._pair(*strings) for strings in _PAIR.iter_unpack(data)]
+
+    def _of_map(self, labels: int) -> tuple[int, _Texts]:
+        (address,) = _WORD.unpack(self._memory.read(labels, _WORD.size))
+        if not address:
+            return 0, []
+        count, log2_buckets, buckets = _MAP.unpack(self._memory.read(address, _MAP.size))
+        _check(count)
+        found: _Texts = []
+        steps = _MAX_STEPS
+        for bucket in self._buckets(buckets, 1 << (log2_buckets & 15)):
+            steps -= 1
+            for slot in (i for i in range(_BUCKET_SLOTS) if bucket[i] >= _MIN_TOP_HASH):
+                if steps > 0 and len(found) < _MAX_LABELS:
+                    steps -= 1
+                    key = _STRING.unpack_from(bucket, _BUCKET_SLOTS + slot * _STRING.size)
+                    value_at = _BUCKET_SLOTS + (_BUCKET_SLOTS + slot) * _STRING.size
+                    found.append(self._pair(*key, *_STRING.unpack_from(bucket, value_at)))
+            if steps <= 0:
+                break
+        return count, found
+
+    def _buckets(self, first: int, count: int) -> Iterator[bytes]:
+        """The buckets of a map, each with those that it flows over into."""
+        for number in range(count):
+            address = first + number * _BUCKET_BYTES
+            while address:
+                bucket = self._memory.read(address, _BUCKET_BYTES)
+                yield bucket
+                (address,) = _WORD.unpack_from(bucket, _BUCKET_BYTES - _WORD.size)
+
+    def _pair(self, key: int, key_bytes: int, value: int, value_bytes: int) -> tuple[str, str]:
+        return self._text(key, key_bytes, _KEY_ROOM), self._text(value, value_bytes, _VALUE_ROOM)
+
+    def _text(self, address: int, length: int, room: int) -> str:
+        kept_bytes = min(length, room)
+        self._memory.bring(address, kept_bytes)  # it may be in a file, and not have been read yet
+        return text(self._memory.read(address, kept_bytes), length)
+
+
+def _check(count: int) -> None:
+    if count > _MAX_COUNT:
+        raise UnreadableMemory(f"{count} labels are none: runtime.g.labels holds something else.")

@@ -1,0 +1,142 @@
+"""Who is parked in a target, asked again and again: only what changed is read anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ebpfprof.goruntime.goroutines import GoroutineReader, ParkedGoroutine, Unsteady
+from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.process.memory import Memory, UnreadableMemory
+from symbolizer import SymbolizerError
+from symbolizer.globals import scheduling_latencies
+
+_SCAN: Final = 0x1000  # runtime._Gscan
+_WAITING: Final = 4
+_LEAKED: Final = 10  # from Go 1.26 on
+# What many wait for, but in no operation that is hooked (runtime/netpoll.go, runtime/time.go).
+_NEVER_HOOKED: Final = ("IOWait", "Sleep")
+
+
+class Wait(NamedTuple):
+    """One wait of one goroutine, told from all others: the same again means it still lasts.
+
+    `sequence` is g.trackingSeq, which counts how often the goroutine stopped running, modulo 256
+    (runtime/proc.go, casgstatus, Go 1.17 on).
+    """
+
+    address: int
+    goid: int
+    sequence: int
+
+
+class Census:
+    """The goroutines of one target. A context manager: leaving it closes the target's memory."""
+
+    def __init__(self, go: GoTarget, *, has_labels: bool) -> None:
+        """With their labels, if it `has_labels`.
+
+        Raises TargetGone, PermissionDenied or GoTableError.
+        """
+        self._memory = Memory(go.target)
+        self._reader = GoroutineReader(go, self._memory, has_labels=has_labels)
+        layout = go.binary.layout
+        fields = ("atomicstatus", "goid", "trackingSeq", "waitreason")
+        offsets = [layout.offset("g", name) for name in fields]
+        self._first = min(offsets)
+        self._kind = np.dtype(
+            {
+                "names": ["status", "goid", "sequence", "reason"],
+                "formats": ["<u4", "<u8", "u1", "u1"],
+                "offsets": [offset - self._first for offset in offsets],
+                "itemsize": max(offsets) + 8 - self._first,
+            }
+        )
+        reasons = layout.wait_reasons
+        self._is_never_hooked = np.zeros(1 << 8, np.bool_)
+        self._is_never_hooked[[reasons[name] for name in _NEVER_HOOKED if name in reasons]] = True
+        self._latencies = _scheduling_latencies(go)
+        self._latencies_bytes = layout.size("timeHistogram")
+        self._looked: dict[Wait, ParkedGoroutine | None] = {}
+        self._perhaps_hooked: list[Wait] = []
+        self.waiting: frozenset[Wait] = frozenset()
+        """Who waited when they were counted last, for whatever."""
+
+    def count(self) -> frozenset[Wait]:
+        """Who waits now, for whatever. Raises TargetGone or UnreadableMemory."""
+        found, _ = self._reader.all_goroutines()
+        addresses = np.array(found, np.uint64)
+        records = self._memory.read_records(addresses + np.uint64(self._first), self._kind)
+        statuses = records["status"] & ~np.uint32(_SCAN)
+        is_parked = (statuses == _WAITING) | (statuses == _LEAKED)
+        is_elsewhere = self._is_never_hooked[records["reason"]]
+        elsewhere = map(Wait, *_columns(addresses, records, is_parked & is_elsewhere))
+        others = map(Wait, *_columns(addresses, records, is_parked & ~is_elsewhere))
+        self._perhaps_hooked = list(others)
+        self.waiting = frozenset((*elsewhere, *self._perhaps_hooked))
+        return self.waiting
+
+    def parked(self) -> dict[Wait, ParkedGoroutine]:
+        """Who is parked now in an operation that Go's block profiler hooks.
+
+        Each as it was when its turn came; those that changed while they were looked at are left
+        out. Raises TargetGone or UnreadableMemory.
+        """
+        known, self._looked = self._looked, {}
+        self.count()
+        for wait in self._perhaps_hooked:
+            if wait in known:
+                self._looked[wait] = known[wait]
+                continue
+            with suppress(Unsteady, UnreadableMemory):
+                found = self._reader.look(wait.address)[0]
+                if found:  # perhaps in its next wait already
+                    wait = Wait(found.address, found.goid, found.sequence)
+                self._looked[wait] = found
+        return {wait: found for wait, found in self._looked.items() if found}
+
+    def times_run(self) -> int:
+        """How many times goroutines came to run since the program began: one in eight is counted.
+
+        Go's scheduler counts them itself, whether anybody watches or not; 0 if it is not known
+        where. Raises TargetGone or UnreadableMemory.
+        """
+        if self._latencies is None:
+            return 0
+        data = self._memory.read(self._latencies, self._latencies_bytes)
+        return int(np.frombuffer(data, np.uint64).sum())
+
+    def waits_for_semaphore(self, wait: Wait) -> bool:
+        """Whether that is what it was parked for when all were looked at last."""
+        found = self._looked.get(wait)
+        return found is not None and found.sema != 0
+
+    def close(self) -> None:
+        """Let go of the target's memory."""
+        self._memory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _scheduling_latencies(go: GoTarget) -> int | None:
+    try:
+        address = scheduling_latencies(go.binary)
+    except SymbolizerError:
+        return None
+    return None if address is None else address + go.load_bias
+
+
+def _columns(
+    addresses: npt.NDArray[np.uint64], records: npt.NDArray[Any], chosen: npt.NDArray[np.bool_]
+) -> Iterator[list[int]]:
+    yield addresses[chosen].tolist()
+    yield records["goid"][chosen].tolist()
+    yield records["sequence"][chosen].tolist()

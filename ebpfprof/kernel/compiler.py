@@ -1,0 +1,310 @@
+"""C compiled by BCC, in a process of its own; the only module that imports bcc.
+
+LLVM takes some 100 MB, which that process gives back when it ends, before anything is recorded.
+What it hands over is data: which maps there are to be, and the instructions of each function. Where
+that can be kept (ebpfprof.kernel.program_cache), the same is not compiled again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from ebpfprof import errors
+from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported
+from ebpfprof.kernel import features, program_cache
+from ebpfprof.kernel.sources import bpf_folder, program_text
+from ebpfprof.system import signals
+from ebpfprof.system.child_process import leave_the_others
+
+NAME: Final = "ebpfprof-bcc"
+_HEADERS = "BCC_KERNEL_SOURCE"
+# What else would tell BCC and clang what to compile.
+_LEADING_ELSEWHERE = re.compile(
+    "BCC_.*|CPATH|(C|CPLUS|OBJC|OBJCPLUS)_INCLUDE_PATH|COMPILER_PATH|(CCC|LIBCLANG|RC_DEBUG)_.*"
+)
+_LLVM = re.compile(r"/libLLVM[-.](?:so\.)?([0-9]+(?:\.[0-9]+)*)")
+
+# include/uapi/linux/prctl.h
+_PR_SET_PDEATHSIG = 1
+
+# struct bpf_insn, include/uapi/linux/bpf.h: a register and a number that is a map's descriptor.
+INSTRUCTION_BYTES: Final = 8
+_LOAD_64 = 0x18  # BPF_LD | BPF_DW | BPF_IMM
+_MAP_FD = 1  # BPF_PSEUDO_MAP_FD
+
+
+@dataclass(frozen=True, slots=True)
+class MapShape:
+    """A map as the C declares it. `kind` is its enum bpf_map_type; 0 bytes: it has none of that.
+
+    `key` and `value` are C types as BCC tells them: the name of a number's type, or a list of the
+    struct's name and its fields.
+    """
+
+    name: str
+    kind: int
+    key_bytes: int
+    value_bytes: int
+    max_entries: int
+    key: Any
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What became of a C file. Instructions that load a map have its number in `maps`."""
+
+    maps: tuple[MapShape, ...]
+    functions: Mapping[str, bytes]
+    license: str
+
+
+class Compilation:
+    """A C file that is being compiled, beside whatever we do meanwhile. To be closed."""
+
+    def __init__(
+        self, name: str, constants: Mapping[str, int | str], functions: Sequence[str]
+    ) -> None:
+        """Begin to compile `functions` of bpf/`name`, with `constants` as preprocessor macros."""
+        self._name = name
+        self._pid, self._from_child = 0, -1
+        self._key = _cache_key(name, constants, functions)
+        self._compiled = _found(self._key)
+        if self._compiled:
+            return
+        self._from_child, to_parent = os.pipe()
+        # Not a program of its own: that would have none of our capabilities, unless we are root.
+        self._pid = signals.fork(
+            lambda: _compile_and_tell(to_parent, name, constants, functions), ignores=True
+        )
+        os.close(to_parent)
+
+    def result(self) -> Compiled:
+        """Wait for it. Raises BccMissing, KernelUnsupported or AttachFailed."""
+        if self._compiled:
+            return self._compiled
+        with open(self._from_child, "rb", closefd=False) as stream:
+            answer = stream.read()
+        if not answer:
+            status = self._reap()
+            raise AttachFailed(
+                f"The process that compiles {self._name} ({NAME}) ended before it was done "
+                f"(status {status}): somebody killed it, or there was no memory for it."
+            )
+        said = json.loads(answer)
+        if "bug" in said:
+            raise RuntimeError(f"{NAME}: {said['bug']}")
+        if "error" in said:
+            raise getattr(errors, said["error"])(said["message"])
+        self._compiled = _compiled(said)
+        if self._key:
+            program_cache.keep(self._key, said)
+        return self._compiled
+
+    def close(self) -> None:
+        """End it, if it still runs. May be called twice."""
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            self._reap()
+        if self._from_child >= 0:
+            os.close(self._from_child)
+            self._from_child = -1
+
+    def _reap(self) -> int:
+        pid, self._pid = self._pid, 0
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if pid else 0
+
+
+def _compiled(said: Mapping[str, Any]) -> Compiled:
+    return Compiled(
+        tuple(MapShape(**shape) for shape in said["maps"]),
+        {name: bytes.fromhex(code) for name, code in said["functions"].items()},
+        said["license"],
+    )
+
+
+def _found(key: str) -> Compiled | None:
+    """What was compiled before."""
+    said = program_cache.find(key) if key else None
+    # If what is there is no program, it is compiled and replaced.
+    with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+        return _compiled(said) if said else None
+    return None
+
+
+def _cache_key(name: str, constants: Mapping[str, int | str], functions: Sequence[str]) -> str:
+    """What stands for all that goes into it; "" where there is no BCC that could compile it.
+
+    BCC itself is not imported for that, which takes long.
+    """
+    bcc = importlib.util.find_spec("bcc")
+    if bcc is None or not bcc.origin:
+        return ""
+    files = [Path(bcc.origin).parent / "version.py", *sorted(_headers().rglob("*.h"))]
+    try:
+        texts = [text for path in files for text in (path.name, path.read_text())]
+    except (OSError, ValueError):  # a BCC of unknown version: compiled each time
+        return ""
+    kernel = os.uname()
+    flags = [*map(str, constants.items()), *functions]
+    return program_cache.key_of(
+        [kernel.release, kernel.version, bcc.origin, *texts, program_text(name), *flags]
+    )
+
+
+def _headers() -> Path:
+    return bpf_folder() / "headers"
+
+
+def _compile_and_tell(
+    to_parent: int, name: str, constants: Mapping[str, int | str], functions: Sequence[str]
+) -> NoReturn:
+    """What the process does, from the fork to its end."""
+    try:
+        # It ends when we do.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        (to_parent,) = leave_the_others(NAME, [to_parent])
+        try:
+            said = _compile(name, constants, functions)
+        except errors.EbpfprofError as error:
+            said = {"error": type(error).__name__, "message": str(error)}
+        except Exception as error:  # a bug: here nobody would see it
+            said = {"bug": repr(error)}
+        with os.fdopen(to_parent, "wb") as stream:
+            stream.write(json.dumps(said).encode())
+    finally:
+        os._exit(0)
+
+
+def _compile(
+    name: str, constants: Mapping[str, int | str], functions: Sequence[str]
+) -> dict[str, Any]:
+    """A Compiled, as JSON can hold it."""
+    bcc = import_bcc()
+    headers = _set_kernel_headers()
+    flags = [f"-D{key}={value}" for key, value in constants.items()]
+    os.chdir(headers)  # BCC would take headers from the working directory before all others
+    with _native_stderr() as said:
+        try:
+            bpf = bcc.BPF(text=program_text(name).encode(), cflags=flags)
+        except Exception as error:  # BCC raises nothing narrower
+            # One without attach cookies may limit maps by RLIMIT_MEMLOCK, too (before 5.11).
+            features.link_with_cookie()
+            raise KernelUnsupported(
+                f"BCC could not compile {name} or create its maps: {error}\n{said()}"
+            ) from error
+    shapes, numbers = _maps(bcc.lib, ctypes.c_void_p(bpf.module))
+    return {
+        "maps": shapes,
+        "functions": {
+            function: with_maps(bpf.dump_func(function.encode()), numbers.__getitem__).hex()
+            for function in functions
+        },
+        "license": bcc.lib.bpf_module_license(bpf.module).decode(),
+    }
+
+
+def _maps(
+    lib: Any,  # noqa: ANN401 - BCC has no types
+    module: ctypes.c_void_p,
+) -> tuple[list[dict[str, Any]], dict[int, int]]:
+    """The maps that BCC made, and their numbers by file descriptor (bcc, src/cc/bcc_common.h)."""
+    lib.bpf_table_name.restype = ctypes.c_char_p
+    lib.bpf_table_name.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    shapes, numbers = [], {}
+    for number in range(lib.bpf_num_tables(module)):
+        index = ctypes.c_size_t(number)
+        name = lib.bpf_table_name(module, number)
+        numbers[lib.bpf_table_fd_id(module, index)] = number
+        shapes.append(
+            {
+                "name": name.decode(),
+                "kind": lib.bpf_table_type_id(module, number),
+                "key_bytes": lib.bpf_table_key_size_id(module, index),
+                "value_bytes": lib.bpf_table_leaf_size_id(module, index),
+                "max_entries": lib.bpf_table_max_entries_id(module, number),
+                "key": json.loads(lib.bpf_table_key_desc(module, name)),
+                "value": json.loads(lib.bpf_table_leaf_desc(module, name)),
+            }
+        )
+    return shapes, numbers
+
+
+def with_maps(instructions: bytes, map_of: Callable[[int], int]) -> bytes:
+    """The instructions with what `map_of` gives for each number that stands for a map."""
+    changed = bytearray(instructions)
+    for at in range(0, len(changed), INSTRUCTION_BYTES):
+        if changed[at] == _LOAD_64 and changed[at + 1] >> 4 == _MAP_FD:
+            number = int.from_bytes(changed[at + 4 : at + 8], "little")
+            changed[at + 4 : at + 8] = map_of(number).to_bytes(4, "little")
+    return bytes(changed)
+
+
+def _set_kernel_headers() -> str:
+    """Tell BCC to take our headers, not the kernel's, and no others; returns their folder."""
+    headers = str(_headers())
+    for name in [each for each in os.environ if _LEADING_ELSEWHERE.fullmatch(each)]:
+        del os.environ[name]
+    os.environ[_HEADERS] = headers
+    return headers
+
+
+@dataclass(frozen=True, slots=True)
+class BccVersions:
+    """The version of BCC and the LLVM that compiles for it, "" where it doesn't tell."""
+
+    bcc: str
+    llvm: str
+
+
+def bcc_versions() -> BccVersions:
+    """Which BCC there is. Raises BccMissing."""
+    bcc = import_bcc()
+    # Distributions link it to LLVM's shared library, whose file has its version in its name.
+    maps = Path("/proc/self/maps").read_text(errors="replace")
+    llvm = _LLVM.search(maps)
+    return BccVersions(str(getattr(bcc, "__version__", "")), llvm[1] if llvm else "")
+
+
+def import_bcc() -> Any:  # noqa: ANN401 - BCC has no types
+    """The module bcc. Raises BccMissing."""
+    try:
+        import bcc
+    # OSError: it is there, but not the library that it wraps. SyntaxError: PyPI's, or none at all.
+    except (ImportError, OSError, SyntaxError) as error:
+        raise BccMissing(
+            f"The Python bindings of BCC are missing for {sys.executable} ({error}). "
+            "Install them with `apt-get install python3-bpfcc` (Debian, Ubuntu) or "
+            "`dnf install python3-bcc` (Fedora), and run ebpfprof with the distribution's own "
+            "python3. The package called bcc on PyPI is something else."
+        ) from error
+    if not hasattr(bcc, "BPF"):
+        raise BccMissing(
+            f"The module bcc at {bcc.__file__} is not the BPF Compiler Collection. Uninstall that "
+            "package and install `python3-bpfcc` (Debian, Ubuntu) or `python3-bcc` (Fedora)."
+        )
+    return bcc
+
+
+@contextlib.contextmanager
+def _native_stderr() -> Iterator[Any]:
+    """Catch what native code writes to file descriptor 2; yields a function that returns it."""
+    with os.fdopen(os.memfd_create("stderr"), "w+b") as caught:
+
+        def said() -> str:
+            caught.seek(0)
+            return caught.read().decode(errors="replace").strip()
+
+        os.dup2(caught.fileno(), 2)
+        yield said

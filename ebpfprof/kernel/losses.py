@@ -1,0 +1,55 @@
+"""The names and words of everything that can be lost in the kernel, read from bpf/losses.h."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ebpfprof.kernel.sources import bpf_folder
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """How often one thing was lost: `name` for machines, `text` for people."""
+
+    name: str
+    text: str
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.count} {self.text} ({self.name})"
+
+
+def loss_kinds() -> tuple[tuple[str, str], ...]:
+    """All (name, text) pairs, in the order of the kernel's `losses` array."""
+    source = (bpf_folder() / "losses.h").read_text()
+    return tuple(re.findall(r'^LOSS\((\w+), "([^"]+)"\)$', source, re.MULTILINE))
+
+
+def losses(counts: list[int], more: Mapping[str, int] | None = None) -> tuple[Loss, ...]:
+    """Those kinds that were counted at all, from the values of the `losses` array.
+
+    `more` is what was lost of these outside of the kernel, by name.
+    """
+    found = (
+        Loss(name, text, count + (more or {}).get(name, 0))
+        for (name, text), count in zip(loss_kinds(), counts, strict=True)
+    )
+    return tuple(loss for loss in found if loss.count)
+
+
+def losses_since(later: Iterable[Loss], earlier: Iterable[Loss]) -> tuple[Loss, ...]:
+    """What was lost between two readings of sums."""
+    before = {loss.name: loss.count for loss in earlier}
+    found = (Loss(each.name, each.text, each.count - before.get(each.name, 0)) for each in later)
+    return tuple(loss for loss in found if loss.count > 0)
+
+
+def losses_together(*several: Iterable[Loss]) -> tuple[Loss, ...]:
+    """What was lost in all of several times."""
+    all_losses = [loss for losses in several for loss in losses]
+    counts: Counter[str] = Counter()
+    for loss in all_losses:
+        counts[loss.name] += loss.count
+    texts = {loss.name: loss.text for loss in all_losses}
+    return tuple(Loss(name, text, counts[name]) for name, text in texts.items())

@@ -1,0 +1,1 @@
+"""What a recording costs the target: the budget, the estimate, and what it changes."""

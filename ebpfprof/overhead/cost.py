@@ -1,0 +1,113 @@
+"""What recording cost the target, estimated from what was counted and measured, and us."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+from ebpfprof.console.text import counted, duration, percent, quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """How often our BPF programs ran for a target, and how long (ns) all of them took.
+
+    That they ran is counted. `timed` of them were measured, without the longest of each processor
+    and those in which something else came in between; the rest is taken to be alike (bpf/cost.h).
+    """
+
+    count: int = 0
+    ns: float = 0.0
+    timed: int = 0
+
+    def __sub__(self, earlier: Runs) -> Runs:
+        return Runs(
+            self.count - earlier.count, max(0.0, self.ns - earlier.ns), self.timed - earlier.timed
+        )
+
+    def __add__(self, later: Runs) -> Runs:
+        return Runs(self.count + later.count, self.ns + later.ns, self.timed + later.timed)
+
+    @property
+    def each_ns(self) -> float:
+        """How long one took, by estimate."""
+        return self.ns / self.count if self.count else 0.0
+
+    def each(self, what: str = "") -> str:
+        """How long one took, in words, and where that is from."""
+        if self.timed < 1:
+            return f"{what} not timed".lstrip()
+        times = "once" if self.timed == 1 else f"{self.timed} times"
+        return " ".join(filter(None, (duration(self.each_ns), what))) + f", timed {times}"
+
+
+def runs(count: int, timed: int, timed_ns: int) -> Runs:
+    """From the sums of the kernel's `costs` map."""
+    return Runs(count, timed_ns * count / timed if timed else 0.0, timed)
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What a recording took a target in all, by our estimate.
+
+    `hits` are of probes, each of which costs `hit_ns` besides what its program takes, or None if
+    that could not be found out; `samples` are of the CPU profile, whose interrupts are not in it.
+    `cpu_ns` is the CPU time that the target used meanwhile, with all this.
+    """
+
+    hits: Runs
+    samples: Runs
+    hit_ns: float | None
+    cpu_ns: int
+
+    def __sub__(self, earlier: Overhead) -> Overhead:
+        hits, samples = self.hits - earlier.hits, self.samples - earlier.samples
+        return Overhead(hits, samples, self.hit_ns, self.cpu_ns - earlier.cpu_ns)
+
+    def __add__(self, later: Overhead) -> Overhead:
+        hits, samples = self.hits + later.hits, self.samples + later.samples
+        return Overhead(hits, samples, later.hit_ns, self.cpu_ns + later.cpu_ns)
+
+    @property
+    def ns(self) -> float:
+        """How long the target's threads were held up, in ns."""
+        return self.hits.count * (self.hit_ns or 0.0) + self.hits.ns + self.samples.ns
+
+    @property
+    def share(self) -> float:
+        """The part of its CPU time that the target lost to that, 0 to 1."""
+        return min(1.0, self.ns / self.cpu_ns) if self.cpu_ns else 0.0
+
+    def __str__(self) -> str:
+        parts = []
+        if self.hits.count:
+            each = (self.hit_ns or 0.0) + self.hits.each_ns
+            trap = "the trap not known"
+            if self.hit_ns is not None:
+                trap = f"{duration(self.hit_ns)} the trap, as tried out"
+            hits, program = counted(self.hits.count, "probe hit"), self.hits.each("our program")
+            parts.append(f"{hits}, some {duration(each)} each: {trap}, {program}")
+        if self.samples.count:
+            samples = counted(self.samples.count, "CPU sample")
+            parts.append(f"{samples}, each {self.samples.each()}")
+        what = f" ({'; '.join(parts)})" if parts else ""
+        share = f", {percent(self.share)} of its CPU time" if self.cpu_ns else ""
+        return f"some {duration(self.ns)}{share}{what}"
+
+
+def own_cost() -> str:
+    """What this process, and those that it has waited for, used until now, in words."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu_s = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    peak = quantity(_peak_bytes(), "bytes")
+    return f"{duration(cpu_s * 1e9)} of CPU time, {peak} of memory at most"
+
+
+def _peak_bytes() -> int:
+    """The most memory that this program ever had.
+
+    Not ru_maxrss: that begins with what the process had that started us (fs/exec.c, exec_mmap).
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))

@@ -1,0 +1,1 @@
+"""Which rights ebpfprof needs and has."""

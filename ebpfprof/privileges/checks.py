@@ -1,0 +1,138 @@
+"""What the kernel lets this process do, asked before anything is attempted.
+
+SECURITY.md says which capability is for what.
+"""
+
+import ctypes
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from ebpfprof.errors import SET_USER_ID, KernelUnsupported, PermissionDenied
+from ebpfprof.privileges import capabilities
+from ebpfprof.privileges.capabilities import NUMBERS
+
+_AT_SECURE = 23  # include/uapi/linux/auxvec.h
+_FIRST_USER_NAMESPACE = 0xEFFFFFFD  # include/linux/proc_ns.h, PROC_USER_INIT_INO
+
+# CAP_SYS_ADMIN stands for both (bpf_capable and perfmon_capable, include/linux/capability.h).
+TO_RECORD = ("CAP_BPF", "CAP_PERFMON")
+# For processes of other users: their memory and executables, and /proc/PID/auxv, mode 0400.
+_FOR_OTHERS = ("CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH")
+
+_libc = ctypes.CDLL(None)
+
+RECORDING = frozenset(
+    {
+        *TO_RECORD,
+        *_FOR_OTHERS,
+        "CAP_SYSLOG",  # names of the kernel's functions
+        "CAP_CHECKPOINT_RESTORE",  # mapped files that were deleted or replaced (map_files)
+    }
+)
+"""What is of use while something is recorded."""
+LOOKING = frozenset({*_FOR_OTHERS, "CAP_CHECKPOINT_RESTORE"})
+"""What is of use to see which programs the processes run."""
+WRITING = frozenset({"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER"})
+"""What root needs to write in folders of others, and to give them the file."""
+
+
+def effective_capabilities() -> frozenset[int]:
+    """Numbers of the capabilities in force for this thread. Raises KernelUnsupported."""
+    try:
+        return capabilities.effective()
+    except OSError as error:
+        raise no_proc(error) from error
+
+
+def missing_capabilities() -> list[str]:
+    """Names of the capabilities that are needed for all processes, and not in force."""
+    held = effective_capabilities()
+    needed = _FOR_OTHERS if may_put_perf_uprobes() else (*TO_RECORD, *_FOR_OTHERS)
+    return [name for name in needed if NUMBERS[name] not in held]
+
+
+def require_capabilities() -> None:
+    """Raise PermissionDenied, naming what is missing and what to type, unless BPF may be used.
+
+    Also if we have got rights by how our file is marked, which the environment was not made for.
+
+    What is missing for processes of other users, those say when they are opened.
+    """
+    if _libc.getauxval(_AT_SECURE):
+        raise PermissionDenied(SET_USER_ID)
+    missing = missing_capabilities()
+    if any(name in missing for name in TO_RECORD):
+        raise PermissionDenied(
+            f"This user may not trace processes: {_are_missing(missing)} {way_out()}"
+        )
+    if not in_first_user_namespace():
+        raise PermissionDenied(
+            "This is root in a user namespace only, which may not trace. Run ebpfprof as root of "
+            "the machine, outside of the container."
+        )
+
+
+def may_put_perf_uprobes() -> bool:
+    """Whether all kernels let us have perf events for uprobes: with CAP_SYS_ADMIN."""
+    return NUMBERS["CAP_SYS_ADMIN"] in effective_capabilities()
+
+
+def not_yours(pid: int, what: str) -> PermissionDenied:
+    """The kernel does not let us see `what` (such as "its memory") of a process."""
+    missing = missing_capabilities()
+    why = f" {_are_missing(missing)}" if missing else ""
+    return PermissionDenied(
+        f"Process {pid} is not yours to trace: the kernel does not let this user open {what}."
+        f"{why} {way_out()}"
+    )
+
+
+def no_proc(error: OSError) -> KernelUnsupported:
+    """What is wrong where /proc is not there."""
+    return KernelUnsupported(
+        f"Processes can't be seen: /proc can't be read ({error.strerror}). Mount it: "
+        "mount -t proc proc /proc"
+    )
+
+
+def way_out() -> str:
+    """What to do about a missing right, with what was typed."""
+    if os.geteuid() == 0:
+        return (
+            "This root is a container's or a sandbox's: run ebpfprof outside of it, or give the "
+            "container these capabilities (docker run --privileged --pid=host)."
+        )
+    return f"Type: sudo {_typed()}"
+
+
+def in_first_user_namespace() -> bool:
+    """Whether this is the machine's own user namespace: only there the capabilities count."""
+    try:
+        return os.stat("/proc/self/ns/user").st_ino == _FIRST_USER_NAMESPACE
+    except OSError:  # a kernel without user namespaces
+        return True
+
+
+def _are_missing(names: list[str]) -> str:
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} missing."
+
+
+def _typed() -> str:
+    """The command line as it was typed, with a path that sudo finds, too."""
+    program, *arguments = sys.argv
+    if Path(program).name == "__main__.py":
+        # Isolated (-I), as the installed command is: no code of a user's own is loaded as root.
+        return shlex.join([sys.executable, "-I", "-m", "ebpfprof", *arguments])
+    return shlex.join([str(Path(_FOLDER, program)), *arguments])
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was deleted
+        return "."
+
+
+_FOLDER = _folder()  # the loader changes it for a while

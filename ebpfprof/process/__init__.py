@@ -1,0 +1,1 @@
+"""A process: its identity, memory, mappings and files."""

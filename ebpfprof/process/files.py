@@ -1,0 +1,146 @@
+"""Opens files of targets: regular ones only, in their own root, and never waits without an end.
+
+Opening a FIFO or a device could block, or do something. A file system that does not answer blocks
+who opens a file of it, or reads it, in a way that no signal ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from typing import Any, Self
+
+from ebpfprof.system.helper_process import PATIENCE_S, Helper, NoAnswerError
+
+_SYS_OPENAT2 = 437  # arch/x86/entry/syscalls/syscall_64.tbl
+_RESOLVE_NO_MAGICLINKS = 0x02  # include/uapi/linux/openat2.h
+_RESOLVE_IN_ROOT = 0x10
+_OPEN_ATTEMPTS = 8
+_TOUCHED = 16
+_PAGE_BYTES = 4096
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _OpenHow(ctypes.Structure):
+    """struct open_how, include/uapi/linux/openat2.h."""
+
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
+    )
+
+
+class Files:
+    """Opens files in this process."""
+
+    def open(self, link: str) -> int:
+        """Open for reading what a link in /proc stands for, a regular file. Raises OSError."""
+        path_fd = os.open(link, os.O_PATH | os.O_CLOEXEC)
+        try:
+            return _reopen_regular(path_fd)
+        finally:
+            os.close(path_fd)
+
+    def open_in_root(self, root_fd: int, path: str) -> int:
+        """Open a regular file for reading, `path` as seen by a process whose root `root_fd` is.
+
+        No symbolic link and no ".." leads out of the root. Raises OSError if there is no such file
+        or it is not a regular one.
+        """
+        how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
+        code = errno.EAGAIN
+        for _ in range(_OPEN_ATTEMPTS):  # EAGAIN: something was renamed meanwhile
+            path_fd = _libc.syscall(
+                _SYS_OPENAT2, root_fd, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
+            )
+            if path_fd >= 0:
+                try:
+                    return _reopen_regular(path_fd)
+                finally:
+                    os.close(path_fd)
+            code = ctypes.get_errno()
+            if code not in (errno.EAGAIN, errno.EINTR):
+                break
+        raise OSError(code, os.strerror(code))
+
+
+class PatientFiles(Files):
+    """Has a child open them, and read a few pages of each; one that does not answer is given up.
+
+    That is a TimeoutError. To be made before there are threads. A context manager.
+    """
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._helper = Helper(_Opening, patience_s)
+
+    def open(self, link: str) -> int:
+        """See Files."""
+        return self._ask([link], ())
+
+    def open_in_root(self, root_fd: int, path: str) -> int:
+        """See Files."""
+        return self._ask([path], [root_fd])
+
+    def close(self) -> None:
+        """End the child; one that is stuck is not waited for."""
+        self._helper.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, request: list[str], fds: Sequence[int]) -> int:
+        try:
+            code, given = self._helper.ask(request, fds)
+        except NoAnswerError as error:
+            raise TimeoutError(errno.ETIMEDOUT, f"its file system {error}") from error
+        if code:
+            raise OSError(code, os.strerror(code))
+        return given[0]
+
+
+class _Opening:
+    """The child's part."""
+
+    def __init__(self) -> None:
+        self._files = Files()
+
+    def begin(self) -> None:
+        """Nothing is kept."""
+
+    def answer(self, request: Any, fds: Sequence[int]) -> tuple[int, list[int]]:  # noqa: ANN401
+        """Open what a link stands for, or with a root folder a file in it."""
+        (path,) = request
+        try:
+            fd = self._files.open_in_root(fds[0], path) if fds else self._files.open(path)
+        except OSError as error:
+            return error.errno or errno.EIO, []
+        _touch(fd)
+        return 0, [fd]
+
+
+def _touch(fd: int) -> None:
+    """Read pages from all over the file: what they hold does not matter, only that they come."""
+    with contextlib.suppress(OSError):
+        size = os.fstat(fd).st_size
+        for part in range(_TOUCHED + 1):
+            os.pread(fd, _PAGE_BYTES, max(0, size - _PAGE_BYTES) * part // _TOUCHED)
+
+
+def _reopen_regular(path_fd: int) -> int:
+    """Open for reading what an O_PATH descriptor stands for. Raises OSError if not a regular file.
+
+    Only what is known to be a regular file is opened.
+    """
+    if not stat.S_ISREG(os.fstat(path_fd).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    return os.open(f"/proc/self/fd/{path_fd}", flags)

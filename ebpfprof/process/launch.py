@@ -1,0 +1,354 @@
+"""Starts a program, and stops it before its first instruction.
+
+The program is a child of ours that we trace (ptrace(2)) until it is told to run: at the end of
+execve() the kernel stops it. Its memory, its executable and its auxiliary vector are those of the
+new program then, and nothing of it has been executed, not even the dynamic loader. If we die in
+between, the kernel kills it (PTRACE_O_EXITKILL).
+
+Who lets it run either lets go of it, or follows it to the next program that it replaces itself by
+(`sh -c ./prog`, `env A=1 ./prog`), where it is stopped again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import pwd
+import queue
+import select
+import shutil
+import signal
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, NoReturn, Self
+
+from ebpfprof.console.text import printable
+from ebpfprof.errors import (
+    AttachFailed,
+    CommandNotFound,
+    CommandNotRunnable,
+    EbpfprofError,
+    ExitCode,
+    PermissionDenied,
+)
+from ebpfprof.system import signals
+
+# include/uapi/linux/ptrace.h
+_CONT = 7
+_DETACH = 17
+_SETOPTIONS = 0x4200
+_SEIZE = 0x4206
+_LISTEN = 0x4208
+_EVENT_EXEC = 4
+_EVENT_STOP = 128
+_O_TRACEEXEC = 1 << _EVENT_EXEC
+_O_EXITKILL = 1 << 20
+
+_STOPPING = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+_ENDED = (os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED)
+_ERRNO = struct.Struct("=i")
+_YAMA = "/proc/sys/kernel/yama/ptrace_scope"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_ulong, ctypes.c_ulong)
+_libc.ptrace.restype = ctypes.c_long
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Whom a program is to run as."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+
+    @classmethod
+    def named(cls, name: str) -> User | None:
+        """The user of that name, None if there is none."""
+        try:
+            entry = pwd.getpwnam(name)
+        except (KeyError, ValueError):
+            return None
+        return cls(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir)
+
+    def become(self) -> None:
+        """Take the user's groups and identity, for good. Raises PermissionError."""
+        os.initgroups(self.name, self.gid)
+        os.setgid(self.gid)
+        os.setuid(self.uid)
+        os.environ.update(HOME=self.home, USER=self.name, LOGNAME=self.name)
+
+
+class Child:
+    """A program that was started and has not executed an instruction yet.
+
+    A context manager: a child that is stopped when it is left is killed, one that runs goes on.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        user: User | None = None,
+        *,
+        on_forked: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Start the command, found as a shell does; return once it is stopped at its beginning.
+
+        Its environment, folder, files, signals and rights are those that we were given. What
+        `on_forked` changes of ours is no longer the child's, but still its tracer's. Raises
+        CommandNotFound, CommandNotRunnable, PermissionDenied or AttachFailed.
+        """
+        self._follows: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._stops: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._is_stopped = threading.Event()
+        self._is_left = False
+        self._refusal: EbpfprofError | None = None
+        self._status: int | None = None
+        its_start, start = os.pipe()
+        failures, its_failures = os.pipe()
+        try:
+            self.pid = signals.fork(lambda: _become(command, user, its_start, start, its_failures))
+            self._pidfd = os.pidfd_open(self.pid)
+        finally:
+            os.close(its_start)
+            os.close(its_failures)
+        self._tracer = threading.Thread(target=self._trace, args=(start,), daemon=True)
+        try:
+            on_forked()
+            self._tracer.start()
+            if signals.interruptible(self._stops.get):
+                return
+            self._reap()
+            raise self._refusal or _not_run(command[0], os.read(failures, _ERRNO.size))
+        except BaseException:
+            self._kill()
+            self.close()
+            raise
+        finally:
+            os.close(failures)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it stands at the beginning of a program and waits for run()."""
+        return self._is_stopped.is_set() and not self._is_left
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        end = select.poll()
+        end.register(self._pidfd, select.POLLIN)
+        return bool(end.poll(0))
+
+    def run(self, *, follow: bool) -> None:
+        """Let it run: to the beginning of its next program, or, without `follow`, untraced."""
+        self._is_stopped.clear()
+        self._follows.put(follow)
+
+    def leave(self) -> None:
+        """Don't stop a child that is followed any more; one that is stopped goes on, untraced."""
+        self._is_left = True
+        self._follows.put(False)  # it may begin its next program just now
+
+    def wait_until_stopped(self) -> bool:
+        """Wait until a child that is followed begins its next program; False if it has ended."""
+        return self._stops.get()
+
+    def send(self, number: int) -> None:
+        """Send it a signal, if it is still there."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    def wait(self) -> int:
+        """Wait for its end; return its exit status as a shell does, 128 + N for a signal N."""
+        signals.interruptible(self._tracer.join)
+        return self._reap()
+
+    def close(self) -> None:
+        """Kill it if it is stopped; let go of it else. May be called twice."""
+        if self._pidfd < 0:
+            return
+        if self.is_stopped:
+            self._kill()
+        os.close(self._pidfd)
+        self._pidfd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _kill(self) -> None:
+        self.send(signal.SIGKILL)
+        if self._tracer.ident is not None:  # it was started
+            self.run(follow=False)
+            self._reap()
+
+    def _reap(self) -> int:
+        if self._status is None:
+            self._tracer.join()
+            _, status = os.waitpid(self.pid, 0)
+            code = os.waitstatus_to_exitcode(status)
+            self._status = code if code >= 0 else 128 - code
+        return self._status
+
+    def _trace(self, start: int) -> None:
+        """Trace the child; only the thread that began with it can. Returns when it is untraced."""
+        if _ptrace(_SEIZE, self.pid, _O_TRACEEXEC | _O_EXITKILL):
+            with suppress(BrokenPipeError):  # it was killed
+                os.write(start, b"x")
+        else:
+            self._refusal = _not_traced(ctypes.get_errno())
+            self.send(signal.SIGKILL)
+        os.close(start)
+        while (stop := self._next_stop()) is not None:
+            number, event = stop & 0xFF, stop >> 8
+            if event == _EVENT_EXEC and not self._is_left:
+                if not self._hold():
+                    return
+            elif event == _EVENT_STOP and number in _STOPPING:
+                _ptrace(_LISTEN, self.pid)  # as if it weren't traced: until SIGCONT
+            else:
+                _ptrace(_CONT, self.pid, 0 if event else number)
+        self._stops.put(False)
+
+    def _next_stop(self) -> int | None:
+        """Wait for the next stop: its signal, and above that its event; None once it has ended."""
+        while True:
+            # Who has ended is kept, so that no other process gets its number.
+            found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+            assert found is not None
+            if found.si_code in _ENDED:
+                return None
+            # It may be killed in between.
+            if os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG) is not None:
+                return found.si_status
+
+    def _hold(self) -> bool:
+        """Keep it stopped until it is told to run; whether it is still traced then."""
+        _ptrace(_SETOPTIONS, self.pid, _O_TRACEEXEC | _O_EXITKILL)
+        self._is_stopped.set()
+        self._stops.put(True)
+        if not self._follows.get():
+            _ptrace(_DETACH, self.pid)
+            return False
+        _ptrace(_SETOPTIONS, self.pid, _O_TRACEEXEC)
+        _ptrace(_CONT, self.pid)
+        return True
+
+
+class Relay:
+    """Passes signals that we get on to a child, so that we outlive it. A context manager."""
+
+    _NUMBERS = (
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGHUP,
+        signal.SIGTERM,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+    )
+    # Those that a terminal sends to all of its foreground, and so to the child as well.
+    _OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in self._NUMBERS:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if number not in self._OF_TERMINAL or not _in_foreground():
+            self._child.send(number)
+
+
+def _in_foreground() -> bool:
+    """Whether we are what our terminal sends the signals of its keys to; False without one."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def _ptrace(request: int, pid: int, data: int = 0) -> bool:
+    """Whether the request succeeded. It fails, too, if the process was killed meanwhile."""
+    return bool(_libc.ptrace(request, pid, 0, data) == 0)
+
+
+def _become(
+    command: Sequence[str], user: User | None, start: int, our_start: int, failures: int
+) -> NoReturn:
+    """In the child: wait for the word that it is traced, then become the command."""
+    try:
+        os.close(our_start)
+        if os.read(start, 1):
+            if user:
+                user.become()
+            os.execvp(command[0], list(command))
+    except OSError as error:
+        os.write(failures, _ERRNO.pack(error.errno or 0))
+    except ValueError:  # an empty name
+        os.write(failures, _ERRNO.pack(errno.ENOENT))
+    os._exit(ExitCode.COMMAND_NOT_FOUND)
+
+
+def _not_traced(code: int) -> EbpfprofError:
+    if code == errno.EPERM:
+        return PermissionDenied(
+            "The kernel does not let this user trace a program of its own (ptrace). Look at "
+            f"`cat {_YAMA}`: with 3 nobody may. Start the program by itself, and use "
+            "`ebpfprof attach`."
+        )
+    return AttachFailed(
+        f"The program could not be traced: {os.strerror(code)}. Start it by itself, and use "
+        "`ebpfprof attach`."
+    )
+
+
+def _not_run(command: str, answer: bytes) -> EbpfprofError:
+    """Why the command could not be executed."""
+    shown = printable(command)
+    if len(answer) != _ERRNO.size:
+        return EbpfprofError(f"{shown} was killed before it began.")
+    (code,) = _ERRNO.unpack(answer)
+    if code in (errno.ENOENT, errno.ENOTDIR):
+        if shutil.which(command) is None and not os.path.exists(command):
+            return CommandNotFound(
+                f"There is no program {shown}. One in the current folder is called ./NAME; sudo "
+                "searches other folders than your shell does: give the whole path."
+            )
+        return CommandNotRunnable(
+            f"{shown} is there, but not the program that is to run it: a script names that in its "
+            "first line (#!), a binary names its dynamic loader."
+        )
+    if code == errno.EACCES:
+        return CommandNotRunnable(
+            f"{shown} may not be executed: it is a directory, lacks the right (`chmod +x`), or "
+            "lies where this user or the mount (noexec) does not allow it."
+        )
+    if code == errno.ENOEXEC:
+        return CommandNotRunnable(
+            f"{shown} is neither a program for this machine nor a script with a first line that "
+            "says what runs it (#!/bin/sh)."
+        )
+    return CommandNotRunnable(f"{shown} can't be executed: {os.strerror(code)}.")

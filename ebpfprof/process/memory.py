@@ -1,0 +1,116 @@
+"""The memory of a target, opened for reading only."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Self
+
+from ebpfprof.errors import EbpfprofError, PermissionDenied, TargetGone
+from ebpfprof.kernel.remote_memory import peek, process_vm_readv
+from ebpfprof.process.process import Target
+
+if TYPE_CHECKING:  # it takes time to import, and not everybody needs it
+    import numpy as np
+    import numpy.typing as npt
+
+_MAX_PIECES = 1024  # UIO_MAXIOV
+_ADDRESS_END = 1 << 63  # the largest offset of a file
+
+
+class UnreadableMemory(EbpfprofError):  # noqa: N818 (reads better where it is raised)
+    """Nothing is mapped there, or not all of it."""
+
+
+class Memory:
+    """What a target has in its memory at this moment; the target runs on meanwhile.
+
+    /proc/PID/mem stays bound to the program that ran when it was opened (Linux fs/proc/base.c,
+    mem_open): after an exec, or under a reused pid, it reads nothing.
+    """
+
+    def __init__(self, target: Target) -> None:
+        """Open the memory of the very program that `target` pins.
+
+        Raises TargetGone or PermissionDenied.
+        """
+        self._pid = target.pid
+        try:
+            self._fd = os.open(f"/proc/{target.pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        except PermissionError as error:
+            raise PermissionDenied(
+                f"The kernel does not let this user read the memory of process {target.pid}: "
+                "that takes CAP_SYS_PTRACE. Run ebpfprof as root."
+            ) from error
+        except OSError as error:
+            raise TargetGone(self._gone()) from error
+        # /proc goes by the number: it was that process if the pinned one still lives.
+        if target.ending():
+            self.close()
+            raise TargetGone(self._gone())
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return `size` bytes from the runtime address.
+
+        Raises UnreadableMemory unless all of them are mapped, TargetGone once the target has
+        ended or called exec.
+        """
+        try:
+            data = os.pread(self._fd, size, address) if 0 <= address < _ADDRESS_END else None
+        except OSError:
+            data = None
+        if data is not None and len(data) == size:
+            return data
+        if data == b"":
+            raise TargetGone(self._gone())
+        raise UnreadableMemory(
+            f"Process {self._pid} has no {size} bytes of memory at {address:#x}."
+        )
+
+    def read_records(
+        self, addresses: npt.NDArray[np.uint64], kind: np.dtype[Any]
+    ) -> npt.NDArray[Any]:
+        """Read a struct at each of the runtime addresses; 0 is what can't be read.
+
+        Takes a fraction of the time of as many read(). Raises TargetGone as that does.
+        """
+        import numpy as np
+
+        found = np.zeros(len(addresses), kind)
+        pieces = np.empty((len(addresses), 2), np.uint64)
+        pieces[:, 0], pieces[:, 1] = addresses, kind.itemsize
+        done = 0
+        while done < len(addresses):
+            count = min(_MAX_PIECES, len(addresses) - done)
+            local = np.array([found[done:].ctypes.data, count * kind.itemsize], np.uint64)
+            there = pieces[done : done + count]
+            data = process_vm_readv(self._pid, local.ctypes.data, 1, there.ctypes.data, count, 0)
+            # It ends at the first that it can't read, of which it may have read a part.
+            whole = max(0, data) // kind.itemsize
+            if whole < count:
+                found[done + whole] = np.zeros(1, kind)[0]
+                whole += 1
+            done += whole
+        self.read(int(addresses[0]), 1) if len(addresses) else None  # by number: is it still it?
+        return found
+
+    def bring(self, address: int, size: int) -> None:
+        """Have so many bytes from the runtime address be in memory, if that can be: see peek."""
+        peek(self._pid, address, size)
+
+    def close(self) -> None:
+        """Close it; reading afterwards raises UnreadableMemory."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _gone(self) -> str:
+        return (
+            f"The memory of process {self._pid} can't be read any more: it ended, or replaced "
+            "itself by another program (exec)."
+        )

@@ -1,0 +1,287 @@
+"""The process that is profiled: who it is, what file it runs, where that file is mapped."""
+
+import os
+import re
+import select
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from ebpfprof.console.text import printable
+from ebpfprof.errors import NoAnswer, NoSuchProcess, TargetGone, UnsupportedTarget
+from ebpfprof.privileges.checks import not_yours
+from ebpfprof.process.files import Files
+from ebpfprof.profile.model import Mapping
+
+_CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h
+_AT_ENTRY = 9  # include/uapi/linux/auxvec.h
+_PF_KTHREAD = 0x0020_0000  # include/linux/sched.h
+_MAX_PROC_BYTES = 1 << 24
+_UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]")
+_MAPS_LINE = re.compile(
+    rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) ..x. ([0-9a-f]{1,16}) "
+    rb"([0-9a-f]{1,5}):([0-9a-f]{1,5}) (\d{1,20}) *(.*)"
+)
+_DELETED = " (deleted)"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why nothing more can be recorded from a target."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MapsLine:
+    """An executable line of /proc/PID/maps: addresses [start, limit) from `offset` of a file.
+
+    `device` and `inode` are those of the file, 0 if there is none. `name` is as the kernel writes
+    it, with " (deleted)" behind a file's name that is gone.
+    """
+
+    start: int
+    limit: int
+    offset: int
+    device: int
+    inode: int
+    name: str
+
+    @property
+    def path(self) -> str:
+        """The name without the kernel's remark that the file was deleted."""
+        return self.name.removesuffix(_DELETED)
+
+
+class Target:
+    """One running process, pinned: its pidfd, its executable and its start are held.
+
+    So a pid that is reused, an exec and an end are noticed, and what is read of the file
+    stays the file that runs, deleted or replaced on disk as it may be.
+    """
+
+    _known_lines: tuple[bytes, tuple[MapsLine, ...]] = b"", ()
+
+    def __init__(self, pid: int, files: Files | None = None) -> None:
+        """Open process `pid`; `files` opens what it runs and has mapped.
+
+        Raises NoSuchProcess, UnsupportedTarget (a thread id, a kernel thread, a zombie),
+        PermissionDenied, NoAnswer or TargetGone.
+        """
+        from symbolizer.allowance import Allowance  # with numpy: late, see Session.__init__
+
+        self.pid = pid
+        self.files = files or Files()
+        self.allowance = Allowance()
+        """What reading its files may take, all together."""
+        self._pidfd = _pidfd(pid)
+        try:
+            _refuse_what_runs_no_program(pid)
+            self._auxv = self._read("auxv")
+            self.exe_fd = self.files.open(f"/proc/{pid}/exe")
+            self.exe_name = os.readlink(f"/proc/{pid}/exe").removesuffix(_DELETED)
+            # /proc goes by the number. If the pinned process lives, and has not called exec, then
+            # all that was the same program's.
+            self.require_running()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, FileNotFoundError | ProcessLookupError):
+                raise NoSuchProcess(_gone(pid)) from error
+            if isinstance(error, PermissionError):
+                raise not_yours(pid, "its executable") from error
+            if isinstance(error, OSError):
+                raise NoAnswer(
+                    f"The executable of process {pid} can't be read: {error.strerror}. Look what "
+                    f"is wrong with it (`readlink /proc/{pid}/exe`, NFS, FUSE), and try again."
+                ) from error
+            raise
+
+    @property
+    def name(self) -> str:
+        """The command's name, safe as a part of a file name."""
+        return _UNSAFE_IN_NAMES.sub("_", os.path.basename(self.exe_name))[:64] or "unnamed"
+
+    def load_bias(self, entry: int) -> int:
+        """What the kernel added to link-time addresses, given the ELF header's entry point.
+
+        Raises TargetGone if the process has ended.
+        """
+        for key, value in struct.iter_unpack("<QQ", self._auxv[: len(self._auxv) // 16 * 16]):
+            if key == _AT_ENTRY:
+                return int(value) - entry
+        raise self._has_gone()
+
+    def executable_mappings(self, build_id: str) -> tuple[Mapping, ...]:
+        """The executable lines of /proc/PID/maps, the main binary first (as Go's pprof has it).
+
+        `build_id` is the main binary's own. Empty if the process has ended.
+        """
+        found = [
+            Mapping(
+                line.start,
+                line.limit,
+                line.offset,
+                line.path,
+                build_id if line.path == self.exe_name else "",
+            )
+            for line in self.executable_lines()
+        ]
+        return tuple(sorted(found, key=lambda mapping: mapping.filename != self.exe_name))
+
+    def executable_lines(self) -> tuple[MapsLine, ...]:
+        """The executable lines of /proc/PID/maps, by address; empty if the process has ended."""
+        try:
+            text = self._read("maps")
+        except OSError:
+            return ()
+        known_text, lines = self._known_lines
+        if text != known_text:  # it is asked for again and again
+            lines = _executable_lines(text)
+            self._known_lines = text, lines
+        return lines
+
+    def ending(self) -> Ending | None:
+        """Why the target no longer runs what was opened, or None while it does."""
+        try:
+            auxv = self._read("auxv")
+        except OSError:
+            auxv = b""
+        end = select.poll()
+        end.register(self._pidfd, select.POLLIN)
+        if not auxv or end.poll(0):
+            return Ending(f"process {self.pid} ended")
+        # A new program gets a new auxiliary vector (other random bytes, other vDSO).
+        if auxv != self._auxv:
+            return Ending(f"process {self.pid} replaced itself by another program (exec)")
+        return None
+
+    def require_running(self) -> None:
+        """Raise TargetGone unless the process still runs the program that was opened."""
+        ending = self.ending()
+        if ending:
+            raise TargetGone(f"Nothing was recorded: {ending.text} while the probes were set up.")
+
+    def innermost_pid(self) -> int:
+        """The process's number in its own pid namespace.
+
+        Raises TargetGone if it has ended.
+        """
+        try:
+            match = re.search(rb"^NSpid:.*?(\d+)$", self._read("status"), re.MULTILINE)
+        except OSError:
+            match = None
+        if match is None:
+            raise self._has_gone()
+        return int(match[1])
+
+    def pid_namespace(self) -> tuple[int, int]:
+        """Device and inode of its pid namespace. Raises TargetGone if it has ended."""
+        try:
+            found = os.stat(f"/proc/{self.pid}/ns/pid")
+        except OSError as error:
+            raise self._has_gone() from error
+        return found.st_dev, found.st_ino
+
+    def cpu_ns(self) -> int | None:
+        """The CPU time of all its threads since it began, in ns; None if it has ended."""
+        try:
+            return time.clock_gettime_ns(~self.pid << 3 | _CPUCLOCK_SCHED)
+        except OSError:
+            return None
+
+    def tracer(self) -> str:
+        """Who traces the process, such as "process 99 (gdb)"; "" if nobody but ourselves does."""
+        try:
+            match = re.search(rb"^TracerPid:\t([1-9]\d*)$", self._read("status"), re.MULTILINE)
+            # The number is that of a thread.
+            if match is None or os.path.exists(f"/proc/self/task/{int(match[1])}"):
+                return ""
+            name = Path(f"/proc/{int(match[1])}/comm").read_text(errors="replace")
+        except OSError:
+            return ""
+        return f"process {int(match[1])} ({printable(name.strip())})"
+
+    @property
+    def pidfd(self) -> int:
+        """Readable (in the sense of poll) once the process has ended."""
+        return self._pidfd
+
+    def close(self) -> None:
+        """Let go of the process and its file."""
+        for name in ("_pidfd", "exe_fd"):
+            fd = self.__dict__.pop(name, None)
+            if fd is not None:
+                os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _has_gone(self) -> TargetGone:
+        return TargetGone(f"Process {self.pid} ended before it could be looked at.")
+
+    def _read(self, name: str) -> bytes:
+        with open(f"/proc/{self.pid}/{name}", "rb") as file:
+            return file.read(_MAX_PROC_BYTES)
+
+
+def _executable_lines(maps: bytes) -> tuple[MapsLine, ...]:
+    found = []
+    # Not splitlines: in names the kernel escapes newlines only (fs/proc/task_mmu.c).
+    for line in maps.split(b"\n")[:-1]:
+        match = _MAPS_LINE.fullmatch(line)
+        if match:
+            start, limit, offset, major, minor = (int(f, 16) for f in match.groups()[:5])
+            device = os.makedev(major, minor)
+            name = os.fsdecode(match[7])
+            found.append(MapsLine(start, limit, offset, device, int(match[6]), name))
+    return tuple(found)
+
+
+def _gone(pid: int) -> str:
+    return (
+        f"There is no process {pid} (any more). Look it up with `pgrep -a NAME`; inside a "
+        "container pids differ from those outside."
+    )
+
+
+def _pidfd(pid: int) -> int:
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError as error:
+        raise NoSuchProcess(_gone(pid)) from error
+    except OSError as error:
+        leader = _thread_group(pid)
+        if leader not in (None, pid):
+            raise UnsupportedTarget(
+                f"{pid} is a thread of process {leader}. Profile the whole process: "
+                f"`--pid {leader}`."
+            ) from error
+        raise NoSuchProcess(_gone(pid)) from error
+
+
+def _thread_group(pid: int) -> int | None:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return None
+    match = re.search(r"^Tgid:\s*(\d+)$", status, re.MULTILINE)
+    return int(match[1]) if match else None
+
+
+def _refuse_what_runs_no_program(pid: int) -> None:
+    stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    fields = stat[stat.rindex(")") + 2 :].split()
+    if fields[0] in "ZX":
+        raise UnsupportedTarget(f"Process {pid} has ended and waits for its parent (a zombie).")
+    if int(fields[6]) & _PF_KTHREAD:
+        raise UnsupportedTarget(f"{pid} is a thread of the kernel and runs no Go program.")
+    leader = _thread_group(pid)
+    if leader not in (None, pid):
+        raise UnsupportedTarget(
+            f"{pid} is a thread of process {leader}. Profile the whole process: `--pid {leader}`."
+        )

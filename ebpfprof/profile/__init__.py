@@ -1,0 +1,1 @@
+"""The profile model. It knows nothing of BPF."""

@@ -1,0 +1,199 @@
+"""Profiles taken together and from one another: windows of a recording, comparisons.
+
+Samples are the same if their locations and labels are equal. Snapshots of one recording share
+their Location objects: that makes it fast.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import add
+
+from ebpfprof.errors import InvalidProfile
+from ebpfprof.profile.model import Label, Location, Mapping, Profile, Sample
+
+BASE_LABEL = Label("pprof::base", "true")
+"""On the samples of the profile that another is compared with, as pprof's -diff_base does."""
+
+_INT64_MAX = (1 << 63) - 1
+_Key = tuple[tuple[int | None, ...], tuple[Label, ...]]
+
+
+def difference(later: Profile, earlier: Profile) -> Profile:
+    """What is in `later` and was not in `earlier`, two snapshots of sums that only grow.
+
+    As net/http/pprof's deltas: samples that have not changed are left out, what has become less
+    is negative. It begins when `earlier` ended and ends when `later` did. Its comments are of that
+    time where the accounts of both are known, else those of `later`. Raises InvalidProfile if the
+    sample types differ.
+    """
+    require_same_types(later, earlier)
+    sums = _Sums()
+    sums.add(later.samples, 1)
+    sums.add(earlier.samples, -1)
+    begin_ns = _in_int64(earlier.time_ns + earlier.duration_ns)
+    account = later.account - earlier.account if later.account and earlier.account else None
+    return replace(
+        later,
+        samples=sums.samples(),
+        mappings=_mappings((later, earlier)),
+        time_ns=begin_ns,
+        duration_ns=_in_int64(max(later.time_ns + later.duration_ns - begin_ns, 0)),
+        account=account,
+    ).accounted(account)
+
+
+def merged(profiles: Sequence[Profile]) -> Profile:
+    """The sum of several profiles, of the kind of the first.
+
+    As pprof's Merge: it begins with the first of them, is as long as all together, and samples
+    whose values are all zero are left out. Comments are of all the time where accounts are known,
+    else each that one of them has. Raises InvalidProfile if the sample types differ,
+    ValueError if there is none.
+    """
+    if not profiles:
+        raise ValueError("There is no profile to merge.")
+    sums = _Sums()
+    for profile in profiles:
+        require_same_types(profile, profiles[0])
+        sums.add(profile.samples, 1)
+    accounts = [profile.account for profile in profiles if profile.account]
+    account = reduce(add, accounts) if len(accounts) == len(profiles) else None
+    return replace(
+        profiles[0],
+        samples=sums.samples(),
+        mappings=_mappings(profiles),
+        period=max(profile.period for profile in profiles),
+        time_ns=min(profile.time_ns for profile in profiles),
+        duration_ns=_in_int64(sum(profile.duration_ns for profile in profiles)),
+        comments=tuple(dict.fromkeys(c for profile in profiles for c in profile.comments)),
+        account=account,
+    ).accounted(account)
+
+
+def compared(profile: Profile, base: Profile) -> Profile:
+    """Both profiles in one, the samples of `base` negative and with a label that says so.
+
+    As pprof's -diff_base, which then shows shares of `base`, and is as long as both together.
+    Raises InvalidProfile.
+    """
+    labelled = [
+        Sample(each.locations, each.values, (*each.labels, BASE_LABEL)) for each in base.samples
+    ]
+    require_same_types(profile, base)
+    sums = _Sums()
+    sums.add(profile.samples, 1)
+    sums.add(labelled, -1)
+    return replace(
+        profile,
+        samples=sums.samples(),
+        mappings=_mappings((profile, base)),
+        time_ns=min(profile.time_ns, base.time_ns),
+        duration_ns=_in_int64(profile.duration_ns + base.duration_ns),
+    )
+
+
+def normalized(profile: Profile, base: Profile) -> Profile:
+    """`profile` scaled so that each of its totals is that of `base`, as pprof's -normalize.
+
+    So profiles of different length or load can be compared; it is as long as `base`, so that
+    nothing scales it again. Raises InvalidProfile.
+    """
+    require_same_types(profile, base)
+    ratios = [
+        of_base / total if total else 0.0
+        for total, of_base in zip(totals(profile), totals(base), strict=True)
+    ]
+
+    def scale(values: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(round(value * ratio) for value, ratio in zip(values, ratios, strict=True))
+
+    return replace(_with_values(profile, scale), duration_ns=base.duration_ns)
+
+
+def totals(profile: Profile) -> list[int]:
+    """The sum of each column of values."""
+    return [
+        sum(sample.values[index] for sample in profile.samples)
+        for index in range(len(profile.sample_types))
+    ]
+
+
+def require_same_types(first: Profile, second: Profile) -> None:
+    """Raise InvalidProfile unless the values of both profiles mean the same."""
+    if first.sample_types != second.sample_types:
+        one, two = (
+            ", ".join(f"{each.type}/{each.unit}" for each in profile.sample_types) or "nothing"
+            for profile in (first, second)
+        )
+        raise InvalidProfile(
+            f"One of the profiles counts {one}, the other {two}: only profiles of the same kind "
+            "can be compared."
+        )
+
+
+def _with_values(profile: Profile, change: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Profile:
+    changed = ((each, _checked(change(each.values))) for each in profile.samples)
+    return replace(
+        profile,
+        samples=tuple(
+            Sample(each.locations, values, each.labels) for each, values in changed if any(values)
+        ),
+    )
+
+
+class _Sums:
+    """Samples added up by their locations and labels."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Location, int] = {}
+        # Hashing a Location goes through all its frames; the address of the object is a cheaper
+        # key, and stable since whoever called holds every one of them.
+        self._by_id: dict[int, int] = {}
+        self._sums: dict[_Key, tuple[Sample, list[int]]] = {}
+
+    def add(self, samples: Iterable[Sample], factor: int) -> None:
+        by_id, sums = self._by_id, self._sums
+        for sample in samples:
+            stack = tuple(map(by_id.get, map(id, sample.locations)))
+            if None in stack:  # rarely: most locations have come before
+                stack = tuple(map(self._number, sample.locations))
+            key = (stack, sample.labels)
+            known = sums.get(key)
+            if known is None:
+                sums[key] = (sample, [factor * value for value in sample.values])
+                continue
+            values = known[1]
+            for index, value in enumerate(sample.values):
+                values[index] += factor * value
+
+    def _number(self, location: Location) -> int:
+        number = self._by_id.get(id(location))
+        if number is None:
+            number = self._numbers.setdefault(location, len(self._numbers))
+            self._by_id[id(location)] = number
+        return number
+
+    def samples(self) -> tuple[Sample, ...]:
+        """Those that are not zero, in the order in which they came."""
+        return tuple(
+            Sample(sample.locations, _checked(tuple(values)), sample.labels)
+            for sample, values in self._sums.values()
+            if any(values)
+        )
+
+
+def _checked(values: tuple[int, ...]) -> tuple[int, ...]:
+    for value in values:
+        if not -_INT64_MAX <= value <= _INT64_MAX:
+            raise InvalidProfile(f"Taken together, values become too large for 64 bits: {value}.")
+    return values
+
+
+def _in_int64(time_ns: int) -> int:
+    """A time as a file can hold it. One that can't be true is no reason to refuse the samples."""
+    return max(-_INT64_MAX, min(time_ns, _INT64_MAX))
+
+
+def _mappings(profiles: Iterable[Profile]) -> tuple[Mapping, ...]:
+    return tuple(dict.fromkeys(each for profile in profiles for each in profile.mappings))

@@ -1,0 +1,342 @@
+"""Waiting for work is no problem: which waits of a block profile are idle, and why.
+
+The rules are data (data/idle.toml). A wait that may be somebody's problem is never idle: to show
+too much is a nuisance, to hide a problem is a fault. So sends, locks and whatever a request waits
+for are always shown.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any, Final
+
+from ebpfprof.profile.model import Frame, Kind, Location, Profile, Sample
+
+_DATA: Final = "data/idle.toml"
+_MAX_CACHED: Final = 1 << 16
+# Up to Go 1.22 a stack ends there: what comes last is then not the goroutine's own function.
+_MAX_KNOWN_DEPTH: Final = 31
+# A goroutine that waits in the function it began with, or near it, has a short stack.
+_MAX_SHORT: Final = 8
+_MAX_NAME: Final = 1024
+_UNKNOWN: Final = ""
+_NO_FRAMES: Final = (Frame(_UNKNOWN, "", 0),)
+
+_BRACKETS = re.compile(r"[\[\]]")
+# Made by the compiler for `go f(x)` and for method values: not the program's own.
+_WRAPPER = re.compile(r"(?:\.(?:go|defer)wrap\d+|·d?wrap·\d+|-fm)$")
+_VERSION = re.compile(r"(?<=/)(.+?)(?:/|\.|%2e)v\d+(?=[./])")
+_CLOSURE = re.compile(r"(?:\.\d+)?\.func\d+(?P<inner>.*)$")  # in "init.0", too
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+@dataclass(frozen=True)
+class IdleRule:
+    """One kind of idle waits. `reason` is a sentence that tells a user why it is no problem.
+
+    `operations` are those of data/idle.toml, and a wait is one of them. `calls` are functions as
+    they stand behind the operation, innermost first. `goroutines` are functions that a goroutine
+    was started with and that wait themselves. `shape` is "runtime", "main", "worker" or "".
+    """
+
+    name: str
+    reason: str
+    kinds: tuple[Kind, ...]
+    operations: tuple[str, ...]
+    calls: tuple[tuple[str, ...], ...] = ()
+    goroutines: tuple[str, ...] = ()
+    shape: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """What one rule takes out of a profile: how many waits, and how long they were altogether."""
+
+    rule: IdleRule
+    count: int
+    delay_ns: int
+
+
+def rules() -> tuple[IdleRule, ...]:
+    """All rules, in the order in which they are tried."""
+    return _rules().all
+
+
+def rule_of(profile_kind: Kind, sample: Sample) -> IdleRule | None:
+    """The rule by which a sample of a block profile, or of open waits, is idle.
+
+    None if it is not, or for any other profile: a lock that others wait for is never idle.
+    """
+    if not sample.locations:
+        return None
+    known = _rules()
+    leaf = sample.locations[0].frames
+    operation = known.operations.get(leaf[0].function) if leaf else None
+    if operation is None:
+        return None
+    if len(sample.locations) > _MAX_SHORT and not known.may_be_called(_names(sample.locations[:3])):
+        return None
+    rule = known.find(operation, _names(sample.locations))
+    return rule if rule and profile_kind in rule.kinds else None
+
+
+def _names(locations: Iterable[Location]) -> list[str]:
+    """The plain names of all logical frames, leaf first, but those of wrappers."""
+    return [
+        name
+        for location in locations
+        for frame in (location.frames or _NO_FRAMES)
+        if (name := _plain(frame.function)) is not None
+    ]
+
+
+def split(profile: Profile) -> tuple[Profile, list[Hidden]]:
+    """The profile without idle waits, and what was taken out, by rule, longest first.
+
+    The values of `profile` must be (count, nanoseconds). A profile of any other kind than block and
+    open waits comes back as it is.
+    """
+    kept = []
+    sums: dict[str, tuple[IdleRule, int, int]] = {}
+    for sample in profile.samples:
+        rule = rule_of(profile.kind, sample)
+        if rule is None:
+            kept.append(sample)
+        else:
+            _, count, delay_ns = sums.get(rule.name, (rule, 0, 0))
+            sums[rule.name] = rule, count + sample.values[0], delay_ns + sample.values[-1]
+    hidden = [Hidden(*each) for each in sums.values()]
+    hidden.sort(key=lambda each: (-each.delay_ns, each.rule.name))
+    return (replace(profile, samples=tuple(kept)) if hidden else profile), hidden
+
+
+class _Rules:
+    """The rules of data/idle.toml, indexed by what they look for."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.operations: dict[str, str] = {
+            function: name
+            for name, functions in data["operations"].items()
+            for function in functions
+        }
+        self._parts = frozenset(data["parts_of_operations"]["functions"])
+        self._runners = frozenset(data["runners"]["functions"])
+        self._requests = frozenset(data["requests"]["functions"])
+        words = data["words"]
+        self._starting = frozenset(words["starting"])
+        self._starting_functions = frozenset(words["starting_functions"])
+        self._looping = frozenset(words["looping"])
+        self._looping_last = frozenset(words["looping_last"])
+        self._staying_in_main = frozenset(words["staying_in_main"])
+        self._tasks = frozenset(words["tasks"])
+        self.all = tuple(_rule(each) for each in data["rule"])
+        self._by_call: dict[str, list[tuple[tuple[str, ...], IdleRule]]] = {}
+        self._by_goroutine: dict[str, list[IdleRule]] = {}
+        self._by_shape: dict[tuple[str, str], IdleRule] = {}
+        for rule in self.all:
+            for call in rule.calls:
+                self._by_call.setdefault(call[0], []).append((call, rule))
+            for goroutine in rule.goroutines:
+                self._by_goroutine.setdefault(goroutine, []).append(rule)
+            for operation in rule.operations if rule.shape else ():
+                self._by_shape[rule.shape, operation] = rule
+
+    def find(self, operation: str, stack: Sequence[str]) -> IdleRule | None:
+        """The rule for a stack of plain names, leaf first, whose leaf is `operation`."""
+        behind = self._behind(stack)
+        rule = self._of_call(operation, behind)
+        if rule is None and len(stack) <= _MAX_KNOWN_DEPTH:
+            rule = self._of_goroutine(operation, self._without_runners(behind))
+        # Only now, since it goes through the whole stack, and few come so far.
+        return None if rule is None or self._is_request(stack) else rule
+
+    def may_be_called(self, stack: Sequence[str]) -> bool:
+        """Whether what stands behind the operation is in a rule's calls."""
+        behind = self._behind(stack)
+        return bool(behind) and _owner(behind[0]) in self._by_call
+
+    def _behind(self, stack: Sequence[str]) -> Sequence[str]:
+        first = 1
+        while first < len(stack) - 1 and stack[first] in self._parts:
+            first += 1
+        return stack[first:]
+
+    def _of_call(self, operation: str, behind: Sequence[str]) -> IdleRule | None:
+        for call, rule in self._by_call.get(_owner(behind[0]), ()) if behind else ():
+            if operation in rule.operations and _is_called(call, behind):
+                return rule
+        return None
+
+    def _of_goroutine(self, operation: str, body: Sequence[str]) -> IdleRule | None:
+        """`body` is all from the function that waits to that which the goroutine began with."""
+        if len(body) == 1:
+            for rule in self._by_goroutine.get(_owner(body[0]), ()):
+                if operation in rule.operations:
+                    return rule
+        shape = self._shape(body)
+        return self._by_shape.get((shape, operation)) if shape else None
+
+    def _shape(self, body: Sequence[str]) -> str:
+        if not body:
+            return ""
+        if all(name.startswith("runtime.") for name in body):
+            return "runtime"
+        if body[-1] == "runtime.main":
+            return "main" if self._waits_in_main(body[:-1]) else ""
+        return "worker" if self._is_worker(body) else ""
+
+    def _waits_in_main(self, body: Sequence[str]) -> bool:
+        """Whether main waits, or what it calls to stay there until the program ends."""
+        if body[-1] != "main.main" or len(body) > 2:
+            return False
+        name = body[0]
+        if len(body) == 1 or name in self._starting_functions:
+            return True
+        words = _words(_parts(name)[-1])
+        return _package(name) == "main" and not self._staying_in_main.isdisjoint(words)
+
+    def _is_worker(self, body: Sequence[str]) -> bool:
+        """Whether a goroutine waits in the function it began with, and that is made to stay.
+
+        Or right below it, if it began with a closure that only calls the function that stays.
+        """
+        if len(body) == 1:
+            return self._is_loop(body[0]) or self._is_started_to_stay(body[0])
+        if len(body) == 2:
+            return self._is_started_to_stay(body[1]) and self._is_loop(body[0])
+        return False
+
+    def _is_loop(self, name: str) -> bool:
+        """Whether the name is that of a function that goes on for ever, and not of a task."""
+        if _CLOSURE.search(name):
+            return False
+        *around, function = _parts(name)
+        words = _words(function)
+        if not words or self._is_of_task(around):
+            return False
+        if not self._looping.isdisjoint(words):
+            return True
+        return words[-1] in self._looping_last and self._tasks.isdisjoint(words)
+
+    def _is_started_to_stay(self, name: str) -> bool:
+        """Whether it is a closure of a function that sets things up, not of one that does a task.
+
+        A closure in a closure may be that of a request handler, one in a loop that of a task.
+        """
+        closure = _CLOSURE.search(name)
+        if closure is None or closure["inner"]:
+            return False
+        owner = name[: closure.start()]
+        if owner in self._starting_functions:
+            return True
+        *around, function = _parts(owner)
+        words = _words(function)
+        if not words or not self._tasks.isdisjoint(words) or self._is_of_task(around):
+            return False
+        return words[0] in self._starting
+
+    def _is_of_task(self, around: Iterable[str]) -> bool:
+        """Whether a receiver, or a function that another one was inlined into, is of a task."""
+        for part in around:
+            words = _words(part)
+            # A JobRunner is no job.
+            if not self._tasks.isdisjoint(words[-1:] if part.startswith("(") else words):
+                return True
+        return False
+
+    def _is_request(self, stack: Sequence[str]) -> bool:
+        return not self._requests.isdisjoint(stack) or any(map(_is_handler, stack))
+
+    def _without_runners(self, behind: Sequence[str]) -> Sequence[str]:
+        """The frames without those that only call the goroutine's function, e.g. pprof.Do."""
+        body = list(behind)
+        while len(body) > 1 and _owner(body[-1]) in self._runners:
+            body.pop()
+        if len(body) > 2 and body[-2] == _LABELLED and body[-3].startswith(f"{body[-1]}."):
+            del body[-3:-1]
+        return body
+
+
+_LABELLED: Final = "runtime/pprof.Do"
+
+
+def _is_called(call: Sequence[str], behind: Sequence[str]) -> bool:
+    return len(call) <= len(behind) and all(
+        _owner(name) == wanted for name, wanted in zip(behind, call, strict=False)
+    )
+
+
+@lru_cache(_MAX_CACHED)
+def _plain(function: str) -> str | None:
+    """The name without type arguments and without the version of the module; None of a wrapper."""
+    if _WRAPPER.search(function):
+        return None
+    name = _without_type_arguments(function) if "[" in function else function
+    return _VERSION.sub(r"\1", name) if len(name) <= _MAX_NAME else _UNKNOWN
+
+
+def _without_type_arguments(name: str) -> str:
+    depth, start, kept = 0, 0, []
+    for bracket in _BRACKETS.finditer(name):
+        if depth == 0:
+            kept.append(name[start : bracket.start()])
+        depth = max(depth + (1 if bracket[0] == "[" else -1), 0)
+        start = bracket.end()
+    return "".join(kept) + (name[start:] if depth == 0 else "")
+
+
+@lru_cache(_MAX_CACHED)
+def _owner(name: str) -> str:
+    """The function that a closure stands in, with a mark; any other name as it is."""
+    closure = _CLOSURE.search(name)
+    return f"{name[: closure.start()]}.func" if closure else name
+
+
+@lru_cache(_MAX_CACHED)
+def _package(name: str) -> str:
+    slash = name.rfind("/", 0, name.find("(") if "(" in name else len(name))
+    dot = name.find(".", slash + 1)
+    return name if dot < 0 else name[:dot]
+
+
+@lru_cache(_MAX_CACHED)
+def _is_handler(name: str) -> bool:
+    return _last(_owner(name)) == "ServeHTTP"
+
+
+def _last(name: str) -> str:
+    return name.removesuffix(".func").rpartition(".")[2]
+
+
+@lru_cache(_MAX_CACHED)
+def _parts(name: str) -> list[str]:
+    """What stands behind the package: of "main.(*Pool).work", ["(*Pool)", "work"]."""
+    return name[len(_package(name)) + 1 :].split(".")
+
+
+@lru_cache(_MAX_CACHED)
+def _words(name: str) -> tuple[str, ...]:
+    """The words of a name: of "(*Pool).startWorker2", ("pool", "start", "worker")."""
+    return tuple(word.lower() for word in _WORD.findall(name))
+
+
+@cache
+def _rules() -> _Rules:
+    text = files("ebpfprof").joinpath(_DATA).read_text(encoding="utf-8")
+    return _Rules(tomllib.loads(text))
+
+
+def _rule(data: dict[str, Any]) -> IdleRule:
+    calls = (each if isinstance(each, list) else [each] for each in data.get("calls", ()))
+    return IdleRule(
+        name=data["name"],
+        reason=data["reason"],
+        kinds=tuple(data.get("kinds", ("block", "open"))),
+        operations=tuple(data["operations"]),
+        calls=tuple(map(tuple, calls)),
+        goroutines=tuple(data.get("goroutines", ())),
+        shape=data.get("shape", ""),
+    )

@@ -1,0 +1,174 @@
+"""Which processors are online, and one sampler on each, also while some come and go."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from ebpfprof.errors import AttachFailed, KernelUnsupported
+from ebpfprof.kernel import perf_events
+from ebpfprof.kernel.program import Program
+
+_ONLINE = Path("/sys/devices/system/cpu/online")
+
+_RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
+
+
+def online_cpus() -> tuple[int, ...]:
+    """Numbers of the processors that are online, ascending.
+
+    Raises KernelUnsupported if /sys does not tell.
+    """
+    try:
+        text = _ONLINE.read_text()
+        found = [_numbers(part) for part in text.strip().split(",")]
+    except (OSError, ValueError) as error:
+        raise KernelUnsupported(
+            f"The kernel does not tell which processors it has ({_ONLINE}: {error}). Mount /sys."
+        ) from error
+    return tuple(cpu for numbers in found for cpu in numbers)
+
+
+def _numbers(part: str) -> range:
+    match = _RANGE.fullmatch(part)
+    if match is None:
+        raise ValueError(f"no list of processors: {part!r}")
+    return range(int(match[1]), int(match[2] or match[1]) + 1)
+
+
+class Samplers:
+    """Runs one BPF function of a program on all online processors, `hz` times per second each.
+
+    Closing it (it is a context manager) or the program ends that.
+    """
+
+    def __init__(self, program: Program, function: str, hz: int) -> None:
+        """Put samplers on all processors that are online; they are not enabled yet.
+
+        All are counters of the processor, or all are timers if one of them has no such counter.
+        Raises KernelUnsupported, PermissionDenied or AttachFailed.
+        """
+        self.unsampled: dict[int, str] = {}
+        self._program = program
+        self._function = function
+        self._hz = hz
+        self._enabled = False
+        self._fds: dict[int, int] = {}  # of each processor
+        self._counts: dict[int, int] = {}  # what the samplers had counted when last looked at
+        self._turn = 0
+        try:
+            self._hardware = self._add_all()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def kind(self) -> Literal["cpu-clock", "ref-cycles"]:
+        """What decides when a sample is taken; see perf.open_cpu_sampler."""
+        return "ref-cycles" if self._hardware else "cpu-clock"
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """The processors that have a sampler, ascending."""
+        return tuple(sorted(self._fds))
+
+    def enable(self) -> None:
+        """Start sampling."""
+        self._enabled = True
+        for fd in self._fds.values():
+            perf_events.enable(fd)
+
+    def disable(self) -> None:
+        """Stop sampling; `enable` may start it again."""
+        self._enabled = False
+        for fd in self._fds.values():
+            perf_events.disable(fd)
+
+    def refresh(self) -> None:
+        """Follow processors that came or went; meant to be called some times a second.
+
+        Does not fail: a processor that came and can't be sampled is added to `unsampled`, with
+        the reason.
+        """
+        try:
+            online = set(online_cpus())
+        except KernelUnsupported:  # it did tell when they were opened
+            return
+        for cpu in self._fds.keys() - online:
+            self._drop(cpu)
+        self._check_next()
+        for cpu in sorted(online - self._fds.keys()):
+            try:
+                self._add_any(cpu)
+            except AttachFailed as error:
+                self.unsampled[cpu] = str(error)
+            else:
+                self.unsampled.pop(cpu, None)
+
+    def close(self) -> None:
+        """Remove all samplers."""
+        for cpu in self.cpus:
+            self._drop(cpu)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _add_all(self) -> bool:
+        """Sample all processors; returns whether by counters."""
+        online = online_cpus()
+        try:
+            for cpu in online:
+                self._add(cpu, hardware=True)
+        except perf_events.NoHardwareCounter:
+            self.close()
+            for cpu in online:
+                self._add(cpu, hardware=False)
+            return False
+        return True
+
+    def _add_any(self, cpu: int) -> None:
+        """Sample one more processor, if need be by a timer where others have counters."""
+        try:
+            self._add(cpu, hardware=self._hardware)
+        except perf_events.NoHardwareCounter:
+            self._add(cpu, hardware=False)
+
+    def _add(self, cpu: int, *, hardware: bool) -> None:
+        try:
+            fd = perf_events.open_cpu_sampler(cpu, self._hz, hardware=hardware)
+        except perf_events.CpuOffline:
+            return  # it went after the list was read
+        self._program.attach_sampler(self._function, fd, 0)
+        self._fds[cpu] = fd
+        if self._enabled:
+            perf_events.enable(fd)
+
+    def _drop(self, cpu: int) -> None:
+        self._program.detach_sampler(self._fds.pop(cpu))
+        self._counts.pop(cpu, None)
+
+    def _check_next(self) -> None:
+        """Drop one sampler if it is dead; looks at another one each time, since it interrupts it.
+
+        An event dies with its processor, also if that is back before the list was read again.
+        And a counter may be taken away for good (perf.count).
+        """
+        if not self._enabled or not self._fds:
+            return
+        self._turn += 1
+        cpu = self.cpus[self._turn % len(self._fds)]
+        count = perf_events.count(self._fds[cpu])
+        if count is None or count == self._counts.get(cpu):
+            self._drop(cpu)
+        else:
+            self._counts[cpu] = count

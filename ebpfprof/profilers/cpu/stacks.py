@@ -1,0 +1,248 @@
+"""CPU stacks as addresses → stacks with names: Go's, native code's, the kernel's.
+
+Go frames are shown as Go's own CPU profile shows them: inlined calls in one location, wrappers
+and goexit left out (runtime/traceback.go, tracebackPCs; runtime/pprof/proto.go).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.console.text import printable
+from ebpfprof.profile.model import Frame, Label, Location, Sample
+from ebpfprof.profile.model import Mapping as MappedRange
+from ebpfprof.profilers.cpu.sample_table import CpuStack
+from ebpfprof.profilers.cpu.unwinder import Ending
+from symbolizer import Frame as CodeFrame
+from symbolizer import FuncRole
+from symbolizer.errors import TooMuchToRead
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.kernel.kallsyms import KernelSymbols
+    from ebpfprof.process.mappings import MappedObject, Objects
+
+_Frames = Mapping[int, tuple[CodeFrame, ...]]
+"""By linked address."""
+
+_ADDRESS_END: Final = 1 << 64
+_GO_END: Final = "runtime.goexit"
+_FORGET_AFTER_S: Final = 60.0
+KERNEL: Final = MappedRange(0xFFFF_8000_0000_0000, _ADDRESS_END - 1, 0, "[kernel.kallsyms]", "")
+
+# At the root of a stack that is not whole.
+_MARKS = {
+    Ending.TOO_DEEP: "[cut off: 128 frames]",
+    Ending.UNLEARNED: "[cut off: not learnt yet]",
+    Ending.NO_RULE: "[cut off: caller unknown]",
+    Ending.UNREADABLE: "[cut off: unreadable]",
+    Ending.ASTRAY: "[cut off: caller not found]",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Physical:
+    """An address of a stack with its logical frames, innermost first.
+
+    `is_given_up` says that names or lines are missing because they would have taken too much.
+    """
+
+    address: int
+    mapping: MappedRange | None
+    frames: tuple[CodeFrame, ...]
+    is_given_up: bool = False
+
+
+class CpuTranslator:
+    """Turns the stacks of one target into locations; what is needed on is looked up once."""
+
+    def __init__(
+        self, objects: Objects, go: GoTarget | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`go` is the target if it is a Go program. `clock` gives seconds."""
+        self._objects = objects
+        self._go = go
+        self._clock = clock
+        self._stacks: dict[CpuStack, tuple[Location, ...]] = {}
+        self._physical: dict[int, _Physical] = {}
+        self._locations: dict[tuple[int, tuple[Frame, ...]], Location] = {}
+        self._forgot_s = self._clock()
+        self.failure: Exception | None = None
+        """Why names are missing, if a bug or a corrupt table is to blame."""
+        self.given_up = 0
+        """How many of the last samples lack names or lines, which would have taken too much."""
+
+    def samples(
+        self,
+        stacks: Mapping[CpuStack, int],
+        period_ns: int,
+        labels: Mapping[CpuStack, tuple[Label, ...]],
+        kernel: KernelSymbols | None,
+    ) -> list[Sample]:
+        """Samples with (count, nanoseconds), added up by the stack that is shown and by labels.
+
+        `kernel` has the names of the kernel's functions; without them there are addresses.
+        """
+        new = [stack for stack in stacks if stack not in self._stacks]
+        self._look_up({pc - 1 for stack in new for pc in stack.pcs} - self._physical.keys())
+        # Those of the last time only: in the long run there are too many to keep.
+        known = self._stacks
+        self._stacks = {stack: known.get(stack) or self._stack(stack, kernel) for stack in stacks}
+        if self._clock() - self._forgot_s >= _FORGET_AFTER_S:
+            self._forget_others(stacks)
+        sums: Counter[tuple[tuple[Location, ...], tuple[Label, ...]]] = Counter()
+        self.given_up = 0
+        for stack, count in stacks.items():
+            sums[self._stacks[stack], labels[stack]] += count
+            if any(self._physical[pc - 1].is_given_up for pc in stack.pcs):
+                self.given_up += count
+        return [
+            Sample(locations, (count, count * period_ns), found)
+            for (locations, found), count in sums.items()
+        ]
+
+    def _forget_others(self, stacks: Iterable[CpuStack]) -> None:
+        """Keep the addresses and locations of these stacks only: each takes some 1 KB."""
+        self._forgot_s = self._clock()
+        needed = {pc - 1 for stack in stacks for pc in stack.pcs}
+        self._physical = {address: self._physical[address] for address in needed}
+        used = {id(location) for locations in self._stacks.values() for location in locations}
+        self._locations = {
+            key: location for key, location in self._locations.items() if id(location) in used
+        }
+
+    def _stack(self, stack: CpuStack, kernel: KernelSymbols | None) -> tuple[Location, ...]:
+        locations = [
+            self._kernel_location(pc - (1 if index else 0), kernel)
+            for index, pc in enumerate(stack.kernel_pcs)
+        ]
+        logical = [
+            (index, frame, physical)
+            for index, physical in enumerate(self._physical[pc - 1] for pc in stack.pcs)
+            for frame in physical.frames or (None,)
+        ]
+        callee = FuncRole.NORMAL
+        kept = []
+        for index, frame, physical in logical:
+            role = frame.role if frame else FuncRole.NORMAL
+            if not (role is FuncRole.WRAPPER and callee.elides_wrapper):
+                kept.append((index, frame, physical))
+            callee = role
+        for _, group in groupby(kept, key=lambda each: each[0]):
+            members = list(group)
+            frames = [frame for _, frame, _ in members if frame]
+            if not frames or frames[-1].function != _GO_END:
+                locations.append(self._location(members[0][2], frames))
+        if not locations and logical:  # a goroutine that begins or ends: the little there is
+            _, frame, physical = logical[0]
+            locations.append(self._location(physical, [frame] if frame else []))
+        mark = _MARKS.get(stack.ending)
+        if mark:
+            locations.append(self._known(1, None, (Frame(mark, "", 0),)))
+        return tuple(locations)
+
+    def _location(self, physical: _Physical, frames: Sequence[CodeFrame]) -> Location:
+        # Of a physical frame that is left out in part, Go keeps the address of what remains.
+        address = physical.address
+        if frames and len(frames) < len(physical.frames) and self._go:
+            address = frames[0].pc + self._go.load_bias
+        shown = tuple(Frame(f.function, f.file, f.line, f.start_line) for f in frames)
+        if not shown:
+            shown = (Frame(_unnamed(physical), "", 0),)
+        return self._known(address, physical.mapping, shown)
+
+    def _kernel_location(self, address: int, kernel: KernelSymbols | None) -> Location:
+        symbol = kernel.at(address) if kernel else None
+        name = symbol.name if symbol else "[kernel]"
+        if symbol and symbol.module:
+            name = f"{name} [{symbol.module}]"
+        mapping = KERNEL if KERNEL.start <= address < KERNEL.limit else None
+        return self._known(address, mapping, (Frame(name, "", 0),))
+
+    def _known(
+        self, address: int, mapping: MappedRange | None, frames: tuple[Frame, ...]
+    ) -> Location:
+        key = (address, frames)
+        location = self._locations.get(key)
+        if location is None:
+            location = self._locations[key] = Location(max(address, 1), mapping, frames)
+        return location
+
+    def _look_up(self, addresses: Iterable[int]) -> None:
+        """Find the frames of all addresses, those of one file together."""
+        of_go: list[int] = []
+        of_objects: dict[int, list[int]] = {}
+        mapped = {}
+        for address in addresses:
+            if self._go and self._is_go(address):
+                of_go.append(address)
+                continue
+            found = self._objects.at(address)
+            if found is None:
+                self._physical[address] = _Physical(address, None, ())
+            else:
+                mapped[id(found)] = found
+                of_objects.setdefault(id(found), []).append(address)
+        if self._go:
+            self._look_up_go(self._go, of_go)
+        for key, members in of_objects.items():
+            found = mapped[key]
+
+            self._keep(members, found.bias, partial(_native_frames, found), found.mapping)
+
+    def _look_up_go(self, go: GoTarget, addresses: Sequence[int]) -> None:
+        self._keep(addresses, go.load_bias, lambda linked: (go.binary.frames_many(linked), False))
+
+    def _keep(
+        self,
+        addresses: Sequence[int],
+        bias: int,
+        ask: Callable[[Sequence[int]], tuple[_Frames, bool]],
+        mapping: MappedRange | None = None,
+    ) -> None:
+        """Ask for the frames of these addresses, and whether names or lines were given up.
+
+        Without frames they stay without names. `mapping` is that of all, if they share one.
+        """
+        frames: _Frames = {}
+        is_given_up = False
+        try:
+            frames, is_given_up = ask([address - bias for address in addresses])
+        except TooMuchToRead:
+            is_given_up = True
+        except Exception as error:  # whatever it is: samples are worth more than names
+            self.failure = self.failure or error
+        for address in addresses:
+            found = frames.get(address - bias, ())
+            own = mapping or self._mapping_at(address)
+            self._physical[address] = _Physical(address, own, found, is_given_up)
+
+    def _mapping_at(self, address: int) -> MappedRange | None:
+        mapped = self._objects.at(address)
+        return mapped.mapping if mapped else None
+
+    def _is_go(self, address: int) -> bool:
+        go = self._go
+        return go is not None and (
+            go.binary.text_start <= address - go.load_bias < go.binary.text_end
+        )
+
+
+def _native_frames(found: MappedObject, linked: Sequence[int]) -> tuple[_Frames, bool]:
+    native = found.native()
+    return (native.frames_many(linked), native.gave_up) if native else ({}, False)
+
+
+def _unnamed(physical: _Physical) -> str:
+    """What to show of an address without a name: where it lies."""
+    mapping = physical.mapping
+    if mapping is None:
+        return "[unmapped]"
+    name = mapping.filename.rsplit("/", 1)[-1] or "[anonymous]"
+    return printable(name) if name.startswith("[") else f"[{printable(name)}]"

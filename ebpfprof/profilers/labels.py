@@ -1,0 +1,100 @@
+"""Labels that BPF programs recorded: which keys to record, and the rows of label_sets as Labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from ebpfprof.goruntime.labels import LEFT_OUT, labels_of, text
+from ebpfprof.profile.model import Label
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from ebpfprof.kernel.program import Program
+
+MAX_LABEL_SETS: Final = 1 << 12
+"""The size of the map label_sets: how many different sets a recording can tell apart."""
+# bpf/labels.h
+_KEY_ROOM_BYTES: Final = 64
+_CHUNK_BYTES: Final = 32
+_WORD_BYTES: Final = 8
+
+
+def key_hashes(keys: tuple[str, ...] | None) -> tuple[int, ...]:
+    """Hashes of keys, as take_label of bpf/labels.h makes them; () if all keys are wanted.
+
+    Also () if that can't be told by hashes: keys of which the end was cut, or which are no UTF-8,
+    are shown otherwise than they are.
+    """
+    texts = [key.encode(errors="surrogateescape") for key in keys or ()]
+    is_shown_otherwise = [len(text) > _KEY_ROOM_BYTES or b"\\" in text for text in texts]
+    if any(is_shown_otherwise) or LEFT_OUT in (keys or ()):
+        return ()
+    return tuple(map(_key_hash, texts))
+
+
+def _key_hash(text: bytes) -> int:
+    words = text.ljust(-(-len(text) // _CHUNK_BYTES) * _CHUNK_BYTES, b"\0")
+    found = _mixed(0, len(text))
+    for at in range(0, len(words), _WORD_BYTES):
+        found = _mixed(found, int.from_bytes(words[at : at + _WORD_BYTES], "little"))
+    return found
+
+
+def _mixed(found: int, word: int) -> int:
+    found = (found ^ word) * 0x9E3779B97F4A7C15 % (1 << 64)
+    return found ^ found >> 32
+
+
+def macros(chosen_hashes: tuple[int, ...]) -> dict[str, int]:
+    """What bpf/labels.h must know of the keys that are wanted; see key_hashes."""
+    return {
+        "WITH_CHOSEN_LABELS": int(bool(chosen_hashes)),
+        "MAX_CHOSEN_LABELS": max(len(chosen_hashes), 1),
+    }
+
+
+def choose(program: Program, chosen_hashes: tuple[int, ...]) -> None:
+    """Tell a program with these macros which keys are wanted; before it takes anything."""
+    if chosen_hashes:
+        import numpy as np
+
+        keys, values = (
+            np.array(chosen_hashes, kind) for kind in program.hash_types("chosen_labels")
+        )
+        program.update_hash("chosen_labels", keys, values)
+
+
+def label_sets(hashes: npt.NDArray[Any], rows: npt.NDArray[Any]) -> dict[int, tuple[Label, ...]]:
+    """The labels of each set, ordered by key; equal ones are equal whatever their hash.
+
+    The arguments are what Program.read_hash returns of the map label_sets. Keys and values that
+    were cut end with CUT. As in Go's own profiles, pprof has no label without a key or a value.
+    """
+    return {int(key): _labels(row) for key, row in zip(hashes, rows, strict=True)}
+
+
+def delete_sets(
+    program: Program, is_gone: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
+) -> None:
+    """Delete the sets of those owners (label_owner of bpf/labels.h) to which nothing refers."""
+    keys, sets = program.read_hash("label_sets")
+    program.delete_rows("label_sets", keys[is_gone(sets["owner"])])
+
+
+def chosen(labels: Iterable[Label], keys: tuple[str, ...] | None) -> tuple[Label, ...]:
+    """Those of the labels that have one of the keys; all of them for None."""
+    return tuple(label for label in labels if keys is None or label.key in keys)
+
+
+def _labels(row: Any) -> tuple[Label, ...]:  # noqa: ANN401 - a record of numpy
+    found = [
+        (
+            text(label["key"].tobytes(), label["key_bytes"]),
+            text(label["value"].tobytes(), label["value_bytes"]),
+        )
+        for label in row["labels"][: row["stored"]]
+    ]
+    return labels_of(found, int(row["count"]))

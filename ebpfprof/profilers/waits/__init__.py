@@ -1,0 +1,1 @@
+"""The block and mutex profiles: where goroutines park, wake and release locks."""

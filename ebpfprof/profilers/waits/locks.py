@@ -1,0 +1,188 @@
+"""Waits and releases → the locks that they were about, with names where there are some."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Final
+
+from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.profile.model import Label, Lock, Sample
+from ebpfprof.profilers.waits.rows import Hold, StackTotal
+from ebpfprof.profilers.waits.stacks import StackTranslator, wait_samples
+from symbolizer import Frame as GoFrame
+from symbolizer.locknames import Caller, LockNames
+
+MUTEX: Final = "sync.Mutex"
+RW_MUTEX: Final = "sync.RWMutex"
+# Where the semaphores lie in a lock, by the function that calls the runtime (sync/mutex.go,
+# internal/sync/mutex.go and sync/rwmutex.go, Go 1.19 to 1.27): Mutex{state int32, sema uint32},
+# RWMutex{w Mutex, writerSem uint32, readerSem uint32, ...}.
+_IN_MUTEX: Final = (MUTEX, 4)
+_IN_WRITER_SEM: Final = (RW_MUTEX, 8)
+_IN_READER_SEM: Final = (RW_MUTEX, 12)
+_CALLERS: Final[Mapping[str, tuple[str, int]]] = {
+    "sync.(*Mutex).lockSlow": _IN_MUTEX,
+    "sync.(*Mutex).unlockSlow": _IN_MUTEX,
+    "internal/sync.(*Mutex).lockSlow": _IN_MUTEX,
+    "internal/sync.(*Mutex).unlockSlow": _IN_MUTEX,
+    "sync.(*RWMutex).Lock": _IN_WRITER_SEM,
+    "sync.(*RWMutex).rUnlockSlow": _IN_WRITER_SEM,
+    "sync.(*RWMutex).RLock": _IN_READER_SEM,
+    "sync.(*RWMutex).Unlock": _IN_READER_SEM,
+}
+# A RWMutex begins with its Mutex, which writers lock first.
+_MUTEX_OF_RW_MUTEX: Final = frozenset({"sync.(*RWMutex).Lock", "sync.(*RWMutex).Unlock"})
+_SHIM: Final = re.compile(r"[\w/]+\.runtime_Sem(?:acquire|release)\w*")
+# What package sync does in the name of its caller: the lock is one that the caller knows. All
+# else in there has locks of its own, such as sync.Once.
+_FOR_CALLER: Final = (
+    "sync.(*Mutex).",
+    "internal/sync.(*Mutex).",
+    "sync.(*RWMutex).",
+    "sync.(*rlocker).",
+    "sync.(*Cond).",
+    "sync.Locker.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a stack tells of the lock: its type, and where its semaphore lies in it, in bytes.
+
+    `caller` is the function that locked or unlocked it.
+    """
+
+    type: str
+    sema_offset: int
+    caller: Caller | None
+
+
+@dataclass(slots=True)
+class _Uses:
+    totals: list[StackTotal] = field(default_factory=list)
+    waiting: list[StackTotal] = field(default_factory=list)
+    types: set[str] = field(default_factory=set)
+    callers: set[Caller] = field(default_factory=set)
+    hold: Hold = field(default_factory=Hold)
+
+
+class LockTable:
+    """The locks of one target: which address is which lock, under which name."""
+
+    def __init__(
+        self,
+        go: GoTarget,
+        translator: StackTranslator,
+        totals: Sequence[StackTotal],
+        holds: Mapping[int, Hold],
+        waiting: Sequence[StackTotal] = (),
+    ) -> None:
+        """Group what was recorded by lock; `holds` is by semaphore.
+
+        `waiting` are waits that are still open: some may be for locks that were never released.
+        """
+        self._go = go
+        self._translator = translator
+        self._names = LockNames(go.binary)
+        with suppress(Exception):  # without its tables, locks have no more than addresses
+            all_totals = (*totals, *waiting)
+            translator.look_up({pc for each in all_totals if each.sema for pc in each.return_pcs})
+        self._of_sema: dict[int, int] = {}
+        self._uses: dict[int, _Uses] = defaultdict(_Uses)
+        self._locks: dict[int, tuple[str, str | None]] = {}
+        for total in waiting:
+            found = place(translator, total.return_pcs)
+            if found:  # not the semaphore of a WaitGroup
+                self._use(total.sema, found).waiting.append(total)
+        seen = [(total, place(translator, total.return_pcs)) for total in totals if total.sema]
+        # Those first that tell where the lock lies.
+        for total, found in sorted(seen, key=lambda each: each[1] is None):
+            self._use(total.sema, found).totals.append(total)
+        for sema, hold in holds.items():
+            if sema in self._of_sema:
+                uses = self._uses[self._of_sema[sema]]
+                uses.hold = Hold(uses.hold.count + hold.count, uses.hold.held_ns + hold.held_ns)
+
+    def locks(self) -> list[Lock]:
+        """All locks, those first for which others waited longest."""
+        found = []
+        for address, uses in self._uses.items():
+            lock_type, name = self._described(address)
+            found.append(
+                Lock(
+                    address=address,
+                    type=lock_type,
+                    name=name,
+                    waits=self._samples(t for t in uses.totals if t.kind == "block"),
+                    releases=self._samples(t for t in uses.totals if t.kind == "mutex"),
+                    holds=uses.hold.count,
+                    held_ns=uses.hold.held_ns,
+                    still_waiting=self._samples(uses.waiting),
+                )
+            )
+        return sorted(found, key=lambda lock: (-lock.delay_ns - lock.waiting_ns, lock.address))
+
+    def labels(self, sema: int) -> tuple[Label, ...]:
+        """What a sample says about the lock of a semaphore: its name, if any, and its address."""
+        address = self._of_sema.get(sema)
+        if address is None:
+            return ()
+        _, name = self._described(address)
+        shown = Label("lock_address", f"{address:#x}")
+        return (Label("lock", name), shown) if name else (shown,)
+
+    def _samples(self, totals: Iterable[StackTotal]) -> tuple[Sample, ...]:
+        samples = wait_samples(self._translator, [(total, ()) for total in totals]).samples
+        return tuple(samples)
+
+    def _use(self, sema: int, found: Place | None) -> _Uses:
+        address = sema - (found.sema_offset if found else 0)
+        uses = self._uses[self._of_sema.setdefault(sema, address)]
+        if found:
+            uses.types.add(found.type)
+            if found.caller:
+                uses.callers.add(found.caller)
+        return uses
+
+    def _described(self, address: int) -> tuple[str, str | None]:
+        if address not in self._locks:
+            uses = self._uses[address]
+            # Who waits for the Mutex of a RWMutex may come by another way first.
+            lock_type = RW_MUTEX if RW_MUTEX in uses.types else next(iter(uses.types), "")
+            name = self._names.variable(address - self._go.load_bias)
+            if name is None and lock_type:
+                callers = sorted(uses.callers, key=attrgetter("function", "pc"))
+                name = self._names.field(callers, lock_type)
+            self._locks[address] = lock_type, name
+        return self._locks[address]
+
+
+def place(translator: StackTranslator, return_pcs: Sequence[int]) -> Place | None:
+    """What the stack of a wait for a lock, or of a release of one, tells of it; None if nothing."""
+    try:
+        frames = translator.frames(return_pcs)
+    except Exception:  # a corrupt table; the stack itself says so where it is shown
+        return None
+    names = [frame.function for frame in frames]
+    shim = next((i for i, name in enumerate(names) if _SHIM.fullmatch(name)), len(names))
+    called_by = names[shim + 1 : shim + 2]
+    if not called_by or called_by[0] not in _CALLERS:
+        return None
+    lock_type, offset = _CALLERS[called_by[0]]
+    rest = frames[shim + 1 :]
+    inside = list(_inside(rest))
+    if _MUTEX_OF_RW_MUTEX & {frame.function for frame in inside}:
+        lock_type = RW_MUTEX
+    outside = rest[len(inside) :]
+    caller = Caller(outside[0].function, outside[0].pc) if outside else None
+    return Place(lock_type, offset, caller)
+
+
+def _inside(frames: Iterable[GoFrame]) -> Iterable[GoFrame]:
+    for frame in frames:
+        if not frame.function.startswith(_FOR_CALLER):
+            return
+        yield frame

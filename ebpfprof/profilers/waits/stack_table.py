@@ -1,0 +1,92 @@
+"""The stacks that a program of bpf/ has stored, by their keys; each is read once."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+
+from ebpfprof.kernel.program import Program
+from ebpfprof.profile.model import Label
+from ebpfprof.profilers.labels import delete_sets, label_sets
+from ebpfprof.profilers.waits.rows import KnownStack, Waiting
+
+_KINDS: tuple[Waiting, ...] = ("block", "mutex")  # by number: bpf/totals.h
+
+
+class StackTable:
+    """The map `stacks`, and `label_sets` where goroutines' labels are recorded."""
+
+    def __init__(self, program: Program, *, has_labels: bool) -> None:
+        """Of a program that need not be loaded yet."""
+        self._program = program
+        self._most_labelled = 0
+        self._has_labels = has_labels
+        self._known: dict[int, KnownStack] = {}
+        self._return_pcs: dict[int, int] = {}
+
+    def keep_labelled(self, count: int) -> None:
+        """Let so many stacks have labels; others with labels that are new go without."""
+        if self._has_labels:
+            self._most_labelled += count
+            self._program.set_element("labelled_most", 0, {"stacks": self._most_labelled})
+
+    def get(self, key: int) -> KnownStack | None:
+        """A stack that was read; None if it was not there, or was being written."""
+        return self._known.get(key)
+
+    def read(self, wanted: set[int]) -> None:
+        """Take note of stacks that are new, if any of these is: once written, they don't change."""
+        if wanted <= self._known.keys() | {0}:
+            return
+        sets = self._label_sets()
+        for keys, stacks in self._program.hash_batches("stacks"):
+            groups = stacks["group"]
+            columns = zip(
+                keys.tolist(),
+                stacks["depth"].tolist(),
+                stacks["pcs"],
+                *(groups[name].tolist() for name in ("target", "kind", "sema", "labels")),
+                strict=True,
+            )
+            for key, depth, pcs, target, kind, sema, labels_key in columns:
+                if depth and key not in self._known:
+                    self._known[key] = KnownStack(
+                        target,
+                        _KINDS[kind],
+                        sema,
+                        self._shared(pcs[:depth].tolist()),
+                        sets.get(labels_key, ()),
+                    )
+
+    def forget(self, target: int) -> list[int]:
+        """Delete the stacks of a target from the maps, with sums and labels; return their keys."""
+        found = [
+            (keys[is_ours], int((stacks["group"]["labels"][is_ours] != 0).sum()))
+            for keys, stacks in self._program.hash_batches("stacks")
+            for is_ours in [stacks["group"]["target"] == target]
+        ]
+        forgotten = []
+        for ours, labelled in found:
+            for table in ("totals", "stacks"):
+                self._program.delete_rows(table, ours)
+            forgotten += ours.tolist()
+            self.keep_labelled(labelled)
+        if self._has_labels:
+            delete_sets(self._program, lambda owners: owners >> 1 == target)
+        for key in forgotten:
+            self._known.pop(key, None)
+        self._return_pcs.clear()  # other processes have others
+        return forgotten
+
+    def _shared(self, pcs: list[int]) -> tuple[int, ...]:
+        """The same, with one object for each address: 20,000 deep stacks would take 100 MB."""
+        known = self._return_pcs
+        try:
+            # The quickest way; that of a single one would be no tuple.
+            return itemgetter(*pcs)(known) if len(pcs) > 1 else (known[pcs[0]],)
+        except KeyError:
+            return tuple(map(known.setdefault, pcs, pcs))
+
+    def _label_sets(self) -> dict[int, tuple[Label, ...]]:
+        if not self._has_labels:
+            return {}
+        return label_sets(*self._program.read_hash("label_sets"))

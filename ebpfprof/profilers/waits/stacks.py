@@ -1,0 +1,458 @@
+"""Return addresses of a goroutine that blocks or releases → the stack Go's own profile would show.
+
+Go drops its own bookkeeping from the top of a stack by skip counts (runtime/mprof.go,
+blockevent, mutexevent and the callers of them). The frames so dropped are always logical frames
+of the same names, so here they are dropped by name: that also holds where the compiler inlined
+them.
+"""
+
+import math
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import accumulate, groupby, pairwise, zip_longest
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
+
+from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.profile.model import Frame, Label, Location, Mapping, Sample
+from ebpfprof.profilers.waits.rows import StackTotal, Waiting
+from symbolizer import Frame as GoFrame
+from symbolizer import FuncRole
+from symbolizer.errors import TooMuchToRead
+
+_PARKS = frozenset({"runtime.gopark", "runtime.goparkunlock"})
+# Dropped entirely; runtime.selectgo is not: it passes one skip less.
+_OPERATIONS = frozenset(
+    {
+        "runtime.chansend",
+        "runtime.chanrecv",
+        "runtime.notifyListWait",
+        "sync.runtime_notifyListWait",
+    }
+)
+# What records a release of one of the runtime's own locks: runtime/mprof.go, captureStack.
+_UNLOCK = "runtime.unlock2"
+_UNLOCK_SKIP = 2  # that and runtime.unlockWithRank
+# Where the stack goes on on the goroutine's own, morestack is left out, which does not return.
+_MORE_STACK = "runtime.morestack"
+_THREAD_START = "runtime.mstart"
+_THREAD_BODY = "runtime.mstart0"
+_CGO_CALLBACK = "runtime.cgocallback"
+_SEMACQUIRE = "runtime.semacquire1"
+# What sync and internal/poll call. The runtime's own semaphores come without: no block events.
+_SEMACQUIRE_SHIM = re.compile(r"[\w/]+\.runtime_Semacquire\w*")
+_WAKES = frozenset({"runtime.goready", "runtime.readyWithTime"})
+_SEMRELEASE = "runtime.semrelease1"
+_SEMRELEASE_SHIM = re.compile(r"[\w/]+\.runtime_Semrelease")
+# skipframes of sync.(*Mutex).lockSlow and unlockSlow: 1 up to Go 1.23; 2 from 1.24 on
+# (internal/sync). Of sync.(*RWMutex).rUnlockSlow: 1.
+_SLOW_PATHS = (
+    ("internal/sync.(*Mutex).lockSlow", "internal/sync.(*Mutex).Lock"),
+    ("internal/sync.(*Mutex).unlockSlow", "internal/sync.(*Mutex).Unlock"),
+    ("sync.(*Mutex).lockSlow",),
+    ("sync.(*Mutex).unlockSlow",),
+    ("sync.(*RWMutex).rUnlockSlow",),
+)
+# Return addresses at the leaf that tell what is dropped there: two parks or wakes, the operation,
+# its shim, two of a slow path; and two more.
+_HEAD = 8
+_END = "runtime.goexit"
+_index_of = attrgetter("index")
+
+
+@dataclass(frozen=True, slots=True)
+class WaitStack:
+    """A stack as Go's block or mutex profile shows it, leaf first; `is_cut` if Go cuts it off.
+
+    Stacks are equal if their locations are, and so is their `key` then: a hash of the numbers of
+    the locations takes a tenth of the time that one of the locations themselves does.
+    """
+
+    locations: tuple[Location, ...]
+    is_cut: bool = field(compare=False)
+    key: int = field(compare=False)
+
+    def __hash__(self) -> int:
+        return self.key
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """How a version of Go records a blocked stack (runtime/mprof.go, saveblockevent)."""
+
+    max_depth: int
+    unwinds_by_tables: bool
+    # Of a release of one of the runtime's own locks, which is always unwound by tables. A word of
+    # the buffer may be taken by runtime.logicalStackSentinel.
+    runtime_lock_depth: int = 0
+
+
+# As any traceback of Go (runtime/traceback.go, tracebackPCs): all wrappers are left out.
+# maxStack is the depth.
+_RULES_TO_1_22 = _Rules(max_depth=32, unwinds_by_tables=True)
+# By frame pointers, unless C called back: a wrapper is left out only where its callee was
+# inlined into it (runtime/symtab.go, Frames.Next). The depth is debug.profstackdepth, unless
+# GODEBUG sets it.
+_RULES_TO_1_26 = _Rules(max_depth=128, unwinds_by_tables=False, runtime_lock_depth=127)
+_RULES_FROM_1_27 = _Rules(max_depth=128, unwinds_by_tables=False, runtime_lock_depth=128)
+_RULES = ((22, _RULES_TO_1_22), (26, _RULES_TO_1_26))
+
+
+@dataclass(slots=True)  # not frozen: that takes three times as long to make
+class _Logical:
+    """A logical frame of the physical frame number `index`; `frame` is None outside of Go code."""
+
+    index: int
+    pc: int
+    frame: GoFrame | None
+
+    @property
+    def name(self) -> str:
+        return self.frame.function if self.frame else ""
+
+    @property
+    def role(self) -> FuncRole:
+        return self.frame.role if self.frame else FuncRole.NORMAL
+
+
+class StackTranslator:
+    """Turns the stacks of one target into locations; each address is looked up once."""
+
+    def __init__(self, go: GoTarget) -> None:
+        self._binary = go.binary
+        self._load_bias = go.load_bias
+        self._mappings = go.mappings
+        self._runtime_locks = go.runtime_locks
+        minor = go.binary.version.minor
+        self._rules = next((rules for last, rules in _RULES if minor <= last), _RULES_FROM_1_27)
+        # Go takes the stack where it records the event, a few lines below the park.
+        self._recorded_pcs = {
+            park.return_pc + go.load_bias: park.recorded_pc + go.load_bias
+            for park in go.sites.parks
+        }
+        self._call_pcs: dict[int, int] = {}
+        self._go_frames: dict[int, tuple[GoFrame, ...]] = {}  # lives as long as the ids below
+        # Locations and how many logical frames they have, by number, and their numbers.
+        self._locations: list[Location] = []
+        self._logical_counts: list[int] = []
+        self._numbers: dict[tuple[int, tuple[GoFrame, ...]], int] = {}
+        self._of_frames: dict[tuple[int, ...], int] = {}  # by ids, which are quick to hash
+        self._stacks: dict[tuple[Waiting, tuple[int, ...]], WaitStack | None] = {}
+        # Below its head a stack consists of return addresses most of which are shown alike wherever
+        # they stand, as these say; what is in none of them isn't, or wasn't looked up.
+        self._whole: dict[int, int] = {}
+        self._ends: set[int] = set()
+        self._heads: dict[tuple[Waiting, tuple[int, ...]], tuple[int, ...] | None] = {}
+
+    def look_up(self, return_pcs: Iterable[int]) -> None:
+        """Look up many addresses at once, which is ten times as fast as one by one.
+
+        Raises GoTableError if the binary's tables contradict themselves.
+        """
+        new = set(return_pcs) - self._whole.keys()
+        call_pcs = set(map(self._call_pc, new)) - self._go_frames.keys()
+        found = self._binary.frames_many(pc - self._load_bias for pc in call_pcs)
+        self._go_frames.update((pc, found[pc - self._load_bias]) for pc in call_pcs)
+        self._sort_out(new)
+
+    def stack(self, kind: Waiting, return_pcs: Sequence[int]) -> WaitStack | None:
+        """The stack of a block or mutex event; None if Go's profiler has no such event.
+
+        `return_pcs` are the return addresses (at least one) outwards: for a block event from
+        the call of gopark, for a mutex event from a call in semrelease1 or what that calls, or
+        from one in unlock2.
+        Raises GoTableError if the binary's tables contradict themselves.
+        """
+        key = kind, tuple(return_pcs)
+        try:
+            return self._stacks[key]
+        except KeyError:
+            found = self._stacks[key] = self._stack(*key)
+            return found
+
+    def _stack(self, kind: Waiting, return_pcs: tuple[int, ...]) -> WaitStack | None:
+        """The stack: what can differ by what stands beside it, and all below by the address."""
+        head = self._head(kind, return_pcs[:_HEAD])
+        ends = return_pcs[-1] in self._ends
+        below = return_pcs[_HEAD : len(return_pcs) - ends]
+        if head is None or len(below) < 2:  # an itemgetter of one gives no tuple
+            return self._odd_stack(kind, return_pcs)
+        try:
+            numbers = head + itemgetter(*below)(self._whole)
+        except KeyError:
+            return self._odd_stack(kind, return_pcs)
+        of_each = itemgetter(*numbers)
+        counts = of_each(self._logical_counts)
+        frames = sum(counts) + ends
+        depth = self._rules.max_depth
+        if frames <= depth:
+            return WaitStack(of_each(self._locations), is_cut=False, key=hash(numbers))
+        # Go writes the last physical frame with all that is inlined into it, beyond the depth
+        # (runtime/symtab.go, expandFinalInlineFrame).
+        so_far = list(accumulate(counts, initial=0))
+        kept = min(bisect_left(so_far, depth), len(numbers))
+        return self._numbered(numbers[:kept], is_cut=so_far[kept] < frames)
+
+    def _head(self, kind: Waiting, return_pcs: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Numbers of what is shown of this start of a stack; None if all must be looked at."""
+        key = kind, return_pcs
+        if key not in self._heads:
+            self._heads[key] = self._new_head(kind, self._logical(return_pcs))
+        return self._heads[key]
+
+    def _new_head(self, kind: Waiting, frames: list[_Logical]) -> tuple[int, ...] | None:
+        if frames[0].name == _UNLOCK or any(each.name == _CGO_CALLBACK for each in frames):
+            return None
+        frames = _without_wrappers(frames, everywhere=self._rules.unwinds_by_tables)
+        skipped = _bookkeeping(kind, [each.name for each in frames])
+        if skipped is None or len(frames) < _HEAD:
+            return None
+        return self._numbers_of(frames[skipped:])
+
+    def _sort_out(self, return_pcs: Iterable[int]) -> None:
+        """Find out which of these addresses are shown alike wherever they stand."""
+        for return_pc in return_pcs:
+            call_pc = self._call_pc(return_pc)
+            frames = self._frames_at(call_pc) or (None,)
+            logical = [_Logical(0, call_pc, frame) for frame in frames]
+            names = {each.name for each in logical}
+            has_wrapper = any(each.role is FuncRole.WRAPPER for each in logical)
+            # Unwound by tables, a wrapper is left out or not by what it calls.
+            is_odd = names & {_CGO_CALLBACK, _END} or (
+                has_wrapper and self._rules.unwinds_by_tables
+            )
+            if names == {_END}:
+                self._ends.add(return_pc)
+            elif not is_odd:
+                shown = _without_wrappers(logical, everywhere=False)
+                self._whole[return_pc] = self._number(shown)
+
+    def _odd_stack(self, kind: Waiting, return_pcs: Sequence[int]) -> WaitStack | None:
+        """The stack, frame by frame."""
+        frames = self._logical(return_pcs)
+        depth = self._rules.max_depth
+        by_tables = self._rules.unwinds_by_tables or any(f.name == _CGO_CALLBACK for f in frames)
+        if frames[0].name == _UNLOCK:
+            if frames[-1].name == _THREAD_BODY and self._runtime_locks:
+                # A thread comes back there to end, without a frame pointer.
+                start_pc = self._runtime_locks.thread_start_pc + self._load_bias
+                frames = self._logical([*return_pcs, start_pc])
+            frames, depth, by_tables = _jumped(frames), self._rules.runtime_lock_depth, True
+        frames = _without_wrappers(frames, everywhere=by_tables)
+        skipped = _bookkeeping(kind, [each.name for each in frames])
+        if skipped is None:
+            return None
+        visible = frames[skipped:]
+        # As above.
+        while depth < len(visible) and visible[depth].index == visible[depth - 1].index:
+            depth += 1
+        kept = visible[:depth]
+        return self._numbered(self._numbers_of(kept), is_cut=len(kept) < len(visible))
+
+    def _numbered(self, numbers: tuple[int, ...], *, is_cut: bool) -> WaitStack:
+        locations = tuple([self._locations[each] for each in numbers])
+        return WaitStack(locations, is_cut, key=hash(numbers))
+
+    def _numbers_of(self, frames: Sequence[_Logical]) -> tuple[int, ...]:
+        physical = [list(group) for _, group in groupby(frames, key=_index_of)]
+        return tuple([self._number(group) for group in physical if group[-1].name != _END])
+
+    def bare_stack(self, return_pcs: Sequence[int]) -> WaitStack:
+        """The same stack without names, for a program whose tables are corrupt.
+
+        pprof finds names itself where the program's file is at hand.
+        """
+        return self._numbered(
+            tuple([self._number_at(pc - 1, ()) for pc in return_pcs]), is_cut=False
+        )
+
+    def frames(self, return_pcs: Sequence[int]) -> list[GoFrame]:
+        """All logical frames, innermost first, with those that Go's profiles drop.
+
+        Raises GoTableError if the binary's tables contradict themselves.
+        """
+        return [each.frame for each in self._logical(return_pcs) if each.frame]
+
+    def _logical(self, return_pcs: Sequence[int]) -> list[_Logical]:
+        pcs = [self._recorded_pcs.get(return_pcs[0], return_pcs[0]), *return_pcs[1:]]
+        return [
+            _Logical(index, pc, frame)
+            for index, pc in enumerate(map(self._call_pc, pcs))
+            for frame in self._frames_at(pc) or [None]
+        ]
+
+    def _call_pc(self, return_pc: int) -> int:
+        """The address that Go takes for the call (runtime/traceback.go, symPC)."""
+        call_pc = self._call_pcs.get(return_pc)
+        if call_pc is None:
+            function = self._binary.function_at(return_pc - self._load_bias)
+            is_entry = function is not None and function.entry == return_pc - self._load_bias
+            call_pc = self._call_pcs[return_pc] = return_pc if is_entry else return_pc - 1
+        return call_pc
+
+    def _frames_at(self, pc: int) -> tuple[GoFrame, ...]:
+        frames = self._go_frames.get(pc)
+        if frames is None:
+            frames = self._go_frames[pc] = self._binary.frames(pc - self._load_bias)
+        return frames
+
+    def _number(self, group: Sequence[_Logical]) -> int:
+        """The number of the location of a physical frame, of which these are shown."""
+        ids = tuple([id(each.frame) for each in group if each.frame])
+        number = self._of_frames.get(ids)
+        if number is None:
+            frames = tuple([each.frame for each in group if each.frame])
+            # Of a physical frame that is dropped in part, Go keeps the address of what remains.
+            address = frames[0].pc + self._load_bias if frames else group[0].pc
+            number = self._number_at(address, frames)
+            if ids:  # else its address is all there is
+                self._of_frames[ids] = number
+        return number
+
+    def _number_at(self, address: int, frames: tuple[GoFrame, ...]) -> int:
+        number = self._numbers.get((address, frames))
+        if number is None:
+            number = self._numbers[address, frames] = len(self._locations)
+            mapping = _mapping_of(address, self._mappings)
+            shown = tuple([Frame(f.function, f.file, f.line, f.start_line) for f in frames])
+            self._locations.append(Location(address, mapping, shown))
+            self._logical_counts.append(max(1, len(shown)))
+        return number
+
+
+def _mapping_of(address: int, mappings: Sequence[Mapping]) -> Mapping | None:
+    return next((m for m in mappings if m.start <= address < m.limit), None)
+
+
+def _bookkeeping(kind: Waiting, names: Sequence[str]) -> int | None:
+    """How many logical frames Go drops at the leaf; None if it has no such event."""
+    return _bookkeeping_of_park(names) if kind == "block" else _bookkeeping_of_release(names)
+
+
+def _bookkeeping_of_park(names: Sequence[str]) -> int | None:
+    """How many logical frames Go drops at the leaf; None if this park is no block event."""
+    skip = _count_while(names, 0, _PARKS)
+    if skip == len(names):
+        return None
+    if names[skip] in _OPERATIONS:
+        return skip + 1
+    if names[skip] != _SEMACQUIRE:
+        return skip
+    return _behind_shim(names, skip + 1, _SEMACQUIRE_SHIM)
+
+
+def _bookkeeping_of_release(names: Sequence[str]) -> int | None:
+    """How many logical frames Go drops at the leaf; None if this release is no mutex event."""
+    if names[0] == _UNLOCK:
+        return _UNLOCK_SKIP
+    skip = _count_while(names, 0, _WAKES)
+    if skip == len(names) or names[skip] != _SEMRELEASE:
+        return None
+    return _behind_shim(names, skip + 1, _SEMRELEASE_SHIM)
+
+
+def _count_while(names: Sequence[str], start: int, among: frozenset[str]) -> int:
+    while start < len(names) and names[start] in among:
+        start += 1
+    return start
+
+
+def _behind_shim(names: Sequence[str], shim: int, pattern: re.Pattern[str]) -> int | None:
+    """Where the frames that Go shows begin, given where sync's entry to the runtime should be."""
+    if shim >= len(names) or not pattern.fullmatch(names[shim]):
+        return None
+    shown = shim + 1
+    for slow_path in _SLOW_PATHS:
+        if tuple(names[shown : shown + len(slow_path)]) == slow_path:
+            return shown + len(slow_path)
+    return shown
+
+
+def _jumped(frames: Sequence[_Logical]) -> list[_Logical]:
+    """The stack of a thread as Go unwinds it (runtime/traceback.go, unwindJumpStack)."""
+    kept = [
+        each
+        for each, caller in zip_longest(frames, frames[1:])
+        if each.name != _MORE_STACK or caller is None
+    ]
+    start = next((i for i, each in enumerate(kept) if each.name == _THREAD_START), len(kept))
+    return kept[: start + 1]
+
+
+def _without_wrappers(frames: Sequence[_Logical], *, everywhere: bool) -> list[_Logical]:
+    """Leave out wrappers, which the compiler made up, as Go does.
+
+    Unless `everywhere`, only those into which the callee was inlined.
+    """
+    kept = list(frames[:1])
+    for callee, each in pairwise(frames):
+        is_elided = each.role is FuncRole.WRAPPER and callee.role.elides_wrapper
+        if not is_elided or not (everywhere or callee.index == each.index):
+            kept.append(each)
+    return kept
+
+
+class WaitSamples(NamedTuple):
+    """The samples of a profile of waits, and what is to be said of them.
+
+    `cut` is how many events have a stack that Go cuts, `spread` the delay and its variance by stack
+    and labels, where there is one, and `failure`, if there is one, why stacks consist of addresses
+    only. Those of `given_up` events do because names would take too much.
+    """
+
+    samples: list[Sample]
+    cut: int
+    spread: dict[tuple[WaitStack, tuple[Label, ...]], tuple[int, float]]
+    failure: Exception | None
+    given_up: int
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What is known of one stack, of all totals that it has."""
+
+    count: float = 0.0
+    delay_ns: int = 0
+    delay_variance: float = 0.0
+
+
+def wait_samples(
+    translator: StackTranslator, totals: Sequence[tuple[StackTotal, tuple[Label, ...]]]
+) -> WaitSamples:
+    """Samples added up by the stack that Go keeps and by the labels."""
+    with suppress(Exception):  # it comes up again, at the stacks that it is about
+        translator.look_up(set[int]().union(*(total.return_pcs for total, _ in totals)))
+    sums = defaultdict[tuple[WaitStack, tuple[Label, ...]], _Sum](_Sum)
+    cut = given_up = 0.0
+    failure: Exception | None = None
+    for total, labels in totals:
+        try:
+            stack = translator.stack(total.kind, total.return_pcs)
+        except TooMuchToRead:
+            given_up += total.count
+            stack = translator.bare_stack(total.return_pcs)
+        except Exception as error:  # whatever it is: names can be had again, the waits cannot
+            failure = failure or error
+            stack = translator.bare_stack(total.return_pcs)
+        if stack is None:
+            continue
+        so_far = sums[stack, labels]
+        so_far.count += total.count
+        so_far.delay_ns += total.delay_ns
+        so_far.delay_variance += total.delay_variance
+        cut += total.count if stack.is_cut else 0
+    # Go, too, cuts the fraction off and shows at least one (runtime/mprof.go, BlockProfile).
+    samples = [
+        Sample(stack.locations, (max(1, int(each.count)), each.delay_ns), labels)
+        for (stack, labels), each in sums.items()
+    ]
+    spread = {
+        key: (each.delay_ns, each.delay_variance)
+        for key, each in sums.items()
+        if each.delay_variance
+    }
+    return WaitSamples(samples, int(cut), spread, failure, math.ceil(given_up))

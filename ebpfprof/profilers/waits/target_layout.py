@@ -1,0 +1,66 @@
+"""What the BPF programs must know of a target: offsets and addresses, as bpf/target.h has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ebpfprof.goruntime import labels
+
+if TYPE_CHECKING:  # the session imports them while BCC compiles
+    from ebpfprof.goruntime.process import GoTarget
+    from symbolizer import RuntimeLayout
+
+_WORD_BYTES = 8
+_BOUNDS_BYTES = 16  # of a goroutine's stack: where a runtime.g begins
+
+# The runtime.waitReason with which runtime.semacquire1 parks (runtime/sema.go).
+_SEMAPHORE_REASONS = (
+    "Semacquire",
+    "SyncMutexLock",
+    "SyncRWMutexRLock",
+    "SyncRWMutexLock",
+    "SyncWaitGroupWait",
+    "SynctestWaitGroupWait",
+)
+
+
+def target_fields(go: GoTarget, *, has_labels: bool) -> dict[str, Any]:
+    """The fields of struct target that don't change while it is recorded, with addresses as loaded.
+
+    `has_labels` tells whether goroutines' labels are recorded.
+    """
+    layout = go.binary.layout
+    fields: dict[str, Any] = {
+        "sched_bp_offset": layout.offset("g", "sched.bp"),
+        "status_offset": layout.offset("g", "atomicstatus"),
+        "m_offset": layout.offset("g", "m"),
+        "curg_offset": layout.offset("m", "curg"),
+        "wait_reason_offset": layout.offset("g", "waitreason"),
+        "semaphore_reasons": _semaphore_reasons(layout),
+        "callback": _callback_fields(go),
+        **labels.target_fields(layout),
+    }
+    fields["g_bytes"] = fields["labels_offset"] + _WORD_BYTES if has_labels else _BOUNDS_BYTES
+    if go.sites.semaphores:
+        fields["sema_offset"] = go.sites.semaphores.address_offset
+        fields["lock_callers"] = [pc + go.load_bias for pc in go.sites.semaphores.lock_callers]
+    return fields
+
+
+def _semaphore_reasons(layout: RuntimeLayout) -> int:
+    """A bit for each wait reason of semacquire1 that this version of Go has."""
+    known = layout.wait_reasons
+    return sum(1 << known[name] for name in _SEMAPHORE_REASONS if name in known)
+
+
+def _callback_fields(go: GoTarget) -> dict[str, int]:
+    callback = go.callback
+    if callback is None:
+        return {}
+    return {
+        "return_pc": callback.return_pc + go.load_bias,
+        "switch_pc": callback.switch_pc + go.load_bias,
+        "switch_offset": callback.switch_offset,
+        "caller_offset": callback.caller_offset,
+        "frame_offset": callback.frame_offset,
+    }

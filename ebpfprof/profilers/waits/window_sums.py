@@ -1,0 +1,317 @@
+"""Adds up what the windows of one target held (see windows), as an estimate of all of it.
+
+The probes see waits that end in a window. Of others, those that last beyond it, the part that lies
+in the window counts, too, but only once they have ended: a goroutine that waits to the end of the
+recording is in no profile of Go's. And what was waited for a lock until a window's end belongs to
+a release that nobody saw: it is charged to one of the same lock that was seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Final
+
+from ebpfprof.console.text import percent
+from ebpfprof.goruntime.parked import Wait
+from ebpfprof.overhead.estimator import Estimate, of_differences
+from ebpfprof.profilers.waits.rows import KnownStack, QueueRow, StackTotal
+
+_KINDS: Final = ("block", "mutex")
+
+Found = dict[KnownStack | str, tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """A wait that went on beyond a window, of which it lay in it for `ns`.
+
+    `wait` is None if it is known to have ended since.
+    """
+
+    wait: Wait | None
+    stack: KnownStack
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """What a profile has in all, and the variances of both: see Estimate.variances."""
+
+    count: float = 0.0
+    delay_ns: float = 0.0
+    count_variance: float = 0.0
+    delay_variance: float = 0.0
+
+    def __sub__(self, earlier: Deviation) -> Deviation:
+        return Deviation(
+            self.count - earlier.count,
+            self.delay_ns - earlier.delay_ns,
+            max(0.0, self.count_variance - earlier.count_variance),
+            max(0.0, self.delay_variance - earlier.delay_variance),
+        )
+
+    def __add__(self, later: Deviation) -> Deviation:
+        return Deviation(
+            self.count + later.count,
+            self.delay_ns + later.delay_ns,
+            self.count_variance + later.count_variance,
+            self.delay_variance + later.delay_variance,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """How much of a recording was watched, of one target: `watched_ns` of `stood_for_ns`.
+
+    `windows` is how many there were besides the time when all of it was watched. `deviations` are
+    by kind. `uncharged_ns` was waited for locks whose releases were in no window. `has_paused`: the
+    probes were out, in this time or before.
+    """
+
+    watched_ns: int
+    stood_for_ns: int
+    windows: int
+    deviations: Mapping[str, Deviation]
+    uncharged_ns: float
+    has_paused: bool
+
+    def __sub__(self, earlier: Watched) -> Watched:
+        none = Deviation()
+        return Watched(
+            self.watched_ns - earlier.watched_ns,
+            self.stood_for_ns - earlier.stood_for_ns,
+            self.windows - earlier.windows,
+            {k: each - earlier.deviations.get(k, none) for k, each in self.deviations.items()},
+            self.uncharged_ns - earlier.uncharged_ns,
+            self.has_paused,
+        )
+
+    def __add__(self, later: Watched) -> Watched:
+        none, one, other = Deviation(), self.deviations, later.deviations
+        return Watched(
+            self.watched_ns + later.watched_ns,
+            self.stood_for_ns + later.stood_for_ns,
+            self.windows + later.windows,
+            {kind: one.get(kind, none) + other.get(kind, none) for kind in {**one, **other}},
+            self.uncharged_ns + later.uncharged_ns,
+            later.has_paused,
+        )
+
+    def __str__(self) -> str:
+        windows = "1 window" if self.windows == 1 else f"{self.windows} windows"
+        return (
+            f"watched {percent(self.share)} of the time, in {windows} at random times, and scaled: "
+            "--max-overhead"
+        )
+
+    @property
+    def share(self) -> float:
+        """The part of the time that was watched, 0 to 1."""
+        if not self.stood_for_ns:
+            return 0.0 if self.has_paused else 1.0
+        return self.watched_ns / self.stood_for_ns
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether there was a time that was not watched.
+
+        Between two windows nothing is accounted for: what is shown is what the next one is likely
+        to have.
+        """
+        return self.windows > 0 or (self.has_paused and not self.watched_ns)
+
+    @property
+    def factor(self) -> float:
+        """What the variances are multiplied with, where there were two windows at least."""
+        return of_differences(self.windows)
+
+    def error(self, kind: str) -> str:
+        """In words, the standard error of all that the profile of a kind has; "" if it has none."""
+        deviation = self.deviations.get(kind)
+        if deviation is None or not self.is_scaled:
+            return ""
+        if self.windows < 2:
+            which = "without a window" if not self.windows else "from a single window"
+            return f"standard error not known, {which}"
+        of_count = math.sqrt(self.factor * deviation.count_variance) / max(deviation.count, 1.0)
+        of_delay = math.sqrt(self.factor * deviation.delay_variance) / max(deviation.delay_ns, 1.0)
+        return (
+            f"standard error of all counts {percent(of_count)}, of all delays {percent(of_delay)}"
+        )
+
+
+class Tally:
+    """The sums of one target. Times are of CLOCK_MONOTONIC, in ns."""
+
+    def __init__(self) -> None:
+        self._until_ns = 0  # what was before is accounted for
+        self._estimate = Estimate[KnownStack | str]()
+        self._open = dict[Wait, dict[KnownStack, float]]()
+        self._unclaimed = dict[int, float]()  # by semaphore
+        self._last: tuple[Found, Sequence[Lasting], int] = {}, (), 1
+        self._told = dict[KnownStack, tuple[float, float]]()
+
+    def begin(self, now_ns: int) -> None:
+        """What is added from now on does not stand for any time before."""
+        self._until_ns = now_ns
+        self._last = {}, (), 1
+
+    def add(
+        self,
+        found: Mapping[KnownStack, tuple[float, float]],
+        begin_ns: int,
+        end_ns: int,
+        lasting: Sequence[Lasting] = (),
+        queues: Sequence[QueueRow] = (),
+        planned_ns: int = 0,
+        pace: float = 1.0,
+    ) -> None:
+        """Add a window, or a part of one that goes on, and the time before it since the last.
+
+        `found` is what stacks counted and delayed (ns) in it. One that ended before its time stands
+        for less: for the rest the one before it does. `pace` is how much more often goroutines wait
+        outside of windows.
+        """
+        watched_ns = end_ns - max(begin_ns, self._until_ns)
+        if watched_ns <= 0:
+            return
+        if watched_ns < planned_ns and self._last[0]:
+            kept_ns = (end_ns - self._until_ns) * watched_ns // planned_ns
+            self.stretch(end_ns - kept_ns)
+        stood_for_ns = end_ns - self._until_ns
+        self._until_ns = end_ns
+        weight = stood_for_ns / watched_ns
+        often = (watched_ns + pace * (stood_for_ns - watched_ns)) / stood_for_ns
+        sums: Found = {stack: (often * count, ns) for stack, (count, ns) in found.items()}
+        for queue in queues:
+            self._charge(sums, queue, weight)
+        for each in lasting:
+            _put(sums, each.stack, each.ns)
+        for kind in _KINDS:
+            stacks = [k for k in sums if isinstance(k, KnownStack) and k.kind == kind]
+            if stacks:
+                sums[kind] = sum(sums[k][0] for k in stacks), sum(sums[k][1] for k in stacks)
+        self._estimate.add(sums, watched_ns, stood_for_ns)
+        for each in lasting:
+            self._set_aside(each, weight)
+        self._last = sums, lasting, watched_ns
+
+    def stretch(self, until_ns: int) -> None:
+        """Let the last window stand for the time until then, too: there was no other one."""
+        sums, lasting, watched_ns = self._last
+        more_ns = until_ns - self._until_ns
+        if more_ns <= 0:
+            return
+        self._until_ns = until_ns
+        self._estimate.stretch(sums, watched_ns, more_ns)
+        for each in lasting:
+            self._set_aside(each, more_ns / watched_ns)
+
+    def settle(self, waiting: AbstractSet[Wait]) -> None:
+        """Count what was set aside of waits that have ended: all but these."""
+        for wait in [wait for wait in self._open if wait not in waiting]:
+            for stack, ns in self._open.pop(wait).items():
+                self._adjust(stack, ns)
+
+    def totals(self, until_ns: int | None = None) -> list[StackTotal]:
+        """The sums by stack, but for waits of which it is not known that they have ended.
+
+        With a time at which it goes on, what the next window is likely to add is in them, and they
+        are never less than they were with an earlier one.
+        """
+        estimate = self._estimate
+        likely = self._likely(until_ns) if until_ns else {}
+        found = []
+        for stack, sums in estimate.sums.items():
+            if not isinstance(stack, KnownStack):
+                continue
+            more_count, more_ns = likely.get(stack, (0.0, 0.0))
+            count_before, before_ns = self._told.get(stack, (0.0, 0.0))
+            count = max(sums.count + more_count, count_before)
+            delay_ns = max(sums.delay_ns + more_ns, before_ns)
+            if until_ns:
+                self._told[stack] = count, delay_ns
+            if count > 0 or delay_ns >= 1:
+                row = stack.kind, stack.sema, stack.return_pcs, count, round(delay_ns), stack.labels
+                found.append(StackTotal(*row, estimate.variances(stack)[1]))
+        return found
+
+    def settled(self) -> list[StackTotal]:
+        """The sums by stack of the time that watched() tells: nothing is added for any other."""
+        return [
+            StackTotal(
+                *(stack.kind, stack.sema, stack.return_pcs, sums.count, round(sums.delay_ns)),
+                stack.labels,
+                self._estimate.variances(stack)[1],
+            )
+            for stack, sums in self._estimate.sums.items()
+            if isinstance(stack, KnownStack) and (sums.count > 0 or sums.delay_ns >= 1)
+        ]
+
+    def _likely(self, until_ns: int) -> dict[KnownStack, tuple[float, float]]:
+        """What was counted and delayed since the last window, if all went on as in that one."""
+        sums, lasting, watched_ns = self._last
+        part = max(0, until_ns - self._until_ns) / watched_ns
+        found = {
+            stack: (part * count, part * ns)
+            for stack, (count, ns) in sums.items()
+            if isinstance(stack, KnownStack)
+        }
+        for each in lasting:
+            if each.wait:
+                count, ns = found[each.stack]
+                found[each.stack] = count, max(0.0, ns - part * each.ns)
+        return found
+
+    def watched(self) -> Watched:
+        """How much was watched."""
+        estimate = self._estimate
+        deviations = {
+            kind: Deviation(sums.count, sums.delay_ns, *estimate.variances(kind))
+            for kind, sums in estimate.sums.items()
+            if isinstance(kind, str)
+        }
+        uncharged_ns = sum(self._unclaimed.values())
+        return Watched(
+            estimate.watched_ns,
+            estimate.stood_for_ns,
+            estimate.windows,
+            deviations,
+            uncharged_ns,
+            has_paused=estimate.windows > 0,
+        )
+
+    def _charge(self, sums: Found, queue: QueueRow, weight: float) -> None:
+        """What was waited for a lock at the end of a window, and of earlier ones."""
+        if queue.releaser is None:
+            before_ns = self._unclaimed.get(queue.sema, 0.0)
+            self._unclaimed[queue.sema] = before_ns + weight * queue.left_ns
+            return
+        _put(sums, queue.releaser, queue.left_ns)
+        unclaimed_ns = self._unclaimed.pop(queue.sema, 0.0)
+        if unclaimed_ns:
+            self._adjust(queue.releaser, unclaimed_ns)
+
+    def _set_aside(self, lasting: Lasting, weight: float) -> None:
+        """Take out again what may turn out not to belong to the profile."""
+        if lasting.wait:
+            kept = self._open.setdefault(lasting.wait, {})
+            kept[lasting.stack] = kept.get(lasting.stack, 0.0) + weight * lasting.ns
+            self._adjust(lasting.stack, -weight * lasting.ns)
+
+    def _adjust(self, stack: KnownStack, ns: float) -> None:
+        self._estimate.adjust(stack, ns)
+        self._estimate.adjust(stack.kind, ns)
+
+
+def _put(sums: Found, stack: KnownStack, ns: float) -> None:
+    count, delay_ns = sums.get(stack, (0.0, 0.0))
+    sums[stack] = count, delay_ns + ns
+
+
+def waits_by_goroutine(waits: Iterable[Wait]) -> dict[int, Wait]:
+    """The waits by the address of their runtime.g."""
+    return {wait.address: wait for wait in waits}

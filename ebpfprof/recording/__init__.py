@@ -1,0 +1,1 @@
+"""The lifecycle of a recording, from opened processes to profiles."""

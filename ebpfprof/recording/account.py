@@ -1,0 +1,122 @@
+"""What is to be said of a profile besides its samples: quantities that are added and subtracted.
+
+A snapshot has those since the recording began. What is said of the time between two snapshots is
+their difference, as its samples are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from heapq import nlargest
+from typing import TYPE_CHECKING, Any
+
+from ebpfprof.console.text import duration, percent
+from ebpfprof.kernel.losses import Loss, losses_since, losses_together
+
+if TYPE_CHECKING:
+    from ebpfprof.overhead.cost import Overhead
+    from ebpfprof.profile.model import Kind
+    from ebpfprof.profilers.waits.window_sums import Watched
+
+_LONGEST = 10
+
+Spread = Mapping[Any, tuple[int, float]]
+"""By stack and labels, a delay (ns) and its variance (ns²): see Estimate.variances."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingAccount:
+    """Of one profile of one target; comments() is what is written.
+
+    `title` says what was recorded, `sampling` how, `length_ns` for how long. `remarks` hold
+    whatever the time is. `own_cost` is what ebpfprof itself used until now, if that is to be told.
+    `losses` are those of all targets together. `watched` and `spread` are there if the target was
+    watched in windows only. `counted` are numbers by the sentence in which they stand for {}.
+    """
+
+    kind: Kind
+    title: str
+    sampling: str
+    length_ns: int
+    remarks: tuple[str, ...] = ()
+    overhead: Overhead | None = None
+    own_cost: str = ""
+    losses: tuple[Loss, ...] = ()
+    watched: Watched | None = None
+    spread: Spread = field(default_factory=dict)
+    counted: Mapping[str, int] = field(default_factory=dict)
+
+    def __sub__(self, earlier: RecordingAccount) -> RecordingAccount:
+        return replace(
+            self,
+            length_ns=max(0, self.length_ns - earlier.length_ns),
+            overhead=self.overhead and earlier.overhead and self.overhead - earlier.overhead,
+            losses=losses_since(self.losses, earlier.losses),
+            watched=self.watched and earlier.watched and self.watched - earlier.watched,
+            spread=_changed(self.spread, earlier.spread),
+            counted=Counter(self.counted) - Counter(earlier.counted),
+        )
+
+    def __add__(self, later: RecordingAccount) -> RecordingAccount:
+        return replace(
+            later,
+            length_ns=self.length_ns + later.length_ns,
+            remarks=tuple(dict.fromkeys(self.remarks + later.remarks)),
+            overhead=self.overhead and later.overhead and self.overhead + later.overhead,
+            losses=losses_together(self.losses, later.losses),
+            watched=self.watched and later.watched and self.watched + later.watched,
+            spread=_together(self.spread, later.spread),
+            counted=Counter(self.counted) + Counter(later.counted),
+        )
+
+    def comments(self) -> tuple[str, ...]:
+        """The comments of the profile, a sentence each."""
+        watched = self.watched if self.watched and self.watched.is_scaled else None
+        sampling = f"{self.sampling} in windows" if watched else self.sampling
+        found = [f"{self.title}, {self.length_ns / 1e9:.3f} s, {sampling}", *self.remarks]
+        if self.overhead:
+            found.append(f"cost of all profiles to the target: {self.overhead}")
+        if self.own_cost:
+            found.append(f"cost to ebpfprof itself until now: {self.own_cost}")
+        found += [f"incomplete: {loss}" for loss in self.losses]
+        if watched:
+            found += [str(watched), watched.error(self.kind), *self._error_of_longest(watched)]
+            if self.kind == "mutex" and watched.uncharged_ns > 0:
+                waited = duration(watched.uncharged_ns)
+                found.append(
+                    f"not charged: {waited} waited for locks that nobody was seen to release"
+                )
+        found += [sentence.format(n) for sentence, n in self.counted.items() if n > 0]
+        return tuple(filter(None, found))
+
+    def _error_of_longest(self, watched: Watched) -> list[str]:
+        if watched.windows < 2:
+            return []
+        longest = nlargest(_LONGEST, self.spread.values(), key=lambda each: each[0])
+        errors = [
+            math.sqrt(watched.factor * variance) / max(delay_ns, 1)
+            for delay_ns, variance in longest
+        ]
+        error = percent(max(errors, default=0.0))
+        return [f"of the ten stacks with the longest delays {error} at most"]
+
+
+def _changed(later: Spread, earlier: Spread) -> Spread:
+    found = {}
+    for stack, (delay_ns, variance) in later.items():
+        before = earlier.get(stack)
+        if before != (delay_ns, variance):
+            before_ns, variance_before = before or (0, 0.0)
+            found[stack] = delay_ns - before_ns, max(0.0, variance - variance_before)
+    return found
+
+
+def _together(one: Spread, other: Spread) -> Spread:
+    found = dict(one)
+    for stack, (delay_ns, variance) in other.items():
+        before_ns, variance_before = found.get(stack, (0, 0.0))
+        found[stack] = before_ns + delay_ns, variance_before + variance
+    return found

@@ -1,0 +1,139 @@
+"""A process that is recorded, and the collectors that record it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ebpfprof.errors import NotGoProgram
+from ebpfprof.goruntime.programs import Programs
+from ebpfprof.process.files import Files
+from ebpfprof.process.process import Ending, Target
+from ebpfprof.profile.model import Kind
+from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.waits.collector import WaitsCollector
+from ebpfprof.profilers.waits.rows import Recipe
+
+if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init__
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.process.mappings import Objects
+    from ebpfprof.profilers.cpu.collector import CpuCollector
+    from ebpfprof.profilers.waits.open_waits import Parked
+    from ebpfprof.profilers.waits.windows import Watch
+
+# What a debugger and the kernel do to each other's breakpoints: docs/faults.md.
+_TRACED = (
+    "Process {pid} is traced by {tracer}: a breakpoint that it sets on a probe, within Go's "
+    "runtime, and that is still there when the recording ends, kills the process later. Remove "
+    "such breakpoints before."
+)
+_TRACED_AT_THE_END = (
+    "Process {pid} has come to be traced by {tracer} while it was recorded: should it die of "
+    "SIGTRAP later, the debugger had set a breakpoint on a probe, within Go's runtime. Remove such "
+    "breakpoints before a recording ends."
+)
+
+
+@dataclass(slots=True)
+class Recorded:
+    """A target, with what is known of its program; `objects` where its CPU time is sampled."""
+
+    target: Target
+    go: GoTarget | None
+    kinds: tuple[Kind, ...]
+    objects: Objects | None = None
+    ending: Ending | None = None
+    ended_ns: int = 0
+    parked: Parked | None = None
+    failure: Exception | None = None
+    watch: Watch | None = None
+    """Where the target is watched in windows, or may come to be."""
+    cpu_ns: int = 0
+    """What its threads used while it was recorded, as far as it was looked at."""
+    cpu_before_ns: int | None = None
+    """What they had used when that began, without what is in cpu_ns; None: it is not recorded."""
+    traced: str = ""
+    """A warning, of a debugger that was seen at a target with probes in it; "" if none was."""
+
+    def goroutines(self) -> int:
+        """How many goroutines it has now; 0 if that can't be told."""
+        from ebpfprof.goruntime.goroutines import count_goroutines
+
+        try:
+            return count_goroutines(self.go) if self.go else 0
+        except Exception:  # whatever it is: tables have the usual size then
+            return 0
+
+    def begin_cpu(self) -> None:
+        """From now on the target's CPU time counts."""
+        total_ns = self.target.cpu_ns()
+        self.cpu_before_ns = None if total_ns is None else total_ns - self.cpu_ns
+
+    def look_at_cpu(self, *, is_over: bool = False) -> None:
+        """Take note of the CPU time that the target has used, while it can be asked.
+
+        If it `is_over`, what it uses from now on does not count.
+        """
+        total_ns = self.target.cpu_ns() if self.ending is None else None
+        if total_ns is not None and self.cpu_before_ns is not None:
+            self.cpu_ns = total_ns - self.cpu_before_ns
+        if is_over:
+            self.cpu_before_ns = None
+
+    def notice_tracer(self, *, is_over: bool = False) -> bool:
+        """Look whether a debugger traces the target, unless one was seen; whether that is new."""
+        if self.traced or self.go is None or self.kinds == ("cpu",):  # samples take no probes
+            return False
+        tracer = self.target.tracer()
+        if tracer:
+            said = _TRACED_AT_THE_END if is_over else _TRACED
+            self.traced = said.format(pid=self.target.pid, tracer=tracer)
+        return bool(self.traced)
+
+
+def programs_for(options: Options) -> Programs:
+    """Where open_recorded finds what is known of programs that others run, too."""
+    return Programs(allow_unknown_go=options.allow_unknown_go, runtime_locks=options.runtime_locks)
+
+
+def open_recorded(
+    pid: int, options: Options, held: ExitStack, files: Files, programs: Programs
+) -> Recorded:
+    """Open and inspect a process; `held` will close it. Raises any of ebpfprof.errors.
+
+    `files` opens what it runs and has mapped, `programs` knows those that others run, too.
+    """
+    from ebpfprof.goruntime.process import go_target
+
+    target, kinds, go = held.enter_context(Target(pid, files)), options.kinds, None
+    try:
+        go = go_target(target, held.enter_context(programs.of(target)))
+    except NotGoProgram:
+        if "cpu" not in kinds or (options.kinds_given and kinds != ("cpu",)):
+            raise
+        kinds = ("cpu",)
+    recorded = Recorded(target, go, kinds)
+    recorded.notice_tracer()
+    if "cpu" in kinds:
+        from ebpfprof.process.mappings import Objects
+
+        recorded.objects = held.enter_context(Objects(target))
+    return recorded
+
+
+def compile_collectors(
+    targets: int, options: Options, held: ExitStack
+) -> tuple[WaitsCollector | None, CpuCollector | None]:
+    """Begin to compile what records the profiles that are asked for, of up to so many targets.
+
+    load() of each ends that; `held` will close them.
+    """
+    waits, cpu = None, None
+    if options.waiting:
+        waits = held.enter_context(WaitsCollector(targets, Recipe.of(options)))
+    if "cpu" in options.kinds:
+        from ebpfprof.profilers.cpu.collector import CpuCollector, CpuRecipe
+
+        cpu = held.enter_context(CpuCollector(targets, CpuRecipe.of(options)))
+    return waits, cpu

@@ -1,0 +1,1 @@
+"""This process itself: its signals, children and memory."""

@@ -1,0 +1,1 @@
+"""`ebpfprof top`: the live table in the terminal."""

@@ -1,0 +1,216 @@
+"""Looks at live targets again and again, for `ebpfprof top`; writes what there is of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from ebpfprof.console.output_file import OutputFile, default_name
+from ebpfprof.console.output_folder import invoking_user
+from ebpfprof.console.text import printable
+from ebpfprof.export import pprof
+from ebpfprof.recording.live import LiveSession, LiveTarget, Samples
+from ebpfprof.top.rows import Moment, Snapshot, View, Watched
+from ebpfprof.top.table import Table
+
+if TYPE_CHECKING:  # what reads executables is imported late
+    from ebpfprof.recording.report import Report
+
+_MAX_OWN_SHARE: Final = 0.2
+
+
+class Watch:
+    """Targets that are recorded, and the tables that are made of them."""
+
+    def __init__(
+        self,
+        session: LiveSession,
+        targets: Sequence[LiveTarget],
+        samples: Sequence[Samples | None],
+        *,
+        by_lock: bool,
+    ) -> None:
+        """Of `targets` that record already, and the CPU samples of each since then."""
+        self._session = session
+        self._targets = targets
+        self._samples = samples
+        self._started_ns = time.monotonic_ns()
+        kinds = dict.fromkeys(kind for target in targets for kind in target.kinds)
+        self.views: Sequence[View] = [kind for kind in ("block", "mutex", "cpu") if kind in kinds]
+        """What there is to look at."""
+        if by_lock and "mutex" in kinds:
+            self.views = [*self.views, "locks"]
+        self._tables = {view: Table(view) for view in self.views}
+        self._own_before = time.process_time_ns(), self._started_ns
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all targets are gone."""
+        return all(target.ending for target in self._targets)
+
+    def nothing(self) -> Moment:
+        """The moment before the first look."""
+        return Moment({}, self._watched(), 0, 0.0)
+
+    def look(self) -> Moment:
+        """All tables as they are now."""
+        of_targets = [
+            (target, self._reports(target, of, settled=True)) for target, of in self._recorded()
+        ]
+        readings = {
+            view: table.read([_snapshot(view, *each) for each in of_targets])
+            for view, table in self._tables.items()
+        }
+        reports = [report for _, found in of_targets for report in found]
+        notes = [f"names are missing: {r.failure}" for r in reports if r.failure]
+        notes += dict.fromkeys(hint for r in reports for hint in r.hints)
+        return Moment(
+            readings=readings,
+            targets=self._watched(),
+            uptime_ns=time.monotonic_ns() - self._started_ns,
+            own_cpu=self._own_cpu(),
+            lost_share=self._lost_share(),
+            watched_share=min((r.watched.share for r in reports if r.watched), default=1.0),
+            losses=self._session.losses(),
+            notes=notes,
+        )
+
+    def write(self) -> list[str]:
+        """Write a pprof file of each profile since the start; their names.
+
+        Raises OutputError and what else may go wrong.
+        """
+        written = []
+        when = time.localtime()
+        for target, samples in self._recorded():
+            reports = self._reports(target, samples)
+            for profile in (profile for report in reports for profile in report.profiles):
+                name = default_name(target.name, target.pid, profile.kind, when)
+                file = OutputFile.prepare(Path(name), owner=invoking_user(), if_taken="number")
+                try:
+                    file.commit(pprof.encode(profile))
+                finally:
+                    file.discard()
+                written.append(file.name)
+        return written
+
+    def _recorded(self) -> Iterable[tuple[LiveTarget, Samples | None]]:
+        return zip(self._targets, self._samples, strict=True)
+
+    def _reports(
+        self, target: LiveTarget, samples: Samples | None, *, settled: bool = False
+    ) -> list[Report]:
+        """What was recorded of a target since the start: its waits, its CPU time.
+
+        If the waits are `settled`, nothing is added for the time since the last window.
+        """
+        found = [self._session.snapshot(target, settled=settled)]
+        return [*found, self._session.sampled(target, samples)] if samples else found
+
+    def _watched(self) -> list[Watched]:
+        return [
+            Watched(
+                target.pid,
+                target.name,
+                target.go_version or "",
+                target.ending.text if target.ending else "",
+            )
+            for target in self._targets
+        ]
+
+    def _lost_share(self) -> float:
+        overheads = [self._session.overhead(target) for target in self._targets]
+        cpu_ns = sum(each.cpu_ns for each in overheads)
+        return min(1.0, sum(each.ns for each in overheads) / cpu_ns) if cpu_ns else 0.0
+
+    def _own_cpu(self) -> float:
+        before, before_ns = self._own_before
+        self._own_before = now, now_ns = time.process_time_ns(), time.monotonic_ns()
+        return (now - before) / max(now_ns - before_ns, 1)
+
+
+def _snapshot(view: View, target: LiveTarget, reports: Sequence[Report]) -> Snapshot:
+    """What a view shows of a target."""
+    kind = "mutex" if view == "locks" else view
+    profiles = [p for report in reports for p in report.profiles if p.kind == kind]
+    locks = [lock for report in reports for lock in report.locks] if view == "locks" else ()
+    recorded_ns = profiles[0].duration_ns if profiles else 0
+    profile = profiles[0] if profiles else None
+    return Snapshot(target.pid, recorded_ns, profile, locks, is_over=target.ending is not None)
+
+
+class Watcher:
+    """A thread that looks every `interval_s` seconds, so that keys never wait for it.
+
+    A context manager. `wake` is called when there is something new: by that thread.
+    """
+
+    def __init__(self, watch: Watch, interval_s: float, wake: Callable[[], None]) -> None:
+        self._watch = watch
+        self._interval_s = interval_s
+        self._wake = wake
+        self._asked = threading.Event()
+        self._closing = self._is_to_write = False
+        self._moment: Moment | None = None
+        self._thread = threading.Thread(target=self._run, name="ebpfprof-top", daemon=True)
+        self.message = ""
+        """What became of writing, until the caller empties it."""
+        self.error: BaseException | None = None
+        """Why the thread ended, if it did."""
+
+    def moment(self) -> Moment | None:
+        """What was seen last; None if that was taken already."""
+        moment, self._moment = self._moment, None
+        return moment
+
+    def write(self) -> None:
+        """Have the files written soon."""
+        self._is_to_write = True
+        self._asked.set()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._closing = True
+        self._asked.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        next_s = time.monotonic() + min(self._interval_s, 0.5)  # the first look comes sooner
+        has_ended = False
+        try:
+            while not self._closing:
+                # Nothing more comes when all are gone: they are looked at once more, and no more.
+                self._asked.wait(None if has_ended else max(next_s - time.monotonic(), 0))
+                self._asked.clear()
+                if self._is_to_write:
+                    self._is_to_write = False
+                    self.message = self._written()
+                began_s = time.monotonic()
+                if not has_ended and began_s >= next_s and not self._closing:
+                    has_ended = self._watch.has_ended
+                    self._moment = self._watch.look()
+                    took_s = time.monotonic() - began_s
+                    next_s = began_s + max(self._interval_s, took_s / _MAX_OWN_SHARE)
+                self._wake()
+        except BaseException as error:
+            self.error = error
+            self._wake()
+
+    def _written(self) -> str:
+        try:
+            names = ", ".join(map(printable, self._watch.write()))
+        except Exception as error:  # whatever it is: the user goes on looking
+            return f"Not written: {error}"
+        return f"Written: {names or 'nothing'}"

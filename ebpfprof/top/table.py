@@ -1,0 +1,208 @@
+"""The rows of `ebpfprof top`: where time went since the last look, and since the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ebpfprof.export.frames import UNKNOWN
+from ebpfprof.export.tables.waits import rows_of
+from ebpfprof.profile.idle import rule_of
+from ebpfprof.profile.model import Location, Lock, Sample
+from ebpfprof.top.rows import Reading, Role, RowKey, Snapshot, TopRow, TopStack, View
+
+_RELEASED: Final = "released"
+
+
+class Table:
+    """The rows of one view. Remembers what was seen at the look before."""
+
+    def __init__(self, view: View) -> None:
+        self._view: Final = view
+        self._read: dict[int, _Read] = {}  # by pid
+        self._stacks: dict[object, _Known] = {}
+        self._locations: dict[Location, int] = {}
+        self._functions: dict[int, dict[int, tuple[int, ...]]] = {}  # see _functions_of
+        self._numbers: dict[RowKey, int] = {}
+        self._keys: list[RowKey] = []
+        self._locks: dict[tuple[int, int], int] = {}  # numbers by pid and address
+        self._holds: dict[int, tuple[int, int]] = {}  # by number of the row
+
+    def read(self, snapshots: Sequence[Snapshot]) -> Reading:
+        """The rows now, of sums since the start that never decrease.
+
+        Where these are of the same time as at the look before, since there was no window, the rates
+        of then are the last ones that are known. Snapshots that share their Location objects are
+        quick to read.
+        """
+        self._read.update({each.pid: self._of_target(each) for each in snapshots})
+        found = [self._read[each.pid] for each in snapshots]
+        stacks = [stack for read in found for stack in read.stacks]
+        held = {number: held for read in found for number, held in read.held.items()}
+        window_ns = max((read.window_ns for read in found), default=0)
+        return Reading(self._view, window_ns, self._rows(stacks, held), stacks)
+
+    def _of_target(self, snapshot: Snapshot) -> _Read:
+        """What is new of a target, and of which time that is."""
+        before = self._read.get(snapshot.pid, _Read())
+        window_ns = snapshot.recorded_ns - before.recorded_ns
+        if window_ns <= 0 and not snapshot.is_over:
+            return before
+        held: dict[int, float | None] = {}
+        stacks = list(self._new_stacks(snapshot, max(window_ns, 0), held))
+        return _Read(snapshot.recorded_ns, window_ns, stacks, held)
+
+    def _new_stacks(
+        self, snapshot: Snapshot, window_ns: int, held: dict[int, float | None]
+    ) -> Iterator[TopStack]:
+        pid = snapshot.pid
+        if self._view != "locks":
+            if snapshot.profile:
+                yield from self._changed(pid, 0, "", snapshot.profile.samples, None, window_ns)
+            return
+        for lock in snapshot.locks:
+            number = self._number_of_lock(pid, lock)
+            by_role: tuple[tuple[Role, Sequence[Sample]], ...] = (
+                ("released", lock.releases),
+                ("waited for", lock.waits),
+                ("still waited for", lock.still_waiting),
+            )
+            for role, samples in by_role:
+                yield from self._changed(pid, lock.address, role, samples, (number,), window_ns)
+            held[number] = self._mean_hold(number, lock)
+
+    def _changed(
+        self,
+        pid: int,
+        address: int,
+        role: Role,
+        samples: Iterable[Sample],
+        rows: tuple[int, ...] | None,
+        window_ns: int,
+    ) -> Iterator[TopStack]:
+        """The samples with what is new in them; `rows` are theirs, unless each has its own."""
+        # Hashing a location goes through all its frames: once for each object is enough.
+        by_id: dict[int, int] = {}
+        known_stacks, locations = self._stacks, self._locations
+        for sample in samples:
+            stack = []
+            for location in sample.locations:
+                number = by_id.get(id(location))
+                if number is None:
+                    number = locations.setdefault(location, len(locations))
+                    by_id[id(location)] = number
+                stack.append(number)
+            key = (pid, address, role, *stack, sample.labels)
+            known = known_stacks.get(key)
+            if known is None:
+                known = _Known(self._rows_of(pid, sample, stack) if rows is None else rows)
+                known_stacks[key] = known
+            count, ns = sample.values[0], sample.values[-1]
+            more = count - known.count, ns - known.ns
+            yield TopStack(known.rows, role, sample, *more, window_ns)
+            known.count, known.ns = count, ns
+
+    def _rows_of(self, pid: int, sample: Sample, stack: Sequence[int]) -> tuple[int, ...]:
+        """The numbers of the rows that a stack belongs to: the first one's is its own time."""
+        if self._view == "cpu":
+            return self._functions_of(pid, sample, stack)
+        (row,) = rows_of([sample], 1)
+        rule = rule_of("block", sample) if self._view == "block" else None
+        key = RowKey(pid, row.operation, row.function, row.file, row.line, rule)
+        return (self._number(key),)
+
+    def _functions_of(self, pid: int, sample: Sample, stack: Sequence[int]) -> tuple[int, ...]:
+        """Each function once, however often it called itself; `stack` has the locations' numbers.
+
+        What is in one place is looked up once: stacks are many and deep, their places few.
+        """
+        known = self._functions.setdefault(pid, {})
+        rows: list[int] = []
+        for at, location in zip(stack, sample.locations, strict=True):
+            numbers = known.get(at)
+            if numbers is None:
+                keys = [RowKey(pid, "", f.function, f.file) for f in location.frames]
+                numbers = known[at] = tuple(map(self._number, keys))
+            rows += numbers
+        return tuple(dict.fromkeys(rows)) or (self._number(RowKey(pid, "", UNKNOWN)),)
+
+    def _number(self, key: RowKey) -> int:
+        number = self._numbers.setdefault(key, len(self._keys))
+        if number == len(self._keys):
+            self._keys.append(key)
+        return number
+
+    def _number_of_lock(self, pid: int, lock: Lock) -> int:
+        """By its address: two locks may have one name, and a name may be found later."""
+        operation = lock.type or "semaphore"
+        name = lock.name or f"{operation} at {lock.address:#x}"
+        number = self._locks.setdefault((pid, lock.address), len(self._keys))
+        key = RowKey(pid, operation, name, address=lock.address)
+        self._keys[number : number + 1] = [key]
+        return number
+
+    def _mean_hold(self, number: int, lock: Lock) -> float | None:
+        holds, held_ns = self._holds.get(number, (0, 0))
+        self._holds[number] = lock.holds, lock.held_ns
+        if lock.holds > holds:
+            return (lock.held_ns - held_ns) / (lock.holds - holds)
+        return lock.held_ns / lock.holds if lock.holds else None
+
+    def _rows(self, stacks: Iterable[TopStack], held: Mapping[int, float | None]) -> list[TopRow]:
+        sums = [[0, 0, 0, 0, 0, 0] for _ in self._keys]
+        for stack in stacks:
+            if not stack.rows or stack.role not in ("", _RELEASED):
+                continue
+            values = stack.sample.values
+            row = sums[stack.rows[0]]
+            row[0] += stack.count
+            row[1] += stack.ns
+            row[2] += values[0]
+            row[3] += values[-1]
+            if self._view == "cpu":
+                for number in stack.rows:
+                    sums[number][4] += stack.ns
+                    sums[number][5] += values[-1]
+        return [
+            TopRow(
+                key=self._keys[number],
+                number=number,
+                count=count,
+                ns=ns,
+                window_ns=self._read[self._keys[number].pid].window_ns,
+                total_count=total_count,
+                total_ns=total_ns,
+                callees_ns=callees_ns,
+                total_callees_ns=total_callees_ns,
+                held_ns=held.get(number),
+            )
+            for number, (
+                count,
+                ns,
+                total_count,
+                total_ns,
+                callees_ns,
+                total_callees_ns,
+            ) in enumerate(sums)
+            if total_count or total_callees_ns or number in held
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was new of a target when it was looked at, and of which time that was."""
+
+    recorded_ns: int = 0
+    window_ns: int = 0
+    stacks: Sequence[TopStack] = ()
+    held: Mapping[int, float | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Known:
+    """A stack at the look before."""
+
+    rows: tuple[int, ...]
+    count: int = 0
+    ns: int = 0

@@ -1,0 +1,131 @@
+"""The rooms of the code, and which of them may import which: counted, and drawn as a table.
+
+    python -m tests.tools.rooms [FOLDER]
+
+FOLDER is a checkout, this one if none is named. Prints how many modules, rooms and levels there
+are, and how many imports between modules stay within a room. tests/unit/test_layers.py holds the
+imports to ROOMS.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+Graph = Mapping[str, frozenset[str]]
+
+
+def imports(source: str, module: str, *, is_package: bool = False) -> Iterator[str]:
+    """Absolute names of all that `source`, the text of `module`, imports, wherever it does."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=base, names=names, level=level):
+                parents = module.split(".")
+                if level:
+                    kept = len(parents) - level + is_package
+                    base = ".".join([*parents[:kept], *([base] if base else [])])
+                assert base is not None
+                yield base
+                # "from ebpfprof.kernel import program" imports a module, too.
+                yield from (f"{base}.{alias.name}" for alias in names)
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[argument, *_]):
+                if name in ("__import__", "import_module"):
+                    yield _imported(argument, module)
+
+
+def _imported(argument: ast.expr, module: str) -> str:
+    """What an import by name imports: of "package.{name}", the package."""
+    if isinstance(argument, ast.JoinedStr):
+        argument, *_ = argument.values
+        assert isinstance(argument, ast.Constant), f"{module}: a computed import"
+        assert str(argument.value).endswith("."), f"{module}: a computed import"
+        return str(argument.value)[:-1]
+    assert isinstance(argument, ast.Constant), f"{module}: a computed import"
+    return str(argument.value)
+
+
+@cache
+def graph(root: Path = ROOT) -> Graph:
+    """Each module of the two packages, with all it imports."""
+    found = {}
+    for package in ("ebpfprof", "symbolizer"):
+        for path in (root / package).rglob("*.py"):
+            parts = path.relative_to(root).with_suffix("").parts
+            is_package = parts[-1] == "__init__"
+            module = ".".join(parts[:-1] if is_package else parts)
+            names = imports(path.read_text(), module, is_package=is_package)
+            found[module] = frozenset(names)
+    return found
+
+
+def room_of(module: str, rooms: Iterable[str]) -> str:
+    """The room that a module stands in: the longest name that it begins with. "" if none."""
+    fitting = (room for room in rooms if module == room or module.startswith(room + "."))
+    return max(fitting, key=len, default="")
+
+
+def folders(modules: Graph) -> set[str]:
+    """The packages that modules lie in; modules at the top of a package are rooms of their own."""
+    tops = {"ebpfprof", "symbolizer"}
+    found = {module.rpartition(".")[0] or module for module in modules} - tops
+    return found | {module for module in modules if module.rpartition(".")[0] in tops}
+
+
+def arrows(modules: Graph, rooms: Iterable[str]) -> dict[str, set[str]]:
+    """Which rooms each room imports from."""
+    rooms = set(rooms)
+    found = defaultdict[str, set[str]](set)
+    for module, names in modules.items():
+        here = room_of(module, rooms)
+        there = {room_of(name, rooms) for name in names & modules.keys()}
+        found[here] |= there - {here, ""}
+    return found
+
+
+def levels(modules: Graph) -> int:
+    """How many modules the longest chain of imports has."""
+
+    @cache
+    def depth(module: str) -> int:
+        return 1 + max((depth(each) for each in modules[module] & modules.keys()), default=0)
+
+    return max(map(depth, modules))
+
+
+def within(modules: Graph, rooms: Iterable[str]) -> tuple[int, int]:
+    """How many imports between modules there are, and how many of them stay in a room."""
+    rooms = set(rooms)
+    packages = {module.rpartition(".")[0] for module in modules}
+    # The import of a package beside that of its module is none of its own.
+    pairs = [
+        (module, name) for module in modules for name in modules[module] & modules.keys() - packages
+    ]
+    inside = sum(room_of(one, rooms) == room_of(other, rooms) for one, other in pairs)
+    return len(pairs), inside
+
+
+def main() -> None:
+    """Print the numbers of a checkout."""
+    modules = graph(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)
+    for package in ("ebpfprof", "symbolizer"):
+        own = {name: found for name, found in modules.items() if name.split(".")[0] == package}
+        rooms = folders(own)
+        between = arrows(own, rooms)
+        count, inside = within(own, rooms)
+        print(
+            f"{package}: {len(own)} modules in {len(rooms)} rooms; {levels(own)} levels of imports "
+            f"between modules; {count} imports, {inside} within a room; "
+            f"{sum(map(len, between.values()))} arrows between rooms"
+        )
+
+
+if __name__ == "__main__":
+    main()
