@@ -56,7 +56,7 @@ static __always_inline u64 one_waiter(u64 time_ns) {
  * The semaphore that the goroutine in semacquire1 is about to wait for, if it is a lock's (sync's
  * functions for locks call semacquire1 from addresses of their own); 0 if not. Its address is
  * the first argument of semacquire1, which is kept at a known distance from the frame pointer
- * (symbolizer/semaphores.py). Returns false if the frame can't be read.
+ * (symbolizer/codeanalysis/semaphores.py). Returns false if the frame can't be read.
  */
 static __always_inline bool lock_waited_for(const struct pt_regs *ctx, const struct target *target,
                                             u64 *sema) {

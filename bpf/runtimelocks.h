@@ -29,7 +29,7 @@
 #define MAX_SYSTEM_DEPTH 64
 #define G_SCHED_SP 56 /* offset of runtime.g.sched.sp, Go 1.25 to 1.27 */
 
-/* What its Go version lays out where; see symbolizer/runtimelocks.py. */
+/* What its Go version lays out where; see symbolizer/codeanalysis/runtime_locks.py. */
 struct runtime_layout {
     u64 system_stack_pc;    /* return address in runtime.systemstack, on the system stack */
     u64 more_stack_pc;      /* the same in runtime.morestack */

@@ -9,8 +9,7 @@ Bytes in, frozen dataclasses out. Nothing that stands in a file is trusted: an a
 SymbolizerError is raised.
 """
 
-from symbolizer.buildinfo import BuildInfo, Module, read_build_info
-from symbolizer.elf import ElfFile, Section, Segment
+from symbolizer.elf.file import ElfFile, Section, Segment
 from symbolizer.errors import (
     ElfError,
     GoTableError,
@@ -19,10 +18,11 @@ from symbolizer.errors import (
     UnsupportedElf,
     UnsupportedGoVersion,
 )
-from symbolizer.gobinary import Function, GoBinary
-from symbolizer.goruntime import FuncRole, RuntimeLayout, StructLayout, layout_for
-from symbolizer.goversion import GoVersion
-from symbolizer.inline import Frame
+from symbolizer.go.binary import Function, GoBinary
+from symbolizer.go.buildinfo import BuildInfo, Module, read_build_info
+from symbolizer.go.inline import Frame
+from symbolizer.go.runtime_layout import FuncRole, RuntimeLayout, StructLayout, layout_for
+from symbolizer.go.version import GoVersion
 
 __all__ = [
     "BuildInfo",

@@ -16,7 +16,7 @@ from ebpfprof.goruntime.labels import LabelReader
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.profile.model import Label
-from symbolizer.globals import allgs_address
+from symbolizer.codeanalysis.globals import allgs_address
 
 _SCAN = 0x1000  # runtime._Gscan
 # _Gwaiting, and _Gleaked: found to wait for what nobody can reach any more (Go 1.26 on).

@@ -13,7 +13,7 @@ from ebpfprof.goruntime.goroutines import GoroutineReader, ParkedGoroutine, Unst
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from symbolizer import SymbolizerError
-from symbolizer.globals import scheduling_latencies
+from symbolizer.codeanalysis.globals import scheduling_latencies
 
 _SCAN: Final = 0x1000  # runtime._Gscan
 _WAITING: Final = 4

@@ -17,9 +17,9 @@ from symbolizer import (
     UnsupportedElf,
     UnsupportedGoVersion,
 )
-from symbolizer.cgo import CgoCallback, cgo_callback
-from symbolizer.parking import ProbeSites, probe_sites
-from symbolizer.runtimelocks import RuntimeLockSites, runtime_lock_sites
+from symbolizer.codeanalysis.cgo_callback import CgoCallback, cgo_callback
+from symbolizer.codeanalysis.park_sites import ProbeSites, probe_sites
+from symbolizer.codeanalysis.runtime_locks import RuntimeLockSites, runtime_lock_sites
 
 _MAX_CHILDREN = 8
 

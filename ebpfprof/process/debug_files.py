@@ -17,9 +17,9 @@ from typing import Final
 
 from ebpfprof.console.text import printable
 from ebpfprof.process.files import Files
-from symbolizer.elf import ElfFile
+from symbolizer.elf.file import ElfFile
+from symbolizer.elf.source import FileSource
 from symbolizer.errors import ElfError
-from symbolizer.source import FileSource
 
 DEBUG_FOLDER: Final = "/usr/lib/debug"
 

@@ -16,12 +16,12 @@ from ebpfprof.process.debug_files import DebugFiles
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import MapsLine, Target
 from ebpfprof.profile.model import Mapping
-from symbolizer.elf import ElfFile, Segment
+from symbolizer.elf.file import ElfFile, Segment
 from symbolizer.errors import ElfError, SymbolizerError, TooMuchToRead
 
 if TYPE_CHECKING:
-    from symbolizer.ehframe import EhFrame
-    from symbolizer.native import NativeBinary
+    from symbolizer.native.binary import NativeBinary
+    from symbolizer.unwind.eh_frame import EhFrame
 
 _MAX_VDSO_BYTES = 64 << 10
 _MAX_FILES = 512
@@ -64,7 +64,7 @@ class Image:
     def native(self) -> "NativeBinary":
         """Names for its addresses. Raises TooMuchToRead."""
         if self._native is None:
-            from symbolizer.native import NativeBinary
+            from symbolizer.native.binary import NativeBinary
 
             if self.root_fd >= 0:
                 found = self.debug_files.find(self.elf, self.path, self.root_fd)
@@ -78,7 +78,7 @@ class Image:
         """Its .eh_frame; None if it has none that can be read."""
         if not self._table_was_opened:
             self._table_was_opened = True
-            from symbolizer.ehframe import EhFrame
+            from symbolizer.unwind.eh_frame import EhFrame
 
             try:
                 self._table = EhFrame.open(self.elf)

@@ -26,7 +26,7 @@ from ebpfprof.profile.model import Mapping, wait_profile
 from ebpfprof.profilers.waits.rows import StackTotal
 from ebpfprof.profilers.waits.stacks import StackTranslator, wait_samples
 from symbolizer import ElfFile, GoBinary
-from symbolizer.parking import probe_sites
+from symbolizer.codeanalysis.park_sites import probe_sites
 from tests.bench.workloads import program
 
 FEW: Final = 200

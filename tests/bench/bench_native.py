@@ -29,8 +29,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 CHILD: Final = """
 import json, sys
 from symbolizer import ElfFile
-from symbolizer.dwarf import dwarf_section
-from symbolizer.nativelines import NativeLines
+from symbolizer.dwarf.entries import dwarf_section
+from symbolizer.native.lines import NativeLines
 
 with ElfFile.open(sys.argv[1]) as elf:
     lines = NativeLines.open(elf)

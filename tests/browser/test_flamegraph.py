@@ -15,7 +15,7 @@ from ebpfprof.export import flamegraph
 from ebpfprof.profile.model import Label, Profile, Sample
 from tests.browser.flamepage import FlamePage
 from tests.browser.pageserver import HOSTILE, block_profile, stack
-from tests.unit.profiles import NASTY, nasty
+from tests.unit.export.profiles import NASTY, nasty
 
 Show = Callable[..., FlamePage]
 

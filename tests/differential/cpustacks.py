@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from ebpfprof.profile.model import Location, Mapping, Profile
 from symbolizer import ElfFile, GoBinary
-from symbolizer.disasm import Instruction, decode
+from symbolizer.x86.disasm import Instruction, decode
 
 # Go puts these in place of a stack that it could not unwind, or that it leaves out.
 UNKNOWN: Final = frozenset(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symbolizer import ElfFile, Section
-from symbolizer.source import MemorySource
+from symbolizer.elf.source import MemorySource
 
 PF_X: Final = 1
 PF_W: Final = 2

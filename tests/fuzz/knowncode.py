@@ -14,9 +14,10 @@ from functools import lru_cache
 from typing import Final
 from unittest import mock
 
-from symbolizer import cgo, disasm, globals, parking, runtimecode
-from symbolizer.callsites import InstructionStarts
-from symbolizer.disasm import Instruction
+from symbolizer.codeanalysis import cgo_callback, globals, park_sites, runtime_functions
+from symbolizer.x86 import disasm
+from symbolizer.x86.call_sites import InstructionStarts
+from symbolizer.x86.disasm import Instruction
 
 _LONGEST_BYTES: Final = 15
 _FUNCTIONS: Final = 1 << 10
@@ -25,7 +26,7 @@ _DECODER: Final = disasm._decoder()
 
 @lru_cache(maxsize=_FUNCTIONS)
 def decode(code: bytes, address: int) -> tuple[Instruction, ...]:
-    """What symbolizer.disasm.decode says of them."""
+    """What symbolizer.x86.disasm.decode says of them."""
     if len(code) > disasm._MAX_FUNCTION_BYTES:
         return disasm.decode(code, address)
     found, at = [], 0
@@ -36,7 +37,7 @@ def decode(code: bytes, address: int) -> tuple[Instruction, ...]:
 
 
 def among(_: object, code: bytes, entry: int, addresses: list[int]) -> list[int]:
-    """What symbolizer.callsites.InstructionStarts.among says of them."""
+    """What symbolizer.x86.call_sites.InstructionStarts.among says of them."""
     return list(_among(code, entry, tuple(addresses)))
 
 
@@ -64,7 +65,7 @@ def _first(code: bytes, address: int) -> Instruction | None:
 def remembering() -> Iterator[None]:
     """Let all that decodes functions of a program go this way."""
     with ExitStack() as held:
-        for module in (cgo, globals, parking, runtimecode):
+        for module in (cgo_callback, globals, park_sites, runtime_functions):
             held.enter_context(mock.patch.object(module, "decode", decode))
         held.enter_context(mock.patch.object(InstructionStarts, "among", among))
         yield

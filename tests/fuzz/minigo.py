@@ -19,8 +19,8 @@ import numpy as np
 from capstone import x86
 
 from symbolizer import ElfFile, Function, GoBinary, SymbolizerError
-from symbolizer.pcvalue import PcValues, read_table
-from symbolizer.relocations import RelocatedWords
+from symbolizer.elf.relocations import RelocatedWords
+from symbolizer.go.pcvalue import PcValues, read_table
 from tests.fuzz.elfs import PF_R, PF_W, PF_X, Load, Part, small_elf
 from tests.toolchains import MINORS, toolchain
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from symbolizer.ehframe import EhFrame
-from symbolizer.elf import ElfFile
+from symbolizer.elf.file import ElfFile
+from symbolizer.unwind.eh_frame import EhFrame
 from tests.fuzz.test_symbolizer_fuzz import (
     EXTREME,
     HUGE,
@@ -26,7 +26,7 @@ from tests.fuzz.test_symbolizer_fuzz import (
     changed,
     limits,
 )
-from tests.unit.ehwriter import CODE_VADDR, INITIAL, Cie, Fde, eh_elf
+from tests.unit.symbolizer.unwind.eh_writer import CODE_VADDR, INITIAL, Cie, Fde, eh_elf
 
 pytestmark = pytest.mark.long
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from symbolizer import GoTableError, disasm
-from symbolizer.callsites import InstructionStarts
+from symbolizer import GoTableError
+from symbolizer.x86 import disasm
+from symbolizer.x86.call_sites import InstructionStarts
 from tests.fuzz import knowncode
 from tests.fuzz.parsers import PARSERS
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from symbolizer import ElfFile, SymbolizerError
-from symbolizer.nativesymbols import SymbolTable
+from symbolizer.elf.symbols import SymbolTable
 
 SOURCE = """
 int first(int x) { return x * 3; }

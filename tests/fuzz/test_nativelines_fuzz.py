@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from symbolizer import ElfFile, SymbolizerError
-from symbolizer.nativelines import NativeFrame, NativeLines
+from symbolizer.native.lines import NativeFrame, NativeLines
 from tests.fuzz.test_symbolizer_fuzz import EXTREME, HUGE, SMALL, limits
-from tests.unit.nativeprograms import native_program
+from tests.unit.symbolizer.native.native_programs import native_program
 
 pytestmark = pytest.mark.long
 

@@ -16,7 +16,7 @@ from ebpfprof.export.pprof.schema import profile_class
 from ebpfprof.profile import delta
 from ebpfprof.profile.model import Profile
 from tests.fuzz.test_symbolizer_fuzz import limits
-from tests.unit.small_profile import GOLDEN, SMALL
+from tests.unit.export.small_profile import GOLDEN, SMALL
 
 ROUNDS: Final = settings(
     max_examples=400,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from symbolizer import ElfFile, GoBinary
-from symbolizer.pclntab import find_pclntab
+from symbolizer.go.pclntab import find_pclntab
 from tests.toolchains import toolchain
 
 TARGETS = Path(__file__).parent.parent / "targets"

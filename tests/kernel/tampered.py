@@ -33,7 +33,8 @@ from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.windows import Watch
 from ebpfprof.recording.report import Report
 from ebpfprof.recording.session import Session
-from symbolizer import allowance, locknames
+from symbolizer import allowance
+from symbolizer.locks import names
 
 
 def command(how: str, verb: str = "attach") -> tuple[str, ...]:
@@ -248,7 +249,7 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "runs out of time for names": run_out_of_time_for_names,
     "has no time to inspect": have_no_time_to_inspect,
     "fails to name frames": lambda: fail(stacks.StackTranslator, "stack"),
-    "fails to name locks": lambda: fail(locknames.LockNames, "field"),
+    "fails to name locks": lambda: fail(names.LockNames, "field"),
     "fails to show the table": lambda: fail(summary, "render"),
 }
 

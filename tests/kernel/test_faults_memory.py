@@ -13,7 +13,7 @@ from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
-from symbolizer.disasm import decode
+from symbolizer.x86.disasm import decode
 from tests.kernel.debugger import traced
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.paging import page_out, page_out_ranges, swap, swapped_bytes

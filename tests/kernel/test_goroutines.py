@@ -26,7 +26,7 @@ from ebpfprof.goruntime.parked import Census
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.process.process import Target as Process
-from symbolizer.globals import allgs_address
+from symbolizer.codeanalysis.globals import allgs_address
 from tests.builds import BUILDS, VERSIONS
 from tests.kernel.programs import program
 from tests.recorder import names_in, recording

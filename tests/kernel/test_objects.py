@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-import symbolizer.native
+import symbolizer.native.binary
 from ebpfprof.process.mappings import MappedObject, ObjectKind, Objects
 from ebpfprof.process.process import Target as Process
 from symbolizer import ElfFile
-from symbolizer.native import NativeBinary
+from symbolizer.native.binary import NativeBinary
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.test_containers import NAMESPACES, container
 from tests.targets_run import Target
@@ -304,7 +304,7 @@ class KnownNative(NativeBinary):
 
 @pytest.fixture
 def known_native(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(symbolizer.native, "NativeBinary", KnownNative)
+    monkeypatch.setattr(symbolizer.native.binary, "NativeBinary", KnownNative)
 
 
 @pytest.mark.usefixtures("known_native")

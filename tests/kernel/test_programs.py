@@ -14,7 +14,7 @@ from ebpfprof.goruntime import process
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from symbolizer import GoBinary
-from symbolizer.parking import ProbeSites, probe_sites
+from symbolizer.codeanalysis.park_sites import ProbeSites, probe_sites
 from tests.kernel.kernel_state import open_files
 from tests.kernel.programs import program
 from tests.targets_run import Target

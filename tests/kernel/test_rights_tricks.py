@@ -15,7 +15,7 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.privileges.capabilities import NUMBERS
-from symbolizer.demangle import _Servant
+from symbolizer.native.demangle import _Servant
 from tests.kernel.programs import program
 from tests.kernel.strangers import strangers
 from tests.kernel.users import ROOT, anybodys_folder, by_user, open_checkout

@@ -21,8 +21,8 @@ from ebpfprof.export import formats, pprof
 from ebpfprof.profile.model import Profile
 from tests.recorder import check_profile
 from tests.toolchains import toolchain
-from tests.unit.profiles import CPU, HEAP, IDLE, nasty
-from tests.unit.small_profile import SMALL
+from tests.unit.export.profiles import CPU, HEAP, IDLE, nasty
+from tests.unit.export.small_profile import SMALL
 
 COMMAND = (sys.executable, "-m", "ebpfprof")
 OWN = Path(__file__).parents[1] / "targets" / "ownprofiles"

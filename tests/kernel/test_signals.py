@@ -25,7 +25,7 @@ from tests.kernel.signalled import Moment, command
 from tests.kernel.unharmed import await_true, whole_profiles
 from tests.server.serving import Server, await_probes
 from tests.targets_run import SLOWNESS, Target
-from tests.unit.small_profile import SMALL
+from tests.unit.export.small_profile import SMALL
 
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 ABORTED = 130

@@ -25,8 +25,8 @@ from ebpfprof.profilers.cpu.unwinder import (
     RuleNumbers,
     unwind,
 )
-from symbolizer.disasm import decode
-from symbolizer.tls import g_offset
+from symbolizer.codeanalysis.tls import g_offset
+from symbolizer.x86.disasm import decode
 from tests.kernel.debugger import traced
 from tests.kernel.unharmed import checker
 

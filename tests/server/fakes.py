@@ -23,7 +23,7 @@ from ebpfprof.profile.model import Kind, Profile, Sample, cpu_profile, wait_prof
 from ebpfprof.recording.report import Report
 from ebpfprof.server.access import Policy
 from ebpfprof.server.app import application
-from tests.unit.small_profile import LOCK, MAIN, RECEIVE, WORK
+from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, WORK
 
 ALL_KINDS: tuple[Kind, ...] = ("block", "mutex", "cpu")
 PID = 4_194_400  # no process has it: it is above PID_MAX_LIMIT

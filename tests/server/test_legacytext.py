@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ebpfprof.profile.model import Frame, Location, Profile, Sample, wait_profile
 from ebpfprof.server.pprof_text import aligned, text
-from tests.unit.small_profile import LIBC, LOCK, MAIN, RECEIVE, UNKNOWN, WORK
+from tests.unit.export.small_profile import LIBC, LOCK, MAIN, RECEIVE, UNKNOWN, WORK
 
 OFFSETS = {LOCK.address: 0x2F, WORK.address: 0x5, RECEIVE.address: 0x12}
 

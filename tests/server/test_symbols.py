@@ -15,7 +15,7 @@ from symbolizer import ElfFile, Frame, Function, GoBinary
 from tests.kernel.programs import program
 from tests.server.fakes import PID, FakeTarget, Service
 from tests.targets_run import Target
-from tests.unit.small_profile import MAIN
+from tests.unit.export.small_profile import MAIN
 
 MIB = 1 << 20
 FRAMES_MANY, FUNCTION_AT = GoBinary.frames_many, GoBinary.function_at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ebpfprof.continuous.history import Windows, make_room
 from ebpfprof.profile.model import Profile, Sample, wait_profile
-from tests.unit.small_profile import LOCK, MAIN, RECEIVE, WORK
+from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, WORK
 
 
 def sums(*counts: int) -> dict[str, Profile]:

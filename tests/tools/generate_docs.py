@@ -3,7 +3,7 @@
     python -m tests.tools.generate_docs
 
 All that they say comes from the command line's own definitions: the help of each verb and of each
-option, and the table of exit codes. tests/unit/test_docs.py fails when they are out of date.
+option, and the table of exit codes. tests/unit/house/test_docs.py fails when they are out of date.
 """
 
 from __future__ import annotations

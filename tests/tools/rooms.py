@@ -1,10 +1,10 @@
-"""The rooms of the code, and which of them may import which: counted, and drawn as a table.
+"""The rooms of the code, and which import which: counted.
 
     python -m tests.tools.rooms [FOLDER]
 
 FOLDER is a checkout, this one if none is named. Prints how many modules, rooms and levels there
-are, and how many imports between modules stay within a room. tests/unit/test_layers.py holds the
-imports to ROOMS.
+are, and how many imports between modules stay within a room. tests/unit/house/test_layers.py holds
+the imports to its table.
 """
 
 from __future__ import annotations

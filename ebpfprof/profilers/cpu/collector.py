@@ -27,7 +27,7 @@ from ebpfprof.profilers.cpu.samplers import Samplers, online_cpus
 from ebpfprof.profilers.cpu.unwinder import MAX_DEPTH, Ending, RuleBook, RuleNumbers
 from ebpfprof.profilers.label_pages import AbsentLabels
 from ebpfprof.profilers.options import Options
-from symbolizer.tls import g_offset
+from symbolizer.codeanalysis.tls import g_offset
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget

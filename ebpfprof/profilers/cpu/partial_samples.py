@@ -20,7 +20,7 @@ from ebpfprof.profilers.cpu.unwinder import (
     interrupted_at,
     unwind,
 )
-from symbolizer.gounwind import GoUnwind
+from symbolizer.unwind.go import GoUnwind
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget

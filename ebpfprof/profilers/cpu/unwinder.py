@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from symbolizer.errors import SymbolizerError
-from symbolizer.unwind import RuleKind, RuleRange, UnwindRule, UnwindTable
+from symbolizer.unwind.rules import RuleKind, RuleRange, UnwindRule, UnwindTable
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -13,7 +13,7 @@ from ebpfprof.profile.model import Label, Lock, Sample
 from ebpfprof.profilers.waits.rows import Hold, StackTotal
 from ebpfprof.profilers.waits.stacks import StackTranslator, wait_samples
 from symbolizer import Frame as GoFrame
-from symbolizer.locknames import Caller, LockNames
+from symbolizer.locks.names import Caller, LockNames
 
 MUTEX: Final = "sync.Mutex"
 RW_MUTEX: Final = "sync.RWMutex"

@@ -11,16 +11,16 @@ from typing import Final
 from zlib import crc32
 
 from symbolizer import GoBinary, SymbolizerError, read_build_info
-from symbolizer.cgo import cgo_callback
-from symbolizer.codeversion import find_build_version
-from symbolizer.disasm import decode, reachable, successors
-from symbolizer.globals import allgs_address, scheduling_latencies
-from symbolizer.gounwind import GoUnwind
-from symbolizer.locknames import Caller, LockNames
-from symbolizer.parking import probe_sites
-from symbolizer.relocations import RelocatedWords
-from symbolizer.runtimelocks import runtime_lock_sites
-from symbolizer.tls import g_offset
+from symbolizer.codeanalysis.cgo_callback import cgo_callback
+from symbolizer.codeanalysis.globals import allgs_address, scheduling_latencies
+from symbolizer.codeanalysis.park_sites import probe_sites
+from symbolizer.codeanalysis.runtime_locks import runtime_lock_sites
+from symbolizer.codeanalysis.tls import g_offset
+from symbolizer.elf.relocations import RelocatedWords
+from symbolizer.go.version_scan import find_build_version
+from symbolizer.locks.names import Caller, LockNames
+from symbolizer.unwind.go import GoUnwind
+from symbolizer.x86.disasm import decode, reachable, successors
 from tests.fuzz.driver import Parser
 from tests.fuzz.elfs import (
     PF_R,
@@ -278,18 +278,18 @@ GO = (
     Parser(
         "go-tables",
         (
-            *("symbolizer.gobinary", "symbolizer.pclntab", "symbolizer.pcvalue"),
-            *("symbolizer.inline", "symbolizer.lookup", "symbolizer.names"),
-            *("symbolizer.moduledata", "symbolizer.filetable", "symbolizer.gounwind"),
+            *("symbolizer.go.binary", "symbolizer.go.pclntab", "symbolizer.go.pcvalue"),
+            *("symbolizer.go.inline", "symbolizer.go.lookup", "symbolizer.go.name_index"),
+            *("symbolizer.go.moduledata", "symbolizer.elf.table", "symbolizer.unwind.go"),
         ),
         ask_tables,
         table_seeds,
         frozen=head_bytes,
     ),
-    Parser("build-info", ("symbolizer.buildinfo",), ask_info, info_seeds, frozen=head_bytes),
+    Parser("build-info", ("symbolizer.go.buildinfo",), ask_info, info_seeds, frozen=head_bytes),
     Parser(
         "relocations",
-        ("symbolizer.relocations",),
+        ("symbolizer.elf.relocations",),
         ask_relocations,
         relocation_seeds,
         frozen=head_bytes,
@@ -297,8 +297,12 @@ GO = (
     Parser(
         "probe-places",
         (
-            *("symbolizer.parking", "symbolizer.semaphores", "symbolizer.runtimecode"),
-            "symbolizer.callsites",
+            *(
+                "symbolizer.codeanalysis.park_sites",
+                "symbolizer.codeanalysis.semaphores",
+                "symbolizer.codeanalysis.runtime_functions",
+            ),
+            "symbolizer.x86.call_sites",
         ),
         ask_parking,
         parking_seeds,
@@ -307,7 +311,7 @@ GO = (
     ),
     Parser(
         "runtime-locks",
-        ("symbolizer.runtimelocks",),
+        ("symbolizer.codeanalysis.runtime_locks",),
         ask_locking,
         locking_seeds,
         share=40,
@@ -315,16 +319,20 @@ GO = (
     ),
     Parser(
         "runtime-code",
-        ("symbolizer.cgo", "symbolizer.tls", "symbolizer.globals"),
+        (
+            "symbolizer.codeanalysis.cgo_callback",
+            "symbolizer.codeanalysis.tls",
+            "symbolizer.codeanalysis.globals",
+        ),
         ask_small,
         small_seeds,
         share=100,
         frozen=head_bytes,
     ),
-    Parser("machine-code", ("symbolizer.disasm",), ask_code, code_seeds),
+    Parser("machine-code", ("symbolizer.x86.disasm",), ask_code, code_seeds),
     Parser(
         "version-in-code",
-        ("symbolizer.codeversion",),
+        ("symbolizer.go.version_scan",),
         ask_code_version,
         version_seeds,
         frozen=head_bytes,
@@ -332,8 +340,8 @@ GO = (
     Parser(
         "lock-names",
         (
-            *("symbolizer.dwarf", "symbolizer.dwarftypes", "symbolizer.locknames"),
-            "symbolizer.variables",
+            *("symbolizer.dwarf.entries", "symbolizer.locks.types", "symbolizer.locks.names"),
+            "symbolizer.locks.variables",
         ),
         ask_locks,
         lock_seeds,

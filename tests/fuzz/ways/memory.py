@@ -34,10 +34,10 @@ from ebpfprof.profilers.cpu.unwinder import (
 )
 from ebpfprof.profilers.waits.stacks import StackTranslator
 from symbolizer import SymbolizerError
-from symbolizer.cgo import cgo_callback
-from symbolizer.globals import allgs_address, scheduling_latencies
-from symbolizer.gounwind import GoUnwind
-from symbolizer.parking import probe_sites
+from symbolizer.codeanalysis.cgo_callback import cgo_callback
+from symbolizer.codeanalysis.globals import allgs_address, scheduling_latencies
+from symbolizer.codeanalysis.park_sites import probe_sites
+from symbolizer.unwind.go import GoUnwind
 from tests.fuzz.driver import Parser
 from tests.fuzz.minigo import real
 

@@ -16,11 +16,11 @@ from ebpfprof.process.files import Files
 from ebpfprof.process.mappings import bias_of
 from ebpfprof.process.process import MapsLine
 from symbolizer import ElfError, ElfFile
-from symbolizer.demangle import _servant, demangled
-from symbolizer.ehframe import EhFrame
-from symbolizer.native import NativeBinary
-from symbolizer.nativelines import NativeFrame, NativeLines
-from symbolizer.nativesymbols import SymbolTable
+from symbolizer.elf.symbols import SymbolTable
+from symbolizer.native.binary import NativeBinary
+from symbolizer.native.demangle import _servant, demangled
+from symbolizer.native.lines import NativeFrame, NativeLines
+from symbolizer.unwind.eh_frame import EhFrame
 from tests.fuzz.driver import Parser
 from tests.fuzz.elfs import (
     PF_R,
@@ -36,8 +36,8 @@ from tests.fuzz.elfs import (
     open_elf,
     small_elf,
 )
-from tests.unit.ehwriter import CODE_VADDR, Cie, Fde, eh_elf
-from tests.unit.elfwriter import note
+from tests.unit.symbolizer.elf.elf_writer import note
+from tests.unit.symbolizer.unwind.eh_writer import CODE_VADDR, Cie, Fde, eh_elf
 
 _TEXT = 0x1000
 _C = """
@@ -314,11 +314,11 @@ def ask_debug_file(data: bytes) -> None:
 
 
 NATIVE = (
-    Parser("elf", ("symbolizer.elf", "symbolizer.source"), ask_elf, elf_seeds),
-    Parser("symbols", ("symbolizer.nativesymbols",), ask_symbols, symbol_seeds, frozen=head_bytes),
+    Parser("elf", ("symbolizer.elf.file", "symbolizer.elf.source"), ask_elf, elf_seeds),
+    Parser("symbols", ("symbolizer.elf.symbols",), ask_symbols, symbol_seeds, frozen=head_bytes),
     Parser(
         "unwind-tables",
-        ("symbolizer.ehframe", "symbolizer.cfi"),
+        ("symbolizer.unwind.eh_frame", "symbolizer.unwind.cfi"),
         ask_unwinding,
         unwind_seeds,
         frozen=head_bytes,
@@ -326,9 +326,9 @@ NATIVE = (
     Parser(
         "native-lines",
         (
-            *("symbolizer.nativelines", "symbolizer.lineprograms", "symbolizer.dwarfabbrevs"),
-            *("symbolizer.dwarfinline", "symbolizer.dwarfranges", "symbolizer.dwarfunits"),
-            "symbolizer.dwarfforms",
+            *("symbolizer.native.lines", "symbolizer.dwarf.lines", "symbolizer.dwarf.abbrevs"),
+            *("symbolizer.dwarf.inline", "symbolizer.dwarf.ranges", "symbolizer.dwarf.units"),
+            "symbolizer.dwarf.forms",
         ),
         ask_lines,
         line_seeds,
@@ -336,7 +336,7 @@ NATIVE = (
     ),
     Parser(
         "native-names",
-        ("symbolizer.native",),
+        ("symbolizer.native.binary",),
         ask_native,
         line_seeds,
         allowed=(),
@@ -344,7 +344,7 @@ NATIVE = (
     ),
     Parser(
         "demangling",
-        ("symbolizer.demangle",),
+        ("symbolizer.native.demangle",),
         ask_name,
         lambda: _MANGLED,
         allowed=(),

@@ -17,12 +17,13 @@ from ebpfprof.profile.model import Frame, Kind, Label, Location, Profile, Sample
 from tests.fuzz.driver import Parser
 from tests.fuzz.test_pprof_fuzz import write
 from tests.fuzz.ways.text import NAMES, check_shown
-from tests.unit.profiles import nasty
-from tests.unit.small_profile import GOLDEN, MAIN, SMALL
+from tests.unit.export.profiles import nasty
+from tests.unit.export.small_profile import GOLDEN, MAIN, SMALL
 
 _COVERS = (
-    *("cputable", "difftable", "flamegraph", "folded", "formats", "frametable", "functiontable"),
-    *("jsonprofile", "pprof", "pprof_decode", "pprof_wire", "speedscope", "summary", "textreport"),
+    *("flamegraph", "folded", "formats", "frames", "json_profile", "speedscope"),
+    *("pprof.reader", "pprof.wire", "pprof.writer"),
+    *("tables.cpu", "tables.functions", "tables.report", "tables.waits"),
 )
 
 _KINDS: Final[tuple[Kind, ...]] = ("block", "cpu", "")
@@ -93,7 +94,7 @@ def ask_names(data: bytes) -> None:
 PROFILES = (
     Parser(
         "profiles",
-        tuple(f"ebpfprof.export.{name}" for name in _COVERS if name != "difftable"),
+        tuple(f"ebpfprof.export.{name}" for name in _COVERS),
         ask_profile,
         profile_seeds,
         allowed=(InvalidProfile,),

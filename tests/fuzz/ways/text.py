@@ -25,7 +25,7 @@ from ebpfprof.profilers.labels import label_sets
 from symbolizer import GoVersion, UnsupportedGoVersion, layout_for
 from tests.fuzz.driver import Parser
 from tests.fuzz.ways.native import debug_seeds
-from tests.unit.test_labels import LABEL_SET, row
+from tests.unit.profilers.test_labels import LABEL_SET, row
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 """What our own tables have in colour: nothing of it moves a cursor or names a window."""
@@ -263,7 +263,7 @@ TEXT = (
     Parser("names", ("ebpfprof.console.text",), ask_name, lambda: NAMES, allowed=()),
     Parser(
         "versions",
-        ("symbolizer.goversion", "symbolizer.goruntime"),
+        ("symbolizer.go.version", "symbolizer.go.runtime_layout"),
         ask_version,
         lambda: VERSIONS,
         allowed=(UnsupportedGoVersion,),

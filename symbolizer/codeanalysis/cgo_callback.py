@@ -1,0 +1,90 @@
+"""How a goroutine's stack goes on where C called back into Go.
+
+runtime.cgocallback runs on the thread's own stack and lets the callback run on the goroutine's,
+below what the goroutine had there when it called C. The saved frame pointer of the callback
+leads into C, so frame pointers alone lose the callers. Go's own unwinder knows the distances
+(runtime/asm_amd64.s, cgocallback and gosave_systemstack_switch; Go 1.19 to 1.27).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from symbolizer.go.binary import Function, GoBinary
+from symbolizer.x86.disasm import Instruction, decode
+
+_WORD_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CgoCallback:
+    """Distances in bytes from the frame pointer of the function that cgocallback called.
+
+    The frame whose return address is `return_pc` is that function's. `switch_offset` leads to
+    the return address `switch_pc`, which Go puts there for its unwinder; `frame_offset` to the
+    next frame (saved frame pointer, return address) of the goroutine that called C. Before
+    frame pointers in assembly (Go 1.21) another return address stands between, at
+    `caller_offset`; 0 if none. The pcs are addresses as linked.
+    """
+
+    return_pc: int
+    switch_pc: int
+    switch_offset: int
+    caller_offset: int
+    frame_offset: int
+
+
+_CALLBACK = "runtime.cgocallback"
+_CALLED_BACK = "runtime.cgocallbackg"
+_SAVE_SWITCH = "gosave_systemstack_switch"
+_CALL = "runtime.cgocall"
+_ASM_CALL = "runtime.asmcgocall"
+
+
+def cgo_callback(binary: GoBinary) -> CgoCallback | None:
+    """The distances in this program; None if it has no callbacks or lays them out otherwise.
+
+    Raises GoTableError if the tables contradict themselves.
+    """
+    functions = binary.functions_by_name([_CALLBACK, _CALLED_BACK, _SAVE_SWITCH, _CALL, _ASM_CALL])
+    call = _callback_call(binary, functions)
+    switch_pc = _switch_pc(binary, functions)
+    if call is None or switch_pc is None:
+        return None
+    switch_offset = 2 * _WORD_BYTES + binary.sp_delta(call.address)
+    behind_switch = switch_offset + _WORD_BYTES
+    if binary.sp_delta(switch_pc) == _WORD_BYTES:
+        return CgoCallback(call.end, switch_pc, switch_offset, 0, behind_switch)
+    calls = binary.call_sites(*functions[_ASM_CALL]).values()
+    callers = [pc for pcs in calls for pc in pcs if binary.function_at(pc) in functions[_CALL]]
+    deltas = {binary.sp_delta(pc) for pc in callers}
+    if len(deltas) != 1:
+        return None
+    frame_offset = behind_switch + deltas.pop()
+    return CgoCallback(call.end, switch_pc, switch_offset, behind_switch, frame_offset)
+
+
+def _callback_call(
+    binary: GoBinary, functions: Mapping[str, tuple[Function, ...]]
+) -> Instruction | None:
+    """The instruction with which cgocallback calls cgocallbackg, directly or by register."""
+    called_back = {function.entry for function in functions[_CALLED_BACK]}
+    for function in functions[_CALLBACK]:
+        named = None
+        for each in _decoded(binary, function):
+            if each.is_call and (each.target in called_back or named in called_back):
+                return each
+            named = each.refers_to
+    return None
+
+
+def _switch_pc(binary: GoBinary, functions: Mapping[str, tuple[Function, ...]]) -> int | None:
+    """The address that gosave_systemstack_switch stores as the goroutine's pc."""
+    for function in functions[_SAVE_SWITCH]:
+        for each in _decoded(binary, function):
+            if each.refers_to is not None:
+                return each.refers_to
+    return None
+
+
+def _decoded(binary: GoBinary, function: Function) -> tuple[Instruction, ...]:
+    return decode(binary.elf.read(function.entry, function.end - function.entry), function.entry)

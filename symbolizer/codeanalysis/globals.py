@@ -1,0 +1,98 @@
+"""Where the runtime's variables lie, told by the code that uses them.
+
+Stripped programs have no symbol table, but pclntab still names every function.
+"""
+
+from typing import Final
+
+import capstone
+from capstone import x86_const
+
+from symbolizer.elf.file import ElfFile
+from symbolizer.errors import ElfError, GoTableError
+from symbolizer.go.binary import Function, GoBinary
+from symbolizer.x86.disasm import decode
+
+_FOR_EACH_G: Final = "runtime.forEachG"
+_SET_STATUS: Final = "runtime.casgstatus"
+_RECORD_TIME: Final = "runtime.(*timeHistogram).record"
+_MAX_CODE_BYTES = 4096
+_WORD_BYTES = 8
+_SLICE_BYTES = 3 * _WORD_BYTES
+
+
+def allgs_address(binary: GoBinary) -> int:
+    """Return the linked address of runtime.allgs, a slice {pointer, length, capacity}.
+
+    It is what runtime.forEachG (runtime/proc.go, Go 1.19 to 1.27) loads first: the pointer, then
+    the length. Raises GoTableError if the code is not so.
+    """
+    for function in binary.functions_named(_FOR_EACH_G):
+        loads = _loaded_words(binary.elf, function)[:2]
+        if (
+            len(loads) == 2
+            and loads[1] == loads[0] + _WORD_BYTES
+            and _is_variable(binary.elf, loads[0], _SLICE_BYTES)
+        ):
+            return loads[0]
+    raise GoTableError(
+        f"the list of goroutines is not where {_FOR_EACH_G} should look for it: this program was "
+        "compiled in a way that is not known here"
+    )
+
+
+def scheduling_latencies(binary: GoBinary) -> int | None:
+    """Return the linked address of runtime.sched.timeToRun, a runtime.timeHistogram.
+
+    It counts how long goroutines waited for a processor, one time in eight that they come to run.
+    runtime.casgstatus passes it on, or counts itself: the code refers to its beginning and, of Go
+    1.19, to its last word (runtime/proc.go, Go 1.19 to 1.27). None if it is not so.
+    """
+    records = {each.entry for each in binary.functions_named(_RECORD_TIME)}
+    size = binary.layout.size("timeHistogram")
+    for function in binary.functions_named(_SET_STATUS):
+        length = min(function.end - function.entry, _MAX_CODE_BYTES)
+        code = decode(binary.elf.read(function.entry, length), function.entry)
+        found: list[int] = []
+        for each in code:
+            if each.refers_to:
+                found.append(each.refers_to)
+            if each.is_call and each.target in records:
+                found = found[-1:]
+                break
+        else:
+            found = [start for start in found if start + size - _WORD_BYTES in found]
+        if len(found) == 1 and _is_variable(binary.elf, found[0], size):
+            return found[0]
+    return None
+
+
+def _loaded_words(elf: ElfFile, function: Function) -> list[int]:
+    """Addresses of the 8-byte variables that the function loads, in the order of its code."""
+    try:
+        code = elf.read(function.entry, min(function.end - function.entry, _MAX_CODE_BYTES))
+    except ElfError as error:
+        raise GoTableError(f"the program's text is not in the file: {error}") from error
+    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    decoder.detail = True
+    found = []
+    for each in decoder.disasm(code, function.entry):
+        if each.id != x86_const.X86_INS_MOV:
+            continue
+        target, source = each.operands
+        if (
+            target.type == x86_const.X86_OP_REG
+            and source.type == x86_const.X86_OP_MEM
+            and source.size == _WORD_BYTES
+            and source.mem.base == x86_const.X86_REG_RIP
+        ):
+            found.append(each.address + each.size + source.mem.disp)
+    return found
+
+
+def _is_variable(elf: ElfFile, vaddr: int, size: int) -> bool:
+    """Whether all those bytes are writable and aligned as Go aligns words."""
+    return vaddr % _WORD_BYTES == 0 and any(
+        segment.writable and segment.vaddr <= vaddr <= segment.vaddr + segment.memsz - size
+        for segment in elf.segments
+    )

@@ -1,0 +1,198 @@
+"""Where to stand to see goroutines block and wake: probe addresses found in the machine code.
+
+Go's block profiler hooks a handful of runtime functions. Each of them blocks by calling
+runtime.gopark, and every goroutine that they block is made runnable by runtime.ready
+(Go 1.19 to 1.27: runtime/chan.go, select.go, sema.go, proc.go). All sites are instructions
+that uprobes emulate, and never a function's first one.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from symbolizer.codeanalysis.runtime_functions import RuntimeCode, unknown_code
+from symbolizer.codeanalysis.semaphores import (
+    ACQUIRE,
+    THROW,
+    UNLOCKS,
+    SemaphoreSites,
+    semaphore_sites,
+)
+from symbolizer.codeanalysis.semaphores import WAKE as WAKE_FROM_SEMAPHORE
+from symbolizer.errors import GoTableError
+from symbolizer.go.binary import GoBinary
+from symbolizer.x86.call_sites import CALL_BYTES
+from symbolizer.x86.disasm import decode
+
+# Logical functions (so also where they are inlined) in which a park is a block event to Go.
+# notifyListWait carries the name it is linked under; reflect's and internal/poll's
+# operations go through these, too.
+HOOKED: Final = frozenset(
+    {
+        "runtime.chansend",
+        "runtime.chanrecv",
+        "runtime.selectgo",
+        "runtime.semacquire1",
+        "runtime.notifyListWait",
+        "sync.runtime_notifyListWait",
+    }
+)
+_PARK = "runtime.gopark"
+# Most call gopark by way of this one, which is always inlined but in profile-guided builds.
+_PARK_UNLOCK = "runtime.goparkunlock"
+# What gopark calls in the end, also where a profile-guided build inlines gopark.
+_LEAVE = "runtime.mcall"
+_WAKE = "runtime.ready"
+# The closures that call it for the operations above, by the function goready is inlined into.
+_WAKERS = (
+    "runtime.goready.func1",
+    "runtime.send.goready.func1",
+    "runtime.recv.goready.func1",
+    "runtime.closechan.goready.func1",
+    "runtime.readyWithTime.goready.func1",
+    "_.goready.func1",
+)
+_RECORD = "runtime.blockevent"
+_DEAD_END_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ParkSite:
+    """One place where goroutines block.
+
+    `start_pc` is passed exactly once by each blocking operation, shortly before it parks for
+    the first time; there R14 holds the address of its runtime.g. At `call_pc` it calls what parks
+    it: gopark or goparkunlock, or mcall where both were inlined. `recorded_pc` is the return
+    address that stands in place of that call's in Go's own profile: that of the call of
+    blockevent. All are addresses as linked.
+    """
+
+    operation: str
+    start_pc: int
+    call_pc: int
+    recorded_pc: int
+
+    @property
+    def return_pc(self) -> int:
+        """Return address of the call."""
+        return self.call_pc + CALL_BYTES
+
+    @property
+    def is_semaphore(self) -> bool:
+        """Whether it is the park of runtime.semacquire1."""
+        return self.operation == ACQUIRE
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSites:
+    """Where the probes for goroutines that block and wake go. Addresses as linked.
+
+    At `wake_pc`, in runtime.ready behind its stack check, RAX holds the woken runtime.g. A
+    program that links none of the blocking operations has no `parks`, and one that links no
+    semaphores no `semaphores`. Past `anchor_pc`, in runtime.throw, comes only who is about to die.
+    """
+
+    parks: tuple[ParkSite, ...]
+    wake_pc: int
+    anchor_pc: int
+    semaphores: SemaphoreSites | None
+
+
+def probe_sites(binary: GoBinary) -> ProbeSites:
+    """Find the places to probe, the parks in ascending order.
+
+    Raises GoTableError if the code is not as any known Go version compiles it.
+    """
+    code = RuntimeCode(
+        binary,
+        called=(
+            _PARK,
+            _PARK_UNLOCK,
+            _LEAVE,
+            _WAKE,
+            _RECORD,
+            ACQUIRE,
+            *UNLOCKS,
+            WAKE_FROM_SEMAPHORE,
+        ),
+        others=(*HOOKED, *_WAKERS, THROW),
+    )
+    for name in (_PARK, _LEAVE, _WAKE, THROW):
+        if not code.functions(name):
+            raise GoTableError(f"{name} is not in the function table; it may be obfuscated.")
+    calls = _parking_calls(code)
+    in_semaphores = [call_pc for call_pc, operation in calls.items() if operation == ACQUIRE]
+    if len(in_semaphores) > 1:
+        raise unknown_code(f"{ACQUIRE} parks in several places")
+    semaphores = semaphore_sites(code, in_semaphores[0]) if in_semaphores else None
+    parks = tuple(
+        ParkSite(
+            operation=operation,
+            start_pc=semaphores.start_pc if semaphores and operation == ACQUIRE else call_pc,
+            call_pc=call_pc,
+            recorded_pc=_recorded_pc(code, operation, call_pc),
+        )
+        for call_pc, operation in sorted(calls.items())
+    )
+    return ProbeSites(parks, _wake(code), code.functions(THROW)[0].entry, semaphores)
+
+
+def _hooked_operation(code: RuntimeCode, call_pc: int, called: str) -> str | None:
+    """The hooked logical function that the call at `call_pc` parks or records for, if any."""
+    names = code.names_at(call_pc)
+    if called == _LEAVE and _PARK not in names:
+        return None
+    return next((name for name in names if name in HOOKED), None)
+
+
+def _parking_calls(code: RuntimeCode) -> dict[int, str]:
+    """Addresses of the calls that park, with the hooked operation that each stands in."""
+    throws = {function.entry for function in code.functions(THROW)}
+    calls = {}
+    for name in (_PARK, _PARK_UNLOCK, _LEAVE):
+        for call_pc in code.calls(name):
+            operation = _hooked_operation(code, call_pc, name)
+            if operation and not _is_dead_end(code, call_pc, throws):
+                calls[call_pc] = operation
+    for function in code.functions(*HOOKED):
+        if not any(function.entry <= call_pc < function.end for call_pc in calls):
+            raise unknown_code(f"{function.name} never calls {_PARK}")
+    return calls
+
+
+def _wake(code: RuntimeCode) -> int:
+    calls = code.calls(_WAKE)
+    for waker in code.functions(*_WAKERS):
+        if not any(waker.entry <= pc < waker.end for pc in calls):
+            raise unknown_code(f"{_WAKE} was inlined into {waker.name}")
+    for function in code.functions(_WAKE):
+        past_check = False
+        for each in code.decoded(function):
+            if past_check and each.emulated:
+                return each.address
+            if "rax" in each.written:
+                break
+            past_check = past_check or each.is_jump
+    raise unknown_code(f"{_WAKE} has no place for a probe")
+
+
+def _is_dead_end(code: RuntimeCode, call_pc: int, throws: set[int]) -> bool:
+    """Whether nothing but a throw follows: so it is with nil channels, which block forever."""
+    after = call_pc + CALL_BYTES
+    for each in decode(code.binary.elf.read(after, _DEAD_END_BYTES), after):
+        if each.is_call:
+            return each.target in throws
+        if each.is_jump or not each.falls_through:
+            return False
+    return False
+
+
+def _recorded_pc(code: RuntimeCode, operation: str, park_pc: int) -> int:
+    """Return address of the call that records; that of the park if it can't be told."""
+    parks_in = code.binary.function_at(park_pc)
+    calls = [
+        call_pc
+        for call_pc in code.calls(_RECORD)
+        if code.binary.function_at(call_pc) == parks_in
+        and _hooked_operation(code, call_pc, _RECORD) == operation
+    ]
+    return (calls[0] if len(calls) == 1 else park_pc) + CALL_BYTES

@@ -1,0 +1,173 @@
+"""Where to stand to see threads wait for the runtime's own locks, and who makes them wait.
+
+A thread (an M) that does not get a runtime.mutex puts itself on the lock's list and sleeps in
+lock2. unlock2 calls unlock2Wake if there may be somebody on the list, which takes one of them off
+it and wakes it (runtime/lock_spinbit.go, Go 1.25 to 1.27). Only threads that sleep pass any of
+these places. Before Go 1.25 who waits, and since when, is not kept in a way that can be followed.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from symbolizer.codeanalysis.runtime_functions import RuntimeCode, unknown_code
+from symbolizer.codeanalysis.semaphores import UNLOCK, require_argument_on_stack
+from symbolizer.errors import UnsupportedGoVersion
+from symbolizer.go.binary import GoBinary
+from symbolizer.x86.call_sites import CALL_BYTES
+from symbolizer.x86.disasm import Instruction, successors
+
+_LOCK: Final = "runtime.lock2"
+_SLEEP: Final = "runtime.semasleep"
+_FIND_NEXT: Final = "runtime.unlock2Wake"
+_WAKE: Final = "runtime.semawakeup"
+_SYSTEM_STACK: Final = "runtime.systemstack"
+_MORE_STACK: Final = "runtime.morestack"
+_NEW_STACK: Final = "runtime.newstack"
+_THREAD_START: Final = "runtime.mstart"
+_THREAD_BODY: Final = "runtime.mstart0"
+_ARGUMENT: Final = "rax"  # the first one of a Go function
+_NO_THREAD: Final = ("rsp", "rip")
+# An indirect call, which systemstack makes, is the only one of this size.
+_INDIRECT_CALL_BYTES: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class UnlockSite:
+    """A call of unlock2Wake in unlock2, as linked.
+
+    There RAX holds the address of a lock that was just released, and R14 the runtime.g.
+    """
+
+    call_pc: int
+
+    @property
+    def return_pc(self) -> int:
+        """Return address of the call."""
+        return self.call_pc + CALL_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeLockSites:
+    """Addresses as linked.
+
+    At `sleep_pc` R14 holds the runtime.g, whose thread is about to sleep, and the word at the
+    frame pointer + 16 is the address of the lock. At `wake_pc` the register of the name
+    `wake_register` holds the runtime.m that is about to be woken, or 0.
+    `system_stack_pc` and `more_stack_pc` are the return addresses of systemstack's and morestack's
+    calls on the system stack: there the stack goes on on the goroutine's own. `thread_start_pc`
+    is the return address of mstart0 in mstart, where all system stacks of Go's threads begin.
+    """
+
+    sleep_pc: int
+    unlocks: tuple[UnlockSite, ...]
+    wake_pc: int
+    wake_register: str
+    system_stack_pc: int
+    more_stack_pc: int
+    thread_start_pc: int
+
+
+def runtime_lock_sites(binary: GoBinary) -> RuntimeLockSites:
+    """Find them.
+
+    Raises UnsupportedGoVersion for versions whose locks can't be followed, and GoTableError if
+    the code is not as any known Go version compiles it.
+    """
+    layout = binary.layout
+    if not layout.has("m", "mWaitList.startTicks"):
+        raise UnsupportedGoVersion(
+            f"{binary.version} keeps no record of the threads that wait for a lock of its runtime "
+            "(Go 1.25 and newer do)"
+        )
+    code = RuntimeCode(
+        binary,
+        called=(_SLEEP, _FIND_NEXT, _WAKE, _NEW_STACK, _THREAD_BODY),
+        others=(_LOCK, UNLOCK, _SYSTEM_STACK),
+    )
+    unlock_pcs = [pc for pc in code.calls(_FIND_NEXT) if code.names_at(pc)[:1] == [UNLOCK]]
+    if not unlock_pcs:
+        raise unknown_code(f"{UNLOCK} never calls {_FIND_NEXT}")
+    wake_pc, register = _wake(code, layout.offset("m", "mOS.waitsema"))
+    return RuntimeLockSites(
+        sleep_pc=_sleep(code),
+        unlocks=tuple(map(UnlockSite, unlock_pcs)),
+        wake_pc=wake_pc,
+        wake_register=register,
+        system_stack_pc=_system_stack(code),
+        more_stack_pc=_return_pc(code, _NEW_STACK, _MORE_STACK),
+        thread_start_pc=_return_pc(code, _THREAD_BODY, _THREAD_START),
+    )
+
+
+def _sleep(code: RuntimeCode) -> int:
+    """The call in lock2 that sleeps, with the lock's address in its argument's slot."""
+    calls = [pc for pc in code.calls(_SLEEP) if code.names_at(pc)[:1] == [_LOCK]]
+    function = code.binary.function_at(calls[0]) if len(calls) == 1 else None
+    if function is None or function.name != _LOCK:
+        raise unknown_code(f"{_LOCK} does not sleep in the one place known")
+    instructions = {each.address: each for each in code.decoded(function)}
+    flow = successors(instructions.values())
+    if calls[0] not in flow:
+        raise unknown_code(f"the code of {_LOCK} at {function.entry:#x} can't be decoded")
+    require_argument_on_stack(code, function, instructions, flow, calls[0])
+    return calls[0]
+
+
+def _wake(code: RuntimeCode, semaphore_offset: int) -> tuple[int, str]:
+    """The place before the thread's semaphore is raised, and the register that holds the thread.
+
+    That is the call of semawakeup, or where that is inlined, as it is as a rule, a place before it
+    from which all is straight: nobody can jump in between, and the register is not written.
+    """
+    calls = [pc for pc in code.calls(_WAKE) if code.names_at(pc)[:1] == [_FIND_NEXT]]
+    if len(calls) == 1:
+        return calls[0], _ARGUMENT
+    for function in code.functions(_FIND_NEXT):
+        instructions = code.decoded(function)
+        jumped_to = {each.target for each in instructions if each.is_jump}
+        raises = [
+            (index, each.adds_to[0])
+            for index, each in enumerate(instructions)
+            if each.adds_to and each.adds_to[1] == semaphore_offset
+            if code.names_at(each.address)[:1] == [_WAKE]
+        ]
+        if len(raises) != 1 or raises[0][1] in _NO_THREAD:
+            continue
+        index, register = raises[0]
+        place = _straight_before(instructions[: index + 1], jumped_to, register)
+        if place is not None and place != function.entry:
+            return place, register
+    raise unknown_code(f"{_FIND_NEXT} has no place for a probe")
+
+
+def _straight_before(
+    instructions: tuple[Instruction, ...], jumped_to: set[int | None], register: str
+) -> int | None:
+    """The last emulated instruction from which control comes to the last one in one line."""
+    next_address = instructions[-1].address
+    for each in reversed(instructions[:-1]):
+        if next_address in jumped_to or each.end != next_address or register in each.written:
+            return None
+        if not each.falls_through or each.is_call:
+            return None
+        if each.emulated:
+            return each.address
+        next_address = each.address
+    return None
+
+
+def _system_stack(code: RuntimeCode) -> int:
+    """Return address of the call that systemstack makes on the system stack: its first one."""
+    for function in code.functions(_SYSTEM_STACK):
+        for each in code.decoded(function):
+            if each.is_call and each.target is None and each.size == _INDIRECT_CALL_BYTES:
+                return each.end
+    raise unknown_code(f"{_SYSTEM_STACK} makes no call")
+
+
+def _return_pc(code: RuntimeCode, called: str, caller: str) -> int:
+    """Return address of the only call of one function in another."""
+    calls = [pc for pc in code.calls(called) if code.names_at(pc)[:1] == [caller]]
+    if len(calls) != 1:
+        raise unknown_code(f"{caller} does not call {called} in the one place known")
+    return calls[0] + CALL_BYTES

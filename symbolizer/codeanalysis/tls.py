@@ -1,0 +1,74 @@
+"""Where a thread keeps its runtime.g, told by the code that loads it from there."""
+
+from typing import Final
+
+import capstone
+from capstone import x86_const
+
+from symbolizer.codeanalysis.runtime_functions import unknown_code
+from symbolizer.elf.file import ElfFile
+from symbolizer.errors import ElfError
+from symbolizer.go.binary import Function, GoBinary
+
+_READERS: Final = ("runtime.systemstack", "runtime.mcall")
+_MAX_CODE_BYTES = 512
+_WORD_BYTES = 8
+
+
+def g_offset(binary: GoBinary) -> int:
+    """Return where the address of the running g lies, in bytes from the thread's FS base.
+
+    -8 in programs that Go linked itself; what the system's linker chose in others
+    (runtime/asm_amd64.s, get_tls). Raises GoTableError if the code is not as expected.
+    """
+    for name in _READERS:
+        for function in binary.functions_named(name):
+            found = _fs_offset(binary.elf, function)
+            if found is not None and -(1 << 31) <= found < 0:
+                return found
+    raise unknown_code("the place of the running goroutine can't be found")
+
+
+def _fs_offset(elf: ElfFile, function: Function) -> int | None:
+    """The offset of the first access by the FS register, plain or by way of a register."""
+    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    decoder.detail = True
+    try:
+        code = elf.read(function.entry, min(function.end - function.entry, _MAX_CODE_BYTES))
+    except ElfError:
+        return None
+    loaded: dict[int, int] = {}
+    for each in decoder.disasm(code, function.entry):
+        for operand in each.operands:
+            if operand.type == x86_const.X86_OP_MEM and operand.mem.segment == x86_const.X86_REG_FS:
+                base = operand.mem.base
+                if base == x86_const.X86_REG_INVALID:
+                    return _signed(operand.mem.disp)
+                if base in loaded:
+                    return _signed(loaded[base] + operand.mem.disp)
+        if each.id == x86_const.X86_INS_MOV:
+            target, source = each.operands
+            if target.type == x86_const.X86_OP_REG:
+                loaded.pop(target.reg, None)
+                value = _value(elf, each, source)
+                if value is not None:
+                    loaded[target.reg] = value
+    return None
+
+
+def _value(elf: ElfFile, instruction: capstone.CsInsn, source: capstone.x86.X86Op) -> int | None:
+    """What a mov loads, if it is a constant or a word of the file."""
+    if source.type == x86_const.X86_OP_IMM:
+        return int(source.imm)
+    if source.type == x86_const.X86_OP_MEM and source.mem.base == x86_const.X86_REG_RIP:
+        address = instruction.address + instruction.size + source.mem.disp
+        try:
+            return int.from_bytes(elf.read(address, _WORD_BYTES), "little")
+        except ElfError:
+            return None
+    return None
+
+
+def _signed(value: int) -> int:
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value

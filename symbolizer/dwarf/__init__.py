@@ -1,0 +1,1 @@
+"""DWARF: entries, units, lines, inlined calls."""

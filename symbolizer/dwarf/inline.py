@@ -1,0 +1,237 @@
+"""Functions and the calls inlined into them, from a unit's entries (DWARF 2 to 5).
+
+Every entry of the unit is stepped over in turn: those of functions and inlined calls are read, and
+where the compiler says how to get past a type or a function of no interest (DW_AT_sibling), that
+way is taken.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from symbolizer.dwarf.abbrevs import (
+    AT_ABSTRACT_ORIGIN,
+    AT_CALL_FILE,
+    AT_CALL_LINE,
+    AT_DECL_LINE,
+    AT_LINKAGE_NAME,
+    AT_NAME,
+    AT_SIBLING,
+    AT_SPECIFICATION,
+    SKIP,
+    TAG_INLINED,
+    TAG_SUBPROGRAM,
+    TYPE_TAGS,
+    Abbrev,
+    skip,
+)
+from symbolizer.dwarf.forms import DwarfError, uleb
+from symbolizer.dwarf.ranges import entry_ranges
+from symbolizer.dwarf.units import Unit, Units, Values, read_values
+
+_MAX_DEPTH = 1 << 12
+_MAX_CHAIN = 16
+_MAX_UNIT_BYTES = 256 << 20
+_MAX_FUNCTIONS = 1 << 18
+_ORIGIN_BYTES = 1 << 8
+_MAX_INLINED = 128
+
+
+class Named(NamedTuple):
+    """A function's name and the line of its declaration, "" and 0 if unknown."""
+
+    name: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function, or a call inlined into one; `depth` of its entry, `values` what it says."""
+
+    depth: int
+    unit: Unit
+    values: Values = field(repr=False)
+
+    def number(self, attribute: int) -> int:
+        """Return a number that the entry says, 0 if it does not."""
+        value = self.values.get(attribute, (0, 0))[1]
+        return value if isinstance(value, int) else 0
+
+    @property
+    def call_file(self) -> int:
+        """Number of the file of the call."""
+        return self.number(AT_CALL_FILE)
+
+    @property
+    def call_line(self) -> int:
+        """Line of the call."""
+        return self.number(AT_CALL_LINE)
+
+
+class Functions:
+    """Finds the functions and the inlined calls of addresses, and their names."""
+
+    def __init__(self, units: Units) -> None:
+        self._units: Final = units
+        self._origins: dict[int, tuple[str, bool, int]] = {}
+
+    def chains(self, unit: Unit, wanted: Sequence[int]) -> dict[int, list[Call]]:
+        """Return for addresses, sorted, the function and the calls inlined there, outermost first.
+
+        Raises DwarfError, ElfError.
+        """
+        found, has_jumped = self._scan(unit, wanted, skips_functions=True)
+        left = [address for address in wanted if address not in found]
+        if left and has_jumped:
+            # A function nested in another one's entry has code of its own.
+            found |= self._scan(unit, left, skips_functions=False)[0]
+        return found
+
+    def _scan(
+        self, unit: Unit, wanted: Sequence[int], skips_functions: bool
+    ) -> tuple[dict[int, list[Call]], bool]:
+        size = unit.end - unit.first
+        if size > _MAX_UNIT_BYTES:
+            raise DwarfError("a unit is larger than any real program's")
+        data = self._units.info.read(unit.first, size)
+        try:
+            return self._walk(unit, data, wanted, skips_functions)
+        except IndexError as error:
+            raise DwarfError("an entry runs past the end of its unit") from error
+
+    def _walk(
+        self, unit: Unit, data: bytes, wanted: Sequence[int], skips_functions: bool
+    ) -> tuple[dict[int, list[Call]], bool]:
+        """Return what `chains` does, and whether a function was passed by."""
+        found: dict[int, list[Call]] = {}
+        table = self._units.table(unit)
+        known = table.known
+        spend = self._units.work.spend
+        at, end, depth, count = 0, len(data), 0, 0
+        # From this depth on, calls are inside a function or call that holds no wanted address.
+        quiet, has_jumped = _MAX_UNIT_BYTES, False
+        while at < end:
+            count += 1
+            if not count & 0xFFF:
+                spend(0x1000)
+            code = data[at]
+            at += 1
+            if not code:
+                depth -= 1
+                if depth < quiet:
+                    quiet = _MAX_UNIT_BYTES
+                if depth <= 0:
+                    break
+                continue
+            if code >= 0x80:
+                code, at = uleb(data, at - 1)
+            abbrev = known.get(code) or table.get(code)
+            if abbrev.has_children:
+                depth += 1
+            if abbrev.fixed >= 0:
+                at += abbrev.fixed
+                continue
+            tag = abbrev.tag
+            if tag == TAG_SUBPROGRAM or (
+                tag == TAG_INLINED and depth - abbrev.has_children < quiet
+            ):
+                values, at = read_values(data, at, unit, abbrev)
+                holds = self._note(found, unit, wanted, Call(depth, unit, values), abbrev)
+                if not holds and abbrev.has_children:
+                    quiet = min(quiet, depth)
+                elif holds:
+                    quiet = _MAX_UNIT_BYTES
+                if holds or not skips_functions:
+                    continue
+                has_jumped |= AT_SIBLING in values
+            elif abbrev.reads and tag != TAG_INLINED:
+                values, at = read_values(data, at, unit, abbrev)
+                if tag not in TYPE_TAGS:
+                    continue
+            else:
+                for op, size, _, _, _ in abbrev.skips:
+                    at = at + size if op == SKIP else skip(data, at, op, size)
+                continue
+            if AT_SIBLING in values and abbrev.has_children:
+                sibling = values[AT_SIBLING][1]
+                after = sibling - unit.first if isinstance(sibling, int) else 0
+                if after > at:
+                    at = after
+                    depth -= 1
+                    if depth < quiet:
+                        quiet = _MAX_UNIT_BYTES
+        spend(count & 0xFFF)
+        if depth > _MAX_DEPTH:
+            raise DwarfError("entries are nested deeper than in any real program")
+        return found, has_jumped
+
+    def _note(
+        self,
+        found: dict[int, list[Call]],
+        unit: Unit,
+        wanted: Sequence[int],
+        call: Call,
+        abbrev: Abbrev,
+    ) -> bool:
+        """Add a function or call to the addresses it holds; say whether there are any."""
+        holds = False
+        # The entry's own depth, whether or not it has children.
+        depth = call.depth - abbrev.has_children
+        call = Call(depth, unit, call.values)
+        for low, high in entry_ranges(self._units, unit, call.values):
+            start, end = bisect_left(wanted, low), bisect_right(wanted, high - 1)
+            self._units.work.spend(end - start + 1)
+            for address in wanted[start:end]:
+                holds = True
+                if abbrev.tag == TAG_SUBPROGRAM:
+                    found[address] = [call]
+                elif address in found:
+                    chain = found[address]
+                    while len(chain) > 1 and chain[-1].depth >= depth:
+                        chain.pop()
+                    if len(chain) < _MAX_INLINED:
+                        chain.append(call)
+        return holds
+
+    def named(self, call: Call) -> Named:
+        """Return the name of a function or of an inlined one. Raises DwarfError, ElfError."""
+        name, _, line = self._said(call.unit, call.values, 0)
+        return Named(name, line)
+
+    def _said(self, unit: Unit, values: Values, links: int) -> tuple[str, bool, int]:
+        """Return the name, whether it is a linkage name, and the line, of the entry or its origin.
+
+        The first linkage name of the chain counts, then the first name.
+        """
+        name, is_linkage = self._text(unit, values, AT_LINKAGE_NAME), True
+        if not name:
+            name, is_linkage = self._text(unit, values, AT_NAME), False
+        declared = values.get(AT_DECL_LINE, (0, 0))[1]
+        line = declared if isinstance(declared, int) else 0
+        origin = values.get(AT_ABSTRACT_ORIGIN) or values.get(AT_SPECIFICATION)
+        if (is_linkage and line) or origin is None or not isinstance(origin[1], int):
+            return name, is_linkage, line
+        further, further_is_linkage, further_line = self._origin(origin[1], links + 1)
+        if not name or (further_is_linkage and not is_linkage):
+            name, is_linkage = further, further_is_linkage
+        return name, is_linkage, line or further_line
+
+    def _origin(self, offset: int, links: int) -> tuple[str, bool, int]:
+        said = self._origins.get(offset)
+        if said is not None:
+            return said
+        units = self._units
+        at = bisect_right(units.starts, offset) - 1
+        if links > _MAX_CHAIN or at < 0 or not units.all[at].first <= offset < units.all[at].end:
+            return "", False, 0
+        unit = units.all[at]
+        units.open(unit)
+        said = self._said(unit, units.entry(unit, offset), links)
+        if len(self._origins) < _MAX_FUNCTIONS:
+            units.work.keep(1, _ORIGIN_BYTES + len(said[0]))
+            self._origins[offset] = said
+        return said
+
+    def _text(self, unit: Unit, values: Values, attribute: int) -> str:
+        return self._units.text(unit, *values[attribute]) if attribute in values else ""

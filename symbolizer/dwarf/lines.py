@@ -1,0 +1,258 @@
+"""Line programs (.debug_line, DWARF 2 to 5): which line of which file an address belongs to.
+
+A program is decoded only where an address of its unit is asked for, and its rows are not kept: only
+those that the addresses fall into.
+"""
+
+import struct
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from symbolizer.allowance import Allowance
+from symbolizer.dwarf.abbrevs import AT_COMP_DIR, AT_STMT_LIST
+from symbolizer.dwarf.forms import FORMS, DwarfError, sleb, uleb
+from symbolizer.dwarf.units import Unit, Units
+
+_MAX_PROGRAM_BYTES = 64 << 20
+_PAUSE_BYTES = 1 << 18
+_MAX_FILES = 1 << 16
+_MAX_FORMATS = 16
+_MAX_PATH_BYTES = 1 << 14
+_CONTENT_PATH, _CONTENT_DIRECTORY = 1, 2
+_ADDRESS_MASK = (1 << 64) - 1
+# Linkers write 0 or 1 as the address of a function that they left out.
+_FIRST_ADDRESS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class LineProgram:
+    """The header of a unit's program: its files, and how to run it. `code` are its opcodes."""
+
+    directories: tuple[str, ...]
+    files: tuple[tuple[str, int], ...]
+    """Names, and which directory each is in, by file number."""
+    comp_dir: str
+    step: int
+    line_base: int
+    line_range: int
+    operands: bytes
+    code: bytes
+
+    def path(self, number: int) -> str:
+        """Return the full path of a file, "" if there is none of that number."""
+        if not 0 <= number < len(self.files):
+            return ""
+        name, directory = self.files[number]
+        if name.startswith("/") or not name:
+            return name
+        if 0 <= directory < len(self.directories):
+            name = _joined(self.directories[directory], name)
+        return _joined(self.comp_dir, name)
+
+
+def _joined(directory: str, name: str) -> str:
+    return name if name.startswith("/") or not directory else f"{directory.rstrip('/')}/{name}"
+
+
+def line_program(units: Units, unit: Unit) -> LineProgram | None:
+    """Return a unit's program; None if it has none. Raises DwarfError, ElfError."""
+    if AT_STMT_LIST not in unit.values:
+        return None
+    start = unit.number(AT_STMT_LIST)
+    section = units.section("debug_line")
+    head = section.read(start, 6)
+    if len(head) < 6:
+        raise DwarfError("a unit's line program lies outside its section")
+    length, version = struct.unpack("<IH", head)
+    if not 2 <= version <= 5 or not 16 <= length <= _MAX_PROGRAM_BYTES:
+        raise DwarfError("a line program's header makes no sense")
+    data = section.read(start, 4 + length)
+    if len(data) != 4 + length:
+        raise DwarfError("a line program runs past the end of its section")
+    try:
+        return _parsed(units, unit, data, version)
+    except (struct.error, IndexError) as error:
+        raise DwarfError("a line program's header is cut off") from error
+
+
+def _parsed(units: Units, unit: Unit, data: bytes, version: int) -> LineProgram:
+    at = 8 if version >= 5 else 6
+    (header_bytes,) = struct.unpack_from("<I", data, at)
+    code_at = at + 4 + header_bytes
+    # Then: default_is_stmt, and from version 4 on the operations of one instruction (1 on x86).
+    at += 4
+    step, at = data[at], at + (3 if version >= 4 else 2)
+    line_base, line_range, opcodes = struct.unpack_from("<bBB", data, at)
+    if not line_range or not opcodes or code_at > len(data):
+        raise DwarfError("a line program's header makes no sense")
+    at += 3
+    operands = b"\0" + data[at : at + opcodes - 1]
+    at += opcodes - 1
+    comp_dir = ""
+    if AT_COMP_DIR in unit.values:
+        comp_dir = units.text(unit, *unit.values[AT_COMP_DIR])
+    if version >= 5:
+        entries, at = _entries(units, unit, data, at)
+        directories = [name for name, _ in entries]
+        files, at = _entries(units, unit, data, at)
+    else:
+        directories, files = _old_entries(units, data, at, comp_dir)
+    return LineProgram(
+        tuple(directories),
+        tuple(files),
+        comp_dir,
+        step,
+        line_base,
+        line_range,
+        operands,
+        data[code_at:],
+    )
+
+
+def _entries(units: Units, unit: Unit, data: bytes, at: int) -> tuple[list[tuple[str, int]], int]:
+    """Return directories or files of version 5, and the offset behind them."""
+    formats = []
+    count, at = data[at], at + 1
+    if count > _MAX_FORMATS:
+        raise DwarfError("a line program's header makes no sense")
+    for _ in range(count):
+        content, at = uleb(data, at)
+        form, at = uleb(data, at)
+        if form not in FORMS:
+            raise DwarfError(f"a file's name has unknown form {form:#x}")
+        formats.append((content, form))
+    count, at = uleb(data, at)
+    if count > _MAX_FILES:
+        raise DwarfError("a line program has more files than any real program's")
+    units.work.spend(count * (len(formats) + 1))
+    entries = []
+    for _ in range(count):
+        name, directory = "", 0
+        for content, form in formats:
+            value, at = FORMS[form](data, at, 0)
+            if content == _CONTENT_PATH:
+                name = units.text(unit, form, value)
+            elif content == _CONTENT_DIRECTORY and isinstance(value, int):
+                directory = value
+        entries.append((name, directory))
+    return entries, at
+
+
+def _old_entries(
+    units: Units, data: bytes, at: int, comp_dir: str
+) -> tuple[list[str], list[tuple[str, int]]]:
+    """Return directories and files before version 5: they count from 1."""
+    directories = [comp_dir]
+    files = [("", 0)]
+    while data[at]:
+        name, at = _string(data, at)
+        directories.append(name)
+        units.work.spend(1)
+    at += 1
+    while data[at]:
+        name, at = _string(data, at)
+        directory, at = uleb(data, at)
+        _modified, at = uleb(data, at)
+        _size, at = uleb(data, at)
+        files.append((name, directory))
+        units.work.spend(1)
+    return directories, files
+
+
+def _string(data: bytes, at: int) -> tuple[str, int]:
+    end = data.find(b"\0", at, at + _MAX_PATH_BYTES)
+    if end < 0:
+        raise DwarfError("a name does not end")
+    return data[at:end].decode("utf-8", "replace"), end + 1
+
+
+class _Rows:
+    """Holds the rows of a program against the addresses asked for."""
+
+    def __init__(self, wanted: Sequence[int]) -> None:
+        self._wanted = wanted
+        self.found: dict[int, tuple[int, int]] = {}
+
+    def next(self, address: int) -> int:
+        """Return the first address asked for from `address` on, or one behind all."""
+        index = bisect_left(self._wanted, address)
+        return self._wanted[index] if index < len(self._wanted) else _ADDRESS_MASK
+
+    def take(self, start: int, end: int, file: int, line: int) -> int:
+        """Give the row's line to all addresses in it; return the next address after it."""
+        first, last = bisect_left(self._wanted, start), bisect_left(self._wanted, end)
+        for address in self._wanted[first:last]:
+            self.found.setdefault(address, (file, line))
+        return self.next(end)
+
+
+def find_lines(
+    units: Units, program: LineProgram, wanted: Sequence[int]
+) -> dict[int, tuple[int, int]]:
+    """Return file number and line of each address, sorted, that the program knows.
+
+    Raises DwarfError.
+    """
+    units.work.spend(len(program.code) // 2)
+    try:
+        return _run(program, _Rows(wanted), units.elf.allowance)
+    except IndexError as error:
+        raise DwarfError("a line program is cut off") from error
+
+
+def _run(program: LineProgram, rows: _Rows, allowance: Allowance) -> dict[int, tuple[int, int]]:
+    code, step, operands = program.code, program.step, program.operands
+    first_special, end = len(operands), len(program.code)
+    specials = range(256 - first_special)
+    advances = [0] * first_special + [op // program.line_range * step for op in specials]
+    lines = [0] * first_special + [program.line_base + op % program.line_range for op in specials]
+    at, address, file, line, pause = 0, 0, 1, 1, 0
+    # The row that holds until the next one, and the next address that is asked for.
+    start, start_file, start_line, want = -1, 1, 1, 0
+    while at < end:
+        if at >= pause:
+            pause = at + _PAUSE_BYTES
+            allowance.check()
+        op = code[at]
+        at += 1
+        ends = False
+        if op >= first_special:
+            address += advances[op]
+            line += lines[op]
+        elif op == 0:
+            size, at = uleb(code, at)
+            kind = code[at] if size else 0
+            if kind == 2 and size == 9:
+                address = int.from_bytes(code[at + 1 : at + size], "little")
+            at += size
+            if kind != 1:
+                continue
+            ends = True
+        elif op != 1:
+            if op == 2:
+                amount, at = uleb(code, at)
+                address = address + amount * step & _ADDRESS_MASK
+            elif op == 3:
+                amount, at = sleb(code, at)
+                line += amount
+            elif op == 4:
+                file, at = uleb(code, at)
+            elif op == 8:
+                address += advances[255]
+            elif op == 9:
+                address += int.from_bytes(code[at : at + 2], "little")
+                at += 2
+            else:
+                for _ in range(operands[op]):
+                    _, at = uleb(code, at)
+            continue
+        # A row: it ends the one before.
+        if start < 0:
+            want = rows.next(address) if address >= _FIRST_ADDRESS else _ADDRESS_MASK
+        elif want < address:
+            want = rows.take(start, address, start_file, start_line)
+        start, start_file, start_line = address, file, line
+        if ends:
+            address, file, line, start = 0, 1, 1, -1
+    return rows.found

@@ -1,0 +1,257 @@
+"""Units of .debug_info, DWARF 2 to 5: their headers, abbreviations, and the values of entries.
+
+A section that is not compressed is read piece by piece.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from symbolizer.dwarf.abbrevs import (
+    AT_ADDR_BASE,
+    AT_LINKAGE_NAME,
+    AT_MIPS_LINKAGE_NAME,
+    AT_STR_OFFSETS_BASE,
+    READ,
+    Abbrev,
+    AbbrevTable,
+    Work,
+    skip,
+)
+from symbolizer.dwarf.entries import dwarf_section
+from symbolizer.dwarf.forms import (
+    FORM_IMPLICIT_CONST,
+    FORM_STRING,
+    FORMS,
+    DwarfError,
+    Value,
+    uleb,
+)
+from symbolizer.elf.file import ElfFile
+
+FORM_ADDR: Final = 0x01
+FORM_RNGLISTX: Final = 0x23
+ADDRX_FORMS: Final = frozenset((0x1B, 0x29, 0x2A, 0x2B, 0x2C))
+_STRX_FORMS = frozenset((0x1A, 0x25, 0x26, 0x27, 0x28))
+_FORM_STRP, _FORM_LINE_STRP = 0x0E, 0x1F
+
+_MAX_SECTION_BYTES = 256 << 20
+_MAX_UNITS = 1 << 17
+_UNIT_BYTES = 1 << 8
+_UNIT_VALUES_BYTES = 1 << 10
+_HEAD_BYTES = 1 << 10
+_NAME_BYTES = 1 << 8
+_MAX_NAME_BYTES = 1 << 14
+_MAX_NAMES_BYTES = 64 << 20
+
+
+Values = dict[int, tuple[int, Value]]
+"""Form and value of each attribute that was read, by DW_AT_*."""
+
+
+@dataclass(slots=True)
+class Unit:
+    """A unit; offsets in bytes from the start of .debug_info."""
+
+    start: int
+    end: int
+    first: int
+    version: int
+    abbrevs: int
+    values: Values = field(default_factory=dict)
+    """Of its first entry."""
+    is_opened: bool = False
+
+    def number(self, attribute: int, default: int = 0) -> int:
+        """Return a number of the unit's first entry."""
+        value = self.values.get(attribute, (0, default))[1]
+        return value if isinstance(value, int) else default
+
+
+class LazySection:
+    """A section's bytes, in memory only if it is compressed."""
+
+    def __init__(self, elf: ElfFile, name: str) -> None:
+        """Raises DwarfError if the section is compressed and corrupt."""
+        self._elf = elf
+        self._data: bytes | None = None
+        section = elf.sections.get(f".{name}")
+        self._offset, self.size = 0, 0
+        if section is not None and not section.nobits and not section.flags & 0x800:
+            self._offset, self.size = section.offset, section.size
+        else:
+            self._data = dwarf_section(elf, name, _MAX_SECTION_BYTES)
+            self.size = len(self._data)
+
+    def read(self, at: int, size: int) -> bytes:
+        """Return up to `size` bytes, fewer at the end of the section. Raises ElfError."""
+        size = max(0, min(size, self.size - at))
+        if at < 0 or not size:
+            return b""
+        if self._data is not None:
+            return self._data[at : at + size]
+        return self._elf.read_offset(self._offset + at, size)
+
+    def string(self, at: int) -> str:
+        """Return the string at an offset. Raises DwarfError, ElfError."""
+        for size in (_NAME_BYTES, _MAX_NAME_BYTES):
+            data, zero, _ = self.read(at, size).partition(b"\0")
+            if zero:
+                return data.decode("utf-8", "replace")
+        raise DwarfError("a name does not end")
+
+
+class Units:
+    """The units of a file, and what their entries say."""
+
+    def __init__(self, elf: ElfFile) -> None:
+        """Read the headers of all units. Raises DwarfError, ElfError."""
+        self.elf: Final = elf
+        self.work: Final = Work(elf)
+        self._sections: dict[str, LazySection] = {}
+        self._whole: dict[str, bytes] = {}
+        self._tables: dict[tuple[int, int], AbbrevTable] = {}
+        self._names: dict[tuple[str, int], str] = {}
+        self._names_bytes = 0
+        self.info: Final = self.section("debug_info")
+        self.all: Final = list(_units(self.info, self.work))
+        self.starts: Final = [unit.start for unit in self.all]
+
+    def section(self, name: str) -> LazySection:
+        """Return a section, read piece by piece. Raises DwarfError if it is corrupt."""
+        if name not in self._sections:
+            self._sections[name] = LazySection(self.elf, name)
+        return self._sections[name]
+
+    def whole(self, name: str) -> bytes:
+        """Return all bytes of a small section. Raises DwarfError if it is corrupt."""
+        if name not in self._whole:
+            self._whole[name] = dwarf_section(self.elf, name, _MAX_SECTION_BYTES)
+        return self._whole[name]
+
+    def table(self, unit: Unit) -> AbbrevTable:
+        """Return the abbreviations of a unit."""
+        key = unit.abbrevs, unit.version
+        if key not in self._tables:
+            data = self.whole("debug_abbrev")
+            self._tables[key] = AbbrevTable(data, unit.abbrevs, unit.version, self.work)
+        return self._tables[key]
+
+    def open(self, unit: Unit) -> None:
+        """Read a unit's first entry. Raises DwarfError, ElfError."""
+        if not unit.is_opened:
+            unit.is_opened = True
+            self.work.keep(1, _UNIT_VALUES_BYTES)
+            unit.values = self.entry(unit, unit.first)
+
+    def entry(self, unit: Unit, offset: int) -> Values:
+        """Return what the entry at an offset says. Raises DwarfError, ElfError."""
+        for size in (_HEAD_BYTES, unit.end - offset):
+            data = self.info.read(offset, min(size, unit.end - offset))
+            try:
+                code, at = uleb(data, 0)
+                if code == 0:
+                    return {}
+                abbrev = self.table(unit).get(code)
+                return read_values(data, at, unit, abbrev)[0]
+            except (DwarfError, IndexError) as error:
+                failure = error
+                if len(data) < _HEAD_BYTES:
+                    break
+        raise DwarfError(f"the entry at {offset:#x} cannot be read: {failure}")
+
+    def text(self, unit: Unit, form: int, value: Value) -> str:
+        """Return the string that an attribute stands for, "" if it is elsewhere."""
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace") if form == FORM_STRING else ""
+        if form == _FORM_STRP:
+            return self._string("debug_str", value)
+        if form == _FORM_LINE_STRP:
+            return self._string("debug_line_str", value)
+        if form in _STRX_FORMS:
+            table = self.whole("debug_str_offsets")
+            at = unit.number(AT_STR_OFFSETS_BASE, 8) + 4 * value
+            return self._string("debug_str", unpack(_WORD4, table, at))
+        return ""
+
+    def address(self, unit: Unit, form: int, value: Value) -> int | None:
+        """Return the address that an attribute stands for; None if it is not an address."""
+        if not isinstance(value, int):
+            return None
+        if form == FORM_ADDR:
+            return value
+        return self.indexed_address(unit, value) if form in ADDRX_FORMS else None
+
+    def indexed_address(self, unit: Unit, index: int) -> int:
+        """Return address `index` of a unit in .debug_addr. Raises DwarfError."""
+        return unpack(_WORD8, self.whole("debug_addr"), unit.number(AT_ADDR_BASE, 8) + 8 * index)
+
+    def _string(self, section: str, at: int) -> str:
+        key = section, at
+        name = self._names.get(key)
+        if name is None:
+            name = self.section(section).string(at)
+            self._names_bytes += len(name) + _NAME_BYTES
+            if self._names_bytes > _MAX_NAMES_BYTES:
+                self._names.clear()
+                self._names_bytes = len(name) + _NAME_BYTES
+            self._names[key] = name
+        return name
+
+
+_WORD4 = struct.Struct("<I")
+_WORD8 = struct.Struct("<Q")
+
+
+def unpack(layout: struct.Struct, data: bytes, at: int) -> int:
+    """Return a number. Raises DwarfError if it is not all there."""
+    if at < 0 or at + layout.size > len(data):
+        raise DwarfError("an index points outside its section")
+    number: int = layout.unpack_from(data, at)[0]
+    return number
+
+
+def read_values(data: bytes, at: int, unit: Unit, abbrev: Abbrev) -> tuple[Values, int]:
+    """Return what an entry says, and the offset behind it.
+
+    `data` are bytes of the unit, `at` an offset in them, behind the abbreviation's number.
+    Raises DwarfError, IndexError.
+    """
+    values: Values = {}
+    for op, size, attribute, form, constant in abbrev.steps:
+        if op == READ:
+            if form == FORM_IMPLICIT_CONST:
+                values[attribute] = form, constant
+                continue
+            value, at = FORMS[form](data, at, unit.start)
+            if attribute == AT_MIPS_LINKAGE_NAME:
+                attribute = AT_LINKAGE_NAME
+            values[attribute] = form, value
+        else:
+            at = skip(data, at, op, size)
+    return values, at
+
+
+def _units(info: LazySection, work: Work) -> Iterator[Unit]:
+    """Yield the units with code of 32-bit DWARF; end at the first that does not fit."""
+    at = 0
+    for _ in range(_MAX_UNITS):
+        work.keep(1, _UNIT_BYTES)
+        header = info.read(at, 24)
+        if len(header) < 12:
+            return
+        length, version = struct.unpack_from("<IH", header)
+        is_long = length == 0xFFFFFFFF
+        if is_long and len(header) >= 12:
+            # 64-bit DWARF, which no compiler writes unless asked to.
+            (length,) = struct.unpack_from("<Q", header, 4)
+        end = at + (12 if is_long else 4) + length
+        if length < 8 or end > info.size:
+            return
+        if not is_long and 2 <= version <= 4 and header[10] == 8:
+            yield Unit(at, end, at + 11, version, *struct.unpack_from("<I", header, 6))
+        elif not is_long and version == 5 and header[7] == 8 and header[6] in (1, 3, 4):
+            first = at + (20 if header[6] == 4 else 12)
+            yield Unit(at, end, first, version, *struct.unpack_from("<I", header, 8))
+        at = end

@@ -1,0 +1,1 @@
+"""A Go program's own tables: build information, pclntab, moduledata, inline trees."""

@@ -1,0 +1,261 @@
+"""A Go program's file as a whole: functions by name and by address, frames, stack depths, calls.
+
+Addresses are virtual addresses as linked: of a position-independent program, subtract the address
+that it was loaded at.
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, Self
+
+import numpy as np
+
+from symbolizer.elf.file import ElfFile
+from symbolizer.elf.relocations import RelocatedWords
+from symbolizer.errors import ElfError, GoTableError, UnsupportedGoVersion
+from symbolizer.go.buildinfo import BuildInfo, read_build_info
+from symbolizer.go.inline import Frame, InlineTables
+from symbolizer.go.lookup import FrameLookup
+from symbolizer.go.moduledata import ModuleData, find_moduledata
+from symbolizer.go.name_index import NameIndex
+from symbolizer.go.pclntab import GO_1_18, FuncRecord, PclnTable, find_pclntab
+from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table
+from symbolizer.go.runtime_layout import RuntimeLayout, known_range, layout_for
+from symbolizer.go.version import GoVersion
+from symbolizer.go.version_scan import find_build_version
+from symbolizer.x86.call_sites import CALL_BYTES, InstructionStarts, candidate_calls
+
+_MAX_DECODED_BYTES = 64 << 20
+_MAX_SCHEDINIT_BYTES = 1 << 16
+_MINOR_OF_NEW_TABLES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of the program. `end` is where the next one begins: padding belongs to it.
+
+    `start_line` is the line of the `func` keyword, 0 before Go 1.20. `flags` are abi.FuncFlag: 1 a
+    stack ends here, 2 it writes SP, 4 it is assembly.
+    """
+
+    name: str
+    entry: int
+    end: int
+    start_line: int
+    func_id: int
+    flags: int
+    index: int
+    """Its place in the program's function table."""
+
+
+class GoBinary:
+    """A Go program, looked up as needed. Not for use by several threads at a time."""
+
+    def __init__(
+        self,
+        elf: ElfFile,
+        table: PclnTable,
+        module: ModuleData,
+        gofunc: int,
+        version: GoVersion,
+        layout: RuntimeLayout,
+        build_info: BuildInfo | None,
+    ) -> None:
+        """Use `GoBinary.open`."""
+        self.elf: Final = elf
+        self.version: Final = version
+        self.layout: Final = layout
+        self.build_info: Final = build_info
+        self.text_start: Final = module.text_start
+        self.text_end: Final = module.text_end
+        self.module_vaddr: Final = module.vaddr
+        """Address of runtime.firstmoduledata."""
+        self._table = table
+        # Searched without a copy, and much faster than a numpy array is by bisect.
+        self._entries = table.entries.data
+        self._names = NameIndex(table)
+        tables = InlineTables(elf, table, layout, gofunc)
+        self._lookup = FrameLookup(tables, module.text_start)
+
+    @classmethod
+    def open(cls, elf: ElfFile, *, allow_unknown_version: bool = False) -> Self:
+        """Find the program's tables in `elf`, which stays the caller's to close.
+
+        Raises NotGoError if it holds no Go program, UnsupportedGoVersion if its runtime's layout
+        is not known (unless `allow_unknown_version`: then the nearest known one is used), and
+        GoTableError if its tables contradict themselves.
+        """
+        table = find_pclntab(elf)
+        words = RelocatedWords(elf)
+        module = find_moduledata(elf, table, words)
+        try:
+            build_info = read_build_info(elf)
+        except GoTableError:
+            build_info = None
+        version = _version(elf, table, module, words, build_info)
+        layout = layout_for(version, allow_unknown_version=allow_unknown_version)
+        if (version.minor < _MINOR_OF_NEW_TABLES) != (table.header.magic == GO_1_18):
+            raise GoTableError(
+                f"the version that the program names, {version}, contradicts pclntab"
+            )
+        gofunc = module.pointer(words, layout.offset("moduledata", "gofunc"))
+        return cls(elf, table, module, gofunc, version, layout, build_info)
+
+    def functions_named(self, name: str) -> tuple[Function, ...]:
+        """Return the functions of that name, in order of address; more than one is possible.
+
+        In Go 1.19 all instances of a generic function share a name that ends with "[...]".
+        Raises GoTableError.
+        """
+        return self.functions_by_name([name])[name]
+
+    def functions_by_name(self, names: Collection[str]) -> dict[str, tuple[Function, ...]]:
+        """Return `functions_named` of each name, in one pass over the program's names."""
+        with self.elf.allowance:
+            return {
+                name: tuple(map(self._function, indices))
+                for name, indices in self._names.indices(names).items()
+            }
+
+    def function_at(self, pc: int) -> Function | None:
+        """Return the function whose text holds the address, None if it is not Go's text."""
+        index = self._index_at(pc)
+        return None if index is None else self._function(index)
+
+    def functions(self) -> Iterator[Function]:
+        """Yield all functions in order of address."""
+        for index in range(len(self._table.offsets)):
+            yield self._function(index)
+
+    def frames(self, pc: int) -> tuple[Frame, ...]:
+        """Return the logical frames at an instruction, innermost inlined call first.
+
+        The physical function comes last; () where there is none. For a return address pass the
+        address minus 1. Wrappers are included. Use `frames_many` for more than a few addresses: it
+        is ten times faster. Raises GoTableError if the tables are corrupt.
+        """
+        return self.frames_many([pc])[pc]
+
+    def frames_many(self, pcs: Iterable[int]) -> dict[int, tuple[Frame, ...]]:
+        """Return the frames at each address, as `frames` does."""
+        with self.elf.allowance:
+            return self._frames_many(set(pcs))
+
+    def _frames_many(self, unique: set[int]) -> dict[int, tuple[Frame, ...]]:
+        start, end = (self.text_start + self._entries[i] for i in (0, -1))
+        result: dict[int, tuple[Frame, ...]] = {pc: () for pc in unique if not start <= pc < end}
+        known = np.array(sorted(unique - result.keys()), dtype=np.int64)
+        offsets = (known - self.text_start).astype(np.uint32)
+        indices = np.searchsorted(self._table.entries, offsets, side="right") - 1
+        wanted: dict[int, list[int]] = {}
+        for index, pc in zip(indices.tolist(), known.tolist(), strict=True):
+            wanted.setdefault(index, []).append(pc)
+        return result | self._lookup.frames(wanted)
+
+    def sp_delta(self, pc: int) -> int:
+        """Return how many bytes lie between the stack pointer at `pc` and the return address.
+
+        -1 where Go's table says nothing, and outside of Go's text. Raises GoTableError.
+        """
+        index = self._index_at(pc)
+        if index is None:
+            return -1
+        table = read_table(self._table.pctab, self._table.function(index).pcsp)
+        depth = PcValues([table]).at(np.array([0]), np.array([pc - self._entry(index)]))
+        return int(depth[0])
+
+    def sp_deltas(self, function: Function) -> tuple[tuple[int, int, int], ...]:
+        """Return what `sp_delta` is all over a function: (start, end, delta) of each stretch.
+
+        Raises GoTableError.
+        """
+        with self.elf.allowance:
+            return self._sp_deltas(function)
+
+    def _sp_deltas(self, function: Function) -> tuple[tuple[int, int, int], ...]:
+        table = read_table(self._table.pctab, self._table.function(function.index).pcsp)
+        found = []
+        start = function.entry
+        for offset, delta in PcValues([table]).steps(0):
+            end = min(function.entry + offset, function.end)
+            if end > start:
+                found.append((start, end, delta))
+            start = max(start, end)
+        if start < function.end:
+            found.append((start, function.end, NO_VALUE))
+        return tuple(found)
+
+    def call_sites(self, *targets: Function) -> dict[int, tuple[int, ...]]:
+        """Return the address of each `call` of the functions, by the entry of the function.
+
+        Calls through registers, and jumps, are not among them. Raises GoTableError.
+        """
+        starts = InstructionStarts()
+        entries = {target.entry for target in targets}
+        size = 0
+        result = {}
+        try:
+            candidates = candidate_calls(self.elf, self.text_start, self.text_end, entries)
+            for target, at in candidates.items():
+                found: list[int] = []
+                for index, group in groupby(at, key=self._index_at):
+                    if index is None:
+                        continue
+                    entry, addresses = self._entry(index), list(group)
+                    code = self.elf.read(entry, addresses[-1] + CALL_BYTES - entry)
+                    size += len(code)
+                    if size > _MAX_DECODED_BYTES:
+                        raise GoTableError("a function is called from more code than can be read")
+                    found += starts.among(code, entry, addresses)
+                result[target] = tuple(found)
+        except ElfError as error:
+            raise GoTableError(f"the program's text is not in the file: {error}") from error
+        return result
+
+    def _index_at(self, pc: int) -> int | None:
+        index = bisect_right(self._entries, pc - self.text_start) - 1
+        return index if 0 <= index < len(self._table.offsets) else None
+
+    def _entry(self, index: int) -> int:
+        return self.text_start + self._entries[index]
+
+    def _function(self, index: int) -> Function:
+        record: FuncRecord = self._table.function(index)
+        return Function(
+            name=self._table.function_name(record.name_offset),
+            entry=self._entry(index),
+            end=self._entry(index + 1),
+            start_line=record.start_line,
+            func_id=record.func_id,
+            flags=record.flags,
+            index=index,
+        )
+
+
+def _version(
+    elf: ElfFile,
+    table: PclnTable,
+    module: ModuleData,
+    words: RelocatedWords,
+    build_info: BuildInfo | None,
+) -> GoVersion:
+    """Return the version from the build information, else from the runtime's own variable."""
+    if build_info is not None:
+        try:
+            return GoVersion.parse(build_info.version)
+        except UnsupportedGoVersion:
+            pass  # Overwritten by an obfuscator, perhaps; the runtime's own variable may be whole.
+    for index in NameIndex(table).indices(["runtime.schedinit"])["runtime.schedinit"]:
+        entry, end = (module.text_start + int(table.entries[i]) for i in (index, index + 1))
+        try:
+            code = elf.read(entry, min(end - entry, _MAX_SCHEDINIT_BYTES))
+        except ElfError as error:
+            raise GoTableError(f"the program's text is not in the file: {error}") from error
+        text = find_build_version(elf, words, entry, code)
+        if text:
+            return GoVersion.parse(text)
+    raise UnsupportedGoVersion(
+        f"the program does not say which version of Go it was built with; known are {known_range()}"
+    )

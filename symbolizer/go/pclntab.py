@@ -1,0 +1,226 @@
+"""pclntab: the table that maps Go code to functions, files and lines. It survives stripping.
+
+Formats read: Go 1.18 and 1.19, and Go 1.20 and later (internal/abi/symtab.go, runtime/symtab.go
+and cmd/link/internal/ld/pcln.go). Older ones are recognised so that they can be refused by name.
+Virtual addresses are as linked.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from symbolizer.elf.file import ElfFile, Segment
+from symbolizer.elf.table import FileTable
+from symbolizer.errors import ElfError, GoTableError, NotGoError, UnsupportedGoVersion
+
+GO_1_18: Final = 0xFFFFFFF0
+GO_1_20: Final = 0xFFFFFFF1
+_REFUSED = {0xFFFFFFFB: "Go 1.2 to 1.15", 0xFFFFFFFA: "Go 1.16 or 1.17"}
+
+_SECTIONS = (".gopclntab", ".data.rel.ro.gopclntab")
+_AFTER_MAGIC = b"\0\0\1\x08"
+"""Two bytes of zero, the smallest instruction (1 byte on amd64) and the size of a pointer."""
+
+_HEADER = struct.Struct("<IHBB8Q")
+# entryOff, nameOff, args, deferreturn, pcsp, pcfile, pcln, npcdata, cuOffset, [startLine,] funcID,
+# flag, nfuncdata; then npcdata offsets into pctab and nfuncdata offsets from moduledata.gofunc.
+_FUNC_1_18 = struct.Struct("<IiiIIIIIIBBxB")
+_FUNC_1_20 = struct.Struct("<IiiIIIIIIiBBxB")
+_WORD = struct.Struct("<I")
+_PCDATA_INL_TREE_INDEX = 2
+_FUNCDATA_INL_TREE = 3
+_NO_FUNCDATA = 0xFFFFFFFF
+_NO_FILE = 0xFFFFFFFF
+_RECORD_WINDOW_BYTES = 44 + 4 * (16 + 16)
+"""A record with more pcdata and funcdata than any version of Go has."""
+_FUNCTAB_ENTRY_BYTES = 8
+_MIN_FUNC_BYTES = 40
+_MAX_FUNCTIONS = 1 << 22
+_MAX_CANDIDATES = 64
+_SCAN_CHUNK_BYTES = 1 << 20
+MAX_NAME_BYTES: Final = 1 << 15
+
+FuncOffsets = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class PclnHeader:
+    """The pcHeader at the start of pclntab. Offsets in bytes from `vaddr`.
+
+    `text_start` is 0 from Go 1.26 on, and wherever a linker left it to a relocation.
+    """
+
+    vaddr: int
+    size: int
+    magic: int
+    function_count: int
+    text_start: int
+    name_offset: int
+    cu_offset: int
+    file_offset: int
+    pctab_offset: int
+    pcln_offset: int
+
+
+class FuncRecord(NamedTuple):
+    """The parts of a runtime._func that matter here.
+
+    `pcsp`, `pcfile`, `pcln` and `inline_index` are positions of pc-value tables in pctab, 0 for
+    none. `inline_tree` counts from moduledata.gofunc, None if nothing was inlined. `start_line` is
+    0 before Go 1.20.
+    """
+
+    name_offset: int
+    pcsp: int
+    pcfile: int
+    pcln: int
+    cu_offset: int
+    start_line: int
+    func_id: int
+    flags: int
+    inline_index: int
+    inline_tree: int | None
+
+
+class PclnTable:
+    """A pclntab whose header and function table have been checked.
+
+    `entries[i]` is where function i begins, in bytes from the text start, in ascending order;
+    one more entry marks where the last one ends. `offsets[i]` is where its record lies in
+    `functions`.
+    """
+
+    def __init__(self, elf: ElfFile, header: PclnHeader) -> None:
+        """Read the function table. Raises GoTableError if it contradicts itself."""
+        self.header: Final = header
+        start = elf.vaddr_to_offset(header.vaddr)
+
+        def part(name: str, begin: int, end: int) -> FileTable:
+            return FileTable(elf, start + begin, end - begin, name)
+
+        self.names: Final = part("funcnametab", header.name_offset, header.cu_offset)
+        self.units: Final = part("cutab", header.cu_offset, header.file_offset)
+        self.files: Final = part("filetab", header.file_offset, header.pctab_offset)
+        self.pctab: Final = part("pctab", header.pctab_offset, header.pcln_offset)
+        self.functions: Final = part("pclntable", header.pcln_offset, header.size)
+        self.entries, self.offsets = self._read_functab(elf, start + header.pcln_offset)
+
+    def function(self, index: int) -> FuncRecord:
+        """Return the record of function `index`. Raises GoTableError if it is cut off."""
+        data, start = self.functions.window(int(self.offsets[index]), _RECORD_WINDOW_BYTES)
+        old = self.header.magic == GO_1_18
+        layout = _FUNC_1_18 if old else _FUNC_1_20
+        try:
+            fields = layout.unpack_from(data, start)
+            _, name, _, _, pcsp, pcfile, pcln, pcdata_count, unit = fields[:9]
+            func_id, flags, funcdata_count = fields[-3:]
+            inline_index, inline_tree = 0, None
+            if pcdata_count > _PCDATA_INL_TREE_INDEX and funcdata_count > _FUNCDATA_INL_TREE:
+                pcdata = start + layout.size
+                tree_at = pcdata + 4 * (pcdata_count + _FUNCDATA_INL_TREE)
+                (tree,) = _WORD.unpack_from(data, tree_at)
+                if tree != _NO_FUNCDATA:
+                    inline_tree = tree
+                    (inline_index,) = _WORD.unpack_from(data, pcdata + 4 * _PCDATA_INL_TREE_INDEX)
+        except struct.error as error:
+            raise GoTableError("a function record of pclntab is cut off") from error
+        return FuncRecord(
+            *(name, pcsp, pcfile, pcln, unit, 0 if old else fields[9], func_id, flags),
+            *(inline_index, inline_tree),
+        )
+
+    def function_name(self, name_offset: int) -> str:
+        """Return a function's name as the linker wrote it.
+
+        Offset 0 is the first function's name, although runtime.moduledata.funcName takes it for
+        none and Go's own profiles leave that function nameless.
+        """
+        return self.names.string(name_offset, MAX_NAME_BYTES)
+
+    def file_offset(self, cu_offset: int, file_number: int) -> int | None:
+        """Return where the path of a compilation unit's file stands in `files`, if it has one."""
+        (offset,) = _WORD.unpack(self.units.read(4 * (cu_offset + file_number), 4))
+        return offset if offset != _NO_FILE else None
+
+    def _read_functab(self, elf: ElfFile, file_offset: int) -> tuple[FuncOffsets, FuncOffsets]:
+        count = self.header.function_count
+        # The last entry has no record: its second half need not be there.
+        size = count * _FUNCTAB_ENTRY_BYTES + 4
+        raw = np.frombuffer(elf.read_offset(file_offset, size), dtype="<u4")
+        entries, offsets = raw[0::2].copy(), raw[1::2].copy()
+        if np.any(entries[1:] < entries[:-1]):
+            raise GoTableError("the functions in pclntab are not in ascending order")
+        if int(offsets.min()) < size or int(offsets.max()) > self.functions.size - _MIN_FUNC_BYTES:
+            raise GoTableError("pclntab lists a function whose record lies outside of it")
+        return entries, offsets
+
+
+def find_pclntab(elf: ElfFile) -> PclnTable:
+    """Find the pclntab by its section, else by its signature in the loaded segments.
+
+    Raises NotGoError if there is none, UnsupportedGoVersion for one of Go 1.17 or older, and
+    GoTableError if each that there is contradicts itself.
+    """
+    problem: GoTableError | None = None
+    for vaddr, size in _candidates(elf):
+        try:
+            return PclnTable(elf, _read_header(elf, vaddr, size))
+        except GoTableError as error:
+            problem = problem or error
+        except ElfError as error:
+            problem = problem or GoTableError(f"pclntab is cut off: {error}")
+    if problem is not None:
+        raise problem
+    raise NotGoError("the file holds no Go program: it has no pclntab")
+
+
+def _candidates(elf: ElfFile) -> Iterator[tuple[int, int]]:
+    """Yield (vaddr, size at most) of what may be a pclntab, the likeliest first."""
+    for name in _SECTIONS:
+        section = elf.sections.get(name)
+        if section is not None and not section.nobits:
+            try:
+                yield section.vaddr, min(section.size, elf.file_bytes_after(section.vaddr))
+            except ElfError:
+                continue  # A section header that no segment agrees with.
+    found = 0
+    for segment in sorted(elf.segments, key=lambda segment: segment.executable):
+        for vaddr in _signatures(elf, segment):
+            yield vaddr, segment.vaddr + segment.filesz - vaddr
+            found += 1
+            if found == _MAX_CANDIDATES:
+                return
+
+
+def _signatures(elf: ElfFile, segment: Segment) -> Iterator[int]:
+    """Yield each 8-aligned address in the segment where a pclntab's first 8 bytes stand."""
+    for base, data in elf.scan(segment, _SCAN_CHUNK_BYTES, overlap=7):
+        at = data.find(_AFTER_MAGIC)
+        while at >= 0:
+            if at >= 4 and (base + at - 4) % 8 == 0:
+                magic = int.from_bytes(data[at - 4 : at], "little")
+                if magic in (GO_1_18, GO_1_20) or magic in _REFUSED:
+                    yield base + at - 4
+            at = data.find(_AFTER_MAGIC, at + 1)
+
+
+def _read_header(elf: ElfFile, vaddr: int, size: int) -> PclnHeader:
+    if size < _HEADER.size:
+        raise GoTableError(f"pclntab at {vaddr:#x} has {size} bytes: too few for its header")
+    magic, pad, quantum, pointer_size, *words = _HEADER.unpack(elf.read(vaddr, _HEADER.size))
+    if magic in _REFUSED and (pad, quantum, pointer_size) == (0, 1, 8):
+        raise UnsupportedGoVersion(
+            f"the program was built with {_REFUSED[magic]}; Go 1.19 or newer is needed"
+        )
+    if magic not in (GO_1_18, GO_1_20) or (pad, quantum, pointer_size) != (0, 1, 8):
+        raise GoTableError(f"pclntab at {vaddr:#x} does not begin with a header that is known")
+    count, _files, text_start, *offsets = words
+    if [_HEADER.size, *offsets, size] != sorted([_HEADER.size, *offsets, size]):
+        raise GoTableError(f"the parts of pclntab at {vaddr:#x} overlap or lie outside of it")
+    if not 1 <= count <= min(_MAX_FUNCTIONS, (size - offsets[-1]) // _FUNCTAB_ENTRY_BYTES):
+        raise GoTableError(f"pclntab at {vaddr:#x} cannot hold {count} functions")
+    return PclnHeader(vaddr, size, magic, count, text_start, *offsets)

@@ -1,0 +1,106 @@
+"""pc-value tables: how pclntab says "from here to there the value is v" (runtime/symtab.go).
+
+A table is a list of pairs of variable-length integers: the change of the value, zigzag encoded and
+counted from -1, and the number of bytes of code for which the new value holds. A zero byte ends it.
+No integer but the first is ever zero, so that the next zero byte after the first is the end.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from symbolizer.elf.table import FileTable
+from symbolizer.errors import GoTableError
+
+NO_VALUE: Final = -1
+"""What a table says where it has nothing to say."""
+
+_MAX_TABLE_BYTES = 1 << 20
+_MAX_VARINT_BYTES = 5
+_CODE_BITS = 32
+"""Offsets in the code of one function have no more."""
+
+_INT32_END = 1 << 31
+
+Integers = npt.NDArray[np.int64]
+
+
+def read_table(pctab: FileTable, position: int) -> bytes:
+    """Return the bytes of the table at `position`, without the zero that ends it.
+
+    Position 0 is Go's "no table". Raises GoTableError for one that does not end.
+    """
+    return pctab.terminated(position, 1, _MAX_TABLE_BYTES) if position else b""
+
+
+class PcValues:
+    """Decoded tables, to be asked many questions at a time."""
+
+    def __init__(self, tables: Sequence[bytes]) -> None:
+        """Decode tables as `read_table` returns them.
+
+        Raises GoTableError for one that breaks off, or with a number of more than 32 bits.
+        """
+        numbers, counts = _varints(tables)
+        if np.any(counts & 1):
+            raise GoTableError("a pc-value table breaks off in the middle of a pair")
+        pairs = counts // 2
+        changes, steps = numbers[0::2], numbers[1::2]
+        self._values = _running_sums((changes >> 1) ^ -(changes & 1), pairs) + NO_VALUE
+        ends = _running_sums(steps, pairs)
+        if np.any(np.abs(self._values) >= _INT32_END) or np.any(ends >> _CODE_BITS):
+            raise GoTableError("a pc-value table holds a number of more than 32 bits")
+        # With the table's number in front, all ends together are in ascending order.
+        self._ends = ends | np.repeat(np.arange(len(tables)), pairs) << _CODE_BITS
+        self._stops = np.cumsum(pairs)
+
+    def at(self, tables: Integers, code_offsets: Integers) -> Integers:
+        """Return the value of table number tables[i] at code_offsets[i], for each i.
+
+        Offsets count in bytes from the function's entry; NO_VALUE past the table's end.
+        """
+        keys = np.clip(code_offsets, 0, (1 << _CODE_BITS) - 1) | tables << _CODE_BITS
+        places = np.searchsorted(self._ends, keys, side="right")
+        result = np.full(len(keys), NO_VALUE, dtype=np.int64)
+        inside = places < self._stops[tables]
+        result[inside] = self._values[places[inside]]
+        return result
+
+    def steps(self, table: int) -> list[tuple[int, int]]:
+        """Return the whole of a table: (offset at which a stretch ends, its value), ascending."""
+        start = int(self._stops[table - 1]) if table else 0
+        stop = int(self._stops[table])
+        ends = self._ends[start:stop] & ((1 << _CODE_BITS) - 1)
+        return list(zip(ends.tolist(), self._values[start:stop].tolist(), strict=True))
+
+
+def _varints(tables: Sequence[bytes]) -> tuple[Integers, Integers]:
+    """Return the integers of all tables in a row, and how many each table has."""
+    data = np.frombuffer(b"".join(tables), np.uint8)
+    sizes = np.fromiter(map(len, tables), np.int64, len(tables))
+    stops = np.cumsum(sizes)
+    is_last = data < 0x80
+    if not np.all(is_last[stops[sizes > 0] - 1]):
+        raise GoTableError("a pc-value table breaks off in the middle of a number")
+    last = np.flatnonzero(is_last)
+    counts = np.diff(np.searchsorted(last, stops), prepend=0)
+    if len(last) == len(data):
+        return data.astype(np.int64), counts
+    first = np.concatenate([[0], last[:-1] + 1])
+    lengths = last - first + 1
+    if int(lengths.max()) > _MAX_VARINT_BYTES:
+        raise GoTableError("a pc-value table holds a number of more than 32 bits")
+    place = np.arange(len(data)) - np.repeat(first, lengths)
+    parts = (data & 0x7F).astype(np.int64) << (7 * place)
+    return np.add.reduceat(parts, first), counts
+
+
+def _running_sums(numbers: Integers, counts: Integers) -> Integers:
+    """Return the running sums of consecutive groups of `counts` numbers, each group from 0."""
+    sums: Integers = np.cumsum(numbers)
+    stops = np.cumsum(counts)
+    before = np.concatenate([[0], sums])[stops - counts]
+    sums -= np.repeat(before, counts)
+    return sums

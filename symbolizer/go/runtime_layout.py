@@ -1,0 +1,164 @@
+"""What is known about Go's runtime, version by version: struct layouts and function ids.
+
+The knowledge is data: data/goruntime.json, which tests/tools/generate_goruntime.py writes from real
+toolchains. amd64 only.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, unique
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, Final
+
+from symbolizer.errors import UnsupportedGoVersion
+from symbolizer.go.version import GoVersion
+
+_DATA: Final = "data/goruntime.json"
+_OLD_ROLE_NAMES: Final = {"runfinq": "runFinalizers"}
+
+
+@unique
+class FuncRole(Enum):
+    """What a function is to the runtime (abi.FuncID, whose numbers change between versions)."""
+
+    NORMAL = "normal"
+    ABORT = "abort"
+    ASMCGOCALL = "asmcgocall"
+    ASYNC_PREEMPT = "asyncPreempt"
+    CGOCALLBACK = "cgocallback"
+    COROSTART = "corostart"
+    DEBUG_CALL = "debugCallV2"
+    GC_BG_MARK_WORKER = "gcBgMarkWorker"
+    GOEXIT = "goexit"
+    GOGO = "gogo"
+    GOPANIC = "gopanic"
+    HANDLE_ASYNC_EVENT = "handleAsyncEvent"
+    MCALL = "mcall"
+    MORESTACK = "morestack"
+    MSTART = "mstart"
+    PANICWRAP = "panicwrap"
+    RT0_GO = "rt0_go"
+    RUNTIME_MAIN = "runtime_main"
+    RUN_FINALIZERS = "runFinalizers"
+    RUN_CLEANUPS = "runCleanups"
+    SIGPANIC = "sigpanic"
+    SYSTEMSTACK = "systemstack"
+    SYSTEMSTACK_SWITCH = "systemstack_switch"
+    WRAPPER = "wrapper"
+
+    @property
+    def elides_wrapper(self) -> bool:
+        """Whether Go leaves out a wrapper that called a function of this role.
+
+        It keeps a wrapper that called a panic instead of what it wraps (elideWrapperCalling in
+        runtime/traceback.go).
+        """
+        return self not in (FuncRole.GOPANIC, FuncRole.SIGPANIC, FuncRole.PANICWRAP)
+
+
+@dataclass(frozen=True, slots=True)
+class StructLayout:
+    """A runtime struct: its size and the offsets of its fields, in bytes."""
+
+    size: int
+    fields: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeLayout:
+    """The runtime of one minor version of Go.
+
+    Structs are named without "runtime."; a field's name with dots reaches into nested structs.
+    """
+
+    version: str
+    """"1.27"."""
+    toolchain: str
+    """The release that the layout was read from: "go1.27.3"."""
+    structs: Mapping[str, StructLayout]
+    roles: tuple[FuncRole, ...]
+    """By function id."""
+    wait_reasons: Mapping[str, int]
+    """Number of each runtime.waitReason, named without that prefix: "ChanReceive"."""
+    pcdata_inl_tree_index: int
+    funcdata_inl_tree: int
+
+    def offset(self, struct: str, field: str) -> int:
+        """Return a field's offset in bytes; raise KeyError if this version has no such field."""
+        return self.structs[struct].fields[field]
+
+    def has(self, struct: str, field: str) -> bool:
+        """Whether the struct has the field in this version."""
+        return field in self.structs[struct].fields
+
+    def size(self, struct: str) -> int:
+        """Return a struct's size in bytes."""
+        return self.structs[struct].size
+
+    def role(self, func_id: int) -> FuncRole:
+        """Return what a function id stands for; an id that Go does not have is NORMAL."""
+        return self.roles[func_id] if 0 <= func_id < len(self.roles) else FuncRole.NORMAL
+
+
+def layout_for(version: GoVersion, *, allow_unknown_version: bool = False) -> RuntimeLayout:
+    """Return the layout of a version's runtime.
+
+    Raises UnsupportedGoVersion for a version that is not known, or a development version, whose
+    layout nobody knows, unless `allow_unknown_version`: then the nearest known one is returned.
+    """
+    minors = _known_minors()
+    known = version.minor in minors and version.stage != "devel"
+    if not known and not allow_unknown_version:
+        raise UnsupportedGoVersion(
+            f"the program was built with {version}, whose runtime layout is not known; "
+            f"known are {known_range()}"
+        )
+    nearest = min(minors, key=lambda minor: (abs(minor - version.minor), -minor))
+    return _layout(f"1.{nearest}")
+
+
+def known_range() -> str:
+    """Return the known versions in words: "go1.19, go1.21 to go1.27"."""
+    runs: list[list[int]] = []
+    for minor in _known_minors():
+        if runs and runs[-1][-1] == minor - 1:
+            runs[-1].append(minor)
+        else:
+            runs.append([minor])
+    return ", ".join(
+        f"go1.{run[0]}" if len(run) == 1 else f"go1.{run[0]} to go1.{run[-1]}" for run in runs
+    )
+
+
+@cache
+def _data() -> dict[str, Any]:
+    text = files("symbolizer").joinpath(_DATA).read_text(encoding="utf-8")
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+@cache
+def _known_minors() -> tuple[int, ...]:
+    return tuple(sorted(int(version.removeprefix("1.")) for version in _data()))
+
+
+@cache
+def _layout(version: str) -> RuntimeLayout:
+    entry = _data()[version]
+    structs = {
+        name: StructLayout(row["size"], MappingProxyType(row["fields"]))
+        for name, row in entry["structs"].items()
+    }
+    names = sorted(entry["func_ids"], key=entry["func_ids"].__getitem__)
+    return RuntimeLayout(
+        version=version,
+        toolchain=entry["toolchain"],
+        structs=MappingProxyType(structs),
+        roles=tuple(FuncRole(_OLD_ROLE_NAMES.get(name, name)) for name in names),
+        wait_reasons=MappingProxyType(entry["wait_reasons"]),
+        pcdata_inl_tree_index=entry["pcdata_inl_tree_index"],
+        funcdata_inl_tree=entry["funcdata_inl_tree"],
+    )

@@ -1,0 +1,1 @@
+"""Names and types of the locks of a Go program."""

@@ -1,0 +1,1 @@
+"""Native code: names, lines, inlined calls."""

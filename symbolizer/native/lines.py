@@ -1,0 +1,121 @@
+"""Files, lines and inlined calls of native code, from DWARF of gcc, clang, rustc and Go.
+
+The reader is our own, not pyelftools': that one keeps an object for each entry it passes and takes
+each size at its word. Here a question reads the entries and the line programs of the units that
+hold its addresses, keeps only what it asked for, and counts what it costs.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Self
+
+from symbolizer.dwarf.inline import Functions
+from symbolizer.dwarf.lines import LineProgram, find_lines, line_program
+from symbolizer.dwarf.ranges import UnitRanges
+from symbolizer.dwarf.units import Unit, Units
+from symbolizer.elf.file import ElfFile
+from symbolizer.errors import SymbolizerError
+
+_MAX_LINE = (1 << 31) - 1
+"""A file may claim any number; what is written down has no room for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class NativeFrame:
+    """A function and where in it. "" and 0 where the DWARF does not say.
+
+    `function` is the linkage name (mangled) if there is one. `start_line` is its declaration's.
+    """
+
+    function: str
+    file: str
+    line: int
+    start_line: int
+
+
+class NativeLines:
+    """The DWARF of one file. The file stays the caller's to close."""
+
+    def __init__(self, elf: ElfFile) -> None:
+        """Find the units. Raises DwarfError, ElfError."""
+        self._units = Units(elf)
+        self._functions = Functions(self._units)
+        self._ranges: UnitRanges | None = None
+        self.failure: SymbolizerError | None = None
+        """Why some lines are missing, if a part of the DWARF is corrupt."""
+        self.decoded_bytes = 0
+        """Bytes of line programs decoded so far."""
+
+    @classmethod
+    def open(cls, elf: ElfFile) -> Self | None:
+        """Return the lines of a file, None if it has no DWARF. Raises DwarfError, ElfError."""
+        present = (elf.sections.get(name) for name in (".debug_info", ".zdebug_info"))
+        if all(section is None or section.nobits for section in present):
+            return None
+        return cls(elf)
+
+    def frames(self, vaddrs: Collection[int]) -> dict[int, tuple[NativeFrame, ...]]:
+        """The logical frames at each address, as linked, innermost inlined call first.
+
+        () where the DWARF knows nothing. A corrupt unit loses what it says, and nothing else;
+        `failure` then says why. Raises DwarfError, ElfError for what makes all of it unreadable.
+        """
+        self._units.work.renew()
+        if self._ranges is None:
+            self._ranges = UnitRanges(self._units)
+            self.failure = self.failure or self._ranges.failure
+        found: dict[int, tuple[NativeFrame, ...]] = {}
+        by_start = dict(zip(self._units.starts, self._units.all, strict=True))
+        left = {address: self._ranges.units_of(address) for address in sorted(set(vaddrs))}
+        while left:
+            wanted: dict[int, list[int]] = {}
+            for address, starts in left.items():
+                if starts:
+                    wanted.setdefault(starts.pop(0), []).append(address)
+            if not wanted:
+                break
+            for start, addresses in wanted.items():
+                try:
+                    found |= self._unit(by_start[start], addresses)
+                except SymbolizerError as error:
+                    self.failure = self.failure or error
+            left = {address: starts for address, starts in left.items() if address not in found}
+        return {address: found.get(address, ()) for address in vaddrs}
+
+    def _unit(self, unit: Unit, wanted: list[int]) -> dict[int, tuple[NativeFrame, ...]]:
+        self._units.open(unit)
+        program: LineProgram | None = None
+        lines: dict[int, tuple[int, int]] = {}
+        try:
+            program = line_program(self._units, unit)
+            if program is not None:
+                self.decoded_bytes += len(program.code)
+                lines = find_lines(self._units, program, wanted)
+        except SymbolizerError as error:
+            self.failure = self.failure or error
+        chains = self._functions.chains(unit, wanted)
+        paths: dict[int, str] = {}
+
+        def path(number: int) -> str:
+            if number not in paths:
+                paths[number] = program.path(number) if program is not None else ""
+            return paths[number]
+
+        found: dict[int, tuple[NativeFrame, ...]] = {}
+        for address in wanted:
+            file, line = lines.get(address, (-1, 0))
+            frames = []
+            for call in reversed(chains.get(address, [])):
+                name, start_line = self._functions.named(call)
+                frames.append(NativeFrame(name, path(file), _line(line), _line(start_line)))
+                file, line = call.call_file, call.call_line
+            if not frames and _line(line):
+                frames.append(NativeFrame("", path(file), line, 0))
+            if frames:
+                found[address] = tuple(frames)
+        return found
+
+
+def _line(number: int) -> int:
+    """The number, or 0, which stands for an unknown line, if it is that of no real one."""
+    return number if 0 <= number <= _MAX_LINE else 0

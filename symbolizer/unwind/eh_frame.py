@@ -1,0 +1,304 @@
+"""Unwinding rules for native code, from .eh_frame: what C++ exceptions and debuggers go by.
+
+The format is that of the Linux Standard Base 5.0, Core, sections 10.6 (.eh_frame) and 10.7
+(.eh_frame_hdr). A library has 100,000 functions and more, so only the entries that are asked for
+are read; .eh_frame_hdr has a sorted table of them.
+"""
+
+import struct
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+from symbolizer.dwarf.forms import DwarfError, sleb, take, uleb
+from symbolizer.elf.file import ElfFile
+from symbolizer.errors import SymbolizerError
+from symbolizer.unwind.cfi import (
+    PE_OMIT,
+    RETURN_ADDRESS,
+    Machine,
+    Program,
+    State,
+    initial_state,
+    pointer,
+    rule_ranges,
+)
+from symbolizer.unwind.rules import RuleKind, RuleRange, UnwindRule
+
+_PT_GNU_EH_FRAME = 0x6474E550
+_MAX_PROGRAM_HEADERS = 512
+_HDR_VERSION = 1
+_TABLE_ENCODING = 0x3B  # pairs of signed 4 bytes, counted from .eh_frame_hdr
+_PAIR_BYTES = 8
+_CIE_VERSIONS = (1, 3)
+_MAX_AUGMENTATION_BYTES = 16
+# Entries in libLLVM (98,000 functions) are at most 1,716 bytes long.
+_MAX_ENTRY_BYTES = 1 << 16
+_MAX_CIE_BYTES = 1 << 12
+_FIRST_READ_BYTES = 256
+_MAX_CIES = 1 << 10
+_MAX_SCANNED = 1 << 18
+_MAX_GAP_BYTES = 32
+_AT_ENTRY = UnwindRule(RuleKind.SP, 8)
+_SYSCALL = b"\x0f\x05"
+_POPS = b"\x31\xed\x58"  # xor ebp, ebp; pop rax
+
+
+@dataclass(frozen=True)
+class _Cie:
+    """What many functions have in common."""
+
+    machine: Machine
+    program: Program
+    has_augmentation: bool
+
+    @cached_property
+    def state(self) -> State:
+        """What holds where each function begins. Raises DwarfError."""
+        return initial_state(self.machine, self.program)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The sorted table of .eh_frame_hdr: pairs of (address of a function, of its entry)."""
+
+    elf: ElfFile
+    base: int
+    first: int
+    count: int
+
+    def entries_around(self, vaddr: int) -> tuple[int | None, int | None]:
+        """The addresses of the last entry that begins at `vaddr` or before, and of the next one."""
+        index = bisect_right(range(self.count), vaddr - self.base, key=lambda i: self._pair(i)[0])
+        return self._entry(index - 1), self._entry(index)
+
+    def _entry(self, index: int) -> int | None:
+        return self._pair(index)[1] + self.base if 0 <= index < self.count else None
+
+    def _pair(self, index: int) -> tuple[int, int]:
+        start, entry = struct.unpack(
+            "<ii", self.elf.read(self.first + _PAIR_BYTES * index, _PAIR_BYTES)
+        )
+        return start, entry
+
+
+class EhFrame:
+    """The unwinding rules of an executable, a shared object or the vDSO; an UnwindTable."""
+
+    def __init__(self, elf: ElfFile, table: _Table | None, frames: tuple[int, int]) -> None:
+        """Use `open`. `frames`: address and size in bytes of .eh_frame."""
+        self._elf = elf
+        self._table = table
+        self._frames = frames
+        self._cies: dict[int, _Cie] = {}
+        self._scanned: tuple[list[int], list[int]] | None = None
+
+    @classmethod
+    def open(cls, elf: ElfFile) -> Self | None:
+        """Find the tables; None if there are none (also in files that hold only debug data).
+
+        `elf` is read whenever rules are asked for. Raises a SymbolizerError if they are corrupt.
+        """
+        with elf.allowance:
+            return cls._open(elf)
+
+    @classmethod
+    def _open(cls, elf: ElfFile) -> Self | None:
+        section = elf.sections.get(".eh_frame")
+        if section is not None and section.nobits:
+            return None
+        frames = (section.vaddr, section.size) if section is not None and section.vaddr else None
+        hdr = _hdr_vaddr(elf)
+        if hdr is None:
+            return None if frames is None else cls(elf, None, frames)
+        try:
+            table, start = _read_hdr(elf, hdr)
+            return cls(elf, table, frames or (start, elf.file_bytes_after(start)))
+        except SymbolizerError:
+            if frames is None:
+                raise
+            return cls(elf, None, frames)
+
+    def ranges(self, vaddr: int) -> tuple[RuleRange, ...]:
+        """The rules of the function around `vaddr`, ascending; () where nothing is known.
+
+        In a PLT, those of the entry around `vaddr`. Raises a SymbolizerError where the tables
+        are corrupt.
+        """
+        with self._elf.allowance:
+            return self._ranges(vaddr)
+
+    def _ranges(self, vaddr: int) -> tuple[RuleRange, ...]:
+        around = self._scan_for if self._table is None else self._table.entries_around
+        entry, following = around(vaddr)
+        if entry is None:
+            return ()
+        cie, program = self._fde(entry)
+        if program.start <= vaddr < program.end:
+            return rule_ranges(cie.machine, cie.state, program, vaddr)
+        if cie.machine.is_signal and vaddr == program.end:
+            return self._behind(cie, program)
+        if following is None:
+            return ()
+        return self._between(vaddr, cie, program, *self._fde(following))
+
+    def _behind(self, cie: _Cie, program: Program) -> tuple[RuleRange, ...]:
+        """The rule right behind a signal's trampoline, which ends with a system call.
+
+        While the kernel executes that, the thread is at the address behind it.
+        """
+        last = rule_ranges(cie.machine, cie.state, program, program.end - 1)[-1:]
+        return tuple(RuleRange(each.end, each.end + 1, each.rule) for each in last)
+
+    def _between(
+        self, vaddr: int, cie: _Cie, program: Program, next_cie: _Cie, begun: Program
+    ) -> tuple[RuleRange, ...]:
+        """The rule of the instructions that who starts a thread and that thread both run.
+
+        In glibc's clone3 they are in no entry: from the system call on, between the entry of the
+        former and that of the latter, whom nobody called
+        (sysdeps/unix/sysv/linux/x86_64/clone3.S, glibc 2.36). The word on the thread's stack is 0;
+        in clone it is a function, which would be taken for the caller.
+        """
+        if not program.end <= vaddr < begun.start <= program.end + _MAX_GAP_BYTES:
+            return ()
+        last = rule_ranges(cie.machine, cie.state, program, program.end - 1)[-1:]
+        first = rule_ranges(next_cie.machine, next_cie.state, begun, begun.start)[:1]
+        if [each.rule for each in (*last, *first)] != [_AT_ENTRY, UnwindRule(RuleKind.END)]:
+            return ()
+        # Between any function and _start there is padding.
+        is_clone = self._elf.read(program.end, len(_SYSCALL)) == _SYSCALL
+        if not is_clone or self._elf.read(begun.start, len(_POPS)) == _POPS:
+            return ()
+        return (RuleRange(program.end, begun.start, _AT_ENTRY),)
+
+    def _entry(self, vaddr: int, limit_bytes: int = _MAX_ENTRY_BYTES) -> bytes:
+        """An entry with its length, which is 0 at the end of all."""
+        left = self._elf.file_bytes_after(vaddr)
+        data = self._elf.read(vaddr, min(left, _FIRST_READ_BYTES))
+        size = int.from_bytes(take(data, 0, 4), "little") + 4
+        if size > min(left, limit_bytes):
+            raise DwarfError(f"the unwind entry at {vaddr:#x} has {size} bytes")
+        return data[:size] if size <= len(data) else self._elf.read(vaddr, size)
+
+    def _fde(self, vaddr: int) -> tuple[_Cie, Program]:
+        """The entry of a function. Its program begins behind what is not used here."""
+        data = self._entry(vaddr)
+        back = int.from_bytes(take(data, 4, 4), "little")
+        if back == 0:
+            raise DwarfError(f"the unwind entry at {vaddr:#x} belongs to no function")
+        cie = self._cie(vaddr + 4 - back)
+        encoding = cie.machine.encoding
+        start, at = pointer(data, 8, encoding, vaddr)
+        size, at = pointer(data, at, encoding & 0x0F, vaddr)
+        if cie.has_augmentation:
+            length, at = uleb(data, at)
+            at += length
+        if at > len(data) or start + size >= 1 << 64:
+            raise DwarfError(f"the unwind entry at {vaddr:#x} contradicts itself")
+        return cie, Program(data, vaddr, at, start, start + size)
+
+    def _cie(self, vaddr: int) -> _Cie:
+        cie = self._cies.get(vaddr)
+        if cie is None:
+            if len(self._cies) >= _MAX_CIES:
+                self._cies.clear()
+            cie = self._cies[vaddr] = _parse_cie(self._entry(vaddr, _MAX_CIE_BYTES), vaddr)
+        return cie
+
+    def _scan_for(self, vaddr: int) -> tuple[int | None, int | None]:
+        """As entries_around, where no table is: read all once. A corrupt one ends that."""
+        if self._scanned is None:
+            self._scanned = self._scan()
+        starts, entries = self._scanned
+        index = bisect_right(starts, vaddr)
+        before = entries[index - 1] if index else None
+        return before, entries[index] if index < len(entries) else None
+
+    def _scan(self) -> tuple[list[int], list[int]]:
+        at, size = self._frames
+        end = at + size
+        found: list[tuple[int, int]] = []
+        try:
+            for _ in range(_MAX_SCANNED):
+                data = self._entry(at) if at < end else b""
+                if len(data) <= 4:
+                    break
+                if data[4:8] != bytes(4):
+                    found.append((self._fde(at)[1].start, at))
+                at += len(data)
+        except SymbolizerError:
+            pass
+        found.sort()
+        return [start for start, _ in found], [entry for _, entry in found]
+
+
+def _hdr_vaddr(elf: ElfFile) -> int | None:
+    """The address of .eh_frame_hdr, also in files without section headers."""
+    header = elf.read_offset(0, 64)
+    table, size, count = struct.unpack_from("<Q14xHH", header, 32)
+    for index in range(min(count, _MAX_PROGRAM_HEADERS)):
+        kind, vaddr = struct.unpack("<I12xQ", elf.read_offset(table + index * size, 24))
+        if kind == _PT_GNU_EH_FRAME:
+            return int(vaddr)
+    return None
+
+
+def _read_hdr(elf: ElfFile, vaddr: int) -> tuple[_Table | None, int]:
+    """The table, None if there is none of the usual form, and the address of .eh_frame."""
+    left = elf.file_bytes_after(vaddr)
+    data = elf.read(vaddr, min(left, 4 + 8 + 8))
+    version, frames_encoding, count_encoding, table_encoding = take(data, 0, 4)
+    if version != _HDR_VERSION:
+        raise DwarfError(f"there is no version {version} of .eh_frame_hdr")
+    frames, at = pointer(data, 4, frames_encoding, vaddr)
+    if table_encoding != _TABLE_ENCODING or count_encoding == PE_OMIT:
+        return None, frames
+    count, at = pointer(data, at, count_encoding, vaddr)
+    count = min(count, (left - at) // _PAIR_BYTES)
+    return (_Table(elf, vaddr, vaddr + at, count) if count else None), frames
+
+
+def _parse_cie(data: bytes, vaddr: int) -> _Cie:
+    if take(data, 4, 4) != bytes(4):
+        raise DwarfError(f"the unwind entry at {vaddr:#x} is not for many functions")
+    version = take(data, 8, 1)[0]
+    end = data.find(b"\0", 9, 9 + _MAX_AUGMENTATION_BYTES)
+    if version not in _CIE_VERSIONS or end < 0:
+        raise DwarfError(f"the unwind entry at {vaddr:#x} is of an unknown kind")
+    augmentation = data[9:end]
+    code_align, at = uleb(data, end + 1)
+    data_align, at = sleb(data, at)
+    address, at = (take(data, at, 1)[0], at + 1) if version == 1 else uleb(data, at)
+    if address != RETURN_ADDRESS:
+        raise DwarfError(f"the unwind entry at {vaddr:#x} is not for x86-64")
+    encoding, is_signal, program = _augmented(augmentation, data, at, vaddr)
+    machine = Machine(code_align, data_align, encoding, is_signal)
+    return _Cie(machine, Program(data, vaddr, program), augmentation[:1] == b"z")
+
+
+def _augmented(letters: bytes, data: bytes, at: int, vaddr: int) -> tuple[int, bool, int]:
+    """How addresses are encoded, whether it is of a signal's trampoline, where the program is."""
+    encoding, is_signal = 0, False
+    if not letters:
+        return encoding, is_signal, at
+    if letters[:1] != b"z":
+        raise DwarfError(f"the unwind entry at {vaddr:#x} is augmented in an unknown way")
+    size, at = uleb(data, at)
+    end = at + size
+    for letter in letters[1:]:
+        match chr(letter):
+            case "R":
+                encoding, at = take(data, at, 1)[0], at + 1
+            case "L":  # where C++ finds its handlers
+                at += 1
+            case "P":  # the function that finds them
+                _, at = pointer(data, at + 1, take(data, at, 1)[0] & 0x0F, vaddr)
+            case "S":
+                is_signal = True
+            case _:
+                raise DwarfError(f"the unwind entry at {vaddr:#x} is augmented in an unknown way")
+    if not at <= end <= len(data):
+        raise DwarfError(f"the unwind entry at {vaddr:#x} runs past its end")
+    return encoding, is_signal, end

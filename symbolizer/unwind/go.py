@@ -1,0 +1,118 @@
+"""Unwinding rules for Go code, from pclntab: what Go's own unwinder goes by."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+import capstone
+from capstone import x86_const
+
+from symbolizer.errors import GoTableError
+from symbolizer.go.binary import Function, GoBinary
+from symbolizer.go.runtime_layout import FuncRole
+from symbolizer.unwind.rules import RuleKind, RuleRange, UnwindRule
+
+_TOP_FRAME: Final = 1  # abi.FuncFlagTopFrame
+_SP_WRITE: Final = 2  # abi.FuncFlagSPWrite
+_WORD_BYTES = 8
+_MINOR_OF_SAVED_PC: Final = 21
+_MAX_OFFSET_BYTES = (1 << 31) - 1
+_MAX_CODE_BYTES = 512  # of systemstack, which has 160
+# The signal's return, named differently over the versions (runtime/sys_linux_amd64.s).
+_SIGNAL_RETURNS: Final = ("runtime.sigreturn", "runtime.sigreturn__sigaction")
+# Marked as the top of a stack in newer versions; below lies who was interrupted.
+_SIGNAL_ENTRY: Final = "runtime.sigtramp"
+_INTERRUPTED: Final = (FuncRole.SIGPANIC, FuncRole.ASYNC_PREEMPT)
+
+
+class GoUnwind:
+    """The rules of a Go program's functions (runtime/traceback.go, unwinder.resolveInternal)."""
+
+    def __init__(self, binary: GoBinary) -> None:
+        self._binary = binary
+
+    def ranges(self, vaddr: int) -> tuple[RuleRange, ...]:
+        """The rules of the function around `vaddr`; () outside of Go's text.
+
+        Raises a SymbolizerError if the tables are corrupt.
+        """
+        function = self._binary.function_at(vaddr)
+        if function is None:
+            return ()
+        if function.end <= function.entry:
+            raise GoTableError(f"the function at {function.entry:#x} has no code")
+        whole = self._whole(function)
+        if whole is not None:
+            return (RuleRange(function.entry, function.end, UnwindRule(whole)),)
+        deltas = self._binary.sp_deltas(function)
+        rules = [RuleRange(start, end, self._rule(function, delta)) for start, end, delta in deltas]
+        if self._binary.layout.role(function.func_id) is FuncRole.SYSTEMSTACK:
+            rules = _on_thread_stack(rules, _stack_switches(self._binary, function))
+        return tuple(rules)
+
+    def _whole(self, function: Function) -> RuleKind | None:
+        """The kind of rule for all of a function, where that does not depend on the address."""
+        if function.name in _SIGNAL_RETURNS:
+            return RuleKind.SIGNAL
+        if function.name == _SIGNAL_ENTRY:
+            return None
+        role = self._binary.layout.role(function.func_id)
+        if role is FuncRole.MORESTACK:
+            return RuleKind.MORE_STACK
+        if function.flags & _TOP_FRAME:
+            return RuleKind.END
+        if role in (FuncRole.SYSTEMSTACK, FuncRole.CGOCALLBACK):
+            return None  # both write SP, and both arrange that one can unwind through them
+        return RuleKind.SWITCH if function.flags & _SP_WRITE else None
+
+    def _rule(self, function: Function, delta: int) -> UnwindRule:
+        if not 0 <= delta <= _MAX_OFFSET_BYTES - _WORD_BYTES:
+            return UnwindRule(RuleKind.NONE)
+        role = self._binary.layout.role(function.func_id)
+        # A signal's return address is the first byte of what returns from it.
+        is_exact = role in _INTERRUPTED or function.name == _SIGNAL_ENTRY
+        # Up to Go 1.20, so is what gosave_systemstack_switch saves for callbacks to return to.
+        is_exact |= role is FuncRole.CGOCALLBACK and self._binary.version.minor < _MINOR_OF_SAVED_PC
+        # Where a function has a frame, the assembler saves the frame pointer at its top.
+        bp_offset = -2 * _WORD_BYTES if delta >= _WORD_BYTES else None
+        return UnwindRule(RuleKind.SP, delta + _WORD_BYTES, bp_offset, exact_caller=is_exact)
+
+
+def _stack_switches(binary: GoBinary, function: Function) -> range:
+    """The code of systemstack that runs on the thread's stack in place of its caller's.
+
+    It loads the stack pointer twice, to switch to that stack and back. In front of that, and where
+    it finds itself on the thread's stack and only jumps on, it is on its caller's. What is not
+    known runs on the thread's stack.
+    """
+    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    decoder.detail = True
+    code = binary.elf.read(function.entry, min(function.end - function.entry, _MAX_CODE_BYTES))
+    loads = [
+        int(each.address + each.size)
+        for each in decoder.disasm(code, function.entry)
+        if each.id == x86_const.X86_INS_MOV
+        and each.operands[0].type == x86_const.X86_OP_REG
+        and each.operands[0].reg == x86_const.X86_REG_RSP
+    ]
+    return range(*loads) if len(loads) == 2 else range(function.entry, function.end)
+
+
+def _on_thread_stack(rules: Sequence[RuleRange], there: range) -> list[RuleRange]:
+    """The rules of systemstack with those that hold on the thread's stack led to its caller's."""
+    found = []
+    for each in rules:
+        cuts = sorted(
+            {
+                each.start,
+                each.end,
+                *(at for at in (there.start, there.stop) if each.start < at < each.end),
+            }
+        )
+        for start, end in pairwise(cuts):
+            rule = each.rule
+            if rule.kind is RuleKind.SP and start in there:
+                rule = replace(rule, kind=RuleKind.SYSTEM_STACK)
+            found.append(RuleRange(start, end, rule))
+    return found

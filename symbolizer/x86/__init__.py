@@ -1,0 +1,1 @@
+"""x86-64 machine code: instructions and calls."""

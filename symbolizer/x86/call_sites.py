@@ -1,0 +1,75 @@
+"""Find the call instructions that call given functions directly.
+
+`e8 rel32` is looked for at every byte of the text with numpy: for a call at address a the four
+bytes after the opcode, read as a little-endian integer, are target - a - 5 modulo 2**32. What is
+found so may still be the middle of another instruction; the caller checks.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+import capstone
+import numpy as np
+
+from symbolizer.elf.file import ElfFile
+from symbolizer.errors import GoTableError
+
+CALL_BYTES: Final = 5
+_OPCODE = 0xE8
+_CHUNK_BYTES = 1 << 18
+_MAX_CALLS = 1 << 20
+"""Of all targets together, what no program comes near to."""
+
+
+def candidate_calls(
+    elf: ElfFile, start: int, end: int, targets: Collection[int]
+) -> dict[int, list[int]]:
+    """Return, by target, the addresses in [start, end) whose bytes read `call target`, ascending.
+
+    One pass over the text for all targets. Raises ElfError if the text is not in the file, and
+    GoTableError if there are more calls than can be real.
+    """
+    found: dict[int, list[int]] = {target: [] for target in targets}
+    wanted = np.array(sorted(found), dtype=np.int64)
+    count = 0
+    for base in range(start, end - CALL_BYTES + 1, _CHUNK_BYTES):
+        data = elf.read(base, min(_CHUNK_BYTES + CALL_BYTES - 1, end - base))
+        code = np.frombuffer(data, np.uint8)
+        at = np.flatnonzero(code[: -CALL_BYTES + 1] == _OPCODE)
+        displacements = _unaligned_int32(data)[at + 1]
+        called = at + displacements + (base + CALL_BYTES)
+        hits = np.flatnonzero(np.isin(called, wanted))
+        count += len(hits)
+        if count > _MAX_CALLS:
+            raise GoTableError("functions are called from more places than any program has")
+        for index in hits:
+            found[int(called[index])].append(base + int(at[index]))
+    return found
+
+
+def _unaligned_int32(data: bytes) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
+    """View the four bytes from each offset of `data` on as a little-endian integer."""
+    return np.ndarray(len(data) - 3, "<i4", data, strides=(1,))
+
+
+class InstructionStarts:
+    """Tells where instructions begin, by decoding functions from their first byte."""
+
+    def __init__(self) -> None:
+        self._decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+
+    def among(self, code: bytes, entry: int, addresses: list[int]) -> list[int]:
+        """Return those of the ascending `addresses` that begin an instruction.
+
+        `code` is the function's text from `entry` on. Decoding ends at the last address, and at
+        bytes that are no instruction.
+        """
+        wanted = set(addresses)
+        last = addresses[-1]
+        found = []
+        for address, _, _, _ in self._decoder.disasm_lite(code, entry):
+            if address in wanted:
+                found.append(address)
+            if address >= last:
+                break
+        return found

@@ -1,0 +1,173 @@
+"""What an executable is taken for: Go or not, which version, built how."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.discovery import executables
+from ebpfprof.discovery.executables import NOT_GO, Executable, Executables
+from symbolizer import ElfFile
+from tests.builds import BUILDS
+from tests.kernel.programs import changed, section, with_version, without_build_info
+from tests.toolchains import toolchain
+from tests.unit.symbolizer.go_programs import FRAMES, program, without_sections
+
+MODES = {
+    "stripped": "exe stripped",
+    "pie": "pie",
+    "cgo": "exe cgo",
+    "cgopie": "pie cgo",
+}
+NEWEST = "1.27"
+
+
+def taken_for(path: Path) -> Executable:
+    table = Executables()
+    table.begin_survey()
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return table.of_file(fd)
+    finally:
+        os.close(fd)
+
+
+def built(minor: str = NEWEST, mode: str = "plain") -> Path:
+    return toolchain(minor).build(FRAMES, mode)
+
+
+def written(data: bytes, folder: Path) -> Path:
+    path = folder / "program"
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+def test_every_version_and_mode_is_known(minor: str, mode: str) -> None:
+    version = f"go{toolchain(minor).version}"
+    assert taken_for(built(minor, mode)) == Executable(True, version, MODES.get(mode, "exe"))
+
+
+def test_a_program_without_build_information_is_go_all_the_same(tmp_path: Path) -> None:
+    found = taken_for(without_build_info(built(mode="stripped"), tmp_path))
+    assert found == Executable(True, f"go{toolchain(NEWEST).version}", "exe stripped")
+
+
+def test_a_program_without_sections_is_go_all_the_same(tmp_path: Path) -> None:
+    found = taken_for(written(without_sections(program()), tmp_path))
+    assert found == Executable(True, f"go{toolchain(NEWEST).version}", "exe stripped")
+
+
+@pytest.mark.parametrize("version", ["go1.99.1", "go1.18.3", "go1.20.1", "devel go1.28-abcdef"])
+def test_an_unknown_version_is_named_and_refused(version: str, tmp_path: Path) -> None:
+    minor = "1.19" if version == "go1.18.3" else NEWEST
+    found = taken_for(with_version(built(minor), tmp_path, version))
+    assert (found.is_go, found.go_version, found.build_mode) == (True, version, "exe")
+    assert version in found.why_not
+    assert "go1.19, go1.21 to go1.27" in found.why_not
+
+
+def test_a_program_of_go_s_own_that_contradicts_itself_says_so(tmp_path: Path) -> None:
+    at, _ = section(built(), ".gopclntab")
+    found = taken_for(changed(built(), tmp_path, (at + 8, b"\xff" * 8)))  # the function count
+    assert (found.is_go, found.go_version) == (True, f"go{toolchain(NEWEST).version}")
+    assert "cannot hold" in found.why_not
+
+
+def test_cgo_that_go_s_own_linker_linked_is_told(tmp_path: Path) -> None:
+    """As it does where only the standard library uses cgo: net, os/user."""
+    path, source = tmp_path / "workloads", FRAMES.parent / "workloads"
+    for enabled, mode in (("1", "exe cgo"), ("0", "exe")):
+        flags = ("-ldflags=-linkmode=internal", "-o", path, ".")
+        toolchain(NEWEST).go("build", *flags, cwd=source, env={"CGO_ENABLED": enabled})
+        assert taken_for(path).build_mode == mode
+
+
+def test_cgo_that_is_linked_statically_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "frames"
+    flags = ("-tags=withcgo", "-ldflags=-linkmode=external -extldflags=-static")
+    env = {"CGO_ENABLED": "1"}
+    toolchain(NEWEST).go("build", *flags, "-o", path, ".", cwd=FRAMES, env=env)
+    assert taken_for(path).build_mode == "exe cgo"
+
+
+def test_a_race_detecting_build_is_told(tmp_path: Path) -> None:
+    old, new = b"build\tCGO_LDFLAGS=\n", b'build\t-race="true"\n'
+    data = built(mode="cgo").read_bytes()
+    assert old in data
+    path = written(data.replace(old, new), tmp_path)
+    assert taken_for(path).build_mode == "exe cgo race"
+
+
+@pytest.mark.long
+def test_a_go_program_of_another_architecture_is_refused_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "frames"
+    for machine, words in (("386", "32-bit"), ("arm64", "AArch64")):
+        toolchain(NEWEST).go(
+            *("build", "-o", path, "."),
+            cwd=FRAMES.parent / "sleeper",
+            env={"GOARCH": machine, "CGO_ENABLED": "0"},
+        )
+        found = taken_for(path)
+        assert found.is_go
+        assert words in found.why_not
+
+
+def test_other_programs_are_no_go_programs(tmp_path: Path) -> None:
+    foreign = Executable(False, why_not=NOT_GO)
+    assert taken_for(Path("/bin/sh")) == foreign
+    assert taken_for(written(b"#!/bin/sh\n", tmp_path)) == foreign
+    assert taken_for(written(b"", tmp_path)) == foreign
+    assert taken_for(written(b"\x7fELF" + bytes(200), tmp_path)) == foreign
+    bare = without_sections(Path("/bin/sh").read_bytes())
+    assert taken_for(written(bare, tmp_path)) == foreign
+    i386 = bytearray(Path("/bin/sh").read_bytes())
+    i386[18:20] = b"\x03\x00"  # e_machine
+    assert taken_for(written(bytes(i386), tmp_path)) == foreign
+    assert taken_for(Path("/dev/null")) == foreign
+
+
+def test_a_program_with_other_sections_is_not_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ElfFile, "scan", lambda *_: pytest.fail("it was searched"))
+    assert not taken_for(Path("/bin/sh")).is_go
+
+
+def test_no_more_than_so_much_is_searched_in_one_survey(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = written(without_sections(program()), tmp_path)
+    monkeypatch.setattr(executables, "_MAX_SEARCHED_BYTES", 2 * path.stat().st_size)
+    table = Executables()
+    fd = os.open(path, os.O_RDONLY)
+    for _ in range(2):
+        table.begin_survey()
+        assert [table.of_file(fd).is_go for _ in range(3)] == [True, True, False]
+    assert "too large" in table.of_file(fd).why_not
+    os.close(fd)
+
+
+def test_a_file_is_looked_into_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Executables()
+    table.begin_survey()
+    first = table.of(os.getpid())
+    monkeypatch.setattr(Executables, "of_file", lambda *_: pytest.fail("a second time"))
+    assert table.of(os.getpid()) is first
+    with pytest.raises(OSError, match="No such file"):
+        table.of(1 << 30)
+
+
+def test_what_a_process_has_become_is_not_taken_for_what_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It calls exec after its file was looked up, and before it is opened."""
+    table = Executables()
+    table.begin_survey()
+    really_open = os.open
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", lambda _, flags: really_open(built(), flags))
+        assert table.of(os.getpid()).is_go
+    assert not table.of(os.getpid()).is_go

@@ -1,0 +1,193 @@
+"""The table of locks: what it says, and that no target reaches the terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from ebpfprof.export.tables.locks import render
+from ebpfprof.profile.model import Frame, Location, Lock, Sample
+from tests.unit.export.tables.test_waits import HOSTILE
+
+COLOR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def sample(count: int, ns: int, *functions: str, line: int = 7) -> Sample:
+    locations = tuple(
+        Location(0x400000 + n, None, (Frame(function, "/src/shop/x.go", line),))
+        for n, function in enumerate(functions, 1)
+    )
+    return Sample(locations, (count, ns))
+
+
+def lock(
+    name: str | None = "main.registry.mu",
+    *,
+    releases: Sequence[Sample] = (),
+    waits: Sequence[Sample] = (),
+    lock_type: str = "sync.Mutex",
+    holds: int = 0,
+    held_ns: int = 0,
+) -> Lock:
+    return Lock(0xC000012080, lock_type, name, tuple(waits), tuple(releases), holds, held_ns)
+
+
+BUSY = lock(
+    releases=[
+        sample(10, 30_000_000, "sync.(*Mutex).Unlock", "main.put"),
+        sample(2, 6_000_000, "sync.(*Mutex).Unlock", "main.get", line=9),
+    ],
+    waits=[sample(12, 36_100_000, "sync.(*Mutex).Lock", "main.get")],
+    holds=4,
+    held_ns=8_000_000,
+)
+CALM = lock(
+    None,
+    releases=[sample(1, 4_000_000, "sync.(*RWMutex).RUnlock", "main.read")],
+    lock_type="sync.RWMutex",
+)
+
+
+def test_the_table_in_full() -> None:
+    assert render([BUSY, CALM], width=None, color=False) == (
+        "  Delay  Share  Count     Mean     Held  Lock\n"
+        "36.0 ms  90.0%     12  3.00 ms  2.00 ms  main.registry.mu (sync.Mutex at 0xc000012080)\n"
+        "30.0 ms            10  3.00 ms             released by main.put, x.go:7: Mutex.Unlock\n"
+        "6.00 ms             2  3.00 ms             released by main.get, x.go:9: Mutex.Unlock\n"
+        "36.1 ms            12  3.01 ms             waited for by main.get, x.go:7: Mutex.Lock\n"
+        "4.00 ms  10.0%      1  4.00 ms        -  sync.RWMutex at 0xc000012080\n"
+        "4.00 ms             1  4.00 ms"
+        "             released by main.read, x.go:7: RWMutex.RUnlock\n"
+    )
+
+
+def test_a_lock_of_unknown_type_is_a_semaphore() -> None:
+    shown = render([lock(None, lock_type="")], width=None, color=False)
+    assert shown.splitlines()[1].endswith("  semaphore at 0xc000012080")
+
+
+def test_without_any_delay_there_is_no_share_and_no_mean() -> None:
+    shown = render([lock("main.mu")], width=None, color=False)
+    assert shown.splitlines()[1].split()[:5] == ["0", "ns", "-", "0", "-"]
+
+
+def test_the_first_places_and_what_the_others_sum_up_to() -> None:
+    releases = [
+        sample(n, n * 1000, "sync.(*Mutex).Unlock", f"main.f{n}", line=n) for n in range(1, 6)
+    ]
+    waits = [sample(n, n, "sync.(*Mutex).Lock", f"main.f{n}") for n in range(1, 5)]
+    _, _, *places = render(
+        [lock(releases=releases, waits=waits)], width=None, color=False
+    ).splitlines()
+    assert [" ".join(place.split()) for place in places] == [
+        "5.00 us 5 1.00 us released by main.f5, x.go:5: Mutex.Unlock",
+        "4.00 us 4 1.00 us released by main.f4, x.go:4: Mutex.Unlock",
+        "3.00 us 3 1.00 us released by main.f3, x.go:3: Mutex.Unlock",
+        "3.00 us 3 1.00 us released in 2 more places",
+        "4 ns 4 1 ns waited for by main.f4, x.go:7: Mutex.Lock",
+        "3 ns 3 1 ns waited for by main.f3, x.go:7: Mutex.Lock",
+        "2 ns 2 1 ns waited for by main.f2, x.go:7: Mutex.Lock",
+        "1 ns 1 1 ns waited for in 1 more place",
+    ]
+    shown = render([lock(releases=releases[:3])], width=None, color=False)
+    assert "main.f1" in shown
+    assert "more place" not in shown
+
+
+def test_the_first_locks_and_how_many_more() -> None:
+    lines = render([BUSY] * 12, limit=10, width=None, color=False).splitlines()
+    assert sum("main.registry.mu" in line for line in lines) == 10
+    assert lines[-1] == "... and 2 more"
+    assert "more" not in render([BUSY] * 10, limit=10, width=None, color=False)
+
+
+def test_the_share_is_of_all_locks_also_of_those_not_shown() -> None:
+    shown = render([BUSY, BUSY, BUSY, BUSY], limit=1, width=None, color=False)
+    assert " 25.0% " in shown
+
+
+def test_what_says_least_is_left_out_to_fit() -> None:
+    lines = render([BUSY, CALM], width=80, color=False).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[1].endswith("  2.00 ms  main.registry.mu")
+    assert lines[2].endswith("  3.00 ms             released by main.put, x.go:7")
+    assert lines[4].endswith("  3.01 ms             waited for by main.get, x.go:7")
+    assert lines[5].endswith("  -  sync.RWMutex at 0xc000012080")
+
+
+def test_a_narrow_terminal_still_shows_some_of_each_name() -> None:
+    lines = render([BUSY], width=10, color=False).splitlines()
+    assert lines[1].endswith("  2.00 ms  main.registry.mu")
+    assert lines[4].endswith("    waited for by ....go:7")
+
+
+def test_who_still_waits_is_shown_last() -> None:
+    hung = replace(CALM, still_waiting=(sample(3, 9_000_000, "sync.(*Mutex).Lock", "main.stuck"),))
+    *_, last = render([hung], width=None, color=False).splitlines()
+    assert last.split(maxsplit=5) == [
+        *("9.00", "ms", "3", "3.00", "ms"),
+        "still waited for by main.stuck, x.go:7: Mutex.Lock",
+    ]
+
+
+def test_wide_characters_do_not_push_the_table_beyond_its_width() -> None:
+    wide = lock("main." + "世" * 60, releases=[sample(1, 1, "main." + "世" * 60)])
+    shown = COLOR.sub("", render([wide], width=80, color=True))
+    assert max(map(cell_len, shown.splitlines())) <= 80
+    assert "世" in shown
+
+
+def test_colour_adds_only_colour() -> None:
+    coloured = render([BUSY, CALM], width=80, color=True)
+    assert "\x1b[1m" in coloured
+    assert "\x1b[2m" in coloured
+    plain = [line.rstrip() for line in COLOR.sub("", coloured).splitlines()]
+    assert plain == render([BUSY, CALM], width=80, color=False).splitlines()
+
+
+@pytest.mark.parametrize("color", [True, False])
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_a_target_says_acts_on_the_terminal(text: str, color: bool) -> None:
+    """In the lock's name and type, in functions, and in files."""
+    places = [
+        Sample((Location(1, None, (Frame(f"main.{text}", f"/src/{text}", 1),)),), (1, 1)),
+    ]
+    named = lock(f"main.{text}", releases=places, waits=places, lock_type=f"sync.{text}")
+    shown = render([named], width=None, color=color)
+    shown = COLOR.sub("", shown) if color else shown
+    assert all(c == "\n" or c.isprintable() for c in shown)
+    visible = text.encode("unicode_escape").decode("ascii").replace("\\\\", "\\")
+    # Name and type; then the function, the file and the operation, twice. Of a file, what is
+    # behind its last slash.
+    in_file = visible.rpartition("/")[2]
+    assert shown.count(visible) >= 2 + 2 * 2
+    assert shown.count(in_file) >= 2 + 2 * 3
+    assert len(shown.splitlines()) == 4
+
+
+@pytest.mark.parametrize("letter", ["x", "\x1b", "\U000e0001", "世"])
+def test_long_names_are_cut_in_the_front_and_without_colour_to_ascii(letter: str) -> None:
+    named = lock(
+        "main." + letter * 100_000,
+        releases=[sample(1, 1, "sync.(*Mutex).Unlock", letter * 100_000)],
+    )
+    shown = render([named], width=None, color=False)
+    assert shown.isascii()
+    assert "0xc000012080)\n" in shown
+    assert ", x.go:7: Mutex.Unlock\n" in shown
+    assert len(shown) < 20_000
+
+
+def test_no_locks_are_a_table_without_rows() -> None:
+    assert render([], width=None, color=False).split() == [
+        "Delay",
+        "Share",
+        "Count",
+        "Mean",
+        "Held",
+        "Lock",
+    ]

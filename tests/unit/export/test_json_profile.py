@@ -1,0 +1,127 @@
+"""The JSON of a profile: what our page and other programs rely on, field by field."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from ebpfprof.export import json_profile
+from ebpfprof.profile import idle
+from ebpfprof.profile.model import Frame, Label, Location, Profile, Sample, cpu_profile
+from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, SMALL, UNKNOWN, WORK
+
+NASTY = "</script>\u2028<!--\x1b[31m\udcff\"'&"
+
+
+def written(profile: Profile) -> dict[str, Any]:
+    data = json_profile.encode(profile)
+    assert data.isascii()
+    found = json.loads(data)
+    assert isinstance(found, dict)
+    return found
+
+
+def frame_texts(found: dict[str, Any]) -> list[tuple[str, str, int, str, int]]:
+    strings = found["strings"]
+    return [
+        (strings[function], strings[file], line, strings[mapping], inlined)
+        for function, file, line, mapping, inlined in found["frames"]
+    ]
+
+
+def test_every_field_of_a_small_profile() -> None:
+    rule = idle.rule_of("block", SMALL.samples[0])
+    assert rule is not None
+    found = written(SMALL)
+    assert frame_texts(found) == [
+        ("main.work", "/src/main.go", 12, "/srv/api", 0),
+        ("runtime.chanrecv1", "/go/runtime/chan.go", 442, "/srv/api", 0),
+        ("sync.(*RWMutex).Lock", "/go/sync/rwmutex.go", 146, "/srv/api", 0),
+        ("sync.(*Mutex).Lock", "/go/sync/mutex.go", 46, "/srv/api", 1),
+    ]
+    strings = found.pop("strings")
+    assert strings[0] == ""
+    assert len(set(strings)) == len(strings)
+    assert [strings[index] for index in found.pop("operations")] == ["chan receive", "RWMutex.Lock"]
+    del found["frames"]
+    assert found == {
+        "format": "ebpfprof-profile-1",
+        "kind": "block",
+        "title": "Waits of api",
+        "time_s": 1_700_000_000.0,
+        "duration_s": 30.0,
+        "sample_types": [
+            {"type": "contentions", "unit": "count"},
+            {"type": "delay", "unit": "nanoseconds"},
+        ],
+        "default": 1,
+        "period": 1,
+        "period_type": {"type": "contentions", "unit": "count"},
+        "stacks": [[0, 1], [0, 2, 3]],
+        "values": [[2, 300], [1, 4500]],
+        "labels": [[], []],
+        "idle": [0, -1],
+        "idle_rules": [{"name": rule.name, "reason": rule.reason}],
+        "comments": ["every event was recorded"],
+    }
+
+
+def test_equal_frames_of_other_addresses_are_one() -> None:
+    there = replace(WORK, address=WORK.address + 8)
+    found = written(replace(SMALL, samples=(Sample((WORK, there), (1, 1)),)))
+    assert found["stacks"] == [[0, 0]]
+    assert len(found["frames"]) == 1
+
+
+def test_labels_are_strings_or_numbers_with_a_unit() -> None:
+    labels = (Label("tenant", "a"), Label("bytes", 512, "B"), Label("n", 0, "x"))
+    found = written(replace(SMALL, samples=(Sample((WORK,), (1, 1), labels),)))
+    strings = found["strings"]
+    assert [(strings[key], value) for key, value in found["labels"][0]] == [
+        ("tenant", strings.index("a")),
+        ("bytes", {"n": 512, "u": "B"}),
+        ("n", {"n": 0, "u": "x"}),
+    ]
+
+
+def test_addresses_without_a_name_go_by_their_file() -> None:
+    nowhere = Location(0x10, None, ())
+    found = written(replace(SMALL, samples=(Sample((UNKNOWN, nowhere), (1, 1)),)))
+    names = [(name, mapping) for name, _, _, mapping, _ in frame_texts(found)]
+    assert names == [("[unknown]", ""), ("[libc.so.6]", "/lib/libc.so.6")]
+
+
+def test_a_cpu_profile_waits_for_nothing() -> None:
+    cpu = cpu_profile(
+        [Sample((LOCK, WORK), (1, 10))], [MAIN], period_ns=10, time_ns=0, duration_ns=1
+    )
+    found = written(cpu)
+    assert found["operations"] == [0]
+    assert found["title"] == "CPU time of api"
+
+
+def test_idle_waits_are_marked_and_the_rule_says_why() -> None:
+    worker = Location(0x406000, MAIN, (Frame("main.(*Pool).worker", "/src/main.go", 40),))
+    samples = (Sample((RECEIVE, worker), (5, 50)), Sample((LOCK, WORK), (1, 1)))
+    found = written(replace(SMALL, samples=samples))
+    first, second = found["idle"]
+    assert second == -1
+    assert set(found["idle_rules"][first]) == {"name", "reason"}
+    assert len(found["idle_rules"]) == 1
+    assert written(replace(SMALL, kind="mutex", samples=samples))["idle"] == [-1, -1]
+
+
+def test_whatever_a_name_holds_the_json_is_strict() -> None:
+    odd = Location(0x404000, MAIN, (Frame(NASTY, NASTY, 1),))
+    found = written(
+        replace(
+            SMALL,
+            samples=(Sample((odd,), (1, 1), (Label(NASTY, NASTY),)),),
+            comments=(NASTY,),
+            mappings=(replace(MAIN, filename="/" + NASTY),),
+        )
+    )
+    clean = NASTY.replace("\udcff", "\\udcff")
+    assert frame_texts(found)[0][:2] == (clean, clean)
+    assert found["comments"] == [clean]
+    assert clean in found["strings"]
+    json.dumps(found, ensure_ascii=False).encode("utf-8")

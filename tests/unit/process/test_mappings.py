@@ -1,0 +1,466 @@
+"""What is mapped in a target: which object is where, and at what bias."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import symbolizer.native.binary
+from ebpfprof.process import mappings
+from ebpfprof.process.files import Files
+from ebpfprof.process.mappings import MappedObject, ObjectKind, Objects, Pieces, bias_of
+from ebpfprof.process.process import Ending, MapsLine, Target
+from ebpfprof.profile.model import Mapping
+from symbolizer import ElfError, ElfFile
+from symbolizer.allowance import Allowance
+from symbolizer.native.binary import NativeBinary
+from symbolizer.unwind.eh_frame import EhFrame
+from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_W, PF_X, PT_NOTE, ElfWriter, Load, note
+
+BUILD_ID = bytes(range(20))
+CODE = Load(0x401000, b"code" * 1024, PF_R | PF_X)
+TEXT_AT = 64 + 2 * 56  # where ElfWriter puts the first segment's bytes
+
+
+def image(build_id: bytes = BUILD_ID) -> bytes:
+    return ElfWriter([CODE, Load(0x400000, note(b"GNU\0", 3, build_id), kind=PT_NOTE)]).build()
+
+
+class ScriptedTarget(Target):
+    """This very process as a target whose /proc/PID/maps says what the test wants."""
+
+    def __init__(self, exe: Path) -> None:
+        self.pid = os.getpid()
+        self.exe_fd = os.open(exe, os.O_RDONLY)
+        self.exe_name = str(exe)
+        self.files = Files()
+        self.allowance = Allowance()
+        self._pidfd = os.pidfd_open(self.pid)
+        self.lines: list[MapsLine] = []
+        self.later: list[list[MapsLine]] = []
+        self.looks = 0
+        self.ended: Ending | None = None
+
+    def executable_lines(self) -> tuple[MapsLine, ...]:
+        self.looks += 1
+        seen = tuple(self.lines)
+        if self.later:
+            self.lines = self.later.pop(0)
+        return seen
+
+    def ending(self) -> Ending | None:
+        return self.ended
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[ScriptedTarget]:
+    exe = tmp_path / "exe"
+    exe.write_bytes(image())
+    files = len(os.listdir("/proc/self/fd"))
+    with ScriptedTarget(exe) as made:
+        yield made
+    assert len(os.listdir("/proc/self/fd")) == files
+
+
+def line(start: int, limit: int, file: Path | None = None, name: str = "") -> MapsLine:
+    if file is None:
+        return MapsLine(start, limit, 0, 0, 0, name)
+    status = file.lstat()
+    return MapsLine(start, limit, 0, status.st_dev, status.st_ino, name or str(file))
+
+
+def anonymous(start: int, limit: int) -> MappedObject:
+    return MappedObject(Mapping(start, limit, 0, "[jit]", ""), ObjectKind.ANONYMOUS)
+
+
+def test_the_newest_object_wins_wherever_they_overlap() -> None:
+    dice = random.Random(1)
+    for _ in range(300):
+        pieces, expected = Pieces(), dict[int, MappedObject]()
+        for _ in range(12):
+            start = dice.randrange(30)
+            limit = start + 1 + dice.randrange(12)
+            new = anonymous(start, limit)
+            pieces.put(new)
+            expected |= dict.fromkeys(range(start, limit), new)
+            found = {at: each for at in range(50) if (each := pieces.at(at))}
+            assert found == expected
+            assert set(pieces.objects()) == set(expected.values())
+
+
+def test_no_object_is_below_the_first_or_above_the_last() -> None:
+    pieces = Pieces()
+    assert pieces.at(5) is None
+    pieces.put(anonymous(10, 20))
+    assert pieces.at(9) is None
+    assert pieces.at(20) is None
+    assert pieces.at((1 << 64) - 1) is None
+
+
+def bias(offset: int, size: int, *segments: Load) -> int | None:
+    """Of pages mapped at 0x7f0000000000."""
+    start = 0x7F0000000000
+    mapped = MapsLine(start, start + size, offset, 1, 1, "x")
+    return bias_of(mapped, ElfFile.from_bytes(ElfWriter(list(segments)).build()))
+
+
+def test_the_bias_comes_from_the_segment_that_is_mapped() -> None:
+    # As lld lays out a file: segments follow each other in the file without a gap, and one page
+    # of it is mapped three times.
+    header = 64 + 3 * 56
+    read_only = Load(0, bytes(0x1670 - header), PF_R)
+    code = Load(0x2670, bytes(0x3000), PF_R | PF_X)
+    data = Load(0x6670, bytes(0x2000), PF_R | PF_W)
+    segments = (read_only, code, data)
+    assert bias(0x1000, 0x4000, *segments) == 0x7F0000000000 - 0x1000 - (0x2670 - 0x1670)
+    # A part of the code, as mprotect splits a mapping.
+    assert bias(0x3000, 0x1000, *segments) == 0x7F0000000000 - 0x3000 - (0x2670 - 0x1670)
+    # Data that was made executable.
+    assert bias(0x5000, 0x1000, *segments) == 0x7F0000000000 - 0x5000 - (0x6670 - 0x4670)
+    assert bias(0x9000, 0x1000, *segments) is None
+
+
+def test_code_counts_however_little_of_it_is_in_the_mapping() -> None:
+    header = 64 + 2 * 56
+    read_only = Load(0, bytes(0x1F00 - header), PF_R)
+    code = Load(0x2F00, bytes(0x80), PF_R | PF_X)
+    assert bias(0x1000, 0x1000, read_only, code) == 0x7F0000000000 - 0x1000 - 0x1000
+
+
+def test_of_two_segments_of_code_that_with_most_of_the_mapping_counts() -> None:
+    header = 64 + 2 * 56
+    first = Load(0x1000, bytes(0x1800 - header), PF_R | PF_X)
+    second = Load(0x12800, bytes(0x3000), PF_R | PF_X)
+    assert bias(0x1000, 0x4000, first, second) == 0x7F0000000000 - 0x1000 - (0x12800 - 0x1800)
+    assert bias(0, 0x2000, first, second) == 0x7F0000000000 - (0x1000 - header)
+
+
+def test_files_and_their_build_ids_the_main_binary_first(
+    target: ScriptedTarget, tmp_path: Path
+) -> None:
+    library = tmp_path / "library.so"
+    library.write_bytes(image(b"\xab" * 20))
+    exe = Path(target.exe_name)
+    target.lines = [line(0x10000, 0x11000, library), line(0x50000, 0x51000, exe)]
+    with Objects(target) as found:
+        assert found.mappings == (
+            Mapping(0x50000, 0x51000, 0, target.exe_name, BUILD_ID.hex()),
+            Mapping(0x10000, 0x11000, 0, str(library), "ab" * 20),
+        )
+        main, other = found.at(0x50000), found.at(0x10FFF)
+        assert main is not None
+        assert other is not None
+        assert (main.kind, other.kind) == (ObjectKind.FILE, ObjectKind.FILE)
+        assert main.elf is not other.elf
+        assert other.bias == 0x10000 + TEXT_AT - CODE.vaddr
+        assert found.warnings == ()
+
+
+def test_a_file_is_opened_once_however_often_it_is_mapped(
+    target: ScriptedTarget, tmp_path: Path
+) -> None:
+    library, copy = tmp_path / "library.so", tmp_path / "copy.so"
+    library.write_bytes(image())
+    shutil.copy(library, copy)
+    target.lines = [
+        line(0x10000, 0x11000, library),
+        line(0x20000, 0x21000, library),
+        line(0x30000, 0x31000, copy),
+    ]
+    with Objects(target) as found:
+        one, two, three = (found.at(at) for at in (0x10000, 0x20000, 0x30000))
+        assert one is not None
+        assert two is not None
+        assert three is not None
+        assert one.elf is two.elf is not None
+        assert three.elf is not one.elf
+
+
+def test_a_file_that_was_written_anew_is_read_anew(target: ScriptedTarget, tmp_path: Path) -> None:
+    library = tmp_path / "library.so"
+    library.write_bytes(image())
+    target.lines = [line(0x10000, 0x11000, library)]
+    with Objects(target) as found:
+        library.write_bytes(image(b"\xcd" * 20))
+        os.utime(library, ns=(0, 0))
+        target.lines = [line(0x20000, 0x21000, library)]
+        found.refresh()
+        later = found.at(0x20000)
+        assert later is not None
+        assert later.mapping.build_id == "cd" * 20
+
+
+def test_what_has_no_file_has_its_own_name(target: ScriptedTarget) -> None:
+    names = ["", "[anon:code cache]", "[heap]", "[uprobes]", "[vsyscall]"]
+    target.lines = [line(0x1000 * n, 0x1000 * n + 1, name=name) for n, name in enumerate(names, 1)]
+    with Objects(target) as found:
+        assert [each.filename for each in found.mappings] == ["[jit]", *names[1:]]
+        kinds = [each.kind for n in range(1, 6) if (each := found.at(0x1000 * n))]
+        assert kinds == [ObjectKind.ANONYMOUS] * 4 + [ObjectKind.VSYSCALL]
+        page = found.at(0x1000)
+        assert page is not None
+        assert (page.elf, page.native(), page.unwind_table(), page.bias) == (None, None, None, 0)
+
+
+def test_a_file_that_only_has_the_name_is_not_taken(target: ScriptedTarget, tmp_path: Path) -> None:
+    library = tmp_path / "library.so"
+    library.write_bytes(image())
+    target.lines = [replace(line(0x10000, 0x11000, library), inode=1)]
+    target.lines += [replace(line(0x20000, 0x21000, library), device=1)]
+    with Objects(target) as found:
+        for address in (0x10000, 0x20000):
+            mapped = found.at(address)
+            assert mapped is not None
+            assert (mapped.kind, mapped.elf) == (ObjectKind.UNREADABLE, None)
+            assert mapped.mapping.filename == str(library)
+        assert found.warnings == (
+            f"{library} can't be opened: what has its name now is another file",
+        )
+
+
+@pytest.mark.parametrize("what", ["fifo", "text", "empty", "nothing"])
+def test_what_is_no_elf_file_is_unreadable(
+    what: str, target: ScriptedTarget, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    if what == "fifo":
+        os.mkfifo(file)
+    else:
+        file.write_bytes(b"" if what == "empty" else b"#!/bin/sh\n" * 20)
+    target.lines = [line(0x10000, 0x11000, file)]
+    if what == "nothing":
+        file.unlink()
+    with Objects(target) as found:
+        mapped = found.at(0x10000)
+        assert mapped is not None
+        assert (mapped.kind, mapped.elf) == (ObjectKind.UNREADABLE, None)
+        assert len(found.warnings) == 1
+
+
+def test_the_main_binary_needs_no_name(target: ScriptedTarget) -> None:
+    exe = Path(target.exe_name)
+    target.lines = [line(0x10000, 0x11000, exe)]
+    exe.unlink()
+    with Objects(target) as found:
+        main = found.at(0x10000)
+        assert main is not None
+        assert main.mapping.build_id == BUILD_ID.hex()
+
+
+def test_an_unknown_address_is_looked_for_a_few_times_a_second(target: ScriptedTarget) -> None:
+    clock = Clock()
+    with Objects(target, clock) as found:
+        target.lines = [line(0x10000, 0x11000)]
+        assert target.looks == 1
+        for _ in range(100):
+            assert found.at(0x10000) is None
+        assert target.looks == 1
+        clock.now_s += 0.3
+        assert found.at(0x10000) is not None
+        looks = target.looks
+        clock.now_s += 0.3
+        assert found.at(0x10000) is not None
+        assert target.looks == looks
+        for _ in range(100):
+            assert found.at(0x20000) is None
+        assert target.looks == looks + 1
+
+
+def test_looking_takes_a_bounded_share_of_the_time(target: ScriptedTarget) -> None:
+    clock = Clock()
+    with Objects(target, clock) as found:
+
+        def slow() -> tuple[MapsLine, ...]:
+            target.looks += 1
+            clock.now_s += 2
+            return ()
+
+        target.executable_lines = slow  # type: ignore[method-assign]
+        clock.now_s += 1
+        found.at(0x10000)
+        looks = target.looks
+        clock.now_s += 19
+        found.at(0x10000)
+        assert target.looks == looks
+        clock.now_s += 2
+        found.at(0x10000)
+        assert target.looks == looks + 1
+
+
+def test_what_went_stays_known_until_something_takes_its_place(target: ScriptedTarget) -> None:
+    target.lines = [line(0x10000, 0x14000)]
+    with Objects(target) as found:
+        old = found.at(0x10000)
+        assert old is not None
+        target.lines = []
+        found.refresh()
+        assert found.at(0x10000) is old
+        target.lines = [line(0x12000, 0x15000, name="[anon:new]")]
+        found.refresh()
+        new = found.at(0x12000)
+        assert new is not None
+        assert new.mapping.filename == "[anon:new]"
+        assert found.at(0x11FFF) is old
+        target.lines = [line(0x10000, 0x14000)]
+        found.refresh()
+        again = found.at(0x13000)
+        assert again is not None
+        assert again.mapping == old.mapping
+        assert found.mappings == (old.mapping, new.mapping)
+
+
+def test_a_mapping_that_was_given_stays_in_the_table(target: ScriptedTarget) -> None:
+    target.lines = [line(0x10000, 0x11000), line(0x20000, 0x21000)]
+    with Objects(target) as found:
+        given = found.at(0x10000)
+        assert given is not None
+        target.lines = [line(0x10000, 0x12000), line(0x20000, 0x22000)]
+        found.refresh()
+        assert {(each.start, each.limit) for each in found.mappings} == {
+            (0x10000, 0x11000),
+            (0x10000, 0x12000),
+            (0x20000, 0x22000),
+        }
+
+
+def test_a_line_that_goes_while_its_file_is_opened_is_not_taken(target: ScriptedTarget) -> None:
+    target.lines = [line(0x10000, 0x11000), line(0x20000, 0x21000)]
+    target.later = [[line(0x20000, 0x21000)]]
+    with Objects(target) as found:
+        assert [each.start for each in found.mappings] == [0x20000]
+
+
+def test_nothing_is_taken_from_the_next_program(target: ScriptedTarget) -> None:
+    target.lines = [line(0x10000, 0x11000)]
+    with Objects(target) as found:
+        target.ended = Ending("exec")
+        target.lines = [line(0x10000, 0x18000), line(0x20000, 0x21000)]
+        found.refresh()
+        assert [(each.start, each.limit) for each in found.mappings] == [(0x10000, 0x11000)]
+
+
+def test_there_is_an_end_to_mappings_and_files(
+    target: ScriptedTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mappings, "_MAX_OBJECTS", 5)
+    monkeypatch.setattr(mappings, "_MAX_FILES", 3)
+    files = [tmp_path / f"{n}.so" for n in range(10)]
+    for file in files:
+        file.write_bytes(image())
+    target.lines = [
+        line(0x10000 * n, 0x10000 * n + 0x1000, file) for n, file in enumerate(files, 1)
+    ]
+    with Objects(target) as found:
+        assert len(found.mappings) == 5
+        read = [file for n, file in enumerate(files, 1) if (f := found.at(0x10000 * n)) and f.elf]
+        assert read == files[:2]  # and the main binary
+        assert "more than 5 executable mappings came up; the rest is unknown" in found.warnings
+        assert "more than 3 files are mapped; the rest have no names" in found.warnings
+        found.refresh()
+        assert len(found.mappings) == 5
+
+
+def test_there_is_an_end_to_warnings(target: ScriptedTarget, tmp_path: Path) -> None:
+    for n in range(40):
+        (tmp_path / f"{n}").touch()
+    target.lines = [line(0x1000 * n, 0x1000 * n + 1, tmp_path / f"{n}") for n in range(1, 40)]
+    with Objects(target) as found:
+        assert len(found.warnings) == 16
+
+
+class KnownNative(NativeBinary):
+    """Tells what it was made of."""
+
+    made: list[tuple[ElfFile, ElfFile | None]]
+
+    def __init__(self, elf: ElfFile, debug: ElfFile | None) -> None:
+        super().__init__(elf, debug)
+        self.made.append((elf, debug))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterable[tuple[ElfFile, ElfFile | None]]:
+    monkeypatch.setattr(symbolizer.native.binary, "NativeBinary", KnownNative)
+    KnownNative.made = []
+    return KnownNative.made
+
+
+def test_names_are_made_once_for_a_file_and_failures_are_told(
+    made: list[tuple[ElfFile, ElfFile | None]], target: ScriptedTarget, tmp_path: Path
+) -> None:
+    library, broken = tmp_path / "library.so", tmp_path / "broken.so"
+    library.write_bytes(image())
+    broken.write_bytes(image(b"\xee" * 20))
+    target.lines = [
+        line(0x10000, 0x11000, library),
+        line(0x20000, 0x21000, library),
+        line(0x30000, 0x31000, broken),
+    ]
+    with Objects(target) as found:
+        one, two, three = (found.at(at) for at in (0x10000, 0x20000, 0x30000))
+        assert one is not None
+        assert two is not None
+        assert three is not None
+        assert made == []
+        assert one.native() is one.native() is two.native() is not None
+        assert made == [(one.elf, None)]
+        native = three.native()
+        assert native is not None
+        assert list(found.warnings) == []
+        native.failure = ElfError("of the test")
+        assert three.native() is native
+        assert len(made) == 2
+        assert found.warnings == (f"{broken} lacks names or lines: of the test",)
+
+
+def test_an_unwind_table_is_opened_once_and_a_broken_one_is_told(
+    target: ScriptedTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+
+    def broken(elf: ElfFile) -> EhFrame:
+        opened.append(elf)
+        raise ElfError("of the test")
+
+    library = tmp_path / "library.so"
+    library.write_bytes(image())
+    target.lines = [line(0x10000, 0x11000, library), line(0x20000, 0x21000, library)]
+    with Objects(target) as found:
+        one, two = found.at(0x10000), found.at(0x20000)
+        assert one is not None
+        assert two is not None
+        monkeypatch.setattr(EhFrame, "open", broken)
+        assert [one.unwind_table(), two.unwind_table(), one.unwind_table()] == [None] * 3
+        assert opened == [one.elf]
+        assert found.warnings == (f"{library} has an .eh_frame that can't be read: of the test",)
+
+
+def test_closing_closes_every_file(target: ScriptedTarget, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    library = tmp_path / "library.so"
+    library.write_bytes(image())
+    target.lines = [line(0x10000, 0x11000, library)]
+    found = Objects(target)
+    mapped = found.at(0x10000)
+    assert mapped is not None
+    assert mapped.elf is not None
+    assert len(os.listdir("/proc/self/fd")) > before
+    found.close()
+    found.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ElfError):
+        mapped.elf.read_offset(0, 4)

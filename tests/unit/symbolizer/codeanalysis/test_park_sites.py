@@ -1,0 +1,128 @@
+"""The places that are probed, in programs of every Go version and build mode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.profilers.waits import collector
+from symbolizer import ElfFile, GoBinary, GoTableError
+from symbolizer.codeanalysis.park_sites import probe_sites
+from symbolizer.codeanalysis.semaphores import MAX_LOCK_CALLERS
+from symbolizer.x86.disasm import Instruction, decode, is_emulated, reachable, successors
+from tests.builds import BUILDS
+from tests.toolchains import toolchain
+
+BLOCKOPS = Path(__file__).parents[3] / "targets" / "blockops"
+OPERATIONS = {"chansend", "chanrecv", "selectgo", "semacquire1", "runtime_notifyListWait"}
+
+
+@pytest.fixture(params=BUILDS, ids=lambda build: "-".join(build))
+def binary(request: pytest.FixtureRequest) -> GoBinary:
+    version, mode = request.param
+    return GoBinary.open(ElfFile.open(toolchain(version).build(BLOCKOPS, mode)))
+
+
+def test_every_hooked_operation_is_probed(binary: GoBinary) -> None:
+    operations = {site.operation.split(".")[-1] for site in probe_sites(binary).parks}
+    assert operations == OPERATIONS
+
+
+def test_probes_stand_on_emulated_instructions_that_are_no_entry(binary: GoBinary) -> None:
+    sites = probe_sites(binary)
+    assert sites.semaphores is not None
+    starts = [park.start_pc for park in sites.parks]
+    releases = [release.call_pc for release in sites.semaphores.releases]
+    for pc in [*starts, *releases, sites.wake_pc, sites.semaphores.settled_pc]:
+        probed = instructions_around(binary, pc)[pc]
+        assert probed.emulated
+
+
+def test_locks_are_told_by_the_functions_that_only_they_call(binary: GoBinary) -> None:
+    semaphores = probe_sites(binary).semaphores
+    assert semaphores is not None
+    callers = {binary.frames(pc - 1)[-1].function for pc in semaphores.lock_callers}
+    assert {name.rpartition(".")[2] for name in callers} == (
+        {"runtime_SemacquireMutex"}
+        if binary.version.minor == 19
+        else {
+            "runtime_SemacquireMutex",
+            "runtime_SemacquireRWMutex",
+            "runtime_SemacquireRWMutexR",
+        }
+    )
+    assert len(semaphores.lock_callers) == len(callers)
+
+
+def test_the_bpf_program_has_room_for_all_callers() -> None:
+    assert collector._MAX_LOCK_CALLERS == MAX_LOCK_CALLERS
+
+
+def test_a_wait_is_timed_once_before_it_parks(binary: GoBinary) -> None:
+    for site in probe_sites(binary).parks:
+        function = binary.function_at(site.start_pc)
+        assert function is not None
+        assert function.entry < site.start_pc <= site.call_pc < function.end
+        assert (site.start_pc < site.call_pc) == (site.operation == "runtime.semacquire1")
+
+
+def test_every_call_that_waits_for_a_semaphore_parks_or_settles(binary: GoBinary) -> None:
+    sites = probe_sites(binary)
+    assert sites.semaphores is not None
+    (park,) = [park for park in sites.parks if park.is_semaphore]
+    settled_pc = sites.semaphores.settled_pc
+    flow = successors(instructions_around(binary, settled_pc).values())
+    returns = {pc for pc in flow if not flow[pc]}
+    to_park = {pc: () if pc == park.call_pc else flow[pc] for pc in flow}
+    assert not returns & reachable(to_park, [park.start_pc], without=settled_pc) - {park.call_pc}
+    assert settled_pc in reachable(to_park, [park.start_pc])
+
+
+def instructions_around(binary: GoBinary, pc: int) -> dict[int, Instruction]:
+    """The instructions of the function that holds `pc`, which is not its entry."""
+    function = binary.function_at(pc)
+    assert function is not None
+    assert pc != function.entry
+    code = binary.elf.read(function.entry, function.end - function.entry)
+    return {each.address: each for each in decode(code, function.entry)}
+
+
+def test_nil_channels_are_not_probed(binary: GoBinary) -> None:
+    """They park in the same functions, at another call."""
+    probed = {site.call_pc for site in probe_sites(binary).parks}
+    parking = (*binary.functions_named("runtime.gopark"), *binary.functions_named("runtime.mcall"))
+    calls = {
+        pc
+        for pcs in binary.call_sites(*parking).values()
+        for pc in pcs
+        if any(frame.function == "runtime.chanrecv" for frame in binary.frames(pc))
+    }
+    assert len(calls) == 2 * len(calls & probed) > 0
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("55", True),  # push rbp
+        ("4154", True),  # push r12
+        ("90", True),  # nop
+        ("e800000000", True),  # call rel32
+        ("e900000000", True),  # jmp rel32
+        ("eb00", True),  # jmp rel8
+        ("7600", True),  # jbe rel8
+        ("0f8600000000", True),  # jbe rel32
+        ("493b6610", False),  # cmp rsp, [r14+0x10]
+        ("6690", False),  # xchg ax, ax: a prefix
+        ("0f1f440000", False),  # a long nop: emulated by new kernels only
+        ("ffd0", False),  # call rax
+        ("4883ec18", False),  # sub rsp, 0x18
+    ],
+)
+def test_what_the_kernel_emulates(code: str, expected: bool) -> None:
+    assert is_emulated(bytes.fromhex(code)) is expected
+
+
+def test_code_that_is_no_code_is_refused() -> None:
+    with pytest.raises(GoTableError, match="claims"):
+        decode(bytes(2 << 20), 0x1000)

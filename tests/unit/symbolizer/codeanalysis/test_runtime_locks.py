@@ -1,0 +1,90 @@
+"""Where contention for the runtime's own locks is seen, in every Go version and build mode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from symbolizer import ElfFile, GoBinary, GoTableError, UnsupportedGoVersion
+from symbolizer.codeanalysis import runtime_locks
+from symbolizer.codeanalysis.runtime_locks import RuntimeLockSites, runtime_lock_sites
+from symbolizer.x86.disasm import Instruction, decode
+from tests.builds import BUILDS
+from tests.toolchains import MINORS, toolchain
+
+MUTEXOPS = Path(__file__).parents[3] / "targets" / "mutexops"
+WITH_LISTS = ("1.25", "1.26", "1.27")
+
+
+def binary_of(version: str, mode: str = "plain") -> GoBinary:
+    return GoBinary.open(ElfFile.open(toolchain(version).build(MUTEXOPS, mode)))
+
+
+@pytest.fixture(
+    params=[build for build in BUILDS if build[0] in WITH_LISTS], ids=lambda build: "-".join(build)
+)
+def binary(request: pytest.FixtureRequest) -> GoBinary:
+    return binary_of(*request.param)
+
+
+def probed(sites: RuntimeLockSites) -> list[int]:
+    return [sites.sleep_pc, sites.wake_pc, *(each.call_pc for each in sites.unlocks)]
+
+
+def instructions_around(binary: GoBinary, pc: int) -> list[Instruction]:
+    """Those of the function that holds `pc`, which is not its entry, from there on."""
+    function = binary.function_at(pc)
+    assert function is not None
+    assert pc != function.entry
+    return list(decode(binary.elf.read(pc, function.end - pc), pc))
+
+
+def test_probes_stand_on_emulated_instructions_that_are_no_entry(binary: GoBinary) -> None:
+    for pc in probed(runtime_lock_sites(binary)):
+        assert instructions_around(binary, pc)[0].emulated
+
+
+def test_each_stands_in_the_function_it_is_for(binary: GoBinary) -> None:
+    sites = runtime_lock_sites(binary)
+    assert binary.frames(sites.sleep_pc)[0].function == "runtime.lock2"
+    assert {binary.frames(each.call_pc)[0].function for each in sites.unlocks} == {
+        "runtime.unlock2"
+    }
+    for pc, name in (
+        (sites.system_stack_pc, "runtime.systemstack"),
+        (sites.more_stack_pc, "runtime.morestack"),
+        (sites.thread_start_pc, "runtime.mstart"),
+    ):
+        assert binary.frames(pc - 1)[0].function == name
+
+
+def test_the_woken_thread_is_in_its_register_until_it_is_woken(binary: GoBinary) -> None:
+    sites = runtime_lock_sites(binary)
+    offset = binary.layout.offset("m", "mOS.waitsema")
+    around = instructions_around(binary, sites.wake_pc)
+    if around[0].is_call:
+        (called,) = binary.functions_named("runtime.semawakeup")
+        assert (around[0].target, sites.wake_register) == (called.entry, "rax")
+        return
+    for each in around:
+        if each.adds_to == (sites.wake_register, offset):
+            return
+        assert sites.wake_register not in each.written
+        assert each.falls_through
+    pytest.fail("the thread's semaphore is never raised")
+
+
+@pytest.mark.parametrize("version", [minor for minor in MINORS if minor not in WITH_LISTS])
+def test_older_versions_are_refused(version: str) -> None:
+    with pytest.raises(UnsupportedGoVersion, match=r"no record.*Go 1\.25 and newer"):
+        runtime_lock_sites(binary_of(version))
+
+
+@pytest.mark.parametrize("name", ["_SLEEP", "_FIND_NEXT", "_WAKE", "_NEW_STACK", "_THREAD_BODY"])
+def test_code_that_is_not_known_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if it were all inlined."""
+    binary = binary_of("1.27")
+    monkeypatch.setattr(runtime_locks, name, "runtime.noSuchFunction")
+    with pytest.raises(GoTableError, match="compiled in a way that is not known"):
+        runtime_lock_sites(binary)

@@ -1,0 +1,146 @@
+"""DWARF entries: found by name, read one by one, whatever the bytes are."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+
+from symbolizer import ElfFile
+from symbolizer.dwarf.entries import (
+    TAG_LEXICAL_BLOCK,
+    TAG_POINTER,
+    TAG_STRUCTURE,
+    TAG_SUBPROGRAM,
+    TAG_VARIABLE,
+    Dwarf,
+)
+from symbolizer.dwarf.forms import DwarfError, sleb, uleb
+from tests.unit.symbolizer.elf.elf_writer import ElfWriter, Load, Part
+from tests.unit.symbolizer.locks.locks_program import NEWEST, binary
+
+INLINED = 0x1D
+
+
+def dwarf_file(info: bytes, abbrev: bytes, *, compress: bool = False, claim: int = 0) -> ElfFile:
+    """A file with nothing but DWARF, with the size `claim` if it is compressed."""
+    parts = []
+    for name, content in (("debug_info", info), ("debug_abbrev", abbrev)):
+        if compress:
+            size = (claim or len(content)).to_bytes(8, "big")
+            parts.append(Part(f".z{name}", data=b"ZLIB" + size + zlib.compress(content)))
+        else:
+            parts.append(Part(f".{name}", data=content))
+    return ElfFile.from_bytes(ElfWriter([Load(0x1000, bytes(16))], parts).build())
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("minor", ["1.19", NEWEST])
+def test_every_way_to_store_dwarf(minor: str, compress: bool) -> None:
+    dwarf = Dwarf(binary(minor, "plain").elf)
+    (expected,) = dwarf.find("main.plain", (TAG_VARIABLE,))
+    elf = dwarf_file(dwarf._load(), dwarf._abbrev_bytes, compress=compress)
+    assert Dwarf(elf).find("main.plain", (TAG_VARIABLE,)) == [expected]
+
+
+@pytest.mark.parametrize("claim", [1, 1 << 17, 1 << 30, (1 << 64) - 1])
+def test_a_compressed_section_that_lies_about_its_size(claim: int) -> None:
+    dwarf = Dwarf(dwarf_file(bytes(1 << 16), b"\0", compress=True, claim=claim))
+    if claim == 1:
+        assert dwarf.find("main", (TAG_VARIABLE,)) == []
+    else:
+        with pytest.raises(DwarfError):
+            dwarf.find("main", (TAG_VARIABLE,))
+
+
+def test_entries_nested_without_end() -> None:
+    # One abbreviation: a lexical block with children and no attribute.
+    abbrev = bytes([1, TAG_LEXICAL_BLOCK, 1, 0, 0, 0])
+    entries = b"\x01" * 100_000
+    header = struct.pack("<IHIB", len(entries) + 7, 4, 0, 8)
+    dwarf = Dwarf(dwarf_file(header + entries, abbrev))
+    with pytest.raises(DwarfError, match="nested"):
+        list(dwarf.children(dwarf.die(len(header)), (TAG_LEXICAL_BLOCK,)))
+
+
+def test_entries_below_entries() -> None:
+    """Of what a function inlines, nothing is its own: not even what is in a block of it."""
+    tags = {1: TAG_SUBPROGRAM, 2: TAG_LEXICAL_BLOCK, 3: INLINED, 4: TAG_VARIABLE}
+    table = b"".join(bytes([code, tag, code < 4, 3, 8, 0, 0]) for code, tag in tags.items())
+
+    def entry(code: int, name: str, *inside: bytes) -> bytes:
+        children = b"".join(inside) + b"\0" if code < 4 else b""
+        return bytes([code]) + name.encode() + b"\0" + children
+
+    function = entry(
+        1,
+        "f",
+        entry(4, "a"),
+        entry(2, "block", entry(4, "b"), entry(3, "g", entry(4, "x"))),
+        entry(3, "h", entry(4, "y"), entry(2, "block of h", entry(4, "z"))),
+        entry(4, "c"),
+    )
+    header = struct.pack("<IHIB", len(function) + 7, 4, 0, 8)
+    dwarf = Dwarf(dwarf_file(header + function, table + b"\0"))
+    (found,) = dwarf.find("f", (TAG_SUBPROGRAM,))
+    variables = [
+        die.name for die in dwarf.children(found, (TAG_LEXICAL_BLOCK,)) if die.tag == TAG_VARIABLE
+    ]
+    assert variables == ["a", "b", "c"]
+    assert [die.name for die in dwarf.children(found)] == ["a", "block", "h", "c"]
+
+
+def test_any_type_arguments() -> None:
+    table = bytes([1, TAG_VARIABLE, 0, 3, 8, 0, 0, 0])
+    names = ("F[int].a", "F[G[int]].a", "F[int].b", "F.a", "xF[int].a", "F[int", "F[int].a.c")
+    entries = b"".join(b"\x01" + name.encode() + b"\0" for name in names)
+    header = struct.pack("<IHIB", len(entries) + 7, 4, 0, 8)
+    dwarf = Dwarf(dwarf_file(header + entries, table))
+
+    def found(name: str) -> list[str]:
+        return [die.name for die in dwarf.find(name, (TAG_VARIABLE,))]
+
+    assert found("F[...].a") == ["F[int].a", "F[G[int]].a"]
+    assert found("F[int].a") == ["F[int].a"]
+    assert found("F") == []
+    assert found("F[...]") == []
+
+
+@pytest.mark.parametrize("form", [0x06, 0x08, 0x0A, 0x0F])
+def test_an_entry_that_runs_past_its_unit(form: int) -> None:
+    table = bytes([1, TAG_VARIABLE, 0, 3, form, 0, 0, 0])
+    first = struct.pack("<IHIB", 9, 4, 0, 8) + b"\x01\x82"
+    second = struct.pack("<IHIB", 9, 4, 0, 8) + b"\x01\0"
+    dwarf = Dwarf(dwarf_file(first + second, table))
+    with pytest.raises(DwarfError):
+        dwarf.die(11)
+
+
+def test_abbreviations_that_are_cut_off() -> None:
+    unit = struct.pack("<IHIB", 8, 4, 0, 8) + b"\x01"
+    whole = bytes([1, TAG_VARIABLE, 0, 3, 8, 0, 0])
+    for size in range(1, len(whole)):
+        with pytest.raises(DwarfError):
+            Dwarf(dwarf_file(unit, whole[:size])).die(11)
+
+
+def test_a_name_that_ends_another() -> None:
+    """The last byte before it may look like an abbreviation: 0x2a is "*"."""
+    abbrev = bytes([0x2A, TAG_STRUCTURE, 0, 3, 8, 0, 0, 1, TAG_POINTER, 0, 3, 8, 0, 0, 0])
+    entries = b"\x01**main.T\0" + b"\x2amain.T\0"
+    header = struct.pack("<IHIB", len(entries) + 7, 4, 0, 8)
+    dwarf = Dwarf(dwarf_file(header + entries, abbrev))
+    (found,) = dwarf.find("main.T", (TAG_STRUCTURE,))
+    assert found.offset == len(header) + 10
+
+
+@pytest.mark.parametrize(
+    ("data", "unsigned", "signed"),
+    [(b"\x02", 2, 2), (b"\x7f", 127, -1), (b"\x80\x01", 128, 128), (b"\x80\x7f", 16256, -128)],
+)
+def test_numbers_of_variable_length(data: bytes, unsigned: int, signed: int) -> None:
+    assert uleb(data + b"\x55", 0) == (unsigned, len(data))
+    assert sleb(data + b"\x55", 0) == (signed, len(data))
+    with pytest.raises(DwarfError):
+        uleb(b"\x80" * 20, 0)

@@ -1,0 +1,99 @@
+"""The table of runtime layouts: as real toolchains have it, and as the code assumes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import pytest
+
+from ebpfprof.kernel.sources import bpf_folder
+from symbolizer import FuncRole, GoVersion, UnsupportedGoVersion, layout_for
+from symbolizer.go import inline, pclntab
+from tests.toolchains import MINORS, toolchain
+from tests.tools.generate_goruntime import OUTPUT, describe, render
+
+STORED = json.loads(OUTPUT.read_text())
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_the_stored_layout_is_what_the_toolchain_has(minor: str) -> None:
+    assert describe(toolchain(minor).goroot) == (minor, STORED[minor])
+
+
+def test_the_stored_file_is_as_the_generator_writes_it() -> None:
+    assert render(STORED) == OUTPUT.read_text()
+    assert tuple(STORED) == MINORS
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_every_function_id_has_a_role(minor: str) -> None:
+    layout = layout_for(GoVersion.parse(f"go{minor}"))
+    numbers = STORED[minor]["func_ids"]
+    assert sorted(numbers.values()) == list(range(len(layout.roles)))
+    assert layout.role(numbers["wrapper"]) is FuncRole.WRAPPER
+    assert layout.role(numbers["goexit"]) is FuncRole.GOEXIT
+    assert layout.role(numbers["normal"]) is FuncRole.NORMAL
+    assert layout.role(255) is FuncRole.NORMAL
+    assert layout.role(-1) is FuncRole.NORMAL
+
+
+def test_only_panics_keep_the_wrapper_that_called_them() -> None:
+    keep = {role for role in FuncRole if not role.elides_wrapper}
+    assert keep == {FuncRole.GOPANIC, FuncRole.SIGPANIC, FuncRole.PANICWRAP}
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_what_the_code_takes_for_granted_holds(minor: str) -> None:
+    layout = layout_for(GoVersion.parse(f"go{minor}"))
+    old = minor == "1.19"
+    func = pclntab._FUNC_1_18 if old else pclntab._FUNC_1_20
+    node = inline._NODE_1_18 if old else inline._NODE_1_20
+    assert layout.size("_func") == func.size
+    assert layout.size("inlinedCall") == node.size
+    assert layout.pcdata_inl_tree_index == pclntab._PCDATA_INL_TREE_INDEX
+    assert layout.funcdata_inl_tree == pclntab._FUNCDATA_INL_TREE
+    words = ("pcHeader", "funcnametab", "cutab", "filetab", "pctab", "pclntable", "ftab")
+    offsets = [layout.offset("moduledata", name) for name in (*words, "minpc", "text", "etext")]
+    assert offsets == [0, 8, 32, 56, 80, 104, 128, 160, 176, 184]
+
+
+def test_lookups() -> None:
+    layout = layout_for(GoVersion.parse("go1.27.3"))
+    assert layout.version == "1.27"
+    assert layout.toolchain == "go1.27.3"
+    assert layout.offset("g", "sched.pc") == 64
+    assert layout.size("g") == 456
+    assert layout.has("g", "bubble")
+    assert not layout_for(GoVersion.parse("go1.24")).has("g", "bubble")
+    with pytest.raises(KeyError):
+        layout.offset("g", "nosuchfield")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        layout.version = "1.28"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("text", ["go1.18.3", "go1.20.14", "go1.28.0", "devel go1.27-abcdef"])
+def test_unknown_versions_are_named_with_the_known_range(text: str) -> None:
+    with pytest.raises(UnsupportedGoVersion) as caught:
+        layout_for(GoVersion.parse(text))
+    assert text in str(caught.value)
+    assert "go1.19, go1.21 to go1.27" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [("go1.18", "1.19"), ("go1.20", "1.21"), ("go1.99", "1.27"), ("devel go1.26-abc", "1.26")],
+)
+def test_the_nearest_layout_stands_in_if_it_may(text: str, nearest: str) -> None:
+    assert layout_for(GoVersion.parse(text), allow_unknown_version=True).version == nearest
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_what_is_read_of_a_goroutine_at_once_reaches_to_its_labels(minor: str) -> None:
+    """bpf/stack.h, start_here: one read of up to G_WORDS words, taken modulo that."""
+    header = bpf_folder() / "stack.h"
+    (words,) = re.findall(r"#define G_WORDS (\d+)", header.read_text())
+    layout = layout_for(GoVersion.parse(f"go{minor}"))
+    assert layout.offset("g", "stack.lo") == 0
+    assert layout.offset("g", "labels") + 8 < 8 * int(words)

@@ -1,0 +1,49 @@
+"""The target `frames` as bytes, for tests that change a copy of it."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from symbolizer import ElfFile, Function, GoBinary
+from symbolizer.elf.relocations import RelocatedWords
+from tests.toolchains import MINORS, toolchain
+
+FRAMES: Final = Path(__file__).resolve().parents[2] / "targets" / "frames"
+NEWEST: Final = MINORS[-1]
+
+
+@cache
+def program(minor: str = NEWEST, mode: str = "plain") -> bytes:
+    """The target's file. Tests change copies of it."""
+    return toolchain(minor).build(FRAMES, mode).read_bytes()
+
+
+@cache
+def binary(minor: str = NEWEST, mode: str = "plain") -> GoBinary:
+    return GoBinary.open(ElfFile.from_bytes(program(minor, mode)))
+
+
+def only(found: GoBinary, name: str) -> Function:
+    (function,) = found.functions_named(name)
+    return function
+
+
+def without_sections(data: bytes) -> bytes:
+    """As sstrip leaves it: no section header at all."""
+    changed = bytearray(data)
+    changed[40:48] = bytes(8)
+    changed[58:64] = bytes(6)
+    return bytes(changed)
+
+
+def without_values_in_place(data: bytes) -> bytes:
+    """As lld leaves it: words that the loader relocates are zero in the file."""
+    elf = ElfFile.from_bytes(data)
+    changed = bytearray(data)
+    for vaddr in RelocatedWords(elf)._load()[0].tolist():
+        offset = elf.vaddr_to_offset(vaddr)
+        changed[offset : offset + 8] = bytes(8)
+    assert changed != data
+    return bytes(changed)

@@ -1,0 +1,160 @@
+"""Unwinding rules from pclntab, in programs of every Go version and build mode."""
+
+from __future__ import annotations
+
+import capstone
+import pytest
+
+from symbolizer import ElfFile, FuncRole, GoBinary, GoTableError
+from symbolizer.codeanalysis.tls import g_offset
+from symbolizer.go.binary import Function
+from symbolizer.unwind.go import GoUnwind
+from symbolizer.unwind.rules import RuleKind, UnwindRule
+from symbolizer.x86.disasm import decode, successors
+from tests.builds import BUILDS
+from tests.toolchains import toolchain
+from tests.unit.symbolizer.codeanalysis.test_park_sites import BLOCKOPS
+
+
+@pytest.fixture(params=BUILDS, ids=lambda build: "-".join(build), scope="module")
+def binary(request: pytest.FixtureRequest) -> GoBinary:
+    version, mode = request.param
+    return GoBinary.open(ElfFile.open(toolchain(version).build(BLOCKOPS, mode)))
+
+
+def rules(binary: GoBinary, name: str) -> dict[int, UnwindRule]:
+    """The rule of each byte of the function."""
+    (function,) = in_text(binary, name)
+    return {
+        pc: each.rule
+        for each in GoUnwind(binary).ranges(function.entry)
+        for pc in range(each.start, each.end)
+    }
+
+
+def in_text(binary: GoBinary, name: str) -> tuple[Function, ...]:
+    """Those of that name, without what the compiler made up to call assembly by it."""
+    return tuple(
+        function
+        for function in binary.functions_named(name)
+        if binary.layout.role(function.func_id) is not FuncRole.WRAPPER
+    )
+
+
+def test_rules_say_what_the_stack_deltas_say(binary: GoBinary) -> None:
+    for name in ("runtime.gopark", "runtime.chansend", "fmt.Fprintln", "runtime.memmove"):
+        (function,) = in_text(binary, name)
+        found = rules(binary, name)
+        assert sorted(found) == list(range(function.entry, function.end))
+        for pc, rule in found.items():
+            delta = binary.sp_delta(pc)
+            if delta < 0:
+                assert rule == UnwindRule(RuleKind.NONE)
+            else:
+                saved = -16 if delta else None
+                assert rule == UnwindRule(RuleKind.SP, delta + 8, saved)
+    assert {rule.cfa_offset for rule in rules(binary, "runtime.memmove").values()} <= {0, 8}
+    assert len({rule.cfa_offset for rule in rules(binary, "runtime.chansend").values()}) > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("runtime.goexit", RuleKind.END),
+        ("runtime.mstart", RuleKind.END),
+        ("runtime.mcall", RuleKind.SWITCH),
+        ("gogo", RuleKind.SWITCH),
+        ("runtime.asmcgocall", RuleKind.SWITCH),
+        ("runtime.nanotime1", RuleKind.SWITCH),
+        ("runtime.morestack", RuleKind.MORE_STACK),
+    ],
+)
+def test_a_function_that_switches_stacks_has_one_rule(
+    binary: GoBinary, name: str, kind: RuleKind
+) -> None:
+    assert {rule.kind for rule in rules(binary, name).values()} == {kind}
+
+
+def test_systemstack_leads_to_its_caller_from_each_instruction(binary: GoBinary) -> None:
+    """Also where it did not switch stacks, and where it never does: on the thread's own."""
+    (function,) = in_text(binary, "runtime.systemstack")
+    found = rules(binary, function.name)
+    places = stack_places(binary, function)
+    assert {kind for kind, _ in places.values()} == {RuleKind.SP, RuleKind.SYSTEM_STACK}
+    assert {
+        pc: (rule.kind, rule.cfa_offset, rule.bp_offset)
+        for pc, rule in found.items()
+        if pc in places
+    } == {pc: (kind, pushed + 8, -16 if pushed else None) for pc, (kind, pushed) in places.items()}
+    others = {rule.kind for pc, rule in found.items() if pc not in places}
+    assert others <= {RuleKind.SP, RuleKind.SYSTEM_STACK, RuleKind.NONE}
+
+
+def stack_places(binary: GoBinary, function: Function) -> dict[int, tuple[RuleKind, int]]:
+    """Where the caller's frame is at each instruction of systemstack, by what those before did.
+
+    On which stack, and how many bytes were pushed there behind the return address. Its end in a
+    crash (badsystemstack), which loads an address, is left out.
+    """
+    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    decoder.detail = True
+    code = binary.elf.read(function.entry, function.end - function.entry)
+    instructions = {each.address: each for each in decoder.disasm(code, function.entry)}
+    flow = successors(decode(code, function.entry))
+    found: dict[int, tuple[RuleKind, int]] = {}
+    pending = [(function.entry, RuleKind.SP, 0)]
+    while pending:
+        pc, kind, pushed = pending.pop()
+        each = instructions[pc]
+        if each.mnemonic == "lea":
+            continue
+        assert found.setdefault(pc, (kind, pushed)) == (kind, pushed)
+        if each.mnemonic in ("push", "pop"):
+            pushed += 8 if each.mnemonic == "push" else -8
+        elif each.mnemonic == "mov" and each.op_str.startswith("rsp,"):
+            kind = RuleKind.SYSTEM_STACK if kind is RuleKind.SP else RuleKind.SP
+        pending += [(to, kind, pushed) for to in flow[pc] if to not in found]
+    assert {instructions[pc].mnemonic for pc in found if not flow[pc]} == {"ret", "jmp"}
+    return found
+
+
+def test_who_was_preempted_is_no_caller(binary: GoBinary) -> None:
+    known = [r for r in rules(binary, "runtime.asyncPreempt").values() if r.kind is RuleKind.SP]
+    assert known
+    assert all(rule.exact_caller for rule in known)
+    assert not any(rule.exact_caller for rule in rules(binary, "runtime.gopark").values())
+
+
+@pytest.mark.parametrize("version", [version for version, mode in BUILDS if mode == "cgo"])
+def test_callbacks_return_to_what_the_version_saves(version: str) -> None:
+    program = GoBinary.open(ElfFile.open(toolchain(version).build(BLOCKOPS, "cgo")))
+    found = rules(program, "runtime.cgocallback").values()
+    known = [rule for rule in found if rule.kind is RuleKind.SP]
+    assert {rule.exact_caller for rule in known} == {version == "1.19"}
+
+
+def test_a_signals_return_leads_to_who_was_interrupted(binary: GoBinary) -> None:
+    names = ("runtime.sigreturn", "runtime.sigreturn__sigaction")
+    (name,) = [name for name in names if in_text(binary, name)]
+    assert {rule.kind for rule in rules(binary, name).values()} == {RuleKind.SIGNAL}
+    known = [r for r in rules(binary, "runtime.sigtramp").values() if r.kind is RuleKind.SP]
+    assert known
+    assert all(rule.exact_caller for rule in known)
+
+
+def test_nothing_is_known_outside_of_gos_text(binary: GoBinary) -> None:
+    assert GoUnwind(binary).ranges(binary.text_start - 1) == ()
+    assert GoUnwind(binary).ranges(binary.text_end) == ()
+
+
+def test_the_running_g_is_where_the_linker_put_it(binary: GoBinary) -> None:
+    # Go's own linker always takes the last word before the FS base; what others take is tested
+    # with a running program, since stripped ones don't tell.
+    assert g_offset(binary) == -8
+
+
+def test_an_unknown_way_to_load_g_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = GoBinary.open(ElfFile.open(toolchain("1.27").build(BLOCKOPS, "plain")))
+    monkeypatch.setattr("symbolizer.codeanalysis.tls._READERS", ("runtime.memmove",))
+    with pytest.raises(GoTableError, match="the running goroutine can't be found"):
+        g_offset(program)

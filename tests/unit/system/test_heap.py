@@ -1,0 +1,39 @@
+"""Freed memory goes back to the kernel: asked of the C library, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+# Prints the bytes that are mapped apart before and after a block of 4 MB comes; before that one of
+# 8 MB was freed, which by itself has blocks of 4 MB come out of a heap.
+MAPPED_APART = """
+import ctypes
+{first}
+class Info(ctypes.Structure):
+    _fields_ = [(str(number), ctypes.c_size_t) for number in range(10)]
+    mapped = property(lambda self: getattr(self, "4"))  # hblkhd
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype, libc.malloc.restype = Info, ctypes.c_void_p
+libc.free(ctypes.c_void_p(libc.malloc(8 << 20)))
+before = libc.mallinfo2().mapped
+libc.malloc(4 << 20)
+print(libc.mallinfo2().mapped - before)
+"""
+OURS = "from ebpfprof.system.heap import give_back_large_blocks; give_back_large_blocks()"
+
+
+def mapped_apart(first: str) -> int:
+    code = MAPPED_APART.format(first=first)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
+
+
+def test_large_blocks_are_mapped_apart_however_many_were_freed() -> None:
+    assert mapped_apart("") == 0  # else there is nothing to show here
+    assert mapped_apart(OURS) >= 4 << 20
