@@ -9,9 +9,9 @@ beside it, and the interval in which 95 of 100 such runs would come out. Everyth
 highest priority, so that other programs on the machine count for less; the target, the profiler
 and, of the server, the client share the processors.
 
-Prints tables in Markdown. With --write they go to docs/performance.md, pictures to docs/images, all
-numbers to tests/bench/cost.json; --redraw does that with the numbers of the last run. The exit
-status is 1 if a promise was broken (tests/bench/costresults).
+Prints tables in Markdown. With --write they go to docs/performance.md and docs/costs.md, pictures
+to docs/images, all numbers to tests/bench/cost.json; --redraw does that with the numbers of the
+last run. The exit status is 1 if a promise was broken (tests/bench/costresults).
 """
 
 from __future__ import annotations

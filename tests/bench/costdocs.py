@@ -1,7 +1,8 @@
-"""What bench.cost found, in docs/performance.md and its pictures."""
+"""What bench.cost found, in docs/performance.md, docs/costs.md and the pictures."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,9 +21,13 @@ from tests.bench.costresults import (
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 DOCUMENT: Final = DOCS / "performance.md"
+SHORT_DOCUMENT: Final = DOCS / "costs.md"
+"""Has the rows and columns that most readers want."""
 COSTS_PICTURE: Final = DOCS / "images" / "cost.svg"
 GROWTH_PICTURE: Final = DOCS / "images" / "cost-growth.svg"
 
+_SHORT_ARMS: Final = ("go-block-1", "block", "block-mutex", "bounded-all", "bpftrace-block")
+_SHORT_WORKLOADS: Final = ("pingpong", "mutex", "pool", "http")
 _COLOURS: Final = {
     "Go's": "#57ab5a",
     "ebpfprof": "#0969da",
@@ -48,6 +53,22 @@ def tables(results: Results) -> dict[str, str]:
     return found
 
 
+def short_tables(results: Results) -> dict[str, str]:
+    """The tables of the short document, by name: none if nothing of theirs was measured."""
+    short = replace(
+        results,
+        arms={name: title for name, title in results.arms.items() if name in _SHORT_ARMS},
+        workloads={
+            name: measured
+            for name, measured in results.workloads.items()
+            if name in _SHORT_WORKLOADS
+        },
+    )
+    if not short.workloads:
+        return {}
+    return {"machine": machine_line(results), "short": cost_table(short)}
+
+
 def machine_line(results: Results) -> str:
     """On what it was measured, and who else was there."""
     at = results.machine
@@ -66,8 +87,9 @@ def as_text(results: Results) -> str:
 
 
 def write_docs(results: Results) -> None:
-    """Put the tables into the document, and draw the pictures. Raises ResultsError."""
-    DOCUMENT.write_text(with_tables(DOCUMENT.read_text(), tables(results)))
+    """Put the tables into the documents, and draw the pictures. Raises ResultsError."""
+    for document, found in ((DOCUMENT, tables(results)), (SHORT_DOCUMENT, short_tables(results))):
+        document.write_text(with_tables(document.read_text(), found))
     if results.workloads:
         COSTS_PICTURE.write_text(picture_of_costs(results))
     if results.growth:
@@ -75,13 +97,13 @@ def write_docs(results: Results) -> None:
 
 
 def with_tables(text: str, found: dict[str, str]) -> str:
-    """The document's text with these tables between their marks. Raises ResultsError."""
+    """A document's text with these tables between their marks. Raises ResultsError."""
     for name, table in found.items():
         begin, end = (f"<!-- tests.bench.cost, {name}: {which} -->" for which in ("begin", "end"))
         before, opened, rest = text.partition(begin)
         _, closed, after = rest.partition(end)
         if not opened or not closed:
-            raise ResultsError(f"docs/performance.md has lost its marks {begin!r} and {end!r}.")
+            raise ResultsError(f"The document has lost its marks {begin!r} and {end!r}.")
         text = f"{before}{begin}\n\n{table}\n{end}{after}"
     return text
 

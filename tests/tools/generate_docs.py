@@ -52,10 +52,13 @@ _EXIT_CODES = {
     "completion": _OF_FILES,
 }
 """By verb; the others have all but those of `run` alone."""
+_STATUS_OF_RUN = (
+    "{} ends with the program's own status, unless something was wrong with the profile."
+)
 _ENVIRONMENT = {
-    "EBPFPROF_DEBUG": "If it is 1, a traceback is shown for what is a bug.",
-    "NO_COLOR": "If it is not empty, nothing is written in colour.",
-    "SUDO_UID, SUDO_GID": "Whom files that are written as root are given to.",
+    "EBPFPROF_DEBUG": "If it is 1, ebpfprof shows a traceback where the error is a bug.",
+    "NO_COLOR": "If it is not empty, ebpfprof writes no colours.",
+    "SUDO_UID, SUDO_GID": "The user and group that get the files which ebpfprof writes as root.",
 }
 
 
@@ -120,10 +123,10 @@ def exit_codes(wanted: AbstractSet[ExitCode]) -> Iterator[tuple[int, str]]:
         for _, kind in inspect.getmembers(errors, inspect.isclass)
         if issubclass(kind, EbpfprofError)
     }
-    meanings[ExitCode.OK] = "All went well."
-    meanings[ExitCode.FAILURE] = "Anything else that failed."
+    meanings[ExitCode.OK] = "Success."
+    meanings[ExitCode.FAILURE] = "Any other error; the message says which."
     meanings[ExitCode.ABORTED] = "Aborted: a second Ctrl-C, or one before anything was recorded."
-    meanings[ExitCode.USAGE] = "The command line makes no sense."
+    meanings[ExitCode.USAGE] = "The command line is invalid."
     for code, meaning in sorted(meanings.items()):
         if code in wanted:
             yield code, meaning
@@ -144,11 +147,16 @@ def page(of: Verb) -> str:
 
 
 def index(verbs: list[Verb]) -> str:
-    """The page that leads to those of the verbs."""
+    """The page that leads to those of the verbs, with what all of them have in common."""
     lines = ["# The command line", "", "    ebpfprof VERB [OPTIONS] ...", ""]
     lines += ["| verb | what it does |", "|---|---|"]
     lines += [f"| [{each.name}]({each.name}.md) | {_markdown(each.short)} |" for each in verbs]
-    lines += ["", "`ebpfprof VERB --help` says the same; `man docs/ebpfprof.1` shows all at once."]
+    lines += ["", "`ebpfprof VERB --help` says the same; `man -l docs/ebpfprof.1` has all of it."]
+    lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {_markdown(text)} |" for code, text in exit_codes(set(ExitCode))]
+    lines += ["", _STATUS_OF_RUN.format("`ebpfprof run`")]
+    lines += ["", "## Environment", "", "| variable | what it does |", "|---|---|"]
+    lines += [f"| {_code(name)} | {_markdown(text)} |" for name, text in _ENVIRONMENT.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -162,12 +170,17 @@ def manual(verbs: list[Verb]) -> str:
         ".SH SYNOPSIS",
         *(f"{_bold('ebpfprof ' + each.name)}{_roff(_after_verb(each))}\n.br" for each in verbs),
         ".SH DESCRIPTION",
-        "Where is a running Go program blocked, for how long, who made it wait, and what does it",
-        "use the processor for?",
         ".B ebpfprof",
-        "answers for programs that were built without a thought of profiling. It attaches from",
-        "outside, with eBPF, and writes the block, mutex and CPU profiles that Go's own runtime",
-        "would have written.",
+        "writes the block, mutex and CPU profiles of running Go programs, as Go's own runtime",
+        "would have written them. It attaches from outside, with eBPF: the program needs no",
+        "change, no restart and no net/http/pprof.",
+        ".PP",
+        "By default, waits are estimated: where recording every wait would take more than 1 % of",
+        "the program's CPU time, ebpfprof records short windows at random times and scales them.",
+        "That is wrong for waits of microseconds, for bursts and for goroutines that hang, by much",
+        "more than the standard error which is told. With",
+        ".B \\-\\-max\\-overhead 0",
+        "every wait is recorded and the profile is exact.",
         ".SH VERBS",
     ]
     described: dict[Option, str] = {}
@@ -192,8 +205,7 @@ def manual(verbs: list[Verb]) -> str:
     lines += [".SH EXIT STATUS"]
     for code, meaning in exit_codes(set(ExitCode)):
         lines += [".TP", _bold(str(code)), _roff(meaning)]
-    lines += [".PP", f"{_bold('ebpfprof run')} ends with the status of the program that it ran,"]
-    lines += ["unless something was wrong with the profile."]
+    lines += [".PP", _STATUS_OF_RUN.format(_bold("ebpfprof run"))]
     lines += [".SH SEE ALSO", ".BR perf (1),", ".BR bpftrace (8),", ".B go tool pprof"]
     return "\n".join(lines) + "\n"
 
@@ -208,6 +220,11 @@ def documents() -> dict[Path, str]:
 def _markdown(text: str) -> str:
     """Plain text so that Markdown shows it as it is."""
     return re.sub(r"([\\`*_<|\[\]])", r"\\\1", text)
+
+
+def _code(names: str) -> str:
+    """Names between commas, each as code in Markdown."""
+    return ", ".join(f"`{name}`" for name in names.split(", "))
 
 
 def _roff(text: str) -> str:

@@ -12,7 +12,15 @@ from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample, wa
 from tests.bench import charts
 from tests.bench.accuracy import compared
 from tests.bench.arms import ARMS
-from tests.bench.costdocs import DOCUMENT, picture_of_costs, picture_of_growth, tables, with_tables
+from tests.bench.costdocs import (
+    DOCUMENT,
+    SHORT_DOCUMENT,
+    picture_of_costs,
+    picture_of_growth,
+    short_tables,
+    tables,
+    with_tables,
+)
 from tests.bench.costresults import (
     Accuracy,
     BpfRun,
@@ -171,6 +179,23 @@ def test_tables_go_between_their_marks_and_nowhere_else() -> None:
 
 def test_the_document_has_a_place_for_every_table() -> None:
     with_tables(DOCUMENT.read_text(), tables(results(block=cost(8.5))))
+    with_tables(SHORT_DOCUMENT.read_text(), short_tables(results(block=cost(8.5))))
+
+
+def test_the_short_table_has_the_rows_and_columns_of_its_document() -> None:
+    found = results(block=cost(8.5), go_cpu=cost(1.01), bounded_all=cost(1.0))
+    found = replace(found, workloads={**found.workloads, "garbage": found.workloads["http"]})
+    assert short_tables(found)["short"].splitlines() == [
+        "| times bare | ping-pong | HTTP & server |",
+        "| --- | --- | --- |",
+        "| bare: ns a unit [quartiles] | **100 [90, 110]** | **100 [90, 110]** |",
+        "| ebpfprof: block | 8.50 [8.50, 8.50] | 8.50 [8.50, 8.50] |",
+        "| ebpfprof: block, mutex, cpu, at most 1 % |" + 2 * " 1.000 [1.000, 1.000] |",
+    ]
+    assert short_tables(replace(found, workloads={})) == {}
+    lines = SHORT_DOCUMENT.read_text().splitlines()
+    headings = [line for line in lines if line.startswith("| times bare |")]
+    assert headings == ["| times bare | ping-pong | contended mutex | worker pool | HTTP server |"]
 
 
 def test_pictures_are_svg_with_all_that_was_measured() -> None:

@@ -93,7 +93,74 @@ def test_the_manual_page_is_good_roff(tmp_path: Path) -> None:
     assert "sudo ebpfprof attach --pid 1234" in shown
 
 
+def test_the_index_of_the_verbs_has_all_exit_codes_and_variables() -> None:
+    codes, environment = (ROOT / COMMANDS / "README.md").read_text().split("## Environment")
+    table = codes[codes.index("## Exit codes") :]
+    found = re.findall(r"^\| (\d+) \| \S", table, re.MULTILINE)
+    assert [int(code) for code in found] == sorted(ExitCode)
+    shown = (ROOT / MANUAL).read_text()
+    for name in ("EBPFPROF_DEBUG", "NO_COLOR", "SUDO_UID"):
+        assert f"`{name}`" in environment
+        assert name in shown
+
+
+def pages() -> list[Path]:
+    """All pages that people read."""
+    return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub calls the headings of a page in links."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    bare = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in bare}
+
+
 def test_links_in_the_docs_lead_somewhere() -> None:
-    for path in (ROOT / "docs").rglob("*.md"):
-        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
-            assert "://" in link or (path.parent / link).exists(), f"{path}: {link}"
+    links = 0
+    for page in pages():
+        for file, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
+            if "://" in file:
+                continue
+            there = page.parent / file if file else page
+            assert there.exists(), f"{page}: {file}"
+            if anchor:
+                assert anchor in anchors(there), f"{page}: {file}#{anchor}"
+            links += 1
+    assert links > 100
+
+
+def test_all_pages_can_be_reached_from_the_readme() -> None:
+    reached, new = set[Path](), {ROOT / "README.md"}
+    while new:
+        reached |= new
+        links = {
+            (page.parent / file).resolve()
+            for page in new
+            for file in re.findall(r"\]\(([^)#\s]+\.md)", page.read_text())
+            if "://" not in file
+        }
+        new = links - reached
+    assert {page.resolve() for page in pages()} == reached
+
+
+def test_the_readme_takes_three_minutes_to_read() -> None:
+    text = re.sub(r"<!--.*?-->", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    shown = re.sub(r"\]\([^)]*\)", "]", text)
+    words = [word for word in shown.split() if re.search(r"\w", word)]
+    assert 900 <= len(words) <= 1200
+
+
+def test_the_readme_says_early_how_exact_the_default_is() -> None:
+    above, below = (ROOT / "README.md").read_text().split("## Install")
+    for words in ("waits are estimated", "`--max-overhead 0` records every wait", "210 % off"):
+        assert words in above
+    assert len(above) < len(below)
+
+
+def test_the_words_of_the_glossary_are_in_order() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    words = [word.lower() for word in re.findall(r"^\| ([^|-]+?) \|", text, re.MULTILINE)]
+    assert words[0] == "word"
+    assert len(words) > 40
+    assert words[1:] == sorted(words[1:])
