@@ -35,7 +35,7 @@ def kind_named(name: str) -> ProfileKind:
 
 
 def find_kind(name: str) -> ProfileKind | None:
-    """The kind of that name; None for a profile of something else, which is read but not recorded."""
+    """The kind of that name; None for a profile of something else, read from a file."""
     return _kinds.get(name)
 
 
