@@ -30,7 +30,7 @@ def recorded_kinds(options: Options) -> tuple[ProfileKind, ...]:
 
 def rights_for(options: Options) -> Rights:
     """For what the kernel wants CAP_SYS_ADMIN, of all that the options ask for."""
-    found = [import_module(name).rights(options) for name in _modules(options)]
+    found = [_module(name).rights(options) for name in _modules(options)]
     return Rights(any(each.to_attach for each in found), any(each.to_record for each in found))
 
 
@@ -50,7 +50,7 @@ class ProfilerSet:
         self._of_number: dict[int, list[Profiler]] = {}
         with ExitStack() as held:
             for name, names in _modules(options).items():
-                profiler = held.enter_context(import_module(name).open_profiler(targets, options))
+                profiler = held.enter_context(_module(name).open_profiler(targets, options))
                 self._kinds[profiler] = names
             self._held = held.pop_all()
 
@@ -151,6 +151,10 @@ class ProfilerSet:
     def close(self) -> None:
         """Remove what is left in the kernel. May be called twice."""
         self._held.close()
+
+
+def _module(name: str) -> Any:  # noqa: ANN401 - its functions are those that profiler.py names
+    return import_module(name)
 
 
 def _modules(options: Options) -> dict[str, set[str]]:
