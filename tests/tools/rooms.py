@@ -87,9 +87,13 @@ def room_of(module: str, rooms: Iterable[str]) -> str:
 
 
 def folders(modules: Graph) -> set[str]:
-    """The packages that modules lie in; modules at the top of a package are rooms of their own."""
+    """The packages that modules lie in; modules at the top of a package are rooms of their own.
+
+    A package in a package is one room with it, but for those of profilers.
+    """
     tops = {"ebpfprof", "symbolizer"}
     found = {module.rpartition(".")[0] or module for module in modules} - tops
+    found = {each for each in found if each.count(".") == 1 or ".profilers." in each}
     return found | {module for module in modules if module.rpartition(".")[0] in tops}
 
 
