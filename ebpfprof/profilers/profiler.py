@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.losses import Loss
@@ -126,7 +126,3 @@ class Profiler(Protocol):
 
     def close(self) -> None:
         """Remove what is left in the kernel."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...

@@ -5,105 +5,32 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ebpfprof.console.text import printable
 from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss, losses_since
-from ebpfprof.overhead.cost import Overhead, Runs
+from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.files import PatientFiles
-from ebpfprof.process.process import Ending
 from ebpfprof.profilers.options import Options
-from ebpfprof.profilers.profiler import OpenedProcess, Profiler
-from ebpfprof.recording.profiler_set import FoundBy, ProfilerSet
-from ebpfprof.recording.target import Recorded, open_recorded, programs_for
+from ebpfprof.profilers.profiler import OpenedProcess
+from ebpfprof.recording.profiler_set import ProfilerSet
+from ebpfprof.recording.reports import Since, reported
+from ebpfprof.recording.target import LiveTarget, open_recorded, programs_for
+from ebpfprof.system.closing import Closing
 from ebpfprof.system.heap import give_back_large_blocks
 
 if TYPE_CHECKING:  # what reads executables is imported late, while BCC compiles
-    from ebpfprof.profilers.report_builder import Recording, Report
+    from ebpfprof.profilers.report_builder import Report
 
 _TICK_S = 0.1  # longer, and the first samples of many processors would not find room
 _ENDINGS_S = 0.5
 
 
-class LiveTarget:
-    """A process that can be recorded at any time; made by LiveSession.add."""
-
-    def __init__(self, number: int, recorded: Recorded, held: ExitStack) -> None:
-        self._number = number
-        self._recorded = recorded
-        self._held = held
-        self._users = 0
-        self._runs_before = Runs(), Runs()  # of those that had its number before
-        self._losses_before: tuple[Loss, ...] = ()  # before it was opened
-        self._watched_ns = 0  # before the present start
-        self._started_ns = 0  # CLOCK_MONOTONIC; of the present start
-        self.started_unix_ns = 0
-        """When it was first recorded, Unix time; 0: not yet."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._recorded.target.pid
-
-    @property
-    def name(self) -> str:
-        """What its command is called, made harmless."""
-        return self._recorded.target.name
-
-    @property
-    def go_version(self) -> str | None:
-        """Its version of Go, such as "go1.27.3"; None if it is no Go program."""
-        go = self._recorded.go
-        return printable(go.binary.version.text) if go else None
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The profiles it can have."""
-        return self._recorded.kinds
-
-    @property
-    def ending(self) -> Ending | None:
-        """Why it went; None while it runs."""
-        return self._recorded.ending
-
-    @property
-    def is_recording(self) -> bool:
-        """Whether it is recorded."""
-        return self._users > 0 and self.ending is None
-
-    @property
-    def watched_ns(self) -> int:
-        """For how many nanoseconds it was recorded, until now or until it went."""
-        if not self.is_recording:
-            return self._watched_ns
-        return self._watched_ns + kernel_now_ns() - self._started_ns
-
-    def _pause(self) -> None:
-        """Stop the clock."""
-        self._watched_ns, self._users = self.watched_ns, 0
-
-
-@dataclass(eq=False, slots=True)
-class Since:
-    """A moment from which on samples of a process are added up; made by LiveSession.begin.
-
-    It is told by Unix time, and by how long the process had been watched by then, what that had
-    cost it and what had been lost.
-    """
-
-    marks: dict[Profiler, Any]
-    unix_ns: int
-    watched_ns: int
-    overhead: Overhead
-    losses: tuple[Loss, ...]
-
-
-class LiveSession:
+class LiveSession(Closing):
     """Programs that are loaded once, and processes that come and go. Any thread may use it.
 
     A context manager: leaving it removes every probe. Profilers are polled, and endings of
@@ -143,7 +70,7 @@ class LiveSession:
 
         Raises KernelUnsupported, PermissionDenied and what compiling does.
         """
-        self.profilers.load(sum(each._recorded.goroutines() for each in self._targets.values()))
+        self.profilers.load(sum(each.recorded.goroutines() for each in self._targets.values()))
         self._is_loaded = True
 
     def add(self, pid: int) -> LiveTarget:
@@ -170,8 +97,8 @@ class LiveSession:
                 self.profilers.open(number, opened, recorded.kinds)
                 target = LiveTarget(number, recorded, held.pop_all())
                 if self._is_loaded:
-                    target._runs_before = self.profilers.runs(number)
-                    target._losses_before = self.losses()
+                    target.runs_before = self.profilers.runs(number)
+                    target.losses_before = self.losses()
                 self._free_numbers.popleft()
                 self._targets[number] = target
         return target
@@ -183,36 +110,36 @@ class LiveSession:
         """
         with self._lock:
             self._require_running(target)
-            if target._users == 0:
+            if target.users == 0:
                 try:
                     self._attach(target)
                 except BaseException:
                     self._detach(target)
                     self._require_running(target)  # that it went says more
                     raise
-            target._users += 1
+            target.users += 1
 
     def stop(self, target: LiveTarget) -> None:
         """Record a process no more unless others want that; the sums stay."""
         with self._lock:
-            if target._users > 1:
-                target._users -= 1
-            elif target._users == 1:
-                target._pause()
+            if target.users > 1:
+                target.users -= 1
+            elif target.users == 1:
+                target.pause()
                 self._detach(target)
 
     def remove(self, target: LiveTarget) -> None:
         """Close a process, whatever wants it recorded. Nothing more can be had of it."""
         with self._lock:
-            if not self._holds(target):
+            if self._targets.get(target.number) is not target:
                 return
-            del self._targets[target._number]
-            if target._users:
-                target._pause()
+            del self._targets[target.number]
+            if target.users:
+                target.pause()
                 self._detach(target)
-            self.profilers.forget(target._number)
-            self._free_numbers.append(target._number)
-            target._held.close()
+            self.profilers.forget(target.number)
+            self._free_numbers.append(target.number)
+            target.held.close()
 
     def snapshot(
         self,
@@ -233,11 +160,13 @@ class LiveSession:
             self._require_held(target)
             wanted = target.kinds if kinds is None else kinds
             names = tuple(name for name in target.kinds if name in wanted)
-            found = self.profilers.snapshot(target._number, settled=settled) if names else []
+            found = self.profilers.snapshot(target.number, settled=settled) if names else []
             # The time comes last: no more can have been waited in it than the sums have.
             stands_for = [each.found.stands_for_ns for each in found]
             ended_ns = next((ns for ns in stands_for if ns is not None), target.watched_ns)
-            return self._reported(target, found, names, ended_ns=ended_ns)
+            losses = losses_since(self.losses(), target.losses_before)
+            recording = target.recording(names, self.overhead(target), losses)
+            return reported(target, replace(recording, ended_ns=ended_ns), found, self._options)
 
     def begin(self, target: LiveTarget) -> Since | None:
         """Add up samples of a process from now on, for as long as the caller keeps the result.
@@ -249,7 +178,7 @@ class LiveSession:
             self._require_held(target)
             unix_ns, watched_ns = time.time_ns(), target.watched_ns  # before there is a sample
             overhead, losses = self.overhead(target), self.losses()
-            marks = self.profilers.begin(target._number)
+            marks = self.profilers.begin(target.number)
             return Since(marks, unix_ns, watched_ns, overhead, losses) if marks else None
 
     def read(self, target: LiveTarget, since: Since, *, restart: bool = False) -> Report:
@@ -260,19 +189,20 @@ class LiveSession:
         """
         with self._lock:
             self._require_held(target)
-            found = self.profilers.read(target._number, since.marks, restart=restart)
+            found = self.profilers.read(target.number, since.marks, restart=restart)
             overhead, losses = self.overhead(target), self.losses()
             watched_ns = target.watched_ns
-            report = self._reported(
-                target,
-                found,
-                target.kinds,
+            recording = replace(
+                target.recording(
+                    target.kinds,
+                    overhead - since.overhead,
+                    losses_since(losses, since.losses),
+                ),
                 started_ns=since.watched_ns,
                 started_unix_ns=since.unix_ns,
                 ended_ns=watched_ns,
-                overhead=overhead - since.overhead,
-                losses=losses_since(losses, since.losses),
             )
+            report = reported(target, recording, found, self._options)
             if restart:
                 since.unix_ns, since.watched_ns = time.time_ns(), watched_ns
                 since.overhead, since.losses = overhead, losses
@@ -285,10 +215,10 @@ class LiveSession:
         """
         with self._lock:
             self._require_held(target)
-            recorded = target._recorded
+            recorded = target.recorded
             recorded.look_at_cpu()
-            hits, samples = self.profilers.runs(target._number)
-            hits_before, samples_before = target._runs_before
+            hits, samples = self.profilers.runs(target.number)
+            hits_before, samples_before = target.runs_before
             hit_ns = self.profilers.hit_ns
             return Overhead(hits - hits_before, samples - samples_before, hit_ns, recorded.cpu_ns)
 
@@ -317,68 +247,23 @@ class LiveSession:
         with self._lock:
             self.profilers.close()
             for target in self._targets.values():
-                target._held.close()
+                target.held.close()
             self._targets.clear()
             self._files.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _attach(self, target: LiveTarget) -> None:
-        began_ns = self.profilers.start(target._number)
-        target._recorded.begin_cpu()
-        target._started_ns = began_ns
+        began_ns = self.profilers.start(target.number)
+        target.recorded.begin_cpu()
+        target.started_ns = began_ns
         target.started_unix_ns = target.started_unix_ns or time.time_ns()
         self._require_running(target)
 
     def _detach(self, target: LiveTarget) -> None:
-        target._recorded.look_at_cpu(is_over=True)
-        self.profilers.stop(target._number)
-
-    def _reported(
-        self,
-        target: LiveTarget,
-        found: Sequence[FoundBy],
-        kinds: tuple[str, ...],
-        **known: Any,  # noqa: ANN401 - fields of Recording
-    ) -> Report:
-        from ebpfprof.profilers.report_builder import Recording
-
-        recorded = target._recorded
-        recorded.notice_tracer()
-        fields: dict[str, Any] = {
-            "started_ns": 0,
-            "started_unix_ns": target.started_unix_ns,
-            "overhead": None,
-            "losses": None,
-            **known,
-        }
-        if fields["overhead"] is None:
-            fields["overhead"] = self.overhead(target)
-        if fields["losses"] is None:
-            fields["losses"] = losses_since(self.losses(), target._losses_before)
-        recording = Recording(
-            target=recorded.target,
-            go=recorded.go,
-            kinds=kinds,
-            ending=recorded.ending,
-            traced=recorded.traced,
-            own_cost="",  # most of it is not this process's
-            **fields,
-        )
-        report = reported(target, recording, found, self._options)
-        if recording.traced:
-            report.hints.append(recording.traced)
-        return report
-
-    def _holds(self, target: LiveTarget) -> bool:
-        return self._targets.get(target._number) is target
+        target.recorded.look_at_cpu(is_over=True)
+        self.profilers.stop(target.number)
 
     def _require_held(self, target: LiveTarget) -> None:
-        if not self._holds(target):
+        if self._targets.get(target.number) is not target:
             raise TargetGone(f"Process {target.pid} was removed from the recording.")
 
     def _require_running(self, target: LiveTarget) -> None:
@@ -388,12 +273,12 @@ class LiveSession:
         self._require_held(target)
 
     def _notice_ending(self, target: LiveTarget) -> None:
-        recorded = target._recorded
-        if recorded.ending is None and self._holds(target):
+        recorded = target.recorded
+        if recorded.ending is None and self._targets.get(target.number) is target:
             ending = recorded.target.ending()
-            if ending and target._users:
+            if ending and target.users:
                 recorded.ended_ns = kernel_now_ns()
-                target._pause()
+                target.pause()
                 recorded.ending = ending
                 self._detach(target)
             recorded.ending = ending
@@ -405,15 +290,3 @@ class LiveSession:
             if time.monotonic() >= looked_s + _ENDINGS_S:
                 looked_s = time.monotonic()
                 self.notice_endings()
-
-
-def reported(
-    target: LiveTarget, recording: Recording, found: Sequence[FoundBy], options: Options
-) -> Report:
-    """The profiles of what profilers have found of a process, with names."""
-    from ebpfprof.profilers.report_builder import ReportBuilder
-
-    builder = ReportBuilder(recording, options)
-    for each in found:
-        each.profiler.report(target._number, each.found, builder)
-    return builder.finished()

@@ -50,7 +50,8 @@ class ProfilerSet:
         self._of_number: dict[int, list[Profiler]] = {}
         with ExitStack() as held:
             for name, names in _modules(options).items():
-                profiler = held.enter_context(_module(name).open_profiler(targets, options))
+                profiler: Profiler = _module(name).open_profiler(targets, options)
+                held.callback(profiler.close)
                 self._kinds[profiler] = names
             self._held = held.pop_all()
 

@@ -6,15 +6,17 @@ import select
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, own_cost
 from ebpfprof.process.process import Ending, Target
 from ebpfprof.profilers.options import Options
-from ebpfprof.recording.live import LiveSession, Since, reported
+from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.profiler_set import recorded_kinds
+from ebpfprof.recording.reports import Since, reported
+from ebpfprof.system.closing import Closing
 from ebpfprof.system.signals import check, interruptible
 
 if TYPE_CHECKING:  # what reads executables is imported late, while BCC compiles
@@ -24,7 +26,7 @@ if TYPE_CHECKING:  # what reads executables is imported late, while BCC compiles
 _TICK_S = 0.1
 
 
-class Session:
+class Session(Closing):
     """Records some processes once. A context manager: leaving it removes every probe."""
 
     def __init__(self, pids: Sequence[int], options: Options) -> None:
@@ -102,7 +104,7 @@ class Session:
         live.notice_endings()
         recorded = self._recorded()
         come = [each.notice_tracer(is_over=True) for each in recorded]
-        profilers.end([each._number for each in self._targets if not each.ending])
+        profilers.end([each.number for each in self._targets if not each.ending])
         ended_ns = kernel_now_ns()
         live.notice_endings()
         for each in recorded:
@@ -110,8 +112,8 @@ class Session:
         profilers.detach()
         found = [
             [
-                *profilers.snapshot(target._number, settled=False),
-                *(profilers.read(target._number, since.marks, restart=False) if since else ()),
+                *profilers.snapshot(target.number, settled=False),
+                *(profilers.read(target.number, since.marks, restart=False) if since else ()),
             ]
             for target, since in zip(self._targets, self._since, strict=True)
         ]
@@ -184,11 +186,5 @@ class Session:
         """Remove all probes and close the processes."""
         self._live.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _recorded(self) -> list[Recorded]:
-        return [target._recorded for target in self._targets]
+        return [target.recorded for target in self._targets]

@@ -6,9 +6,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ebpfprof.console.text import printable
 from ebpfprof.errors import NotGoProgram
 from ebpfprof.goruntime.programs import Programs
 from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.kernel.losses import Loss
+from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.process.files import Files
 from ebpfprof.process.process import Ending, Target
 from ebpfprof.profilers.options import Options
@@ -16,6 +19,7 @@ from ebpfprof.profilers.registry import kind_named
 
 if TYPE_CHECKING:  # what reads executables is imported late, while BCC compiles
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profilers.report_builder import Recording
 
 # What a debugger and the kernel do to each other's breakpoints: docs/faults.md.
 _TRACED = (
@@ -90,6 +94,91 @@ class Recorded:
             said = _TRACED_AT_THE_END if is_over else _TRACED
             self.traced = said.format(pid=self.target.pid, tracer=tracer)
         return bool(self.traced)
+
+
+class LiveTarget:
+    """A process that can be recorded at any time; made by LiveSession.add, which keeps it up."""
+
+    def __init__(self, number: int, recorded: Recorded, held: ExitStack) -> None:
+        self.number = number
+        """Its number among those that are recorded together."""
+        self.recorded = recorded
+        self.held = held
+        """Closes it."""
+        self.users = 0
+        """How many starts wait for their stop."""
+        self.runs_before = Runs(), Runs()
+        """What processes cost that had its number before it: by probe hits, by samples."""
+        self.losses_before: tuple[Loss, ...] = ()
+        """What was lost before it was opened."""
+        self.started_ns = 0
+        """When it was last started, CLOCK_MONOTONIC."""
+        self.started_unix_ns = 0
+        """When it was first recorded, Unix time; 0: not yet."""
+        self._watched_ns = 0  # before it was last started
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.recorded.target.pid
+
+    @property
+    def name(self) -> str:
+        """What its command is called, made harmless."""
+        return self.recorded.target.name
+
+    @property
+    def go_version(self) -> str | None:
+        """Its version of Go, such as "go1.27.3"; None if it is no Go program."""
+        go = self.recorded.go
+        return printable(go.binary.version.text) if go else None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The profiles it can have."""
+        return self.recorded.kinds
+
+    @property
+    def ending(self) -> Ending | None:
+        """Why it went; None while it runs."""
+        return self.recorded.ending
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether it is recorded."""
+        return self.users > 0 and self.ending is None
+
+    @property
+    def watched_ns(self) -> int:
+        """For how many nanoseconds it was recorded, until now or until it went."""
+        if not self.is_recording:
+            return self._watched_ns
+        return self._watched_ns + kernel_now_ns() - self.started_ns
+
+    def pause(self) -> None:
+        """Stop the clock."""
+        self._watched_ns, self.users = self.watched_ns, 0
+
+    def recording(
+        self, kinds: tuple[str, ...], overhead: Overhead, losses: tuple[Loss, ...]
+    ) -> Recording:
+        """What is known of its recording until now, since its first start."""
+        from ebpfprof.profilers.report_builder import Recording
+
+        recorded = self.recorded
+        recorded.notice_tracer()
+        return Recording(
+            target=recorded.target,
+            go=recorded.go,
+            kinds=kinds,
+            started_ns=0,
+            started_unix_ns=self.started_unix_ns,
+            ended_ns=self.watched_ns,
+            ending=recorded.ending,
+            traced=recorded.traced,
+            overhead=overhead,
+            losses=losses,
+        )
 
 
 def programs_for(options: Options) -> Programs:

@@ -13,7 +13,9 @@ from ebpfprof.console.output_file import OutputFile, default_name
 from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.text import printable
 from ebpfprof.export import pprof
-from ebpfprof.recording.live import LiveSession, LiveTarget, Since
+from ebpfprof.recording.live import LiveSession
+from ebpfprof.recording.reports import Since
+from ebpfprof.recording.target import LiveTarget
 from ebpfprof.top.rows import Moment, Snapshot, View, Watched
 from ebpfprof.top.table import Table
 

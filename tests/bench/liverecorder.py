@@ -25,7 +25,9 @@ from typing import Any, Final
 import psutil
 
 from ebpfprof.profilers.options import Options
-from ebpfprof.recording.live import LiveSession, LiveTarget, Since
+from ebpfprof.recording.live import LiveSession
+from ebpfprof.recording.reports import Since
+from ebpfprof.recording.target import LiveTarget
 from tests.kernel.kernel_state import holders, keepers
 from tests.targets_run import Target
 

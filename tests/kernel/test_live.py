@@ -14,7 +14,9 @@ from ebpfprof.errors import AttachFailed, NoSuchProcess, NotGoProgram, TargetGon
 from ebpfprof.profile.delta import difference
 from ebpfprof.profile.model import Kind, Profile
 from ebpfprof.profilers.options import Options
-from ebpfprof.recording.live import LiveSession, LiveTarget, Since
+from ebpfprof.recording.live import LiveSession
+from ebpfprof.recording.reports import Since
+from ebpfprof.recording.target import LiveTarget
 from tests.kernel.inside import collector_of_waits
 from tests.kernel.kernel_state import has_probes, open_files
 from tests.kernel.programs import program

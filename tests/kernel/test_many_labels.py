@@ -10,7 +10,8 @@ import pytest
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.waits import collector
-from ebpfprof.recording.live import LiveSession, LiveTarget
+from ebpfprof.recording.live import LiveSession
+from ebpfprof.recording.target import LiveTarget
 from tests.kernel.inside import collector_of_waits
 from tests.kernel.programs import program
 from tests.targets_run import Target

@@ -36,9 +36,10 @@ from ebpfprof.profilers.waits.open_waits import Parked
 from ebpfprof.profilers.waits.report import FoundWaits
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow
 from ebpfprof.recording import session as session_module
-from ebpfprof.recording.live import LiveTarget, reported
 from ebpfprof.recording.profiler_set import FoundBy
+from ebpfprof.recording.reports import reported
 from ebpfprof.recording.session import Session
+from ebpfprof.recording.target import LiveTarget
 from tests.recorded import outputs, pipeline
 from tests.recorded.program import DATA, build, keep_digest
 from tests.recorded.saved import END, Maps, Rows, Saved
@@ -94,7 +95,7 @@ class _Kept:
         found: Sequence[FoundBy],
         options: Options,
     ) -> Report:
-        """Stands for ebpfprof.recording.live.reported."""
+        """Stands for ebpfprof.recording.reports.reported."""
         self.recording = recording
         for _, each in found:
             if isinstance(each, FoundWaits):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.cost import Runs
@@ -156,9 +156,3 @@ class CpuProfiler:
     def close(self) -> None:
         """Close the samplers and free the maps."""
         self.collector.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -6,7 +6,7 @@ Within a bound of overhead each process is watched in windows (ebpfprof.profiler
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import TargetGone
 from ebpfprof.kernel.clock import kernel_now_ns
@@ -206,12 +206,6 @@ class WaitsProfiler:
         for windows in self._windows.values():
             windows.stop()
         self.collector.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _found(self, number: int) -> FoundWaits:
         from ebpfprof.profilers.waits.report import FoundWaits
