@@ -38,7 +38,9 @@ KIND = ProfileKind(
     endpoint=Endpoint("widgets", "Widgets that were thrown", delta="delta_widgets"),
     metric=Metric("ebpfprof_throwing_seconds", "Time that widgets were thrown."),
     options=(
-        Option("widget_size", "--widget-size", 7, "How large widgets are.", metavar="SIZE", most=99),
+        Option(
+            "widget_size", "--widget-size", 7, "How large widgets are.", metavar="SIZE", most=99
+        ),
     ),
     sampling=lambda values: f"widgets of size {values['widget_size']}",
     needs_go=False,

@@ -1,4 +1,4 @@
-"""Watches one target for as much of the time as its budget allows: `--max-overhead`.
+"""Watches one process for as much of the time as its budget allows: `--max-overhead`.
 
 As long as the budget lasts, the probes stay in and every event is taken. When it is overdrawn,
 they are taken out, and put in again for a window now and then, after pauses drawn at random. Before
@@ -17,18 +17,18 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ebpfprof.errors import AttachFailed, TargetGone
+from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.goroutines import ParkedGoroutine
-from ebpfprof.goruntime.parked import Census, Wait
+from ebpfprof.goruntime.parked import Wait
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.overhead.budget import Budget
 from ebpfprof.overhead.slowdown import Clock, Pace
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.waits.collector import FOREVER_NS, WaitsCollector
 from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
-from ebpfprof.profilers.waits.window_sums import Lasting, Tally, Watched, waits_by_goroutine
-from symbolizer import GoTableError
+from ebpfprof.profilers.waits.spending import Spending
+from ebpfprof.profilers.waits.window_seeds import WindowSeeds
+from ebpfprof.profilers.waits.window_sums import Lasting, Tally, Watched
 
 _SHORTEST_TICK_S: Final = 0.002
 _TICK_S: Final = 0.05
@@ -65,8 +65,7 @@ class Watch:
 
         `others_ns` tells what else takes of that, in all until now.
         """
-        self.failure: Exception | None = None
-        """Why nothing was watched any more before the end, if that is so."""
+        self._ended: Exception | None = None
         self._waits, self._index, self._go = waits, index, go
         self._share, self._others_ns = share, others_ns
         self._lock = threading.Lock()  # of the tally
@@ -74,9 +73,7 @@ class Watch:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._lead_ns = _FIRST_LEAD_NS
-        self._old = frozenset[Wait]()
-        self._parked = dict[Wait, ParkedGoroutine]()
-        self._seeded = dict[int, tuple[Wait, ParkedGoroutine]]()  # by runtime.g
+        self._seeds: WindowSeeds | None = None
         self._since = dict[Wait, int]()  # of waits that lasted, when they began or were seen first
         self._holds = dict[int, Hold]()
         self._is_open = False  # a window that has no end yet
@@ -88,28 +85,23 @@ class Watch:
         The sums go on, if there are some. Raises AttachFailed, TargetGone if it has gone, or
         PermissionDenied.
         """
+        seeds = self._seeds = WindowSeeds(self._waits, self._index, self._go)
         try:
-            self._census = Census(self._go, has_labels=self._waits.has_labels)
-        except GoTableError as error:
-            raise AttachFailed(
-                f"Process {self._go.target.pid} can't be watched in windows: {error}. Record every "
-                "wait, whatever it costs: --max-overhead 0."
-            ) from error
-        self._budget = Budget(self._share)
-        try:
-            with suppress(UnreadableMemory):
-                self._old = self._census.count()
-            self._spent_before_ns = self._spent_ns()
-            self._used_before_ns = self._go.target.cpu_ns() or 0
+            seeds.begin()
+            self._spending = Spending(
+                self._waits, self._index, self._go, self._share, self._others_ns
+            )
             self._started_ns = self._waits.attach(self._index, self._go)
-        except BaseException:  # nobody will stop what was not started
-            self._census.close()
+            self._spending.started_ns = self._started_ns
+        except BaseException:  # what was not started will not be stopped
+            seeds.close()
             raise
         self._tally.begin(self._started_ns)
         self._pace, self._clock = Pace(), Clock(self._started_ns, 0, 0, 0)
         self._is_open, self._is_windowed = True, False
         self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0, self._clock)
         self._stopping.clear()
+        self._ended = None
         self._stopped_ns = FOREVER_NS
         self._thread = threading.Thread(target=self._run, name="ebpfprof-watch", daemon=True)
         self._thread.start()
@@ -127,6 +119,16 @@ class Watch:
         if self._thread:
             self._thread.join()
             self._thread = None
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing was watched any more before the end, if that is so."""
+        return self._ended or (self._seeds.failure if self._seeds else None)
+
+    @property
+    def _known_seeds(self) -> WindowSeeds:
+        assert self._seeds is not None
+        return self._seeds
 
     def totals(self) -> list[StackTotal]:
         """The sums of the recording so far, as estimated: they never decrease."""
@@ -161,7 +163,7 @@ class Watch:
             found = {}
             for each in parked:
                 wait = Wait(each.address, each.goid, each.sequence)
-                if wait not in self._old:
+                if wait not in self._known_seeds.old:
                     since_ns = self._since.get(wait, self._window.end_ns)
                     found[each.address] = Begun(min(since_ns, self._stopped_ns), waits=True)
             return found
@@ -183,17 +185,17 @@ class Watch:
                 self._watch(pool)
         except Exception as error:
             if not isinstance(error, TargetGone) and not self._go.target.ending():
-                self.failure = error
+                self._ended = error
         finally:
             self._finish()
-            self._census.close()
+            self._known_seeds.close()
 
     def _watch(self, pool: ThreadPoolExecutor) -> None:
         is_on, tick_s = True, _SHORTEST_TICK_S
         while is_on:
             is_stopped = self._stopping.wait(tick_s)
-            self._look()
-            if is_stopped or self._budget.is_overdrawn:
+            self._spending.look()
+            if is_stopped or self._spending.budget.is_overdrawn:
                 self._close(pool)
                 is_on = not is_stopped and self._watch_windows(pool)
             tick_s = self._tick_s()
@@ -201,19 +203,19 @@ class Watch:
     def _tick_s(self) -> float:
         """When to look again: half way to when there will be nothing left to spend."""
         watched_ns = max(1, kernel_now_ns() - self._window.begin_ns)
-        lasts_ns = self._budget.lasts_ns(self._window.spent_before_ns, watched_ns)
+        lasts_ns = self._spending.budget.lasts_ns(self._window.spent_before_ns, watched_ns)
         return min(_TICK_S, max(_SHORTEST_TICK_S, lasts_ns / 2e9))
 
     def _watch_windows(self, pool: ThreadPoolExecutor) -> bool:
         """Until the target can be watched all the time, as it is then; False if it is all over."""
         self._is_windowed = True
         while True:
-            turn = self._budget.next_turn()
+            turn = self._spending.budget.next_turn()
             if self._stopping.wait(turn.pause_ns * random.uniform(*_PAUSES) / 1e9):
                 return False
-            self._look()
+            self._spending.look()
             if not self._prepare(turn.window_ns):
-                self._look()  # it has cost something
+                self._spending.look()  # it has cost something
                 continue
             if turn.window_ns is None:
                 with self._lock:
@@ -224,36 +226,23 @@ class Watch:
 
     def _prepare(self, window_ns: int | None) -> bool:
         """Put the probes in and let a window begin; False if that took too long, or failed."""
-        if not self._look_at_parked():  # so that it takes less time with the probes in
+        if not self._known_seeds.look():  # so that it takes less time with the probes in
             return False
         self._waits.put_in(self._index, self._go)
         came_ns = kernel_now_ns()
         begin_ns = came_ns + self._lead_ns
         end_ns = FOREVER_NS if window_ns is None else begin_ns + window_ns
         self._waits.open_window(self._index, begin_ns, end_ns)
-        self._seeded.clear()
-        is_known = self._look_at_parked()
-        for wait, parked in self._parked.items():
-            if wait not in self._old:
-                self._waits.seed(self._index, parked)
-                self._seeded[wait.address] = wait, parked
+        is_known = self._known_seeds.seed()
         ready_ns = kernel_now_ns()
         self._lead_ns = min(_MAX_LEAD_NS, 2 * (ready_ns - came_ns) + _LEAST_LEAD_NS)
         if ready_ns >= begin_ns or not is_known:
             self._discard()  # not all that waited when it began are known
             return False
-        around_ns, spent_ns = begin_ns - came_ns, self._budget.spent_ns
+        around_ns, spent_ns = begin_ns - came_ns, self._spending.budget.spent_ns
         self._window = _Window(begin_ns, end_ns, around_ns, spent_ns, self._read_clock())
         self._is_open = window_ns is None
         return True
-
-    def _look_at_parked(self) -> bool:
-        """See who is parked; False if that can't be told now, which is the failure until it can."""
-        try:
-            self._parked, self.failure = self._census.parked(), None
-        except UnreadableMemory as error:
-            self._parked, self.failure = {}, error
-        return self.failure is None
 
     def _close(self, pool: ThreadPoolExecutor) -> None:
         """Let the window end, and account for what it held."""
@@ -270,24 +259,20 @@ class Watch:
         before, self._clock = self._clock, self._read_clock()
         pace = self._pace.add(before, self._window.clock, self._clock)
         taking_out = pool.submit(self._waits.close_window, self._index)
-        try:
-            self._look_at_parked()  # else those of before are taken for what is
-            lasting = self._lasting(end_ns)
-        except TargetGone:  # no wait that lasted will end
-            lasting = []
+        lasting = self._known_seeds.lasting(begin_ns, end_ns)
         queues = self._waits.queues(self._index, end_ns)
         taking_out.result()
         with self._lock:
             found = self._waits.take(self._index)
             self._tally.add(found, begin_ns, end_ns, lasting, queues, planned_ns, pace)
-            self._tally.settle(self._census.waiting)
+            self._tally.settle(self._known_seeds.census.waiting)
             self._add_holds(self._holds)
             self._remember(lasting, begin_ns, end_ns)
             self._window = replace(self._window, end_ns=end_ns)
             self._is_open = False
-        self._look()
-        spent_ns = self._budget.spent_ns - self._window.spent_before_ns
-        self._budget.watched(spent_ns, end_ns - begin_ns, self._window.around_ns)
+        self._spending.look()
+        spent_ns = self._spending.budget.spent_ns - self._window.spent_before_ns
+        self._spending.budget.watched(spent_ns, end_ns - begin_ns, self._window.around_ns)
 
     def _discard(self) -> None:
         """Forget a window that never was."""
@@ -312,47 +297,12 @@ class Watch:
         }
 
     def _read_clock(self) -> Clock:
-        times_run = 0
-        with suppress(TargetGone, UnreadableMemory):
-            times_run = self._census.times_run()
-        used_ns = self._go.target.cpu_ns() or 0
-        return Clock(kernel_now_ns(), times_run, used_ns, self._spent_ns())
-
-    def _lasting(self, end_ns: int) -> list[Lasting]:
-        """The waits that went on when the window ended."""
-        begin_ns = self._window.begin_ns
-        now = waits_by_goroutine(self._census.waiting)
-        found = []
-        for row in self._waits.waiting(self._index):
-            wait, stack = now.get(row.g), row.stack
-            if row.is_again and not (wait and self._census.waits_for_semaphore(wait)):
-                continue  # woken, and on its way
-            if stack is None:
-                if row.g not in self._seeded:
-                    continue  # its stack was lost, which was counted
-                before, parked = self._seeded[row.g]
-                stack = self._waits.stack_of(self._index, parked)
-                wait = wait if wait == before else None
-            found.append(Lasting(wait, stack, end_ns - max(row.since_ns, begin_ns)))
-        return found
+        times_run, spending = self._known_seeds.times_run(), self._spending
+        return Clock(kernel_now_ns(), times_run, spending.used_ns(), spending.spent_ns())
 
     def _finish(self) -> None:
         """Account for the rest of the time, and for the waits that have ended meanwhile."""
         with self._lock, suppress(TargetGone, UnreadableMemory):
             if self._is_windowed:
                 self._tally.stretch(min(self._stopped_ns, kernel_now_ns()))
-            self._tally.settle(self._census.count())
-
-    def _spent_ns(self) -> float:
-        """What the target has lost to this, and to others that were recorded by us before."""
-        runs = self._waits.runs(self._index)
-        return runs.ns + runs.count * (self._waits.hit_ns or 0.0) + self._others_ns()
-
-    def _look(self) -> None:
-        """Take note of what was spent and used so far. Raises TargetGone."""
-        used_ns = self._go.target.cpu_ns()
-        if used_ns is None:
-            raise TargetGone(f"Process {self._go.target.pid} has ended.")
-        spent_ns = self._spent_ns() - self._spent_before_ns
-        used_ns -= self._used_before_ns
-        self._budget.look(spent_ns, used_ns, kernel_now_ns() - self._started_ns)
+            self._tally.settle(self._known_seeds.census.count())

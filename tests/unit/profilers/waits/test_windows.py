@@ -10,9 +10,10 @@ import pytest
 from ebpfprof.errors import AttachFailed
 from ebpfprof.goruntime.parked import Census
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.overhead.budget import Budget
 from ebpfprof.overhead.cost import Runs
 from ebpfprof.profilers.waits.collector import WaitsCollector
+from ebpfprof.profilers.waits.spending import Spending
+from ebpfprof.profilers.waits.window_seeds import WindowSeeds
 from ebpfprof.profilers.waits.windows import Watch
 from symbolizer import GoTableError
 
@@ -42,13 +43,18 @@ class Notes:
 
 
 @pytest.mark.parametrize("lead_ns", [-1, SOON_NS])
-def test_what_a_window_counted_that_was_prepared_too_late_belongs_to_none(lead_ns: int) -> None:
+def test_what_a_window_counted_that_was_prepared_too_late_belongs_to_none(
+    lead_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who waited was not told in time."""
     waits, census = Notes(), Notes()
     go = mock.MagicMock()
     go.target.cpu_ns.return_value = 1
     watch = Watch(cast("WaitsCollector", waits), 0, cast("GoTarget", go), 0.01)
-    watch._census, watch._budget = cast("Census", census), Budget(0.01)
+    monkeypatch.setattr("ebpfprof.profilers.waits.window_seeds.Census", lambda *_, **__: census)
+    collector, process = cast("WaitsCollector", waits), cast("GoTarget", go)
+    watch._seeds = WindowSeeds(collector, 0, process)
+    watch._spending = Spending(collector, 0, process, 0.01, lambda: 0.0)
     watch._lead_ns = lead_ns
 
     prepared = ["put_in", "open_window"]
@@ -66,7 +72,7 @@ def test_a_program_whose_goroutines_cannot_be_found_is_refused_with_a_way_out(
     def census(_: GoTarget, *, has_labels: bool) -> Census:
         raise GoTableError("there is no list of goroutines")
 
-    monkeypatch.setattr("ebpfprof.profilers.waits.windows.Census", census)
+    monkeypatch.setattr("ebpfprof.profilers.waits.window_seeds.Census", census)
     watch = Watch(cast("WaitsCollector", Notes()), 0, cast("GoTarget", mock.MagicMock()), 0.01)
     with pytest.raises(AttachFailed, match=r"no list of goroutines.*--max-overhead 0"):
         watch.start()

@@ -1,0 +1,92 @@
+"""Which goroutines wait when a window begins, and which still do when it ends."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from ebpfprof.errors import AttachFailed, TargetGone
+from ebpfprof.goruntime.goroutines import ParkedGoroutine
+from ebpfprof.goruntime.parked import Census, Wait
+from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.process.memory import UnreadableMemory
+from ebpfprof.profilers.waits.collector import WaitsCollector
+from ebpfprof.profilers.waits.window_sums import Lasting, waits_by_goroutine
+from symbolizer import GoTableError
+
+
+class WindowSeeds:
+    """The waiting goroutines of one process, read from its memory, and what the kernel knows."""
+
+    def __init__(self, waits: WaitsCollector, index: int, go: GoTarget) -> None:
+        """`index` is the number of the process in `waits`. Raises AttachFailed."""
+        try:
+            self.census = Census(go, has_labels=waits.has_labels)
+        except GoTableError as error:
+            raise AttachFailed(
+                f"Process {go.target.pid} can't be watched in windows: {error}. Record every "
+                "wait, whatever it costs: --max-overhead 0."
+            ) from error
+        self._waits, self._index = waits, index
+        self._parked = dict[Wait, ParkedGoroutine]()
+        self._seeded = dict[int, tuple[Wait, ParkedGoroutine]]()  # by runtime.g
+        self.old = frozenset[Wait]()
+        """Waits that began before the recording."""
+        self.failure: Exception | None = None
+        """Why it can't be told which goroutines wait, if that is so now."""
+
+    def begin(self) -> None:
+        """Take note of the waits that are older than the recording."""
+        with suppress(UnreadableMemory):
+            self.old = self.census.count()
+
+    def look(self) -> bool:
+        """Read which goroutines are parked; False if that can't be told now."""
+        try:
+            self._parked, self.failure = self.census.parked(), None
+        except UnreadableMemory as error:
+            self._parked, self.failure = {}, error
+        return self.failure is None
+
+    def seed(self) -> bool:
+        """Tell the kernel which goroutines wait as a window begins; False if that is not known."""
+        self._seeded.clear()
+        is_known = self.look()
+        for wait, parked in self._parked.items():
+            if wait not in self.old:
+                self._waits.seed(self._index, parked)
+                self._seeded[wait.address] = wait, parked
+        return is_known
+
+    def lasting(self, begin_ns: int, end_ns: int) -> list[Lasting]:
+        """The waits that went on when a window ended, for as long as they lay in it."""
+        try:
+            self.look()  # else those of before are taken for what is
+            return self._lasting(begin_ns, end_ns)
+        except TargetGone:  # no wait that lasted will end
+            return []
+
+    def _lasting(self, begin_ns: int, end_ns: int) -> list[Lasting]:
+        now = waits_by_goroutine(self.census.waiting)
+        found = []
+        for row in self._waits.waiting(self._index):
+            wait, stack = now.get(row.g), row.stack
+            if row.is_again and not (wait and self.census.waits_for_semaphore(wait)):
+                continue  # woken, and on its way
+            if stack is None:
+                if row.g not in self._seeded:
+                    continue  # its stack was lost, which was counted
+                before, parked = self._seeded[row.g]
+                stack = self._waits.stack_of(self._index, parked)
+                wait = wait if wait == before else None
+            found.append(Lasting(wait, stack, end_ns - max(row.since_ns, begin_ns)))
+        return found
+
+    def times_run(self) -> int:
+        """How often goroutines came to run so far; 0 if that can't be told."""
+        with suppress(TargetGone, UnreadableMemory):
+            return self.census.times_run()
+        return 0
+
+    def close(self) -> None:
+        """Read no more."""
+        self.census.close()
