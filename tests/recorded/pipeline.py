@@ -168,7 +168,7 @@ class _Replay:
         self, middle: Recording, recording: Recording, names: Names
     ) -> dict[str, bytes]:
         """The difference of two snapshots of sums, of which the second finds names known."""
-        options = replace(self.options, open_waits=False)
+        options = self.options.replace(open_waits=False)
         middle = replace(middle, ended_ns=self.saved.facts["middle_ns"])
         earlier, later = (report(each, options, names) for each in (middle, recording))
         parts = zip(later.profiles, earlier.profiles, strict=True)
@@ -178,7 +178,7 @@ class _Replay:
 
     def _with_one_label(self, recording: Recording) -> dict[str, bytes]:
         """What is shown of other labels than those asked for: none, and none of locks."""
-        options = replace(self.options, labels=("tenant",), lock_labels=False, by_lock=False)
+        options = self.options.replace(labels=("tenant",), lock_labels=False, by_lock=False)
         found = outputs_of(report(recording, options), self.target.exe_name)
         return _some("tenant", found)
 
