@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ebpfprof.commands.recording_options import (
+    RecordingCommand,
     duration_option,
-    recording_options,
     writing_options,
 )
 from ebpfprof.commands.target_options import target_options
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from ebpfprof.profilers.options import Options
 
 
-@click.command("attach")
+@click.command("attach", cls=RecordingCommand)
 @target_options()
 @duration_option(
     default=30, help="How long to record; Ctrl-C ends it earlier and writes what there is."
 )
 @writing_options
-@recording_options()
 def command(
     pids: list[int],
     duration_s: float,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from ebpfprof.commands.recording_options import duration_option, recording_options, writing_options
+from ebpfprof.commands.recording_options import RecordingCommand, duration_option, writing_options
 from ebpfprof.console.text import printable
 from ebpfprof.errors import Aborted, EbpfprofError, NotGoProgram
 
@@ -25,7 +25,7 @@ def _complete_files(ctx: click.Context, param: click.Parameter, begun: str) -> l
     return [CompletionItem(begun, type="file")]
 
 
-@click.command("run", context_settings={"allow_interspersed_args": False})
+@click.command("run", cls=RecordingCommand, context_settings={"allow_interspersed_args": False})
 @click.argument(
     "program",
     nargs=-1,
@@ -45,7 +45,6 @@ def _complete_files(ctx: click.Context, param: click.Parameter, begun: str) -> l
     help="Run the program as this user, with its groups and home.  [default: as we run]",
 )
 @writing_options
-@recording_options()
 def command(
     program: tuple[str, ...],
     duration_s: float | None,
