@@ -84,6 +84,17 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_writing
 
 
+def require_one_file_for(output: Path | None, processes: int, options: Options) -> None:
+    """Raise click.UsageError if -o names a file and several would be written."""
+    profiles = len(options.recorded_kinds)
+    if output and processes * profiles > 1:
+        raise click.UsageError(
+            "-o names one file, but there are several to write "
+            f"(processes: {processes}, profiles of each: {profiles}): leave it out, or choose one "
+            "with --profile."
+        )
+
+
 def format_option(formats: Sequence[str], *, default: str, help: str) -> Callable[..., Any]:
     """The option -f/--format, passed as `format_name`; None stands for what format_for() says."""
     return click.option(

@@ -56,6 +56,11 @@ def kind_of(sample_types: Sequence[ValueType], samples: Sequence[Sample]) -> Pro
     return next(iter((*told, *rest)), None)
 
 
+def kind_with_option(name: str) -> ProfileKind:
+    """The kind that declares the option with this Option.field. Raises KeyError."""
+    return options_of_kinds()[name][1]
+
+
 def options_of_kinds() -> dict[str, tuple[Option, ProfileKind]]:
     """The recording options of all kinds, by field, each with its kind."""
     return {option.field: (option, kind) for kind in kinds() for option in kind.options}
