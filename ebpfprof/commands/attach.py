@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ebpfprof.commands.recording_options import (
+    RecordingCommand,
     duration_option,
-    recording_options,
+    require_one_file_for,
     writing_options,
 )
 from ebpfprof.commands.target_options import target_options
@@ -22,13 +23,12 @@ if TYPE_CHECKING:
     from ebpfprof.profilers.options import Options
 
 
-@click.command("attach")
+@click.command("attach", cls=RecordingCommand)
 @target_options()
 @duration_option(
     default=30, help="How long to record; Ctrl-C ends it earlier and writes what there is."
 )
 @writing_options
-@recording_options()
 def command(
     pids: list[int],
     duration_s: float,
@@ -55,13 +55,7 @@ def command(
     from ebpfprof.recording.session import Session
     from ebpfprof.system.signals import Signals, interruptible
 
-    to_write = len(options.kinds) + options.open_waits
-    if output and len(pids) * to_write > 1:
-        raise click.UsageError(
-            "-o names one file, but there are several to write "
-            f"(processes: {len(pids)}, profiles of each: {to_write}): leave it out, or choose one "
-            "with --profile."
-        )
+    require_one_file_for(output, len(pids), options)
     require_capabilities()
     allow_many_files()
     give_up_before_recording(options, writes=True)
@@ -75,9 +69,7 @@ def command(
             session.start()
             give_up_probing(options)
             signals.end_recording_only()
-            recorded = {kind for each in session.targets for kind in session.files(each)}
-            kinds = [kind for kind in options.kinds if kind in recorded]
-            say(recording_line(session.targets, kinds, duration_s), err=True)
+            say(recording_line(session, options, duration_s), err=True)
             with progress(duration_s) as draw:
                 session.wait(duration_s, lambda gone_s: draw(gone_s) or signals.came)
             writing.write(session, files, written)

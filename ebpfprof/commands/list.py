@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING
 import click
 
 from ebpfprof.commands.target_options import keep_libraries_to_one_thread, names_of
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import listed, printable
 
 if TYPE_CHECKING:
     from ebpfprof.discovery.processes import GoProcess, Survey
+    from ebpfprof.profile.kind import ProfileKind
 
 _MAX_COMMAND = 512
 _MIN_COMMAND = 16
 _MAX_USER = 16
 _MAX_CONTAINER = 20
 _GAP = 2
-_COLORS = {"all": "green", "cpu": "yellow", "none": "red"}
+_ALL, _NONE = "all", "none"
+_COLORS = {_ALL: "green", _NONE: "red"}
+_COLOR_OF_SOME = "yellow"
 _WIDEST = 4096
-_NATIVE_HINT = "Of a program that is not Go's the CPU profile can be recorded, by --pid or --name."
 
 
 @click.command("list")
@@ -33,7 +35,7 @@ _NATIVE_HINT = "Of a program that is not Go's the CPU profile can be recorded, b
     "--all",
     "show_all",
     is_flag=True,
-    help="Also show processes of other programs, which have a CPU profile only.",
+    help="Also show processes of other programs, which can have some of the profiles only.",
 )
 @click.option(
     "-n",
@@ -47,7 +49,7 @@ _NATIVE_HINT = "Of a program that is not Go's the CPU profile can be recorded, b
 def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     """List the Go processes here, and whether they can be profiled.
 
-    Without root only one's own processes can be looked into; how many others there are is said.
+    Without root it sees your own processes only, and says how many others there are.
 
     \b
     Examples:
@@ -128,7 +130,7 @@ def render(processes: Sequence[GoProcess], width: int | None, *, color: bool) ->
         command = _cut(printable(process.command or f"[{process.name}]"), max(room, 4))
         # As Text: in a str, rich would take [...] for markup.
         row = [
-            Text(cell, style=_COLORS[cell] if name == "Profiles" else "")
+            Text(cell, style=_COLORS.get(cell, _COLOR_OF_SOME) if name == "Profiles" else "")
             for name, cell in zip(columns, cells, strict=True)
         ]
         table.add_row(*row, Text(command))
@@ -164,20 +166,32 @@ def _container(process: GoProcess) -> str:
 
 
 def _supported(process: GoProcess) -> str:
+    """The profiles that it can have."""
     if process.supported:
-        return "all"
-    return "none" if process.is_go else "cpu"
+        return _ALL
+    some = [] if process.is_go else [kind.name for kind in _kinds_of_any_program()]
+    return ",".join(some) or _NONE
+
+
+def _kinds_of_any_program() -> tuple[ProfileKind, ...]:
+    from ebpfprof.profilers.registry import kinds_of_any_program
+
+    return kinds_of_any_program()
 
 
 def _notes(processes: Sequence[GoProcess]) -> list[str]:
-    """Why some can't be profiled, each reason once, in sentences."""
+    """Why some can't have all profiles, each reason once, in sentences."""
     pids: dict[str, list[int]] = {}
     for process in processes:
         if process.is_go and not process.supported:
             pids.setdefault(process.why_not, []).append(process.pid)
     notes = [f"{', '.join(map(str, those))}: {printable(why)}." for why, those in pids.items()]
     if any(not process.is_go for process in processes):
-        notes.append(_NATIVE_HINT)
+        titles = [kind.title for kind in _kinds_of_any_program()]
+        profiles = f"{listed(titles)} {'profile' if len(titles) == 1 else 'profiles'}"
+        notes.append(
+            f"Other programs can only have the {profiles}: choose them by --pid or --name."
+        )
     return ["", *notes] if notes else []
 
 

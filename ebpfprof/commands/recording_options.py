@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,9 @@ from click.shell_completion import CompletionItem
 from ebpfprof.console.text import printable
 
 if TYPE_CHECKING:
-    from ebpfprof.profile.model import Kind
+    from ebpfprof.profile.kind import Option, ProfileKind
     from ebpfprof.profilers.options import Options
 
-KINDS = ("block", "mutex", "cpu")
 FORMATS = ("pprof", "folded", "speedscope", "html", "json", "text")  # ebpfprof.export.formats
 MAX_PID = (1 << 31) - 1
 
@@ -85,6 +84,17 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_writing
 
 
+def require_one_file_for(output: Path | None, processes: int, options: Options) -> None:
+    """Raise click.UsageError if -o names a file and several would be written."""
+    profiles = len(options.recorded_kinds)
+    if output and processes * profiles > 1:
+        raise click.UsageError(
+            "-o names one file, but there are several to write "
+            f"(processes: {processes}, profiles of each: {profiles}): leave it out, or choose one "
+            "with --profile."
+        )
+
+
 def format_option(formats: Sequence[str], *, default: str, help: str) -> Callable[..., Any]:
     """The option -f/--format, passed as `format_name`; None stands for what format_for() says."""
     return click.option(
@@ -134,160 +144,151 @@ FORCE_OPTION = click.option(
 )
 
 
-def recording_options(
-    *, without: Collection[str] = ()
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: the options that say how to record, passed as one `options: Options`.
+class RecordingCommand(click.Command):
+    """A verb that records. Its function gets all recording options as one `options: Options`.
 
-    `without` are fields of Options that make no sense for this verb; they keep their defaults.
+    They are those that the profile kinds declare, and what all kinds have in common; but for
+    `without`, fields that make no sense for this verb and keep their defaults. They are made when
+    they are asked for: `ebpfprof --help` does not import the kinds.
     """
-    offered = {name: each for name, each in _RECORDING_OPTIONS.items() if name not in without}
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def with_options(*args: Any, **values: Any) -> Any:  # noqa: ANN401 - click's own
-            given = {name: values.pop(name) for name in offered}
-            return command(*args, options=_options(given), **values)
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401 - click's own
+        without: Collection[str] = (),
+        **settings: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(*args, **settings)
+        self._own, self._without = self.params, without
+        self._kinds: tuple[ProfileKind, ...] = ()
+        self._fields: tuple[str, ...] = ()
 
-        for option in reversed(offered.values()):
-            with_options = option(with_options)
-        return with_options
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """All parameters, the recording options after the verb's own."""
+        from ebpfprof.profilers.registry import kinds
 
-    return decorate
+        if self._kinds != kinds():
+            made = {name: each for name, each in _made().items() if name not in self._without}
+            self._kinds, self._fields = kinds(), tuple(made)
+            self.params = [*self._own, *made.values()]
+        return super().get_params(ctx)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
+        """Call the verb's function. Raises click.UsageError if options contradict each other."""
+        given = {name: ctx.params.pop(name) for name in self._fields}
+        ctx.params["options"] = _options(ctx, given)
+        return super().invoke(ctx)
 
 
-def _options(given: Mapping[str, Any]) -> Options:
+def _options(ctx: click.Context, given: dict[str, Any]) -> Options:
     from ebpfprof.profilers.options import Options
+    from ebpfprof.profilers.registry import options_of_kinds
 
-    kinds: list[Kind] = given["kinds"]
-    _require_kind(kinds, "block", {"--block-rate": given["block_rate_ns"] != 1})
-    of_mutex = {
-        "--mutex-fraction": given["mutex_fraction"] != 1,
-        "--by-lock": given.get("by_lock", False),
-        "--lock-labels": given["lock_labels"],
-        "--runtime-locks": given["runtime_locks"],
-    }
-    _require_kind(kinds, "mutex", of_mutex)
-    _require_kind(kinds, "cpu", {"--hz": given["hz"] != 99, "--no-kernel": not given["kernel"]})
-    source = click.get_current_context().get_parameter_source
-    if source("block_rate_ns") is not ParameterSource.DEFAULT and given["max_overhead"]:
-        if source("max_overhead") is not ParameterSource.DEFAULT:
+    offered = [each for name, each in options_of_kinds().items() if name in given]
+    for option, kind in offered:
+        is_about_a_choice = kind.is_chosen_by_name and given[option.field] != option.default
+        if is_about_a_choice and kind.name not in given["kinds"]:
+            asked_for = ",".join((*given["kinds"], kind.name))
             raise click.UsageError(
-                "--block-rate and --max-overhead both say which waits to take: choose one."
+                f"{_typed(option)} is about the {kind.name} profile, which is not recorded: add "
+                f"it, with --profile {asked_for}.",
+                ctx,
             )
-        given = {**given, "max_overhead": 0.0}
-    return Options(
-        **{**given, "kinds": tuple(kinds)},
-        kinds_given=source("kinds") is not ParameterSource.DEFAULT,
-    )
+
+    def is_given(name: str) -> bool:
+        return ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+    for option, kind in offered:
+        if option.chooses_events and is_given(option.field) and given["max_overhead"]:
+            if is_given("max_overhead"):
+                raise click.UsageError(
+                    f"{_typed(option)} and --max-overhead both say which {kind.events} to record: "
+                    "choose one.",
+                    ctx,
+                )
+            given["max_overhead"] = 0.0
+    return Options(**given, kinds_given=is_given("kinds"))
 
 
-def _require_kind(kinds: Sequence[Kind], kind: Kind, given: Mapping[str, bool]) -> None:
-    """Refuse options that say something of a profile that is not asked for."""
-    for option, is_given in given.items():
-        if is_given and kind not in kinds:
-            asked_for = ",".join((*kinds, kind))
-            raise click.UsageError(
-                f"{option} is about the {kind} profile, which is not recorded: add it, with "
-                f"--profile {asked_for}."
-            )
+def _typed(option: Option) -> str:
+    """What the user types for another value than the default."""
+    on, *off = option.flags.split("/")
+    return off[0] if off and option.default else on
 
 
 def _complete_kinds(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
     """For a shell: the kinds that the last of a list may be."""
+    from ebpfprof.profilers.registry import kinds_to_choose
+
     before, comma, last = begun.rpartition(",")
-    others = [kind for kind in KINDS if kind not in before.split(",")]
+    others = [kind.name for kind in kinds_to_choose() if kind.name not in before.split(",")]
     return [CompletionItem(before + comma + kind) for kind in others if kind.startswith(last)]
 
 
-_RECORDING_OPTIONS = {
-    "kinds": click.option(
-        "--profile",
-        "kinds",
-        callback=list_of(click.Choice(KINDS)),
-        metavar="KIND[,KIND...]",
-        multiple=True,
-        default=KINDS,
-        shell_complete=_complete_kinds,
-        help=f"What to record: {', '.join(KINDS)}.  [default: all]",
-    ),
-    "hz": click.option(
-        "--hz",
-        type=click.IntRange(min=1, max=999),
-        metavar="HZ",
-        default=99,
+def _made() -> dict[str, click.Option]:
+    """The recording options by their fields in Options, in the order in which help shows them."""
+    from ebpfprof.profilers.registry import kinds_to_choose, options_of_kinds
+
+    names = [kind.name for kind in kinds_to_choose()]
+    of_kinds = {name: _of_kind(option) for name, (option, _) in options_of_kinds().items()}
+    return {
+        "kinds": click.Option(
+            ["--profile", "kinds"],
+            callback=list_of(click.Choice(names)),
+            metavar="KIND[,KIND...]",
+            multiple=True,
+            default=names,
+            shell_complete=_complete_kinds,
+            help=f"What to record: {', '.join(names)}.  [default: all]",
+        ),
+        **of_kinds,
+        "max_overhead": click.Option(
+            ["--max-overhead"],
+            type=click.FloatRange(min=0, max=100),
+            metavar="PERCENT",
+            default=1,
+            show_default=True,
+            help="How much of its CPU time the program may lose. Where recording every wait takes "
+            "more, ebpfprof records in short windows and scales up what they hold. 0: every wait.",
+        ),
+        "labels": click.Option(
+            ["--labels"],
+            callback=_label_keys,
+            metavar="all|none|KEY[,KEY...]",
+            multiple=True,
+            default=("all",),
+            show_default=True,
+            help="Which of the labels that the program gave its goroutines (runtime/pprof) to "
+            "show.",
+        ),
+        "allow_unknown_go": click.Option(
+            ["--allow-unknown-go"],
+            is_flag=True,
+            help="Try a Go version that is not known, with the layout of the nearest one that is.",
+        ),
+    }
+
+
+def _of_kind(option: Option) -> click.Option:
+    """An option that a kind declares."""
+    if isinstance(option.default, bool):
+        return click.Option(
+            [option.flags, option.field],
+            is_flag=True,
+            default=option.default,
+            show_default="/" in option.flags,
+            help=option.help,
+        )
+    return click.Option(
+        [option.flags, option.field],
+        type=click.IntRange(min=option.least, max=option.most),
+        metavar=option.metavar or None,
+        default=option.default,
         show_default=True,
-        help="How many CPU samples to take per second of CPU time.",
-    ),
-    "kernel": click.option(
-        "--kernel/--no-kernel",
-        default=True,
-        show_default=True,
-        help="Show the kernel's functions in the CPU profile; Go's own profile does not.",
-    ),
-    "block_rate_ns": click.option(
-        "--block-rate",
-        "block_rate_ns",
-        type=click.IntRange(min=1, max=(1 << 47) - 1),
-        metavar="NS",
-        default=1,
-        show_default=True,
-        help="Sample as Go's SetBlockProfileRate: all waits of NS nanoseconds and more, "
-        "shorter ones in proportion. 1 takes every wait.",
-    ),
-    "mutex_fraction": click.option(
-        "--mutex-fraction",
-        type=click.IntRange(min=1, max=(1 << 31) - 1),
-        metavar="N",
-        default=1,
-        show_default=True,
-        help="Sample as Go's SetMutexProfileFraction: one release in N, scaled. 1 takes every one.",
-    ),
-    "max_overhead": click.option(
-        "--max-overhead",
-        type=click.FloatRange(min=0, max=100),
-        metavar="PERCENT",
-        default=1,
-        show_default=True,
-        help="How much of its CPU time the program may lose. Where recording every wait takes "
-        "more, it is watched in short windows, and what they hold is scaled up. 0: every wait.",
-    ),
-    "by_lock": click.option(
-        "--by-lock",
-        is_flag=True,
-        help="Also show which locks were waited for: their names, who held them, who waited.",
-    ),
-    "lock_labels": click.option(
-        "--lock-labels",
-        is_flag=True,
-        help="Put the lock into the profile files, as labels of the samples.",
-    ),
-    "runtime_locks": click.option(
-        "--runtime-locks",
-        is_flag=True,
-        help="Put the Go runtime's own locks into the mutex profile, too (Go 1.25 and newer).",
-    ),
-    "labels": click.option(
-        "--labels",
-        callback=_label_keys,
-        metavar="all|none|KEY[,KEY...]",
-        multiple=True,
-        default=("all",),
-        show_default=True,
-        help="Which of the labels that the program gave its goroutines (runtime/pprof) to show.",
-    ),
-    "open_waits": click.option(
-        "--open",
-        "open_waits",
-        is_flag=True,
-        help="Also show who still waits at the end, and write a file of them.",
-    ),
-    "allow_unknown_go": click.option(
-        "--allow-unknown-go",
-        is_flag=True,
-        help="Try a Go version that is not known, with the layout of the nearest one that is.",
-    ),
-}
+        help=option.help,
+    )
+
+
 _WRITING_OPTIONS = (
     output_option(default="COMMAND-PID-DATE-TIME.KIND.SUFFIX"),
     FORCE_OPTION,

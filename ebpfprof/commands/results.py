@@ -1,4 +1,4 @@
-"""Writing what was recorded, and saying so: the end of every verb that records."""
+"""What a recording has given, in files and in the terminal: for the verbs that write it."""
 
 from __future__ import annotations
 
@@ -16,29 +16,24 @@ from typing import TYPE_CHECKING, Literal, TextIO
 from ebpfprof.console.output_file import IfTaken, OutputFile, default_name
 from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.terminal import has_color, say, width
-from ebpfprof.console.text import duration, printable
+from ebpfprof.console.text import duration, listed, printable
 from ebpfprof.process.process import Target
-from ebpfprof.profile.model import Kind, Profile
+from ebpfprof.profile.model import Profile
+from ebpfprof.profilers.registry import kind_named, kind_with_option
 from ebpfprof.system.signals import interruptible
 
 if TYPE_CHECKING:
+    from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.report_builder import Report
     from ebpfprof.recording.session import Session
-
-_HEADINGS = {
-    "block": "Waits of {process} in {length}",
-    "mutex": "Releases of locks that others waited for in {process} in {length}",
-    "cpu": "CPU time of {process} in {length}",
-    "open": "Goroutines of {process} that still wait after {length}",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How to write: in which format, whether idle waits are left out of what people read.
+    """How to write profiles: in which format, and whether without idle waits where people read it.
 
-    `force` replaces a file that is there. What is said of a profile goes to stdout, unless that
-    holds the profile itself, or `to_stderr`.
+    `force` replaces a file that is there. Tables and messages go to stdout, unless stdout holds
+    the profile itself; with `to_stderr` to stderr.
     """
 
     format: str = "pprof"
@@ -76,7 +71,7 @@ class Writing:
         return [held.enter_context(prepare(path)) for path in paths]
 
     def write(self, session: Session, files: Sequence[OutputFile], written: list[str]) -> None:
-        """End the recording and write all that can be written, before a word is said about it.
+        """End the recording and write all that can be written, and only then say so.
 
         Adds the names of the files to `written`. Raises all errors as one group.
         """
@@ -100,7 +95,7 @@ class Writing:
             for profile, file in profiles:
                 with _kept(errors):
                     self._show(report.target, profile, file.name, file.name in written)
-                if profile.kind == "mutex" and report.locks:
+                if report.locks and profile.kind == kind_with_option("by_lock").name:
                     with _kept(errors):
                         self._show_locks(report, to_stdout=file.name == "-")
         self._show_cost(reports, to_stderr=any(file.name == "-" for file in files))
@@ -115,8 +110,7 @@ class Writing:
         file.commit(interruptible(encode))
 
     def _show(self, target: Target, profile: Profile, name: str, is_written: bool) -> None:
-        from ebpfprof.export.tables import cpu
-        from ebpfprof.export.tables import waits as summary
+        from ebpfprof.export.tables import cpu, waits
 
         to_stderr = self.to_stderr or name == "-"
         stream = self._stream(name)
@@ -124,11 +118,12 @@ class Writing:
         if self.hide_idle:
             from ebpfprof.profile import idle
 
-            profile, waits = idle.split(profile)
-            hidden = summary.hidden_line(waits)
-        render = cpu.render if profile.kind == "cpu" else summary.render
+            profile, idle_waits = idle.split(profile)
+            hidden = waits.hidden_line(idle_waits)
+        kind = kind_named(profile.kind)
+        render = cpu.render if kind.table.rows == "functions" else waits.render
         table = render(profile, width=width(stream), color=has_color(stream))
-        heading = _HEADINGS[profile.kind].format(
+        heading = kind.heading.format(
             process=f"process {target.pid} ({target.name})", length=duration(profile.duration_ns)
         )
         say(f"\n{heading}:\n{table}{hidden}", err=to_stderr)
@@ -153,12 +148,11 @@ class Writing:
         for each in reports:
             lines.append(f"Process {each.target.pid} lost {each.cost}.")
             if each.watched and each.watched.windows:
-                lines.append(f"Process {each.target.pid} was {each.watched} 0 takes every wait.")
-                lines += [
-                    f"{profile.kind.capitalize()} profile: {each.watched.error(profile.kind)}."
-                    for profile in each.profiles
-                    if each.watched.error(profile.kind)
-                ]
+                lines.append(f"Process {each.target.pid} was {each.watched} 0 records every wait.")
+                for profile in each.profiles:
+                    error = each.watched.error(profile.kind)
+                    title = kind_named(profile.kind).title
+                    lines += [f"{title[:1].upper()}{title[1:]} profile: {error}."] if error else []
         text = "\n".join(["", *lines, f"ebpfprof itself took {own_cost()}."])
         say(text, err=self.to_stderr or to_stderr)
 
@@ -175,19 +169,19 @@ def _kept(errors: list[Exception]) -> Iterator[None]:
         errors.append(error)
 
 
-def recording_line(targets: Sequence[Target], kinds: Sequence[Kind], duration_s: float) -> str:
+def recording_line(session: Session, options: Options, duration_s: float) -> str:
     """What is said once all probes are in place; `duration_s` may be infinite."""
-    who = ", ".join(f"{target.pid} ({target.name})" for target in targets)
-    noun = "process" if len(targets) == 1 else "processes"
-    *others, last = kinds
-    named = f"{', '.join(others)} and {last}" if others else last
-    profiles = named + (" profile" if len(kinds) == 1 else " profiles")
+    files = {kind for target in session.targets for kind in session.files(target)}
+    kinds = [kind for kind in options.kinds if kind in files]
+    profiles = "profile" if len(kinds) == 1 else "profiles"
+    processes = "process" if len(session.targets) == 1 else "processes"
+    named = ", ".join(f"{target.pid} ({target.name})" for target in session.targets)
     length = f" for {duration_s:g} s" if duration_s < float("inf") else ""
-    return f"recording {profiles} of {noun} {who}{length}; Ctrl-C ends it"
+    return f"recording {listed(kinds)} {profiles} of {processes} {named}{length}; Ctrl-C ends it"
 
 
 def say_what_is_assumed(session: Session) -> None:
-    """Say what may be wrong, and what was asked for and can't be had."""
+    """Say what may be wrong in the profiles, and which of them some targets can't have."""
     for assumption in session.assumptions():
         say(f"ebpfprof: {assumption}; what it shows may be wrong.", err=True)
     for refusal in session.refusals():

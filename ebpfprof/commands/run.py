@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from ebpfprof.commands.recording_options import duration_option, recording_options, writing_options
+from ebpfprof.commands.recording_options import (
+    RecordingCommand,
+    duration_option,
+    require_one_file_for,
+    writing_options,
+)
 from ebpfprof.console.text import printable
 from ebpfprof.errors import Aborted, EbpfprofError, NotGoProgram
 
@@ -25,7 +30,7 @@ def _complete_files(ctx: click.Context, param: click.Parameter, begun: str) -> l
     return [CompletionItem(begun, type="file")]
 
 
-@click.command("run", context_settings={"allow_interspersed_args": False})
+@click.command("run", cls=RecordingCommand, context_settings={"allow_interspersed_args": False})
 @click.argument(
     "program",
     nargs=-1,
@@ -45,7 +50,6 @@ def _complete_files(ctx: click.Context, param: click.Parameter, begun: str) -> l
     help="Run the program as this user, with its groups and home.  [default: as we run]",
 )
 @writing_options
-@recording_options()
 def command(
     program: tuple[str, ...],
     duration_s: float | None,
@@ -115,24 +119,13 @@ class _Plan:
     output: Path | None
     duration_s: float
 
-    @property
-    def takes_any_program(self) -> bool:
-        """Whether there is something to record of a program that is not Go's."""
-        kinds = self.options.kinds
-        return "cpu" in kinds and (kinds == ("cpu",) or not self.options.kinds_given)
-
 
 def _refuse_what_makes_no_sense(
     output: Path | None, duration_s: float | None, options: Options
 ) -> None:
     if duration_s is not None and not math.isfinite(duration_s):
         raise click.UsageError("--duration is no number of seconds.")
-    to_write = len(options.kinds) + options.open_waits
-    if output and to_write > 1:
-        raise click.UsageError(
-            f"-o names one file, but there are several to write ({to_write}): leave it out, or "
-            "choose one with --profile."
-        )
+    require_one_file_for(output, 1, options)
     if str(output) == "-":
         raise click.UsageError(
             "-o -: standard output is the program's own. Give the name of a file."
@@ -157,7 +150,7 @@ def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
             is_go, name = executables.of(child.pid).is_go, _name(child)
             with ExitStack() as held:
                 recorder = None
-                if is_go or plan.takes_any_program:
+                if is_go or plan.options.takes_any_program:
                     recorder = _Recorder(child, plan, held)
                 relayed.enter_context(Relay(child))  # from now on the child decides when to end
                 check()
@@ -203,9 +196,7 @@ class _Recorder:
         self._files = plan.writing.prepare(self._session, plan.output, held)
         say_what_is_assumed(self._session)
         self._session.start()
-        (target,) = self._session.targets
-        kinds = [kind for kind in self._session.files(target) if kind != "open"]
-        say(recording_line([target], kinds, plan.duration_s), err=True)
+        say(recording_line(self._session, plan.options, plan.duration_s), err=True)
 
     @property
     def has_ended(self) -> bool:
@@ -249,8 +240,11 @@ def _say_what_is_next(child: Child, name: str) -> None:
 
 
 def _no_go(name: str) -> NotGoProgram:
+    from ebpfprof.profilers.registry import kinds_of_any_program
+
+    kinds = ",".join(kind.name for kind in kinds_of_any_program())
     return NotGoProgram(
         f"Nothing was recorded: {name} is no Go program, and did not replace itself by one. "
         "Programs that it starts beside itself are not profiled: name the Go program itself, as "
-        "in `ebpfprof run -- ./program`. Of other programs there is --profile cpu."
+        f"in `ebpfprof run -- ./program`. For other programs there is --profile {kinds}."
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ebpfprof.commands.recording_options import finite, recording_options
+from ebpfprof.commands.recording_options import RecordingCommand, finite
 from ebpfprof.commands.target_options import target_options
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_following
 
 
-@click.command("serve")
+@click.command("serve", cls=RecordingCommand, without=("by_lock", "open_waits"))
 @_following
 @target_options(required=False)
 @click.option(
@@ -117,7 +117,6 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="How far back the page's timeline goes.",
 )
-@recording_options(without=("by_lock", "open_waits"))
 def command(
     pids: list[int],
     follows: bool,

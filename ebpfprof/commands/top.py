@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebpfprof.commands.recording_options import duration_option, finite, recording_options
+from ebpfprof.commands.recording_options import RecordingCommand, duration_option, finite
 from ebpfprof.commands.target_options import target_options
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _TICK_S = 0.1
 _LONGEST_WAIT_S = 3600.0
 
 
-@click.command("top")
+@click.command("top", cls=RecordingCommand, without=("open_waits",))
 @target_options()
 @click.option(
     "--interval",
@@ -56,7 +56,6 @@ _LONGEST_WAIT_S = 3600.0
     "is no terminal, tables are printed until the end.",
 )
 @click.option("--once", is_flag=True, help="Print one table: --batch 1.")
-@recording_options(without=("open_waits",))
 def command(
     pids: list[int],
     interval_s: float,

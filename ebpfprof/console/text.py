@@ -1,5 +1,7 @@
 """Text for people: what a target says made harmless, and numbers with units."""
 
+from collections.abc import Sequence
+
 _UNITS = (
     (3_600_000_000_000, "h"),
     (60_000_000_000, "min"),
@@ -58,6 +60,12 @@ def quantity(value: float, unit: str) -> str:
         if abs(value) >= size * 0.9995:
             return f"{_three_digits(value / size)} {name}"
     return f"{value:.0f} B"
+
+
+def listed(words: Sequence[str]) -> str:
+    """One word or more in a sentence: "block", "block and cpu", "block, mutex and cpu"."""
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def counted(number: int, noun: str) -> str:

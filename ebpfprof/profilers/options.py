@@ -2,45 +2,107 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Self
 
+from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Kind
-from ebpfprof.profilers.registry import kind_named
+from ebpfprof.profilers.registry import kind_named, kinds, kinds_to_choose, options_of_kinds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Options:
-    """How to record; see the command line's options of the same names.
+    """How to record: which kinds, what all kinds have in common, and the kinds' own options.
 
-    Unless `kinds_given`, programs that are not Go's get those profiles that they can have.
-    `labels` are the keys of the pprof labels to show: None for all, () for none.
+    Unless `kinds_given`, programs that are not Go programs get the kinds that they can have.
+    `labels` are the keys of the pprof labels to show: None for all, () for none. `max_overhead` is
+    what the recording may take of the target's CPU time, in percent; 0: whatever it takes.
+
+    The value of a kind's own option is `options[FIELD]`, as ProfileKind.options declare it.
     """
 
-    kinds: tuple[Kind, ...] = ("block",)
-    kinds_given: bool = True
-    hz: int = 99
-    kernel: bool = True
-    labels: tuple[str, ...] | None = None
-    block_rate_ns: int = 1
-    mutex_fraction: int = 1
-    by_lock: bool = False
-    lock_labels: bool = False
-    open_waits: bool = False
-    runtime_locks: bool = False
-    allow_unknown_go: bool = False
-    max_overhead: float = 0.0
-    """What may be taken of the target's CPU time, in percent; 0: whatever it takes."""
+    kinds: tuple[Kind, ...]
+    kinds_given: bool
+    labels: tuple[str, ...] | None
+    max_overhead: float
+    allow_unknown_go: bool
+    of_kinds: Mapping[str, int] = field(hash=False)
+    """The values of the kinds' own options, by Option.field; that of a switch is a bool."""
+
+    def __init__(
+        self,
+        kinds: Sequence[Kind] | None = None,
+        *,
+        kinds_given: bool = True,
+        labels: tuple[str, ...] | None = None,
+        max_overhead: float = 0.0,
+        allow_unknown_go: bool = False,
+        **of_kinds: int,
+    ) -> None:
+        """`kinds` are by default the first kind that --profile offers.
+
+        The kinds' own options are keywords by their fields, and have the kinds' defaults. Raises
+        TypeError for one that no kind has.
+        """
+        declared = options_of_kinds()
+        for name in of_kinds:
+            if name not in declared:
+                raise TypeError(f"There is no recording option {name!r}.")
+        defaults = {name: option.default for name, (option, _) in declared.items()}
+        chosen = (kinds_to_choose()[0].name,) if kinds is None else tuple(kinds)
+        for name, value in (
+            ("kinds", chosen),
+            ("kinds_given", kinds_given),
+            ("labels", labels),
+            ("max_overhead", max_overhead),
+            ("allow_unknown_go", allow_unknown_go),
+            ("of_kinds", MappingProxyType({**defaults, **of_kinds})),
+        ):
+            object.__setattr__(self, name, value)
+
+    def replace(self, **changes: Any) -> Self:  # noqa: ANN401
+        """The same options but for some, named as the constructor names them."""
+        common = {each.name: getattr(self, each.name) for each in fields(self)}
+        of_kinds = common.pop("of_kinds")
+        return type(self)(**{**common, **of_kinds, **changes})
+
+    def __getitem__(self, name: str) -> int:
+        """The value of a kind's own option. Raises KeyError if no kind has it."""
+        return self.of_kinds[name]
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        """The value of a kind's own option, as options[name]."""
+        if name not in options_of_kinds():
+            raise AttributeError(f"There is no recording option {name!r}.")
+        return self[name]
+
+    @property
+    def recorded_kinds(self) -> tuple[ProfileKind, ...]:
+        """The chosen kinds, and those that an option adds, in the order in which they are shown."""
+        return tuple(
+            kind
+            for kind in kinds()
+            if kind.name in self.kinds or (kind.enabled_by and self[kind.enabled_by])
+        )
+
+    @property
+    def takes_any_program(self) -> bool:
+        """Whether there is something to record of a program that is not a Go program."""
+        needs_go = {kind_named(name).needs_go for name in self.kinds}
+        return False in needs_go and not (self.kinds_given and True in needs_go)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a kind is recorded whose targets may be watched in windows."""
+        return any(kind_named(name).is_windowed for name in self.kinds)
 
     @property
     def is_bounded(self) -> bool:
         """Whether targets are watched in windows, where watching them all the time costs more."""
         return self.max_overhead > 0 and self.waiting
 
-    @property
-    def waiting(self) -> bool:
-        """Whether waits are to be recorded at all."""
-        return "block" in self.kinds or "mutex" in self.kinds
-
     def sampling(self, kind: Kind) -> str:
-        """In words, which events of a kind are taken."""
-        return kind_named(kind).sampling(asdict(self))
+        """In words, which events of a kind are recorded."""
+        return kind_named(kind).sampling(self.of_kinds)

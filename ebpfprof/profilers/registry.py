@@ -13,9 +13,12 @@ _kinds: dict[str, ProfileKind] = {}
 
 
 def register(kind: ProfileKind) -> None:
-    """Add a kind. Raises ValueError if there is one of that name or with that key."""
-    if kind.name in _kinds or (kind.key and kind.key in {each.key for each in _kinds.values()}):
+    """Add a kind. Raises ValueError if its name, its key or one of its options is taken."""
+    if kind.name in _kinds or (kind.key and kind.key in {each.key for each in kinds()}):
         raise ValueError(f"There is a profile kind {kind.name!r} or key {kind.key!r} already.")
+    for option in kind.options:
+        if option.field in options_of_kinds():
+            raise ValueError(f"There is a recording option {option.field!r} already.")
     _kinds[kind.name] = kind
 
 
@@ -27,6 +30,11 @@ def kinds() -> tuple[ProfileKind, ...]:
 def kinds_to_choose() -> tuple[ProfileKind, ...]:
     """Those that --profile offers."""
     return tuple(kind for kind in kinds() if kind.is_chosen_by_name)
+
+
+def kinds_of_any_program() -> tuple[ProfileKind, ...]:
+    """Those of them that a program can have that is not a Go program."""
+    return tuple(kind for kind in kinds_to_choose() if not kind.needs_go)
 
 
 def kind_named(name: str) -> ProfileKind:
@@ -46,6 +54,11 @@ def kind_of(sample_types: Sequence[ValueType], samples: Sequence[Sample]) -> Pro
     told = [kind for kind in fitting if kind.is_of and samples and kind.is_of(samples)]
     rest = [kind for kind in fitting if not kind.is_of]
     return next(iter((*told, *rest)), None)
+
+
+def kind_with_option(name: str) -> ProfileKind:
+    """The kind that declares the option with this Option.field. Raises KeyError."""
+    return options_of_kinds()[name][1]
 
 
 def options_of_kinds() -> dict[str, tuple[Option, ProfileKind]]:

@@ -9,23 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ebpfprof.kernel.losses import Loss, losses_together
 from ebpfprof.overhead.cost import Runs
-from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profilers.profiler import Found, OpenedProcess, Profiler, Rights
-from ebpfprof.profilers.registry import kinds
 
 if TYPE_CHECKING:
     from ebpfprof.profilers.options import Options
 
 _TICK_S = 0.1
-
-
-def recorded_kinds(options: Options) -> tuple[ProfileKind, ...]:
-    """The kinds that the options ask for: those that are chosen, and those that one adds."""
-    return tuple(
-        kind
-        for kind in kinds()
-        if kind.name in options.kinds or (kind.enabled_by and getattr(options, kind.enabled_by))
-    )
 
 
 def rights_for(options: Options) -> Rights:
@@ -161,6 +150,6 @@ def _module(name: str) -> Any:  # noqa: ANN401 - its functions are those that pr
 def _modules(options: Options) -> dict[str, set[str]]:
     """The modules that record, each with the names of its kinds that are wanted."""
     found: dict[str, set[str]] = {}
-    for kind in recorded_kinds(options):
+    for kind in options.recorded_kinds:
         found.setdefault(kind.profiler, set()).add(kind.name)
     return found

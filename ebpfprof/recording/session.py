@@ -14,7 +14,6 @@ from ebpfprof.overhead.cost import Overhead, own_cost
 from ebpfprof.process.process import Ending, Target
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
-from ebpfprof.recording.profiler_set import recorded_kinds
 from ebpfprof.recording.reports import Since, reported
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.signals import check, interruptible
@@ -55,7 +54,7 @@ class Session(Closing):
     def files(self, target: Target) -> tuple[str, ...]:
         """The profiles that finish() has of a process, in order."""
         recorded = next(each for each in self._recorded() if each.target is target)
-        added = [kind for kind in recorded_kinds(self._options) if kind.enabled_by]
+        added = [kind for kind in self._options.recorded_kinds if kind.enabled_by]
         fitting = (kind.name for kind in added if recorded.go or not kind.needs_go)
         return (*recorded.kinds, *fitting)
 

@@ -38,7 +38,6 @@ from ebpfprof.profilers.waits import window_sums
 from ebpfprof.profilers.waits.open_waits import Parked
 from ebpfprof.profilers.waits.rows import Begun, Hold, KnownStack, Recipe, StackTotal, WaitRow
 from ebpfprof.profilers.waits.stacks import StackTranslator
-from ebpfprof.recording.profiler_set import recorded_kinds
 from tests.recorded.saved import END, Saved, SavedProgram
 from tests.targets_run import Target as RunningTarget
 
@@ -172,7 +171,7 @@ class _Replay:
 
     def _since_middle(self, middle: _Known, recording: _Known, names: _Names) -> dict[str, bytes]:
         """The difference of two snapshots of sums, of which the second finds names known."""
-        options = replace(self.options, open_waits=False)
+        options = self.options.replace(open_waits=False)
         ended = replace(middle.recording, ended_ns=self.saved.facts["middle_ns"])
         middle = replace(middle, recording=ended)
         earlier, later = (_report(each, options, names) for each in (middle, recording))
@@ -183,7 +182,7 @@ class _Replay:
 
     def _with_one_label(self, recording: _Known) -> dict[str, bytes]:
         """What is shown of other labels than those asked for: none, and none of locks."""
-        options = replace(self.options, labels=("tenant",), lock_labels=False, by_lock=False)
+        options = self.options.replace(labels=("tenant",), lock_labels=False, by_lock=False)
         found = outputs_of(_report(recording, options, _Names(self.go)), self.target.exe_name)
         return _some("tenant", found)
 
@@ -263,7 +262,7 @@ class _Replay:
         cost = Overhead(collector.runs(0), Runs(), collector.hit_ns, self.saved.facts["cpu_ns"])
         parked = self.saved.facts["parked"]
         found = waits_report.FoundWaits(
-            kinds=tuple(kind for kind in recorded_kinds(self.options) if kind.name != "cpu"),
+            kinds=tuple(kind for kind in self.options.recorded_kinds if kind.name != "cpu"),
             totals=totals,
             holds=holds,
             begun=begun,
@@ -330,7 +329,7 @@ def _report(known: _Known, options: Options, names: _Names) -> Report:
     """As profilers do it."""
     builder = ReportBuilder(known.recording, options)
     if known.waits:
-        kinds = recorded_kinds(options)
+        kinds = options.recorded_kinds
         found = replace(known.waits, kinds=tuple(k for k in known.waits.kinds if k in kinds))
         waits_report.report(found, names.go, names.waits, builder)
     if known.samples and known.objects:

@@ -70,7 +70,7 @@ class CpuRecipe:
         # Where waits are recorded, too, half of the bound is theirs whatever sampling takes.
         max_share = options.max_overhead / (200 if options.waiting else 100)
         keys = labels.key_hashes(options.labels)
-        return cls(options.hz, options.kernel, options.labels != (), keys, max_share)
+        return cls(options["hz"], bool(options["kernel"]), options.labels != (), keys, max_share)
 
 
 class CpuCollector:

@@ -68,7 +68,7 @@ BLOCK = ProfileKind(
             "--block-rate",
             1,
             "Sample as Go's SetBlockProfileRate: all waits of NS nanoseconds and more, shorter "
-            "ones in proportion. 1 takes every wait.",
+            "ones in proportion. 1 records every wait.",
             metavar="NS",
             least=1,
             most=(1 << 47) - 1,
@@ -82,7 +82,7 @@ MUTEX = ProfileKind(
     name="mutex",
     title="mutex",
     subject="Releases of contended locks",
-    summary="who made others wait for locks",
+    summary="which code made goroutines wait for locks",
     heading="Releases of locks that others waited for in {process} in {length}",
     events="releases",
     nothing="no goroutine waited for a lock",
@@ -104,7 +104,8 @@ MUTEX = ProfileKind(
             "mutex_fraction",
             "--mutex-fraction",
             1,
-            "Sample as Go's SetMutexProfileFraction: one release in N, scaled. 1 takes every one.",
+            "Sample as Go's SetMutexProfileFraction: one release in N, scaled. 1 records every "
+            "release.",
             metavar="N",
             least=1,
         ),
@@ -112,7 +113,8 @@ MUTEX = ProfileKind(
             "by_lock",
             "--by-lock",
             False,
-            "Also show which locks were waited for: their names, who held them, who waited.",
+            "Also show the locks that goroutines waited for: what they are called, how long they "
+            "were held, which code released them and which waited.",
         ),
         Option(
             "lock_labels",
@@ -148,7 +150,7 @@ OPEN = ProfileKind(
             "open_waits",
             "--open",
             False,
-            "Also show who still waits at the end, and write a file of them.",
+            "Also show the goroutines that still wait at the end, and write a file of them.",
         ),
     ),
     sampling=lambda _: "every goroutine",

@@ -14,7 +14,9 @@ from ebpfprof.commands.cli import cli
 from ebpfprof.commands.list import render
 from ebpfprof.discovery import containers
 from ebpfprof.discovery.processes import GoProcess, ProcessTable, Survey
+from ebpfprof.profilers import registry
 from ebpfprof.recording import drop_privileges
+from tests.unit.made_up_kinds import ALLOCS
 
 Listing = Callable[..., Result]
 ID = "4f1c0e6a" * 8
@@ -88,6 +90,16 @@ def test_programs_of_others_are_shown_only_if_asked_for(listing: Listing) -> Non
     assert "    9  www   -                              cpu       [nginx]\n" in result.stdout
     assert "CPU profile" in result.stdout
     assert "9: " not in result.stdout
+
+
+@pytest.mark.usefixtures("made_up")
+def test_other_programs_have_every_kind_that_needs_no_go(
+    listing: Listing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry._kinds, "allocs", replace(ALLOCS, needs_go=False))
+    shown = listing("--all", there=(NATIVE,)).stdout
+    assert " cpu,allocs  [nginx]\n" in shown
+    assert "Other programs can only have the CPU and allocation profiles: " in shown
 
 
 def test_without_containers_there_is_no_column_for_them(listing: Listing) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from ebpfprof.commands.cli import cli
-from ebpfprof.commands.recording_options import recording_options
+from ebpfprof.commands.recording_options import RecordingCommand
 from ebpfprof.profilers.options import Options
 
 
@@ -25,6 +25,24 @@ def test_only_what_the_verb_can_do_is_offered(verb: str, missing: list[str]) -> 
         assert f"No such option '{option}'" in refused.output
 
 
+def recorded(given: list[str]) -> tuple[list[Options], Result]:
+    """What a verb gets for this command line, and what click says."""
+    seen: list[Options] = []
+
+    @click.command(cls=RecordingCommand)
+    def verb(options: Options) -> None:
+        seen.append(options)
+
+    return seen, CliRunner().invoke(verb, given)
+
+
+def options_of(given: list[str]) -> Options:
+    """The options of a command line that is right."""
+    (options,), result = recorded(given)
+    assert result.exit_code == 0
+    return options
+
+
 @pytest.mark.parametrize(
     ("given", "max_overhead", "block_rate_ns"),
     [
@@ -39,15 +57,8 @@ def test_only_what_the_verb_can_do_is_offered(verb: str, missing: list[str]) -> 
 def test_which_waits_are_taken_is_said_in_one_way(
     given: list[str], max_overhead: float, block_rate_ns: int
 ) -> None:
-    seen: list[Options] = []
-
-    @click.command()
-    @recording_options()
-    def verb(options: Options) -> None:
-        seen.append(options)
-
-    assert CliRunner().invoke(verb, given).exit_code == 0
-    assert (seen[0].max_overhead, seen[0].block_rate_ns) == (max_overhead, block_rate_ns)
+    options = options_of(given)
+    assert (options.max_overhead, options["block_rate_ns"]) == (max_overhead, block_rate_ns)
 
 
 def test_two_ways_at_once_are_refused() -> None:
@@ -55,3 +66,64 @@ def test_two_ways_at_once_are_refused() -> None:
     refused = CliRunner().invoke(cli, ["attach", "--pid", "1", *options])
     assert refused.exit_code == 2
     assert "choose one" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            ["--profile", "block", "--hz", "9"],
+            "--hz is about the cpu profile, which is not recorded: add it, with --profile "
+            "block,cpu.",
+        ),
+        (["--profile", "mutex", "--no-kernel"], "--no-kernel is about the cpu profile"),
+        (["--profile", "cpu", "--by-lock"], "--by-lock is about the mutex profile"),
+        (
+            ["--profile", "cpu,mutex", "--block-rate", "9"],
+            "--block-rate is about the block profile",
+        ),
+    ],
+)
+def test_options_of_a_kind_that_is_not_recorded_are_refused(given: list[str], said: str) -> None:
+    seen, result = recorded(given)
+    assert (seen, result.exit_code) == ([], 2)
+    assert said in " ".join(result.output.split())
+
+
+def test_open_waits_need_no_certain_kind() -> None:
+    assert options_of(["--profile", "mutex", "--open"])["open_waits"]
+
+
+@pytest.mark.usefixtures("made_up")
+def test_the_command_line_has_the_options_of_every_kind() -> None:
+    _, result = recorded(["--help"])
+    shown = " ".join(result.output.split())
+    assert "What to record: block, mutex, cpu, allocs, goroutine." in shown
+    assert "--alloc-bytes BYTES Sample one allocation in BYTES. [default: 512; 1<=x<=1048576]" in (
+        shown
+    )
+    assert "--stacks / --no-stacks" in shown
+    assert shown.index("--no-kernel") < shown.index("--alloc-bytes") < shown.index("--max-overhead")
+
+    options = options_of(["--profile", "allocs", "--alloc-bytes", "9", "--no-stacks"])
+    assert (options.kinds, options.kinds_given) == (("allocs",), True)
+    assert (options["alloc_bytes"], options["with_stacks"]) == (9, False)
+    assert options.max_overhead == 0.0
+    assert options.sampling("allocs") == "one in 9 bytes"
+
+
+@pytest.mark.usefixtures("made_up")
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--profile", "block", "--no-stacks"], "--no-stacks is about the allocs profile"),
+        (
+            ["--alloc-bytes", "9", "--max-overhead", "2"],
+            "--alloc-bytes and --max-overhead both say which allocations to record: choose one.",
+        ),
+    ],
+)
+def test_options_of_every_kind_are_checked(given: list[str], said: str) -> None:
+    seen, result = recorded(given)
+    assert (seen, result.exit_code) == ([], 2)
+    assert said in " ".join(result.output.split())

@@ -1,0 +1,65 @@
+"""Profile kinds that there are only in tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebpfprof.profile.kind import Option, ProfileKind, Table
+from ebpfprof.profile.model import ValueType
+from ebpfprof.profilers import registry
+
+ALLOCS = ProfileKind(
+    name="allocs",
+    title="allocation",
+    subject="Allocations",
+    summary="where memory was allocated",
+    heading="Allocations of {process} in {length}",
+    events="allocations",
+    nothing="nothing was allocated",
+    headline="of memory:",
+    sample_types=(ValueType("alloc_objects", "count"), ValueType("alloc_space", "bytes")),
+    table=Table("functions", "Memory", "Objects", ("Function",)),
+    profiler="tests.nowhere",
+    key="a",
+    options=(
+        Option(
+            "alloc_bytes",
+            "--alloc-bytes",
+            512,
+            "Sample one allocation in BYTES.",
+            metavar="BYTES",
+            least=1,
+            most=1 << 20,
+            chooses_events=True,
+        ),
+        Option("with_stacks", "--stacks/--no-stacks", True, "Show stacks."),
+    ),
+    sampling=lambda values: f"one in {values['alloc_bytes']} bytes",
+    keeps_sums=False,
+)
+"""Sums of bytes by function, of which options choose the events."""
+
+GOROUTINES = ProfileKind(
+    name="goroutine",
+    title="goroutine",
+    subject="Goroutines",
+    summary="where goroutines are",
+    heading="Goroutines of {process} after {length}",
+    events="goroutines",
+    nothing="there is no goroutine",
+    headline="of goroutines:",
+    sample_types=(ValueType("goroutine", "count"),),
+    table=Table("operations", "Goroutines", "Goroutines", ("Called from", "From")),
+    profiler="tests.nowhere",
+    key="g",
+    is_moment=True,
+)
+"""A moment, of which samples have one value. Its key is one of those that move."""
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registry has the kinds above, too."""
+    monkeypatch.setattr(registry, "_kinds", dict(registry._kinds))
+    registry.register(ALLOCS)
+    registry.register(GOROUTINES)
