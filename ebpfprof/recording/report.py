@@ -11,10 +11,12 @@ from ebpfprof.goruntime.process import GoTarget, for_user
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.process import Ending, Target
-from ebpfprof.profile.model import Kind, Label, Lock, Profile, cpu_profile, wait_profile
+from ebpfprof.profile.model import Kind, Label, Lock, Profile
+from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.cpu.unwinder import CUT_TEXTS
 from ebpfprof.profilers.labels import chosen
 from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.registry import kind_named
 from ebpfprof.profilers.waits.locks import LockTable, place
 from ebpfprof.profilers.waits.open_waits import OpenWait, Parked, open_waits
 from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
@@ -176,10 +178,10 @@ class _Reporter:
         account = self._account("cpu", "CPU profile", options.sampling("cpu"), remarks)
         mappings = recording.objects.mappings
         self._report.profiles.append(
-            cpu_profile(
+            CPU.make_profile(
                 samples,
                 (*mappings, KERNEL) if kernel else mappings,
-                period_ns=period_ns,
+                period=period_ns,
                 time_ns=recording.started_unix_ns,
                 duration_ns=account.length_ns,
             ).accounted(replace(account, counted=cut))
@@ -236,13 +238,14 @@ class _Reporter:
             counted={_CUT_BY_GO: cut},
         )
         self._report.profiles.append(
-            wait_profile(
-                kind,
+            kind_named(kind)
+            .make_profile(
                 samples,
                 self._go.mappings,
                 time_ns=recording.started_unix_ns,
                 duration_ns=account.length_ns,
-            ).accounted(account)
+            )
+            .accounted(account)
         )
 
     def _note_given_up(self, what: str, count: int, total: float) -> None:

@@ -261,7 +261,7 @@ def test_within_the_bound_every_event_is_taken(kinds: tuple[str, ...], tmp_path:
     arguments = ("-blockrate=1", f"-profile={own}")
     with (
         Target.start(program("blockops"), *arguments) as target,
-        Session([target.pid], Options(kinds=kinds, max_overhead=100)) as session,  # type: ignore[arg-type]
+        Session([target.pid], Options(kinds=kinds, max_overhead=100)) as session,
     ):
         session.start()
         target.ask("go", "done")

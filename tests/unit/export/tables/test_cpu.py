@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ebpfprof.export.tables.cpu import FunctionRow, function_rows, render
-from ebpfprof.profile.model import Frame, Location, Profile, Sample, cpu_profile
+from ebpfprof.profile.model import Frame, Location, Profile, Sample
+from ebpfprof.profilers.cpu.kind import CPU
 
 
 def location(address: int, *functions: str) -> Location:
@@ -19,7 +20,7 @@ SAMPLES = (
 
 
 def profile(*samples: Sample) -> Profile:
-    return cpu_profile(samples, (), period_ns=10_000_000, time_ns=1, duration_ns=10**9)
+    return CPU.make_profile(samples, (), period=10_000_000, time_ns=1, duration_ns=10**9)
 
 
 def test_time_is_a_functions_own_and_its_callees() -> None:

@@ -12,7 +12,8 @@ from rich.cells import cell_len
 
 from ebpfprof.console.text import duration, printable
 from ebpfprof.export.tables.waits import Row, render, top_rows
-from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample, wait_profile
+from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample
+from ebpfprof.profilers.waits.kinds import BLOCK
 
 X = "golang.org/x"
 MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")
@@ -27,8 +28,7 @@ def stack(*functions: str) -> tuple[Location, ...]:
 
 
 def profile_of(*samples: tuple[tuple[Location, ...], int, int]) -> Profile:
-    return wait_profile(
-        "block",
+    return BLOCK.make_profile(
         [Sample(locations, (count, ns)) for locations, count, ns in samples],
         [MAIN],
         time_ns=0,
@@ -246,7 +246,7 @@ def test_the_environment_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("kind", ["block", "mutex"])
 def test_an_empty_profile_says_so(kind: str) -> None:
-    text = render(replace(profile_of(), kind=kind), width=80, color=True)  # type: ignore[arg-type]
+    text = render(replace(profile_of(), kind=kind), width=80, color=True)
     assert text.startswith("Nothing was recorded: ")
     assert text.endswith(".\n")
 
