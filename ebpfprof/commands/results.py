@@ -115,23 +115,17 @@ class Writing:
         file.commit(interruptible(encode))
 
     def _show(self, target: Target, profile: Profile, name: str, is_written: bool) -> None:
-        from ebpfprof.export.tables import cpu
-        from ebpfprof.export.tables import waits as summary
+        from ebpfprof.export.tables import largest
 
         to_stderr = self.to_stderr or name == "-"
         stream = self._stream(name)
-        hidden = ""
-        if self.hide_idle:
-            from ebpfprof.profile import idle
-
-            profile, waits = idle.split(profile)
-            hidden = summary.hidden_line(waits)
-        render = cpu.render if profile.kind == "cpu" else summary.render
-        table = render(profile, width=width(stream), color=has_color(stream))
+        table = largest.render(
+            profile, hide_idle=self.hide_idle, width=width(stream), color=has_color(stream)
+        )
         heading = _HEADINGS[profile.kind].format(
             process=f"process {target.pid} ({target.name})", length=duration(profile.duration_ns)
         )
-        say(f"\n{heading}:\n{table}{hidden}", err=to_stderr)
+        say(f"\n{heading}:\n{table}", err=to_stderr)
         if is_written and name != "-":
             say(f"Written: {printable(name)}", err=to_stderr)
             if self.format == "pprof":

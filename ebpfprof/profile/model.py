@@ -8,6 +8,9 @@ also what makes encoding fast.
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
+UNKNOWN = "[unknown]"
+"""The name of a frame without one, for people."""
+
 Kind = str
 """The name of a ProfileKind; "" is a profile of something else, which we read but don't record."""
 
@@ -78,6 +81,11 @@ class Sample:
     locations: tuple[Location, ...]
     values: tuple[int, ...]
     labels: tuple[Label, ...] = ()
+
+    @property
+    def frames(self) -> list[Frame]:
+        """All logical frames of its stack, the innermost first."""
+        return [frame for location in self.locations for frame in location.frames]
 
 
 class Account(Protocol):
