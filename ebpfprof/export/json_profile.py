@@ -4,6 +4,8 @@ An object with these fields (a string is given by its index in "strings"):
 
     format         "ebpfprof-profile-1"
     kind           the name of its kind, such as "block", or "" for a profile of another tool
+    moment         true if the values are those of a moment ("open"); left out if they are sums over
+                   the time that was recorded
     title          a few words
     time_s         when it began, seconds of Unix time; duration_s: its length, in seconds
     sample_types   [{"type", "unit"} ...]; default: index of the one to show first
@@ -25,7 +27,7 @@ from typing import Any
 
 from ebpfprof.console.text import well_formed
 from ebpfprof.export.frames import FrameTable
-from ebpfprof.export.kinds import has_operations, title
+from ebpfprof.export.kinds import has_operations, is_moment, title
 from ebpfprof.profile.idle import IdleRule, rule_of
 from ebpfprof.profile.model import Label, Profile, Sample, ValueType
 from ebpfprof.profile.operations import operation
@@ -86,6 +88,7 @@ class _Document:
         return {
             "format": FORMAT,
             "kind": profile.kind,
+            **({"moment": True} if is_moment(profile) else {}),
             "title": title(profile),
             "time_s": profile.time_ns / 1e9,
             "duration_s": profile.duration_ns / 1e9,

@@ -19,3 +19,9 @@ def has_operations(profile: Profile) -> bool:
     """Whether its stacks are those of operations (profile.operations) of goroutines."""
     kind = find_kind(profile.kind)
     return kind is not None and kind.table.rows == "operations"
+
+
+def is_moment(profile: Profile) -> bool:
+    """Whether it shows a moment, not a sum over the time that was recorded."""
+    kind = find_kind(profile.kind)
+    return kind is not None and kind.is_moment
