@@ -12,7 +12,7 @@ UNKNOWN = "[unknown]"
 """The name of a frame without one, for people."""
 
 Kind = str
-"""The name of a ProfileKind; "" is a profile of something else, which we read but don't record."""
+"""What was profiled, by ProfileKind.name; "" is a profile of something else, read from a file."""
 
 
 @dataclass(frozen=True, slots=True)

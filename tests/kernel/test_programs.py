@@ -70,9 +70,7 @@ def test_several_threads_that_open_one_file_share_it_too(inspected: list[GoBinar
         running = [stack.enter_context(Target.start(program("steps"))) for _ in range(PROCESSES)]
         with ThreadPoolExecutor(PROCESSES) as pool:
             targets = list(pool.map(live.add, [each.pid for each in running]))
-        assert (
-            len({id(target._recorded.go.binary) for target in targets if target._recorded.go}) == 1
-        )
+        assert len({id(target.recorded.go.binary) for target in targets if target.recorded.go}) == 1
         for target in targets:
             live.remove(target)
         assert not held_open(program("steps"))

@@ -22,7 +22,7 @@ from ebpfprof.profile.delta import difference
 from ebpfprof.profile.model import Kind, Profile, Sample
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.registry import kind_named
-from ebpfprof.recording.report import Report
+from ebpfprof.profilers.report_builder import Report
 from ebpfprof.server.access import Policy
 from ebpfprof.server.app import application
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, WORK
@@ -144,11 +144,11 @@ class FakeLive:
         profiles = [target.profile(kind) for kind in target.kinds if kind in wanted]
         return Report(cast("Target", None), profiles)
 
-    def begin_samples(self, target: FakeTarget) -> FakeSamples | None:
+    def begin(self, target: FakeTarget) -> FakeSamples | None:
         assert not target.is_removed
         return FakeSamples(target.profile("cpu")) if "cpu" in target.kinds else None
 
-    def sampled(self, target: FakeTarget, samples: FakeSamples, *, restart: bool = False) -> Report:
+    def read(self, target: FakeTarget, samples: FakeSamples, *, restart: bool = False) -> Report:
         assert not target.is_removed
         target.snapshots += 1
         now = target.profile("cpu")
