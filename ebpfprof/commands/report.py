@@ -63,7 +63,7 @@ def command(
     from ebpfprof.console.terminal import has_color, say, width
     from ebpfprof.export import formats
     from ebpfprof.export.tables import report
-    from ebpfprof.export.tables.waits import hidden_line
+    from ebpfprof.export.tables.idle import hidden_line
     from ebpfprof.profile.idle import split
 
     format_name = format_for(format_name, output, default="text")

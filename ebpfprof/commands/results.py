@@ -110,23 +110,17 @@ class Writing:
         file.commit(interruptible(encode))
 
     def _show(self, target: Target, profile: Profile, name: str, is_written: bool) -> None:
-        from ebpfprof.export.tables import cpu, waits
+        from ebpfprof.export.tables import largest
 
         to_stderr = self.to_stderr or name == "-"
         stream = self._stream(name)
-        hidden = ""
-        if self.hide_idle:
-            from ebpfprof.profile import idle
-
-            profile, idle_waits = idle.split(profile)
-            hidden = waits.hidden_line(idle_waits)
-        kind = kind_named(profile.kind)
-        render = cpu.render if kind.table.rows == "functions" else waits.render
-        table = render(profile, width=width(stream), color=has_color(stream))
-        heading = kind.heading.format(
+        table = largest.render(
+            profile, hide_idle=self.hide_idle, width=width(stream), color=has_color(stream)
+        )
+        heading = kind_named(profile.kind).heading.format(
             process=f"process {target.pid} ({target.name})", length=duration(profile.duration_ns)
         )
-        say(f"\n{heading}:\n{table}{hidden}", err=to_stderr)
+        say(f"\n{heading}:\n{table}", err=to_stderr)
         if is_written and name != "-":
             say(f"Written: {printable(name)}", err=to_stderr)
             if self.format == "pprof":

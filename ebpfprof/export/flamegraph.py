@@ -14,7 +14,8 @@ from importlib.resources import files
 from typing import Any
 
 from ebpfprof.console.text import printable
-from ebpfprof.export.json_profile import document, dumped, title
+from ebpfprof.export.json_profile import document, dumped
+from ebpfprof.export.kinds import title
 from ebpfprof.profile.model import Profile
 
 _SCRIPTS = ("flametree.js", "flamegraph.js", "standalone.js")

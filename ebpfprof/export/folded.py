@@ -9,8 +9,8 @@ from operator import add
 
 from ebpfprof.console.text import printable
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.export.frames import UNKNOWN, FrameTable
-from ebpfprof.profile.model import Profile
+from ebpfprof.export.frames import FrameTable
+from ebpfprof.profile.model import UNKNOWN, Profile
 
 MAX_BYTES = 1 << 30
 """The largest output: names are repeated in each line, so a small file may claim any size."""

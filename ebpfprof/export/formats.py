@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import flamegraph, folded, json_profile, pprof, speedscope
-from ebpfprof.export.tables import diff, report, waits
+from ebpfprof.export.tables import diff, report
+from ebpfprof.export.tables.idle import hidden_line
 from ebpfprof.profile.delta import compared, require_same_types
 from ebpfprof.profile.idle import split
 from ebpfprof.profile.model import Profile
@@ -113,7 +114,7 @@ def index_of(profile: Profile, sample_type: str) -> int:
 def without_idle(profile: Profile) -> Profile:
     """The profile without idle waits, with a comment that says what they were."""
     kept, hidden = split(profile)
-    said = waits.hidden_line(hidden).strip()
+    said = hidden_line(hidden).strip()
     return replace(kept, comments=(*kept.comments, said)) if said else kept
 
 

@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ebpfprof.profile.model import Location, Sample
-
-UNKNOWN = "[unknown]"
+from ebpfprof.profile.model import UNKNOWN, Location, Sample
 
 
 @dataclass(frozen=True, slots=True)

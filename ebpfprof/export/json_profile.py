@@ -3,7 +3,9 @@
 An object with these fields (a string is given by its index in "strings"):
 
     format         "ebpfprof-profile-1"
-    kind           "block", "mutex", "cpu", "open" (waits still open), or "" for any other profile
+    kind           the name of its kind, such as "block", or "" for a profile of another tool
+    moment         true if the values are those of a moment ("open"); left out if they are sums over
+                   the time that was recorded
     title          a few words
     time_s         when it began, seconds of Unix time; duration_s: its length, in seconds
     sample_types   [{"type", "unit"} ...]; default: index of the one to show first
@@ -13,7 +15,7 @@ An object with these fields (a string is given by its index in "strings"):
                    file and mapping are strings; line is 0 if unknown
     stacks         [[frame, root first ...] ...]; the lists below have an element for each stack
     values         [[one integer for each sample type] ...]
-    operations     [string ...]: what was waited for ("chan receive"), "" in a CPU profile
+    operations     [string ...]: what was waited for ("chan receive"), "" in profiles of functions
     labels         [[[key, value] ...] ...]: strings, or {"n": number, "u": unit} as the value
     idle           [index of the idle rule or -1 ...]: waits that are known to be no problem
     idle_rules     [{"name", "reason"} ...]
@@ -25,19 +27,12 @@ from typing import Any
 
 from ebpfprof.console.text import well_formed
 from ebpfprof.export.frames import FrameTable
-from ebpfprof.export.tables import waits
+from ebpfprof.export.kinds import has_operations, is_moment, title
 from ebpfprof.profile.idle import IdleRule, rule_of
 from ebpfprof.profile.model import Label, Profile, Sample, ValueType
+from ebpfprof.profile.operations import operation
 
 FORMAT = "ebpfprof-profile-1"
-_TITLES = {
-    "block": "Waits",
-    "mutex": "Releases of contended locks",
-    "cpu": "CPU time",
-    "open": "Goroutines that still wait",
-    "": "Profile",
-}
-_WITH_OPERATIONS = ("block", "mutex", "open")
 
 
 def encode(profile: Profile, *, default: int = -1) -> bytes:
@@ -61,13 +56,6 @@ def document(profile: Profile, *, default: int = -1) -> dict[str, Any]:
 def dumped(document: object) -> bytes:
     """JSON in ASCII without spaces."""
     return json.dumps(document, separators=(",", ":")).encode("ascii")
-
-
-def title(profile: Profile) -> str:
-    """What the profile shows, and of which program, in a few words."""
-    words = _TITLES[profile.kind]
-    program = profile.mappings[0].filename.rpartition("/")[2] if profile.mappings else ""
-    return well_formed(f"{words} of {program}" if program else words)
 
 
 class _Document:
@@ -94,12 +82,13 @@ class _Document:
             ]
             for frame in self._frames.frames
         ]
-        operations = [self._operation(sample) for sample in samples]
+        operations = self._operations()
         labels = [[self._label(label) for label in sample.labels] for sample in samples]
         marks = [self._idle(sample) for sample in samples]
         return {
             "format": FORMAT,
             "kind": profile.kind,
+            **({"moment": True} if is_moment(profile) else {}),
             "title": title(profile),
             "time_s": profile.time_ns / 1e9,
             "duration_s": profile.duration_ns / 1e9,
@@ -128,11 +117,11 @@ class _Document:
             return [self._string(label.key), self._string(label.value)]
         return [self._string(label.key), {"n": label.value, "u": well_formed(label.unit)}]
 
-    def _operation(self, sample: Sample) -> int:
-        if self._profile.kind not in _WITH_OPERATIONS:
-            return 0
-        frames = [frame for location in sample.locations for frame in location.frames]
-        return self._string(waits.operation(frames))
+    def _operations(self) -> list[int]:
+        samples = self._profile.samples
+        if not has_operations(self._profile):
+            return [0] * len(samples)
+        return [self._string(operation(sample.frames)) for sample in samples]
 
     def _idle(self, sample: Sample) -> int:
         rule = rule_of(self._profile.kind, sample)

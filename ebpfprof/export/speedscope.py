@@ -9,7 +9,8 @@ from typing import Any
 from ebpfprof.console.text import well_formed
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export.frames import FrameTable, ShownFrame
-from ebpfprof.export.json_profile import dumped, title
+from ebpfprof.export.json_profile import dumped
+from ebpfprof.export.kinds import title
 from ebpfprof.profile.model import Profile
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"

@@ -6,13 +6,14 @@ ebpfprof.profilers.registry. Everything else asks the registry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping as AbstractMapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ebpfprof.profile.model import Sample, ValueType
+from ebpfprof.profile.model import Mapping, Profile, Sample, ValueType
 
-Values = Mapping[str, Any]
+Values = AbstractMapping[str, Any]
 """Values of recording options, by Option.field."""
 
 
@@ -108,6 +109,8 @@ class ProfileKind:
     endpoint: Endpoint | None = None
     metric: Metric | None = None
     options: tuple[Option, ...] = ()
+    period_type: ValueType | None = None
+    """What a profile's period is an amount of; None: of the first sample type."""
     sampling: Callable[[Values], str] = lambda _: "every event"
     """In words, which events are taken with these options."""
     is_of: Callable[[Sequence[Sample]], bool] | None = None
@@ -129,3 +132,29 @@ class ProfileKind:
     def is_chosen_by_name(self) -> bool:
         """Whether --profile offers it."""
         return not self.enabled_by
+
+    def make_profile(
+        self,
+        samples: Iterable[Sample],
+        mappings: Iterable[Mapping],
+        *,
+        period: int = 1,
+        time_ns: int,
+        duration_ns: int,
+        comments: Iterable[str] = (),
+    ) -> Profile:
+        """A profile of this kind. Each sample has one value for each of the kind's sample types.
+
+        One sample was taken in each `period`, an amount of `period_type`. `time_ns` is Unix time.
+        """
+        return Profile(
+            kind=self.name,
+            sample_types=self.sample_types,
+            period_type=self.period_type or self.sample_types[0],
+            period=period,
+            samples=tuple(samples),
+            mappings=tuple(mappings),
+            time_ns=time_ns,
+            duration_ns=duration_ns,
+            comments=tuple(comments),
+        )

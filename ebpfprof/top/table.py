@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ebpfprof.export.frames import UNKNOWN
-from ebpfprof.export.tables.waits import rows_of
 from ebpfprof.profile.idle import rule_of
-from ebpfprof.profile.model import Location, Lock, Sample
+from ebpfprof.profile.model import UNKNOWN, Location, Lock, Sample
+from ebpfprof.profile.operations import caller, operation
 from ebpfprof.top.rows import Reading, Role, RowKey, Snapshot, TopRow, TopStack, View
 
 _RELEASED: Final = "released"
@@ -107,9 +106,10 @@ class Table:
         """The numbers of the rows that a stack belongs to: the first one's is its own time."""
         if self._view == "cpu":
             return self._functions_of(pid, sample, stack)
-        (row,) = rows_of([sample], 1)
+        frames = sample.frames
+        line = caller(frames)
         rule = rule_of("block", sample) if self._view == "block" else None
-        key = RowKey(pid, row.operation, row.function, row.file, row.line, rule)
+        key = RowKey(pid, operation(frames), line.function, line.file, line.line, rule)
         return (self._number(key),)
 
     def _functions_of(self, pid: int, sample: Sample, stack: Sequence[int]) -> tuple[int, ...]:

@@ -68,7 +68,7 @@ class FlameGraph {
 
   /* By what the base is multiplied: sums over a time are compared per second. */
   static baseScale(profile, base) {
-    if (!base || profile.kind === "open") return 1;
+    if (!base || profile.moment) return 1;
     if (!(profile.duration_s > 0) || !(base.duration_s > 0)) return 1;
     return profile.duration_s / base.duration_s;
   }

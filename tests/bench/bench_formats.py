@@ -17,7 +17,8 @@ from typing import Final
 
 from ebpfprof.export import formats, pprof
 from ebpfprof.profile import delta, idle
-from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample, wait_profile
+from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample
+from ebpfprof.profilers.waits.kinds import BLOCK
 
 RUNS: Final = 3
 _FUNCTIONS: Final = 4000
@@ -49,8 +50,7 @@ def large_profile(stacks: int, seed: int = 1) -> Profile:
         stack = (chance.choice(leaves), *reversed(path))
         count = chance.randrange(1, 1000)
         found[stack] = Sample(stack, (count, count * chance.randrange(100, 10_000_000)))
-    return wait_profile(
-        "block",
+    return BLOCK.make_profile(
         found.values(),
         [_MAIN],
         time_ns=1_700_000_000_000_000_000,

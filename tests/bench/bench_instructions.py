@@ -22,7 +22,8 @@ from typing import Final, cast
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.process import Target
-from ebpfprof.profile.model import Mapping, wait_profile
+from ebpfprof.profile.model import Mapping
+from ebpfprof.profilers.waits.kinds import BLOCK
 from ebpfprof.profilers.waits.rows import StackTotal
 from ebpfprof.profilers.waits.stacks import StackTranslator, wait_samples
 from symbolizer import ElfFile, GoBinary
@@ -57,7 +58,7 @@ def run(path: Path, stacks: int, part: str) -> None:
             for _ in range(stacks)
         ]
         samples, *_ = wait_samples(StackTranslator(go), [(total, ()) for total in totals])
-        profile = wait_profile("block", samples, (mapping,), time_ns=1, duration_ns=1)
+        profile = BLOCK.make_profile(samples, (mapping,), time_ns=1, duration_ns=1)
         if part == "file":
             pprof.encode(profile)
 

@@ -15,16 +15,15 @@ from urllib.parse import parse_qs, urlsplit
 
 from ebpfprof.export import json_profile
 from ebpfprof.profile.model import (
-    CPU,
     Frame,
     Label,
     Location,
     Mapping,
     Profile,
     Sample,
-    wait_profile,
 )
-from ebpfprof.profile.model import cpu_profile as cpu_profile_of
+from ebpfprof.profilers.cpu.kind import CPU
+from ebpfprof.profilers.waits.kinds import BLOCK
 from ebpfprof.server.app import WEB_FOLDER
 
 START_S = 1_790_000_000
@@ -63,8 +62,7 @@ def block_profile(scale: int = 1) -> Profile:
         Sample(stack("runtime.chanrecv2", "main.worker"), (50, 30_000_000_000)),
         Sample(stack("runtime.selectgo", HOSTILE, "main.serve"), (1, 1_000_000)),
     ]
-    return wait_profile(
-        "block",
+    return BLOCK.make_profile(
         samples,
         (_MAIN,),
         time_ns=START_S * 1_000_000_000,
@@ -80,15 +78,15 @@ def cpu_profile() -> Profile:
         Sample(stack("main.parse", "main.serve"), (10, 100_000_000)),
     ]
     assert samples[0].values[1] == 30 * 10_000_000
-    profile = cpu_profile_of(
+    profile = CPU.make_profile(
         samples,
         (_MAIN,),
-        period_ns=10_000_000,
+        period=10_000_000,
         time_ns=START_S * 1_000_000_000,
         duration_ns=WINDOW_S * 1_000_000_000,
         comments=[],
     )
-    assert profile.sample_types[1] == CPU
+    assert profile.sample_types[1].type == "cpu"
     return profile
 
 

@@ -194,6 +194,14 @@ def test_a_base_of_another_length_is_scaled(show: Show) -> None:
     assert "The base is scaled by 0.50" in page.text(".flame-legend")
 
 
+def test_a_base_that_shows_a_moment_is_not_scaled(show: Show) -> None:
+    later, base = of_stacks(("main.a", 4)), of_stacks(("main.a", 8), seconds=10)
+    page = show(replace(later, kind="open"), replace(base, kind="open"))
+    page.press(Keys.ARROW_DOWN)
+    assert "4.00 s (100 %), base 8.00 s, change -4.00 s (-50.0 %)" in page.said
+    assert "scaled" not in page.text(".flame-legend")
+
+
 def test_stacks_are_grouped_by_wait_reason_and_label(page: FlamePage) -> None:
     assert page.choices("Value") == ["contentions, count", "delay, nanoseconds"]
     assert page.choices("Group by") == ["nothing", "operation", "label lock", "label tenant"]

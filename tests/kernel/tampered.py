@@ -22,7 +22,7 @@ import psutil
 from ebpfprof.__main__ import main
 from ebpfprof.console import output_file
 from ebpfprof.errors import AttachFailed
-from ebpfprof.export.tables import waits as summary
+from ebpfprof.export.tables import largest
 from ebpfprof.kernel import probe_holders, uprobe_helper
 from ebpfprof.kernel.held_probes import HeldProbes
 from ebpfprof.kernel.probe_holders import Holder
@@ -250,7 +250,7 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "has no time to inspect": have_no_time_to_inspect,
     "fails to name frames": lambda: fail(stacks.StackTranslator, "stack"),
     "fails to name locks": lambda: fail(names.LockNames, "field"),
-    "fails to show the table": lambda: fail(summary, "render"),
+    "fails to show the table": lambda: fail(largest, "render"),
 }
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.process.process import Ending, Target
 from ebpfprof.profile.delta import difference
-from ebpfprof.profile.model import Kind, Profile, Sample, cpu_profile, wait_profile
+from ebpfprof.profile.model import Kind, Profile, Sample
+from ebpfprof.profilers.cpu.kind import CPU
+from ebpfprof.profilers.registry import kind_named
 from ebpfprof.profilers.report_builder import Report
 from ebpfprof.server.access import Policy
 from ebpfprof.server.app import application
@@ -85,9 +87,9 @@ class FakeTarget:
         samples = [*locks, *steady]
         account = FakeAccount(f"{kind} of {self.pid}", self.events)
         if kind == "cpu":
-            profile = cpu_profile(samples, [MAIN], period_ns=10_101_010, **times)
+            profile = CPU.make_profile(samples, [MAIN], period=10_101_010, **times)
         else:
-            profile = wait_profile(kind, samples, [MAIN], **times)
+            profile = kind_named(kind).make_profile(samples, [MAIN], **times)
         return profile.accounted(account)
 
 

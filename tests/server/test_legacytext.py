@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ebpfprof.profile.model import Frame, Location, Profile, Sample, wait_profile
+from ebpfprof.profile.model import Frame, Location, Profile, Sample
+from ebpfprof.profilers.waits.kinds import BLOCK
 from ebpfprof.server.pprof_text import aligned, text
 from tests.unit.export.small_profile import LIBC, LOCK, MAIN, RECEIVE, UNKNOWN, WORK
 
@@ -12,7 +13,7 @@ OFFSETS = {LOCK.address: 0x2F, WORK.address: 0x5, RECEIVE.address: 0x12}
 
 
 def profile(*samples: Sample) -> Profile:
-    return wait_profile("block", samples, [MAIN, LIBC], time_ns=1, duration_ns=1)
+    return BLOCK.make_profile(samples, [MAIN, LIBC], time_ns=1, duration_ns=1)
 
 
 def test_stacks_by_delay_with_their_frames_below() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.profile.model import Location, Sample, wait_profile
+from ebpfprof.profile.model import Location, Sample
+from ebpfprof.profilers.waits.kinds import BLOCK
 from ebpfprof.server import pprof_endpoints
 from symbolizer import ElfFile, Frame, Function, GoBinary
 from tests.kernel.programs import program
@@ -71,7 +72,7 @@ def test_a_text_looks_each_address_up_once(
     monkeypatch.setattr(GoBinary, "function_at", counted)
     stack = tuple(Location(entry + 1, None, ()) for entry in entries[:8])
     samples = [Sample(stack[at:], (1, at)) for at in range(8)]
-    profile = wait_profile("block", samples, [MAIN], time_ns=1, duration_ns=1)
+    profile = BLOCK.make_profile(samples, [MAIN], time_ns=1, duration_ns=1)
     assert pprof_endpoints._text_of(ticker.pid, profile).count("\n#") == sum(range(1, 9))
     assert sorted(asked) == [entry + 1 for entry in entries[:8]]
 

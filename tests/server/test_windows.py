@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from ebpfprof.continuous.history import Windows, make_room
-from ebpfprof.profile.model import Profile, Sample, wait_profile
+from ebpfprof.profile.model import Profile, Sample
+from ebpfprof.profilers.waits.kinds import BLOCK
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, WORK
 
 
 def sums(*counts: int) -> dict[str, Profile]:
     stacks = ((LOCK, WORK), (RECEIVE, WORK))
     samples = [Sample(s, (n, 10 * n)) for s, n in zip(stacks, counts, strict=False) if n]
-    return {"block": wait_profile("block", samples, [MAIN], time_ns=1, duration_ns=sum(counts))}
+    return {"block": BLOCK.make_profile(samples, [MAIN], time_ns=1, duration_ns=sum(counts))}
 
 
 def counts(profile: Profile) -> list[int]:

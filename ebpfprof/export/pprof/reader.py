@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export.pprof.wire import fields, unpacked
 from ebpfprof.profile.model import Frame, Kind, Label, Location, Mapping, Profile, Sample, ValueType
+from ebpfprof.profilers.registry import kind_of
 
 if TYPE_CHECKING:
     from ebpfprof.export.pprof.schema import ProtoMessage
@@ -79,11 +80,10 @@ _HEADER = (1, *range(7, 16))
 def decode(data: bytes, *, kind: Kind | None = None) -> Profile:
     """Read a profile.proto, gzipped or not; refuse what pprof's own CheckValid refuses.
 
-    Without `kind` it is told from the sample types: "" for others than ours. Contentions are a
-    mutex profile's if all of them are charged to what unlocks something, and else a block
-    profile's: the format does not say it. Values of samples with the same stack and labels are
-    added up. Raises InvalidProfile, also if the file holds more than the bounds of this module
-    and of pprof_wire.
+    The format has no field for the kind. Without `kind` the registry tells it from the sample types
+    and the samples; it is "" if no kind fits. Values of samples with the same stack and labels are
+    added up. Raises InvalidProfile, also if the file holds more than the bounds of this module and
+    of export.pprof.wire.
     """
     return _Decoder(_refusing_others(unpacked(data))).profile(kind)
 
@@ -194,7 +194,7 @@ class _Decoder:
         if not sample_types:
             raise InvalidProfile("The profile is of nothing: it has no sample types.")
         return Profile(
-            kind=_kind(sample_types, samples) if kind is None else kind,
+            kind=_name_of_kind(sample_types, samples) if kind is None else kind,
             sample_types=sample_types,
             period_type=self._value_type(message.period_type),
             period=message.period,
@@ -340,30 +340,6 @@ def _check_id(what: str, number: int, table: dict[int, Any]) -> None:
         raise InvalidProfile(f"The profile has a {what} whose id, {number}, is 0 or not unique.")
 
 
-_KINDS: dict[tuple[str, ...], Kind] = {
-    ("contentions", "delay"): "block",
-    ("samples", "cpu"): "cpu",
-    ("goroutines", "waiting"): "open",
-}
-
-
-# Releases of the runtime's own locks whose stacks Go could not keep (runtime/mprof.go, Go 1.22 on).
-_LOST_RELEASES = "runtime._LostContendedRuntimeLock"
-
-
-def _kind(sample_types: tuple[ValueType, ...], samples: tuple[Sample, ...]) -> Kind:
-    found = _KINDS.get(tuple([value_type.type for value_type in sample_types]), "")
-    if found == "block" and samples and all(map(_is_release, samples)):
-        return "mutex"
-    return found
-
-
-def _is_release(sample: Sample) -> bool:
-    """Whether the leaf is a function of sync or the runtime that unlocks, or stands for some."""
-    frames = sample.locations[0].frames if sample.locations else ()
-    if not frames:
-        return False
-    if frames[0].function == _LOST_RELEASES:
-        return True
-    package, _, name = frames[0].function.partition(".")
-    return package in ("sync", "internal/sync", "runtime") and "unlock" in name.lower()
+def _name_of_kind(sample_types: tuple[ValueType, ...], samples: tuple[Sample, ...]) -> str:
+    found = kind_of(sample_types, samples)
+    return found.name if found else ""

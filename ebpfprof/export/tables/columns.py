@@ -1,14 +1,102 @@
-"""What tables in the terminal have in common."""
+"""Columns of text, as all tables for people have them.
 
-from collections.abc import Callable
+Nothing that a target or a file says reaches the terminal as a control character.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from io import StringIO
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # it takes some 30 ms to import: only who prints a table pays for it
+from ebpfprof.console.text import printable
+
+if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
+
+_MAX_NAME = 512
+_MIN_ROOM = 24  # columns, for a name
+_UNLIMITED = 1 << 13
+_MAX_OPERATION = 40  # columns
 
 
-def rendered(table: "Table", *, width: int, color: bool) -> str:
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a table: `cells` of all columns but the last, which holds a name.
+
+    The name is cut on the left to the room there is. `before` stands in front of it, `after` behind
+    it where there is room for both, and `below` on a line of its own. `name`, `after` and `below`
+    may be text of a target; `cells` and `before` must be printable.
+    """
+
+    cells: Sequence[str]
+    name: str
+    before: str = ""
+    after: str = ""
+    below: str = ""
+    is_dim: bool = False
+
+
+def table(
+    headings: Sequence[str],
+    rows: Sequence[Row],
+    *,
+    left: int = 1,
+    width: int | None,
+    color: bool,
+) -> str:
+    """The rows below their headings, in at most `width` columns; None: as many as it takes.
+
+    The last `left` columns are aligned on the left, the others on the right. Without `color` the
+    text is plain ASCII. Ends with a newline.
+    """
+    # rich takes some 30 ms to import: only commands that print a table pay for it.
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
+
+    found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, heading in enumerate(headings):
+        is_left = number >= len(headings) - left
+        found.add_column(Text(heading), justify="left" if is_left else "right", no_wrap=True)
+    columns = zip(headings[:-1], *(row.cells for row in rows), strict=True)
+    taken = sum(max(map(cell_len, column)) + 2 for column in columns)
+    room = None if width is None else max(width - taken, _MIN_ROOM)
+    for row in rows:
+        style = "dim" if row.is_dim else ""
+        cells = (Text(cell, style) for cell in row.cells)
+        found.add_row(*cells, _last_cell(row, room, color=color))
+    return rendered(found, width=taken + (room or _UNLIMITED), color=color)
+
+
+def _last_cell(row: Row, room: int | None, *, color: bool) -> Text:
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    name, after, below = (_printable(each, color) for each in (row.name, row.after, row.below))
+    if room and cell_len(row.before + name + after) > room:
+        after = ""
+    name = fit(name, room and room - len(row.before + after), cell_len)
+    cell = Text(row.before + name + after, "dim" if row.is_dim else "")
+    if below:
+        cell.append("\n" + fit(below, room, cell_len), style="dim")
+    return cell
+
+
+def operation_cell(operation: str, *, color: bool) -> str:
+    """An operation as a cell of a row, printable, cut where it is the name of a function."""
+    from rich.cells import cell_len
+
+    return fit(_printable(operation, color), _MAX_OPERATION, cell_len)
+
+
+def _printable(text: str, color: bool) -> str:
+    return printable(text[-_MAX_NAME:], ascii_only=not color)
+
+
+def rendered(table: Table, *, width: int, color: bool) -> str:
     """The table in `width` columns, without trailing spaces; ends with a newline."""
     from rich.console import Console
 

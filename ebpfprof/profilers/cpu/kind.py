@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ebpfprof.profile.kind import Endpoint, Metric, Option, ProfileKind, Table, Values
-from ebpfprof.profile.model import CPU as CPU_TIME
-from ebpfprof.profile.model import SAMPLES
+from ebpfprof.profile.model import ValueType
+
+_CPU_TIME = ValueType("cpu", "nanoseconds")
 
 
 def _sampling(values: Values) -> str:
@@ -20,7 +21,9 @@ CPU = ProfileKind(
     events="samples",
     nothing="the program used no CPU time",
     headline="of CPU time:",
-    sample_types=(SAMPLES, CPU_TIME),
+    # Those of Go's own (runtime/pprof/proto.go, newProfileBuilder).
+    sample_types=(ValueType("samples", "count"), _CPU_TIME),
+    period_type=_CPU_TIME,
     table=Table("functions", "CPU", "Samples", ("Function",), rate="processors"),
     profiler="ebpfprof.profilers.cpu.profiler",
     key="x",

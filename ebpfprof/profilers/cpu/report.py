@@ -9,7 +9,6 @@ from typing import Final
 
 from ebpfprof.kernel.kallsyms import KernelSymbols
 from ebpfprof.process.mappings import Objects
-from ebpfprof.profile.model import cpu_profile
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.cpu.sample_table import CpuStack
 from ebpfprof.profilers.cpu.stacks import KERNEL, CpuTranslator
@@ -53,10 +52,10 @@ def report(
         if stack.ending in CUT_TEXTS:
             cut[_CUT.format(CUT_TEXTS[stack.ending])] += count
     account = replace(builder.account(CPU, f"{CPU.title} profile", remarks), counted=cut)
-    profile = cpu_profile(
+    profile = CPU.make_profile(
         samples,
         (*objects.mappings, KERNEL) if kernel else objects.mappings,
-        period_ns=period_ns,
+        period=period_ns,
         time_ns=recording.started_unix_ns,
         duration_ns=account.length_ns,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ebpfprof.profile.kind import Endpoint, Metric, Option, ProfileKind, Table, Values
-from ebpfprof.profile.model import CONTENTIONS, DELAY, GOROUTINES, WAITING, Sample
+from ebpfprof.profile.model import Sample, ValueType
 
 _PROFILER = "ebpfprof.profilers.waits.profiler"
 _METRIC = Metric(
@@ -13,6 +13,8 @@ _METRIC = Metric(
     "Time that goroutines waited (block), or made others wait (mutex).",
     is_shared=True,
 )
+# Those of Go's own block and mutex profiles (runtime/pprof/pprof.go, printCountCycleProfile).
+_DELAYS = (ValueType("contentions", "count"), ValueType("delay", "nanoseconds"))
 # Releases of the runtime's own locks whose stacks Go could not keep (runtime/mprof.go, Go 1.22 on).
 _LOST_RELEASES = "runtime._LostContendedRuntimeLock"
 
@@ -51,7 +53,7 @@ BLOCK = ProfileKind(
     events="waits",
     nothing="no goroutine waited and was woken",
     headline="of waiting:",
-    sample_types=(CONTENTIONS, DELAY),
+    sample_types=_DELAYS,
     table=Table("operations", "Delay", "Count", ("Called from", "From")),
     profiler=_PROFILER,
     key="b",
@@ -87,7 +89,7 @@ MUTEX = ProfileKind(
     events="releases",
     nothing="no goroutine waited for a lock",
     headline="of the waiting for locks: until",
-    sample_types=(CONTENTIONS, DELAY),
+    sample_types=_DELAYS,
     table=Table("operations", "Delay", "Count", ("Released by", "By")),
     profiler=_PROFILER,
     key="u",
@@ -142,7 +144,7 @@ OPEN = ProfileKind(
     events="open waits",
     nothing="no goroutine waits",
     headline="of the time waited so far:",
-    sample_types=(GOROUTINES, WAITING),
+    sample_types=(ValueType("goroutines", "count"), ValueType("waiting", "nanoseconds")),
     table=Table("operations", "Waiting", "Goroutines", ("Called from", "From")),
     profiler=_PROFILER,
     options=(

@@ -9,7 +9,7 @@ from typing import Final
 from ebpfprof.console.text import printable
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.profile.kind import ProfileKind
-from ebpfprof.profile.model import Label, wait_profile
+from ebpfprof.profile.model import Label
 from ebpfprof.profilers.labels import chosen
 from ebpfprof.profilers.profiler import Found
 from ebpfprof.profilers.report_builder import ReportBuilder
@@ -130,8 +130,7 @@ class _WaitReporter:
             spread=spread,
             counted={_CUT_BY_GO: cut},
         )
-        profile = wait_profile(
-            kind.name,
+        profile = kind.make_profile(
             samples,
             self._go.mappings,
             time_ns=recording.started_unix_ns,

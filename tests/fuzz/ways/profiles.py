@@ -21,9 +21,9 @@ from tests.unit.export.profiles import nasty
 from tests.unit.export.small_profile import GOLDEN, MAIN, SMALL
 
 _COVERS = (
-    *("flamegraph", "folded", "formats", "frames", "json_profile", "speedscope"),
-    *("pprof.reader", "pprof.wire", "pprof.writer"),
-    *("tables.cpu", "tables.functions", "tables.report", "tables.waits"),
+    *("flamegraph", "folded", "formats", "frames", "json_profile", "kinds", "speedscope"),
+    *("pprof.reader", "pprof.wire", "pprof.writer", "tables.columns", "tables.functions"),
+    *("tables.largest", "tables.operations", "tables.quantities", "tables.report"),
 )
 
 _KINDS: Final[tuple[Kind, ...]] = ("block", "cpu", "")

@@ -2,16 +2,17 @@
 
 from dataclasses import replace
 
-from ebpfprof.profile.model import Frame, Label, Location, Profile, Sample, ValueType, cpu_profile
+from ebpfprof.profile.model import Frame, Label, Location, Profile, Sample, ValueType
+from ebpfprof.profilers.cpu.kind import CPU as CPU_KIND
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, SMALL, UNKNOWN, WORK
 
 NASTY = "</script><!--<script>\u2028\x1b]0;owned\x07;\n\r\t\u202e\udcff\"'&\\"
 """Markup, escape sequences, separators, text that turns around, bytes that were no UTF-8."""
 
-CPU = cpu_profile(
+CPU = CPU_KIND.make_profile(
     [Sample((LOCK, WORK), (3, 30)), Sample((WORK,), (1, 10)), Sample((UNKNOWN,), (1, 10))],
     [MAIN],
-    period_ns=10,
+    period=10,
     time_ns=0,
     duration_ns=1_000_000_000,
 )

@@ -4,7 +4,8 @@ import gzip
 
 from ebpfprof.export import pprof
 from ebpfprof.export.pprof.schema import ProtoMessage, profile_class
-from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample, wait_profile
+from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample
+from ebpfprof.profilers.waits.kinds import BLOCK
 
 MAIN = Mapping(0x400000, 0x500000, 0x1000, "/srv/api", "c0ffee")
 LIBC = Mapping(0x7F0000000000, 0x7F0000100000, 0, "/lib/libc.so.6", "")
@@ -20,8 +21,7 @@ LOCK = Location(
 WORK = Location(0x402000, MAIN, (Frame("main.work", "/src/main.go", 12, 10),))
 RECEIVE = Location(0x403000, MAIN, (Frame("runtime.chanrecv1", "/go/runtime/chan.go", 442),))
 UNKNOWN = Location(0x7F0000000010, LIBC, ())
-SMALL = wait_profile(
-    "block",
+SMALL = BLOCK.make_profile(
     [Sample((RECEIVE, WORK), (2, 300)), Sample((LOCK, WORK), (1, 4500))],
     [MAIN, LIBC],
     time_ns=1_700_000_000_000_000_000,

@@ -6,7 +6,8 @@ from typing import Any
 
 from ebpfprof.export import json_profile
 from ebpfprof.profile import idle
-from ebpfprof.profile.model import Frame, Label, Location, Profile, Sample, cpu_profile
+from ebpfprof.profile.model import Frame, Label, Location, Profile, Sample
+from ebpfprof.profilers.cpu.kind import CPU
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, SMALL, UNKNOWN, WORK
 
 NASTY = "</script>\u2028<!--\x1b[31m\udcff\"'&"
@@ -91,8 +92,8 @@ def test_addresses_without_a_name_go_by_their_file() -> None:
 
 
 def test_a_cpu_profile_waits_for_nothing() -> None:
-    cpu = cpu_profile(
-        [Sample((LOCK, WORK), (1, 10))], [MAIN], period_ns=10, time_ns=0, duration_ns=1
+    cpu = CPU.make_profile(
+        [Sample((LOCK, WORK), (1, 10))], [MAIN], period=10, time_ns=0, duration_ns=1
     )
     found = written(cpu)
     assert found["operations"] == [0]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample, wait_profile
+from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample
+from ebpfprof.profilers.waits.kinds import BLOCK
 from tests.bench import charts
 from tests.bench.accuracy import compared
 from tests.bench.arms import ARMS
@@ -137,7 +138,7 @@ def profile(**delays_ns: int) -> Profile:
         )
         for name, delay_ns in delays_ns.items()
     ]
-    return wait_profile("block", samples, (MAPPING,), time_ns=1, duration_ns=1)
+    return BLOCK.make_profile(samples, (MAPPING,), time_ns=1, duration_ns=1)
 
 
 def test_only_the_top_stacks_are_compared() -> None:

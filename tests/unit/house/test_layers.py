@@ -31,7 +31,7 @@ ROOMS = {
     "process": "kernel privileges profile console system",
     "discovery": "privileges console system",
     "kernel": "privileges system",
-    "export": "profile console",
+    "export": "profilers.registry profile console",
     "profilers.registry": "profile",
     "privileges": "",
     "profile": "",

@@ -17,8 +17,8 @@ from ebpfprof.profile.model import (
     Mapping,
     Profile,
     Sample,
-    wait_profile,
 )
+from ebpfprof.profilers.waits.kinds import BLOCK
 from tests.unit.export.small_profile import LIBC, LOCK, MAIN, RECEIVE, SMALL, WORK
 
 FIRST_NS = 1_700_000_000_000_000_000
@@ -26,8 +26,8 @@ S = 1_000_000_000
 
 
 def snapshot(samples: list[Sample], length_s: int, **changes: object) -> Profile:
-    profile = wait_profile(
-        "block", samples, [MAIN], time_ns=FIRST_NS, duration_ns=length_s * S, comments=["a"]
+    profile = BLOCK.make_profile(
+        samples, [MAIN], time_ns=FIRST_NS, duration_ns=length_s * S, comments=["a"]
     )
     return replace(profile, **changes)  # type: ignore[arg-type]
 

@@ -10,7 +10,9 @@ import pytest
 
 from ebpfprof.profile import idle
 from ebpfprof.profile.idle import Hidden, rule_of, rules, split
-from ebpfprof.profile.model import Frame, Kind, Location, Profile, Sample, cpu_profile, wait_profile
+from ebpfprof.profile.model import Frame, Kind, Location, Profile, Sample
+from ebpfprof.profilers.cpu.kind import CPU
+from ebpfprof.profilers.registry import kind_named
 from tests.toolchains import toolchain
 
 RECEIVE: Final = "runtime.chanrecv1"
@@ -292,7 +294,9 @@ def sample_of(functions: Stack, count: int = 1, ns: int = 10) -> Sample:
 
 
 def profile_of(*samples: Sample, kind: Kind = "block") -> Profile:
-    return wait_profile(kind, samples, [], time_ns=1, duration_ns=2, comments=["a comment"])
+    return kind_named(kind).make_profile(
+        samples, [], time_ns=1, duration_ns=2, comments=["a comment"]
+    )
 
 
 IDLE: Final = [(name, stack) for name, (idle_ones, _) in EXAMPLES.items() for stack in idle_ones]
@@ -404,8 +408,8 @@ def test_sums_are_by_rule() -> None:
 def test_a_profile_with_nothing_idle_is_not_touched() -> None:
     busy = profile_of(sample_of((LOCK, "main.worker")))
     assert split(busy) == (busy, [])
-    on_cpu = cpu_profile(
-        [sample_of((RECEIVE, "main.worker"))], [], period_ns=1, time_ns=0, duration_ns=0
+    on_cpu = CPU.make_profile(
+        [sample_of((RECEIVE, "main.worker"))], [], period=1, time_ns=0, duration_ns=0
     )
     assert split(on_cpu) == (on_cpu, [])
 

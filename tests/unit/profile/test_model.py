@@ -14,15 +14,15 @@ from ebpfprof.profile.model import (
     Profile,
     Sample,
     ValueType,
-    check,
-    wait_profile,
 )
+from ebpfprof.profile.validate import check
+from ebpfprof.profilers.waits.kinds import BLOCK
 
 MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "c0ffee")
 FRAME = Frame("main.work", "/src/main.go", 12, 10)
 LOCATION = Location(0x401000, MAIN, (FRAME,))
 SAMPLE = Sample((LOCATION,), (3, 4500))
-SOUND = wait_profile("block", [SAMPLE], [MAIN], time_ns=1, duration_ns=2, comments=["hello"])
+SOUND = BLOCK.make_profile([SAMPLE], [MAIN], time_ns=1, duration_ns=2, comments=["hello"])
 
 
 def with_sample(**changes: object) -> Profile:
@@ -57,7 +57,7 @@ def test_a_block_profile_has_the_types_of_gos_own() -> None:
     "profile",
     [
         SOUND,
-        wait_profile("block", [], [], time_ns=0, duration_ns=0),
+        BLOCK.make_profile([], [], time_ns=0, duration_ns=0),
         with_sample(locations=()),
         with_sample(values=(-3, -4500)),
         with_sample(labels=(Label("thread", "GC"), Label("size", 0, "bytes"))),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ebpfprof.kernel.losses import Loss
-from ebpfprof.profile.model import Frame, Label, Location, Mapping, Sample, wait_profile
+from ebpfprof.profile.model import Frame, Label, Location, Mapping, Sample
+from ebpfprof.profilers.waits.kinds import BLOCK
 from ebpfprof.top.rows import Moment, Snapshot, View, Watched
 from ebpfprof.top.state import TopView
 from ebpfprof.top.table import Table
@@ -54,7 +55,7 @@ def moment(
     """One of two seconds, of a block profile."""
     table = Table(kind)
     for second, seen in ((1, before), (3, samples)):
-        profile = wait_profile("block", seen, [MAIN], time_ns=1, duration_ns=1, comments=[])
+        profile = BLOCK.make_profile(seen, [MAIN], time_ns=1, duration_ns=1, comments=[])
         reading = table.read([Snapshot(pid, second * S, profile) for pid in pids])
     watched = [Watched(pid, name, "go1.27.3", ending) for pid in pids]
     return Moment({kind: reading}, watched, 3 * S, 0.021, losses, notes)

@@ -15,9 +15,9 @@ from ebpfprof.profile.model import (
     Mapping,
     Profile,
     Sample,
-    cpu_profile,
-    wait_profile,
 )
+from ebpfprof.profilers.cpu.kind import CPU
+from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX
 from ebpfprof.top.rows import Reading, Shown, Snapshot, Sort, shown
 from ebpfprof.top.table import Table
 
@@ -43,7 +43,7 @@ WORKER = at(13, "main.worker")
 
 
 def block(*samples: Sample) -> Profile:
-    return wait_profile("block", samples, [MAIN], time_ns=1, duration_ns=1, comments=[])
+    return BLOCK.make_profile(samples, [MAIN], time_ns=1, duration_ns=1, comments=[])
 
 
 def waits(
@@ -170,8 +170,7 @@ def test_idle_waits_are_rows_of_their_own_and_hidden_unless_asked_for() -> None:
 
 
 def test_nothing_is_idle_in_a_mutex_profile() -> None:
-    profile = wait_profile(
-        "mutex",
+    profile = MUTEX.make_profile(
         [Sample((RECEIVE, WORKER), (3, 300))],
         [MAIN],
         time_ns=1,
@@ -238,7 +237,9 @@ def test_a_function_has_its_own_time_and_that_of_all_it_calls() -> None:
             Sample((GET, SERVE), (leaf, leaf * 10)),
             Sample((SERVE, at(12, "main.serve")), (caller, caller * 10)),
         ]
-        profile = cpu_profile(samples, [MAIN], period_ns=10, time_ns=1, duration_ns=1, comments=[])
+        profile = CPU.make_profile(
+            samples, [MAIN], period=10, time_ns=1, duration_ns=1, comments=[]
+        )
         return [Snapshot(7, second * S, profile)]
 
     table = Table("cpu")
@@ -258,7 +259,7 @@ def test_functions_are_told_apart_by_process_and_may_have_no_name() -> None:
     inlined = at(30, "main.inner", "main.outer")
     bare = Location(0x400040, MAIN, ())
     samples = [Sample((inlined, SERVE), (1, 10)), Sample((bare,), (2, 20))]
-    profile = cpu_profile(samples, [MAIN], period_ns=10, time_ns=1, duration_ns=1, comments=[])
+    profile = CPU.make_profile(samples, [MAIN], period=10, time_ns=1, duration_ns=1, comments=[])
     reading = Table("cpu").read([Snapshot(7, S, profile), Snapshot(8, S, profile)])
     assert [(r.key.pid, r.key.name, r.ns, r.callees_ns) for r in reading.rows] == [
         (pid, *row)

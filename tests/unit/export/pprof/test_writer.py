@@ -21,9 +21,9 @@ from ebpfprof.profile.model import (
     Mapping,
     Profile,
     Sample,
-    check,
-    wait_profile,
 )
+from ebpfprof.profile.validate import check
+from ebpfprof.profilers.waits.kinds import BLOCK
 from tests.unit.export.small_profile import (
     GOLDEN,
     LOCK,
@@ -157,8 +157,7 @@ def profiles(draw: st.DrawFn) -> Profile:
         values=st.tuples(INT64, INT64),
         labels=st.lists(LABELS, max_size=2).map(tuple),
     )
-    return wait_profile(
-        "block",
+    return BLOCK.make_profile(
         draw(st.lists(samples, max_size=5)),
         mappings,
         time_ns=draw(LINES),
@@ -219,9 +218,9 @@ def test_protobuf_is_imported_only_when_a_profile_is_written() -> None:
     code = """
 import json, sys
 import ebpfprof.export.pprof as pprof
-from ebpfprof.profile.model import wait_profile
+from ebpfprof.profilers.waits.kinds import BLOCK
 before = "google.protobuf" in sys.modules
-pprof.encode(wait_profile("block", [], [], time_ns=0, duration_ns=0))
+pprof.encode(BLOCK.make_profile( [], [], time_ns=0, duration_ns=0))
 print(json.dumps([before, "google.protobuf" in sys.modules]))
 """
     assert json.loads(run_python(code)) == [False, True]

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from ebpfprof.export.tables.locks import render
 from ebpfprof.profile.model import Frame, Location, Lock, Sample
-from tests.unit.export.tables.test_waits import HOSTILE
+from tests.unit.export.tables.test_operations import HOSTILE
 
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 

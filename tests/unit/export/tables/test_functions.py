@@ -1,9 +1,12 @@
-"""The table of a CPU profile."""
+"""The table of functions, as of a CPU profile."""
 
 from __future__ import annotations
 
-from ebpfprof.export.tables.cpu import FunctionRow, function_rows, render
-from ebpfprof.profile.model import Frame, Location, Profile, Sample, cpu_profile
+from ebpfprof.export.tables import functions
+from ebpfprof.export.tables.functions import FunctionSums, function_sums
+from ebpfprof.export.tables.largest import render
+from ebpfprof.profile.model import Frame, Location, Profile, Sample
+from ebpfprof.profilers.cpu.kind import CPU
 
 
 def location(address: int, *functions: str) -> Location:
@@ -19,15 +22,15 @@ SAMPLES = (
 
 
 def profile(*samples: Sample) -> Profile:
-    return cpu_profile(samples, (), period_ns=10_000_000, time_ns=1, duration_ns=10**9)
+    return CPU.make_profile(samples, (), period=10_000_000, time_ns=1, duration_ns=10**9)
 
 
-def test_time_is_a_functions_own_and_its_callees() -> None:
-    assert function_rows(SAMPLES) == [
-        FunctionRow("leaf", "a.go", 20_000_000, 20_000_000),
-        FunctionRow("root", "a.go", 10_000_000, 40_000_000),
-        FunctionRow("inlined", "a.go", 10_000_000, 30_000_000),
-        FunctionRow("middle", "a.go", 0, 30_000_000),
+def test_a_function_has_its_own_time_and_that_with_its_callees() -> None:
+    assert function_sums(SAMPLES) == [
+        FunctionSums("leaf", "a.go", 20_000_000, 20_000_000),
+        FunctionSums("root", "a.go", 10_000_000, 40_000_000),
+        FunctionSums("inlined", "a.go", 10_000_000, 30_000_000),
+        FunctionSums("middle", "a.go", 0, 30_000_000),
     ]
 
 
@@ -41,8 +44,8 @@ def test_the_table_leaves_out_what_used_nothing_itself() -> None:
     )
 
 
-def test_what_there_is_no_room_for_is_counted() -> None:
-    text = render(profile(*SAMPLES), limit=1, width=80, color=False)
+def test_functions_beyond_the_limit_are_counted() -> None:
+    text = functions.render(profile(*SAMPLES), limit=1, width=80, color=False)
     assert text.splitlines()[-1] == "40.0 ms in all; 2 more functions"
 
 
@@ -54,5 +57,5 @@ def test_names_are_cut_to_the_terminal_and_made_harmless() -> None:
     assert "..." in text
 
 
-def test_a_program_that_used_no_time_is_said_so() -> None:
+def test_the_table_says_that_a_program_used_no_time() -> None:
     assert "no CPU time" in render(profile(), width=80, color=False)

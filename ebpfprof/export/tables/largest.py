@@ -1,0 +1,46 @@
+"""The largest rows of any profile, in the table that its kind wants."""
+
+from ebpfprof.export.tables import functions, operations
+from ebpfprof.export.tables.idle import hidden_line
+from ebpfprof.profile.idle import split
+from ebpfprof.profile.kind import ProfileKind
+from ebpfprof.profile.model import Profile
+from ebpfprof.profilers.registry import find_kind
+
+
+def render(
+    profile: Profile,
+    *,
+    index: int | None = None,
+    hide_idle: bool = False,
+    width: int | None,
+    color: bool,
+) -> str:
+    """The largest rows in at most `width` columns, None for as many as it takes.
+
+    They are those of operations or of functions, as the profile's kind says; those of functions for
+    a profile of no known kind, or by the value at `index` if that is given. With `hide_idle` idle
+    waits are left out, and a line below says how much that is. Without `color` the text is plain
+    ASCII. Nothing that the file says reaches the terminal as a control character. Ends with a
+    newline.
+    """
+    hidden = ""
+    if hide_idle:
+        profile, idle = split(profile)
+        hidden = hidden_line(idle)
+    kind = find_kind(profile.kind)
+    if kind is None or index is not None:
+        shown = -1 if index is None else index
+        return functions.render(profile, index=shown, width=width, color=color) + hidden
+    return _of_kind(profile, kind, width=width, color=color) + hidden
+
+
+def _of_kind(profile: Profile, kind: ProfileKind, *, width: int | None, color: bool) -> str:
+    if kind.table.rows == "functions":
+        if any(sample.values[-1] for sample in profile.samples):
+            heading = kind.table.value
+            return functions.render(profile, value_heading=heading, width=width, color=color)
+    elif profile.samples:
+        headings = (kind.table.value, kind.table.count)
+        return operations.render(profile, headings=headings, width=width, color=color)
+    return f"Nothing was recorded: {kind.nothing}.\n"

@@ -1,0 +1,79 @@
+"""A profile as a table of operations: for each operation and the line that called it, its sums."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ebpfprof.export.tables import columns
+from ebpfprof.export.tables.quantities import amount
+from ebpfprof.profile.model import Profile, Sample
+from ebpfprof.profile.operations import caller, operation
+
+
+@dataclass(frozen=True, slots=True)
+class OperationSums:
+    """All samples with one operation called from one line.
+
+    `count` is the sum of their first values, `value` that of their last ones, `share` the part
+    (0 to 1) of the last values of all samples. Text is as the target has it: not fit for a terminal
+    before text.printable().
+    """
+
+    operation: str
+    function: str
+    file: str
+    line: int
+    count: int
+    value: int
+    share: float
+
+    @property
+    def mean(self) -> float:
+        """The mean value of one event."""
+        return self.value / self.count if self.count else 0.0
+
+
+def operation_sums(samples: Iterable[Sample]) -> list[OperationSums]:
+    """By operation and the line that called it, those with the largest value first."""
+    sums: dict[tuple[str, str, str, int], list[int]] = {}
+    for sample in samples:
+        frames = sample.frames
+        line = caller(frames)
+        key = (operation(frames), line.function, line.file, line.line)
+        total = sums.setdefault(key, [0, 0])
+        total[0] += sample.values[0]
+        total[1] += sample.values[-1]
+    whole = sum(value for _, value in sums.values())
+    ordered = sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))
+    return [
+        OperationSums(*key, count=count, value=value, share=value / whole if whole else 0.0)
+        for key, (count, value) in ordered
+    ]
+
+
+def render(
+    profile: Profile,
+    *,
+    headings: tuple[str, str],
+    limit: int = 10,
+    width: int | None,
+    color: bool,
+) -> str:
+    """The first rows as a table (see columns.table()); `headings` are those of value and count."""
+    unit = profile.sample_types[-1].unit
+    rows = [
+        columns.Row(
+            (
+                amount(each.value, unit, color=color),
+                f"{100 * each.share:.1f}%",
+                str(each.count),
+                amount(each.mean, unit, color=color),
+                columns.operation_cell(each.operation, color=color),
+            ),
+            each.function,
+            below=f"{each.file}:{each.line}" if each.file else "",
+        )
+        for each in operation_sums(profile.samples)[:limit]
+    ]
+    value, count = headings
+    names = (value, "Share", count, "Mean", "Operation", "Called from")
+    return columns.table(names, rows, left=2, width=width, color=color)

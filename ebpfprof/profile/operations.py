@@ -1,0 +1,102 @@
+"""Operations: what a goroutine waited for or did, in words, and which frame called for it."""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from ebpfprof.profile.model import UNKNOWN, Frame
+
+_MAX_CACHED = 1 << 16
+# By the leaf of a stack, as Go's own profiles have it.
+_LEAVES = {
+    "runtime.chansend1": "chan send",
+    "runtime.chanrecv1": "chan receive",
+    "runtime.chanrecv2": "chan receive",
+    "runtime.selectgo": "select",
+    "reflect.chansend0": "chan send",
+    "reflect.chansend": "chan send",
+    "reflect.chanrecv": "chan receive",
+    "internal/poll.(*fdMutex).rwlock": "fd lock",
+}
+# By the innermost function outside of Go's inside, where that says more than the leaf. Callers in
+# the same package then say nothing new.
+_CALLS = {
+    "database/sql.(*DB).conn": "sql connection",
+    "golang.org/x/sync/errgroup.(*Group).Go": "errgroup Go",
+    "golang.org/x/sync/errgroup.(*Group).Wait": "errgroup Wait",
+    "golang.org/x/sync/semaphore.(*Weighted).Acquire": "semaphore Acquire",
+    "golang.org/x/sync/singleflight.(*Group).Do": "singleflight Do",
+    "golang.org/x/time/rate.(*Limiter).wait": "rate limit",
+    "io.(*pipe).read": "pipe read",
+    "io.(*pipe).write": "pipe write",
+    "net.(*Resolver).lookupIPAddr": "DNS lookup",
+    "net/http.(*Transport).getConn": "HTTP connection",
+    "net/http.(*persistConn).roundTrip": "HTTP answer",
+}
+_SYNC = re.compile(r"(?:internal/)?sync\.(?:\(\*(?P<type>\w+)(?:\[.*\])?\)\.)?(?P<function>\w+)")
+# The lock of a Cond is the program's own; a rlocker is a RWMutex seen as a Locker.
+_LOCKS_OF_OTHERS = ("Cond", "rlocker")
+_INSIDE_GO = ("runtime", "internal", "sync", "reflect")
+
+
+def operation(frames: Sequence[Frame]) -> str:
+    """What the goroutine waited for, in words; the leaf function where there are none.
+
+    `frames` are those of its stack, the innermost first.
+    """
+    if not frames:
+        return UNKNOWN
+    leaf = frames[0].function
+    outside = _first_outside(frames)
+    if 0 < outside < len(frames) and frames[outside].function in _CALLS:
+        return _CALLS[frames[outside].function]
+    if leaf in _LEAVES:
+        return _LEAVES[leaf]
+    name = leaf
+    # sync is built on itself: Mutex.Lock called by Once.Do is Once.Do to the program.
+    for frame in frames:
+        match = _SYNC.match(frame.function)
+        if match is None or (name != leaf and match["type"] in _LOCKS_OF_OTHERS):
+            break
+        name = ".".join(part for part in match.group("type", "function") if part)
+    return name
+
+
+def caller(frames: Sequence[Frame]) -> Frame:
+    """The innermost frame outside of Go's inside; the outermost frame if there is none.
+
+    `frames` are those of a stack, the innermost first.
+    """
+    at = _first_outside(frames)
+    if at == len(frames):
+        return frames[-1] if frames else Frame(UNKNOWN, "", 0)
+    found = frames[at]
+    if found.function in _CALLS:
+        package = f"{_package(found.function)}."
+        outside = (frame for frame in frames[at:] if not frame.function.startswith(package))
+        return next(outside, found)
+    return found
+
+
+def _first_outside(frames: Sequence[Frame]) -> int:
+    """The index of the innermost frame outside of Go's inside; their number if there is none."""
+    for index, frame in enumerate(frames):
+        if not _is_inside_go(frame.function):
+            return index
+    return len(frames)
+
+
+def _package(function: str) -> str:
+    slash = function.rfind("/") + 1
+    return function[:slash] + function[slash:].partition(".")[0]
+
+
+@lru_cache(_MAX_CACHED)
+def _is_inside_go(function: str) -> bool:
+    # A module's first path element has a dot ("sync.example/x.F"), so its first slash comes after
+    # its first dot; Go's own packages have none, but the path of a type argument may.
+    path = function.partition("[")[0]
+    first, separator, _ = path.partition("/")
+    if separator and "." in first:
+        return False
+    return re.split(r"[/.]", path, maxsplit=1)[0] in _INSIDE_GO

@@ -1,0 +1,186 @@
+"""The table for people: what is summed, what it says, and that no target reaches the terminal."""
+
+import random
+import re
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from ebpfprof.export.tables.largest import render
+from ebpfprof.export.tables.operations import OperationSums, operation_sums
+from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample
+from ebpfprof.profilers.waits.kinds import BLOCK
+
+MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")
+
+
+def stack(*functions: str) -> tuple[Location, ...]:
+    """One location a function, leaf first, at line 10, 20, ... of its file."""
+    return tuple(
+        Location(0x400000 + n, MAIN, (Frame(function, f"/src/{n}.go", 10 * n),))
+        for n, function in enumerate(functions, 1)
+    )
+
+
+Stack = tuple[tuple[Location, ...], int, int]
+"""Locations, count, nanoseconds."""
+
+
+def rows_of(*stacks: Stack) -> list[OperationSums]:
+    return operation_sums(profile_of(*stacks).samples)
+
+
+def profile_of(*samples: Stack) -> Profile:
+    return BLOCK.make_profile(
+        [Sample(locations, (count, ns)) for locations, count, ns in samples],
+        [MAIN],
+        time_ns=0,
+        duration_ns=0,
+    )
+
+
+def test_stacks_with_one_operation_on_one_line_are_one_row() -> None:
+    store = ("runtime.chanrecv1", "main.store")
+    rows = rows_of(
+        ((*stack(*store, "main.a"),), 2, 300),
+        ((*stack(*store, "main.b"),), 3, 100),
+        ((*stack("runtime.chansend1", "main.store"),), 5, 600),
+    )
+    assert rows == [
+        OperationSums("chan send", "main.store", "/src/2.go", 20, 5, 600, 0.6),
+        OperationSums("chan receive", "main.store", "/src/2.go", 20, 5, 400, 0.4),
+    ]
+    assert [row.mean for row in rows] == [120, 80]
+
+
+def test_the_rows_are_the_largest_and_the_share_is_of_all() -> None:
+    samples = [(stack("runtime.selectgo", f"main.f{n}"), 1, n) for n in range(1, 101)]
+    random.Random(1).shuffle(samples)
+    rows = rows_of(*samples)[:3]
+    assert [row.function for row in rows] == ["main.f100", "main.f99", "main.f98"]
+    assert rows[0].share == 100 / 5050
+
+
+def test_equal_rows_come_in_a_definite_order() -> None:
+    samples = [(stack("runtime.selectgo", f"main.{name}"), 1, 1) for name in "bdac"]
+    assert [row.function[-1] for row in rows_of(*samples)] == list("abcd")
+
+
+def test_a_profile_without_delay_has_no_shares() -> None:
+    (row,) = rows_of((stack("main.f"), 0, 0))
+    assert (row.share, row.mean) == (0, 0)
+
+
+def test_inlined_frames_count_as_frames() -> None:
+    frames = (Frame("sync.(*Mutex).Lock", "/m.go", 1), Frame("main.f", "/main.go", 7))
+    (row,) = rows_of(((Location(1, None, frames),), 1, 1))
+    assert (row.operation, row.function, row.file, row.line) == (
+        "Mutex.Lock",
+        "main.f",
+        "/main.go",
+        7,
+    )
+
+
+SHOP = profile_of(
+    (
+        stack("sync.(*Mutex).Lock", "github.com/acme/shop/internal/orders.(*Store).Put"),
+        40,
+        61_500_000_000,
+    ),
+    (stack("runtime.chanrecv1", "main.worker"), 1_200, 3_600_000),
+    ((Location(0x400100, MAIN, ()),), 1, 5),
+)
+
+
+def test_the_table_in_full() -> None:
+    assert render(SHOP, width=None, color=False) == (
+        "   Delay   Share  Count     Mean  Operation     Called from\n"
+        "1.02 min  100.0%     40   1.54 s  Mutex.Lock    "
+        "github.com/acme/shop/internal/orders.(*Store).Put\n"
+        "                                                /src/2.go:20\n"
+        " 3.60 ms    0.0%   1200  3.00 us  chan receive  main.worker\n"
+        "                                                /src/2.go:20\n"
+        "    5 ns    0.0%      1     5 ns  [unknown]     [unknown]\n"
+    )
+
+
+def test_names_are_cut_on_the_left_to_fit() -> None:
+    lines = render(SHOP, width=80, color=False).splitlines()
+    assert max(map(len, lines)) == 80
+    assert lines[1].endswith("Mutex.Lock    .../internal/orders.(*Store).Put")
+
+
+def test_a_narrow_terminal_still_shows_some_of_each_name() -> None:
+    assert " ...l/orders.(*Store).Put\n" in render(SHOP, width=10, color=False)
+
+
+def test_colour_adds_only_colour() -> None:
+    coloured = render(SHOP, width=80, color=True)
+    assert "\x1b[1m" in coloured
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert [line.rstrip() for line in plain.splitlines()] == render(
+        SHOP, width=80, color=False
+    ).splitlines()
+
+
+def test_the_environment_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = render(SHOP, width=80, color=True)
+    for name, value in {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "20", "LINES": "5"}.items():
+        monkeypatch.setenv(name, value)
+    assert render(SHOP, width=80, color=True) == expected
+
+
+@pytest.mark.parametrize("kind", ["block", "mutex"])
+def test_an_empty_profile_says_so(kind: str) -> None:
+    text = render(replace(profile_of(), kind=kind), width=80, color=True)
+    assert text.startswith("Nothing was recorded: ")
+    assert text.endswith(".\n")
+
+
+HOSTILE = [
+    "\x1b[2J\x1b]0;title\x07",
+    "\x9b31m",
+    "a\rb\nc\td\be\x7f",
+    "‮gnp.exe",
+    "\u2028next",
+    "\udcff",
+    "\x00",
+    "[red]x[/red]",
+    "[link=http://x]y[/link]",
+    ":boom:",
+    "\\x1b",
+]
+
+
+@pytest.mark.parametrize("color", [True, False])
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_a_target_says_acts_on_the_terminal(text: str, color: bool) -> None:
+    location = Location(1, None, (Frame(f"main.{text}", f"/{text}", 1),))
+    shown = render(profile_of(((location,), 1, 1)), width=None, color=color)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", shown) if color else shown
+    assert all(c == "\n" or c.isprintable() for c in shown)
+    # Visible, not dropped: in the operation, the function and the file.
+    assert shown.count(text.encode("unicode_escape").decode("ascii").replace("\\\\", "\\")) == 3
+    assert len(shown.splitlines()) == 3
+
+
+def test_without_colour_the_table_is_ascii() -> None:
+    profile = profile_of((stack("runtime.selectgo", "main.größe"), 1, 1))
+    assert render(profile, width=80, color=False).isascii()
+    assert "größe" in render(profile, width=80, color=True)
+
+
+def test_wide_characters_do_not_push_the_table_beyond_its_width() -> None:
+    profile = profile_of((stack("runtime.selectgo", "main." + "世" * 60), 1, 1))
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", render(profile, width=80, color=True))
+    assert max(map(cell_len, shown.splitlines())) <= 80
+    assert "世" in shown
+
+
+def test_a_name_of_a_megabyte_is_cut() -> None:
+    profile = profile_of((stack("runtime.selectgo", "main." + "x" * (1 << 20)), 1, 1))
+    assert len(render(profile, width=None, color=False)) < 5000
+    operation = profile_of((stack("main." + "x" * (1 << 20)), 1, 1))
+    assert max(map(len, render(operation, width=80, color=False).splitlines())) <= 200
