@@ -18,10 +18,10 @@ from symbolizer.errors import (
     UnsupportedElf,
     UnsupportedGoVersion,
 )
+from symbolizer.frames import Frame, FuncRole
 from symbolizer.go.binary import Function, GoBinary
 from symbolizer.go.buildinfo import BuildInfo, Module, read_build_info
-from symbolizer.go.inline import Frame
-from symbolizer.go.runtime_layout import FuncRole, RuntimeLayout, StructLayout, layout_for
+from symbolizer.go.runtime_layout import RuntimeLayout, StructLayout, layout_for
 from symbolizer.go.version import GoVersion
 
 __all__ = [

@@ -15,8 +15,9 @@ import numpy as np
 from symbolizer.elf.file import ElfFile
 from symbolizer.elf.relocations import RelocatedWords
 from symbolizer.errors import ElfError, GoTableError, UnsupportedGoVersion
+from symbolizer.frames import Frame
 from symbolizer.go.buildinfo import BuildInfo, read_build_info
-from symbolizer.go.inline import Frame, InlineTables
+from symbolizer.go.inline import InlineTables
 from symbolizer.go.lookup import FrameLookup
 from symbolizer.go.moduledata import ModuleData, find_moduledata
 from symbolizer.go.name_index import NameIndex
@@ -197,7 +198,7 @@ class GoBinary:
         size = 0
         result = {}
         try:
-            candidates = candidate_calls(self.elf, self.text_start, self.text_end, entries)
+            candidates = candidate_calls(self.elf.read, self.text_start, self.text_end, entries)
             for target, at in candidates.items():
                 found: list[int] = []
                 for index, group in groupby(at, key=self._index_at):

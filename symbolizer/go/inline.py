@@ -1,14 +1,14 @@
 """Inline trees: which functions the compiler put into another's code (runtime/symtabinl.go)."""
 
 import struct
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from symbolizer.elf.file import ElfFile
 from symbolizer.elf.table import FileTable, StringTable
 from symbolizer.errors import ElfError, GoTableError
+from symbolizer.frames import FuncRole
 from symbolizer.go.pclntab import GO_1_18, MAX_NAME_BYTES, PclnTable
-from symbolizer.go.runtime_layout import FuncRole, RuntimeLayout
+from symbolizer.go.runtime_layout import RuntimeLayout
 
 UNKNOWN_FILE: Final = "?"
 
@@ -16,28 +16,6 @@ UNKNOWN_FILE: Final = "?"
 _NODE_1_18 = struct.Struct("<hBx4xiii")
 _NODE_1_20 = struct.Struct("<B3xiii")
 _MAX_NODES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One logical call: a function, and where in it. Names are written as Go's pprof writes them.
-
-    `start_line` is the line of the `func` keyword, 0 before Go 1.20. `file` is "?" and `line` 0
-    where the table says nothing. `pc` is the address asked for, for the callers of an inlined call
-    the address in the function's code at which Go sees them (the call's parentPc).
-    """
-
-    function: str
-    file: str
-    line: int
-    start_line: int
-    role: FuncRole
-    pc: int
-
-    @property
-    def is_wrapper(self) -> bool:
-        """Whether the compiler made the function up; Go leaves such frames out as a rule."""
-        return self.role is FuncRole.WRAPPER
 
 
 class Callee(NamedTuple):

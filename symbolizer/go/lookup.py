@@ -12,7 +12,8 @@ import numpy as np
 
 from symbolizer.elf.table import Ledger
 from symbolizer.errors import GoTableError
-from symbolizer.go.inline import UNKNOWN_FILE, Callee, Frame, InlineTables
+from symbolizer.frames import Frame
+from symbolizer.go.inline import UNKNOWN_FILE, Callee, InlineTables
 from symbolizer.go.pclntab import FuncRecord
 from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table
 

@@ -7,56 +7,17 @@ toolchains. amd64 only.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, unique
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Final
 
 from symbolizer.errors import UnsupportedGoVersion
+from symbolizer.frames import FuncRole
 from symbolizer.go.version import GoVersion
 
 _DATA: Final = "data/goruntime.json"
 _OLD_ROLE_NAMES: Final = {"runfinq": "runFinalizers"}
-
-
-@unique
-class FuncRole(Enum):
-    """What a function is to the runtime (abi.FuncID, whose numbers change between versions)."""
-
-    NORMAL = "normal"
-    ABORT = "abort"
-    ASMCGOCALL = "asmcgocall"
-    ASYNC_PREEMPT = "asyncPreempt"
-    CGOCALLBACK = "cgocallback"
-    COROSTART = "corostart"
-    DEBUG_CALL = "debugCallV2"
-    GC_BG_MARK_WORKER = "gcBgMarkWorker"
-    GOEXIT = "goexit"
-    GOGO = "gogo"
-    GOPANIC = "gopanic"
-    HANDLE_ASYNC_EVENT = "handleAsyncEvent"
-    MCALL = "mcall"
-    MORESTACK = "morestack"
-    MSTART = "mstart"
-    PANICWRAP = "panicwrap"
-    RT0_GO = "rt0_go"
-    RUNTIME_MAIN = "runtime_main"
-    RUN_FINALIZERS = "runFinalizers"
-    RUN_CLEANUPS = "runCleanups"
-    SIGPANIC = "sigpanic"
-    SYSTEMSTACK = "systemstack"
-    SYSTEMSTACK_SWITCH = "systemstack_switch"
-    WRAPPER = "wrapper"
-
-    @property
-    def elides_wrapper(self) -> bool:
-        """Whether Go leaves out a wrapper that called a function of this role.
-
-        It keeps a wrapper that called a panic instead of what it wraps (elideWrapperCalling in
-        runtime/traceback.go).
-        """
-        return self not in (FuncRole.GOPANIC, FuncRole.SIGPANIC, FuncRole.PANICWRAP)
 
 
 @dataclass(frozen=True, slots=True)

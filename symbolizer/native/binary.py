@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from symbolizer.elf.file import ElfFile
 from symbolizer.elf.symbols import SymbolTable
 from symbolizer.errors import SymbolizerError, TooMuchToRead
-from symbolizer.go.inline import Frame
-from symbolizer.go.runtime_layout import FuncRole
+from symbolizer.frames import Frame, FuncRole
 from symbolizer.native.demangle import demangled
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import capstone
 from capstone import x86_const
 
 from symbolizer.errors import GoTableError
+from symbolizer.frames import FuncRole
 from symbolizer.go.binary import Function, GoBinary
-from symbolizer.go.runtime_layout import FuncRole
 from symbolizer.unwind.rules import RuleKind, RuleRange, UnwindRule
 
 _TOP_FRAME: Final = 1  # abi.FuncFlagTopFrame

@@ -5,13 +5,12 @@ bytes after the opcode, read as a little-endian integer, are target - a - 5 modu
 found so may still be the middle of another instruction; the caller checks.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 import capstone
 import numpy as np
 
-from symbolizer.elf.file import ElfFile
 from symbolizer.errors import GoTableError
 
 CALL_BYTES: Final = 5
@@ -22,18 +21,19 @@ _MAX_CALLS = 1 << 20
 
 
 def candidate_calls(
-    elf: ElfFile, start: int, end: int, targets: Collection[int]
+    read: Callable[[int, int], bytes], start: int, end: int, targets: Collection[int]
 ) -> dict[int, list[int]]:
     """Return, by target, the addresses in [start, end) whose bytes read `call target`, ascending.
 
-    One pass over the text for all targets. Raises ElfError if the text is not in the file, and
-    GoTableError if there are more calls than can be real.
+    `read` returns the bytes at an address, of which it is given the count too; what it raises
+    is passed on. One pass over the text for all targets. Raises GoTableError if there are more
+    calls than can be real.
     """
     found: dict[int, list[int]] = {target: [] for target in targets}
     wanted = np.array(sorted(found), dtype=np.int64)
     count = 0
     for base in range(start, end - CALL_BYTES + 1, _CHUNK_BYTES):
-        data = elf.read(base, min(_CHUNK_BYTES + CALL_BYTES - 1, end - base))
+        data = read(base, min(_CHUNK_BYTES + CALL_BYTES - 1, end - base))
         code = np.frombuffer(data, np.uint8)
         at = np.flatnonzero(code[: -CALL_BYTES + 1] == _OPCODE)
         displacements = _unaligned_int32(data)[at + 1]

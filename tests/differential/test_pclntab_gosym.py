@@ -141,7 +141,7 @@ def profiled(frames: tuple[Frame, ...], *, keep_last: bool) -> list[Line]:
     kept = []
     called = FuncRole.NORMAL
     for frame in frames:
-        elided = len(frames) > 1 and frame.is_wrapper and called.elides_wrapper
+        elided = len(frames) > 1 and frame.role is FuncRole.WRAPPER and called.elides_wrapper
         if not elided or (keep_last and frame is frames[-1]):
             kept.append(frame)
         called = frame.role

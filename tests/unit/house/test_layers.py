@@ -4,23 +4,24 @@ An import inside a function or behind TYPE_CHECKING counts like any other.
 """
 
 import re
+from functools import partial
 from itertools import takewhile
 
 import pytest
 
 from tests.tools import rooms
-from tests.tools.rooms import ROOT, Graph, circles, folders, graph, imports
+from tests.tools.rooms import ROOT, Graph, circles, graph, imports, levels, room_of
 
 # From the top down: what a room may import, besides itself. All may import `errors`.
 ROOMS = {
     "__main__": "commands console system",
     "commands": "server top continuous recording profilers discovery process kernel export "
-    "overhead privileges profile console system",
+    "profilers.registry overhead privileges profile console system",
     "server": "continuous discovery process kernel export overhead profile console system",
     "top": "recording profilers kernel export profile console",
     "continuous": "profilers discovery process kernel overhead profile console",
     "recording": "profilers.waits profilers.cpu profilers profilers.registry goruntime overhead "
-    "process kernel privileges profile console system",
+    "process kernel privileges console system",
     "profilers.waits": "profilers profilers.registry goruntime overhead process kernel profile "
     "console",
     "profilers.cpu": "profilers profilers.registry goruntime overhead process kernel privileges "
@@ -39,58 +40,86 @@ ROOMS = {
     "system": "",
     "errors": "",
 }
-RULES = {f"ebpfprof.{room}": allowed.split() for room, allowed in ROOMS.items()}
+SYMBOLIZER_ROOMS = {
+    "codeanalysis": "go x86 elf",
+    "locks": "go dwarf elf",
+    "native": "dwarf elf frames",
+    "unwind": "go dwarf elf frames",
+    "go": "elf x86 frames",
+    "dwarf": "elf allowance",
+    "elf": "allowance",
+    "x86": "",
+    "allowance": "",
+    "frames": "",
+    "errors": "",
+}
+PACKAGES = {"ebpfprof": ROOMS, "symbolizer": SYMBOLIZER_ROOMS}
+Rules = dict[str, list[str]]
 
 
-def room_of(module: str) -> str:
-    """The room of a module of ebpfprof; "" if it has none."""
-    return rooms.room_of(module, RULES)
+def rules_of(package: str) -> Rules:
+    """What each room of a package may import, all by their full names."""
+    return {
+        f"{package}.{room}": [f"{package}.{name}" for name in (*allowed.split(), "errors")]
+        for room, allowed in PACKAGES[package].items()
+    }
 
 
-def arrows(modules: Graph) -> dict[str, set[str]]:
+def modules_of(package: str) -> Graph:
+    """The modules of a package, without the package itself (its __init__)."""
+    return {name: found for name, found in graph().items() if name.startswith(f"{package}.")}
+
+
+def arrows(modules: Graph, rules: Rules) -> dict[str, set[str]]:
     """Which rooms each room imports from."""
-    return rooms.arrows(modules, room_of)
+    return rooms.arrows(modules, partial(room_of, rooms=rules))
 
 
-def faults(modules: Graph) -> list[str]:
+def faults(modules: Graph, rules: Rules) -> list[str]:
     """The imports that the rules don't allow."""
     found = []
     for module in sorted(modules):
-        here = room_of(module)
-        allowed = {f"ebpfprof.{name}" for name in (*RULES.get(here, ()), "errors")} | {here, ""}
+        here = room_of(module, rules)
+        allowed = {*rules.get(here, ()), here, ""}
         names = sorted(modules[module] & modules.keys())
-        found += [f"{module} -> {name}" for name in names if room_of(name) not in allowed]
+        found += [f"{module} -> {name}" for name in names if room_of(name, rules) not in allowed]
     return found
 
 
-def test_every_module_has_a_room() -> None:
-    ours = {name for name in graph() if name.startswith("ebpfprof.")}
-    assert [name for name in sorted(ours) if not room_of(name)] == []
-    assert [room for room in RULES if not any(room_of(name) == room for name in ours)] == []
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_module_has_a_room(package: str) -> None:
+    ours, rules = modules_of(package), rules_of(package)
+    assert [name for name in sorted(ours) if not room_of(name, rules)] == []
+    assert [room for room in rules if not any(room_of(name, rules) == room for name in ours)] == []
 
 
-def test_imports_keep_to_the_rules() -> None:
-    assert faults(graph()) == []
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_keep_to_the_rules(package: str) -> None:
+    assert faults(modules_of(package), rules_of(package)) == []
 
 
-def test_the_rules_have_nothing_that_is_not_needed() -> None:
-    ours = {name: found for name, found in graph().items() if name.startswith("ebpfprof.")}
-    between = arrows(ours)
-    assert {
-        room: sorted(set(allowed) - {name.removeprefix("ebpfprof.") for name in between[room]})
-        for room, allowed in RULES.items()
-        if set(allowed) - {name.removeprefix("ebpfprof.") for name in between[room]}
-    } == {}
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_rules_have_nothing_that_is_not_needed(package: str) -> None:
+    rules = rules_of(package)
+    between = arrows(modules_of(package), rules)
+    errors = f"{package}.errors"
+    unused = {room: {*allowed} - between[room] - {errors} for room, allowed in rules.items()}
+    assert {room: names for room, names in unused.items() if names} == {}
 
 
-def test_rooms_form_no_circle() -> None:
-    assert circles(arrows(graph())) == []
+def test_a_package_itself_only_gathers_names_for_others() -> None:
+    assert graph()["ebpfprof"] & graph().keys() == set()
+    assert [name for name, found in modules_of("symbolizer").items() if "symbolizer" in found] == []
 
-    def by_folder(module: str) -> str:
-        return rooms.room_of(module, folders(symbolizer))
 
-    symbolizer = {name: found for name, found in graph().items() if name.startswith("symbolizer.")}
-    assert circles(rooms.arrows(symbolizer, by_folder)) == []
+@pytest.mark.parametrize("package", PACKAGES)
+def test_rooms_form_no_circle(package: str) -> None:
+    assert circles(arrows(modules_of(package), rules_of(package))) == []
+
+
+def test_the_rooms_of_the_symbolizer_have_five_levels() -> None:
+    between = arrows(modules_of("symbolizer"), rules_of("symbolizer"))
+    assert levels({room: frozenset(between[room]) for room in rules_of("symbolizer")}) == 5
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
@@ -102,13 +131,22 @@ def test_a_circle_is_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == ["a", "b", "c"]
 
 
-def test_an_import_that_is_not_allowed_is_found() -> None:
+@pytest.mark.parametrize(
+    ("package", "below", "above"),
+    [
+        ("ebpfprof", "kernel.program", "recording.session"),
+        ("symbolizer", "native.binary", "go.runtime_layout"),
+        ("symbolizer", "frames", "go.binary"),
+    ],
+)
+def test_an_import_that_is_not_allowed_is_found(package: str, below: str, above: str) -> None:
+    below, above, errors = (f"{package}.{name}" for name in (below, above, "errors"))
     modules = {
-        "ebpfprof.kernel.program": frozenset({"ebpfprof.recording.session", "os"}),
-        "ebpfprof.recording.session": frozenset({"ebpfprof.kernel.program", "ebpfprof.errors"}),
-        "ebpfprof.errors": frozenset[str](),
+        below: frozenset({above, "os"}),
+        above: frozenset({errors}),
+        errors: frozenset[str](),
     }
-    assert faults(modules) == ["ebpfprof.kernel.program -> ebpfprof.recording.session"]
+    assert faults(modules, rules_of(package)) == [f"{below} -> {above}"]
 
 
 def test_the_symbolizer_stands_alone() -> None:

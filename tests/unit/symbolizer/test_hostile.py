@@ -98,6 +98,6 @@ def test_text_that_is_nothing_but_calls_of_one_function() -> None:
     calls = [struct.pack("<Bi", 0xE8, target - start - 5 * n - 5) for n in range((1 << 20) + 1)]
     elf = ElfFile.from_bytes(ElfWriter([Load(start, b"".join(calls), PF_R | PF_X)]).build())
     end = start + 5 * len(calls)
-    assert len(candidate_calls(elf, start, end - 5, [target])[target]) == 1 << 20
+    assert len(candidate_calls(elf.read, start, end - 5, [target])[target]) == 1 << 20
     with pytest.raises(GoTableError, match="more places than any program has"):
-        candidate_calls(elf, start, end, [target])
+        candidate_calls(elf.read, start, end, [target])

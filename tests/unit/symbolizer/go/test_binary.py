@@ -231,7 +231,7 @@ def test_roles(minor: str) -> None:
     assert {name: frames[entry][-1].role for name, entry in entries.items()} == roles
     wrappers = [f for f in found.functions() if found.layout.role(f.func_id) is FuncRole.WRAPPER]
     assert wrappers
-    assert all(found.frames(f.entry)[-1].is_wrapper for f in wrappers[:10])
+    assert all(found.frames(f.entry)[-1].role is FuncRole.WRAPPER for f in wrappers[:10])
 
 
 @pytest.mark.parametrize("minor", MINORS)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from symbolizer import ElfFile
-from symbolizer.go.runtime_layout import FuncRole
+from symbolizer.frames import FuncRole
 from symbolizer.native.binary import NativeBinary
 
 SOURCE = """namespace shop { namespace {
