@@ -168,7 +168,9 @@ class Toolchain:
         if pgo is not None:
             command.append(f"-pgo={pgo}")
         source_dir = source_dir.resolve()
-        key = self._build_key(source_dir, command, pgo)
+        module_file = module_file_of(source_dir)
+        sources = sources_of(source_dir, module_file) + ([pgo] if pgo else [])
+        key = self._build_key(source_dir, command, sources)
         folder = cache_dir() / "targets" / f"{source_dir.name}-{self.minor}-{mode}-{key}"
         program = folder / source_dir.name
         with locked(cache_dir() / "targets" / f"{folder.name}.lock"):
@@ -179,22 +181,47 @@ class Toolchain:
                 # The language version decides on settings such as asynctimerchan; every
                 # toolchain builds as it would build a program of its own time.
                 module = folder / "go.mod"
-                text = (source_dir / "go.mod").read_text()
+                text = module_file.read_text()
                 module.write_text(re.sub(r"^go .*$", f"go {self.minor}", text, flags=re.M))
                 where = ("-modfile", module, "-o", fresh, ".")
                 self.go(*command, *where, cwd=source_dir, env=env)
                 fresh.rename(program)
         return program
 
-    def _build_key(self, source_dir: Path, command: Sequence[str], pgo: Path | None) -> str:
+    def _build_key(self, source_dir: Path, command: Sequence[str], sources: Sequence[Path]) -> str:
         # The folder is part of it: it stands in the file names of a build without -trimpath.
         digest = hashlib.sha256(f"{self.version}\0{source_dir}\0{command}\0".encode())
-        sources = sorted(path for path in source_dir.rglob("*") if path.is_file())
-        for path in [*sources, *([pgo] if pgo else [])]:
+        for path in sources:
             content = path.read_bytes()
-            digest.update(f"{path.name}\0{len(content)}\0".encode())
+            digest.update(f"{path}\0{len(content)}\0".encode())
             digest.update(content)
         return digest.hexdigest()[:16]
+
+
+def module_file_of(package: Path) -> Path:
+    """The go.mod of the module that the package in this folder is of. Raises ToolchainError."""
+    for folder in (package, *package.parents):
+        if (folder / "go.mod").exists():
+            return folder / "go.mod"
+    raise ToolchainError(f"{package} is not in a Go module: no folder above it has a go.mod.")
+
+
+def sources_of(package: Path, module_file: Path) -> list[Path]:
+    """The files that a program is built from: go.mod, and those in and below the folders of its
+    package and of the packages of its module that it imports.
+    """
+    (module,) = re.findall(r"^module (\S+)$", module_file.read_text(), flags=re.M)
+    imported = re.compile(rf'"{re.escape(module)}/([^"]+)"'.encode())
+    files = {module_file}
+    folders = [package]
+    for folder in folders:
+        files.update(path for path in folder.rglob("*") if path.is_file())
+        for file in folder.rglob("*.go"):
+            for name in imported.findall(file.read_bytes()):
+                found = module_file.parent / name.decode()
+                if found.is_dir() and not any(map(found.is_relative_to, folders)):
+                    folders.append(found)
+    return sorted(files)
 
 
 def toolchains() -> dict[str, Toolchain]:

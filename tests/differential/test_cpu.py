@@ -56,6 +56,8 @@ ASSEMBLY: Final = {
     "multiply": r"math/big\.(addMul|mulAdd|mulAddAdd)VV?W+",
     "askKernel": r"syscall\.rawSyscallNoError|.*internal/(runtime/)?syscall.*\.Syscall6",
 }
+# With which the target looks whether a work has had its time.
+CPU_TIME: Final = "ebpfprof.test/harness.CPUTime"
 # Go cuts stacks off after 64 frames: they are for a test of their own.
 SHALLOW: Final = "^[^d]"
 DEEP: Final = "^deep"
@@ -165,7 +167,7 @@ def is_of_work(stack: Stack) -> bool:
 
 def lacks_work(functions: Sequence[str], works: Iterable[str]) -> bool:
     """Whether a stack leads to main.perform past the function that this called."""
-    if "main.perform" not in functions[1:] or "main.cpuTime" in functions:
+    if "main.perform" not in functions[1:] or CPU_TIME in functions:
         return False
     return not any(is_function(function, work) for function in functions for work in works)
 

@@ -119,7 +119,7 @@ def test_c_called_from_go(version: str, mode: str, name: str, tmp_path: Path) ->
         assert names[:3] == [name + part for part in CHAIN]
         assert has_in_order(
             names,
-            *("runtime.asmcgocall", "runtime.cgocall", f"cgocpu/{name}.Work", caller),
+            *("runtime.asmcgocall", "runtime.cgocall", f"ebpfprof.test/cgocpu/{name}.Work", caller),
             *("main.perform", "runtime/pprof.Do", "main.main", "runtime.main"),
         ), line(sample)
         assert [(label.key, label.value) for label in sample.labels] == [("work", name)]
@@ -137,7 +137,7 @@ def test_go_called_from_c(version: str, name: str, tmp_path: Path) -> None:
     for sample in in_go:
         assert has_in_order(
             functions(sample),
-            *("runtime.cgocallbackg", "runtime.cgocall", f"cgocpu/{name}.Back"),
+            *("runtime.cgocallbackg", "runtime.cgocall", f"ebpfprof.test/cgocpu/{name}.Back"),
             *(f"main.{name}Back", "main.perform", "main.main", "runtime.main"),
         ), line(sample)
         assert [(label.key, label.value) for label in sample.labels] == [("work", f"{name}Back")]

@@ -2,6 +2,8 @@
 
 package main
 
+import "ebpfprof.test/harness"
+
 /*
 #include <time.h>
 
@@ -25,11 +27,11 @@ var fromC = make(chan int)
 
 // calledFromC: Go calls C, which calls Go, which blocks.
 func calledFromC(n int) {
-	rounds(n, nil, func() { C.callBack() }, func() { fromC <- 1 })
+	harness.Rounds(n, nil, func() { C.callBack() }, func() { fromC <- 1 })
 }
 
 func sleepingInC(int) {
-	together(3, func() {
+	harness.Together(3, func() {
 		for i := 0; i < 20; i++ {
 			C.sleepInC()
 		}

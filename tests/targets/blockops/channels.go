@@ -4,6 +4,8 @@ import (
 	"context"
 	"reflect"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 var channelOperations = []operation{
@@ -26,7 +28,7 @@ var channelOperations = []operation{
 
 func chanRecv1(n int) {
 	c := make(chan int)
-	rounds(n, nil, func() { <-c }, func() { c <- 1 })
+	harness.Rounds(n, nil, func() { <-c }, func() { c <- 1 })
 }
 
 func chanRecv2(n int) {
@@ -36,7 +38,7 @@ func chanRecv2(n int) {
 			panic("closed")
 		}
 	}
-	rounds(n, nil, block, func() { c <- 1 })
+	harness.Rounds(n, nil, block, func() { c <- 1 })
 }
 
 func chanRange(n int) {
@@ -46,27 +48,27 @@ func chanRange(n int) {
 			break
 		}
 	}
-	rounds(n, nil, block, func() { c <- 1 })
+	harness.Rounds(n, nil, block, func() { c <- 1 })
 }
 
 func chanRecvClosed(n int) {
 	var c chan int
-	rounds(n, func() { c = make(chan int) }, func() { <-c }, func() { close(c) })
+	harness.Rounds(n, func() { c = make(chan int) }, func() { <-c }, func() { close(c) })
 }
 
 func chanRecvBuffered(n int) {
 	c := make(chan int, 3)
-	rounds(n, nil, func() { <-c }, func() { c <- 1 })
+	harness.Rounds(n, nil, func() { <-c }, func() { c <- 1 })
 }
 
 func chanRecvCrowdClosed(n int) {
 	var c chan int
-	crowd(n, 5, func() { c = make(chan int) }, func() { <-c }, func() { close(c) })
+	harness.Crowd(n, 5, func() { c = make(chan int) }, func() { <-c }, func() { close(c) })
 }
 
 func chanSend(n int) {
 	c := make(chan int)
-	rounds(n, nil, func() { c <- 1 }, func() { <-c })
+	harness.Rounds(n, nil, func() { c <- 1 }, func() { <-c })
 }
 
 func chanSendFull(n int) {
@@ -76,7 +78,7 @@ func chanSendFull(n int) {
 		c <- 1
 		c <- 2
 	}
-	rounds(n, prepare, func() { c <- 3 }, func() { <-c })
+	harness.Rounds(n, prepare, func() { c <- 3 }, func() { <-c })
 }
 
 // chanSendPanics: the channel is closed under the sender, the event counts all the same.
@@ -90,7 +92,7 @@ func chanSendPanics(n int) {
 		}()
 		c <- 1
 	}
-	rounds(n, func() { c = make(chan int) }, block, func() { close(c) })
+	harness.Rounds(n, func() { c = make(chan int) }, block, func() { close(c) })
 }
 
 func chanBigElement(n int) {
@@ -102,48 +104,48 @@ func chanBigElement(n int) {
 			panic("the element was not copied")
 		}
 	}
-	rounds(n, nil, block, func() { c <- big{999: 7} })
+	harness.Rounds(n, nil, block, func() { c <- big{999: 7} })
 }
 
 // chanPingPong: the partner sends a ball and receives it back, both parked.
 func chanPingPong(n int) {
 	there, back := make(chan int), make(chan int)
-	p := newPartner(func() {
+	p := harness.NewPartner(func() {
 		there <- 1
 		<-back
 	})
 	for i := 0; i < n/2; i++ {
-		p.begin()
-		p.awaitParked()
+		p.Begin()
+		p.AwaitParked()
 		<-there
-		p.awaitParked()
+		p.AwaitParked()
 		back <- 1
-		p.awaitEnd()
+		p.AwaitEnd()
 	}
-	p.stopped.Store(true)
+	p.Stop()
 }
 
 // timerRecv: the runtime's timer code wakes the receiver.
 func timerRecv(n int) {
 	timer := time.NewTimer(time.Hour)
-	rounds(n, nil, func() { <-timer.C }, func() { timer.Reset(time.Microsecond) })
+	harness.Rounds(n, nil, func() { <-timer.C }, func() { timer.Reset(time.Microsecond) })
 }
 
 func contextDone(n int) {
 	var ctx context.Context
 	var cancel context.CancelFunc
 	prepare := func() { ctx, cancel = context.WithCancel(context.Background()) }
-	rounds(n, prepare, func() { <-ctx.Done() }, func() { cancel() })
+	harness.Rounds(n, prepare, func() { <-ctx.Done() }, func() { cancel() })
 }
 
 func reflectRecv(n int) {
 	c := make(chan int)
 	value := reflect.ValueOf(c)
-	rounds(n, nil, func() { value.Recv() }, func() { c <- 1 })
+	harness.Rounds(n, nil, func() { value.Recv() }, func() { c <- 1 })
 }
 
 func reflectSend(n int) {
 	c := make(chan int)
 	value := reflect.ValueOf(c)
-	rounds(n, nil, func() { value.Send(reflect.ValueOf(1)) }, func() { <-c })
+	harness.Rounds(n, nil, func() { value.Send(reflect.ValueOf(1)) }, func() { <-c })
 }

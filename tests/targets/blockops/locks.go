@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"unsafe"
+
+	"ebpfprof.test/harness"
 )
 
 var syncOperations = []operation{
@@ -41,7 +43,7 @@ func mutexLock(n int) {
 		mu.Lock()
 		mu.Unlock()
 	}
-	rounds(n, mu.Lock, block, mu.Unlock)
+	harness.Rounds(n, mu.Lock, block, mu.Unlock)
 }
 
 // mutexQueue: four waiters hand the lock on to each other.
@@ -51,7 +53,7 @@ func mutexQueue(n int) {
 		mu.Lock()
 		mu.Unlock()
 	}
-	crowd(n, 4, mu.Lock, block, mu.Unlock)
+	harness.Crowd(n, 4, mu.Lock, block, mu.Unlock)
 }
 
 func mutexDeferred(n int) {
@@ -60,7 +62,7 @@ func mutexDeferred(n int) {
 		defer mu.Unlock()
 		defer mu.Lock()
 	}
-	rounds(n, mu.Lock, block, mu.Unlock)
+	harness.Rounds(n, mu.Lock, block, mu.Unlock)
 }
 
 // mutexDeferredInLoop: a defer in a loop runs from runtime.deferreturn.
@@ -72,7 +74,7 @@ func mutexDeferredInLoop(n int) {
 			defer step()
 		}
 	}
-	rounds(n, mu.Lock, block, mu.Unlock)
+	harness.Rounds(n, mu.Lock, block, mu.Unlock)
 }
 
 type account struct {
@@ -88,7 +90,7 @@ func (a *account) deposit(amount int) {
 
 func mutexEmbedded(n int) {
 	a := &account{}
-	rounds(n, a.Lock, func() { a.deposit(1) }, a.Unlock)
+	harness.Rounds(n, a.Lock, func() { a.deposit(1) }, a.Unlock)
 }
 
 func mutexInterface(n int) {
@@ -97,7 +99,7 @@ func mutexInterface(n int) {
 		l.Lock()
 		l.Unlock()
 	}
-	rounds(n, l.Lock, block, l.Unlock)
+	harness.Rounds(n, l.Lock, block, l.Unlock)
 }
 
 func mutexMethodValue(n int) {
@@ -107,7 +109,7 @@ func mutexMethodValue(n int) {
 		call(lock)
 		call(unlock)
 	}
-	rounds(n, lock, block, unlock)
+	harness.Rounds(n, lock, block, unlock)
 }
 
 //go:noinline
@@ -119,7 +121,7 @@ func rwReaderBehindWriter(n int) {
 		mu.RLock()
 		mu.RUnlock()
 	}
-	rounds(n, mu.Lock, block, mu.Unlock)
+	harness.Rounds(n, mu.Lock, block, mu.Unlock)
 }
 
 func rwReadersBehindWriter(n int) {
@@ -128,7 +130,7 @@ func rwReadersBehindWriter(n int) {
 		mu.RLock()
 		mu.RUnlock()
 	}
-	crowd(n, 6, mu.Lock, block, mu.Unlock)
+	harness.Crowd(n, 6, mu.Lock, block, mu.Unlock)
 }
 
 func rwWriterBehindReader(n int) {
@@ -137,7 +139,7 @@ func rwWriterBehindReader(n int) {
 		mu.Lock()
 		mu.Unlock()
 	}
-	rounds(n, mu.RLock, block, mu.RUnlock)
+	harness.Rounds(n, mu.RLock, block, mu.RUnlock)
 }
 
 func rwWriterBehindWriter(n int) {
@@ -146,7 +148,7 @@ func rwWriterBehindWriter(n int) {
 		mu.Lock()
 		mu.Unlock()
 	}
-	rounds(n, mu.Lock, block, mu.Unlock)
+	harness.Rounds(n, mu.Lock, block, mu.Unlock)
 }
 
 func rwLocker(n int) {
@@ -156,17 +158,17 @@ func rwLocker(n int) {
 		reader.Lock()
 		reader.Unlock()
 	}
-	rounds(n, mu.Lock, block, mu.Unlock)
+	harness.Rounds(n, mu.Lock, block, mu.Unlock)
 }
 
 func waitGroup(n int) {
 	var group sync.WaitGroup
-	rounds(n, func() { group.Add(1) }, func() { group.Wait() }, group.Done)
+	harness.Rounds(n, func() { group.Add(1) }, func() { group.Wait() }, group.Done)
 }
 
 func waitGroupCrowd(n int) {
 	var group sync.WaitGroup
-	crowd(n, 5, func() { group.Add(1) }, func() { group.Wait() }, group.Done)
+	harness.Crowd(n, 5, func() { group.Add(1) }, func() { group.Wait() }, group.Done)
 }
 
 // noLock keeps the lock of a Cond out of the profile.
@@ -177,12 +179,12 @@ func (noLock) Unlock() {}
 
 func condSignal(n int) {
 	cond := sync.NewCond(noLock{})
-	rounds(n, nil, func() { cond.Wait() }, cond.Signal)
+	harness.Rounds(n, nil, func() { cond.Wait() }, cond.Signal)
 }
 
 func condBroadcast(n int) {
 	cond := sync.NewCond(noLock{})
-	crowd(n, 5, nil, func() { cond.Wait() }, cond.Broadcast)
+	harness.Crowd(n, 5, nil, func() { cond.Wait() }, cond.Broadcast)
 }
 
 func condMutex(n int) {
@@ -193,81 +195,79 @@ func condMutex(n int) {
 		cond.Wait()
 		mu.Unlock()
 	}
-	rounds(n, nil, block, cond.Signal)
+	harness.Rounds(n, nil, block, cond.Signal)
 }
 
 func onceContended(n int) {
 	var once *sync.Once
-	p := newPartner(func() { once.Do(func() {}) })
+	p := harness.NewPartner(func() { once.Do(func() {}) })
 	for i := 0; i < n; i++ {
 		once = new(sync.Once)
 		once.Do(func() {
-			p.begin()
-			p.awaitParked()
-			pause(i)
+			p.Begin()
+			p.AwaitParked()
+			harness.Pause(i)
 		})
-		p.awaitEnd()
+		p.AwaitEnd()
 	}
-	p.stopped.Store(true)
+	p.Stop()
 }
 
 // fdReadLock: one goroutine waits for input inside Read, the next one for the right to read.
 func fdReadLock(n int) {
 	reader, writer, err := os.Pipe()
-	check(err)
+	harness.Check(err)
 	read := func() {
 		_, err := reader.Read(make([]byte, 1))
-		check(err)
+		harness.Check(err)
 	}
-	first, second := newPartner(read), newPartner(read)
+	first, second := harness.NewPartner(read), harness.NewPartner(read)
 	for i := 0; i < n; i++ {
-		first.begin()
-		poll(func() bool { return first.id.Load() != 0 })
-		awaitState(first.id.Load(), []string{"IO wait"})
-		second.begin()
-		second.awaitParked()
-		pause(i)
+		first.Begin()
+		first.AwaitInput()
+		second.Begin()
+		second.AwaitParked()
+		harness.Pause(i)
 		_, err := writer.Write([]byte("ab"))
-		check(err)
-		first.awaitEnd()
-		second.awaitEnd()
+		harness.Check(err)
+		first.AwaitEnd()
+		second.AwaitEnd()
 	}
-	first.stopped.Store(true)
-	second.stopped.Store(true)
-	check(reader.Close())
-	check(writer.Close())
+	first.Stop()
+	second.Stop()
+	harness.Check(reader.Close())
+	harness.Check(writer.Close())
 }
 
 // fdWriteLock: the same with a full pipe and two writers.
 func fdWriteLock(n int) {
 	reader, writer, err := os.Pipe()
-	check(err)
+	harness.Check(err)
 	full := make([]byte, 1<<17)
 	size := make([]byte, len(full))
 	write := func() {
 		_, err := writer.Write(full)
-		check(err)
+		harness.Check(err)
 	}
-	first, second := newPartner(write), newPartner(write)
+	first, second := harness.NewPartner(write), harness.NewPartner(write)
 	for i := 0; i < n; i++ {
-		first.begin()
-		poll(func() bool { return first.id.Load() != 0 })
-		awaitState(first.id.Load(), []string{"IO wait"})
-		second.begin()
-		second.awaitParked()
-		pause(i)
+		first.Begin()
+		first.AwaitInput()
+		second.Begin()
+		second.AwaitParked()
+		harness.Pause(i)
 		for left := 2 * len(full); left > 0; {
 			got, err := reader.Read(size)
-			check(err)
+			harness.Check(err)
 			left -= got
 		}
-		first.awaitEnd()
-		second.awaitEnd()
+		first.AwaitEnd()
+		second.AwaitEnd()
 	}
-	first.stopped.Store(true)
-	second.stopped.Store(true)
-	check(reader.Close())
-	check(writer.Close())
+	first.Stop()
+	second.Stop()
+	harness.Check(reader.Close())
+	harness.Check(writer.Close())
 }
 
 //go:linkname semacquire sync.runtime_Semacquire
@@ -278,29 +278,29 @@ func semrelease(addr *uint32, handoff bool, skipframes int)
 
 // releaseBarged wakes the one goroutine that waits for the semaphore, but takes what it was
 // woken for before it runs, three times over: it parks again, inside the same call.
-func releaseBarged(p *partner, semaphore *uint32, round int) {
+func releaseBarged(p *harness.Partner, semaphore *uint32, round int) {
 	for i := 0; i < 3; i++ {
 		semrelease(semaphore, false, 0)
 		if !atomic.CompareAndSwapUint32(semaphore, 1, 0) {
 			return
 		}
-		p.awaitParked()
-		pause(round)
+		p.AwaitParked()
+		harness.Pause(round)
 	}
 	semrelease(semaphore, false, 0)
 }
 
 func semaphoreBarged(n int) {
 	var semaphore uint32
-	p := newPartner(func() { semacquire(&semaphore) })
+	p := harness.NewPartner(func() { semacquire(&semaphore) })
 	for i := 0; i < n; i++ {
-		p.begin()
-		p.awaitParked()
-		pause(i)
+		p.Begin()
+		p.AwaitParked()
+		harness.Pause(i)
 		releaseBarged(p, &semaphore, i)
-		p.awaitEnd()
+		p.AwaitEnd()
 	}
-	p.stopped.Store(true)
+	p.Stop()
 }
 
 // readerBarged does the same to a reader of an RWMutex, whose third word is the semaphore that
@@ -308,21 +308,21 @@ func semaphoreBarged(n int) {
 func readerBarged(n int) {
 	var mu sync.RWMutex
 	semaphore := &(*[6]uint32)(unsafe.Pointer(&mu))[3]
-	p := newPartner(func() {
+	p := harness.NewPartner(func() {
 		mu.RLock()
 		mu.RUnlock()
 	})
 	for i := 0; i < n; i++ {
 		mu.Lock()
-		p.begin()
-		p.awaitParked()
-		pause(i)
+		p.Begin()
+		p.AwaitParked()
+		harness.Pause(i)
 		mu.Unlock()
 		if atomic.CompareAndSwapUint32(semaphore, 1, 0) {
-			p.awaitParked()
+			p.AwaitParked()
 			releaseBarged(p, semaphore, i)
 		}
-		p.awaitEnd()
+		p.AwaitEnd()
 	}
-	p.stopped.Store(true)
+	p.Stop()
 }

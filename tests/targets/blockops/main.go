@@ -12,12 +12,13 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"regexp"
 	"runtime"
-	"runtime/pprof"
 	"sync/atomic"
 	"time"
+
+	"ebpfprof.test/harness"
+	"ebpfprof.test/harness/ownprofile"
 )
 
 // An operation runs until goroutines have blocked in it and were woken `planned` times. The
@@ -37,18 +38,15 @@ var (
 	collect     = flag.Bool("collect", false, "collect garbage all the while, so that stacks move")
 )
 
-// lines counts the lines that arrived on standard input.
-var lines atomic.Int64
-
 func main() {
 	flag.Parse()
 	chosen := regexp.MustCompile(*only)
-	go readInput()
+	harness.EndWithInput()
 	// The goroutines of the standard library's init functions park now, not during the run.
 	time.Sleep(20 * time.Millisecond)
 	runtime.SetBlockProfileRate(*blockRate)
-	fmt.Println("ready", os.Getpid())
-	awaitLine(1)
+	harness.Ready()
+	harness.AwaitLine()
 	// The first collection starts workers, in Go 1.23 and later over a channel: events of no
 	// operation.
 	runtime.GC()
@@ -70,17 +68,10 @@ func main() {
 
 	stopCollecting()
 
-	truth, err := json.Marshal(planned)
-	check(err)
 	fmt.Println("done")
-	fmt.Println(string(truth))
-	awaitLine(2)
-	if *profilePath != "" {
-		file, err := os.Create(*profilePath)
-		check(err)
-		check(pprof.Lookup("block").WriteTo(file, 0))
-		check(file.Close())
-	}
+	harness.Say(json.Marshal(planned))
+	harness.AwaitLine()
+	ownprofile.Write("block", *profilePath)
 	fmt.Println("written")
 	for {
 		time.Sleep(time.Hour)
@@ -113,33 +104,5 @@ func startCollecting() (stop func()) {
 		for !stopped.Load() {
 			time.Sleep(time.Millisecond)
 		}
-	}
-}
-
-func readInput() {
-	buffer := make([]byte, 4096)
-	for {
-		n, err := os.Stdin.Read(buffer)
-		for _, letter := range buffer[:n] {
-			if letter == '\n' {
-				lines.Add(1)
-			}
-		}
-		if err != nil {
-			os.Exit(0)
-		}
-	}
-}
-
-func awaitLine(number int64) {
-	for lines.Load() < number {
-		time.Sleep(2 * time.Millisecond)
-	}
-}
-
-func check(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "blockops:", err)
-		os.Exit(1)
 	}
 }

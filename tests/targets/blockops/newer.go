@@ -2,7 +2,11 @@
 
 package main
 
-import "iter"
+import (
+	"iter"
+
+	"ebpfprof.test/harness"
+)
 
 var newerOperations = []operation{
 	{"pulled", 25, pulled},
@@ -19,19 +23,19 @@ func received(c chan int) iter.Seq[int] {
 // pulled: the wait happens in a coroutine.
 func pulled(n int) {
 	c := make(chan int)
-	start := func(p *partner) {
+	start := func(p *harness.Partner) {
 		sequence := func(yield func(int) bool) {
-			p.arrive()
+			p.Arrive()
 			yield(<-c)
 		}
 		go func() {
 			next, stop := iter.Pull(sequence)
 			next()
 			stop()
-			p.leave()
+			p.Leave()
 		}()
 	}
-	fresh(n, start, func() { c <- 1 })
+	harness.Fresh(n, start, func() { c <- 1 })
 }
 
 // rangeOver: the loop's body is a function that the compiler made.
@@ -45,5 +49,5 @@ func rangeOver(n int) {
 			break
 		}
 	}
-	rounds(n, nil, block, func() { c <- 1 })
+	harness.Rounds(n, nil, block, func() { c <- 1 })
 }

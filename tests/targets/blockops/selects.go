@@ -1,6 +1,10 @@
 package main
 
-import "reflect"
+import (
+	"reflect"
+
+	"ebpfprof.test/harness"
+)
 
 var selectOperations = []operation{
 	{"selectRecv", 191, selectRecv},
@@ -24,7 +28,7 @@ func selectRecv(n int) {
 		case <-b:
 		}
 	}
-	rounds(n, nil, block, func() { b <- "" })
+	harness.Rounds(n, nil, block, func() { b <- "" })
 }
 
 func selectSend(n int) {
@@ -35,7 +39,7 @@ func selectSend(n int) {
 		case b <- "":
 		}
 	}
-	rounds(n, nil, block, func() { <-a })
+	harness.Rounds(n, nil, block, func() { <-a })
 }
 
 func selectEither(n int) {
@@ -54,7 +58,7 @@ func selectEither(n int) {
 			b <- 1
 		}
 	}
-	rounds(n, nil, block, wake)
+	harness.Rounds(n, nil, block, wake)
 }
 
 func selectClosed(n int) {
@@ -66,7 +70,7 @@ func selectClosed(n int) {
 		case <-b:
 		}
 	}
-	rounds(n, func() { b = make(chan int) }, block, func() { close(b) })
+	harness.Rounds(n, func() { b = make(chan int) }, block, func() { close(b) })
 }
 
 func selectNilCase(n int) {
@@ -78,7 +82,7 @@ func selectNilCase(n int) {
 		case <-never:
 		}
 	}
-	rounds(n, nil, block, func() { a <- 1 })
+	harness.Rounds(n, nil, block, func() { a <- 1 })
 }
 
 func selectTwelve(n int) {
@@ -111,13 +115,13 @@ func selectTwelve(n int) {
 		}
 		turn++
 	}
-	rounds(n, nil, block, wake)
+	harness.Rounds(n, nil, block, wake)
 }
 
 // selectLoop: three events a round in one call of the function.
 func selectLoop(n int) {
 	a, b := make(chan int), make(chan int)
-	p := newPartner(func() {
+	p := harness.NewPartner(func() {
 		for i := 0; i < 3; i++ {
 			select {
 			case <-a:
@@ -126,16 +130,16 @@ func selectLoop(n int) {
 		}
 	})
 	for i := 0; i < n/3; i++ {
-		p.begin()
-		p.awaitParked()
+		p.Begin()
+		p.AwaitParked()
 		a <- 1
-		p.awaitParked()
+		p.AwaitParked()
 		b <- 1
-		p.awaitParked()
+		p.AwaitParked()
 		a <- 1
-		p.awaitEnd()
+		p.AwaitEnd()
 	}
-	p.stopped.Store(true)
+	p.Stop()
 }
 
 // selectWokenBySelect: both sides are select statements, the waker's does not park.
@@ -154,7 +158,7 @@ func selectWokenBySelect(n int) {
 		case <-never:
 		}
 	}
-	rounds(n, nil, block, wake)
+	harness.Rounds(n, nil, block, wake)
 }
 
 // selectOneRecv: the compiler makes a plain receive of it.
@@ -165,7 +169,7 @@ func selectOneRecv(n int) {
 		case <-c:
 		}
 	}
-	rounds(n, nil, block, func() { c <- 1 })
+	harness.Rounds(n, nil, block, func() { c <- 1 })
 }
 
 func selectOneSend(n int) {
@@ -175,7 +179,7 @@ func selectOneSend(n int) {
 		case c <- 1:
 		}
 	}
-	rounds(n, nil, block, func() { <-c })
+	harness.Rounds(n, nil, block, func() { <-c })
 }
 
 func reflectSelect(n int) {
@@ -192,5 +196,5 @@ func reflectSelect(n int) {
 			<-b
 		}
 	}
-	rounds(n, nil, func() { reflect.Select(cases) }, wake)
+	harness.Rounds(n, nil, func() { reflect.Select(cases) }, wake)
 }

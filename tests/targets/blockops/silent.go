@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 // What Go's block profile must not show: none of these is an event.
@@ -21,22 +23,8 @@ var silentOperations = []operation{
 	{"collecting", 0, collecting},
 }
 
-// together runs f in several goroutines and polls until they have ended.
-func together(goroutines int, f func()) {
-	var partners []*partner
-	for i := 0; i < goroutines; i++ {
-		p := newPartner(f)
-		p.begin()
-		partners = append(partners, p)
-	}
-	for _, p := range partners {
-		p.awaitEnd()
-		p.stopped.Store(true)
-	}
-}
-
 func sleeping(int) {
-	together(3, func() {
+	harness.Together(3, func() {
 		for i := 0; i < 20; i++ {
 			time.Sleep(100 * time.Microsecond)
 		}
@@ -44,7 +32,7 @@ func sleeping(int) {
 }
 
 func yielding(int) {
-	together(3, func() {
+	harness.Together(3, func() {
 		for i := 0; i < 1000; i++ {
 			runtime.Gosched()
 		}
@@ -56,7 +44,7 @@ func uncontended(int) {
 	var rw sync.RWMutex
 	var group sync.WaitGroup
 	c := make(chan int, 1)
-	together(1, func() {
+	harness.Together(1, func() {
 		for i := 0; i < 100; i++ {
 			mu.Lock()
 			mu.Unlock()
@@ -80,7 +68,7 @@ func polling(int) {
 	var mu sync.Mutex
 	c := make(chan int)
 	mu.Lock()
-	together(2, func() {
+	harness.Together(2, func() {
 		for i := 0; i < 100; i++ {
 			select {
 			case <-c:
@@ -94,37 +82,34 @@ func polling(int) {
 // networkWait: Accept and Read wait in the network poller.
 func networkWait(int) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check(err)
-	waiting := []string{"IO wait"}
-	p := newPartner(func() {
+	harness.Check(err)
+	p := harness.NewPartner(func() {
 		connection, err := listener.Accept()
-		check(err)
+		harness.Check(err)
 		_, err = connection.Read(make([]byte, 1))
-		check(err)
-		check(connection.Close())
+		harness.Check(err)
+		harness.Check(connection.Close())
 	})
 	for i := 0; i < 20; i++ {
-		p.begin()
-		poll(func() bool { return p.id.Load() != 0 })
-		awaitState(p.id.Load(), waiting)
+		p.Begin()
+		p.AwaitInput()
 		connection, err := net.Dial("tcp", listener.Addr().String())
-		check(err)
-		awaitState(p.id.Load(), waiting)
+		harness.Check(err)
+		p.AwaitInput()
 		_, err = connection.Write([]byte("x"))
-		check(err)
-		p.awaitEnd()
-		check(connection.Close())
+		harness.Check(err)
+		p.AwaitEnd()
+		harness.Check(connection.Close())
 	}
-	p.stopped.Store(true)
-	check(listener.Close())
+	p.Stop()
+	harness.Check(listener.Close())
 }
 
 // stay starts a goroutine that reaches a state and stays there until the program ends.
 func stay(state string, block func()) {
-	p := newPartner(block)
-	p.begin()
-	poll(func() bool { return p.id.Load() != 0 })
-	awaitState(p.id.Load(), []string{state})
+	p := harness.NewPartner(block)
+	p.Begin()
+	p.Await(state)
 }
 
 func nilChannel(int) {
@@ -152,7 +137,7 @@ func stillBlocked(int) {
 
 // collecting: several goroutines wait for the runtime's own semaphores.
 func collecting(int) {
-	together(4, func() {
+	harness.Together(4, func() {
 		var stats runtime.MemStats
 		for i := 0; i < 5; i++ {
 			runtime.GC()

@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 var stackOperations = []operation{
@@ -55,7 +57,7 @@ func deep140(levels int, c chan int) int {
 func deep(descend func(int, chan int) int, levels int) func(int) {
 	return func(n int) {
 		c := make(chan int)
-		rounds(n, nil, func() { descend(levels, c) }, func() { c <- 1 })
+		harness.Rounds(n, nil, func() { descend(levels, c) }, func() { c <- 1 })
 	}
 }
 
@@ -78,7 +80,7 @@ func inlineInner(c chan int) int  { return <-c }
 
 func inlined(n int) {
 	c := make(chan int)
-	rounds(n, nil, func() { inlineOuter(c) }, func() { c <- 1 })
+	harness.Rounds(n, nil, func() { inlineOuter(c) }, func() { c <- 1 })
 }
 
 func lockOuter(mu *sync.Mutex) { lockInner(mu) }
@@ -90,7 +92,7 @@ func inlinedLock(n int) {
 		lockOuter(&mu)
 		mu.Unlock()
 	}
-	rounds(n, mu.Lock, block, mu.Unlock)
+	harness.Rounds(n, mu.Lock, block, mu.Unlock)
 }
 
 func closures(n int) {
@@ -102,7 +104,7 @@ func closures(n int) {
 		}
 		call(inner)
 	}
-	rounds(n, nil, block, func() { c <- 1 })
+	harness.Rounds(n, nil, block, func() { c <- 1 })
 }
 
 //go:noinline
@@ -112,9 +114,9 @@ func receive[T any](c chan T) T {
 
 func genericFunction(n int) {
 	numbers, texts, pairs := make(chan int), make(chan string), make(chan [2]float64)
-	rounds(n/3, nil, func() { receive(numbers) }, func() { numbers <- 1 })
-	rounds(n/3, nil, func() { receive(texts) }, func() { texts <- "" })
-	rounds(n/3, nil, func() { receive(pairs) }, func() { pairs <- [2]float64{} })
+	harness.Rounds(n/3, nil, func() { receive(numbers) }, func() { numbers <- 1 })
+	harness.Rounds(n/3, nil, func() { receive(texts) }, func() { texts <- "" })
+	harness.Rounds(n/3, nil, func() { receive(pairs) }, func() { pairs <- [2]float64{} })
 }
 
 type stream[K comparable, V any] struct {
@@ -134,8 +136,8 @@ func (s *stream[K, V]) next(key K) V {
 func genericMethod(n int) {
 	a := &stream[string, int]{items: make(chan int), seen: map[string]int{}}
 	b := &stream[int, *int]{items: make(chan *int), seen: map[int]int{}}
-	rounds(n/2, nil, func() { a.next("a") }, func() { a.items <- 1 })
-	rounds(n/2, nil, func() { b.next(2) }, func() { b.items <- nil })
+	harness.Rounds(n/2, nil, func() { a.next("a") }, func() { a.items <- 1 })
+	harness.Rounds(n/2, nil, func() { b.next(2) }, func() { b.items <- nil })
 }
 
 //go:noinline
@@ -150,39 +152,29 @@ func receiveOnBigFrame(c chan int) int {
 
 func bigFrame(n int) {
 	c := make(chan int)
-	rounds(n, nil, func() { receiveOnBigFrame(c) }, func() { c <- 1 })
-}
-
-//go:noinline
-func grow(levels int) int {
-	var room [64]int
-	if levels == 0 {
-		return len(room)
-	}
-	room[levels%64] = levels
-	return grow(levels-1) + room[levels%64] - levels
+	harness.Rounds(n, nil, func() { receiveOnBigFrame(c) }, func() { c <- 1 })
 }
 
 //go:noinline
 func receiveThenGrow(c chan int, levels int) int {
-	return <-c + grow(levels)
+	return <-c + harness.GrowStack(levels)
 }
 
 // grownStack: new goroutines, whose stack moves between the frames' making and the wait.
 func grownStack(n int) {
 	c := make(chan int)
 	round := 0
-	start := func(p *partner) {
+	start := func(p *harness.Partner) {
 		round++
 		levels := round * 7
 		go func() {
-			p.arrive()
-			grow(levels)
+			p.Arrive()
+			harness.GrowStack(levels)
 			receiveThenGrow(c, 2*levels)
-			p.leave()
+			p.Leave()
 		}()
 	}
-	fresh(n, start, func() { c <- 1 })
+	harness.Fresh(n, start, func() { c <- 1 })
 }
 
 //go:noinline
@@ -197,7 +189,7 @@ func descend(levels int, c chan int) int {
 func movedStack(n int) {
 	c := make(chan int)
 	block := func() {
-		grow(2000)
+		harness.GrowStack(2000)
 		descend(10, c)
 	}
 	wake := func() {
@@ -205,7 +197,7 @@ func movedStack(n int) {
 		runtime.GC()
 		c <- 1
 	}
-	rounds(n, nil, block, wake)
+	harness.Rounds(n, nil, block, wake)
 }
 
 // panicking: the wait is in a deferred function that a panic runs.
@@ -216,7 +208,7 @@ func panicking(n int) {
 		defer func() { <-c }()
 		panic("on purpose")
 	}
-	rounds(n, nil, block, func() { c <- 1 })
+	harness.Rounds(n, nil, block, func() { c <- 1 })
 }
 
 // recovered: the wait comes after the panic was recovered.
@@ -230,7 +222,7 @@ func recovered(n int) {
 		}()
 		<-c
 	}
-	rounds(n, nil, block, func() { c <- 1 })
+	harness.Rounds(n, nil, block, func() { c <- 1 })
 }
 
 func lockedThread(n int) {
@@ -240,18 +232,18 @@ func lockedThread(n int) {
 		<-c
 		runtime.UnlockOSThread()
 	}
-	rounds(n, nil, block, func() { c <- 1 })
+	harness.Rounds(n, nil, block, func() { c <- 1 })
 }
 
 // timerFunction: the goroutine is one that the runtime's timer code made.
 func timerFunction(n int) {
 	c := make(chan int)
-	start := func(p *partner) {
+	start := func(p *harness.Partner) {
 		time.AfterFunc(time.Microsecond, func() {
-			p.arrive()
+			p.Arrive()
 			<-c
-			p.leave()
+			p.Leave()
 		})
 	}
-	fresh(n, start, func() { c <- 1 })
+	harness.Fresh(n, start, func() { c <- 1 })
 }

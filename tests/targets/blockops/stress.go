@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 // runStress does n operations of each contended kind on two processors, all kinds in turn. How
@@ -25,12 +27,6 @@ func runStress(n int) {
 	stressTimers(n / 20)
 }
 
-func assert(correct bool) {
-	if !correct {
-		panic("blockops: a wrong result")
-	}
-}
-
 // yieldTo lets the other goroutines run, and so run into the lock that this one holds, every
 // eighth time.
 func yieldTo(i int) {
@@ -43,43 +39,43 @@ func yieldTo(i int) {
 func stressMutex(n int) {
 	var mu sync.Mutex
 	total := 0
-	together(8, func() {
+	harness.Together(8, func() {
 		for i := 0; i < n/8; i++ {
 			mu.Lock()
 			total++
-			spin(time.Duration(i%4) * time.Microsecond)
+			harness.Spin(time.Duration(i%4) * time.Microsecond)
 			yieldTo(i)
 			mu.Unlock()
-			spin(time.Duration(i%7) * time.Microsecond)
+			harness.Spin(time.Duration(i%7) * time.Microsecond)
 		}
 	})
-	assert(total == n/8*8)
+	harness.Assert(total == n/8*8)
 }
 
 func stressRWMutex(n int) {
 	var mu sync.RWMutex
 	var number atomic.Int64
 	total, copyOfTotal := 0, 0
-	together(6, func() {
+	harness.Together(6, func() {
 		writes := number.Add(1) <= 2
 		for i := 0; i < n/6; i++ {
 			if writes {
 				mu.Lock()
 				total++
-				spin(time.Duration(i%3) * time.Microsecond)
+				harness.Spin(time.Duration(i%3) * time.Microsecond)
 				yieldTo(i)
 				copyOfTotal++
 				mu.Unlock()
-				spin(2 * time.Microsecond)
+				harness.Spin(2 * time.Microsecond)
 			} else {
 				mu.RLock()
-				assert(total == copyOfTotal)
+				harness.Assert(total == copyOfTotal)
 				yieldTo(i)
 				mu.RUnlock()
 			}
 		}
 	})
-	assert(total == n/6*2)
+	harness.Assert(total == n/6*2)
 }
 
 // stressSemaphore: nothing hands the semaphore over, so one call often parks several times: who
@@ -87,23 +83,23 @@ func stressRWMutex(n int) {
 func stressSemaphore(n int) {
 	semaphore := uint32(1)
 	total := 0
-	together(6, func() {
+	harness.Together(6, func() {
 		for i := 0; i < n/6; i++ {
 			semacquire(&semaphore)
 			total++
-			spin(time.Duration(i%3) * time.Microsecond)
+			harness.Spin(time.Duration(i%3) * time.Microsecond)
 			yieldTo(i)
 			semrelease(&semaphore, false, 0)
 			yieldTo(i + 3)
 		}
 	})
-	assert(total == n/6*6)
+	harness.Assert(total == n/6*6)
 }
 
 func stressChannels(n int) {
 	c := make(chan int)
 	var number, sent, received atomic.Int64
-	together(4, func() {
+	harness.Together(4, func() {
 		sends := number.Add(1)%2 == 0
 		for i := 0; i < n/4; i++ {
 			if sends {
@@ -114,13 +110,13 @@ func stressChannels(n int) {
 			}
 		}
 	})
-	assert(sent.Load() == received.Load())
+	harness.Assert(sent.Load() == received.Load())
 }
 
 func stressSelect(n int) {
 	a, b := make(chan int), make(chan int)
 	var number, sent, received atomic.Int64
-	together(4, func() {
+	harness.Together(4, func() {
 		sends := number.Add(1)%2 == 0
 		for i := 0; i < n/4; i++ {
 			if sends {
@@ -139,7 +135,7 @@ func stressSelect(n int) {
 			}
 		}
 	})
-	assert(sent.Load() == received.Load())
+	harness.Assert(sent.Load() == received.Load())
 }
 
 // stressCond is a bounded queue.
@@ -148,7 +144,7 @@ func stressCond(n int) {
 	notEmpty, notFull := sync.NewCond(&mu), sync.NewCond(&mu)
 	var queue []int
 	var number, taken, put atomic.Int64
-	together(4, func() {
+	harness.Together(4, func() {
 		puts := number.Add(1)%2 == 0
 		for i := 0; i < n/4; i++ {
 			mu.Lock()
@@ -170,11 +166,11 @@ func stressCond(n int) {
 			mu.Unlock()
 		}
 	})
-	assert(taken.Load() == put.Load())
+	harness.Assert(taken.Load() == put.Load())
 }
 
 func stressWaitGroup(n int) {
-	together(2, func() {
+	harness.Together(2, func() {
 		for i := 0; i < n/16; i++ {
 			var group sync.WaitGroup
 			var total atomic.Int64
@@ -187,7 +183,7 @@ func stressWaitGroup(n int) {
 				}()
 			}
 			group.Wait()
-			assert(total.Load() == 4)
+			harness.Assert(total.Load() == 4)
 		}
 	})
 }
@@ -196,9 +192,9 @@ func stressWaitGroup(n int) {
 // two writers, which are slow.
 func stressFile(n int) {
 	reader, writer, err := os.Pipe()
-	check(err)
+	harness.Check(err)
 	var number atomic.Int64
-	together(6, func() {
+	harness.Together(6, func() {
 		writes := number.Add(1)%3 == 0
 		for i := 0; i < n; i++ {
 			var err error
@@ -208,17 +204,17 @@ func stressFile(n int) {
 			} else {
 				_, err = reader.Read(make([]byte, 1))
 			}
-			check(err)
+			harness.Check(err)
 		}
 	})
-	check(reader.Close())
-	check(writer.Close())
+	harness.Check(reader.Close())
+	harness.Check(writer.Close())
 }
 
 func stressPipe(n int) {
 	reader, writer := io.Pipe()
 	var number atomic.Int64
-	together(2, func() {
+	harness.Together(2, func() {
 		writes := number.Add(1) == 1
 		buffer := make([]byte, 1)
 		for i := 0; i < n/2; i++ {
@@ -228,13 +224,13 @@ func stressPipe(n int) {
 			} else {
 				_, err = reader.Read(buffer)
 			}
-			check(err)
+			harness.Check(err)
 		}
 	})
 }
 
 func stressTimers(n int) {
-	together(4, func() {
+	harness.Together(4, func() {
 		for i := 0; i < n/4; i++ {
 			<-time.After(time.Duration(i%100) * time.Microsecond)
 		}

@@ -1,5 +1,7 @@
 package main
 
+import "ebpfprof.test/harness"
+
 // Stacks with functions that the compiler made: Go hides them.
 var wrapperOperations = []operation{
 	{"wrappedByPointer", 34, wrappedByPointer},
@@ -41,19 +43,19 @@ func awaitOn(a awaiter) int { return a.await() }
 func wrappedByPointer(n int) {
 	b := &box{c: make(chan int)}
 	sink = b
-	rounds(n, nil, func() { awaitOn(sink) }, func() { b.c <- 1 })
+	harness.Rounds(n, nil, func() { awaitOn(sink) }, func() { b.c <- 1 })
 }
 
 func wrappedByEmbedding(n int) {
 	o := &outer{box: box{c: make(chan int)}}
 	sink = o
-	rounds(n, nil, func() { awaitOn(sink) }, func() { o.c <- 1 })
+	harness.Rounds(n, nil, func() { awaitOn(sink) }, func() { o.c <- 1 })
 }
 
 func wrappedInterface(n int) {
 	b := box{c: make(chan int)}
 	sink = &holder{awaiter: b}
-	rounds(n, nil, func() { awaitOn(sink) }, func() { b.c <- 1 })
+	harness.Rounds(n, nil, func() { awaitOn(sink) }, func() { b.c <- 1 })
 }
 
 func methodExpression(n int) {
@@ -62,13 +64,13 @@ func methodExpression(n int) {
 	if n < 0 {
 		await = nil
 	}
-	rounds(n, nil, func() { await(b) }, func() { b.c <- 1 })
+	harness.Rounds(n, nil, func() { await(b) }, func() { b.c <- 1 })
 }
 
 func methodValue(n int) {
 	b := &box{c: make(chan int)}
 	await := sinkOf(b).await
-	rounds(n, nil, func() { await() }, func() { b.c <- 1 })
+	harness.Rounds(n, nil, func() { await() }, func() { b.c <- 1 })
 }
 
 //go:noinline
@@ -77,29 +79,29 @@ func sinkOf(a awaiter) awaiter { return a }
 // goWithArguments and goMethod: the goroutine begins in a hidden wrapper around the call.
 //
 //go:noinline
-func goWithArguments(p *partner, c chan int) {
-	p.arrive()
+func goWithArguments(p *harness.Partner, c chan int) {
+	p.Arrive()
 	<-c
-	p.leave()
+	p.Leave()
 }
 
 func startWithArguments(n int) {
 	c := make(chan int)
-	fresh(n, func(p *partner) { go goWithArguments(p, c) }, func() { c <- 1 })
+	harness.Fresh(n, func(p *harness.Partner) { go goWithArguments(p, c) }, func() { c <- 1 })
 }
 
 type worker struct{ c chan int }
 
 //go:noinline
-func (w *worker) goMethod(p *partner) {
-	p.arrive()
+func (w *worker) goMethod(p *harness.Partner) {
+	p.Arrive()
 	<-w.c
-	p.leave()
+	p.Leave()
 }
 
 func startMethod(n int) {
 	w := &worker{c: make(chan int)}
-	fresh(n, func(p *partner) { go w.goMethod(p) }, func() { w.c <- 1 })
+	harness.Fresh(n, func(p *harness.Partner) { go w.goMethod(p) }, func() { w.c <- 1 })
 }
 
 //go:noinline
@@ -116,5 +118,5 @@ func deferWithArguments(n int) {
 			defer receiveFrom(c, 1)
 		}
 	}
-	rounds(n, nil, block, func() { c <- 1 })
+	harness.Rounds(n, nil, block, func() { c <- 1 })
 }

@@ -11,14 +11,14 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"runtime"
-	"strconv"
 	"syscall"
+
+	"ebpfprof.test/harness"
 )
 
 const (
@@ -39,17 +39,14 @@ func main() {
 	}
 	switch arguments := os.Args[2:]; os.Args[1] {
 	case "exit":
-		os.Exit(number(arguments))
+		os.Exit(harness.Number(arguments[0]))
 	case "signal":
-		end(syscall.Signal(number(arguments)))
+		end(syscall.Signal(harness.Number(arguments[0])))
 	case "copy":
-		if _, err := io.Copy(os.Stdout, os.Stdin); err != nil {
-			os.Exit(1)
-		}
+		_, err := io.Copy(os.Stdout, os.Stdin)
+		harness.Check(err)
 	case "exec":
-		err := syscall.Exec(arguments[0], arguments, os.Environ())
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		harness.Check(syscall.Exec(arguments[0], arguments, os.Environ()))
 	case "wait":
 		waitForSignals()
 	}
@@ -67,14 +64,6 @@ func receive(times int) {
 	}
 }
 
-func number(arguments []string) int {
-	n, err := strconv.Atoi(arguments[0])
-	if err != nil {
-		os.Exit(1)
-	}
-	return n
-}
-
 // end lets the signal do what it does to a program that knows nothing of it.
 func end(number syscall.Signal) {
 	signal.Reset()
@@ -85,13 +74,8 @@ func end(number syscall.Signal) {
 func waitForSignals() {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals)
-	fmt.Println("ready", os.Getpid())
-	go func() {
-		input := bufio.NewScanner(os.Stdin)
-		for input.Scan() {
-		}
-		os.Exit(0)
-	}()
+	harness.Ready()
+	harness.EndWithInput()
 	for got := range signals {
 		if got == syscall.SIGURG || got == syscall.SIGCHLD {
 			continue // the runtime's own

@@ -9,18 +9,14 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"os"
 	"runtime/pprof"
-	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
-	"cgocpu/framed"
-	"cgocpu/frameless"
+	"ebpfprof.test/cgocpu/framed"
+	"ebpfprof.test/cgocpu/frameless"
+	"ebpfprof.test/harness"
 )
 
 var works = map[string]func(){
@@ -35,17 +31,15 @@ const rounds = 1000000
 var sink int
 
 func main() {
-	fmt.Println("ready", os.Getpid())
-	input := bufio.NewScanner(os.Stdin)
-	for input.Scan() {
-		words := strings.Fields(input.Text())
+	harness.Ready()
+	for harness.Next() {
+		words := harness.Words()
 		work := works[words[0]]
-		ms, err := strconv.Atoi(words[1])
-		if work == nil || err != nil {
+		if work == nil {
 			panic("cgocpu: no such command")
 		}
 		pprof.Do(context.Background(), pprof.Labels("work", words[0]), func(context.Context) {
-			perform(work, time.Duration(ms)*time.Millisecond)
+			perform(work, time.Duration(harness.Number(words[1]))*time.Millisecond)
 		})
 		fmt.Println("done")
 	}
@@ -53,7 +47,7 @@ func main() {
 
 //go:noinline
 func perform(work func(), duration time.Duration) {
-	for began := cpuTime(); cpuTime()-began < duration; {
+	for began := harness.CPUTime(); harness.CPUTime()-began < duration; {
 		work()
 	}
 }
@@ -77,12 +71,4 @@ func computeInGo(n int) int {
 		x = x*5 + i
 	}
 	return x
-}
-
-func cpuTime() time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		panic(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

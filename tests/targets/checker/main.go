@@ -13,13 +13,14 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 // A machine under load, a debugger, memory that is paged out: all that may take its time.
@@ -71,10 +72,9 @@ func main() {
 	for i, j := range jobs {
 		go work(&rounds[i], j)
 	}
-	fmt.Println("ready", os.Getpid())
-	input := bufio.NewScanner(os.Stdin)
-	for input.Scan() {
-		switch input.Text() {
+	harness.Ready()
+	for harness.Next() {
+		switch harness.Command() {
 		case "check":
 			fmt.Println(verdict())
 		case "hoard":

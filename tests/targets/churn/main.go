@@ -6,7 +6,6 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 const workers = 4
@@ -32,10 +33,9 @@ func main() {
 		defer processes.Done()
 		startAll(&processes, over)
 	}()
-	fmt.Println("ready", os.Getpid())
-	input := bufio.NewScanner(os.Stdin)
-	for input.Scan() {
-		if input.Text() == "count" {
+	harness.Ready()
+	for harness.Next() {
+		if harness.Command() == "count" {
 			fmt.Println("started", started.Load(), "ended", ended.Load())
 		}
 	}
@@ -52,10 +52,7 @@ func startAll(processes *sync.WaitGroup, over <-chan struct{}) {
 		case <-tick.C:
 		}
 		process := exec.Command("/proc/self/exe", "brief", os.Args[2])
-		if err := process.Start(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
+		harness.Check(process.Start())
 		started.Add(1)
 		processes.Add(1)
 		go func() {
@@ -69,7 +66,7 @@ func startAll(processes *sync.WaitGroup, over <-chan struct{}) {
 // live waits for a lock in several goroutines until the time is over.
 func live(length time.Duration) {
 	var lock sync.Mutex
-	for range workers {
+	for i := 0; i < workers; i++ {
 		go func() {
 			for {
 				lock.Lock()

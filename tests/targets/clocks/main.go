@@ -6,12 +6,12 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 const threads = 64
@@ -46,11 +46,10 @@ func main() {
 			}
 		}(i)
 	}
-	fmt.Println("ready", os.Getpid())
-	input := bufio.NewScanner(os.Stdin)
-	for input.Scan() {
+	harness.Ready()
+	for harness.Next() {
 		var ms int
-		if _, err := fmt.Sscanf(input.Text(), "ask %d", &ms); err != nil {
+		if _, err := fmt.Sscanf(harness.Command(), "ask %d", &ms); err != nil {
 			fmt.Println("error", err)
 			continue
 		}

@@ -12,17 +12,15 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
 	"runtime"
 	"runtime/pprof"
-	"strconv"
-	"strings"
-	"syscall"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 // A work takes some milliseconds. All its stacks that lead to a function of package main lead to
@@ -33,23 +31,20 @@ type work struct {
 }
 
 func main() {
-	fmt.Println("ready", os.Getpid())
-	input := bufio.NewScanner(os.Stdin)
+	harness.Ready()
 	var profile *os.File
-	for input.Scan() {
-		words := strings.Fields(input.Text())
+	for harness.Next() {
+		words := harness.Words()
 		switch words[0] {
 		case "profile":
-			profile = startProfile(words[1], number(words[2]))
+			profile = startProfile(words[1], harness.Number(words[2]))
 			fmt.Println("profiling")
 		case "work":
-			duration := time.Duration(number(words[2])) * time.Millisecond
-			said, err := json.Marshal(performAll(regexp.MustCompile(words[1]), duration))
-			check(err)
-			fmt.Println(string(said))
+			duration := time.Duration(harness.Number(words[2])) * time.Millisecond
+			harness.Say(json.Marshal(performAll(regexp.MustCompile(words[1]), duration)))
 		case "stop":
 			pprof.StopCPUProfile()
-			check(profile.Close())
+			harness.Check(profile.Close())
 			fmt.Println("stopped")
 		default:
 			panic("cpuops: no such command")
@@ -63,7 +58,7 @@ type performed struct {
 }
 
 func performAll(chosen *regexp.Regexp, duration time.Duration) performed {
-	began := cpuTime()
+	began := harness.CPUTime()
 	result := performed{Works: map[string]time.Duration{}}
 	for _, some := range [][]work{assemblyWorks, callWorks, systemWorks} {
 		for _, w := range some {
@@ -72,45 +67,25 @@ func performAll(chosen *regexp.Regexp, duration time.Duration) performed {
 			}
 		}
 	}
-	result.CPU = cpuTime() - began
+	result.CPU = harness.CPUTime() - began
 	return result
 }
 
 //go:noinline
 func perform(w work, duration time.Duration) time.Duration {
-	began := cpuTime()
-	for cpuTime()-began < duration {
+	began := harness.CPUTime()
+	for harness.CPUTime()-began < duration {
 		w.run()
 	}
-	return cpuTime() - began
+	return harness.CPUTime() - began
 }
 
 // startProfile starts at a rate that pprof.StartCPUProfile does not offer: a rate that was set
 // before stays, at the price of a message on standard error.
 func startProfile(path string, hz int) *os.File {
 	file, err := os.Create(path)
-	check(err)
+	harness.Check(err)
 	runtime.SetCPUProfileRate(hz)
-	check(pprof.StartCPUProfile(file))
+	harness.Check(pprof.StartCPUProfile(file))
 	return file
-}
-
-// cpuTime is the time that all threads have used so far, in user and kernel mode.
-func cpuTime() time.Duration {
-	var usage syscall.Rusage
-	check(syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-}
-
-func number(text string) int {
-	found, err := strconv.Atoi(text)
-	check(err)
-	return found
-}
-
-func check(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "cpuops:", err)
-		os.Exit(1)
-	}
 }

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 // Works of the scheduler, the collector and the kernel.
@@ -52,7 +54,7 @@ func askKernel() {
 
 var null = func() *os.File {
 	file, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	check(err)
+	harness.Check(err)
 	return file
 }()
 
@@ -60,7 +62,7 @@ var null = func() *os.File {
 func writeLittle() {
 	for i := 0; i < 5000; i++ {
 		n, err := syscall.Write(int(null.Fd()), block[:8])
-		check(err)
+		harness.Check(err)
 		sink += n
 	}
 }
@@ -95,7 +97,7 @@ func signalItself() {
 	arrived := make(chan os.Signal, 1)
 	signal.Notify(arrived, syscall.SIGUSR1)
 	for i := 0; i < 300; i++ {
-		check(syscall.Kill(os.Getpid(), syscall.SIGUSR1))
+		harness.Check(syscall.Kill(os.Getpid(), syscall.SIGUSR1))
 		<-arrived
 	}
 	signal.Stop(arrived)

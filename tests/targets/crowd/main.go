@@ -6,10 +6,9 @@ package main
 
 import (
 	"flag"
-	"fmt"
-	"io"
-	"os"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 var goroutines = flag.Int("goroutines", 10, "how many wait at a time")
@@ -22,8 +21,8 @@ func main() {
 		go wait(gates[i])
 	}
 	go wake(gates)
-	fmt.Println("ready", os.Getpid())
-	io.Copy(io.Discard, os.Stdin)
+	harness.Ready()
+	harness.AwaitEnd()
 }
 
 func wait(gate <-chan bool) {

@@ -11,10 +11,10 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"os"
 	"syscall"
+
+	"ebpfprof.test/harness"
 )
 
 const (
@@ -36,11 +36,10 @@ func main() {
 		}
 	}()
 	hand() // what that needs once is there
-	fmt.Println("ready", os.Getpid())
+	harness.Ready()
 	child := 0
-	input := bufio.NewScanner(os.Stdin)
-	for input.Scan() {
-		switch input.Text() {
+	for harness.Next() {
+		switch harness.Command() {
 		case "hand":
 			fmt.Println("handed", hand())
 		case "fork":
@@ -48,9 +47,8 @@ func main() {
 			fmt.Println("forked", child)
 		case "join":
 			var status syscall.WaitStatus
-			if _, err := syscall.Wait4(child, &status, 0, nil); err != nil {
-				panic(err)
-			}
+			_, err := syscall.Wait4(child, &status, 0, nil)
+			harness.Check(err)
 			fmt.Println("joined", int(status))
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"ebpfprof.test/harness"
 )
 
 const (
@@ -49,7 +51,7 @@ func newTurn(length time.Duration) *turn {
 
 // arrive is called just before the lock is asked for.
 func (t *turn) arrive() {
-	id := goroutineID()
+	id := harness.GoroutineID()
 	t.came = time.Now()
 	atomic.StoreInt64(&t.id, id)
 }

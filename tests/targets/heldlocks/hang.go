@@ -4,8 +4,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 	"unsafe"
+
+	"ebpfprof.test/harness"
 )
 
 // A group has what goroutines can hang in. Main holds the locks.
@@ -24,7 +25,7 @@ type guest struct {
 }
 
 func (w *guest) begin() {
-	atomic.StoreInt64(&w.id, goroutineID())
+	atomic.StoreInt64(&w.id, harness.GoroutineID())
 	w.startNs = monotonicNs()
 }
 
@@ -128,10 +129,7 @@ func (g *group) start(count int, wait func(*guest), s stay) *stay {
 			wait(w)
 			g.ended.Done()
 		}()
-		for atomic.LoadInt64(&w.id) == 0 {
-			time.Sleep(50 * time.Microsecond)
-		}
-		awaitParked(w.id)
+		awaitParked(&w.id)
 		s.Starts = append(s.Starts, w.startNs)
 	}
 	return &s

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"ebpfprof.test/harness"
 )
 
 type gate struct {
@@ -66,10 +68,10 @@ func begin(t *turn, act func(*turn)) {
 	}()
 }
 
-// awaitParked polls until the goroutine has arrived and is parked.
-func (t *turn) awaitParked() {
-	for atomic.LoadInt64(&t.id) == 0 {
-		time.Sleep(50 * time.Microsecond)
-	}
-	awaitParked(t.id)
+func (t *turn) awaitParked() { awaitParked(&t.id) }
+
+// awaitParked polls until a goroutine has arrived, so that it has an id, and is parked.
+func awaitParked(id *int64) {
+	harness.Poll(func() bool { return atomic.LoadInt64(id) != 0 })
+	harness.AwaitBlocked(*id)
 }

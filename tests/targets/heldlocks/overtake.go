@@ -3,8 +3,6 @@ package main
 import (
 	"runtime"
 	"sync"
-	"sync/atomic"
-	"time"
 	"unsafe"
 )
 
@@ -38,16 +36,10 @@ func overtake() map[string]*stay {
 	first, second := &guest{}, &guest{}
 	c.mu.Lock()
 	go c.woken(first)
-	for atomic.LoadInt64(&first.id) == 0 {
-		time.Sleep(50 * time.Microsecond)
-	}
-	awaitParked(first.id)
+	awaitParked(&first.id)
 	go c.leave(second)
-	for atomic.LoadInt64(&second.id) == 0 {
-		time.Sleep(50 * time.Microsecond)
-	}
-	awaitParked(second.id)
-	awaitParked(first.id)
+	awaitParked(&second.id)
+	awaitParked(&first.id)
 	lock := stay{
 		Kind: "sync.Mutex", Name: "main.contested.mu", Address: uintptr(unsafe.Pointer(&c.mu)),
 	}

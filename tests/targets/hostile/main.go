@@ -7,12 +7,12 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"os"
 	"runtime/pprof"
 	"sync"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 var Room_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx sync.Mutex
@@ -32,8 +32,8 @@ func main() {
 			}
 		})
 	}
-	fmt.Println("ready", os.Getpid())
-	_, _ = io.ReadAll(os.Stdin)
+	harness.Ready()
+	harness.AwaitEnd()
 }
 
 func send(c chan<- int) {

@@ -6,34 +6,31 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"net"
 	"net/http"
 	_ "net/http/pprof"
-	"os"
 	"runtime"
 	"sync"
 	"syscall"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 func main() {
 	runtime.SetBlockProfileRate(1)
 	runtime.SetMutexProfileFraction(1)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		giveUp(err)
-	}
-	go func() { giveUp(http.Serve(listener, nil)) }()
+	harness.Check(err)
+	go func() { harness.Check(http.Serve(listener, nil)) }()
 	go contend()
 	go handOver()
-	fmt.Println("ready", os.Getpid())
+	harness.Ready()
 	fmt.Println("address", listener.Addr())
-	input := bufio.NewScanner(os.Stdin)
-	for input.Scan() {
-		if input.Text() == "exec" {
-			giveUp(syscall.Exec("/bin/sleep", []string{"sleep", "600"}, nil))
+	for harness.Next() {
+		if harness.Command() == "exec" {
+			harness.Check(syscall.Exec("/bin/sleep", []string{"sleep", "600"}, nil))
 		}
 	}
 }
@@ -67,9 +64,4 @@ func handOver() {
 	}()
 	for range c {
 	}
-}
-
-func giveUp(err error) {
-	fmt.Fprintln(os.Stderr, "httppprof:", err)
-	os.Exit(1)
 }

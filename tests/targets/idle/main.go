@@ -6,7 +6,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -17,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 const (
@@ -38,7 +39,7 @@ func main() {
 	address := serve()
 	lines := make(chan string)
 	go readInput(lines)
-	fmt.Println("ready", os.Getpid())
+	harness.Ready()
 	for range lines {
 		for i := 0; i < rounds; i++ {
 			<-time.After(time.Millisecond)
@@ -51,8 +52,8 @@ func main() {
 }
 
 func readInput(lines chan<- string) {
-	for input := bufio.NewScanner(os.Stdin); input.Scan(); {
-		lines <- input.Text()
+	for harness.Next() {
+		lines <- harness.Command()
 	}
 	close(lines)
 }

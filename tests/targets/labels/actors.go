@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 //go:noinline
@@ -50,7 +52,7 @@ type performance struct {
 //go:noinline
 func (a *actor) act(ctx context.Context) {
 	a.ctx = ctx
-	atomic.StoreInt64(&a.id, goroutineID())
+	atomic.StoreInt64(&a.id, harness.GoroutineID())
 	for i := 0; i < a.rounds; i++ {
 		receive(a.values)
 		lock(&a.mu)
@@ -75,28 +77,28 @@ func (a *actor) begin(rounds int) {
 		close(a.ended)
 	}()
 	poll(&a.id, 1)
-	awaitParked(a.id)
+	harness.AwaitBlocked(a.id)
 }
 
 // perform lets the actor act that has begun; only main calls it.
 func (a *actor) perform() performance {
 	for i := 0; i < a.rounds; i++ {
-		awaitParked(a.id)
+		harness.AwaitBlocked(a.id)
 		a.mu.Lock()
 		a.values <- 1
-		awaitParked(a.id)
+		harness.AwaitBlocked(a.id)
 		unlockUnlabelled(&a.mu)
 		poll(&a.ready, int64(i+1))
 		var other int64
 		ended := make(chan bool)
 		go func() {
-			atomic.StoreInt64(&other, goroutineID())
+			atomic.StoreInt64(&other, harness.GoroutineID())
 			lockUnlabelled(&a.mu)
 			a.mu.Unlock()
 			close(ended)
 		}()
 		poll(&other, 1)
-		awaitParked(other)
+		harness.AwaitBlocked(other)
 		atomic.StoreInt64(&a.mayRelease, int64(i+1))
 		<-ended
 	}

@@ -22,28 +22,24 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
-	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
-	"time"
+
+	"ebpfprof.test/harness"
 )
 
 func main() {
-	fmt.Println("ready", os.Getpid())
-	input := bufio.NewScanner(os.Stdin)
+	harness.Ready()
 	var held []*actor
-	for input.Scan() {
-		switch input.Text() {
+	for harness.Next() {
+		switch harness.Command() {
 		case "go":
 			for i, a := range actors() {
 				a.begin(i + 1)
-				report(a.perform())
+				harness.Say(json.Marshal(a.perform()))
 			}
 		case "hold":
 			held = actors()
@@ -52,7 +48,7 @@ func main() {
 			}
 		case "let go":
 			for _, a := range held {
-				report(a.perform())
+				harness.Say(json.Marshal(a.perform()))
 			}
 		case "crowd":
 			crowd()
@@ -68,12 +64,10 @@ func main() {
 			if err == nil {
 				err = syscall.Munmap(page)
 			}
-			if err != nil {
-				panic(err)
-			}
+			harness.Check(err)
 		case "next":
 			unreadValues <- 1
-			awaitParked(unreadID)
+			harness.AwaitBlocked(unreadID)
 		case "spin":
 			go spinUnread()
 		default:
@@ -81,48 +75,4 @@ func main() {
 		}
 		fmt.Println("done")
 	}
-}
-
-func report(done performance) {
-	line, err := json.Marshal(done)
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(string(line))
-}
-
-var waitingStates = map[string]bool{
-	"chan receive": true, "semacquire": true, "sync.Mutex.Lock": true,
-}
-
-// awaitParked polls until the goroutine is parked.
-func awaitParked(id int64) {
-	for !waitingStates[stateOf(id)] {
-		time.Sleep(50 * time.Microsecond)
-	}
-}
-
-var traceback = make([]byte, 1<<20)
-
-// stateOf reads a goroutine's state from the traceback of all goroutines; only main calls it.
-func stateOf(id int64) string {
-	text := "\n" + string(traceback[:runtime.Stack(traceback, true)])
-	_, text, found := strings.Cut(text, fmt.Sprintf("\ngoroutine %d ", id))
-	if !found {
-		return ""
-	}
-	_, text, _ = strings.Cut(text, "[")
-	state, _, _ := strings.Cut(text, "]")
-	state, _, _ = strings.Cut(state, ",")
-	return strings.TrimSuffix(state, " (scan)")
-}
-
-func goroutineID() int64 {
-	buffer := make([]byte, 64)
-	words := bytes.Fields(buffer[:runtime.Stack(buffer, false)])
-	id, err := strconv.ParseInt(string(words[1]), 10, 64)
-	if err != nil {
-		panic(err)
-	}
-	return id
 }

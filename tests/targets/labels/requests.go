@@ -5,6 +5,8 @@ import (
 	"runtime/pprof"
 	"strconv"
 	"sync/atomic"
+
+	"ebpfprof.test/harness"
 )
 
 // serve has a goroutine wait in receive once for each request, under a label that only this has, and
@@ -13,7 +15,7 @@ func serve(requests int) {
 	var id int64
 	values, ended := make(chan int), make(chan bool)
 	go func() {
-		atomic.StoreInt64(&id, goroutineID())
+		atomic.StoreInt64(&id, harness.GoroutineID())
 		for i := 0; i < requests; i++ {
 			tier := []string{"gold", "free"}[i%2]
 			of := pprof.Labels("request", strconv.Itoa(i), "tier", tier)
@@ -24,7 +26,7 @@ func serve(requests int) {
 	}()
 	poll(&id, 1)
 	for i := 0; i < requests; i++ {
-		awaitParked(id)
+		harness.AwaitBlocked(id)
 		values <- i
 	}
 	<-ended

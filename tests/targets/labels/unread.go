@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"unsafe"
+
+	"ebpfprof.test/harness"
 )
 
 // Two values of labels in pages of the program's file that nobody reads, and none nearby.
@@ -76,13 +78,13 @@ func unreadable(file string) *byte {
 // waitUnread returns when the goroutine waits, with a label there.
 func waitUnread(at *byte) {
 	go pprof.Do(context.Background(), unreadLabels(at), func(context.Context) {
-		atomic.StoreInt64(&unreadID, goroutineID())
+		atomic.StoreInt64(&unreadID, harness.GoroutineID())
 		for {
 			receive(unreadValues)
 		}
 	})
 	poll(&unreadID, 1)
-	awaitParked(unreadID)
+	harness.AwaitBlocked(unreadID)
 }
 
 func spinUnread() {

@@ -7,17 +7,18 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/pprof"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ebpfprof.test/harness"
+	"ebpfprof.test/harness/ownprofile"
 )
 
 var (
@@ -34,9 +35,8 @@ func main() {
 	flag.Parse()
 	before, never := make(chan int), make(chan int)
 	go waitSinceBefore(before)
-	input := bufio.NewScanner(os.Stdin)
-	fmt.Println("ready", os.Getpid())
-	input.Scan()
+	harness.Ready()
+	harness.Next()
 	if *blocks != "" {
 		runtime.SetBlockProfileRate(1)
 	}
@@ -66,32 +66,10 @@ func main() {
 	}
 	all.Wait()
 	fmt.Println("done")
-	for input.Scan() {
-		write("block", *blocks)
-		write("mutex", *mutexes)
+	for harness.Next() {
+		ownprofile.Write("block", *blocks)
+		ownprofile.Write("mutex", *mutexes)
 		fmt.Println("written")
-	}
-}
-
-func write(profile, path string) {
-	if path == "" {
-		return
-	}
-	file, err := os.Create(path)
-	if err == nil {
-		err = pprof.Lookup(profile).WriteTo(file, 0)
-	}
-	if err != nil {
-		panic(err)
-	}
-	file.Close()
-}
-
-// work keeps a processor busy.
-//
-//go:noinline
-func work(length time.Duration) {
-	for start := time.Now(); time.Since(start) < length; {
 	}
 }
 
@@ -120,7 +98,7 @@ func passOn() {
 //go:noinline
 func produce(to chan<- int) {
 	for !over.Load() {
-		work(*pace)
+		harness.Spin(*pace)
 		to <- 1
 	}
 	close(to)
@@ -155,7 +133,7 @@ func takeJobs(jobs <-chan int, end <-chan bool) {
 	for {
 		select {
 		case <-jobs:
-			work(*pace / 4)
+			harness.Spin(*pace / 4)
 		case <-end:
 			return
 		}

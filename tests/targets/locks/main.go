@@ -10,12 +10,12 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"reflect"
 	"runtime"
 	"sync"
 
+	"ebpfprof.test/harness"
 	"ebpfprof.test/locks/store"
 )
 
@@ -455,9 +455,8 @@ func main() {
 	variables()
 	heap()
 	callC()
-	fmt.Println("ready", os.Getpid())
-	// Only the end of the input matters.
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	harness.Ready()
+	harness.AwaitEnd()
 }
 
 func variables() {

@@ -10,13 +10,13 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"os"
 	"runtime/pprof"
 	"strconv"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 const (
@@ -34,12 +34,11 @@ func main() {
 		for range ways {
 		}
 	}()
-	fmt.Println("ready", os.Getpid())
-	input := bufio.NewScanner(os.Stdin)
-	for input.Scan() {
+	harness.Ready()
+	for harness.Next() {
 		var what string
 		var count int
-		if _, err := fmt.Sscan(input.Text(), &what, &count); err != nil {
+		if _, err := fmt.Sscan(harness.Command(), &what, &count); err != nil {
 			fmt.Println("error", err)
 			continue
 		}

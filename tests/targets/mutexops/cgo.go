@@ -9,7 +9,11 @@ static void callBack(void) { unlockInGo(); }
 */
 import "C"
 
-import "sync"
+import (
+	"sync"
+
+	"ebpfprof.test/harness"
+)
 
 var cgoOperations = []operation{
 	{"calledFromC", 51, calledFromC},
@@ -22,11 +26,11 @@ var heldByC interface{ Unlock() }
 func calledFromC(n int) {
 	var mu sync.Mutex
 	heldByC = &mu
-	rounds(n, mu.Lock, passer(&mu), func() { C.callBack() })
+	harness.Rounds(n, mu.Lock, passer(&mu), func() { C.callBack() })
 }
 
 func calledFromCRW(n int) {
 	var mu sync.RWMutex
 	heldByC = mu.RLocker()
-	rounds(n, mu.RLock, passer(&mu), func() { C.callBack() })
+	harness.Rounds(n, mu.RLock, passer(&mu), func() { C.callBack() })
 }

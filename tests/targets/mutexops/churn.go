@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"sync"
 	"unsafe"
+
+	"ebpfprof.test/harness"
 )
 
 const locksPerCollection = 250
@@ -31,7 +33,7 @@ func churnOf(n int, held, wanted func(*fleeting) sync.Locker) {
 	round := 0
 	var l *fleeting
 	var mine sync.Locker
-	start := func(p *partner) {
+	start := func(p *harness.Partner) {
 		if round++; round%locksPerCollection == 0 {
 			runtime.GC()
 		}
@@ -41,14 +43,14 @@ func churnOf(n int, held, wanted func(*fleeting) sync.Locker) {
 		mine.Lock()
 		theirs := wanted(l)
 		go func() {
-			p.arrive()
+			p.Arrive()
 			theirs.Lock()
 			theirs.Unlock()
-			p.leave()
+			p.Leave()
 		}()
 	}
-	fresh(n, start, func() { mine.Unlock() })
-	assert(n < 2*locksPerCollection || len(places) < n)
+	harness.Fresh(n, start, func() { mine.Unlock() })
+	harness.Assert(n < 2*locksPerCollection || len(places) < n)
 }
 
 func writing(l *fleeting) sync.Locker { return l }

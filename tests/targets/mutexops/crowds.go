@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"ebpfprof.test/harness"
 )
 
 // A crowd is several goroutines that queue up for locks. Where Go's own figures are wrong, its
@@ -120,21 +122,21 @@ func runCrowds(chosen *regexp.Regexp) {
 }
 
 // arrive lets goroutines come and park, one after the other.
-func arrive(n int, block func()) []*partner {
-	var partners []*partner
+func arrive(n int, block func()) []*harness.Partner {
+	var partners []*harness.Partner
 	for i := 0; i < n; i++ {
-		p := newPartner(block)
-		p.begin()
-		p.awaitParked()
+		p := harness.NewPartner(block)
+		p.Begin()
+		p.AwaitParked()
 		partners = append(partners, p)
 	}
 	return partners
 }
 
-func depart(partners []*partner) {
+func depart(partners []*harness.Partner) {
 	for _, p := range partners {
-		p.awaitEnd()
-		p.stopped.Store(true)
+		p.AwaitEnd()
+		p.Stop()
 	}
 }
 
@@ -204,7 +206,7 @@ func interleaved() {
 	releases := [...]func(sync.Locker){evenRelease, oddRelease}
 	var locks [2]sync.Mutex
 	var queues [2]queue
-	var partners []*partner
+	var partners []*harness.Partner
 	for i := range locks {
 		mu, q, release := &locks[i], &queues[i], releases[i]
 		charged := tallyOf(nameOf(release))
@@ -234,25 +236,25 @@ func bargedReader() {
 	mu, q := &sync.RWMutex{}, &queue{}
 	unlocks, releases := tallyOf(nameOf(bargedUnlock)), tallyOf(nameOf(bargedRelease))
 	semaphore := &(*[6]uint32)(unsafe.Pointer(mu))[3]
-	p := newPartner(func() {
+	p := harness.NewPartner(func() {
 		mu.RLock()
 		mu.RUnlock()
 	})
 	mu.Lock()
-	p.begin()
+	p.Begin()
 	q.come()
-	p.awaitParked()
+	p.AwaitParked()
 	time.Sleep(hold)
 	unlocks.add(1, q.charge(0))
 	bargedUnlock(mu)
 	for i := 0; i < 3 && atomic.CompareAndSwapUint32(semaphore, 1, 0); i++ {
-		p.awaitParked()
+		p.AwaitParked()
 		time.Sleep(hold)
 		releases.add(1, q.charge(0))
 		bargedRelease(semaphore)
 	}
-	p.awaitEnd()
-	p.stopped.Store(true)
+	p.AwaitEnd()
+	p.Stop()
 }
 
 // hundred is what Go's own TestMutexProfile measures: a hundred goroutines wait for one mutex,
@@ -261,11 +263,11 @@ func hundred() {
 	const size, hold = 100, 100 * time.Millisecond
 	mu, q := &sync.Mutex{}, &queue{since: make([]time.Time, size)}
 	firsts, nexts := tallyOf(nameOf(firstOfHundred)), tallyOf(nameOf(nextOfHundred))
-	var partners []*partner
+	var partners []*harness.Partner
 	mu.Lock()
 	for i := 0; i < size; i++ {
 		came := &q.since[i]
-		partners = append(partners, newPartner(func() {
+		partners = append(partners, harness.NewPartner(func() {
 			*came = time.Now()
 			mu.Lock()
 			if len(q.since) > 0 {
@@ -275,18 +277,18 @@ func hundred() {
 		}))
 	}
 	for _, p := range partners {
-		p.begin()
+		p.Begin()
 	}
-	poll(func() bool { return numberInStates(lockStates) == size })
+	harness.Poll(func() bool { return numberInStates(lockStates) == size })
 	time.Sleep(hold)
 	firsts.add(1, q.charge(1))
 	firstOfHundred(mu)
 	depart(partners)
 }
 
-// numberInStates counts goroutines; like stateOf, only main calls it.
+// numberInStates counts goroutines; only main calls it.
 func numberInStates(states []string) int {
-	text := traceback[:runtime.Stack(traceback, true)]
+	text := harness.Traceback()
 	number := 0
 	for _, state := range states {
 		number += bytes.Count(text, []byte("["+state+"]:"))
@@ -299,19 +301,19 @@ func manyRounds() {
 	const rounds = 4000
 	mu, q := &sync.Mutex{}, &queue{}
 	releases := tallyOf(nameOf(oneOfMany))
-	p := newPartner(func() {
+	p := harness.NewPartner(func() {
 		q.come()
 		mu.Lock()
 		mu.Unlock()
 	})
 	for i := 0; i < rounds; i++ {
 		mu.Lock()
-		p.begin()
-		p.awaitParked()
-		pause(i)
+		p.Begin()
+		p.AwaitParked()
+		harness.Pause(i)
 		releases.add(1, q.charge(1))
 		oneOfMany(mu)
-		p.awaitEnd()
+		p.AwaitEnd()
 	}
-	p.stopped.Store(true)
+	p.Stop()
 }

@@ -16,12 +16,12 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"regexp"
 	"runtime"
-	"runtime/pprof"
-	"sync/atomic"
 	"time"
+
+	"ebpfprof.test/harness"
+	"ebpfprof.test/harness/ownprofile"
 )
 
 // An operation runs until `planned` releases have each woken a goroutine, which was the only one
@@ -42,17 +42,14 @@ var (
 	stress      = flag.Int("stress", 0, "then do this many operations of each contended kind")
 )
 
-// lines counts the lines that arrived on standard input.
-var lines atomic.Int64
-
 func main() {
 	flag.Parse()
-	go readInput()
+	harness.EndWithInput()
 	// The goroutines of the standard library's init functions park now, not during the run.
 	time.Sleep(20 * time.Millisecond)
 	runtime.SetMutexProfileFraction(*fraction)
-	fmt.Println("ready", os.Getpid())
-	awaitLine(1)
+	harness.Ready()
+	harness.AwaitLine()
 
 	planned := map[string]int{}
 	chosen := regexp.MustCompile(*only)
@@ -70,17 +67,10 @@ func main() {
 		runStress(*stress)
 	}
 
-	said, err := json.Marshal(map[string]any{"planned": planned, "truth": truths()})
-	check(err)
 	fmt.Println("done")
-	fmt.Println(string(said))
-	awaitLine(2)
-	if *profilePath != "" {
-		file, err := os.Create(*profilePath)
-		check(err)
-		check(pprof.Lookup("mutex").WriteTo(file, 0))
-		check(file.Close())
-	}
+	harness.Say(json.Marshal(map[string]any{"planned": planned, "truth": truths()}))
+	harness.AwaitLine()
+	ownprofile.Write("mutex", *profilePath)
 	fmt.Println("written")
 	for {
 		time.Sleep(time.Hour)
@@ -96,38 +86,4 @@ func operations() []operation {
 		all = append(all, some...)
 	}
 	return all
-}
-
-func readInput() {
-	buffer := make([]byte, 4096)
-	for {
-		n, err := os.Stdin.Read(buffer)
-		for _, letter := range buffer[:n] {
-			if letter == '\n' {
-				lines.Add(1)
-			}
-		}
-		if err != nil {
-			os.Exit(0)
-		}
-	}
-}
-
-func awaitLine(number int64) {
-	for lines.Load() < number {
-		time.Sleep(2 * time.Millisecond)
-	}
-}
-
-func check(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "mutexops:", err)
-		os.Exit(1)
-	}
-}
-
-func assert(correct bool) {
-	if !correct {
-		panic("mutexops: a wrong result")
-	}
 }

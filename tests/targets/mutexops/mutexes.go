@@ -5,6 +5,8 @@ import (
 	"log"
 	"sync"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 // In all operations main, or a helper that it asks, releases what a partner waits for.
@@ -41,46 +43,46 @@ func passer(l sync.Locker) func() {
 
 // helper lets another goroutine, always the same one, do f whenever `do` is called.
 func helper(f func()) (do, stop func()) {
-	p := newPartner(f)
+	p := harness.NewPartner(f)
 	do = func() {
-		p.begin()
-		p.awaitEnd()
+		p.Begin()
+		p.AwaitEnd()
 	}
-	return do, func() { p.stopped.Store(true) }
+	return do, func() { p.Stop() }
 }
 
 func mutexUnlock(n int) {
 	var mu sync.Mutex
-	rounds(n, mu.Lock, passer(&mu), func() { mu.Unlock() })
+	harness.Rounds(n, mu.Lock, passer(&mu), func() { mu.Unlock() })
 }
 
 func lockedElsewhere(n int) {
 	var mu sync.Mutex
 	lock, stop := helper(func() { mu.Lock() })
 	defer stop()
-	rounds(n, lock, passer(&mu), func() { mu.Unlock() })
+	harness.Rounds(n, lock, passer(&mu), func() { mu.Unlock() })
 }
 
 func unlockedElsewhere(n int) {
 	var mu sync.Mutex
 	unlock, stop := helper(func() { mu.Unlock() })
 	defer stop()
-	rounds(n, mu.Lock, passer(&mu), unlock)
+	harness.Rounds(n, mu.Lock, passer(&mu), unlock)
 }
 
 func tryLocked(n int) {
 	var mu sync.Mutex
-	rounds(n, func() { assert(mu.TryLock()) }, passer(&mu), func() { mu.Unlock() })
+	harness.Rounds(n, func() { harness.Assert(mu.TryLock()) }, passer(&mu), func() { mu.Unlock() })
 }
 
 // waitedLong: longer than the millisecond that makes a waiter a starving one.
 func waitedLong(n int) {
 	var mu sync.Mutex
 	wake := func() {
-		spin(3 * time.Millisecond)
+		harness.Spin(3 * time.Millisecond)
 		mu.Unlock()
 	}
-	rounds(n, mu.Lock, passer(&mu), wake)
+	harness.Rounds(n, mu.Lock, passer(&mu), wake)
 }
 
 // overtaken: who unlocks takes the lock again before the waiter that it woke can. That one queues
@@ -89,18 +91,18 @@ func waitedLong(n int) {
 func overtaken(n int) {
 	var mu sync.Mutex
 	unlock := func() { mu.Unlock() }
-	p := newPartner(passer(&mu))
+	p := harness.NewPartner(passer(&mu))
 	overtakings := 0
 	for left := n; left > 0; left-- {
 		mu.Lock()
-		p.begin()
-		p.awaitParked()
-		spin(1500 * time.Microsecond)
+		p.Begin()
+		p.AwaitParked()
+		harness.Spin(1500 * time.Microsecond)
 		unlock()
 		// The last event has no room for a second one.
 		if left > 1 && mu.TryLock() {
-			if p.awaitParkedOrEnd() {
-				pause(left)
+			if awaitParkedOrEnd(p) {
+				harness.Pause(left)
 				unlock()
 				left--
 				overtakings++
@@ -108,20 +110,17 @@ func overtaken(n int) {
 				mu.Unlock()
 			}
 		}
-		p.awaitEnd()
+		p.AwaitEnd()
 	}
-	p.stopped.Store(true)
-	assert(overtakings > 0)
+	p.Stop()
+	harness.Assert(overtakings > 0)
 }
 
 // awaitParkedOrEnd says whether the partner waits for a lock; if not, it has ended its round.
-func (p *partner) awaitParkedOrEnd() (isParked bool) {
-	poll(func() bool {
-		now := stateOf(p.id.Load())
-		for _, state := range lockStates {
-			isParked = isParked || now == state
-		}
-		return isParked || p.ended.Load() == p.begun.Load()
+func awaitParkedOrEnd(p *harness.Partner) (isParked bool) {
+	harness.Poll(func() bool {
+		isParked = p.IsIn(lockStates)
+		return isParked || p.HasEnded()
 	})
 	return isParked
 }
@@ -135,37 +134,37 @@ var lockStates = []string{
 func condMutex(n int) {
 	var mu sync.Mutex
 	cond := sync.NewCond(&mu)
-	p := newPartner(func() {
+	p := harness.NewPartner(func() {
 		mu.Lock()
 		cond.Wait()
 		mu.Unlock()
 	})
 	for i := 0; i < n; i++ {
-		p.begin()
-		p.awaitParked()
+		p.Begin()
+		p.AwaitParked()
 		mu.Lock()
 		cond.Broadcast()
-		awaitState(p.id.Load(), lockStates)
-		pause(i)
+		p.Await(lockStates...)
+		harness.Pause(i)
 		mu.Unlock()
-		p.awaitEnd()
+		p.AwaitEnd()
 	}
-	p.stopped.Store(true)
+	p.Stop()
 }
 
 func onceContended(n int) {
 	var once *sync.Once
-	p := newPartner(func() { once.Do(func() {}) })
+	p := harness.NewPartner(func() { once.Do(func() {}) })
 	for i := 0; i < n; i++ {
 		once = new(sync.Once)
 		once.Do(func() {
-			p.begin()
-			p.awaitParked()
-			pause(i)
+			p.Begin()
+			p.AwaitParked()
+			harness.Pause(i)
 		})
-		p.awaitEnd()
+		p.AwaitEnd()
 	}
-	p.stopped.Store(true)
+	p.Stop()
 }
 
 // A slowWriter does something else in the middle of the first Write of each round.
@@ -183,32 +182,32 @@ func (w *slowWriter) Write(text []byte) (int, error) {
 func logContended(n int) {
 	writer := &slowWriter{}
 	logger := log.New(writer, "", 0)
-	p := newPartner(func() { logger.Print("second") })
+	p := harness.NewPartner(func() { logger.Print("second") })
 	for i := 0; i < n; i++ {
 		writer.during = func() {
-			p.begin()
-			p.awaitParked()
-			pause(i)
+			p.Begin()
+			p.AwaitParked()
+			harness.Pause(i)
 		}
 		logger.Print("first")
-		p.awaitEnd()
+		p.AwaitEnd()
 	}
-	p.stopped.Store(true)
+	p.Stop()
 }
 
 func rwReaderBehindWriter(n int) {
 	var mu sync.RWMutex
-	rounds(n, mu.Lock, passer(mu.RLocker()), func() { mu.Unlock() })
+	harness.Rounds(n, mu.Lock, passer(mu.RLocker()), func() { mu.Unlock() })
 }
 
 func rwWriterBehindReader(n int) {
 	var mu sync.RWMutex
-	rounds(n, mu.RLock, passer(&mu), func() { mu.RUnlock() })
+	harness.Rounds(n, mu.RLock, passer(&mu), func() { mu.RUnlock() })
 }
 
 func rwWriterBehindWriter(n int) {
 	var mu sync.RWMutex
-	rounds(n, mu.Lock, passer(&mu), func() { mu.Unlock() })
+	harness.Rounds(n, mu.Lock, passer(&mu), func() { mu.Unlock() })
 }
 
 // rwWriterBehindReaders: only the last of three readers releases the writer.
@@ -221,7 +220,7 @@ func rwWriterBehindReaders(n int) {
 			}
 		}
 	}
-	rounds(n, three(mu.RLock), passer(&mu), three(func() { mu.RUnlock() }))
+	harness.Rounds(n, three(mu.RLock), passer(&mu), three(func() { mu.RUnlock() }))
 }
 
 // rwRelay: a reader and a writer wait for a writer, which releases both, each on a semaphore of
@@ -229,42 +228,42 @@ func rwWriterBehindReaders(n int) {
 func rwRelay(n int) {
 	var mu sync.RWMutex
 	hold := make(chan bool, 1)
-	reader := newPartner(func() {
+	reader := harness.NewPartner(func() {
 		mu.RLock()
-		poll(func() bool { return len(hold) == 1 })
+		harness.Poll(func() bool { return len(hold) == 1 })
 		<-hold
 		mu.RUnlock()
 	})
-	writer := newPartner(passer(&mu))
+	writer := harness.NewPartner(passer(&mu))
 	for i := 0; i < n/3; i++ {
 		mu.Lock()
-		reader.begin()
-		reader.awaitParked()
-		writer.begin()
-		writer.awaitParked()
-		pause(i)
+		reader.Begin()
+		reader.AwaitParked()
+		writer.Begin()
+		writer.AwaitParked()
+		harness.Pause(i)
 		mu.Unlock()
-		writer.awaitParked()
-		pause(i)
+		writer.AwaitParked()
+		harness.Pause(i)
 		hold <- true
-		reader.awaitEnd()
-		writer.awaitEnd()
+		reader.AwaitEnd()
+		writer.AwaitEnd()
 	}
-	reader.stopped.Store(true)
-	writer.stopped.Store(true)
+	reader.Stop()
+	writer.Stop()
 }
 
 func rwTryLocked(n int) {
 	var mu sync.RWMutex
-	rounds(n, func() { assert(mu.TryLock()) }, passer(mu.RLocker()), func() { mu.Unlock() })
+	harness.Rounds(n, func() { harness.Assert(mu.TryLock()) }, passer(mu.RLocker()), func() { mu.Unlock() })
 }
 
 func rwTryRLocked(n int) {
 	var mu sync.RWMutex
-	rounds(n, func() { assert(mu.TryRLock()) }, passer(&mu), func() { mu.RUnlock() })
+	harness.Rounds(n, func() { harness.Assert(mu.TryRLock()) }, passer(&mu), func() { mu.RUnlock() })
 }
 
 func rwDeferred(n int) {
 	var mu sync.RWMutex
-	rounds(n, mu.RLock, passer(&mu), func() { defer mu.RUnlock() })
+	harness.Rounds(n, mu.RLock, passer(&mu), func() { defer mu.RUnlock() })
 }

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 	_ "unsafe"
+
+	"ebpfprof.test/harness"
 )
 
 // What Go's mutex profile must not show: waits that no lock causes, many of them for the same
@@ -30,24 +32,10 @@ var silentOperations = []operation{
 
 const silentRounds = 20
 
-// together runs f in several goroutines and polls until they have ended.
-func together(goroutines int, f func()) {
-	var partners []*partner
-	for i := 0; i < goroutines; i++ {
-		p := newPartner(f)
-		p.begin()
-		partners = append(partners, p)
-	}
-	for _, p := range partners {
-		p.awaitEnd()
-		p.stopped.Store(true)
-	}
-}
-
 func waitGroup(int) {
 	var group sync.WaitGroup
 	prepare := func() { group.Add(1) }
-	crowd(5*silentRounds, 5, prepare, func() { group.Wait() }, group.Done)
+	harness.Crowd(5*silentRounds, 5, prepare, func() { group.Wait() }, group.Done)
 }
 
 // noLock keeps the lock of a Cond out of the profile.
@@ -58,12 +46,12 @@ func (noLock) Unlock() {}
 
 func condSignal(int) {
 	cond := sync.NewCond(noLock{})
-	rounds(silentRounds, nil, func() { cond.Wait() }, cond.Signal)
+	harness.Rounds(silentRounds, nil, func() { cond.Wait() }, cond.Signal)
 }
 
 func condBroadcast(int) {
 	cond := sync.NewCond(noLock{})
-	crowd(5*silentRounds, 5, nil, func() { cond.Wait() }, cond.Broadcast)
+	harness.Crowd(5*silentRounds, 5, nil, func() { cond.Wait() }, cond.Broadcast)
 }
 
 //go:linkname semacquire sync.runtime_Semacquire
@@ -75,74 +63,69 @@ func semrelease(addr *uint32, handoff bool, skipframes int)
 func bareSemaphore(int) {
 	var semaphore uint32
 	wake := func() { semrelease(&semaphore, false, 0) }
-	rounds(silentRounds, nil, func() { semacquire(&semaphore) }, wake)
-}
-
-func (p *partner) awaitInput() {
-	poll(func() bool { return p.id.Load() != 0 })
-	awaitState(p.id.Load(), []string{"IO wait"})
+	harness.Rounds(silentRounds, nil, func() { semacquire(&semaphore) }, wake)
 }
 
 // fdLock: the first of two goroutines waits for the other end of a pipe, the second one for the
 // right to do the same. `satisfy` lets both go on.
 func fdLock(act, satisfy func()) {
-	first, second := newPartner(act), newPartner(act)
+	first, second := harness.NewPartner(act), harness.NewPartner(act)
 	for i := 0; i < silentRounds; i++ {
-		first.begin()
-		first.awaitInput()
-		second.begin()
-		second.awaitParked()
-		pause(i)
+		first.Begin()
+		first.AwaitInput()
+		second.Begin()
+		second.AwaitParked()
+		harness.Pause(i)
 		satisfy()
-		first.awaitEnd()
-		second.awaitEnd()
+		first.AwaitEnd()
+		second.AwaitEnd()
 	}
-	first.stopped.Store(true)
-	second.stopped.Store(true)
+	first.Stop()
+	second.Stop()
 }
 
 func fdReadLock(int) {
 	reader, writer, err := os.Pipe()
-	check(err)
+	harness.Check(err)
 	read := func() {
 		_, err := reader.Read(make([]byte, 1))
-		check(err)
+		harness.Check(err)
 	}
 	fdLock(read, func() {
 		_, err := writer.Write([]byte("ab"))
-		check(err)
+		harness.Check(err)
 	})
-	check(reader.Close())
-	check(writer.Close())
+	harness.Check(reader.Close())
+	harness.Check(writer.Close())
 }
 
 func fdWriteLock(int) {
 	reader, writer, err := os.Pipe()
-	check(err)
+	harness.Check(err)
 	full := make([]byte, 1<<17)
 	buffer := make([]byte, len(full))
 	write := func() {
 		_, err := writer.Write(full)
-		check(err)
+		harness.Check(err)
 	}
 	fdLock(write, func() {
 		for left := 2 * len(full); left > 0; {
 			got, err := reader.Read(buffer)
-			check(err)
+			harness.Check(err)
 			left -= got
 		}
 	})
-	check(reader.Close())
-	check(writer.Close())
+	harness.Check(reader.Close())
+	harness.Check(writer.Close())
 }
 
 func channels(int) {
 	c := make(chan int)
-	rounds(silentRounds, nil, func() { <-c }, func() { c <- 1 })
-	rounds(silentRounds, nil, func() { c <- 1 }, func() { <-c })
+	harness.Rounds(silentRounds, nil, func() { <-c }, func() { c <- 1 })
+	harness.Rounds(silentRounds, nil, func() { c <- 1 }, func() { <-c })
 	var closed chan int
 	prepare := func() { closed = make(chan int) }
-	rounds(silentRounds, prepare, func() { <-closed }, func() { close(closed) })
+	harness.Rounds(silentRounds, prepare, func() { <-closed }, func() { close(closed) })
 }
 
 func selects(int) {
@@ -153,14 +136,14 @@ func selects(int) {
 		case <-b:
 		}
 	}
-	rounds(silentRounds, nil, block, func() { a <- 1 })
-	rounds(silentRounds, nil, block, func() { b <- 1 })
+	harness.Rounds(silentRounds, nil, block, func() { a <- 1 })
+	harness.Rounds(silentRounds, nil, block, func() { b <- 1 })
 }
 
 func timers(int) {
 	// The first timer reads a setting, behind a sync.Once (Go 1.23 and later).
 	time.NewTimer(time.Hour).Stop()
-	together(3, func() {
+	harness.Together(3, func() {
 		for i := 0; i < silentRounds; i++ {
 			time.Sleep(100 * time.Microsecond)
 			<-time.After(100 * time.Microsecond)
@@ -171,7 +154,7 @@ func timers(int) {
 func uncontended(int) {
 	var mu sync.Mutex
 	var rw sync.RWMutex
-	together(1, func() {
+	harness.Together(1, func() {
 		for i := 0; i < 1000; i++ {
 			mu.Lock()
 			mu.Unlock()
@@ -189,14 +172,14 @@ func tryFails(int) {
 	mu.Lock()
 	rw.Lock()
 	var failures atomic.Int64
-	together(2, func() {
+	harness.Together(2, func() {
 		for i := 0; i < 100; i++ {
 			if !mu.TryLock() && !rw.TryLock() && !rw.TryRLock() {
 				failures.Add(1)
 			}
 		}
 	})
-	assert(failures.Load() == 200)
+	harness.Assert(failures.Load() == 200)
 	mu.Unlock()
 	rw.Unlock()
 }
@@ -205,14 +188,14 @@ func tryFails(int) {
 func stillQueued(int) {
 	var mu sync.Mutex
 	mu.Lock()
-	p := newPartner(func() { mu.Lock() })
-	p.begin()
-	p.awaitParked()
+	p := harness.NewPartner(func() { mu.Lock() })
+	p.Begin()
+	p.AwaitParked()
 }
 
 // collecting: several goroutines wait for the runtime's own semaphores.
 func collecting(int) {
-	together(4, func() {
+	harness.Together(4, func() {
 		var stats runtime.MemStats
 		for i := 0; i < 5; i++ {
 			runtime.GC()

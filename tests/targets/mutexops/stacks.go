@@ -1,6 +1,10 @@
 package main
 
-import "sync"
+import (
+	"sync"
+
+	"ebpfprof.test/harness"
+)
 
 var stackOperations = []operation{
 	{"deep20", 7, deep(deep20, 20)},
@@ -44,7 +48,7 @@ func deep140(levels int, mu *sync.Mutex) int {
 func deep(descend func(int, *sync.Mutex) int, levels int) func(int) {
 	return func(n int) {
 		var mu sync.Mutex
-		rounds(n, mu.Lock, passer(&mu), func() { descend(levels, &mu) })
+		harness.Rounds(n, mu.Lock, passer(&mu), func() { descend(levels, &mu) })
 	}
 }
 
@@ -74,23 +78,13 @@ func unlockOnBigFrame(mu *sync.Mutex) int {
 
 func bigFrame(n int) {
 	var mu sync.Mutex
-	rounds(n, mu.Lock, passer(&mu), func() { unlockOnBigFrame(&mu) })
-}
-
-//go:noinline
-func grow(levels int) int {
-	var room [64]int
-	if levels == 0 {
-		return len(room)
-	}
-	room[levels%64] = levels
-	return grow(levels-1) + room[levels%64] - levels
+	harness.Rounds(n, mu.Lock, passer(&mu), func() { unlockOnBigFrame(&mu) })
 }
 
 //go:noinline
 func unlockThenGrow(mu *sync.Mutex, levels int) int {
 	mu.Unlock()
-	return grow(levels)
+	return harness.GrowStack(levels)
 }
 
 // grownStack: goroutines whose stack has moved before the release, and moves again after it.
@@ -100,9 +94,9 @@ func grownStack(n int) {
 	wake := func() {
 		levels += 17
 		go func(levels int) {
-			grow(levels)
+			harness.GrowStack(levels)
 			unlockThenGrow(&mu, 2*levels)
 		}(levels)
 	}
-	rounds(n, mu.Lock, passer(&mu), wake)
+	harness.Rounds(n, mu.Lock, passer(&mu), wake)
 }

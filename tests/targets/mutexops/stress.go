@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 // runStress does n operations of each contended kind on two processors, all kinds in turn. How
@@ -33,58 +35,58 @@ func yieldTo(i int) {
 func stressMutex(n int) {
 	var mu sync.Mutex
 	total := 0
-	together(8, func() {
+	harness.Together(8, func() {
 		for i := 0; i < n/8; i++ {
 			mu.Lock()
 			total++
-			spin(time.Duration(i%4) * time.Microsecond)
+			harness.Spin(time.Duration(i%4) * time.Microsecond)
 			yieldTo(i)
 			mu.Unlock()
-			spin(time.Duration(i%7) * time.Microsecond)
+			harness.Spin(time.Duration(i%7) * time.Microsecond)
 		}
 	})
-	assert(total == n/8*8)
+	harness.Assert(total == n/8*8)
 }
 
 func stressRWMutex(n int) {
 	var mu sync.RWMutex
 	var number atomic.Int64
 	total, copyOfTotal := 0, 0
-	together(6, func() {
+	harness.Together(6, func() {
 		writes := number.Add(1) <= 2
 		for i := 0; i < n/6; i++ {
 			if writes {
 				mu.Lock()
 				total++
-				spin(time.Duration(i%3) * time.Microsecond)
+				harness.Spin(time.Duration(i%3) * time.Microsecond)
 				yieldTo(i)
 				copyOfTotal++
 				mu.Unlock()
-				spin(2 * time.Microsecond)
+				harness.Spin(2 * time.Microsecond)
 			} else {
 				mu.RLock()
-				assert(total == copyOfTotal)
+				harness.Assert(total == copyOfTotal)
 				yieldTo(i)
 				mu.RUnlock()
 			}
 		}
 	})
-	assert(total == n/6*2)
+	harness.Assert(total == n/6*2)
 }
 
 // stressStarving: waits of a millisecond and more, so that the lock is handed over.
 func stressStarving(n int) {
 	var mu sync.Mutex
 	total := 0
-	together(8, func() {
+	harness.Together(8, func() {
 		for i := 0; i < n/8; i++ {
 			mu.Lock()
 			total++
-			spin(300 * time.Microsecond)
+			harness.Spin(300 * time.Microsecond)
 			mu.Unlock()
 		}
 	})
-	assert(total == n/8*8)
+	harness.Assert(total == n/8*8)
 }
 
 // stressSites: one lock, released in many places.
@@ -93,7 +95,7 @@ func stressSites(n int) {
 	var l sync.Locker = a
 	unlock := a.Unlock
 	var started, ended atomic.Int64
-	together(6, func() {
+	harness.Together(6, func() {
 		for i := 0; i < n/6; i++ {
 			a.Lock()
 			yieldTo(i)
@@ -129,7 +131,7 @@ func stressSites(n int) {
 		yieldTo(0)
 		go a.Unlock()
 	}
-	poll(func() bool { return started.Load() == ended.Load() })
+	harness.Poll(func() bool { return started.Load() == ended.Load() })
 }
 
 //go:noinline
@@ -149,7 +151,7 @@ func stressPaths(n int) {
 	const turns = 12
 	var mu sync.Mutex
 	var number atomic.Uint32
-	together(8, func() {
+	harness.Together(8, func() {
 		for i := 0; i < n/8; i++ {
 			mu.Lock()
 			yieldTo(i)
@@ -164,7 +166,7 @@ func stressMany(n int) {
 	locks := make([]sync.RWMutex, 600)
 	totals := make([]int, len(locks))
 	var number atomic.Int64
-	together(12, func() {
+	harness.Together(12, func() {
 		first := number.Add(1)
 		for i := 0; i < n/12; i++ {
 			// All goroutines go through the locks in the same order.
@@ -182,7 +184,7 @@ func stressMany(n int) {
 	for _, total := range totals {
 		sum += total
 	}
-	assert(sum == n/12*12)
+	harness.Assert(sum == n/12*12)
 }
 
 // stressCond is a bounded queue.
@@ -191,7 +193,7 @@ func stressCond(n int) {
 	notEmpty, notFull := sync.NewCond(&mu), sync.NewCond(&mu)
 	var queue []int
 	var number, taken, put atomic.Int64
-	together(4, func() {
+	harness.Together(4, func() {
 		puts := number.Add(1)%2 == 0
 		for i := 0; i < n/4; i++ {
 			mu.Lock()
@@ -213,13 +215,13 @@ func stressCond(n int) {
 			mu.Unlock()
 		}
 	})
-	assert(taken.Load() == put.Load())
+	harness.Assert(taken.Load() == put.Load())
 }
 
 // stressFleeting: a new lock every time, with a new goroutine that ends.
 func stressFleeting(n int) {
 	var ended atomic.Int64
-	together(3, func() {
+	harness.Together(3, func() {
 		for i := 0; i < n/3; i++ {
 			l := &fleeting{}
 			l.Lock()
@@ -238,5 +240,5 @@ func stressFleeting(n int) {
 			}
 		}
 	})
-	poll(func() bool { return ended.Load() == int64(n/3*3*2) })
+	harness.Poll(func() bool { return ended.Load() == int64(n/3*3*2) })
 }

@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 // Ways to write an Unlock.
@@ -32,7 +34,7 @@ var wayOperations = []operation{
 
 func deferred(n int) {
 	var mu sync.Mutex
-	rounds(n, mu.Lock, passer(&mu), func() { defer mu.Unlock() })
+	harness.Rounds(n, mu.Lock, passer(&mu), func() { defer mu.Unlock() })
 }
 
 // deferredInLoop: a defer in a loop runs from runtime.deferreturn.
@@ -44,7 +46,7 @@ func deferredInLoop(n int) {
 			defer step()
 		}
 	}
-	rounds(n, mu.Lock, passer(&mu), wake)
+	harness.Rounds(n, mu.Lock, passer(&mu), wake)
 }
 
 func deferredClosure(n int) {
@@ -56,7 +58,7 @@ func deferredClosure(n int) {
 			}
 		}()
 	}
-	rounds(n, mu.Lock, passer(&mu), wake)
+	harness.Rounds(n, mu.Lock, passer(&mu), wake)
 }
 
 //go:noinline
@@ -73,7 +75,7 @@ func deferredWithArguments(n int) {
 			defer unlockAll(&mu)
 		}
 	}
-	rounds(n, mu.Lock, passer(&mu), wake)
+	harness.Rounds(n, mu.Lock, passer(&mu), wake)
 }
 
 // panicking: a deferred function that a panic runs releases the lock.
@@ -84,7 +86,7 @@ func panicking(n int) {
 		defer mu.Unlock()
 		panic("on purpose")
 	}
-	rounds(n, mu.Lock, passer(&mu), wake)
+	harness.Rounds(n, mu.Lock, passer(&mu), wake)
 }
 
 // recovered: the release comes after the panic was recovered.
@@ -98,7 +100,7 @@ func recovered(n int) {
 		}()
 		mu.Unlock()
 	}
-	rounds(n, mu.Lock, passer(&mu), wake)
+	harness.Rounds(n, mu.Lock, passer(&mu), wake)
 }
 
 type account struct {
@@ -114,7 +116,7 @@ func (a *account) finish() {
 
 func embedded(n int) {
 	a := &account{}
-	rounds(n, a.Lock, passer(a), func() { a.finish() })
+	harness.Rounds(n, a.Lock, passer(a), func() { a.finish() })
 }
 
 type shared struct {
@@ -124,7 +126,7 @@ type shared struct {
 
 func embeddedPointer(n int) {
 	s := shared{RWMutex: &sync.RWMutex{}}
-	rounds(n, s.RLock, passer(s), func() { s.RUnlock() })
+	harness.Rounds(n, s.RLock, passer(s), func() { s.RUnlock() })
 }
 
 var sink sync.Locker
@@ -134,13 +136,13 @@ func release(l sync.Locker) { l.Unlock() }
 
 func throughInterface(n int) {
 	sink = &account{}
-	rounds(n, sink.Lock, passer(sink), func() { release(sink) })
+	harness.Rounds(n, sink.Lock, passer(sink), func() { release(sink) })
 }
 
 func throughRLocker(n int) {
 	var mu sync.RWMutex
 	reader := mu.RLocker()
-	rounds(n, reader.Lock, passer(&mu), func() { reader.Unlock() })
+	harness.Rounds(n, reader.Lock, passer(&mu), func() { reader.Unlock() })
 }
 
 //go:noinline
@@ -149,7 +151,7 @@ func call(f func()) { f() }
 func methodValue(n int) {
 	a := &account{}
 	unlock := a.Unlock
-	rounds(n, a.Lock, passer(a), func() { call(unlock) })
+	harness.Rounds(n, a.Lock, passer(a), func() { call(unlock) })
 }
 
 func methodExpression(n int) {
@@ -158,7 +160,7 @@ func methodExpression(n int) {
 	if n < 0 {
 		unlock = nil
 	}
-	rounds(n, a.Lock, passer(a), func() { unlock(a) })
+	harness.Rounds(n, a.Lock, passer(a), func() { unlock(a) })
 }
 
 func unlockOuter(mu *sync.Mutex)    { unlockInner(mu) }
@@ -168,12 +170,12 @@ func rUnlockInner(mu *sync.RWMutex) { mu.RUnlock() }
 
 func inlinedUnlock(n int) {
 	var mu sync.Mutex
-	rounds(n, mu.Lock, passer(&mu), func() { unlockOuter(&mu) })
+	harness.Rounds(n, mu.Lock, passer(&mu), func() { unlockOuter(&mu) })
 }
 
 func inlinedRUnlock(n int) {
 	var mu sync.RWMutex
-	rounds(n, mu.RLock, passer(&mu), func() { rUnlockOuter(&mu) })
+	harness.Rounds(n, mu.RLock, passer(&mu), func() { rUnlockOuter(&mu) })
 }
 
 type guarded[K comparable, V any] struct {
@@ -191,9 +193,9 @@ func genericMethod(n int) {
 	a := &guarded[string, int]{items: map[string]int{}}
 	b := &guarded[int, *int]{items: map[int]*int{}}
 	c := &guarded[[2]float64, error]{items: map[[2]float64]error{}}
-	rounds(n/3, a.mu.Lock, passer(&a.mu), func() { a.put("a", 1) })
-	rounds(n/3, b.mu.Lock, passer(&b.mu), func() { b.put(1, nil) })
-	rounds(n/3, c.mu.Lock, passer(&c.mu), func() { c.put([2]float64{}, nil) })
+	harness.Rounds(n/3, a.mu.Lock, passer(&a.mu), func() { a.put("a", 1) })
+	harness.Rounds(n/3, b.mu.Lock, passer(&b.mu), func() { b.put(1, nil) })
+	harness.Rounds(n/3, c.mu.Lock, passer(&c.mu), func() { c.put([2]float64{}, nil) })
 }
 
 //go:noinline
@@ -202,8 +204,8 @@ func unlock[L sync.Locker](l L) { l.Unlock() }
 func genericFunction(n int) {
 	var mu sync.Mutex
 	a := &account{}
-	rounds(n/2, mu.Lock, passer(&mu), func() { unlock(&mu) })
-	rounds(n/2, a.Lock, passer(a), func() { unlock[sync.Locker](a) })
+	harness.Rounds(n/2, mu.Lock, passer(&mu), func() { unlock(&mu) })
+	harness.Rounds(n/2, a.Lock, passer(a), func() { unlock[sync.Locker](a) })
 }
 
 func closures(n int) {
@@ -215,13 +217,13 @@ func closures(n int) {
 		}
 		call(inner)
 	}
-	rounds(n, mu.Lock, passer(&mu), wake)
+	harness.Rounds(n, mu.Lock, passer(&mu), wake)
 }
 
 // startGoroutine: the goroutine begins in a hidden wrapper around the call.
 func startGoroutine(n int) {
 	a := &account{}
-	rounds(n, a.Lock, passer(a), func() { go newGoroutine(a) })
+	harness.Rounds(n, a.Lock, passer(a), func() { go newGoroutine(a) })
 }
 
 //go:noinline
@@ -231,7 +233,7 @@ func newGoroutine(a *account) { a.Unlock() }
 func timerFunction(n int) {
 	var mu sync.Mutex
 	wake := func() { time.AfterFunc(time.Microsecond, func() { mu.Unlock() }) }
-	rounds(n, mu.Lock, passer(&mu), wake)
+	harness.Rounds(n, mu.Lock, passer(&mu), wake)
 }
 
 func lockedThread(n int) {
@@ -242,5 +244,5 @@ func lockedThread(n int) {
 		runtime.UnlockOSThread()
 	})
 	defer stop()
-	rounds(n, mu.Lock, passer(&mu), unlock)
+	harness.Rounds(n, mu.Lock, passer(&mu), unlock)
 }

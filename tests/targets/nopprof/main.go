@@ -6,33 +6,25 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"os"
 	"sync"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 const rounds = 200
 
 func main() {
-	input := bufio.NewReader(os.Stdin)
-	fmt.Println("ready", os.Getpid())
-	awaitLine(input)
+	harness.Ready()
+	if !harness.Next() {
+		return
+	}
 	handOver()
 	hold()
 	gather()
 	fmt.Println("done")
-	for {
-		awaitLine(input)
-	}
-}
-
-// awaitLine waits in a system call, not where a block profile would show it.
-func awaitLine(input *bufio.Reader) {
-	if _, err := input.ReadString('\n'); err != nil {
-		os.Exit(0)
-	}
+	harness.AwaitEnd()
 }
 
 // handOver: the sender is slow, every receive waits.

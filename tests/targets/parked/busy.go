@@ -3,6 +3,8 @@ package main
 import (
 	"runtime"
 	"sync"
+
+	"ebpfprof.test/harness"
 )
 
 // startBusy starts goroutines that never stay parked for long. Their stacks are, from busyLoop
@@ -49,7 +51,7 @@ func busyLoop(seed int, operate func()) {
 			busyRight(levels, operate)
 		}
 		if round%16 == 0 {
-			grow(400)
+			harness.GrowStack(200)
 		}
 	}
 }
@@ -70,14 +72,4 @@ func busyRight(levels int, operate func()) int {
 		return 0
 	}
 	return busyRight(levels-1, operate) + 1
-}
-
-//go:noinline
-func grow(levels int) int {
-	var room [32]int
-	if levels == 0 {
-		return len(room)
-	}
-	room[levels%32] = levels
-	return grow(levels-1) + room[levels%32] - levels
 }

@@ -10,17 +10,15 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"regexp"
-	"runtime"
-	"strconv"
 	"sync/atomic"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 // An operation blocks `count` goroutines in `block` for good.
@@ -48,12 +46,9 @@ func main() {
 	startCoroutines()
 	awaitParked(reports)
 	startBusy(*busy)
-	line, err := json.Marshal(reports)
-	check(err)
-	fmt.Println(string(line))
-	fmt.Println("ready", os.Getpid())
-	input := bufio.NewScanner(os.Stdin)
-	for input.Scan() {
+	harness.Say(json.Marshal(reports))
+	harness.Ready()
+	for harness.Next() {
 		turns <- 1
 		awaitParked(map[string]*report{"": reports["turnLeft"]})
 		fmt.Println("turned")
@@ -66,7 +61,7 @@ func start(op operation) *report {
 	for i := range ids {
 		id := &ids[i]
 		go func() {
-			atomic.StoreInt64(id, goroutineID())
+			atomic.StoreInt64(id, harness.GoroutineID())
 			op.block()
 		}()
 	}
@@ -103,32 +98,10 @@ var header = regexp.MustCompile(`(?m)^goroutine (\d+)[^\[]*\[([^\],]*)`)
 
 // goroutineStates reads the traceback of all goroutines.
 func goroutineStates() map[int64]string {
-	text := make([]byte, 1<<20)
-	size := runtime.Stack(text, true)
-	for size == len(text) {
-		text = make([]byte, 2*len(text))
-		size = runtime.Stack(text, true)
-	}
 	states := map[int64]string{}
-	for _, match := range header.FindAllSubmatch(text[:size], -1) {
-		id, err := strconv.ParseInt(string(match[1]), 10, 64)
-		check(err)
+	for _, match := range header.FindAllSubmatch(harness.Traceback(), -1) {
+		id := int64(harness.Number(string(match[1])))
 		states[id] = string(bytes.TrimSuffix(match[2], []byte(" (scan)")))
 	}
 	return states
-}
-
-func goroutineID() int64 {
-	buffer := make([]byte, 64)
-	words := bytes.Fields(buffer[:runtime.Stack(buffer, false)])
-	id, err := strconv.ParseInt(string(words[1]), 10, 64)
-	check(err)
-	return id
-}
-
-func check(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "parked:", err)
-		os.Exit(1)
-	}
 }

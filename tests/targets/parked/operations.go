@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 	"unsafe"
+
+	"ebpfprof.test/harness"
 )
 
 // Distances from the beginning of a lock to its semaphores (sync, Go 1.19 to 1.27).
@@ -56,7 +58,7 @@ func operations() []operation {
 // silent are waits that Go's block profile does not know.
 func silent() []operation {
 	reader, _, err := os.Pipe()
-	check(err)
+	harness.Check(err)
 	return []operation{
 		{"silentSleep", 2, 0, func() { time.Sleep(time.Hour) }},
 		{"silentNil", 2, 0, func() { <-null }},

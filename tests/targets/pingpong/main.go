@@ -6,12 +6,12 @@
 package main
 
 import (
-	"bufio"
 	"flag"
 	"fmt"
-	"os"
 	"runtime"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 func main() {
@@ -22,9 +22,8 @@ func main() {
 	flag.Parse()
 	runtime.SetBlockProfileRate(*blockRate)
 	runtime.GOMAXPROCS(*processors)
-	fmt.Println("ready", os.Getpid())
-	input := bufio.NewScanner(os.Stdin)
-	for input.Scan() {
+	harness.Ready()
+	for harness.Next() {
 		length := round(*sends, *depth)
 		fmt.Printf("ns %.1f\n", float64(length.Nanoseconds())/float64(*sends))
 	}

@@ -1,5 +1,7 @@
 package main
 
+import "ebpfprof.test/harness"
+
 // What each family does at the end of its chain: it receives a number, hands it back and takes the lock.
 
 //go:noinline
@@ -34,7 +36,7 @@ func ibis(levels int, n *nest) int {
 		return ibis(levels-1, n) + 1
 	}
 	number := <-n.in
-	grow(50)
+	harness.GrowStack(50)
 	n.out <- number
 	n.hold()
 	return number
@@ -45,7 +47,7 @@ func stork(levels int, n *nest) int {
 	if levels > 1 {
 		return stork(levels-1, n) + 1
 	}
-	grow(100)
+	harness.GrowStack(100)
 	number := <-n.in
 	n.out <- number
 	n.hold()
@@ -62,7 +64,7 @@ func egret(levels int, n *nest) int {
 	case number = <-n.in:
 	case n.never <- 0:
 	}
-	grow(10)
+	harness.GrowStack(10)
 	n.out <- number
 	n.hold()
 	return number

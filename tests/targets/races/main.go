@@ -11,11 +11,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/pprof"
@@ -24,6 +22,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ebpfprof.test/harness"
+	"ebpfprof.test/harness/ownprofile"
 )
 
 var (
@@ -57,10 +58,9 @@ type nest struct {
 
 func main() {
 	flag.Parse()
-	input := bufio.NewScanner(os.Stdin)
 	runtime.SetBlockProfileRate(*blockRate)
-	fmt.Println("ready", os.Getpid())
-	if !input.Scan() {
+	harness.Ready()
+	if !harness.Next() {
 		return
 	}
 	var stopping, stopped atomic.Bool
@@ -73,17 +73,12 @@ func main() {
 		time.Sleep(time.Millisecond)
 	}
 	fmt.Println("done")
-	if !input.Scan() {
+	if !harness.Next() {
 		return
 	}
-	if *profilePath != "" {
-		file, err := os.Create(*profilePath)
-		check(err)
-		check(pprof.Lookup("block").WriteTo(file, 0))
-		check(file.Close())
-	}
+	ownprofile.Write("block", *profilePath)
 	fmt.Println("written")
-	input.Scan()
+	harness.AwaitEnd()
 }
 
 // gather has so many goroutines of each family come and go.
@@ -117,7 +112,7 @@ func live(f family, number int, n *nest) {
 	labels := pprof.Labels("family", strings.Clone(f.name), "number", strconv.Itoa(number%8))
 	pprof.Do(context.Background(), labels, func(context.Context) {
 		if number%3 == 0 {
-			grow(200)
+			harness.GrowStack(200)
 		}
 		if f.descend(number%5+1, n) < 0 {
 			panic("races: a wrong result")
@@ -135,17 +130,6 @@ func (n *nest) hold() {
 	n.mu.Unlock()
 }
 
-// grow makes the stack larger than what a parked goroutine needs: the collector shrinks it.
-//
-//go:noinline
-func grow(levels int) int {
-	var room [64]int
-	if levels > 0 {
-		room[levels%64] = grow(levels - 1)
-	}
-	return room[levels%64]
-}
-
 func collect(stopping, stopped *atomic.Bool) {
 	for round := 0; !stopping.Load(); round++ {
 		runtime.GC()
@@ -154,10 +138,4 @@ func collect(stopping, stopped *atomic.Bool) {
 		}
 	}
 	stopped.Store(true)
-}
-
-func check(err error) {
-	if err != nil {
-		panic(err)
-	}
 }

@@ -1,3 +1,5 @@
+//go:build go1.25
+
 // Runtimelocks makes threads wait for locks of the runtime's own kind, runtime.mutex, a known
 // number of times. It is linked with -checklinkname=0.
 //
@@ -14,12 +16,12 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
-	"runtime/pprof"
-	"sync/atomic"
 	"time"
+
+	"ebpfprof.test/harness"
+	"ebpfprof.test/harness/ownprofile"
 )
 
 var (
@@ -32,9 +34,6 @@ var (
 	stress      = flag.Int("stress", 0, "contend so many times without a plan")
 )
 
-// lines counts the lines that arrived on standard input.
-var lines atomic.Int64
-
 var (
 	planned = map[string]int{}
 	truth   = map[string]int64{}
@@ -42,15 +41,15 @@ var (
 
 func main() {
 	flag.Parse()
-	go readInput()
+	harness.EndWithInput()
 	// Threads that sleep for a runtime.mutex keep their processor. And nobody may stop the world,
 	// which would wait for the one that waits for another to sleep.
 	runtime.GOMAXPROCS(16)
 	debug.SetGCPercent(-1)
 	time.Sleep(20 * time.Millisecond)
 	runtime.SetMutexProfileFraction(*fraction)
-	fmt.Println("ready", os.Getpid())
-	awaitLine(1)
+	harness.Ready()
+	harness.AwaitLine()
 
 	runOperations(*rounds)
 	runCrowds(*crowds)
@@ -58,48 +57,14 @@ func main() {
 	runGrowths(*growths)
 	runStress(*stress)
 
-	said, err := json.Marshal(map[string]any{"planned": planned, "truth": truth, "contended": contended,
-		"waited_ns": waitedNs})
-	check(err)
 	fmt.Println("done")
-	fmt.Println(string(said))
-	awaitLine(2)
-	if *profilePath != "" {
-		file, err := os.Create(*profilePath)
-		check(err)
-		check(pprof.Lookup("mutex").WriteTo(file, 0))
-		check(file.Close())
-	}
+	harness.Say(json.Marshal(map[string]any{
+		"planned": planned, "truth": truth, "contended": contended, "waited_ns": waitedNs,
+	}))
+	harness.AwaitLine()
+	ownprofile.Write("mutex", *profilePath)
 	fmt.Println("written")
 	for {
 		time.Sleep(time.Hour)
-	}
-}
-
-func readInput() {
-	buffer := make([]byte, 4096)
-	for {
-		n, err := os.Stdin.Read(buffer)
-		for _, letter := range buffer[:n] {
-			if letter == '\n' {
-				lines.Add(1)
-			}
-		}
-		if err != nil {
-			os.Exit(0)
-		}
-	}
-}
-
-func awaitLine(number int64) {
-	for lines.Load() < number {
-		time.Sleep(2 * time.Millisecond)
-	}
-}
-
-func check(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "runtimelocks:", err)
-		os.Exit(1)
 	}
 }

@@ -1,4 +1,4 @@
-//go:build !withcgo
+//go:build go1.25 && !withcgo
 
 package main
 

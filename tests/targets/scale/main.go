@@ -10,14 +10,14 @@
 package main
 
 import (
-	"bufio"
 	"flag"
 	"fmt"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 const messages = 16 // that a pair hands over in one stack
@@ -35,13 +35,12 @@ var (
 func main() {
 	flag.Parse()
 	runtime.SetBlockProfileRate(*blockRate)
-	fmt.Println("ready", os.Getpid())
+	harness.Ready()
 	round := 0
-	input := bufio.NewScanner(os.Stdin)
-	for input.Scan() {
+	for harness.Next() {
 		var what string
 		var count int
-		fmt.Sscan(input.Text(), &what, &count)
+		fmt.Sscan(harness.Command(), &what, &count)
 		switch what {
 		case "park":
 			for i := 0; i < *goroutines; i++ {

@@ -1,14 +1,9 @@
 // Sleeper does nothing: it prints "ready PID" and ends when its input closes.
 package main
 
-import (
-	"fmt"
-	"io"
-	"os"
-)
+import "ebpfprof.test/harness"
 
 func main() {
-	fmt.Println("ready", os.Getpid())
-	// Only the end of the input matters.
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	harness.Ready()
+	harness.AwaitEnd()
 }

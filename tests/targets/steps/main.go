@@ -7,11 +7,10 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"os"
-	"syscall"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 const hands = 10
@@ -25,10 +24,9 @@ var (
 )
 
 func main() {
-	fmt.Println("ready", os.Getpid())
-	input := bufio.NewScanner(os.Stdin)
-	for input.Scan() {
-		switch input.Text() {
+	harness.Ready()
+	for harness.Next() {
+		switch harness.Command() {
 		case "hand":
 			hand()
 		case "park":
@@ -85,18 +83,9 @@ func poll(c <-chan bool) {
 }
 
 func burn() {
-	for until := usedCPU() + 500*time.Millisecond; usedCPU() < until; {
+	for until := harness.CPUTime() + 500*time.Millisecond; harness.CPUTime() < until; {
 		for i := 0; i < 100000; i++ {
 			sink += i
 		}
 	}
-}
-
-// usedCPU is what all threads have used: where others want the CPU, too, time says little.
-func usedCPU() time.Duration {
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		panic(err)
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

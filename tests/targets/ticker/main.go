@@ -7,12 +7,13 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"ebpfprof.test/harness"
 )
 
 var ticks atomic.Int64
@@ -21,10 +22,9 @@ func main() {
 	c := make(chan int)
 	go send(c)
 	go receive(c)
-	fmt.Println("ready", os.Getpid())
-	input := bufio.NewScanner(os.Stdin)
-	for input.Scan() {
-		switch input.Text() {
+	harness.Ready()
+	for harness.Next() {
+		switch harness.Command() {
 		case "wait":
 			// One may be half over.
 			for until := ticks.Load() + 11; ticks.Load() < until; {
@@ -32,9 +32,7 @@ func main() {
 			}
 			fmt.Println("done")
 		case "exec":
-			err := syscall.Exec(os.Args[1], os.Args[1:], os.Environ())
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			harness.Check(syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
 		}
 	}
 }

@@ -13,16 +13,15 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"runtime/pprof"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"ebpfprof.test/harness"
+	"ebpfprof.test/harness/ownprofile"
 )
 
 // parameters of a workload: frames is how deep the stacks of ping-pong's goroutines are where they
@@ -43,13 +42,12 @@ var workloads = map[string]func(parameters){
 
 func main() {
 	profiling := false
-	fmt.Println("ready", os.Getpid())
-	input := bufio.NewScanner(os.Stdin)
-	for input.Scan() {
-		words := strings.Fields(input.Text())
+	harness.Ready()
+	for harness.Next() {
+		words := harness.Words()
 		switch words[0] {
 		case "go":
-			work(words[1], number(words[2]), settings(words[3:]))
+			work(words[1], harness.Number(words[2]), settings(words[3:]))
 		case "own":
 			own := settings(words[1:])
 			runtime.SetBlockProfileRate(own["block"])
@@ -58,19 +56,16 @@ func main() {
 				pprof.StopCPUProfile()
 			}
 			if profiling = own["cpu"] == 1; profiling {
-				check(pprof.StartCPUProfile(io.Discard))
+				harness.Check(pprof.StartCPUProfile(io.Discard))
 			}
 			fmt.Println("own")
 		case "write":
-			file, err := os.Create(words[1])
-			check(err)
-			check(pprof.Lookup("block").WriteTo(file, 0))
-			check(file.Close())
+			ownprofile.Write("block", words[1])
 			fmt.Println("written")
 		case "serve":
 			fmt.Println("address", serve())
 		case "load":
-			timed(func() { load(words[1], number(words[2])) })
+			timed(func() { load(words[1], harness.Number(words[2])) })
 		default:
 			panic("workloads: no such command: " + words[0])
 		}
@@ -101,39 +96,19 @@ func work(name string, units int, given map[string]int) {
 }
 
 func timed(work func()) {
-	cpu, start := cpuTime(), time.Now()
+	cpu, start := harness.CPUTime(), time.Now()
 	work()
 	wall := time.Since(start)
-	fmt.Printf("ns %d cpu %d\n", wall.Nanoseconds(), cpuTime()-cpu)
-}
-
-// cpuTime is how long this process computed, in ns.
-func cpuTime() int64 {
-	var usage syscall.Rusage
-	check(syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
-	return usage.Utime.Nano() + usage.Stime.Nano()
+	fmt.Printf("ns %d cpu %d\n", wall, harness.CPUTime()-cpu)
 }
 
 func settings(words []string) map[string]int {
 	found := map[string]int{}
 	for _, word := range words {
 		name, value, _ := strings.Cut(word, "=")
-		found[name] = number(value)
+		found[name] = harness.Number(value)
 	}
 	return found
-}
-
-func number(word string) int {
-	value, err := strconv.Atoi(word)
-	check(err)
-	return value
-}
-
-func check(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "workloads:", err)
-		os.Exit(1)
-	}
 }
 
 // others are the frames beside those of below: the operation in the runtime, the function that

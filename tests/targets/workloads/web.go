@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+
+	"ebpfprof.test/harness"
 )
 
 const (
@@ -33,10 +35,10 @@ type offer struct {
 
 func serve() string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check(err)
+	harness.Check(err)
 	s := &site{prices: map[int]int{}, entries: make(chan string, 16)}
 	go s.log()
-	go func() { check(http.Serve(listener, s)) }()
+	go func() { harness.Check(http.Serve(listener, s)) }()
 	return listener.Addr().String()
 }
 
@@ -57,7 +59,7 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.entries <- r.URL.Path
 	w.Header().Set("Content-Type", "application/json")
-	check(json.NewEncoder(w).Encode(offers))
+	harness.Check(json.NewEncoder(w).Encode(offers))
 }
 
 func (s *site) price(product int) int {
@@ -86,7 +88,7 @@ func load(address string, requests int) {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			check(visit(address, first, count))
+			harness.Check(visit(address, first, count))
 		}()
 	}
 	all.Wait()

@@ -145,15 +145,28 @@ def test_the_command_line_knows_minor_versions(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.long
 def test_a_build_is_kept_until_its_sources_change(empty_cache: Path, tmp_path: Path) -> None:
+    """Its sources are its folder, what it imports of its module, and the module's go.mod."""
+    for name in ("sleeper", "crowd", "harness"):
+        shutil.copytree(TARGETS / name, tmp_path / name)
+    shutil.copy(TARGETS / "go.mod", tmp_path)
     source = tmp_path / "sleeper"
-    shutil.copytree(SLEEPER, source)
     first = REAL["1.22"].build(source)
     made = first.stat().st_mtime_ns
+    (tmp_path / "crowd" / "main.go").write_text("package main\n")
     assert REAL["1.22"].build(source) == first
     assert first.stat().st_mtime_ns == made
-    (source / "more.go").write_text("package main\n\nvar more int\n")
-    assert REAL["1.22"].build(source) != first
     assert REAL["1.22"].build(source, "stripped").parent.parent == first.parents[1]
+    builds = {first}
+    for name in ("sleeper/more.go", "harness/harness.go", "go.mod"):
+        with (tmp_path / name).open("a") as file:
+            file.write("package main\n" if name == "sleeper/more.go" else "\n// Changed.\n")
+        builds.add(REAL["1.22"].build(source))
+    assert len(builds) == 4
+
+
+def test_a_folder_outside_of_any_module_is_refused(empty_cache: Path, tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match=r"is not in a Go module"):
+        REAL["1.22"].build(tmp_path)
 
 
 @pytest.mark.long

@@ -1,3 +1,0 @@
-module blockops
-
-go 1.19

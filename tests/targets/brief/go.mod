@@ -1,3 +1,0 @@
-module brief
-
-go 1.19

@@ -1,3 +1,0 @@
-module cgocpu
-
-go 1.19

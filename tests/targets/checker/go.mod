@@ -1,3 +1,0 @@
-module checker
-
-go 1.19

@@ -1,3 +1,0 @@
-module churn
-
-go 1.19

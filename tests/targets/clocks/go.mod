@@ -1,3 +1,0 @@
-module clocks
-
-go 1.19

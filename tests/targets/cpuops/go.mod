@@ -1,3 +1,0 @@
-module cpuops
-
-go 1.19

@@ -1,3 +1,0 @@
-module crowd
-
-go 1.19

@@ -1,3 +1,0 @@
-module demo
-
-go 1.19

@@ -1,3 +1,0 @@
-module forks
-
-go 1.19

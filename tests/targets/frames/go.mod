@@ -1,3 +1,0 @@
-module ebpfprof.test/frames
-
-go 1.19

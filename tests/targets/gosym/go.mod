@@ -1,3 +1,0 @@
-module ebpfprof.test/gosym
-
-go 1.19

@@ -1,0 +1,20 @@
+// Package ownprofile writes what Go's own profilers have seen, to compare with.
+package ownprofile
+
+import (
+	"os"
+	"runtime/pprof"
+
+	"ebpfprof.test/harness"
+)
+
+// Write writes a profile to a file, unless its path is empty.
+func Write(profile, path string) {
+	if path == "" {
+		return
+	}
+	file, err := os.Create(path)
+	harness.Check(err)
+	harness.Check(pprof.Lookup(profile).WriteTo(file, 0))
+	harness.Check(file.Close())
+}

@@ -1,3 +1,0 @@
-module ebpfprof.test/heldlocks
-
-go 1.19

@@ -1,3 +1,0 @@
-module hostile
-
-go 1.19

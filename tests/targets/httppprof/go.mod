@@ -1,3 +1,0 @@
-module httppprof
-
-go 1.19

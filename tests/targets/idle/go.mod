@@ -1,3 +1,0 @@
-module idle
-
-go 1.19

@@ -1,3 +1,0 @@
-module labels
-
-go 1.19

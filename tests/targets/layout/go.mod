@@ -1,3 +1,0 @@
-module ebpfprof.test/layout
-
-go 1.19

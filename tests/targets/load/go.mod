@@ -1,3 +1,0 @@
-module load
-
-go 1.19

@@ -1,3 +1,0 @@
-module ebpfprof.test/locks
-
-go 1.19

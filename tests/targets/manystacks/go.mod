@@ -1,3 +1,0 @@
-module manystacks.example/steps
-
-go 1.19

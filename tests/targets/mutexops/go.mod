@@ -1,3 +1,0 @@
-module mutexops
-
-go 1.19

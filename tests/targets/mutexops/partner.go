@@ -1,1 +1,0 @@
-../blockops/partner.go

@@ -1,3 +1,0 @@
-module nopprof
-
-go 1.19

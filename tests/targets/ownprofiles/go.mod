@@ -1,3 +1,0 @@
-module ownprofiles
-
-go 1.19

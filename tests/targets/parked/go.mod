@@ -1,3 +1,0 @@
-module parked
-
-go 1.19

@@ -1,3 +1,0 @@
-module pingpong
-
-go 1.19

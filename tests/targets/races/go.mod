@@ -1,3 +1,0 @@
-module races
-
-go 1.19

@@ -1,3 +1,0 @@
-module runtimelocks
-
-go 1.25

@@ -1,3 +1,0 @@
-module scale.example/crowd
-
-go 1.19

@@ -1,3 +1,0 @@
-module sleeper
-
-go 1.19

@@ -1,3 +1,0 @@
-module ebpfprof.test/stdlib
-
-go 1.19

@@ -1,3 +1,0 @@
-module steps.example/steps
-
-go 1.19

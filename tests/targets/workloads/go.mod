@@ -1,3 +1,0 @@
-module workloads
-
-go 1.19
