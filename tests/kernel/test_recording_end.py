@@ -48,8 +48,8 @@ def test_no_wait_is_longer_than_its_window_allows() -> None:
             for parked in turns:
                 waits.seed(0, parked)
         assert turns
-        assert waits.waiting(0) == []
+        assert waits.tables.waiting(0) == []
         waits.open_window(0, begin_ns, FOREVER_NS)
         running.ask("", "turned")
-        longest_ns = max((delay_ns for _, delay_ns in waits.take(0).values()), default=0)
+        longest_ns = max((delay_ns for _, delay_ns in waits.tables.take(0).values()), default=0)
         assert longest_ns < kernel_now_ns() - begin_ns

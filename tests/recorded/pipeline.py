@@ -207,9 +207,9 @@ class _Replay:
         return self._with_waits(
             recording,
             collector,
-            collector.snapshot().get(0, []),
-            collector.holds().get(0, {}),
-            collector.begun().get(0, {}),
+            collector.tables.snapshot().get(0, []),
+            collector.tables.holds().get(0, {}),
+            collector.tables.begun().get(0, {}),
         )
 
     def _in_windows(
@@ -225,17 +225,20 @@ class _Replay:
             match what:
                 case "take":
                     program.show(*details)
-                    found = collector.take(0)
+                    found = collector.tables.take(0)
                 case "add":
                     begin_ns, end_ns, planned_ns, pace, listed = details
                     lasting = [
                         window_sums.Lasting(wait and Wait(*wait), stacks[stack], ns)
                         for wait, stack, ns in listed
                     ]
-                    queues = collector.queues(0, end_ns)
+                    queues = collector.tables.queues(0, end_ns)
                     sums.add(found, begin_ns, end_ns, lasting, queues, planned_ns, pace)
-                    seen += [f"window until {end_ns}\n", *map(_wait_line, collector.waiting(0))]
-                    for sema, more in collector.holds().get(0, {}).items():
+                    seen += [
+                        f"window until {end_ns}\n",
+                        *map(_wait_line, collector.tables.waiting(0)),
+                    ]
+                    for sema, more in collector.tables.holds().get(0, {}).items():
                         hold = holds.get(sema, Hold())
                         holds[sema] = Hold(hold.count + more.count, hold.held_ns + more.held_ns)
                 case "begin":

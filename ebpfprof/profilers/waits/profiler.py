@@ -129,9 +129,9 @@ class WaitsProfiler:
     def detach(self) -> None:
         """Remove all probes. Nothing is added any more: the sums are read once for all."""
         self.collector.detach()
-        self._last = self.collector.snapshot(), self.collector.holds()
+        self._last = self.collector.tables.snapshot(), self.collector.tables.holds()
         if self._options.open_waits:
-            self._begun = self.collector.begun()
+            self._begun = self.collector.tables.begun()
             for number, parked in self._parked.items():
                 if number in self._windows:
                     self._begun[number] = self._windows[number].begun(parked.goroutines)
@@ -168,7 +168,10 @@ class WaitsProfiler:
         found = self._found(number)
         windows = self._windows.get(number)
         if windows is None:
-            totals, holds = self._last or (self.collector.snapshot(), self.collector.holds())
+            totals, holds = self._last or (
+                self.collector.tables.snapshot(),
+                self.collector.tables.holds(),
+            )
             found.totals, found.holds = totals.get(number, []), holds.get(number, {})
         elif settled:
             found.totals, found.watched = windows.settled()

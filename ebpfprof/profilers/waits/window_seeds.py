@@ -68,7 +68,7 @@ class WindowSeeds:
     def _lasting(self, begin_ns: int, end_ns: int) -> list[Lasting]:
         now = waits_by_goroutine(self.census.waiting)
         found = []
-        for row in self._waits.waiting(self._index):
+        for row in self._waits.tables.waiting(self._index):
             wait, stack = now.get(row.g), row.stack
             if row.is_again and not (wait and self.census.waits_for_semaphore(wait)):
                 continue  # woken, and on its way

@@ -157,7 +157,7 @@ class Watch:
         Of a wait that began in a pause, that is the end of the window before it.
         """
         with self._lock:
-            exact = self._waits.begun().get(self._index, {})
+            exact = self._waits.tables.begun().get(self._index, {})
             if not self._is_windowed:
                 return exact
             found = {}
@@ -176,7 +176,7 @@ class Watch:
     def _add_open_window(self) -> None:
         """Account for what a window without an end holds until now."""
         if self._is_open:
-            found = self._waits.take(self._index)
+            found = self._waits.tables.take(self._index)
             self._tally.add(found, self._window.begin_ns, kernel_now_ns())
 
     def _run(self) -> None:
@@ -260,10 +260,10 @@ class Watch:
         pace = self._pace.add(before, self._window.clock, self._clock)
         taking_out = pool.submit(self._waits.close_window, self._index)
         lasting = self._known_seeds.lasting(begin_ns, end_ns)
-        queues = self._waits.queues(self._index, end_ns)
+        queues = self._waits.tables.queues(self._index, end_ns)
         taking_out.result()
         with self._lock:
-            found = self._waits.take(self._index)
+            found = self._waits.tables.take(self._index)
             self._tally.add(found, begin_ns, end_ns, lasting, queues, planned_ns, pace)
             self._tally.settle(self._known_seeds.census.waiting)
             self._add_holds(self._holds)
@@ -277,11 +277,11 @@ class Watch:
     def _discard(self) -> None:
         """Forget a window that never was."""
         self._waits.close_window(self._index)
-        self._waits.take(self._index)
+        self._waits.tables.take(self._index)
         self._is_open = False
 
     def _add_holds(self, held: dict[int, Hold]) -> None:
-        for sema, more in self._waits.holds().get(self._index, {}).items():
+        for sema, more in self._waits.tables.holds().get(self._index, {}).items():
             hold = held.get(sema, Hold())
             held[sema] = Hold(hold.count + more.count, hold.held_ns + more.held_ns)
 

@@ -23,7 +23,7 @@ ROOMS = {
     "recording": "profilers.waits profilers.cpu profilers profilers.registry goruntime overhead "
     "process kernel privileges console system",
     "profilers.waits": "profilers profilers.registry goruntime overhead process kernel profile "
-    "console",
+    "console system",
     "profilers.cpu": "profilers profilers.registry goruntime overhead process kernel privileges "
     "profile console",
     "profilers": "profilers.registry goruntime overhead process kernel profile console",

@@ -27,6 +27,7 @@ class Notes:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.tables = self
 
     def __getattr__(self, name: str) -> object:
         def call(*_: object) -> dict[object, object]:

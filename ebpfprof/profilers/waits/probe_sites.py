@@ -1,0 +1,82 @@
+"""The places in a target where the program of waits has its probes, described to the program."""
+
+from __future__ import annotations
+
+from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.uprobe_helper import Uprobe
+from ebpfprof.profilers.waits import runtime_locks
+from ebpfprof.profilers.waits.rows import Recipe
+
+SITES_PER_TARGET = 64
+
+
+class ProbeSites:
+    """The rows of the map `sites`: an attach cookie is the number of one."""
+
+    def __init__(self, program: Program, recipe: Recipe) -> None:
+        """Of a program that need not be loaded yet."""
+        self._program = program
+        self._recipe = recipe
+        self._sites: dict[tuple[int, str, int], int] = {}
+        self._free: list[int] = []
+
+    def probes(self, index: int, go: GoTarget) -> list[Uprobe]:
+        """The probes of a target, which becomes number `index`."""
+        semaphores = go.sites.semaphores
+        probes = []
+        if self._recipe.block:
+            probes.append(self._probe(index, go, "on_wake", go.sites.wake_pc))
+        elif semaphores:
+            probes += [
+                self._probe(index, go, "on_release", release.call_pc, return_pc=release.return_pc)
+                for release in semaphores.releases
+            ]
+        if semaphores:
+            probes.append(self._probe(index, go, "on_settled", semaphores.settled_pc))
+        for park in go.sites.parks:
+            if self._recipe.block or park.is_semaphore:
+                probes.append(
+                    self._probe(
+                        index,
+                        go,
+                        "on_wait",
+                        park.start_pc,
+                        return_pc=park.return_pc,
+                        is_semaphore=park.is_semaphore,
+                    )
+                )
+        if go.runtime_locks:
+            probes += [
+                self._probe(index, go, probe.function, probe.pc, return_pc=probe.return_pc)
+                for probe in runtime_locks.probes(go)
+            ]
+        return probes
+
+    def forget(self, index: int) -> None:
+        """Free the rows of a target whose probes are out."""
+        for site in [site for site in self._sites if site[0] == index]:
+            self._free.append(self._sites.pop(site))
+
+    def _probe(
+        self,
+        index: int,
+        go: GoTarget,
+        function: str,
+        pc: int,
+        *,
+        return_pc: int = 0,
+        is_semaphore: bool = False,
+    ) -> Uprobe:
+        """Describe a place to the BPF programs; the probe to put there."""
+        site = self._sites.get((index, function, pc))
+        if site is None:
+            site = self._free.pop() if self._free else len(self._sites)
+            self._sites[index, function, pc] = site
+        fields = {
+            "return_pc": return_pc + go.load_bias if return_pc else 0,
+            "target": index,
+            "is_semaphore": int(is_semaphore),
+        }
+        self._program.set_element("sites", site, fields)
+        return Uprobe(function, go.file_offset(pc), pc + go.load_bias, cookie=site)

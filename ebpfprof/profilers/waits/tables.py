@@ -1,0 +1,151 @@
+"""The maps of the program of waits, read: sums, rows of goroutines, rows of locks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ebpfprof.kernel.program import Program
+from ebpfprof.profilers.waits.rows import (
+    Begun,
+    Hold,
+    KnownStack,
+    QueueRow,
+    Recipe,
+    StackTotal,
+    WaitRow,
+)
+from ebpfprof.profilers.waits.stack_table import StackTable
+
+COUNT_SHIFT: Final = 16
+"""Counts in the kernel have so many bits behind the point."""
+_OVER, _WAITS, _WOKEN = 0, 1, 2  # bpf/waits.bpf.c, enum state
+_UNIT_SHIFT, _WAITERS_BITS = 8, 19  # bpf/locks.h
+_TARGET_SHIFT = 48  # bpf/target.h, goroutine_key
+
+
+class WaitTables:
+    """The maps of a program that is loaded."""
+
+    def __init__(self, program: Program, recipe: Recipe) -> None:
+        """Of a program that need not be loaded yet."""
+        self._program = program
+        self._recipe = recipe
+        self._taken: dict[int, tuple[int, int]] = {}
+        self.stacks = StackTable(program, has_labels=recipe.labels)
+
+    def snapshot(self) -> dict[int, list[StackTotal]]:
+        """The sums since the start, by target. Never decreasing from one call to the next."""
+        keys, totals = self._program.read_hash("totals")
+        self.stacks.read(set(keys.tolist()))
+        found: dict[int, list[StackTotal]] = {}
+        counts = totals["count"].tolist()
+        for key, count, delay_ns in zip(
+            keys.tolist(), counts, totals["delay_ns"].tolist(), strict=True
+        ):
+            stack = self.stacks.get(key)
+            if stack is None or not count:
+                continue  # being written this moment: the next snapshot has it
+            total = StackTotal(
+                stack.kind,
+                stack.sema,
+                stack.return_pcs,
+                count / (1 << COUNT_SHIFT),
+                delay_ns,
+                stack.labels,
+            )
+            found.setdefault(stack.target, []).append(total)
+        return found
+
+    def holds(self) -> dict[int, dict[int, Hold]]:
+        """How long locks were held, by target and semaphore; empty unless locks are told apart."""
+        found: dict[int, dict[int, Hold]] = {}
+        if not self._recipe.by_lock:
+            return found
+        for key, lock in zip(*self._program.read_hash("locks"), strict=True):
+            if lock["holds"]:
+                target, sema = divmod(int(key), 1 << _TARGET_SHIFT)
+                hold = Hold(int(lock["holds"]), int(lock["held_ns"]))
+                found.setdefault(target, {})[sema] = hold
+        return found
+
+    def begun(self) -> dict[int, dict[int, Begun]]:
+        """The last wait of each goroutine, by target and address of the runtime.g."""
+        found: dict[int, dict[int, Begun]] = {}
+        for key, wait in zip(*self._program.read_hash("waits"), strict=True):
+            target, g = divmod(int(key), 1 << _TARGET_SHIFT)
+            state = int(wait["state"])
+            woken_ns = int(wait["since_ns"]) if state == _WOKEN else 0
+            begun = Begun(int(wait["start_ns"]), state == _WAITS, woken_ns)
+            found.setdefault(target, {})[g] = begun
+        return found
+
+    def take(self, index: int) -> dict[KnownStack, tuple[float, int]]:
+        """What a target's stacks counted and delayed (ns) since they were taken last."""
+        keys, totals = self._program.read_hash("totals")
+        self.stacks.read(set(keys.tolist()))
+        found = {}
+        rows = (keys.tolist(), totals["count"].tolist(), totals["delay_ns"].tolist())
+        for key, count, delay_ns in zip(*rows, strict=True):
+            stack = self.stacks.get(key)
+            count_before, delay_before_ns = self._taken.get(key, (0, 0))
+            is_new = (count, delay_ns) != (count_before, delay_before_ns)
+            if stack and stack.target == index and is_new:
+                self._taken[key] = count, delay_ns
+                more = (count - count_before) / (1 << COUNT_SHIFT)
+                found[stack] = more, delay_ns - delay_before_ns
+        return found
+
+    def waiting(self, index: int) -> list[WaitRow]:
+        """Who waited in a target at the end of its window, as far as the kernel knows."""
+        if not (self._recipe.block or self._recipe.by_lock):
+            return []
+        keys, waits = self._program.read_hash("waits")
+        chosen = (keys >> _TARGET_SHIFT == index) & (waits["state"] != _OVER)
+        gs = (keys[chosen] & ((1 << _TARGET_SHIFT) - 1)).tolist()
+        rows = waits[chosen]
+        columns = [rows[name].tolist() for name in ("state", "since_ns", "stack", "is_semaphore")]
+        self.stacks.read(set(columns[2]))
+        return [
+            WaitRow(g, state == _WOKEN, since_ns, self.stacks.get(stack))
+            for g, state, since_ns, stack, is_semaphore in zip(gs, *columns, strict=True)
+            if state == _WAITS or is_semaphore
+        ]
+
+    def queues(self, index: int, end_ns: int) -> list[QueueRow]:
+        """The locks of a target that were waited for in the window that ended then."""
+        if not self._recipe.mutex:
+            return []
+        keys, locks = self._program.read_hash("locks")
+        chosen = keys >> _TARGET_SHIFT == index
+        found = []
+        for key, lock in zip(keys[chosen].tolist(), locks[chosen], strict=True):
+            left_ns = _left_in_queue_ns(int(lock["queue"]), int(lock["charged"]), end_ns)
+            self.stacks.read({int(lock["releaser"])})
+            releaser = self.stacks.get(int(lock["releaser"]))
+            sema = key & ((1 << _TARGET_SHIFT) - 1)
+            found.append(QueueRow(sema, left_ns, releaser))
+        return found
+
+    def forget(self, index: int) -> None:
+        """Delete all rows of a target whose probes are out."""
+        self.forget_waits(index)
+        for key in self.stacks.forget(index):
+            self._taken.pop(key, None)
+
+    def forget_waits(self, index: int) -> None:
+        """Forget who waited when the target was watched last: its wake was not seen."""
+        tables = ["waits"]
+        tables += ["locks"] if self._recipe.mutex or self._recipe.by_lock else []
+        tables += ["sleepers"] if self._recipe.runtime_locks else []
+        for table in tables:
+            keys, _ = self._program.read_hash(table)
+            self._program.delete_rows(table, keys[keys >> _TARGET_SHIFT == index])
+
+
+def _left_in_queue_ns(queue: int, charged: int, end_ns: int) -> int:
+    """What was waited and not charged until a time: charge() of bpf/locks.h."""
+    modulus = 1 << 64 - _WAITERS_BITS
+    waiters = queue & ((1 << _WAITERS_BITS) - 1)
+    waited = waiters * (end_ns >> _UNIT_SHIFT) - (queue >> _WAITERS_BITS)
+    units = (waited - charged) % modulus
+    return units << _UNIT_SHIFT if units < modulus // 2 else 0
