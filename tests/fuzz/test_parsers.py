@@ -21,6 +21,7 @@ NAMES = [parser.name for parser in PARSERS]
 OUR_OWN = {
     "symbolizer.allowance": "counts what the parsers take",
     "symbolizer.errors": "no code",
+    "symbolizer.frames": "no code",
     "symbolizer.unwind.rules": "no code",
     "ebpfprof.kernel.btf": "the kernel's",
     "ebpfprof.privileges.capabilities": "what the kernel says of our own process",
@@ -28,6 +29,7 @@ OUR_OWN = {
     "ebpfprof.profilers.cpu.collector": "rows of our own maps",
     "ebpfprof.profilers.waits.runtime_locks": "numbers of our own maps",
     "ebpfprof.profilers.cpu.sample_table": "rows of our own maps; what is in them goes to names",
+    "ebpfprof.profilers.cpu.learner": "rows of our own maps",
     "ebpfprof.profilers.cpu.samplers": "the kernel's list of processors",
     "ebpfprof.commands.doctor_checks": "the kernel's settings",
     "ebpfprof.goruntime.process": "turns errors into sentences; tests/kernel/test_bad_target.py",

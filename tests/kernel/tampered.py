@@ -31,7 +31,7 @@ from ebpfprof.process.process import Target
 from ebpfprof.profilers.report_builder import Report
 from ebpfprof.profilers.waits import stacks
 from ebpfprof.profilers.waits.collector import WaitsCollector
-from ebpfprof.profilers.waits.windows import Watch
+from ebpfprof.profilers.waits.windows import Windows
 from ebpfprof.recording.session import Session
 from symbolizer import allowance
 from symbolizer.locks import names
@@ -105,11 +105,11 @@ def end_while_a_window_is_prepared() -> None:
 
     That it is told of the end of all before the window has ended is an error.
     """
-    prepare, open_window = Watch._prepare, WaitsCollector.open_window
+    prepare, open_window = Windows._prepare, WaitsCollector.open_window
     stop_all = WaitsCollector.stop
     ends: list[Callable[[], object]] = []
 
-    def prepare_to_end(watch: Watch, window_ns: int | None) -> bool:
+    def prepare_to_end(watch: Windows, window_ns: int | None) -> bool:
         ends.append(watch._stopping.wait)
         return prepare(watch, window_ns)
 
@@ -120,10 +120,10 @@ def end_while_a_window_is_prepared() -> None:
             ends.pop()()
 
     def stop_after_windows(waits: WaitsCollector) -> None:
-        assert "ebpfprof-watch" not in [thread.name for thread in threading.enumerate()]
+        assert "ebpfprof-windows" not in [thread.name for thread in threading.enumerate()]
         stop_all(waits)
 
-    tamper(Watch, "_prepare", prepare_to_end)
+    tamper(Windows, "_prepare", prepare_to_end)
     tamper(WaitsCollector, "open_window", open_and_wait)
     tamper(WaitsCollector, "stop", stop_after_windows)
 

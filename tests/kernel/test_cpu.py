@@ -199,9 +199,9 @@ def sampled(target: Target, line: str, answer: str, *, learn: bool) -> Counter[C
         collector = held.enter_context(CpuCollector(1, CpuRecipe(hz=199, kernel=False)))
         collector.load()
         if not learn:
-            collector._install = lambda: None  # type: ignore[method-assign]
+            collector._learner._install = lambda: None  # type: ignore[method-assign]
         collector.attach(0, process, objects, go)
-        sums = collector.begin_sums(0)
+        sums = collector.samples.begin(0)
         collector.start()
         with ThreadPoolExecutor(1) as asking:
             asked = asking.submit(target.ask, line, answer)
@@ -211,7 +211,7 @@ def sampled(target: Target, line: str, answer: str, *, learn: bool) -> Counter[C
         collector.stop()
         collector.detach()
         assert collector.failure is None
-        found = Counter(collector.read_sums(sums))
+        found = Counter(collector.samples.read(sums))
         assert (sums.taken_out.total() == found.total()) != learn
         return found
 
@@ -233,12 +233,12 @@ def test_once_the_kernel_has_learnt_it_looks_less_often(hz: int) -> None:
         collector = held.enter_context(CpuCollector(1, CpuRecipe(hz=hz, kernel=False)))
         collector.load()
         collector.attach(0, process, objects, None)
-        sums = collector.begin_sums(0)
+        sums = collector.samples.begin(0)
         collector.start()
         learning_s = collector.tick_s
         until = monotonic() + DEADLINE_S
         # Others may have all processors at first.
-        while collector.tick_s <= learning_s or not collector.read_sums(sums):
+        while collector.tick_s <= learning_s or not collector.samples.read(sums):
             assert monotonic() < until, "it learns and learns"
             sleep(collector.tick_s)
             collector.poll()

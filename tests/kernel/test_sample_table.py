@@ -57,7 +57,7 @@ def burnt(held: ExitStack, what: str, ways: int, *keys: str) -> Burnt:
     collector = held.enter_context(CpuCollector(1, recipe))
     collector.load()
     collector.attach(0, process, objects, go)
-    sums = [collector.begin_sums(0)]
+    sums = [collector.samples.begin(0)]
     collector.start()
     for _ in range(2):
         with ThreadPoolExecutor(1) as asking:
@@ -66,11 +66,11 @@ def burnt(held: ExitStack, what: str, ways: int, *keys: str) -> Burnt:
                 collector.poll()
             answer.result()
         collector.poll()
-        sums.append(collector.begin_sums(0))
+        sums.append(collector.samples.begin(0))
     collector.stop()
     collector.detach()
     assert collector.failure is None
-    whole, rest, _ = (Counter(collector.read_sums(each)) for each in sums)
+    whole, rest, _ = (Counter(collector.samples.read(each)) for each in sums)
     return Burnt(go, whole, rest, collector.runs(0).count, list(collector.losses()))
 
 

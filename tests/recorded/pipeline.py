@@ -283,10 +283,10 @@ class _Replay:
         collector.load()
         objects = self.held.enter_context(Objects(self.target))
         collector.attach(0, self.target, objects, self.go)
-        sums = collector.begin_sums(0)
+        sums = collector.samples.begin(0)
         program.show(END)  # for the labels
         program.show(MIDDLE)
-        later_sums = collector.begin_sums(0)
+        later_sums = collector.samples.begin(0)
         program.show(END)
         collector.stop()
         collector.detach()
@@ -298,7 +298,7 @@ class _Replay:
         known = replace(known, recording=replace(known.recording, overhead=overhead))
 
         def samples(of: SampleSums) -> _Known:
-            stacks, sampler = collector.read_sums(of), self.saved.facts["sampler"]
+            stacks, sampler = collector.samples.read(of), self.saved.facts["sampler"]
             found = cpu_report.FoundSamples(stacks=stacks, sampler=sampler)
             return replace(known, samples=found, objects=objects)
 

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
-
-import numpy as np
 
 from ebpfprof.goruntime.labels import target_fields as label_fields
 from ebpfprof.kernel.btf import field_offsets
 from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import Program
-from ebpfprof.overhead.budget import samples_to_take
 from ebpfprof.overhead.cost import Runs, runs
 from ebpfprof.profilers import labels
+from ebpfprof.profilers.cpu.bound import SampleBound
+from ebpfprof.profilers.cpu.learner import MAX_LINES, MAX_RULES, Learner
 from ebpfprof.profilers.cpu.partial_samples import (
     LARGE_BYTES,
-    TargetPlaces,
-    Unfinished,
     ring_bytes_for,
 )
-from ebpfprof.profilers.cpu.sample_table import CpuStack, SampleSums, SampleTable, rows_for
+from ebpfprof.profilers.cpu.sample_table import SampleTable, rows_for
 from ebpfprof.profilers.cpu.samplers import Samplers, online_cpus
-from ebpfprof.profilers.cpu.unwinder import MAX_DEPTH, Ending, RuleBook, RuleNumbers
+from ebpfprof.profilers.cpu.unwinder import MAX_DEPTH
 from ebpfprof.profilers.label_pages import AbsentLabels
 from ebpfprof.profilers.options import Options
+from ebpfprof.system.closing import Closing
 from symbolizer.codeanalysis.tls import g_offset
 
 if TYPE_CHECKING:
@@ -35,21 +33,14 @@ if TYPE_CHECKING:
     from ebpfprof.process.process import Target
 
 _FUNCTION: Final = "on_sample"
-_MAX_LINES = 1 << 16  # 64 bytes of code each: 4 MB of code that is run
-_MAX_RULES = 1 << 14
 _LARGE_MAPS = ("MAX_SAMPLES", "MAX_LABEL_SETS", "MAX_LINES", "MAX_RULES", "RING_PAGES")
 _LOOK_S = 0.2  # at the table of samples, and at labels that are wanted
 _SELDOM_S = 1.0  # at processors, and at what the targets have mapped, once nothing new comes
 _LIVELY_S = 3.0
 _TICK_S = 0.25
 _LEARNING_TICK_S = 0.02
-_LEAST_USED_NS = 100_000_000  # by a target, before what its samples cost is looked at
-_BATCH = 32  # samples that are finished before their rules go to the kernel
-_MAX_BATCHES = 128
-_MAX_WAITING = 256  # samples of up to 70 KB
 _UNSAMPLED = "processors that came while it recorded and could not be sampled"
 _RULES_FULL = "processes of which not all rules for unwinding had room: stacks may be cut short"
-_TARGET_SHIFT = 48  # bpf/unwind.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +64,7 @@ class CpuRecipe:
         return cls(options["hz"], bool(options["kernel"]), options.labels != (), keys, max_share)
 
 
-class CpuCollector:
+class CpuCollector(Closing):
     """The program, loaded once, with the rules of any number of targets."""
 
     def __init__(self, targets: int, recipe: CpuRecipe) -> None:
@@ -87,21 +78,15 @@ class CpuCollector:
         self._recipe = recipe
         self._fields: dict[int, dict[str, int]] = {}
         self._is_active: dict[int, bool] = {}
-        self._books: dict[int, RuleBook] = {}
-        self._objects: dict[int, Objects] = {}
         self._targets: dict[int, Target] = {}
-        self._costs: dict[int, tuple[float, int]] = {}  # ours and the target's CPU time, ns
+        self._bound = SampleBound(recipe.max_share)
         self._looked_s = self._looked_around_s = 0.0
         self._lively_until_s = 0.0
         self._is_learning = True
-        self._numbers = RuleNumbers(_MAX_RULES)
-        self._installed_rules = 1
-        self._waiting: list[bytes] = []  # for the next look at what is mapped
         self._samplers: Samplers | None = None
         self._sampler = ""
         self._unsampled = 0
-        self.failure: Exception | None = None
-        """Why stacks are not whole that could have been, if there was an error."""
+        self._failure: Exception | None = None
         self._program = Program(
             "cpu.bpf.c",
             {
@@ -129,25 +114,26 @@ class CpuCollector:
             {
                 "samples": rows,
                 "label_sets": labels.MAX_LABEL_SETS,
-                "lines": _MAX_LINES,
-                "rules": _MAX_RULES,
+                "lines": MAX_LINES,
+                "rules": MAX_RULES,
                 "unlearned": ring_bytes,
             },
             grows=frozenset({"lines"}),
         )
         labels.choose(self._program, self._recipe.label_keys)
-        self._unlearned = self._program.ring_buffer("unlearned")
-        self._table = SampleTable(self._program, rows, has_labels=self._recipe.labels)
+        self.samples = SampleTable(self._program, rows, has_labels=self._recipe.labels)
+        """The samples that were taken."""
+        self._learner = Learner(self._program, self.samples)
 
     def attach(self, index: int, target: Target, objects: Objects, go: GoTarget | None) -> None:
-        """Make a target number `index`. It is sampled as soon as the samplers are started.
+        """Make a target number `index`, unless it is that, and sample it from now on.
 
-        Raises TargetGone if it has ended.
+        That begins when the samplers are started. Raises TargetGone if it has ended.
         """
-        self._fields[index] = _process_fields(target, go)
-        self._objects[index] = objects
-        self._targets[index] = target
-        self._books[index] = RuleBook(TargetPlaces(objects, go), self._numbers)
+        if index not in self._targets:
+            self._fields[index] = _process_fields(target, go)
+            self._targets[index] = target
+            self._learner.open(index, objects, go)
         self._is_learning = True
         self._lively_until_s = time.monotonic() + _LIVELY_S
         self._describe(index, active=True)
@@ -160,7 +146,7 @@ class CpuCollector:
 
     def sampler(self, index: int) -> str:
         """By what a target was sampled, "cpu-clock" or "ref-cycles", and which part of it."""
-        one_in = self._fields[index]["one_in"] if index in self._fields else 1
+        one_in = self._bound.one_in(index)
         thinned = f", in the end one sample in {one_in}, by chance, to keep to --max-overhead"
         return self._sampler + (thinned if one_in > 1 else "")
 
@@ -187,29 +173,24 @@ class CpuCollector:
             now_s = time.monotonic()
             if now_s >= self._looked_s + _LOOK_S:
                 self._looked_s = now_s
-                self._table.look()
+                self.samples.look()
                 if self._recipe.labels:
                     self._absent_labels.bring(self._targets)
-                is_lively = self._waiting or now_s < self._lively_until_s
+                is_lively = self._learner.has_waiting or now_s < self._lively_until_s
                 if is_lively or now_s >= self._looked_around_s + _SELDOM_S:
                     self._look()
-                self._keep_to_the_bound()
-            # The sooner the kernel knows the rules, the less comes meanwhile.
-            for _ in range(_MAX_BATCHES):
-                records = self._unlearned.consume(_BATCH)
-                self._is_learning |= bool(records)
-                for record in records:
-                    if not self._finish(record, may_wait=len(self._waiting) < _MAX_WAITING):
-                        self._waiting.append(record)
-                self._install()
-                if len(records) < _BATCH:
-                    break
+                if self._bound.is_set:
+                    for index, target in self._targets.items():
+                        is_too_much = self._bound.look(index, self.runs(index).ns, target.cpu_ns())
+                        if is_too_much and self._is_active[index]:
+                            self._describe(index, active=True)
+            self._is_learning = self._learner.learn()
         except Exception as error:
-            self.failure = self.failure or error
+            self._failure = self._failure or error
 
     def stop(self) -> None:
         """End the recording of all targets at once."""
-        for index in self._books:
+        for index in self._targets:
             self._describe(index, active=False)
 
     def pause(self, index: int) -> None:
@@ -217,22 +198,16 @@ class CpuCollector:
         self._describe(index, active=False)
         self._settle()
 
-    def resume(self, index: int) -> None:
-        """Sample a target again."""
-        self._describe(index, active=True)
-
     def forget(self, index: int) -> None:
         """Forget all of a target that is sampled no more; another may be number `index` then."""
-        if index not in self._books:
+        if index not in self._targets:
             return
         self._settle()
-        key_type, _ = self._program.hash_types("lines")
-        lines = np.array(sorted(self._books[index].lines), key_type)
-        self._program.delete_rows("lines", lines ^ np.uint64(index << _TARGET_SHIFT))
-        self._table.forget(index)
-        for kept in (self._books, self._objects, self._fields, self._targets, self._is_active):
+        self._learner.forget(index)
+        self.samples.forget(index)
+        self._bound.forget(index)
+        for kept in (self._fields, self._targets, self._is_active):
             del kept[index]
-        self._costs.pop(index, None)
 
     def halt(self) -> None:
         """Close the samplers until the next start(), of which there may be any number."""
@@ -243,19 +218,13 @@ class CpuCollector:
 
     def detach(self) -> None:
         """Close the samplers; the sums stay readable."""
-        self._settle()
-        if self._samplers:
-            self._samplers.close()
-            self._samplers = None
+        self.halt()
         self._program.detach()
 
-    def begin_sums(self, index: int) -> SampleSums:
-        """Add up the samples of a target from now on, for as long as the caller keeps the sums."""
-        return self._table.begin(index)
-
-    def read_sums(self, sums: SampleSums, *, restart: bool = False) -> Mapping[CpuStack, int]:
-        """How many samples each stack has since the sums began; they begin anew if `restart`."""
-        return self._table.read(sums, restart=restart)
+    @property
+    def failure(self) -> Exception | None:
+        """Why stacks are not whole that could have been, if there was an error."""
+        return self._failure or self._learner.failure
 
     def runs(self, index: int) -> Runs:
         """What the samples of a target cost so far, but for the interrupts."""
@@ -264,12 +233,11 @@ class CpuCollector:
 
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""
-        more = {"samples_full": self._table.lost}
+        more = {"samples_full": self.samples.lost}
         found = list(losses(self._program.read_array("losses"), more))
         if self._unsampled:
             found.append(Loss("cpus_unsampled", _UNSAMPLED, self._unsampled))
-        full = sum(book.is_full for book in self._books.values())
-        if full:
+        if full := self._learner.full_books:
             found.append(Loss("rules_full", _RULES_FULL, full))
         return found
 
@@ -281,16 +249,10 @@ class CpuCollector:
         self._absent_labels.close()
         self._program.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _describe(self, index: int, *, active: bool) -> None:
         self._is_active[index] = active
-        fields = {**self._fields[index], "active": int(active)}
-        self._program.set_element("processes", index, fields)
+        fields = {"active": int(active), "one_in": self._bound.one_in(index)}
+        self._program.set_element("processes", index, {**self._fields[index], **fields})
 
     def _look(self) -> None:
         """Look which processors there are and what is mapped, and finish what waits for that."""
@@ -298,94 +260,25 @@ class CpuCollector:
         if self._samplers:
             self._samplers.refresh()
             self._unsampled = len(self._samplers.unsampled)
-        for objects in self._objects.values():
-            objects.refresh()
-        waiting, self._waiting = self._waiting, []
-        for record in waiting:
-            self._finish(record, may_wait=False)
-
-    def _keep_to_the_bound(self) -> None:
-        """Of targets whose samples cost too much, take one of several by chance."""
-        if not self._recipe.max_share:
-            return
-        for index, target in self._targets.items():
-            used_ns = target.cpu_ns()
-            if used_ns is None:
-                continue
-            run = self.runs(index)
-            spent_before_ns, used_before_ns = self._costs.setdefault(index, (run.ns, used_ns))
-            if used_ns - used_before_ns < _LEAST_USED_NS:
-                continue
-            self._costs[index] = run.ns, used_ns
-            spent_ns, used_ns = run.ns - spent_before_ns, used_ns - used_before_ns
-            one_in = self._fields[index]["one_in"]
-            wanted = samples_to_take(one_in, spent_ns, used_ns, self._recipe.max_share)
-            if wanted > one_in and self._is_active[index]:
-                self._fields[index]["one_in"] = wanted
-                self._describe(index, active=True)
+        self._learner.refresh()
 
     def _settle(self) -> None:
         """Finish all samples that there are."""
         self.poll()
-        if self._waiting:
+        if self._learner.has_waiting:
             try:
                 self._look()
             except Exception as error:  # see poll
-                self.failure = self.failure or error
-
-    def _finish(self, packed: bytes, *, may_wait: bool) -> bool:
-        """Unwind a sample to its end; or return False if code was met that is not known yet.
-
-        Such as that of a library which was loaded after the last look at what is mapped.
-        """
-        sample = Unfinished.parse(packed)
-        book = self._books.get(sample.process)
-        if book is None:
-            return True  # it was let go of while this was on its way
-        book.has_met_unmapped = False
-        pcs, ending = sample.pcs, Ending.UNLEARNED
-        try:
-            pcs, ending = sample.finish(book)
-        except Exception as error:  # see poll
-            self.failure = self.failure or error
-        if may_wait and book.has_met_unmapped and ending is not Ending.WHOLE:
-            return False
-        stack = CpuStack(sample.kernel_pcs, pcs, ending)
-        self._table.add(sample.process, stack, sample.labels, sample.count)
-        return True
-
-    def _install(self) -> None:
-        """Put the rules that are new into the kernel's maps; first those that lines refer to."""
-        rules = self._numbers.rules
-        for number in range(self._installed_rules, len(rules)):
-            rule = rules[number]
-            fields = {
-                "cfa_offset": rule.cfa_offset,
-                "bp_offset": rule.bp_offset or 0,
-                "kind": rule.kind.value,
-                "exact_caller": int(rule.exact_caller),
-            }
-            self._program.set_element("rules", number, fields)
-        self._installed_rules = len(rules)
-        for index, book in self._books.items():
-            if not book.new_lines:
-                continue
-            key_type, value_type = self._program.hash_types("lines")
-            keys = np.array(sorted(book.new_lines), key_type)
-            values = np.zeros(len(keys), value_type)
-            values["rules"] = [book.lines[int(key)] for key in keys]
-            self._program.update_hash("lines", keys ^ np.uint64(index << _TARGET_SHIFT), values)
-            book.new_lines.clear()
+                self._failure = self._failure or error
 
 
 def _process_fields(target: Target, go: GoTarget | None) -> dict[str, int]:
-    """struct process of bpf/cpu.bpf.c, but for `active`."""
+    """struct process of bpf/cpu.bpf.c, but for `active` and `one_in`."""
     device, inode = target.pid_namespace()
     fields = {
         "namespace_device": device,
         "namespace_inode": inode,
         "tgid": target.innermost_pid(),
-        "one_in": 1,
     }
     if go is None:
         return fields

@@ -50,7 +50,6 @@ class CpuProfiler:
 
         self.collector: CpuCollector = CpuCollector(targets, CpuRecipe.of(options))
         self._opened: dict[int, tuple[OpenedProcess, Objects]] = {}
-        self._attached: set[int] = set()
         self._sampled: set[int] = set()
         self._translators: dict[int, CpuTranslator] = {}
 
@@ -72,11 +71,7 @@ class CpuProfiler:
     def start(self, number: int) -> int:
         """Sample a process from now on: when that was. Raises as Profiler.start."""
         opened, objects = self._opened[number]
-        if number in self._attached:
-            self.collector.resume(number)
-        else:
-            self.collector.attach(number, opened.process, objects, opened.go)
-            self._attached.add(number)
+        self.collector.attach(number, opened.process, objects, opened.go)
         self._sampled.add(number)
         if len(self._sampled) == 1:
             self.collector.start()
@@ -105,7 +100,6 @@ class CpuProfiler:
     def forget(self, number: int) -> None:
         """Forget all of a process that is not sampled."""
         self.collector.forget(number)
-        self._attached.discard(number)
         self._opened.pop(number, None)
         self._translators.pop(number, None)
 
@@ -132,14 +126,14 @@ class CpuProfiler:
     def begin(self, number: int) -> SampleSums:
         """Add up the samples of a process from now on."""
         self.poll()
-        return self.collector.begin_sums(number)
+        return self.collector.samples.begin(number)
 
     def read(self, number: int, mark: SampleSums, *, restart: bool) -> FoundSamples:
         """The samples that have come since; they begin anew now if `restart`."""
         from ebpfprof.profilers.cpu.report import FoundSamples
 
         self.poll()
-        stacks = self.collector.read_sums(mark, restart=restart)
+        stacks = self.collector.samples.read(mark, restart=restart)
         return FoundSamples(stacks=stacks, sampler=self.collector.sampler(number))
 
     def report(self, number: int, found: Found, builder: ReportBuilder) -> None:

@@ -12,7 +12,6 @@ from ebpfprof.errors import TargetGone
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Runs
-from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profilers.profiler import OpenedProcess, Rights
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
@@ -27,7 +26,7 @@ if TYPE_CHECKING:  # they take time to import, which passes while BCC compiles
     from ebpfprof.profilers.waits.report import FoundWaits
     from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
     from ebpfprof.profilers.waits.stacks import StackTranslator
-    from ebpfprof.profilers.waits.windows import Watch
+    from ebpfprof.profilers.waits.windows import Windows
 
 _TICK_S: Final = 0.1
 
@@ -54,7 +53,7 @@ class WaitsProfiler:
         self.collector = WaitsCollector(targets, Recipe.of(options))
         self._options = options
         self._opened: dict[int, tuple[OpenedProcess, GoTarget]] = {}
-        self._windows: dict[int, Watch] = {}
+        self._windows: dict[int, Windows] = {}
         self._translators: dict[int, StackTranslator] = {}
         self._parked: dict[int, Parked] = {}
         self._unread: dict[int, Exception] = {}
@@ -84,12 +83,12 @@ class WaitsProfiler:
         opened, go = self._opened[number]
         if not self._options.is_bounded:
             return self.collector.attach(number, go)
-        from ebpfprof.profilers.waits.windows import Watch
+        from ebpfprof.profilers.waits.windows import Windows
 
         windows = self._windows.get(number)
         if windows is None:
             share = self._options.max_overhead / 100
-            windows = Watch(self.collector, number, go, share, lambda: opened.others_ns(self))
+            windows = Windows(self.collector, number, go, share, lambda: opened.others_ns(self))
             self._windows[number] = windows
         return windows.start()
 
@@ -198,8 +197,8 @@ class WaitsProfiler:
         _, go = self._opened[number]
         if number not in self._translators:
             self._translators[number] = StackTranslator(go)
-        wanted = [*builder.recording.kinds, *(kind.name for kind in self._open_kinds())]
-        found.kinds = tuple(kind for kind in found.kinds if kind.name in wanted)
+        wanted = builder.recording.kinds
+        found.kinds = tuple(k for k in found.kinds if k.name in wanted or k.enabled_by)
         report(found, go, self._translators[number], builder)
 
     def close(self) -> None:
@@ -213,14 +212,12 @@ class WaitsProfiler:
     def _found(self, number: int) -> FoundWaits:
         from ebpfprof.profilers.waits.report import FoundWaits
 
-        chosen = [kind for kind in (BLOCK, MUTEX) if kind.name in self._options.kinds]
+        # Open waits are those at the end.
+        chosen = [kind for kind in self._options.recorded_kinds if kind in (BLOCK, MUTEX)]
+        open_kinds = [OPEN] if self._options.open_waits and self._last else []
         return FoundWaits(
-            kinds=(*chosen, *self._open_kinds()),
+            kinds=(*chosen, *open_kinds),
             begun=self._begun.get(number, {}),
             parked=self._parked.get(number),
             unread=self._unread.get(number),
         )
-
-    def _open_kinds(self) -> tuple[ProfileKind, ...]:
-        """The open waits, once they were asked for and the recording has ended."""
-        return (OPEN,) if self._options.open_waits and self._last else ()

@@ -27,8 +27,9 @@ from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.waits.collector import FOREVER_NS, WaitsCollector
 from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
 from ebpfprof.profilers.waits.spending import Spending
+from ebpfprof.profilers.waits.window_memory import WindowMemory
 from ebpfprof.profilers.waits.window_seeds import WindowSeeds
-from ebpfprof.profilers.waits.window_sums import Lasting, Tally, Watched
+from ebpfprof.profilers.waits.window_sums import Tally, Watched
 
 _SHORTEST_TICK_S: Final = 0.002
 _TICK_S: Final = 0.05
@@ -50,8 +51,8 @@ class _Window:
     clock: Clock
 
 
-class Watch:
-    """The windows of one target. Safe to be used by several threads."""
+class Windows:
+    """The windows of one process. Any thread may use it."""
 
     def __init__(
         self,
@@ -65,7 +66,8 @@ class Watch:
 
         `others_ns` tells what else takes of that, in all until now.
         """
-        self._ended: Exception | None = None
+        self.failure: Exception | None = None
+        """Why nothing was watched any more before the end, if that is so."""
         self._waits, self._index, self._go = waits, index, go
         self._share, self._others_ns = share, others_ns
         self._lock = threading.Lock()  # of the tally
@@ -73,9 +75,7 @@ class Watch:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._lead_ns = _FIRST_LEAD_NS
-        self._seeds: WindowSeeds | None = None
-        self._since = dict[Wait, int]()  # of waits that lasted, when they began or were seen first
-        self._holds = dict[int, Hold]()
+        self._memory = WindowMemory()
         self._is_open = False  # a window that has no end yet
         self._is_windowed = False  # it was not watched all the time
 
@@ -85,25 +85,25 @@ class Watch:
         The sums go on, if there are some. Raises AttachFailed, TargetGone if it has gone, or
         PermissionDenied.
         """
-        seeds = self._seeds = WindowSeeds(self._waits, self._index, self._go)
+        self._seeds = WindowSeeds(self._waits, self._index, self._go)
         try:
-            seeds.begin()
+            self._seeds.begin()
             self._spending = Spending(
                 self._waits, self._index, self._go, self._share, self._others_ns
             )
             self._started_ns = self._waits.attach(self._index, self._go)
             self._spending.started_ns = self._started_ns
         except BaseException:  # what was not started will not be stopped
-            seeds.close()
+            self._seeds.close()
             raise
         self._tally.begin(self._started_ns)
         self._pace, self._clock = Pace(), Clock(self._started_ns, 0, 0, 0)
         self._is_open, self._is_windowed = True, False
         self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0, self._clock)
         self._stopping.clear()
-        self._ended = None
+        self.failure = None
         self._stopped_ns = FOREVER_NS
-        self._thread = threading.Thread(target=self._run, name="ebpfprof-watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="ebpfprof-windows", daemon=True)
         self._thread.start()
         return self._started_ns
 
@@ -119,16 +119,6 @@ class Watch:
         if self._thread:
             self._thread.join()
             self._thread = None
-
-    @property
-    def failure(self) -> Exception | None:
-        """Why nothing was watched any more before the end, if that is so."""
-        return self._ended or (self._seeds.failure if self._seeds else None)
-
-    @property
-    def _known_seeds(self) -> WindowSeeds:
-        assert self._seeds is not None
-        return self._seeds
 
     def totals(self) -> list[StackTotal]:
         """The sums of the recording so far, as estimated: they never decrease."""
@@ -146,10 +136,11 @@ class Watch:
     def holds(self) -> dict[int, Hold]:
         """How long locks were held, by semaphore, as far as windows saw it."""
         with self._lock:
-            held = dict(self._holds)
-            if self._is_open:
-                self._add_holds(held)
-            return held
+            return self._holds() if self._is_open else dict(self._memory.holds)
+
+    def _holds(self) -> dict[int, Hold]:
+        """The same with what the present window has seen."""
+        return self._memory.holds_with(self._waits.tables.holds().get(self._index, {}))
 
     def begun(self, parked: Sequence[ParkedGoroutine]) -> dict[int, Begun]:
         """When the waits of these goroutines began, by runtime.g, but for those from before.
@@ -163,8 +154,8 @@ class Watch:
             found = {}
             for each in parked:
                 wait = Wait(each.address, each.goid, each.sequence)
-                if wait not in self._known_seeds.old:
-                    since_ns = self._since.get(wait, self._window.end_ns)
+                if wait not in self._seeds.old:
+                    since_ns = self._memory.since(wait, otherwise_ns=self._window.end_ns)
                     found[each.address] = Begun(min(since_ns, self._stopped_ns), waits=True)
             return found
 
@@ -185,10 +176,10 @@ class Watch:
                 self._watch(pool)
         except Exception as error:
             if not isinstance(error, TargetGone) and not self._go.target.ending():
-                self._ended = error
+                self.failure = error
         finally:
             self._finish()
-            self._known_seeds.close()
+            self._seeds.close()
 
     def _watch(self, pool: ThreadPoolExecutor) -> None:
         is_on, tick_s = True, _SHORTEST_TICK_S
@@ -226,14 +217,17 @@ class Watch:
 
     def _prepare(self, window_ns: int | None) -> bool:
         """Put the probes in and let a window begin; False if that took too long, or failed."""
-        if not self._known_seeds.look():  # so that it takes less time with the probes in
+        is_known = self._seeds.look()  # so that it takes less time with the probes in
+        self.failure = self._seeds.failure
+        if not is_known:
             return False
         self._waits.put_in(self._index, self._go)
         came_ns = kernel_now_ns()
         begin_ns = came_ns + self._lead_ns
         end_ns = FOREVER_NS if window_ns is None else begin_ns + window_ns
         self._waits.open_window(self._index, begin_ns, end_ns)
-        is_known = self._known_seeds.seed()
+        is_known = self._seeds.seed()
+        self.failure = self._seeds.failure
         ready_ns = kernel_now_ns()
         self._lead_ns = min(_MAX_LEAD_NS, 2 * (ready_ns - came_ns) + _LEAST_LEAD_NS)
         if ready_ns >= begin_ns or not is_known:
@@ -259,15 +253,16 @@ class Watch:
         before, self._clock = self._clock, self._read_clock()
         pace = self._pace.add(before, self._window.clock, self._clock)
         taking_out = pool.submit(self._waits.close_window, self._index)
-        lasting = self._known_seeds.lasting(begin_ns, end_ns)
+        lasting = self._seeds.lasting(begin_ns, end_ns)
+        self.failure = self._seeds.failure
         queues = self._waits.tables.queues(self._index, end_ns)
         taking_out.result()
         with self._lock:
             found = self._waits.tables.take(self._index)
             self._tally.add(found, begin_ns, end_ns, lasting, queues, planned_ns, pace)
-            self._tally.settle(self._known_seeds.census.waiting)
-            self._add_holds(self._holds)
-            self._remember(lasting, begin_ns, end_ns)
+            self._tally.settle(self._seeds.census.waiting)
+            self._memory.holds = self._holds()
+            self._memory.remember(lasting, begin_ns, end_ns)
             self._window = replace(self._window, end_ns=end_ns)
             self._is_open = False
         self._spending.look()
@@ -280,24 +275,8 @@ class Watch:
         self._waits.tables.take(self._index)
         self._is_open = False
 
-    def _add_holds(self, held: dict[int, Hold]) -> None:
-        for sema, more in self._waits.tables.holds().get(self._index, {}).items():
-            hold = held.get(sema, Hold())
-            held[sema] = Hold(hold.count + more.count, hold.held_ns + more.held_ns)
-
-    def _remember(self, lasting: Sequence[Lasting], begin_ns: int, end_ns: int) -> None:
-        """Take note of when the waits that last began; of one from before the window, since when
-        it was known.
-        """
-        known = self._since
-        self._since = {
-            each.wait: min(known.get(each.wait, end_ns), max(begin_ns, end_ns - each.ns))
-            for each in lasting
-            if each.wait
-        }
-
     def _read_clock(self) -> Clock:
-        times_run, spending = self._known_seeds.times_run(), self._spending
+        times_run, spending = self._seeds.times_run(), self._spending
         return Clock(kernel_now_ns(), times_run, spending.used_ns(), spending.spent_ns())
 
     def _finish(self) -> None:
@@ -305,4 +284,4 @@ class Watch:
         with self._lock, suppress(TargetGone, UnreadableMemory):
             if self._is_windowed:
                 self._tally.stretch(min(self._stopped_ns, kernel_now_ns()))
-            self._tally.settle(self._known_seeds.census.count())
+            self._tally.settle(self._seeds.census.count())

@@ -25,7 +25,7 @@ ROOMS = {
     "profilers.waits": "profilers profilers.registry goruntime overhead process kernel profile "
     "console system",
     "profilers.cpu": "profilers profilers.registry goruntime overhead process kernel privileges "
-    "profile console",
+    "profile console system",
     "profilers": "profilers.registry goruntime overhead process kernel profile console",
     "goruntime": "process profile console",
     "overhead": "console",

@@ -14,7 +14,7 @@ from ebpfprof.overhead.cost import Runs
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.spending import Spending
 from ebpfprof.profilers.waits.window_seeds import WindowSeeds
-from ebpfprof.profilers.waits.windows import Watch
+from ebpfprof.profilers.waits.windows import Windows
 from symbolizer import GoTableError
 
 SOON_NS = 3_600_000_000_000
@@ -51,7 +51,7 @@ def test_what_a_window_counted_that_was_prepared_too_late_belongs_to_none(
     waits, census = Notes(), Notes()
     go = mock.MagicMock()
     go.target.cpu_ns.return_value = 1
-    watch = Watch(cast("WaitsCollector", waits), 0, cast("GoTarget", go), 0.01)
+    watch = Windows(cast("WaitsCollector", waits), 0, cast("GoTarget", go), 0.01)
     monkeypatch.setattr("ebpfprof.profilers.waits.window_seeds.Census", lambda *_, **__: census)
     collector, process = cast("WaitsCollector", waits), cast("GoTarget", go)
     watch._seeds = WindowSeeds(collector, 0, process)
@@ -74,6 +74,6 @@ def test_a_program_whose_goroutines_cannot_be_found_is_refused_with_a_way_out(
         raise GoTableError("there is no list of goroutines")
 
     monkeypatch.setattr("ebpfprof.profilers.waits.window_seeds.Census", census)
-    watch = Watch(cast("WaitsCollector", Notes()), 0, cast("GoTarget", mock.MagicMock()), 0.01)
+    watch = Windows(cast("WaitsCollector", Notes()), 0, cast("GoTarget", mock.MagicMock()), 0.01)
     with pytest.raises(AttachFailed, match=r"no list of goroutines.*--max-overhead 0"):
         watch.start()

@@ -1,0 +1,132 @@
+"""Finishes the samples that the kernel could not unwind, and teaches it the rules it lacked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ebpfprof.kernel.program import Program
+from ebpfprof.profilers.cpu.partial_samples import TargetPlaces, Unfinished
+from ebpfprof.profilers.cpu.sample_table import CpuStack, SampleTable
+from ebpfprof.profilers.cpu.unwinder import Ending, RuleBook, RuleNumbers
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.process.mappings import Objects
+
+MAX_RULES: Final = 1 << 14
+MAX_LINES: Final = 1 << 16
+"""Of 64 bytes of code each: 4 MB of code that is run."""
+_BATCH = 32  # samples that are finished before their rules go to the kernel
+_MAX_BATCHES = 128
+_MAX_WAITING = 256  # samples of up to 70 KB
+_TARGET_SHIFT = 48  # bpf/unwind.h
+
+
+class Learner:
+    """The rules of all targets, by number, as far as the kernel knows them."""
+
+    def __init__(self, program: Program, table: SampleTable) -> None:
+        """Of a program that is loaded. Finished samples are added to the table."""
+        self._program = program
+        self._table = table
+        self._unlearned = program.ring_buffer("unlearned")
+        self._books: dict[int, RuleBook] = {}
+        self._objects: dict[int, Objects] = {}
+        self._numbers = RuleNumbers(MAX_RULES)
+        self._installed_rules = 1
+        self._waiting: list[bytes] = []  # for the next look at what is mapped
+        self.failure: Exception | None = None
+        """Why stacks are not whole that could have been, if there was an error."""
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether samples wait for the next refresh()."""
+        return bool(self._waiting)
+
+    @property
+    def full_books(self) -> int:
+        """How many targets have rules that found no room."""
+        return sum(book.is_full for book in self._books.values())
+
+    def open(self, index: int, objects: Objects, go: GoTarget | None) -> None:
+        """Learn the rules of a target from now on."""
+        self._objects[index] = objects
+        self._books[index] = RuleBook(TargetPlaces(objects, go), self._numbers)
+
+    def forget(self, index: int) -> None:
+        """Delete the rules of a target from the kernel."""
+        del self._objects[index]
+        book = self._books.pop(index)
+        key_type, _ = self._program.hash_types("lines")
+        lines = np.array(sorted(book.lines), key_type)
+        self._program.delete_rows("lines", lines ^ np.uint64(index << _TARGET_SHIFT))
+
+    def learn(self) -> bool:
+        """Finish the samples that came, and give the kernel their rules; whether there were any."""
+        has_come = False
+        # The sooner the kernel knows the rules, the less comes meanwhile.
+        for _ in range(_MAX_BATCHES):
+            records = self._unlearned.consume(_BATCH)
+            has_come |= bool(records)
+            for record in records:
+                if not self._finish(record, may_wait=len(self._waiting) < _MAX_WAITING):
+                    self._waiting.append(record)
+            self._install()
+            if len(records) < _BATCH:
+                break
+        return has_come
+
+    def refresh(self) -> None:
+        """Look what the targets have mapped now, and finish the samples that waited for that."""
+        for objects in self._objects.values():
+            objects.refresh()
+        waiting, self._waiting = self._waiting, []
+        for record in waiting:
+            self._finish(record, may_wait=False)
+
+    def _finish(self, packed: bytes, *, may_wait: bool) -> bool:
+        """Unwind a sample to its end; or return False if code was met that is not known yet.
+
+        Such as that of a library which was loaded after the last look at what is mapped.
+        """
+        sample = Unfinished.parse(packed)
+        book = self._books.get(sample.process)
+        if book is None:
+            return True  # of a target that was forgotten while this was on its way
+        book.has_met_unmapped = False
+        pcs, ending = sample.pcs, Ending.UNLEARNED
+        try:
+            pcs, ending = sample.finish(book)
+        except Exception as error:  # the sample is worth more than its callers
+            self.failure = self.failure or error
+        if may_wait and book.has_met_unmapped and ending is not Ending.WHOLE:
+            return False
+        stack = CpuStack(sample.kernel_pcs, pcs, ending)
+        self._table.add(sample.process, stack, sample.labels, sample.count)
+        return True
+
+    def _install(self) -> None:
+        """Put the rules that are new into the kernel's maps; first those that lines refer to."""
+        rules = self._numbers.rules
+        for number in range(self._installed_rules, len(rules)):
+            rule = rules[number]
+            fields: Mapping[str, int] = {
+                "cfa_offset": rule.cfa_offset,
+                "bp_offset": rule.bp_offset or 0,
+                "kind": rule.kind.value,
+                "exact_caller": int(rule.exact_caller),
+            }
+            self._program.set_element("rules", number, fields)
+        self._installed_rules = len(rules)
+        for index, book in self._books.items():
+            if not book.new_lines:
+                continue
+            key_type, value_type = self._program.hash_types("lines")
+            keys = np.array(sorted(book.new_lines), key_type)
+            values = np.zeros(len(keys), value_type)
+            values["rules"] = [book.lines[int(key)] for key in keys]
+            self._program.update_hash("lines", keys ^ np.uint64(index << _TARGET_SHIFT), values)
+            book.new_lines.clear()
