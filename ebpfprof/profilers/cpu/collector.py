@@ -49,7 +49,7 @@ _MAX_BATCHES = 128
 _MAX_WAITING = 256  # samples of up to 70 KB
 _UNSAMPLED = "processors that came while it recorded and could not be sampled"
 _RULES_FULL = "processes of which not all rules for unwinding had room: stacks may be cut short"
-_TARGET_SHIFT = 48  # bpf/unwind.h
+_TARGET_SHIFT = 48  # bpf/cpu/table_unwind.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class CpuCollector:
         self.failure: Exception | None = None
         """Why stacks are not whole that could have been, if there was an error."""
         self._program = Program(
-            "cpu.bpf.c",
+            "cpu/cpu.bpf.c",
             {
                 "WITH_KERNEL": int(recipe.kernel),
                 "WITH_LABELS": int(recipe.labels),
@@ -379,7 +379,7 @@ class CpuCollector:
 
 
 def _process_fields(target: Target, go: GoTarget | None) -> dict[str, int]:
-    """struct process of bpf/cpu.bpf.c, but for `active`."""
+    """struct process of bpf/cpu/cpu.bpf.c, but for `active`."""
     device, inode = target.pid_namespace()
     fields = {
         "namespace_device": device,

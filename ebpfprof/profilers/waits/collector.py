@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # the session imports them while BCC compiles
     from ebpfprof.goruntime.goroutines import ParkedGoroutine
     from ebpfprof.goruntime.process import GoTarget
 
-# Rows of goroutines that wait: as many as bpf/locks.h can count at most.
+# Rows of goroutines that wait: as many as bpf/waits/locks.h can count at most.
 _MAX_WAITS = (1 << 19) - 1
 _USUAL_WAITS = 1 << 18
 _GROWTH = 4  # times as many goroutines as now may come to wait
@@ -42,11 +42,11 @@ _MAX_LOCK_CALLERS = 4  # as symbolizer.codeanalysis.semaphores has it, which is 
 _LARGE_MAPS = ("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS")
 _COUNT_SHIFT = 16
 _SITES_PER_TARGET = 64
-_OVER, _WAITS, _WOKEN = 0, 1, 2  # bpf/waits.bpf.c, enum state
-_UNIT_SHIFT, _WAITERS_BITS = 8, 19  # bpf/locks.h
+_OVER, _WAITS, _WOKEN = 0, 1, 2  # bpf/waits/waits.bpf.c, enum state
+_UNIT_SHIFT, _WAITERS_BITS = 8, 19  # bpf/waits/locks.h
 FOREVER_NS: Final = (1 << 64) - 1
 """The end of a window that has none."""
-_TARGET_SHIFT = 48  # bpf/target.h, goroutine_key
+_TARGET_SHIFT = 48  # bpf/waits/target.h, goroutine_key
 
 
 class WaitsCollector:
@@ -63,7 +63,7 @@ class WaitsCollector:
         self._taken: dict[int, tuple[int, int]] = {}
         self._wake = "on_wake" if recipe.block else "on_release"
         self._program = Program(
-            "waits.bpf.c",
+            "waits/waits.bpf.c",
             {
                 "WITH_BLOCK": int(recipe.block),
                 "WITH_MUTEX": int(recipe.mutex),
@@ -175,7 +175,7 @@ class WaitsCollector:
         return self._recipe.labels
 
     def _is_lock(self, index: int, parked: ParkedGoroutine) -> bool:
-        """Whether it waits for a lock of sync's, by who called semacquire1: bpf/locks.h."""
+        """Whether it waits for a lock of sync's, by who called semacquire1: bpf/waits/locks.h."""
         go = self._attached[index]
         callers = go.sites.semaphores.lock_callers if go.sites.semaphores else ()
         return len(parked.return_pcs) > 1 and parked.return_pcs[1] - go.load_bias in callers
@@ -411,7 +411,7 @@ class WaitsCollector:
 
 
 def _left_in_queue_ns(queue: int, charged: int, end_ns: int) -> int:
-    """What was waited and not charged until a time: charge() of bpf/locks.h."""
+    """What was waited and not charged until a time: charge() of bpf/waits/locks.h."""
     modulus = 1 << 64 - _WAITERS_BITS
     waiters = queue & ((1 << _WAITERS_BITS) - 1)
     waited = waiters * (end_ns >> _UNIT_SHIFT) - (queue >> _WAITERS_BITS)
