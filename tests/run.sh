@@ -18,6 +18,6 @@ step() {
 step .venv/bin/ruff check .
 step .venv/bin/ruff format --check .
 step .venv/bin/mypy
-step .venv/bin/clang-format --dry-run -Werror bpf/*.c bpf/*.h
+step .venv/bin/clang-format --dry-run -Werror bpf/*/*.c bpf/*/*.h
 step .venv/bin/python -m tests.again --durations=15 "$@"
 exit "$status"

@@ -1,10 +1,10 @@
 """The goroutines of a target that are parked now, also those that were so before we came.
 
 They are read from outside while the target runs on. A goroutine may wake in the middle, and the
-garbage collector may move its stack (bpf/stack.h tells in which order). So the whole runtime.g is
-read before and after its stack. All that wakes, parks or moves a goroutine changes something in
-there: runtime.casgstatus, for one, counts in g.trackingSeq how often it stopped running
-(runtime/proc.go, Go 1.19 to 1.27).
+garbage collector may move its stack (in the order that bpf/waits/goroutine_stack.h tells). So the
+whole runtime.g is read before and after its stack. All that wakes, parks or moves a goroutine
+changes something in there: runtime.casgstatus, for one, counts in g.trackingSeq how often it
+stopped running (runtime/proc.go, Go 1.19 to 1.27).
 """
 
 import struct
@@ -281,8 +281,8 @@ class GoroutineReader:
     def _start(self, g: _G, stack: _Stack) -> tuple[int, _Frame] | None:
         """The frame that returns to the operation, and its address; None if it is no hooked one.
 
-        As start_parked of bpf/stack.h: the frame of gopark as a rule, or of goparkunlock; there
-        is none, and the address 0, where both were inlined.
+        As start_parked of bpf/waits/goroutine_stack.h: the frame of gopark as a rule, or of
+        goparkunlock; there is none, and the address 0, where both were inlined.
         """
         first = stack.frame_at(g.bp)
         if first.return_pc in self._returns:
@@ -317,7 +317,7 @@ class GoroutineReader:
         return tuple(pcs), True
 
     def _frame_below(self, bp: int, frame: _Frame, callback_bp: int) -> int:
-        """Where the caller has its frame, 0 for the outermost: frame_below of bpf/stack.h."""
+        """Where the caller has its frame, 0 for the outermost: frame_below of fp_unwind.h."""
         callback = self._callback
         if callback is None or callback_bp == 0:
             return frame.bp

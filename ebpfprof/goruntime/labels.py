@@ -1,7 +1,7 @@
 """The labels that a program gives its goroutines (runtime/pprof), read from the target's memory.
 
-bpf/labels.h reads them the same way; it says what lies where, and how much of a set, a key and a
-value is kept.
+bpf/common/labels.h reads them the same way; it says what lies where, and how much of a set, a key
+and a value is kept.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Texts = list[tuple[str, str]]
 
 
 def target_fields(layout: RuntimeLayout) -> dict[str, int]:
-    """What label_set of bpf/labels.h must know of a target whose runtime is laid out so."""
+    """What label_set of bpf/common/labels.h must know of a target whose runtime is laid out so."""
     minor = int(layout.version.removeprefix("1."))
     return {
         "labels_offset": layout.offset("g", "labels"),

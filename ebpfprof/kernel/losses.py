@@ -1,4 +1,4 @@
-"""The names and words of everything that can be lost in the kernel, read from bpf/losses.h."""
+"""The names and words of all that can be lost in the kernel, read from bpf/common/losses.h."""
 
 import re
 from collections import Counter
@@ -22,7 +22,7 @@ class Loss:
 
 def loss_kinds() -> tuple[tuple[str, str], ...]:
     """All (name, text) pairs, in the order of the kernel's `losses` array."""
-    source = (bpf_folder() / "losses.h").read_text()
+    source = (bpf_folder() / "common" / "losses.h").read_text()
     return tuple(re.findall(r'^LOSS\((\w+), "([^"]+)"\)$', source, re.MULTILINE))
 
 

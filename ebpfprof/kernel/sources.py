@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-_INCLUDE = re.compile(r'\s*#include "([\w.]+)"')
+_INCLUDE = re.compile(r'\s*#include "([\w./]+)"')
 
 
 def bpf_folder() -> Path:
@@ -14,21 +14,22 @@ def bpf_folder() -> Path:
 
 
 def program_text(name: str) -> str:
-    """The program `name` (a file name in bpf/) with our own headers spelled out.
+    """The program `name` (a path in bpf/) with our own headers spelled out.
 
-    BCC turns map operations into helper calls in the main file only, not in what it
-    includes. `#line` keeps the places in the compiler's messages right.
+    BCC turns map operations into helper calls in the main file only, not in what it includes.
+    `#line` keeps the places in the compiler's messages right.
     """
-    return "\n".join(_expanded(bpf_folder() / name))
+    return "\n".join(_expanded(name))
 
 
-def _expanded(path: Path) -> list[str]:
-    lines = [f'#line 1 "{path.name}"']
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+def _expanded(name: str) -> list[str]:
+    """The lines of a file; its #include lines name paths in bpf/, too."""
+    lines = [f'#line 1 "{name}"']
+    for number, line in enumerate((bpf_folder() / name).read_text().splitlines(), start=1):
         include = _INCLUDE.fullmatch(line)
         if include:
-            lines += _expanded(path.parent / include[1])
-            lines.append(f'#line {number + 1} "{path.name}"')
+            lines += _expanded(include[1])
+            lines.append(f'#line {number + 1} "{name}"')
         else:
             lines.append(line)
     return lines

@@ -14,7 +14,8 @@ class Runs:
     """How often our BPF programs ran for a target, and how long (ns) all of them took.
 
     That they ran is counted. `timed` of them were measured, without the longest of each processor
-    and those in which something else came in between; the rest is taken to be alike (bpf/cost.h).
+    and those in which something else came in between; the rest is taken to be alike
+    (bpf/common/cost.h).
     """
 
     count: int = 0

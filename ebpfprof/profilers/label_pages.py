@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ebpfprof.kernel.program import Program
     from ebpfprof.process.process import Target
 
-_ADDRESS_BITS: Final = 48  # bpf/labels.h
+_ADDRESS_BITS: Final = 48  # bpf/common/labels.h
 _MAX_WANTED: Final = 64
 _LOOK_S: Final = 0.19  # it is asked for each 0.2 s or oftener
 

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 MAX_LABEL_SETS: Final = 1 << 12
 """The size of the map label_sets: how many different sets a recording can tell apart."""
-# bpf/labels.h
+# bpf/common/labels.h
 _KEY_ROOM_BYTES: Final = 64
 _CHUNK_BYTES: Final = 32
 _WORD_BYTES: Final = 8
 
 
 def key_hashes(keys: tuple[str, ...] | None) -> tuple[int, ...]:
-    """Hashes of keys, as take_label of bpf/labels.h makes them; () if all keys are wanted.
+    """Hashes of keys, as take_label of bpf/common/labels.h makes them; () if all keys are wanted.
 
     Also () if that can't be told by hashes: keys of which the end was cut, or which are no UTF-8,
     are shown otherwise than they are.
@@ -49,7 +49,7 @@ def _mixed(found: int, word: int) -> int:
 
 
 def macros(chosen_hashes: tuple[int, ...]) -> dict[str, int]:
-    """What bpf/labels.h must know of the keys that are wanted; see key_hashes."""
+    """What bpf/common/labels.h must know of the keys that are wanted; see key_hashes."""
     return {
         "WITH_CHOSEN_LABELS": int(bool(chosen_hashes)),
         "MAX_CHOSEN_LABELS": max(len(chosen_hashes), 1),
@@ -79,7 +79,7 @@ def label_sets(hashes: npt.NDArray[Any], rows: npt.NDArray[Any]) -> dict[int, tu
 def delete_sets(
     program: Program, is_gone: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
 ) -> None:
-    """Delete the sets of those owners (label_owner of bpf/labels.h) to which nothing refers."""
+    """Delete the sets of those owners (label_owner in labels.h) to which nothing refers."""
     keys, sets = program.read_hash("label_sets")
     program.delete_rows("label_sets", keys[is_gone(sets["owner"])])
 

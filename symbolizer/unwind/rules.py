@@ -11,7 +11,7 @@ from typing import Protocol
 
 @unique
 class RuleKind(IntEnum):
-    """What a rule says; numbers are those of bpf/unwind.h."""
+    """What a rule says; numbers are those of bpf/cpu/table_unwind.h."""
 
     UNKNOWN = 0
     SP = 1

@@ -37,7 +37,7 @@ UNLABELLED: Final = {"block": "main.lockUnlabelled", "mutex": "main.unlockUnlabe
 FUNCTIONS: Final = (*LABELLED["block"], *LABELLED["mutex"], *UNLABELLED.values())
 ACTORS: Final = 40
 SETS: Final = 27
-# How much is kept of a set, of a key and of a value: bpf/labels.h.
+# How much is kept of a set, of a key and of a value: bpf/common/labels.h.
 KEPT: Final = 8
 REACH: Final = 20  # of a set in a slice, as Go 1.24 and newer have it
 KEY_BYTES: Final = 64

@@ -88,7 +88,7 @@ def test_a_bug_of_ours_in_the_compiler_is_told(monkeypatch: pytest.MonkeyPatch) 
 def test_a_program_that_nobody_waits_for_leaves_nothing() -> None:
     before = sorted(os.listdir("/proc/self/fd"))
     others = psutil.Process().children()
-    compilation = Compilation("waits.bpf.c", {}, ())
+    compilation = Compilation("waits/waits.bpf.c", {}, ())
     (child,) = set(psutil.Process().children()) - set(others)
     assert child.name() in (compiler.NAME, psutil.Process().name())  # not yet
     compilation.close()

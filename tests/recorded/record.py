@@ -133,7 +133,7 @@ class _KeptProgram(Program):
     def __init__(self, of: _Kept, name: str, *args: Any, **more: Any) -> None:  # noqa: ANN401
         super().__init__(name, *args, **more)
         self._of = of
-        self._name = name
+        self._name = name = name.rpartition("/")[2]
         self._is_kept = self._is_keeping = False
         self.kept = Maps(self.hit_ns)
         of.programs[name.removesuffix(".bpf.c")] = self

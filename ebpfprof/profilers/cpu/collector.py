@@ -88,7 +88,7 @@ class CpuCollector(Closing):
         self._unsampled = 0
         self._failure: Exception | None = None
         self._program = Program(
-            "cpu.bpf.c",
+            "cpu/cpu.bpf.c",
             {
                 "WITH_KERNEL": int(recipe.kernel),
                 "WITH_LABELS": int(recipe.labels),
@@ -273,7 +273,7 @@ class CpuCollector(Closing):
 
 
 def _process_fields(target: Target, go: GoTarget | None) -> dict[str, int]:
-    """struct process of bpf/cpu.bpf.c, but for `active` and `one_in`."""
+    """struct process of bpf/cpu/cpu.bpf.c, but for `active` and `one_in`."""
     device, inode = target.pid_namespace()
     fields = {
         "namespace_device": device,

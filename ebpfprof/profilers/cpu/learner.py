@@ -22,7 +22,7 @@ MAX_LINES: Final = 1 << 16
 _BATCH = 32  # samples that are finished before their rules go to the kernel
 _MAX_BATCHES = 128
 _MAX_WAITING = 256  # samples of up to 70 KB
-_TARGET_SHIFT = 48  # bpf/unwind.h
+_TARGET_SHIFT = 48  # bpf/cpu/table_unwind.h
 
 
 class Learner:

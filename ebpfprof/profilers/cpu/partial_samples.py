@@ -32,7 +32,7 @@ _MIN_RING_BYTES = 1 << 22
 _MAX_RING_BYTES = 1 << 24  # some 240 of the largest size
 _KERNEL_FRAMES = 64
 _U64 = "<u8"
-# struct unfinished of bpf/cpu.bpf.c
+# struct unfinished of bpf/cpu/cpu.bpf.c
 _SAMPLE = np.dtype(
     [
         ("count", _U64),

@@ -64,7 +64,7 @@ def rows_for(hz: int, processors: int) -> int:
 
 
 class SampleTable:
-    """The maps `samples`, `turns` and `filled` of bpf/cpu.bpf.c, and `label_sets`."""
+    """The maps `samples`, `turns` and `filled` of bpf/cpu/cpu.bpf.c, and `label_sets`."""
 
     def __init__(self, program: Program, rows: int, *, has_labels: bool) -> None:
         """`rows` is the size of `samples`."""

@@ -1,4 +1,4 @@
-"""Unwinding outside of the kernel: what bpf/unwind.h does, on copies of stacks, and its rules.
+"""Unwinding outside of the kernel: the walk of bpf/cpu/table_unwind.h, on copies of stacks.
 
 Rules are found when they are needed first. The walk of a sample that met code without rules is
 finished here, and the rules of the functions on its way go to the kernel.
@@ -27,7 +27,7 @@ _WINDOW_BYTES = 2048  # of a large function, on both sides of the address that w
 _MAX_LINES = 1 << 20  # of one process
 _UCONTEXT_BP, _UCONTEXT_SP, _UCONTEXT_PC = 120, 160, 168
 _ADDRESS_END = 1 << 47
-_COPY_BYTES = 1024  # bpf/cpu.bpf.c
+_COPY_BYTES = 1024  # bpf/cpu/cpu.bpf.c
 
 # Code that nothing is known of most likely keeps a frame pointer, as compilers of JIT code do.
 _BY_FRAME_POINTER = UnwindRule(RuleKind.GUESS, 16, -16)
@@ -36,7 +36,7 @@ _NOWHERE = UnwindRule(RuleKind.NONE)
 
 @unique
 class Ending(IntEnum):
-    """How a walk ended; numbers are those of bpf/unwind.h."""
+    """How a walk ended; numbers are those of bpf/cpu/table_unwind.h."""
 
     WHOLE = 0
     UNLEARNED = 1
@@ -68,7 +68,7 @@ class Cursor:
 
 @dataclass(slots=True)
 class GoState:
-    """What the Go runtime's own records say of a thread: struct go_state of bpf/unwind.h."""
+    """What the Go runtime's own records say of a thread: struct go_state of table_unwind.h."""
 
     curg: int = 0
     lo: int = 0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # the session imports them while BCC compiles
     from ebpfprof.goruntime.goroutines import ParkedGoroutine
     from ebpfprof.goruntime.process import GoTarget
 
-# Rows of goroutines that wait: as many as bpf/locks.h can count at most.
+# Rows of goroutines that wait: as many as bpf/waits/locks.h can count at most.
 _MAX_WAITS = (1 << 19) - 1
 _USUAL_WAITS = 1 << 18
 _GROWTH = 4  # times as many goroutines as now may come to wait
@@ -51,7 +51,7 @@ class WaitsCollector(Closing):
         self._fields: dict[int, dict[str, Any]] = {}
         self._wake = "on_wake" if recipe.block else "on_release"
         self._program = Program(
-            "waits.bpf.c",
+            "waits/waits.bpf.c",
             {
                 "WITH_BLOCK": int(recipe.block),
                 "WITH_MUTEX": int(recipe.mutex),
@@ -232,6 +232,6 @@ class WaitsCollector(Closing):
 
 
 def _waits_for_lock(go: GoTarget, parked: ParkedGoroutine) -> bool:
-    """Whether a goroutine waits for a lock of sync's, by the caller of semacquire1: bpf/locks.h."""
+    """Whether a goroutine waits for a lock of sync's, by the caller of semacquire1: bpf/waits/locks.h."""
     callers = go.sites.semaphores.lock_callers if go.sites.semaphores else ()
     return len(parked.return_pcs) > 1 and parked.return_pcs[1] - go.load_bias in callers

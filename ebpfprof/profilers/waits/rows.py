@@ -33,7 +33,7 @@ class Recipe:
     labels: bool = True
     label_keys: tuple[int, ...] = ()
     windows: bool = False
-    """Whether targets may be watched in windows (bpf/window.h)."""
+    """Whether targets may be watched in windows (bpf/waits/window.h)."""
 
     @classmethod
     def of(cls, options: Options) -> Self:

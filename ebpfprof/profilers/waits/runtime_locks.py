@@ -1,4 +1,4 @@
-"""Contention for the runtime's own locks: what bpf/runtimelocks.h must know, and its probes."""
+"""Contention for the runtime's own locks: what runtime_locks.h must know, and its probes."""
 
 from __future__ import annotations
 

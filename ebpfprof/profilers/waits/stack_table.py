@@ -9,7 +9,7 @@ from ebpfprof.profile.model import Label
 from ebpfprof.profilers.labels import delete_sets, label_sets
 from ebpfprof.profilers.waits.rows import KnownStack, Waiting
 
-_KINDS: tuple[Waiting, ...] = ("block", "mutex")  # by number: bpf/totals.h
+_KINDS: tuple[Waiting, ...] = ("block", "mutex")  # by number: bpf/waits/totals.h
 
 
 class StackTable:

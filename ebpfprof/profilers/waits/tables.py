@@ -18,9 +18,9 @@ from ebpfprof.profilers.waits.stack_table import StackTable
 
 COUNT_SHIFT: Final = 16
 """Counts in the kernel have so many bits behind the point."""
-_OVER, _WAITS, _WOKEN = 0, 1, 2  # bpf/waits.bpf.c, enum state
-_UNIT_SHIFT, _WAITERS_BITS = 8, 19  # bpf/locks.h
-_TARGET_SHIFT = 48  # bpf/target.h, goroutine_key
+_OVER, _WAITS, _WOKEN = 0, 1, 2  # bpf/waits/waits.bpf.c, enum state
+_UNIT_SHIFT, _WAITERS_BITS = 8, 19  # bpf/waits/locks.h
+_TARGET_SHIFT = 48  # bpf/waits/target.h, goroutine_key
 
 
 class WaitTables:
@@ -143,7 +143,7 @@ class WaitTables:
 
 
 def _left_in_queue_ns(queue: int, charged: int, end_ns: int) -> int:
-    """What was waited and not charged until a time: charge() of bpf/locks.h."""
+    """What was waited and not charged until a time: charge() of bpf/waits/locks.h."""
     modulus = 1 << 64 - _WAITERS_BITS
     waiters = queue & ((1 << _WAITERS_BITS) - 1)
     waited = waiters * (end_ns >> _UNIT_SHIFT) - (queue >> _WAITERS_BITS)

@@ -1,4 +1,4 @@
-"""What the BPF programs must know of a target: offsets and addresses, as bpf/target.h has them."""
+"""What the BPF programs must know of a target: the fields of bpf/waits/target.h."""
 
 from __future__ import annotations
 

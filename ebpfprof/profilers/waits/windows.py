@@ -2,7 +2,7 @@
 
 As long as the budget lasts, the probes stay in and every event is taken. When it is overdrawn,
 they are taken out, and put in again for a window now and then, after pauses drawn at random. Before
-a window begins the kernel is told who waits already (bpf/window.h). What the windows hold
+a window begins the kernel is told who waits already (bpf/waits/window.h). What the windows hold
 is added up by ebpfprof.profilers.waits.window_sums.
 """
 

@@ -28,7 +28,7 @@ type scene struct {
 	// Whether they wait for the release of the holder, not each for the one before.
 	atOnce bool
 	// Which of those who wait (0, 1, 2) are woken while another one goes on waiting for the same
-	// semaphore, and will release that: bpf/locks.h sees how long they had it.
+	// semaphore, and will release that: bpf/waits/locks.h sees how long they had it.
 	seen []int
 }
 

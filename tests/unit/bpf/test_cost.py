@@ -1,4 +1,4 @@
-"""How long our BPF programs take: bpf/cost.h itself, by a clock that the test sets."""
+"""How long our BPF programs take: bpf/common/cost.h itself, by a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ typedef uint64_t u64;
     static struct { type *(*lookup)(int *); } name = {name##_lookup}
 static u64 now_ns = 1000;
 static u64 bpf_ktime_get_ns(void) { return now_ns; }
-#include "cost.h"
+#include "common/cost.h"
 void run(u64 takes_ns) {
     struct cost *cost = run_begins(0);
     now_ns += takes_ns;

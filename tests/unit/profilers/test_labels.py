@@ -19,18 +19,18 @@ from symbolizer.go.runtime_layout import layout_for
 from symbolizer.go.version import GoVersion
 from tests.unit.export.small_profile import SMALL
 
-HEADER = (Path(__file__).parents[3] / "bpf" / "labels.h").read_text()
+HEADER = (Path(__file__).parents[3] / "bpf" / "common" / "labels.h").read_text()
 
 
 def defined(name: str) -> int:
-    """A number that bpf/labels.h defines."""
+    """A number that bpf/common/labels.h defines."""
     match = re.search(rf"^#define {name} (\d+)", HEADER, re.MULTILINE)
     assert match
     return int(match[1])
 
 
 KEPT, KEY_ROOM, VALUE_ROOM = map(defined, ("MAX_LABELS", "LABEL_KEY_ROOM", "LABEL_VALUE_ROOM"))
-# As BCC has the C types: struct label and struct label_set of bpf/labels.h.
+# As BCC has the C types: struct label and struct label_set of bpf/common/labels.h.
 LABEL = np.dtype(
     [
         ("key_bytes", "<u4"),

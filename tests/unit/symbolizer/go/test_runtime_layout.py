@@ -91,8 +91,8 @@ def test_the_nearest_layout_stands_in_if_it_may(text: str, nearest: str) -> None
 
 @pytest.mark.parametrize("minor", MINORS)
 def test_what_is_read_of_a_goroutine_at_once_reaches_to_its_labels(minor: str) -> None:
-    """bpf/stack.h, start_here: one read of up to G_WORDS words, taken modulo that."""
-    header = bpf_folder() / "stack.h"
+    """goroutine_stack.h, start_here: one read of up to G_WORDS words, taken modulo that."""
+    header = bpf_folder() / "waits" / "goroutine_stack.h"
     (words,) = re.findall(r"#define G_WORDS (\d+)", header.read_text())
     layout = layout_for(GoVersion.parse(f"go{minor}"))
     assert layout.offset("g", "stack.lo") == 0

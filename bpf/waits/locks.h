@@ -20,10 +20,10 @@
 #ifndef EBPFPROF_LOCKS_H
 #define EBPFPROF_LOCKS_H
 
-#include "loss.h"
-#include "stack.h"
-#include "target.h"
-#include "window.h"
+#include "common/loss.h"
+#include "waits/goroutine_stack.h"
+#include "waits/target.h"
+#include "waits/window.h"
 
 #define UNIT_SHIFT 8
 #define CHARGE_ATTEMPTS 8

@@ -4,7 +4,8 @@
 
 /*
  * How the stack goes on below a callback from C: distances in bytes from the frame pointer of
- * the function that runtime.cgocallback called (symbolizer/codeanalysis/cgo_callback.py). return_pc is 0 for none.
+ * the function that runtime.cgocallback called (symbolizer/codeanalysis/cgo_callback.py). return_pc
+ * is 0 for none.
  */
 struct callback {
     u64 return_pc;

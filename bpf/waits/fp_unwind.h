@@ -3,13 +3,13 @@
  * Walks a goroutine's stack along its frame pointers. What is found lies in a map: a stack of ours
  * has no room for it, and the verifier would go on from each state that it can be in.
  */
-#ifndef EBPFPROF_WALK_H
-#define EBPFPROF_WALK_H
+#ifndef EBPFPROF_FP_UNWIND_H
+#define EBPFPROF_FP_UNWIND_H
 
-#include "loss.h"
-#include "memory.h"
-#include "stack.h"
-#include "target.h"
+#include "common/loss.h"
+#include "common/memory.h"
+#include "waits/goroutine_stack.h"
+#include "waits/target.h"
 
 #define WALKERS 4
 /*

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * Walks a thread's user stack by rules, as symbolizer/unwind/rules.py has them, one for each byte of
- * code. Where a rule is not known yet the walk stops, and user space goes on from there with a
+ * Walks a thread's user stack by rules, as symbolizer/unwind/rules.py has them, one for each byte
+ * of code. Where a rule is not known yet the walk stops, and user space goes on from there with a
  * copy of the stack (ebpfprof/profilers/cpu/unwinder.py, which does the same as this file).
  */
-#ifndef EBPFPROF_UNWIND_H
-#define EBPFPROF_UNWIND_H
+#ifndef EBPFPROF_TABLE_UNWIND_H
+#define EBPFPROF_TABLE_UNWIND_H
 
 #define LINE_SHIFT 6
 #define LINE_BYTES (1 << LINE_SHIFT)

@@ -12,17 +12,17 @@
  * those of semaphores are (locks.h). A thread may be taken from the list before it comes to sleep.
  * To see it in that order, too, its sleeps are added up, and its wakes subtracted.
  */
-#ifndef EBPFPROF_RUNTIMELOCKS_H
-#define EBPFPROF_RUNTIMELOCKS_H
+#ifndef EBPFPROF_RUNTIME_LOCKS_H
+#define EBPFPROF_RUNTIME_LOCKS_H
 
-#include "locks.h"
-#include "cost.h"
-#include "loss.h"
-#include "memory.h"
-#include "stack.h"
-#include "target.h"
-#include "totals.h"
-#include "window.h"
+#include "waits/locks.h"
+#include "common/cost.h"
+#include "common/loss.h"
+#include "common/memory.h"
+#include "waits/goroutine_stack.h"
+#include "waits/target.h"
+#include "waits/totals.h"
+#include "waits/window.h"
 
 /* The bits of runtime.mutex.key that are no part of the list's head: mutexMMask. */
 #define MUTEX_FLAGS 0x3ff

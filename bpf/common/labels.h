@@ -15,8 +15,8 @@
 #ifndef EBPFPROF_LABELS_H
 #define EBPFPROF_LABELS_H
 
-#include "loss.h"
-#include "memory.h"
+#include "common/loss.h"
+#include "common/memory.h"
 
 #define MAX_LABELS 8      /* that are stored of a set; all within reach take part in the hash */
 #define LABEL_KEY_ROOM 64 /* bytes */

@@ -3,12 +3,12 @@
  * The CPU profile: a perf event on every processor, at a fixed rate in time, counts the stack of
  * the thread that runs there if it is a target's.
  */
-#include "cost.h"
-#include "loss.h"
-#include "memory.h"
-#include "unwind.h"
+#include "common/cost.h"
+#include "common/loss.h"
+#include "common/memory.h"
+#include "cpu/table_unwind.h"
 #if WITH_LABELS
-#include "labels.h"
+#include "common/labels.h"
 #endif
 
 #define KERNEL_FRAMES 64
@@ -90,8 +90,8 @@ struct work {
 
 /*
  * The rows of samples come in turns, even and odd ones, which the last bit of their keys tells:
- * user space empties those of one turn while new ones are of the next (collectors/sampletable.py).
- * So do the sets of labels that they have.
+ * user space empties those of one turn while new ones are of the next
+ * (ebpfprof/profilers/cpu/sample_table.py). So do the sets of labels that they have.
  */
 struct turn {
     u64 is_odd;

@@ -13,12 +13,12 @@
  * lead from one end to the other inside of them, what was read is one stack; everything else
  * is taken for a move while that bit is set.
  */
-#ifndef EBPFPROF_STACK_H
-#define EBPFPROF_STACK_H
+#ifndef EBPFPROF_GOROUTINE_STACK_H
+#define EBPFPROF_GOROUTINE_STACK_H
 
-#include "loss.h"
-#include "memory.h"
-#include "target.h"
+#include "common/loss.h"
+#include "common/memory.h"
+#include "waits/target.h"
 
 #define G_SCAN 0x1000 /* runtime._Gscan */
 #define G_SCHED_PC 64 /* offset of runtime.g.sched.pc, Go 1.19 to 1.27 */

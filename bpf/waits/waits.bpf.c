@@ -3,7 +3,7 @@
  * The block and the mutex profile: how long goroutines were parked in channel operations, select
  * and the semaphores below sync, added up by the stack that waited (block) and, for locks, by
  * the stack that released (mutex). Compiled with WITH_BLOCK, WITH_MUTEX or both. With
- * WITH_RUNTIME_LOCKS the runtime's own locks are added to the mutex profile (runtimelocks.h).
+ * WITH_RUNTIME_LOCKS the runtime's own locks are added to the mutex profile (runtime_locks.h).
  *
  * on_wait stands where such an operation is about to park, once an operation; on_wake in
  * runtime.ready, which makes the goroutine runnable again. semacquire1 parks once more when
@@ -16,15 +16,15 @@
  * wake, when it is known whether the event is kept. So it is for those who waited when a window
  * began (window.h).
  */
-#include "cost.h"
-#include "loss.h"
-#include "locks.h"
-#include "stack.h"
-#include "target.h"
-#include "totals.h"
-#include "window.h"
+#include "common/cost.h"
+#include "common/loss.h"
+#include "waits/locks.h"
+#include "waits/goroutine_stack.h"
+#include "waits/target.h"
+#include "waits/totals.h"
+#include "waits/window.h"
 #if WITH_RUNTIME_LOCKS
-#include "runtimelocks.h"
+#include "waits/runtime_locks.h"
 #endif
 
 #define EVERY_EVENT (BLOCK_RATE_NS == 1)

@@ -4,7 +4,7 @@
 
 enum loss {
 #define LOSS(name, text) LOSS_##name,
-#include "losses.h"
+#include "common/losses.h"
 #undef LOSS
     LOSS_KINDS,
 };

@@ -10,7 +10,7 @@
 #ifndef EBPFPROF_WINDOW_H
 #define EBPFPROF_WINDOW_H
 
-#include "target.h"
+#include "waits/target.h"
 
 /* The time now, as the window has it; 0 once it is over. */
 static __always_inline u64 window_time(const struct target *target) {

@@ -3,11 +3,11 @@
 #ifndef EBPFPROF_TOTALS_H
 #define EBPFPROF_TOTALS_H
 
-#include "loss.h"
-#include "target.h"
-#include "walk.h"
+#include "common/loss.h"
+#include "waits/target.h"
+#include "waits/fp_unwind.h"
 #if WITH_LABELS
-#include "labels.h"
+#include "common/labels.h"
 #endif
 
 #define COUNT_ONE (1ULL << COUNT_SHIFT)
