@@ -13,7 +13,7 @@ from ebpfprof.commands.recording_options import RecordingCommand, finite
 from ebpfprof.commands.target_options import target_options
 
 if TYPE_CHECKING:
-    from ebpfprof.continuous.manager import Recorder
+    from ebpfprof.continuous.manager import Manager
     from ebpfprof.profilers.options import Options
     from ebpfprof.server.access import Policy
     from ebpfprof.server.listener import Address
@@ -33,7 +33,7 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> Address:
 
 
 def _following(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator for --all-go: processes that come later are served, too, so it may find none."""
+    """A decorator for --all-go, which may find none: processes that start later are served, too."""
 
     @functools.wraps(command)
     def with_following(
@@ -84,18 +84,18 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
     "--token-file",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help=f"Ask everybody for the token in this file (at least {_MIN_TOKEN} characters).",
+    help=f"Answer only requests with the token in this file (at least {_MIN_TOKEN} characters).",
 )
 @click.option(
     "--token",
     "token_mode",
     type=click.Choice(["auto"]),
-    help="auto: make up a token, and say it.",
+    help="auto: make up a token, and print it.",
 )
 @click.option(
     "--continuous",
     is_flag=True,
-    help="Record all the time, not only while somebody asks.",
+    help="Record all the time, not only while requests wait.",
 )
 @click.option(
     "--window",
@@ -105,7 +105,7 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="SECONDS",
     default=5,
     show_default=True,
-    help="How long each step of the page's timeline is.",
+    help="The length of a step of the page's timeline.",
 )
 @click.option(
     "--retention",
@@ -131,17 +131,18 @@ def command(
 ) -> None:
     """Answer as net/http/pprof does, for processes that have none; with a page at /.
 
-    /debug/pprof/ has profile (CPU), block, mutex, cmdline and symbol; of several processes,
-    each has its own below /proc/PID/debug/pprof/. /metrics is for Prometheus.
+    /debug/pprof/ has the profiles that are recorded (`profile` is the CPU profile), cmdline and
+    symbol; of several processes, each has its own below /proc/PID/debug/pprof/. /metrics is for
+    Prometheus.
 
-    A process is recorded while somebody asks. With ?seconds=N that is for N seconds. Without,
-    block and mutex hold all that was recorded of the process so far: for 5 seconds before the
-    answer, if it was not being recorded, and for 2 minutes after, so that whoever asks regularly
-    misses nothing. With --continuous it is recorded all the time.
+    A process is recorded while a request waits. With ?seconds=N that is for N seconds. Without,
+    profiles of sums, such as block and mutex, hold all that was recorded of the process so far. It
+    is recorded for 5 seconds before the answer, if it was not being recorded, and for 2 minutes
+    after, so that regular requests miss nothing. With --continuous it is recorded all the time.
 
-    On loopback, root and the user who typed sudo are answered. Others need a token: --token-file,
-    and then ?token=TOKEN or the header Authorization: Bearer TOKEN. A unix socket is for the user
-    who typed sudo.
+    On loopback, root and the user who typed sudo are answered. Other users need a token:
+    --token-file, and then ?token=TOKEN or the header Authorization: Bearer TOKEN. A unix socket is
+    for the user who typed sudo.
 
     \b
     Examples:
@@ -190,14 +191,14 @@ def command(
             targets = [interruptible(functools.partial(live.add, pid)) for pid in pids]
             port = listener.getsockname()[1] if not address.path else 0
 
-            def on_ready(recorder: Recorder) -> None:
+            def on_ready(manager: Manager) -> None:
                 signals.end_recording_only()
-                _say_ready(recorder, address, port, policy, token_mode, follows)
+                _say_ready(manager, address, port, policy, token_mode, follows)
 
             run(
+                service,
                 live,
                 targets,
-                service,
                 policy,
                 listener,
                 table,
@@ -223,8 +224,8 @@ def _policy(address: Address, token_file: str | None, token_mode: str | None) ->
         token = _read_token(token_file)
     if token is None and not address.is_loopback:
         raise click.UsageError(
-            f"At {address}, others than this machine could ask: give --token-file FILE or "
-            "--token auto, or listen on 127.0.0.1 and let ssh -L lead there."
+            f"Other machines could connect to {address}: give --token-file FILE or --token auto, "
+            "or listen on 127.0.0.1 and forward the port with ssh -L."
         )
     user = invoking_user()
     return Policy(
@@ -254,7 +255,7 @@ def _read_token(path: str) -> str:
 
 
 def _say_ready(
-    recorder: Recorder,
+    manager: Manager,
     address: Address,
     port: int,
     policy: Policy,
@@ -262,21 +263,24 @@ def _say_ready(
     follows: bool,
 ) -> None:
     from ebpfprof.console.terminal import say
+    from ebpfprof.profilers.registry import kind_named
     from ebpfprof.server.listener import Address
 
-    served = recorder.served
-    who = ", ".join(f"{each.pid} ({each.name})" for each in served[:5])
+    served = manager.processes
+    names = ", ".join(f"{each.pid} ({each.name})" for each in served[:5])
     if len(served) > 5:
-        who += f" and {len(served) - 5} more"
+        names += f" and {len(served) - 5} more"
     noun = "process" if len(served) == 1 else "processes"
     where = str(address) if address.path else f"http://{Address(address.host, port)}/"
     if token_mode:
         where += f"?token={policy.token}"
-    what = f"{noun} {who}" if served else "Go processes as they come"
+    what = f"{noun} {names}" if served else "Go processes as they start"
     say(f"serving {what} at {where}; Ctrl-C ends it", err=True)
-    if not address.path and served and not policy.token:
-        # Others may come, and then each must be named.
+    endpoints = [kind_named(name).endpoint for name in served[0].kinds] if served else []
+    first = next((each.name for each in endpoints if each), None)
+    if first and not address.path and not policy.token:
+        # Other processes may start, and then the address must name one.
         is_alone = len(served) == 1 and not follows
         prefix = "" if is_alone else f"/proc/{served[0].pid}"
-        url = f"http://{Address(address.host, port)}{prefix}/debug/pprof/block?seconds=5"
+        url = f"http://{Address(address.host, port)}{prefix}/debug/pprof/{first}?seconds=5"
         say(f"Next: go tool pprof '{url}'", err=True)

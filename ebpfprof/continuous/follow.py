@@ -1,4 +1,4 @@
-"""New Go processes, found while the server runs (--all-go), and what is known of all of them."""
+"""Go processes that start while others are recorded, and what surveys know of all of them."""
 
 from __future__ import annotations
 
@@ -6,61 +6,79 @@ import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ebpfprof.console.terminal import say
-from ebpfprof.continuous.manager import Recorder
 from ebpfprof.discovery.processes import GoProcess, ProcessTable, not_answered
 
-LOOK_S = 3.0
-"""How often it is looked for new processes, in seconds."""
+if TYPE_CHECKING:
+    from ebpfprof.continuous.manager import Manager
+
+SURVEY_S = 3.0
+"""How often the machine is surveyed for new processes, in seconds."""
 _FRESH_S = 0.5
 
 
-class Discovery:
-    """Looks through the processes of this machine.
+class Follower:
+    """Surveys the processes of this machine for a manager.
 
-    With `follows`, all Go processes that are supported are served as they come, in `containers`
-    (beginnings of ids) only if some are given, and no more than `capacity` at a time.
+    With `follows`, all supported Go processes are added to the manager as they start: if
+    `containers` (beginnings of ids) are given, those in them, and at most `capacity` at a time.
     """
 
     def __init__(
         self,
-        recorder: Recorder,
+        manager: Manager,
         table: ProcessTable,
         *,
         follows: bool = False,
         containers: Sequence[str] = (),
         capacity: int = 64,
     ) -> None:
-        self._recorder = recorder
+        self._manager = manager
+        self._table = table
         self._follows = follows
         self._containers = tuple(containers)
         self._capacity = capacity
-        self._table = table
         self._unanswered: tuple[int, ...] = ()
         self._lock = asyncio.Lock()
-        self._looked_s = -_FRESH_S
+        self._surveyed_s = -_FRESH_S
         self.processes: dict[int, GoProcess] = {}
-        """The Go processes as of the last look, by pid."""
+        """The Go processes as of the last survey, by pid."""
 
     @property
-    def unserved(self) -> list[GoProcess]:
-        """Go processes that would be served if they could; `why_not` says why they can't."""
+    def unrecorded(self) -> list[GoProcess]:
+        """Go processes that would be added if they could; `why_not` says why they can't."""
         if not self._follows:
             return []
-        served = {each.pid for each in self._recorder.served}
-        return [
-            each for each in self.processes.values() if each.pid not in served and self._fits(each)
-        ]
+        added = {each.pid for each in self._manager.processes}
+        return [p for p in self.processes.values() if p.pid not in added and self._fits(p)]
 
-    async def look(self) -> None:
-        """Look once, unless somebody just has."""
+    async def survey(self) -> None:
+        """Survey the machine once, unless that was done just now."""
         async with self._lock:
-            if time.monotonic() - self._looked_s >= _FRESH_S:
+            if time.monotonic() - self._surveyed_s >= _FRESH_S:
                 survey = await asyncio.to_thread(self._table.survey)
-                self._take(survey.go)
+                self._note(survey.go)
                 self._tell(survey.unanswered)
-                self._looked_s = time.monotonic()
+                self._surveyed_s = time.monotonic()
+
+    async def run(self) -> None:
+        """Survey the machine every SURVEY_S until the manager stops, if there is use for it."""
+        stopping = self._manager.stopping
+        while self._follows and not stopping.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), SURVEY_S)
+                return
+            await self.survey()
+
+    def _note(self, found: Iterable[GoProcess]) -> None:
+        self.processes = {each.pid: each for each in found}
+        for process in self._manager.processes:
+            if process.about is None:
+                process.about = self.processes.get(process.pid)
+        if self._follows:
+            self._follow()
 
     def _tell(self, unanswered: tuple[int, ...]) -> None:
         new = [pid for pid in unanswered if pid not in self._unanswered]
@@ -68,38 +86,21 @@ class Discovery:
             say(f"ebpfprof: {not_answered(new)}", err=True)
         self._unanswered = unanswered
 
-    def _take(self, found: Iterable[GoProcess]) -> None:
-        self.processes = {each.pid: each for each in found}
-        for served in self._recorder.served:
-            if served.about is None:
-                served.about = self.processes.get(served.pid)
-        if self._follows:
-            self._follow()
-
-    async def run(self) -> None:
-        """Look every few seconds until the server ends, if there is something to follow."""
-        stopping = self._recorder.stopping
-        while self._follows and not stopping.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), LOOK_S)
-                return
-            await self.look()
-
     def _follow(self) -> None:
-        recorder = self._recorder
-        for served in recorder.served:
-            # Of those that were opened the recorder notices itself that they went.
-            if served.live is None and served.pid not in self.processes:
-                recorder.note_ending(served, f"process {served.pid} ended")
-        room = self._capacity - sum(each.ending is None for each in recorder.served)
-        for process in self.processes.values():
-            known = recorder.find(process.pid)
+        manager = self._manager
+        for process in manager.processes:
+            # The manager itself notices the end of those that were opened.
+            if process.target is None and process.pid not in self.processes:
+                manager.note_ending(process, f"process {process.pid} ended")
+        room = self._capacity - sum(each.ending is None for each in manager.processes)
+        for about in self.processes.values():
+            known = manager.find(about.pid)
             is_new = known is None or known.ending is not None
-            if is_new and process.supported and self._fits(process) and room > 0:
-                recorder.serve_found(process)
+            if is_new and about.supported and self._fits(about) and room > 0:
+                manager.add_found(about)
                 room -= 1
 
-    def _fits(self, process: GoProcess) -> bool:
+    def _fits(self, about: GoProcess) -> bool:
         return not self._containers or bool(
-            process.container and process.container.startswith(self._containers)
+            about.container and about.container.startswith(self._containers)
         )

@@ -1,19 +1,20 @@
-"""What was recorded lately, window by window: differences of one snapshot and the next."""
+"""What was recorded of a process lately, window by window: from one snapshot to the next."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ebpfprof.profile.delta import difference, totals
+from ebpfprof.profile.delta import difference, merged, totals
 from ebpfprof.profile.model import Profile
+from ebpfprof.profilers.registry import find_kind
 
 _BARE = 3
-"""How many samples take the memory of a profile that has none: of its comments, most of all."""
+"""How many samples use as much memory as a profile without any, mostly for its comments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was recorded from `start_s` to `end_s` (Unix time): a difference for each kind."""
+    """What was recorded from `start_s` to `end_s` (Unix time), by the names of kinds."""
 
     start_s: float
     end_s: float
@@ -21,61 +22,78 @@ class Window:
 
     @property
     def size(self) -> int:
-        """How much memory it takes, in samples."""
+        """How much memory it uses, in samples."""
         return sum(_BARE + len(profile.samples) for profile in self.profiles.values())
 
 
 @dataclass(slots=True)
-class Windows:
-    """The windows of one target, oldest first, and the sums that the next one is counted from.
+class History:
+    """The windows of one process, oldest first.
 
-    `totals` are those of all windows that there ever were, by kind: of each value of a profile.
+    `sums` are those at the end of the last window, from which the next one is the difference.
+    `totals` are the sums of each value of a profile over all windows, also those that were dropped,
+    by kind; kinds that show a moment have none.
     """
 
     begun_s: float = 0.0
+    windows: deque[Window] = field(default_factory=deque)
     sums: dict[str, Profile] = field(default_factory=dict)
     totals: dict[str, list[int]] = field(default_factory=dict)
-    kept: deque[Window] = field(default_factory=deque)
 
     def begin(self, now_s: float) -> None:
-        """A window begins; while nothing is recorded, sums stay as they are."""
+        """A window begins at this Unix time. While nothing is recorded, sums do not grow."""
         self.begun_s = now_s
 
     def end(self, now_s: float, sums: Mapping[str, Profile], new: Mapping[str, Profile]) -> Window:
-        """A window ends, and the next one begins.
+        """End the window at this Unix time, and begin the next one.
 
-        By kind, `sums` are those of now, and `new` is what has come since the window began.
+        By kind, `sums` are the profiles since the first recording, and `new` those of this window.
         """
-        found = {
-            kind: difference(later, self.sums[kind]) if kind in self.sums else later
-            for kind, later in sums.items()
-        } | dict(new)
-        window = Window(self.begun_s, now_s, found)
-        self.kept.append(window)
-        self.sums.update(sums)
-        for kind, profile in found.items():
-            before = self.totals.get(kind, [0] * len(profile.sample_types))
-            self.totals[kind] = [sum(pair) for pair in zip(before, totals(profile), strict=True)]
+        profiles = {kind: self._since_last(kind, later) for kind, later in sums.items()} | dict(new)
+        window = Window(self.begun_s, now_s, profiles)
+        self.windows.append(window)
+        self.sums.update({kind: each for kind, each in sums.items() if not _is_moment(kind)})
+        for kind, profile in profiles.items():
+            if not _is_moment(kind):
+                before = self.totals.get(kind, [0] * len(profile.sample_types))
+                pairs = zip(before, totals(profile), strict=True)
+                self.totals[kind] = [sum(pair) for pair in pairs]
         self.begun_s = now_s
         return window
 
     def between(self, kind: str, from_s: float, to_s: float) -> list[Profile]:
-        """The differences of one kind that lie in a time, wholly or in part, oldest first."""
+        """The profiles of the windows that lie in a time, wholly or in part, oldest first."""
         return [
             window.profiles[kind]
-            for window in self.kept
+            for window in self.windows
             if kind in window.profiles and window.end_s > from_s and window.start_s < to_s
         ]
 
     def forget(self, before_s: float) -> None:
-        """Drop the windows that ended before a time."""
-        while self.kept and self.kept[0].end_s < before_s:
-            self.kept.popleft()
+        """Drop the windows that ended before this Unix time."""
+        while self.windows and self.windows[0].end_s < before_s:
+            self.windows.popleft()
+
+    def _since_last(self, kind: str, later: Profile) -> Profile:
+        return difference(later, self.sums[kind]) if kind in self.sums else later
 
 
-def make_room(all_windows: Sequence[Windows], max_samples: int) -> None:
-    """Drop the oldest windows of all until no more memory is held than so many samples take."""
-    size = sum(window.size for windows in all_windows for window in windows.kept)
+def together(kind: str, profiles: Sequence[Profile]) -> Profile:
+    """One profile of consecutive windows: their sum, or the last one of a kind of a moment.
+
+    Raises ValueError if there is none.
+    """
+    return profiles[-1] if profiles and _is_moment(kind) else merged(profiles)
+
+
+def limit_size(histories: Sequence[History], max_samples: int) -> None:
+    """Drop the oldest windows of all until they use no more memory than so many samples."""
+    size = sum(window.size for history in histories for window in history.windows)
     while size > max_samples:
-        oldest = min((w for w in all_windows if w.kept), key=lambda w: w.kept[0].end_s)
-        size -= oldest.kept.popleft().size
+        oldest = min((h for h in histories if h.windows), key=lambda h: h.windows[0].end_s)
+        size -= oldest.windows.popleft().size
+
+
+def _is_moment(kind: str) -> bool:
+    found = find_kind(kind)
+    return found is not None and found.is_moment

@@ -1,50 +1,49 @@
-"""Who keeps which target recorded: requests, leases, --continuous; and the windows of the past.
+"""Continuous recording of processes, for a server, an agent, or any other program.
 
-A target's probes are in it as long as somebody wants it recorded: a request that waits for its
-`seconds`, a lease that a page or a scraper renews, or the server itself.
+A Manager knows the processes. `Manager.leases` says how long each of them is recorded,
+`Manager.readings` gives what was recorded:
+
+    with LiveSession(options) as live:
+        manager = Manager(live, kinds=options.kinds)
+        process = manager.add_opened(live.add(pid))
+        running = asyncio.create_task(manager.run())
+        async with manager.leases.recording(process):
+            await manager.wait(process, seconds=10)
+            profile = await manager.readings.snapshot(process, "block")
+        await manager.stop()
+        await running
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from ebpfprof.console.terminal import say
-from ebpfprof.console.text import printable
-from ebpfprof.continuous.history import make_room
-from ebpfprof.continuous.process import Live, LiveTarget, Served
-from ebpfprof.errors import (
-    EbpfprofError,
-    NoSuchProcess,
-    NotGoProgram,
-    TargetGone,
-    UnsupportedTarget,
-)
-from ebpfprof.profile.delta import difference
+from ebpfprof.continuous.leases import FOREVER, Leases
+from ebpfprof.continuous.lifecycle import Lifecycle
+from ebpfprof.continuous.process import Live, LiveTarget, RecordedProcess
+from ebpfprof.continuous.readings import Readings
 
 if TYPE_CHECKING:
     from ebpfprof.discovery.processes import GoProcess
-    from ebpfprof.profile.model import Profile
 
-_T = TypeVar("_T")
-
-LOOK_S = 0.25
-"""How often it is looked whether targets went and leases ran out, in seconds."""
-MAX_GONE = 256
-"""Of how many processes that were found and went the past is kept: those that went last."""
-_MAX_KEPT_SAMPLES = 200_000  # of all windows together: some 100 MB
-_FOREVER = float("inf")
+CHECK_S = 0.25
+"""How often the manager checks which processes ended and which leases are over, in seconds."""
+MAX_ENDED = 256
+"""Of how many found processes that ended the history is kept: of those that ended last."""
 
 
-class _NotFoundAgainError(Exception):
-    """A process that was found is gone, or has become something else."""
+class Manager:
+    """The processes that are recorded, by pid. Belongs to one event loop.
 
-
-class Recorder:
-    """The processes that are served. To be used in one event loop."""
+    `live` records them; its calls run in threads. Each of the `kinds` is recorded of processes
+    that are found. While a process is recorded, a window of its history ends every `interval_s`
+    seconds, and windows are kept for `retention_s` seconds. If `continuous`, each process is
+    recorded all the time, otherwise while it has users (see Leases).
+    """
 
     def __init__(
         self,
@@ -61,292 +60,104 @@ class Recorder:
         self.retention_s = retention_s
         self.continuous = continuous
         self.stopping = asyncio.Event()
-        self._served: dict[int, Served] = {}
-        self._releases: set[asyncio.Task[None]] = set()
+        """Set when stop() was called: waiting ends, and no recording begins."""
+        self._processes: dict[int, RecordedProcess] = {}
+        self.readings = Readings(live, lambda: [p.history for p in self._processes.values()])
+        self.leases = Leases(Lifecycle(live), self.readings, self.stopping)
 
     @property
-    def served(self) -> list[Served]:
-        """All that are served, by pid, with those that went lately."""
-        return sorted(self._served.values(), key=lambda each: each.pid)
+    def processes(self) -> list[RecordedProcess]:
+        """All of them by pid, with those that ended lately."""
+        return sorted(self._processes.values(), key=lambda each: each.pid)
 
-    def find(self, pid: int) -> Served | None:
-        """The process of that number, if it is served."""
-        return self._served.get(pid)
+    def find(self, pid: int) -> RecordedProcess | None:
+        """The process with this pid, if there is one here."""
+        return self._processes.get(pid)
 
-    def serve_opened(self, live: LiveTarget, about: GoProcess | None = None) -> Served:
-        """Serve a process that LiveSession.add has opened."""
-        kinds = tuple(live.kinds)
-        return self._serve(Served(live.pid, kinds, about, live=live, opened_name=live.name))
+    def add_opened(self, target: LiveTarget, about: GoProcess | None = None) -> RecordedProcess:
+        """Add a process that LiveSession.add has opened; it stays here when it ends."""
+        process = RecordedProcess(
+            target.pid, tuple(target.kinds), about, target=target, opened_name=target.name
+        )
+        return self._add(process)
 
-    def serve_found(self, about: GoProcess) -> Served:
-        """Serve a Go process that was found; it is opened when somebody asks for it.
+    def add_found(self, about: GoProcess) -> RecordedProcess:
+        """Add a Go process that a survey found; the first recording opens it.
 
-        It takes the place of one of that number that has gone.
+        It replaces an ended process with the same pid.
         """
-        return self._serve(Served(about.pid, self.kinds, about, is_found=True))
+        return self._add(RecordedProcess(about.pid, self.kinds, about, is_found=True))
 
-    def note_ending(self, served: Served, ending: str) -> None:
-        """The process has gone; `ending` says how."""
-        if served.ending is None:
-            served.ending, served.gone_s = ending, time.time()
-            served.gone.set()
-            self._end_lease(served)
-            self._in_background(self._let_go(served))
-
-    def lease(self, served: Served, length_s: float) -> None:
-        """Keep a process recorded for so many seconds from now, or for ever (inf)."""
-        served.leased_until_s = max(served.leased_until_s, time.monotonic() + length_s)
-        if not served.is_leased and served.ending is None:
-            served.is_leased = True
-            self._in_background(self._begin_lease(served))
-
-    @asynccontextmanager
-    async def recording(self, served: Served) -> AsyncIterator[None]:
-        """Have a process recorded while the block runs. Raises ebpfprof.errors."""
-        # Shielded: who goes meanwhile must not leave a probe behind that nobody takes out.
-        await self._whatever_happens(self._acquire(served), undo=lambda: self._release(served))
-        try:
-            yield
-        finally:
-            await self._whatever_happens(self._release(served))
+    def note_ending(self, process: RecordedProcess, ending: str) -> None:
+        """Note that a process ended; `ending` says how: "process 7 ended"."""
+        self.leases.end(process, ending)
 
     async def wait(
-        self, served: Served, seconds: float, client_left: Callable[[], Awaitable[None]]
+        self, process: RecordedProcess, seconds: float, until: Awaitable[object] | None = None
     ) -> bool:
-        """Wait so long; shorter if the process goes, the server ends or the client left.
+        """Wait for so many seconds, or until the process ends, stop() is called or `until` is done.
 
-        Returns whether the client is still there.
+        Returns False if `until` was done; it is cancelled otherwise.
         """
-        left = asyncio.ensure_future(client_left())
-        waiting = [
-            left,
-            asyncio.ensure_future(served.gone.wait()),
-            asyncio.ensure_future(self.stopping.wait()),
+        ends: list[Awaitable[object]] = [process.ended.wait(), self.stopping.wait()]
+        tasks = [
+            asyncio.ensure_future(each) for each in (ends if until is None else [until, *ends])
         ]
         try:
-            await asyncio.wait(
-                waiting, timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED
-            )
-            return not left.done()
+            await asyncio.wait(tasks, timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
+            return until is None or not tasks[0].done()
         finally:
-            for task in waiting:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
-
-    async def snapshot(self, served: Served, kind: str) -> Profile:
-        """The sums of waits of one kind since the process was first recorded.
-
-        Raises TargetGone.
-        """
-        return (await asyncio.to_thread(self._sums, served, (kind,)))[kind]
-
-    async def begin(self, served: Served, kind: str) -> Callable[[], Awaitable[Profile]]:
-        """A function that returns what comes of one kind from now on, until it is called.
-
-        Both raise TargetGone.
-        """
-        if kind == "cpu":
-            samples = await asyncio.to_thread(self._begin_samples, served)
-            return lambda: asyncio.to_thread(self._sampled, served, samples)
-        before = await self.snapshot(served, kind)
-
-        async def since() -> Profile:
-            after = await self.snapshot(served, kind)
-            return await asyncio.to_thread(difference, after, before)
-
-        return since
-
-    async def end_window(self, served: Served, *, at_least_s: float = 0.0) -> None:
-        """End the present window of a process now, unless it is younger than `at_least_s`."""
-        async with served.lock:
-            if served.users and time.time() - served.windows.begun_s > at_least_s:
-                await self._end_window(served)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def run(self) -> None:
-        """Look after all of them until the server ends."""
+        """Until stop(): end windows, end leases, and notice processes that end."""
         next_window_s = time.monotonic() + self.interval_s
         while not self.stopping.is_set():
-            for served in self.served:
-                live = served.live
-                if live and live.ending and served.ending is None:
-                    await self.end_window(served)
-                    self.note_ending(served, live.ending.text)
+            for process in self.processes:
+                await self._check(process)
             if time.monotonic() >= next_window_s:
                 next_window_s += self.interval_s
                 await self._end_windows()
-            self._end_leases()
-            self._forget_gone()
+            self._forget_ended()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.stopping.wait(), LOOK_S)
+                await asyncio.wait_for(self.stopping.wait(), CHECK_S)
 
     async def stop(self) -> None:
-        """End all waiting, and all leases."""
+        """End all waiting and all leases; without other users, no probe is left afterwards."""
         self.stopping.set()
-        for served in self.served:
-            served.leased_until_s = 0.0
-        self._end_leases()
-        while self._releases:
-            await asyncio.wait(self._releases)
+        await self.leases.stop(self.processes)
 
-    def _serve(self, served: Served) -> Served:
-        self._served[served.pid] = served
+    def _add(self, process: RecordedProcess) -> RecordedProcess:
+        self._processes[process.pid] = process
         if self.continuous:
-            self.lease(served, _FOREVER)
-        return served
+            self.leases.lease(process, FOREVER)
+        return process
 
-    async def _begin_lease(self, served: Served) -> None:
-        try:
-            await self._acquire(served)
-        except EbpfprofError as error:
-            served.is_leased = False
-            if not isinstance(error, TargetGone):  # which `ending` tells
-                served.problem = printable(str(error))
-                if served.problem != served.said:
-                    say(f"ebpfprof: {served.problem}", err=True)
-                served.said = served.problem
-            return
-        served.holds_lease = True
-        if served.ending is not None or self.stopping.is_set():
-            self._end_lease(served)
-
-    def _end_leases(self) -> None:
-        for served in self.served:
-            if time.monotonic() > served.leased_until_s:
-                self._end_lease(served)
-
-    def _end_lease(self, served: Served) -> None:
-        if served.holds_lease:
-            served.is_leased = served.holds_lease = False
-            self._in_background(self._release(served))
-
-    async def _acquire(self, served: Served) -> None:
-        async with served.lock:
-            if served.ending is not None:
-                raise TargetGone(f"Nothing is recorded any more: {served.ending}.")
-            if served.users == 0:
-                try:
-                    await asyncio.to_thread(self._start, served)
-                except _NotFoundAgainError as error:
-                    ending = f"process {served.pid} ended or replaced itself by another program"
-                    self.note_ending(served, ending)
-                    raise TargetGone(f"Nothing was recorded: {ending}.") from error
-                served.since_s = time.monotonic()
-                served.windows.begin(time.time())
-            served.users += 1
-
-    async def _release(self, served: Served) -> None:
-        async with served.lock:
-            served.users -= 1
-            if served.users == 0 and served.live:
-                await asyncio.to_thread(self.live.stop, served.live)
-                if served.ending is None:
-                    await self._end_window(served)
-        if served.ending is not None:
-            await self._let_go(served)
-
-    async def _let_go(self, served: Served) -> None:
-        """Make room for others once a process went and nobody asks for it any more."""
-        async with served.lock:
-            if served.users == 0 and served.live:
-                live, served.live, served.samples = served.live, None, None
-                served.windows.sums.clear()
-                served.last_sent.clear()
-                await asyncio.to_thread(self.live.remove, live)
-
-    def _start(self, served: Served) -> None:
-        if served.live is None:
-            served.live = self._opened(served)
-            served.opened_name = served.live.name
-        if served.samples is None:
-            served.samples = self.live.begin(served.live)
-        self.live.start(served.live)
-
-    def _opened(self, served: Served) -> LiveTarget:
-        """Open a process that was found some time ago. Raises TargetGone if it is not that now."""
-        try:
-            live: LiveTarget = self.live.add(served.pid)
-        except (NoSuchProcess, UnsupportedTarget, NotGoProgram, TargetGone) as error:
-            raise _NotFoundAgainError from error
-        if set(live.kinds) != set(served.kinds):  # no Go program any more
-            self.live.remove(live)
-            raise _NotFoundAgainError
-        return live
-
-    def _sums(self, served: Served, kinds: Collection[str]) -> dict[str, Profile]:
-        profiles = self.live.snapshot(_live(served), kinds).profiles
-        return {profile.kind: profile for profile in profiles}
-
-    def _begin_samples(self, served: Served) -> Any:  # noqa: ANN401
-        return self.live.begin(_live(served))
-
-    def _sampled(self, served: Served, samples: Any, *, restart: bool = False) -> Profile:  # noqa: ANN401
-        (profile,) = self.live.read(_live(served), samples, restart=restart).profiles
-        return profile
-
-    async def _end_window(self, served: Served) -> None:
-        """Needs the lock of the process."""
-
-        def take() -> None:
-            sums = self._sums(served, served.kinds)
-            new = {}
-            if served.samples is not None:
-                new["cpu"] = self._sampled(served, served.samples, restart=True)
-            served.windows.end(time.time(), sums, new)
-
-        try:
-            await asyncio.to_thread(take)
-        except EbpfprofError as error:
-            say(f"ebpfprof: {printable(str(error))}", err=True)
-        make_room([each.windows for each in self._served.values()], _MAX_KEPT_SAMPLES)
+    async def _check(self, process: RecordedProcess) -> None:
+        target = process.target
+        if target and target.ending and process.ending is None:
+            await self.readings.end_window(process)
+            self.note_ending(process, target.ending.text)
+        self.leases.end_overdue(process)
 
     async def _end_windows(self) -> None:
-        for served in self.served:
+        for process in self.processes:
             if self.continuous:  # it may not have been possible before
-                self.lease(served, _FOREVER)
-            if served.is_recording:
-                await self.end_window(served)
-            served.windows.forget(time.time() - self.retention_s)
+                self.leases.lease(process, FOREVER)
+            if process.is_recording:
+                await self.readings.end_window(process)
+            process.history.forget(time.time() - self.retention_s)
 
-    def _forget_gone(self) -> None:
-        """Forget found processes that went and of which there is nothing to show, or too many.
+    def _forget_ended(self) -> None:
+        """Forget found processes that ended and have no history, or of which there are too many.
 
-        Of those that were named it is still told that they went.
+        Processes that the user named stay, so that their ending can be told.
         """
-        gone = [each for each in self._served.values() if each.is_found and each.is_over]
-        # Those without a past first; of the others, those that went first.
-        gone.sort(key=lambda each: (bool(each.windows.kept), each.gone_s))
-        kept = min(sum(bool(each.windows.kept) for each in gone), MAX_GONE)
-        for served in gone[: len(gone) - kept]:
-            del self._served[served.pid]
-
-    async def _whatever_happens(
-        self, work: Awaitable[_T], undo: Callable[[], Awaitable[None]] | None = None
-    ) -> _T:
-        """Do `work` to its end even if whoever asked is cancelled; then `undo` it, too."""
-        task = asyncio.ensure_future(work)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if undo:
-                self._in_background(self._undo(task, undo))
-            else:
-                self._keep(task)
-            raise
-
-    async def _undo(self, task: asyncio.Future[Any], undo: Callable[[], Awaitable[None]]) -> None:
-        with suppress(Exception):
-            await task
-            await undo()
-
-    def _in_background(self, work: Awaitable[None]) -> None:
-        self._keep(asyncio.ensure_future(work))
-
-    def _keep(self, task: Any) -> None:  # noqa: ANN401
-        self._releases.add(task)
-        task.add_done_callback(self._releases.discard)
-
-
-def _live(served: Served) -> LiveTarget:
-    if served.live is None:
-        raise TargetGone(f"Process {served.pid} was not recorded yet.")
-    return served.live
+        ended = [each for each in self._processes.values() if each.is_found and each.is_closed]
+        # Those without a history come first; of the others, those that ended first.
+        ended.sort(key=lambda each: (bool(each.history.windows), each.ended_s))
+        kept = min(sum(bool(each.history.windows) for each in ended), MAX_ENDED)
+        for process in ended[: len(ended) - kept]:
+            del self._processes[process.pid]

@@ -1,14 +1,16 @@
-"""A process that is served: what is known and kept of it, and what is needed of a live session."""
+"""A process that is recorded continuously, and what this room needs of a live session."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ebpfprof.console.text import printable
-from ebpfprof.continuous.history import Windows
+from ebpfprof.continuous.history import History
+from ebpfprof.errors import TargetGone
 
 if TYPE_CHECKING:
     from ebpfprof.discovery.processes import GoProcess
@@ -51,50 +53,76 @@ class Live(Protocol):
 
 
 @dataclass(eq=False)
-class Served:
-    """One process that is served; `live` once it was looked into, until it went."""
+class RecordedProcess:
+    """A process that a Manager records while something needs it recorded.
+
+    `kinds` are the names of the profiles that it can have. `target` is that of the live session,
+    from when the process was opened until it was closed. The fields are for reading; only the
+    other modules of this package set them.
+    """
 
     pid: int
     kinds: tuple[str, ...]
     about: GoProcess | None = None
+    """What the survey of processes knows of it."""
     is_found: bool = False
-    """Whether it was found, rather than named by the user."""
-    live: LiveTarget | None = None
-    samples: Any = None
-    """CPU samples since the last window, once it was recorded, if it has a CPU profile."""
-    windows: Windows = field(default_factory=Windows)
+    """Whether it was found by a survey, rather than named by the user."""
+    target: LiveTarget | None = None
+    opened_name: str = ""
+    history: History = field(default_factory=History)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while its probes are attached or detached, and while a window ends."""
+    mark: Any = None
+    """The live session's mark of the begin of the window, for kinds that keep no sums."""
     users: int = 0
+    """How many want it recorded now: leases and blocks of Leases.recording."""
     since_s: float = 0.0
     """When the present recording began, CLOCK_MONOTONIC."""
     leased_until_s: float = 0.0
+    """CLOCK_MONOTONIC."""
     is_leased: bool = False
-    """Whether there is a lease; `holds_lease` once it has begun."""
+    """Whether there is a lease; `holds_lease` once it counts as a user."""
     holds_lease: bool = False
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
     ending: str | None = None
-    """Why it went, in words."""
-    gone_s: float = 0.0
+    """How the process ended, in words: "process 7 ended". None while it runs."""
+    ended_s: float = 0.0
+    """When that was noticed, Unix time."""
     problem: str | None = None
-    """Why the last lease could not begin, until somebody was told."""
-    said: str = ""
-    """The same as it was said last on stderr."""
-    last_sent: dict[str, Profile] = field(default_factory=dict)
-    """By kind, what the last request for a difference to the one before was answered with."""
-
-    opened_name: str = ""
+    """Why the last lease could not begin, until take_problem."""
+    told_problem: str = ""
+    """The problem that was last written to stderr."""
+    last_read: dict[str, Profile] = field(default_factory=dict)
+    """By kind, the sums at the last call of Readings.since_last."""
 
     @property
     def name(self) -> str:
-        """What its command is called, made harmless."""
+        """The name of its command, printable."""
         return self.opened_name or printable(self.about.name if self.about else "")
 
     @property
     def is_recording(self) -> bool:
-        """Whether the probes are in it."""
+        """Whether its probes and samplers are attached."""
         return self.users > 0 and self.ending is None
 
     @property
-    def is_over(self) -> bool:
-        """Whether it went, and nobody waits any more for what was recorded of it."""
-        return self.ending is not None and self.users == 0 and self.live is None
+    def is_closed(self) -> bool:
+        """Whether it ended, and the live session holds nothing of it any more."""
+        return self.ending is not None and self.users == 0 and self.target is None
+
+    def end(self, ending: str) -> None:
+        """The process ended, as `ending` says; the first ending counts."""
+        if self.ending is None:
+            self.ending, self.ended_s = ending, time.time()
+            self.ended.set()
+
+    def take_problem(self) -> str | None:
+        """Why the last lease could not begin, a sentence; None if it did, or this was asked."""
+        problem, self.problem = self.problem, None
+        return problem
+
+    def require_target(self) -> LiveTarget:
+        """Its target of the live session. Raises TargetGone if it was not opened, or is closed."""
+        if self.target is None:
+            raise TargetGone(f"Process {self.pid} was not recorded yet.")
+        return self.target

@@ -1,1 +1,1 @@
-"""What `ebpfprof serve` answers: net/http/pprof for programs that have none, a page, metrics."""
+"""HTTP for `ebpfprof serve`: net/http/pprof for programs that have none, a page, metrics."""

@@ -1,8 +1,9 @@
-"""Who may ask: a token, or on loopback who the connecting user is; and under which name.
+"""Which requests are answered: those with the token, or on loopback those of certain users.
 
 Without a token, the server listens on loopback or on a unix socket only. A unix socket has the
-permissions of its file. On loopback everybody on the machine can connect: there the kernel tells
-whose the connecting socket is, and only root and the user who started the server are answered.
+permissions of its file. On loopback every process on the machine can connect: there the kernel
+tells which user owns the connecting socket, and only root and the user who started the server are
+answered. There a request must also name this machine, since a hostile page could send it.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Who is answered. `token` is asked for if there is one, else `uids` may connect, on loopback.
+    """Requests must have the `token`, if there is one; else, on loopback, come from one of `uids`.
 
-    `is_unix`: the file's permissions have decided already.
+    `is_unix`: the permissions of the socket's file have decided already.
     """
 
     token: str | None = None
@@ -46,16 +47,16 @@ class Policy:
 
 
 class Access:
-    """Middleware (ASGI) that lets through those who may ask; in the request's state, their `uid`.
+    """Middleware (ASGI) that passes requests on as the policy says, and refuses all others.
 
-    That is there where the kernel tells it: on loopback, without a token.
+    On loopback without a token, it puts the user's `uid` into the request's state.
     """
 
     def __init__(self, app: ASGIApp, policy: Policy) -> None:
         self._app = app
         self._policy = policy
-        # Not among the threads that make answers: these may all be busy for a while.
-        self._looking = ThreadPoolExecutor(1, "ebpfprof-access")
+        # Not one of the threads that make answers: these may all be busy for a while.
+        self._uid_reader = ThreadPoolExecutor(1, "ebpfprof-access")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with a refusal, or pass the request on."""
@@ -69,8 +70,8 @@ class Access:
             return refused(
                 scope,
                 403,
-                "This server is asked by a name that is not its own, as a hostile page does it: "
-                "use localhost or its address.",
+                "The request names another host than this server, as those of a hostile page do: "
+                "use localhost or the server's address.",
             )
         if headers.get("sec-fetch-site") == "cross-site" and (
             headers.get("sec-fetch-mode") != "navigate"
@@ -82,7 +83,7 @@ class Access:
             return None
         loop = asyncio.get_running_loop()
         uid = await loop.run_in_executor(
-            self._looking, peer_uid, scope.get("client"), scope.get("server")
+            self._uid_reader, peer_uid, scope.get("client"), scope.get("server")
         )
         if uid in policy.uids:
             scope.setdefault("state", {})["uid"] = uid
@@ -98,10 +99,10 @@ class Access:
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         in_query = [value for name, value in query if name == "token"]
         if in_query and _same(in_query[0], token):
-            # On the page it is taken out of the address, which is shared and remembered.
+            # On the page it is removed from the address, which is shared and remembered.
             return _remembered(token, query) if scope["path"] == "/" else None
         cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE)
-        # A wrong one in the query is told, also to who had the right one before.
+        # A wrong one in the query is refused, also if the cookie has the right one.
         given = [_bearer(headers)] if in_query else [_bearer(headers), cookie]
         if any(each is not None and _same(each, token) for each in given):
             return None
@@ -117,7 +118,7 @@ class Access:
 def refused(
     scope: Scope, status: int, sentence: str, headers: dict[str, str] | None = None
 ) -> Response:
-    """An error: JSON for the page, a line that `go tool pprof` prints for all others."""
+    """An error: JSON for the page, a line that `go tool pprof` prints for all other paths."""
     own = {"X-Content-Type-Options": "nosniff", **(headers or {})}
     if scope["path"].startswith("/api/"):
         body = json.dumps({"error": sentence})
@@ -126,9 +127,9 @@ def refused(
 
 
 def is_own_name(host: str) -> bool:
-    """Whether a Host header is a name that leads here without the DNS: localhost, or an address.
+    """Whether a Host header names this machine without the DNS: localhost, or an address.
 
-    A page whose name its owner lets point to 127.0.0.1 (DNS rebinding) sends that name.
+    A hostile page whose name resolves to 127.0.0.1 (DNS rebinding) sends its own name.
     """
     match = _NAME_AND_PORT.fullmatch(host)
     if match is None:
@@ -144,9 +145,9 @@ def is_own_name(host: str) -> bool:
 
 
 def peer_uid(client: tuple[str, int] | None, server: tuple[str, int | None] | None) -> int | None:
-    """The user who opened the other end of a connection on loopback, None if it can't be told.
+    """The uid that owns the client's socket of a connection on loopback; None if it is unknown.
 
-    Both are (address, port). Read from /proc/net/tcp, where the other end has a line of its own.
+    Both ends are (address, port). Read from /proc/net/tcp, where each end has a line of its own.
     """
     if not client or not server or server[1] is None:
         return None
@@ -156,7 +157,7 @@ def peer_uid(client: tuple[str, int] | None, server: tuple[str, int | None] | No
     except ValueError:
         return None
     path = "/proc/net/tcp" if version == 4 else "/proc/net/tcp6"
-    # While it is read, sockets come and go, and one may be passed over.
+    # While it is read, sockets come and go, and the kernel may skip one.
     for _ in range(_TRIES):
         uid = _uid_of(path, local, remote)
         if uid is not None:
@@ -170,7 +171,7 @@ def _uid_of(path: str, local: bytes, remote: bytes) -> int | None:
             if local not in line:
                 continue
             match = _SOCKET.match(line)
-            # One that nobody has open any more is shown as root's, without an inode.
+            # The kernel shows a socket that no process has open as root's, without an inode.
             if (
                 match
                 and (match["local"], match["remote"]) == (local, remote)
@@ -181,7 +182,7 @@ def _uid_of(path: str, local: bytes, remote: bytes) -> int | None:
 
 
 def _endpoint(address: str, port: int) -> bytes:
-    """As the kernel writes it: 32-bit words in the machine's byte order, in hex."""
+    """An end as the kernel writes it: 32-bit words in the machine's byte order, in hex."""
     packed = ipaddress.ip_address(address).packed
     words = (packed[at : at + 4][::-1] for at in range(0, len(packed), 4))
     return b"".join(words).hex().upper().encode() + b":%04X" % port
@@ -197,7 +198,7 @@ def _bearer(headers: Headers) -> str | None:
 
 
 def _remembered(token: str, query: list[tuple[str, str]]) -> Response:
-    """To the page itself, with the token in a cookie and no longer in the address."""
+    """A redirect to the page, with the token in a cookie and no longer in the address."""
     rest = urlencode([(name, value) for name, value in query if name != "token"])
     response = RedirectResponse("/" + ("?" + rest if rest else ""), 303)
     response.headers["Cache-Control"] = "no-store"

@@ -1,4 +1,4 @@
-"""The application: which address is answered by whom."""
+"""The application: which handler answers which address."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ebpfprof.server.connections import Admitted
 from ebpfprof.server.go_forms import clean_path
 from ebpfprof.server.metrics import Counted, Metrics
 from ebpfprof.server.page_api import PageApi
-from ebpfprof.server.pprof_endpoints import GoPprof
+from ebpfprof.server.pprof_endpoints import PprofEndpoints
 
 if TYPE_CHECKING:
-    from ebpfprof.continuous.follow import Discovery
-    from ebpfprof.continuous.manager import Recorder
+    from ebpfprof.continuous.follow import Follower
+    from ebpfprof.continuous.manager import Manager
 
 WEB_FOLDER = Path(__file__).parent.parent / "web"
 _PAGE_HEADERS = {
@@ -40,7 +40,7 @@ _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]  # refus
 
 
 class _Pid(Convertor[int]):
-    """A number in a path, no longer than Python makes a number of without complaint."""
+    """A number in a path, with no more digits than Python converts."""
 
     regex = "[0-9]{1,18}"
 
@@ -54,9 +54,9 @@ class _Pid(Convertor[int]):
 register_url_convertor("pid", _Pid())
 
 
-def application(recorder: Recorder, discovery: Discovery, policy: Policy) -> ASGIApp:
-    """All that is served, behind those who guard it."""
-    pprof, api, metrics = GoPprof(recorder), PageApi(recorder, discovery), Metrics(recorder)
+def application(manager: Manager, follower: Follower, policy: Policy) -> ASGIApp:
+    """All handlers, behind the middleware that decides which requests they get."""
+    pprof, api, metrics = PprofEndpoints(manager), PageApi(manager, follower), Metrics(manager)
     routes = [
         Route("/", _page),
         Route("/assets/{name}", _asset),
@@ -77,7 +77,7 @@ def application(recorder: Recorder, discovery: Discovery, policy: Policy) -> ASG
 
 
 class _Cleaned:
-    """Middleware (ASGI) that sends whoever asks with a slash too many to the right path, as Go."""
+    """Middleware (ASGI) that redirects a path with a slash too many to the right one, as Go."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -104,7 +104,7 @@ async def _asset(request: Request) -> Response:
 
 
 def _file(name: str) -> Response:
-    """A file of the page: only those that are there, and none in other folders."""
+    """A file of the page; 404 if WEB_FOLDER itself has none of that name."""
     files = {path.name: path for path in WEB_FOLDER.iterdir() if path.is_file()}
     if name not in files:
         raise HTTPException(404)
@@ -122,7 +122,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _bug(request: Request, error: Exception) -> Response:
-    """What nobody expected: the client is told no more than that."""
+    """Report an unexpected exception on stderr; the client learns only that there was one."""
     say(
         f"ebpfprof: This is a bug: {type(error).__name__} at {printable(request.url.path)}: "
         f"{printable(str(error))}. Please report it.",

@@ -1,8 +1,8 @@
-"""Connections: those on which nothing is answered hold no place for long, and keep nobody else out.
+"""Connections: those without an admitted request are few and short, so that others get through.
 
-Anybody on the machine may connect, also those who are refused whatever they ask. So a place is for
-a request that was admitted. Connections without one, be they silent, half a request long or
-refused, share places of their own: the oldest makes room for the next one, and each has a deadline.
+Every process on the machine may connect, also those whose requests are always refused. So a place
+is for a request that was admitted. Connections without one, be they silent, half a request long or
+refused, share places of their own: the oldest is closed for the next one, and each has a deadline.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ MAX_WAITING: Final = 128
 MAX_REQUESTS: Final = 256
 """How many requests of one user are answered at the same time."""
 SILENCE_S: Final = 10.0
-"""How long clients may take to say what they want, and to read the last of what they are told."""
+"""How long clients may take to send a request, and to read the end of an answer, in seconds."""
 
 _CONNECTION = "ebpfprof.connection"
 
 
 class Waiting:
-    """The connections on which no admitted request is answered, those that came first in front."""
+    """The connections without an admitted request, oldest first."""
 
     def __init__(self) -> None:
         self._connections: dict[Connection, None] = {}
 
     def add(self, connection: Connection) -> None:
-        """Take one more; the oldest one is hung up on if there are too many."""
+        """Add one; the oldest one is aborted if there are too many."""
         self._connections[connection] = None
         if len(self._connections) > MAX_WAITING:
             oldest = next(iter(self._connections))
@@ -43,15 +43,15 @@ class Waiting:
             oldest.abort()
 
     def discard(self, connection: Connection) -> None:
-        """Leave one out, if it is there."""
+        """Remove one, if it is there."""
         self._connections.pop(connection, None)
 
 
 class Connection(H11Protocol):
-    """One client's, from when it is accepted until it is closed."""
+    """The connection of a client, from when it is accepted until it is closed."""
 
     def __init__(self, waiting: Waiting, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
-        """Count it in `waiting` while that is so; all else is uvicorn's."""
+        """It is in `waiting` while it has no admitted request; all else is uvicorn's."""
         super().__init__(*arguments, **named)
         self.app_state = {**self.app_state, _CONNECTION: self}  # of which each request has a copy
         self._waiting = waiting
@@ -64,17 +64,17 @@ class Connection(H11Protocol):
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give its place back."""
+        """Free its place."""
         self._wait_no_more()
         super().connection_lost(exc)
 
     def abort(self) -> None:
-        """Hang up, whatever it was about to be told."""
+        """Close it at once, without sending what is still to be sent."""
         self.transport.abort()
 
     @asynccontextmanager
     async def admitted(self) -> AsyncIterator[None]:
-        """While the block runs, and until the answer is nearly read, it has a request's place."""
+        """It has a request's place while the block runs, and until the answer is nearly read."""
         self._admitted += 1
         self._wait_no_more()
         try:
@@ -95,25 +95,25 @@ class Connection(H11Protocol):
             self._deadline.cancel()
 
     def _hang_up(self) -> None:
-        # What is written still may be read for as long again.
+        # The client may read what was sent for as long again.
         self.transport.close()
         self._deadline = self.loop.call_later(SILENCE_S, self.abort)
 
 
 class Admitted:
-    """Middleware (ASGI) behind Access: what comes here gets a place, if its user has one left."""
+    """Middleware (ASGI) behind Access: gives requests a place, if their user has one left."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._running: Counter[int | None] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or say that there are too many."""
+        """Pass the request on, or answer that there are too many."""
         state = scope.get("state", {})
         user = state.get("uid")
         connection: Connection | None = state.get(_CONNECTION)
         if self._running[user] >= MAX_REQUESTS:
-            sentence = f"{MAX_REQUESTS} requests are being answered: ask again when some are done."
+            sentence = f"{MAX_REQUESTS} requests are being answered: try again when some are done."
             await refused(scope, 503, sentence)(scope, receive, send)
             return
         self._running[user] += 1

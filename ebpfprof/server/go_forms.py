@@ -22,7 +22,7 @@ _MAX_DIGITS = 128
 def form_value(query: bytes, key: str) -> str:
     """The first value of `key` in a raw query, "" if there is none.
 
-    What is malformed is left out, as by net/url.ParseQuery.
+    Malformed parts are skipped, as by net/url.ParseQuery.
     """
     for part in query.decode("latin-1").split("&"):
         name, _, value = part.partition("=")
@@ -42,7 +42,8 @@ def clean_path(path: str) -> str:
 def parse_int(text: str) -> tuple[int, bool]:
     """strconv.ParseInt(text, 10, 64): the number, and whether it is one.
 
-    One that is too large gives the largest (or smallest), which callers see that ignore errors.
+    A number that is too large gives the largest one (or smallest), as callers see it that ignore
+    errors.
     """
     match = _INTEGER.fullmatch(text)
     if match is None or not text.strip("+-"):
@@ -55,7 +56,7 @@ def parse_int(text: str) -> tuple[int, bool]:
 
 
 def parse_address(text: str) -> int:
-    """strconv.ParseUint(text, 0, 64), with 0 for what is no number."""
+    """strconv.ParseUint(text, 0, 64), and 0 where that is an error."""
     for pattern, base in _BASES:
         match = pattern.fullmatch(text)
         if match and len(text) <= _MAX_DIGITS:

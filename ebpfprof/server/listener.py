@@ -1,4 +1,4 @@
-"""Where the server listens: TCP, or a unix socket in a place that may be somebody else's."""
+"""Where the server listens: TCP, or a unix socket in a directory of any user."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _TCP = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]/]*)):([0-9]{1,5})")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 BACKLOG = 128
 """How many clients may have connected before they are accepted."""
-# After 30 s of silence, and then every 10 s, it is asked whether there still is somebody.
+# After 30 s of silence, and then every 10 s, the kernel probes whether the client still exists.
 _KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
 
 class ListenError(EbpfprofError):
-    """It can't be listened there; the message says why and what to do."""
+    """The server can't listen there; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _tcp(address: Address) -> socket.socket:
         made = socket.create_server(where[:2], family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         raise ListenError(f"Cannot listen at {printable(str(address))}: {_why(error)}") from error
-    # Connections take these over: a client that vanished would have its process recorded for ever.
+    # Connections inherit these: for a client that vanished, its process would be recorded for ever.
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEP_ALIVE:
         made.setsockopt(socket.IPPROTO_TCP, option, value)
@@ -120,9 +120,9 @@ def _why(error: OSError) -> str:
 def _unix(path: Path, owner: Owner | None) -> Iterator[socket.socket]:
     """A unix socket at `path`, which is removed again.
 
-    The folder may belong to someone hostile. So the socket is made, and given to its owner, in a
-    folder of our own inside it that nobody else can enter, and only then linked to its name: that
-    fails if the name is taken, and follows nothing.
+    The folder may belong to a hostile user. So the socket is made, and given to its owner, in a
+    folder of our own inside it that only we can enter, and only then linked to its name: that fails
+    if the name is taken, and follows no link.
     """
     shown = printable(str(path))
     try:
@@ -140,7 +140,7 @@ def _unix(path: Path, owner: Owner | None) -> Iterator[socket.socket]:
         yield made
     except FileExistsError as error:
         raise ListenError(
-            f"{shown} exists already. Remove it if nobody needs it, or choose another path with "
+            f"{shown} exists already. Remove it if nothing needs it, or choose another path with "
             "--listen."
         ) from error
     except OSError as error:
@@ -163,7 +163,7 @@ def _publish(made: socket.socket, folder: int, name: str, owner: Owner | None) -
         try:
             found = os.fstat(inside)
             if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-                raise PermissionError(errno.EPERM, "someone else meddles with the directory")
+                raise PermissionError(errno.EPERM, "another process changed the directory")
             # A path of at most 107 bytes, whatever the folder is called.
             made.bind(f"/proc/self/fd/{inside}/s")
             try:
@@ -182,9 +182,9 @@ def _publish(made: socket.socket, folder: int, name: str, owner: Owner | None) -
 
 
 def _remove_stale(folder: int, name: str, shown: str, owner: Owner | None) -> None:
-    """Remove a socket that an earlier run left behind: ours, and nobody listens to it.
+    """Remove a socket of ours that an earlier run left behind, and on which no process listens.
 
-    Raises ListenError if somebody does.
+    Raises ListenError if one does.
     """
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -209,7 +209,7 @@ def _remove_stale(folder: int, name: str, shown: str, owner: Owner | None) -> No
 
 
 def _remove(folder: int, name: str, known: os.stat_result) -> None:
-    """Remove a file, if it still is the one that is known."""
+    """Remove a file, if it is still the `known` one."""
     with suppress(OSError):
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if os.path.samestat(found, known):

@@ -1,4 +1,4 @@
-"""What Prometheus asks for: what was recorded, what was lost, what it costs us."""
+"""What Prometheus scrapes: what was recorded and lost, and what it cost."""
 
 from __future__ import annotations
 
@@ -18,38 +18,40 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ebpfprof.errors import TargetGone
 from ebpfprof.kernel.losses import loss_kinds
+from ebpfprof.profilers.registry import kinds
+from ebpfprof.server.pprof_endpoints import endpoint_names
 
 if TYPE_CHECKING:
-    from ebpfprof.continuous.manager import Recorder
-    from ebpfprof.continuous.process import Served
+    from ebpfprof.continuous.manager import Manager
+    from ebpfprof.continuous.process import RecordedProcess
     from ebpfprof.kernel.losses import Loss
     from ebpfprof.overhead.cost import Overhead
 
-_OF_TARGET = ("pid", "command", "kind")
-_ENDPOINTS = ("profile", "block", "mutex", "cmdline", "symbol", "delta_block", "delta_mutex")
+_OF_PROCESS = ("pid", "command")
+_OF_KIND = (*_OF_PROCESS, "kind")
 
 
 class Metrics:
-    """A registry of its own and the endpoint /metrics."""
+    """The endpoint /metrics, with a registry of its own."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
         self._registry = CollectorRegistry()
         self.requests: Counter[tuple[str, str]] = Counter()
         """How many were answered, by endpoint and status."""
-        self._sums = _Sums(recorder, self.requests)
+        self._sums = _Sums(manager, self.requests)
         self._registry.register(self._sums)
         ProcessCollector(namespace="ebpfprof", registry=self._registry)
 
     async def __call__(self, request: Request) -> Response:
-        """The metrics as text. Asking for them has nothing recorded."""
-        await asyncio.to_thread(self._sums.read, list(self._recorder.served))
+        """The metrics as text. A request for them starts no recording."""
+        await asyncio.to_thread(self._sums.read, list(self._manager.processes))
         headers = {"X-Content-Type-Options": "nosniff"}
         return Response(generate_latest(self._registry), 200, headers, CONTENT_TYPE_LATEST)
 
 
 class Counted:
-    """Middleware (ASGI) that counts what was answered."""
+    """Middleware (ASGI) that counts answers."""
 
     def __init__(self, app: ASGIApp, requests: Counter[tuple[str, str]]) -> None:
         self._app = app
@@ -67,10 +69,10 @@ class Counted:
 
 
 def endpoint(path: str) -> str:
-    """A word for what a path asks for; the words are few, whatever is asked."""
+    """The endpoint that a path belongs to, in a word; there are few of them, whatever the path."""
     _, found, name = path.partition("/debug/pprof/")
     if found:
-        return name if name in _ENDPOINTS else "other" if name else "index"
+        return name if name in endpoint_names() else "other" if name else "index"
     if path == "/":
         return "page"
     first = path.removeprefix("/").partition("/")[0]
@@ -78,65 +80,68 @@ def endpoint(path: str) -> str:
 
 
 class _Sums(Collector):
-    """The sums of the targets, as of their last windows."""
+    """The sums of the processes, as of their last windows."""
 
-    def __init__(self, recorder: Recorder, answered: Counter[tuple[str, str]]) -> None:
-        self._recorder = recorder
+    def __init__(self, manager: Manager, answered: Counter[tuple[str, str]]) -> None:
+        self._manager = manager
         self._answered = answered
         self._losses: list[Loss] = []
-        self._overheads: dict[Served, Overhead] = {}
+        self._overheads: dict[RecordedProcess, Overhead] = {}
 
-    def read(self, all_served: Sequence[Served]) -> None:
-        """Read from the kernel what was lost, and what it cost: in a thread, it takes a moment."""
-        live = self._recorder.live
+    def read(self, processes: Sequence[RecordedProcess]) -> None:
+        """Read from the kernel what was lost and what it cost. Blocks for a moment."""
+        live = self._manager.live
         self._losses = list(live.losses())
         known, self._overheads = self._overheads, {}
-        for served in all_served:
-            if served in known:
-                self._overheads[served] = known[served]
-            if served.live:
+        for process in processes:
+            if process in known:
+                self._overheads[process] = known[process]
+            if process.target:
                 with suppress(TargetGone):  # what it cost until then is known
-                    now = live.overhead(served.live)
-                    # A counter that falls has begun anew, to Prometheus; an estimate may fall.
-                    before = known.get(served, now)
-                    self._overheads[served] = max(now, before, key=lambda each: each.ns)
+                    now = live.overhead(process.target)
+                    # To Prometheus, a counter that falls has begun anew; an estimate may fall.
+                    before = known.get(process, now)
+                    self._overheads[process] = max(now, before, key=lambda each: each.ns)
 
     def collect(self) -> Iterable[Metric]:
         targets = GaugeMetricFamily(
             "ebpfprof_target_recording",
             "Whether the probes are in a process.",
-            labels=("pid", "command"),
+            labels=_OF_PROCESS,
         )
         events = CounterMetricFamily(
-            "ebpfprof_events",
-            "Events recorded: contentions, releases, CPU samples.",
-            labels=_OF_TARGET,
+            "ebpfprof_events", "Events recorded, by kind of profile.", labels=_OF_KIND
         )
-        delay = CounterMetricFamily(
-            "ebpfprof_delay_seconds",
-            "Time that goroutines waited (block), or made others wait (mutex).",
-            labels=_OF_TARGET,
-        )
-        cpu = CounterMetricFamily(
-            "ebpfprof_cpu_seconds", "CPU time in samples.", labels=_OF_TARGET[:2]
-        )
-        lost = CounterMetricFamily(
+        times = {
+            kind.metric.name: CounterMetricFamily(
+                kind.metric.name,
+                kind.metric.help,
+                labels=_OF_KIND if kind.metric.is_shared else _OF_PROCESS,
+            )
+            for kind in kinds()
+            if kind.metric
+        }
+        overheads = CounterMetricFamily(
             "ebpfprof_target_overhead_seconds",
             "CPU time that recording took a process, estimated.",
-            labels=_OF_TARGET[:2],
+            labels=_OF_PROCESS,
         )
-        for served in self._recorder.served:
-            of_target = (str(served.pid), served.name)
-            if served.ending is None:
-                targets.add_metric(of_target, float(served.is_recording))
-            if overhead := self._overheads.get(served):
-                lost.add_metric(of_target, overhead.ns / 1e9)
-            for kind, (count, value_ns) in served.windows.totals.items():
-                events.add_metric((*of_target, kind), count)
-                if kind == "cpu":
-                    cpu.add_metric(of_target, value_ns / 1e9)
-                else:
-                    delay.add_metric((*of_target, kind), value_ns / 1e9)
+        for process in self._manager.processes:
+            of_process = (str(process.pid), process.name)
+            if process.ending is None:
+                targets.add_metric(of_process, float(process.is_recording))
+            if overhead := self._overheads.get(process):
+                overheads.add_metric(of_process, overhead.ns / 1e9)
+            for kind in kinds():
+                if (sums := process.history.totals.get(kind.name)) is None:
+                    continue
+                events.add_metric((*of_process, kind.name), sums[0])
+                if kind.metric:
+                    labels = (*of_process, kind.name) if kind.metric.is_shared else of_process
+                    times[kind.metric.name].add_metric(labels, sums[1] / 1e9)
+        return targets, events, *times.values(), overheads, self._lost(), self._requests()
+
+    def _lost(self) -> Metric:
         losses = CounterMetricFamily(
             "ebpfprof_losses", "What could not be recorded, by reason.", labels=("reason",)
         )
@@ -145,6 +150,9 @@ class _Sums(Collector):
             counts[loss.name] = counts.get(loss.name, 0) + loss.count
         for name, count in counts.items():
             losses.add_metric((name,), count)
+        return losses
+
+    def _requests(self) -> Metric:
         requests = CounterMetricFamily(
             "ebpfprof_requests",
             "Requests answered, by endpoint and status.",
@@ -152,4 +160,4 @@ class _Sums(Collector):
         )
         for labels, count in sorted(self._answered.items()):
             requests.add_metric(labels, count)
-        return targets, events, delay, cpu, lost, losses, requests
+        return requests

@@ -1,4 +1,4 @@
-"""What the page asks for, as JSON: targets, timelines, and profiles of a time that was."""
+"""What the page asks for, as JSON: processes, their timelines, and profiles of a time."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from starlette.responses import JSONResponse, Response
 import ebpfprof
 from ebpfprof.console.output_file import default_name
 from ebpfprof.console.text import printable
+from ebpfprof.continuous.readings import NotRecordedError
 from ebpfprof.errors import EbpfprofError, TargetGone
 from ebpfprof.export import json_profile, pprof
-from ebpfprof.profile.delta import merged, totals
+from ebpfprof.profile.delta import totals
+from ebpfprof.profilers.registry import kind_named, kinds
 from ebpfprof.server.access import refused
 
 if TYPE_CHECKING:
-    from ebpfprof.continuous.follow import Discovery
-    from ebpfprof.continuous.manager import Recorder
-    from ebpfprof.continuous.process import Served
+    from ebpfprof.continuous.follow import Follower
+    from ebpfprof.continuous.manager import Manager
+    from ebpfprof.continuous.process import RecordedProcess
     from ebpfprof.discovery.processes import GoProcess
+    from ebpfprof.profile.kind import ProfileKind
     from ebpfprof.profile.model import Profile
 
 LEASE_S = 30.0
-"""How long a process stays recorded after its timeline was asked for, in seconds."""
+"""How long a process is recorded after a request for its timeline, in seconds."""
 _LATEST_S = 60.0
 _FRESH_S = 1.0  # no window is made shorter than that
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -41,33 +44,34 @@ class _NotFoundError(Exception):
     """The message is a sentence for the user."""
 
 
-_Answer = Callable[[Request, "Served", str], Awaitable[Response]]
+_Answer = Callable[[Request, "RecordedProcess", str], Awaitable[Response]]
 
 
 class PageApi:
     """The endpoints below /api/."""
 
-    def __init__(self, recorder: Recorder, discovery: Discovery) -> None:
-        self._recorder = recorder
-        self._discovery = discovery
+    def __init__(self, manager: Manager, follower: Follower) -> None:
+        self._manager = manager
+        self._follower = follower
 
     async def targets(self, request: Request) -> Response:
-        """All processes that are served, and those that can't be and why."""
-        if not self._recorder.stopping.is_set():
-            await self._discovery.look()
-        recorder = self._recorder
-        found = [self._described(each) for each in recorder.served]
-        found += [_unserved(each) for each in self._discovery.unserved]
+        """All processes that are served, those that can't be and why, and the kinds of profiles."""
+        manager = self._manager
+        if not manager.stopping.is_set():
+            await self._follower.survey()
+        found = [_served(each) for each in manager.processes]
+        found += [_unserved(each) for each in self._follower.unrecorded]
         body = {
             "version": ebpfprof.__version__,
-            "interval_s": recorder.interval_s,
-            "retention_s": recorder.retention_s,
+            "interval_s": manager.interval_s,
+            "retention_s": manager.retention_s,
+            "kinds": [described_kind(kind) for kind in kinds()],
             "targets": found,
         }
         return JSONResponse(body, headers=_HEADERS)
 
     async def timeline(self, request: Request) -> Response:
-        """The windows of one process: how much was recorded in each. Keeps it recorded."""
+        """The windows of a process: how much was recorded in each. Prolongs its lease."""
         return await self._answered(request, self._timeline)
 
     async def profile(self, request: Request) -> Response:
@@ -80,86 +84,100 @@ class PageApi:
 
     async def _answered(self, request: Request, answer: _Answer) -> Response:
         try:
-            served = self._recorder.find(request.path_params["pid"])
-            if served is None:
+            process = self._manager.find(request.path_params["pid"])
+            if process is None:
                 raise _NotFoundError(f"Process {request.path_params['pid']} is not served here.")
-            kind = request.query_params.get("kind", "block")
-            if kind not in served.kinds:
-                kinds = ", ".join(served.kinds)
-                raise _BadRequestError(f"There is no such profile of this process, only {kinds}.")
-            return await answer(request, served, kind)
+            kind = request.query_params.get("kind", process.kinds[0])
+            if kind not in process.kinds:
+                known = ", ".join(process.kinds)
+                raise _BadRequestError(f"There is no such profile of this process, only {known}.")
+            return await answer(request, process, kind)
         except _BadRequestError as error:
             return refused(request.scope, 400, str(error))
-        except (_NotFoundError, TargetGone) as error:
+        except (_NotFoundError, NotRecordedError, TargetGone) as error:
             return refused(request.scope, 404, printable(str(error)))
         except EbpfprofError as error:
             return refused(request.scope, 500, printable(str(error)))
 
-    async def _timeline(self, request: Request, served: Served, kind: str) -> Response:
-        problem, served.problem = served.problem, None
-        self._recorder.lease(served, LEASE_S)
+    async def _timeline(self, request: Request, process: RecordedProcess, kind: str) -> Response:
+        problem = process.take_problem()
+        self._manager.leases.lease(process, LEASE_S)
         if problem:
             return refused(request.scope, 500, problem)
         windows = []
-        for window in served.windows.kept:
-            sums = totals(window.profiles[kind]) if kind in window.profiles else [0, 0]
+        for window in process.history.windows:
+            sums = totals(window.profiles[kind]) if kind in window.profiles else [0]
             windows.append(
                 {
                     "start_s": window.start_s,
                     "end_s": window.end_s,
                     "count": sums[0],
-                    "value_ns": sums[-1],
+                    "value": sums[-1],
                 }
             )
-        body = {"kind": kind, "interval_s": self._recorder.interval_s, "windows": windows}
+        body = {
+            "kind": kind,
+            "unit": kind_named(kind).sample_types[-1].unit,
+            "interval_s": self._manager.interval_s,
+            "windows": windows,
+        }
         return JSONResponse(body, headers=_HEADERS)
 
-    async def _profile(self, request: Request, served: Served, kind: str) -> Response:
-        profile = await self._of_time(request, served, kind)
+    async def _profile(self, request: Request, process: RecordedProcess, kind: str) -> Response:
+        profile = await self._of_time(request, process, kind)
         body = await asyncio.to_thread(json_profile.encode, profile)
         return Response(body, headers=_HEADERS, media_type="application/json")
 
-    async def _pprof(self, request: Request, served: Served, kind: str) -> Response:
-        profile = await self._of_time(request, served, kind)
+    async def _pprof(self, request: Request, process: RecordedProcess, kind: str) -> Response:
+        profile = await self._of_time(request, process, kind)
         body = await asyncio.to_thread(pprof.encode, profile)
         when = time.localtime(profile.time_ns / 1e9)
-        name = default_name(served.name, served.pid, kind, when)
+        name = default_name(process.name, process.pid, kind, when)
         headers = {**_HEADERS, "Content-Disposition": f'attachment; filename="{name}"'}
         return Response(body, headers=headers, media_type="application/octet-stream")
 
-    async def _of_time(self, request: Request, served: Served, kind: str) -> Profile:
+    async def _of_time(self, request: Request, process: RecordedProcess, kind: str) -> Profile:
         now_s = time.time()
         to_s = _seconds(request, "to", now_s)
         from_s = _seconds(request, "from", min(to_s, now_s) - _LATEST_S)
         if from_s >= to_s:
             raise _BadRequestError("from must be before to.")
+        readings = self._manager.readings
         if to_s >= now_s:
-            await self._recorder.end_window(served, at_least_s=_FRESH_S)
-        found = served.windows.between(kind, from_s, to_s)
-        if not found:
-            raise _NotFoundError(
-                f"Process {served.pid} was not recorded in that time"
-                + (f": {served.ending}." if served.ending else " (yet).")
-            )
-        return await asyncio.to_thread(merged, found)
+            await readings.end_window(process, at_least_s=_FRESH_S)
+        return await readings.between(process, kind, from_s, to_s)
 
-    def _described(self, served: Served) -> dict[str, Any]:
-        about = served.about
-        version = served.live.go_version if served.live else None
-        return {
-            "pid": served.pid,
-            "name": served.name,
-            "command": about.command if about else served.name,
-            "go": version or (about.go_version if about else None),
-            "container": about.container if about else None,
-            "user": about.user if about else "",
-            "supported": True,
-            "why_not": "",
-            "recording": served.is_recording,
-            "kinds": list(served.kinds),
-            "prefix": f"/proc/{served.pid}",
-            "ended": served.ending,
-        }
+
+def described_kind(kind: ProfileKind) -> dict[str, Any]:
+    """What the page needs to know of a kind of profiles: its words and the columns of tables."""
+    return {
+        "name": kind.name,
+        "title": kind.title,
+        "summary": kind.summary,
+        "headline": kind.headline,
+        "events": kind.events,
+        "moment": kind.is_moment,
+        "table": {"rows": kind.table.rows, "count": kind.table.count},
+    }
+
+
+def _served(process: RecordedProcess) -> dict[str, Any]:
+    about = process.about
+    version = process.target.go_version if process.target else None
+    return {
+        "pid": process.pid,
+        "name": process.name,
+        "command": about.command if about else process.name,
+        "go": version or (about.go_version if about else None),
+        "container": about.container if about else None,
+        "user": about.user if about else "",
+        "supported": True,
+        "why_not": "",
+        "recording": process.is_recording,
+        "kinds": list(process.kinds),
+        "prefix": f"/proc/{process.pid}",
+        "ended": process.ending,
+    }
 
 
 def _unserved(process: GoProcess) -> dict[str, Any]:

@@ -1,30 +1,27 @@
-"""A block or mutex profile as the text that net/http/pprof answers with ?debug=1."""
+"""A profile as the text that net/http/pprof answers with ?debug=1."""
 
 from collections.abc import Callable, Sequence
 
 from ebpfprof.console.text import printable
 from ebpfprof.profile.model import Profile, Sample
 
-# Go shows cycles and how many there are in a second. Ours are nanoseconds.
-_CYCLES_PER_SECOND = 1_000_000_000
-_TITLES = {"block": "contention", "mutex": "mutex"}
 _TAB = 8
 
 
-def text(profile: Profile, offset_of: Callable[[int], int | None]) -> str:
+def text(profile: Profile, head: Sequence[str], offset_of: Callable[[int], int | None]) -> str:
     """The profile in the legacy format (runtime/pprof/pprof.go, writeProfileInternal).
 
-    The values must be (count, nanoseconds). `offset_of` says how far behind its function's
-    beginning an address lies; None if that is not known. Behind the @ stands the return address of
-    each physical frame; Go writes one for each inlined call, too, which we don't know.
+    `head` are its first lines (Endpoint.text). Before the @ stand the values of a sample, the last
+    one first: delay and count in a block profile. Go writes delays in cycles, whose number in a
+    second stands in the head; ours are nanoseconds. Behind the @ stands the return address of each
+    physical frame; Go writes one for each inlined call, too, which we don't know. `offset_of` says
+    how far behind its function's beginning an address lies; None if that is not known.
     """
-    lines = [f"--- {_TITLES[profile.kind]}:", f"cycles/second={_CYCLES_PER_SECOND}"]
-    if profile.kind == "mutex":
-        lines.append("sampling period=1")  # values are scaled already
-    for sample in sorted(profile.samples, key=lambda each: -each.values[1]):
-        count, delay_ns = sample.values
+    lines = list(head)
+    for sample in sorted(profile.samples, key=lambda each: -each.values[-1]):
+        values = " ".join(str(value) for value in reversed(sample.values))
         pcs = "".join(f" {location.address + 1:#x}" for location in sample.locations)
-        lines.append(f"{delay_ns} {count} @{pcs}")
+        lines.append(f"{values} @{pcs}")
         lines += aligned(_frames(sample, offset_of))
         lines.append("")
     return "\n".join(lines) + "\n"

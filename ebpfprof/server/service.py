@@ -1,10 +1,10 @@
-"""One run of the server: until somebody wants it to end, and then no longer than needed."""
+"""One run of the server: until it is told to end, and then no longer than needed."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from ebpfprof.continuous.follow import Discovery
-from ebpfprof.continuous.manager import Recorder
-from ebpfprof.continuous.process import Live
+from ebpfprof.continuous.follow import Follower
+from ebpfprof.continuous.manager import Manager
+from ebpfprof.continuous.process import Live, LiveTarget
 from ebpfprof.errors import Aborted
 from ebpfprof.server.app import application
 from ebpfprof.server.connections import Connection, Waiting
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.server.access import Policy
 
-_LOOK_S = 0.1
-_LAST_ANSWERS_S = 10  # how long clients may take, at the end, to read what they are answered
+_CHECK_S = 0.1
+_LAST_ANSWERS_S = 10  # how long clients may take, at the end, to read their answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,29 @@ class Service:
     containers: tuple[str, ...] = ()
     capacity: int = 64
 
+    def manager(self, live: Live, targets: Sequence[LiveTarget]) -> Manager:
+        """A manager of the `targets`, which `live` has opened."""
+        manager = Manager(
+            live,
+            kinds=self.kinds,
+            interval_s=self.interval_s,
+            retention_s=self.retention_s,
+            continuous=self.continuous,
+        )
+        for target in targets:
+            manager.add_opened(target)
+        return manager
+
+    def follower(self, manager: Manager, table: ProcessTable) -> Follower:
+        """What finds the other processes for that manager."""
+        return Follower(
+            manager,
+            table,
+            follows=self.all_go,
+            containers=self.containers,
+            capacity=self.capacity,
+        )
+
 
 class _Server(uvicorn.Server):
     """uvicorn without signal handlers of its own."""
@@ -51,88 +74,73 @@ class _Server(uvicorn.Server):
 
 
 def run(
-    live: Live,
-    targets: list[Any],
     service: Service,
+    live: Live,
+    targets: Sequence[LiveTarget],
     policy: Policy,
     listener: socket.socket,
     table: ProcessTable,
     *,
-    on_ready: Callable[[Recorder], None],
+    on_ready: Callable[[Manager], None],
     should_end: Callable[[], bool],
 ) -> None:
-    """Serve the `targets`, which `live` has opened, until `should_end`, asked ten times a second.
+    """Serve the `targets`, which `live` has opened, until `should_end`, called ten times a second.
 
     Then requests that wait are answered with what was recorded so far. `table` finds the other
-    processes. `on_ready` is called once clients are served. All probes are out when it returns.
-    Raises Aborted at a signal that aborts.
+    processes. `on_ready` is called once clients are served. All probes are detached when it
+    returns. Raises Aborted at a signal that aborts.
     """
-    serving = _run(live, targets, service, policy, listener, table, on_ready, should_end)
-    asyncio.run(_aborted(serving))
+
+    async def serve() -> None:
+        try:
+            manager = service.manager(live, targets)
+            follower = service.follower(manager, table)
+            await _unless_aborted(follower.survey())
+            server = _Server(_config(application(manager, follower, policy)))
+            await _serve(server, listener, manager, follower, on_ready, should_end)
+        except KeyboardInterrupt:  # asyncio would complain of a task that ends so
+            raise Aborted("Aborted.") from None
+
+    asyncio.run(serve())
 
 
-async def _aborted(serving: Awaitable[None]) -> None:
-    try:
-        await serving
-    except KeyboardInterrupt:  # asyncio would complain of a task that ends so
-        raise Aborted("Aborted.") from None
-
-
-async def _run(
-    live: Live,
-    targets: list[Any],
-    service: Service,
-    policy: Policy,
+async def _serve(
+    server: _Server,
     listener: socket.socket,
-    table: ProcessTable,
-    on_ready: Callable[[Recorder], None],
+    manager: Manager,
+    follower: Follower,
+    on_ready: Callable[[Manager], None],
     should_end: Callable[[], bool],
 ) -> None:
-    recorder = Recorder(
-        live,
-        kinds=service.kinds,
-        interval_s=service.interval_s,
-        retention_s=service.retention_s,
-        continuous=service.continuous,
-    )
-    discovery = Discovery(
-        recorder,
-        table,
-        follows=service.all_go,
-        containers=service.containers,
-        capacity=service.capacity,
-    )
-    for target in targets:
-        recorder.serve_opened(target)
-    await _unless_aborted(discovery.look())
-    server = _Server(_config(application(recorder, discovery, policy)))
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    helpers = [asyncio.ensure_future(recorder.run()), asyncio.ensure_future(discovery.run())]
+    managing = asyncio.ensure_future(manager.run())
+    following = asyncio.ensure_future(follower.run())
+    tasks = (serving, managing, following)
     try:
         while not server.started and not serving.done():
             check()
             await asyncio.sleep(0.01)
         if not serving.done():
-            on_ready(recorder)
-        while not should_end() and not any(task.done() for task in (serving, *helpers[:1])):
-            await asyncio.sleep(_LOOK_S)
+            on_ready(manager)
+        while not should_end() and not serving.done() and not managing.done():
+            await asyncio.sleep(_CHECK_S)
         server.should_exit = True
-        await _unless_aborted(recorder.stop())
-        await _unless_aborted(asyncio.gather(serving, *helpers))
+        await _unless_aborted(manager.stop())
+        await _unless_aborted(asyncio.gather(*tasks))
     finally:
-        recorder.stopping.set()
-        for task in (serving, *helpers):
+        manager.stopping.set()
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(serving, *helpers, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _unless_aborted(work: Awaitable[Any]) -> None:
-    """Wait for the end of `work`, but no longer than until a signal aborts: KeyboardInterrupt."""
+    """Wait for the end of `work`. Raises KeyboardInterrupt when a signal aborts."""
     task = asyncio.ensure_future(work)
     try:
         while not task.done():
             check()
-            await asyncio.wait([task], timeout=_LOOK_S)
+            await asyncio.wait([task], timeout=_CHECK_S)
         await task
     finally:
         task.cancel()
@@ -148,7 +156,7 @@ def _config(app: Any) -> uvicorn.Config:  # noqa: ANN401
         log_config=None,
         log_level="critical",
         access_log=False,
-        # Who a client is, the kernel says, and no header.
+        # The kernel says which user a client is, not a header.
         proxy_headers=False,
         server_header=False,
         backlog=BACKLOG,

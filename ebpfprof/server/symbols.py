@@ -1,4 +1,4 @@
-"""Names of a target's functions by address, for those who ask with an address in hand."""
+"""The names of a process's functions by address."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Symbols:
     """The functions of one Go process. Holds its executable open; a context manager."""
 
     def __init__(self, pid: int) -> None:
-        """Read the tables of process `pid`; of one that is no Go program nothing is known."""
+        """Read the tables of process `pid`; those of a program that is not Go's stay empty."""
         self._elf: ElfFile | None = None
         self._binary: GoBinary | None = None
         self._bias = 0
@@ -30,7 +30,7 @@ class Symbols:
     def names(self, pcs: Iterable[int]) -> dict[int, str]:
         """The functions at addresses, where there is one: the innermost of inlined ones.
 
-        As runtime.FuncForPC. All are looked up at once, which is ten times as fast as one by one.
+        As runtime.FuncForPC. One look-up of many is ten times as fast as many of one.
         """
         by_linked = {pc - self._bias: pc for pc in pcs}
         try:
@@ -40,7 +40,7 @@ class Symbols:
         return {by_linked[at]: frames[0].function for at, frames in found.items() if frames}
 
     def offset(self, pc: int) -> int | None:
-        """How many bytes behind the beginning of its function an address lies."""
+        """How many bytes behind the beginning of its function an address lies; None if unknown."""
         try:
             function = self._binary.function_at(pc - self._bias) if self._binary else None
         except SymbolizerError:
@@ -48,7 +48,7 @@ class Symbols:
         return pc - self._bias - function.entry if function else None
 
     def close(self) -> None:
-        """Let go of the executable."""
+        """Close the executable."""
         self._binary = None
         if self._elf is not None:
             self._elf.close()

@@ -1,7 +1,7 @@
 "use strict";
-// What the server is asked.
+// Requests to the server.
 
-/** What the server answered instead; the message is a sentence. `code` is 0 if it doesn't answer. */
+/** The server refused, or does not answer (`code` is 0 then); the message is a sentence. */
 class ApiError extends Error {
   constructor(code, message) {
     super(message);
@@ -41,7 +41,7 @@ class Api {
       if (response.ok) throw new ApiError(0, "The server's answer was cut short.");
     }
     if (!response.ok) {
-      throw new ApiError(response.status, (body && body.error) || `The server said ${response.status}.`);
+      throw new ApiError(response.status, (body && body.error) || `The server answered with status ${response.status}.`);
     }
     return body;
   }

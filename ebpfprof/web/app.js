@@ -1,18 +1,13 @@
 "use strict";
-// The page: what is looked at stands in the fragment of its address, and nowhere else.
+// The page. What it shows (process, kind of profile, time, search) stands in the fragment of its
+// address, and nowhere else. Which kinds there are, and their words, the server says.
 
-const KINDS = { block: "Block", mutex: "Mutex", cpu: "CPU" };
-const SUMMARIES = {
-  block: "where goroutines waited, and how long",
-  mutex: "who made others wait for locks",
-  cpu: "what used the processor",
-};
 const TARGETS_EVERY_MS = 5000;
 const SEARCH_AFTER_MS = 120;
 
 const byId = (id) => document.getElementById(id);
 
-/** What is looked at; unknown or broken words of an address are left out. */
+/** What the page shows; unknown and malformed words of an address are ignored. */
 class State {
   static read(hash) {
     const words = new URLSearchParams(hash.replace(/^#/, ""));
@@ -26,7 +21,7 @@ class State {
     };
     return {
       pid: number("pid"),
-      kind: words.get("kind") in KINDS ? words.get("kind") : "block",
+      kind: words.get("kind") || "",
       window: time("from", "to"),
       base: time("base-from", "base-to"),
       value: number("value"),
@@ -64,10 +59,11 @@ class Page {
     this.api = new Api();
     this.state = State.read(location.hash);
     this.targets = [];
+    this.kinds = new Map(); // the server's descriptions of the kinds of profiles, by name
     this.paused = false;
     this.profile = null;
     this.base = null;
-    this.asked = 0; // answers to earlier questions are thrown away
+    this.question = 0; // answers to earlier questions are ignored
     this.intervalMs = TARGETS_EVERY_MS;
     this.graph = new FlameGraph(byId("graph"), {
       onZoom: () => this.remember({ zoom: this.graph.zoomPath }),
@@ -122,7 +118,7 @@ class Page {
     }
   }
 
-  /** Change what is looked at. Only what is drawn changes unless it is another profile. */
+  /** Change what the page shows. It asks the server only if that is another profile. */
   set(changes) {
     const before = this.state;
     this.remember(changes);
@@ -131,7 +127,7 @@ class Page {
     else this.refresh(true);
   }
 
-  /** Put into the address what is looked at already. */
+  /** Change the state and the address, and nothing of what is drawn. */
   remember(changes) {
     this.state = { ...this.state, ...changes };
     history.replaceState(null, "", location.pathname + location.search + State.write(this.state));
@@ -154,14 +150,15 @@ class Page {
     return this.targets.find((each) => each.pid === this.state.pid) || null;
   }
 
-  /** Ask the server for what is looked at. A window that was picked is asked for once. */
+  /** Ask the server for what the page shows; for a window that was picked, only if `isNew`. */
   async refresh(isNew) {
     if (this.paused && !isNew) return;
-    const question = ++this.asked;
+    const question = ++this.question;
     try {
       const found = await this.api.targets();
-      if (question !== this.asked) return;
+      if (question !== this.question) return;
       this.targets = found.targets;
+      this.kinds = new Map(found.kinds.map((kind) => [kind.name, kind]));
       this.intervalMs = Math.max(1000, Math.min(found.interval_s * 1000, TARGETS_EVERY_MS));
       byId("version").textContent = found.version;
       const servable = this.targets.filter((each) => each.supported && each.kinds.length);
@@ -181,15 +178,15 @@ class Page {
       if (!target.kinds.length) return;
       await this.load(target, question, isNew);
     } catch (error) {
-      if (question === this.asked) this.showProblem(error);
+      if (question === this.question) this.showProblem(error);
     }
   }
 
   async load(target, question, isNew) {
     const { kind, window, base } = this.state;
     const times = await this.api.timeline(target.pid, kind);
-    if (question !== this.asked) return;
-    this.windows = times.windows;
+    if (question !== this.question) return;
+    this.times = times;
     this.showTimeline();
     const wanted = JSON.stringify([target.pid, kind, window, base]);
     const isKnown = this.loaded === wanted && this.profile;
@@ -199,13 +196,13 @@ class Page {
         this.api.profile(target.pid, kind, window || {}),
         base ? this.api.profile(target.pid, kind, base) : null,
       ]);
-      if (question !== this.asked) return;
+      if (question !== this.question) return;
       this.profile = profile;
       this.base = before;
       this.loaded = wanted;
       this.missing = "";
     } catch (error) {
-      if (question !== this.asked) return;
+      if (question !== this.question) return;
       if (!(error instanceof ApiError) || error.code !== 404) throw error;
       if (this.loaded !== wanted) this.profile = this.base = null;
       this.missing = target.ended || window || base ? error.message : "Recording has begun: the first numbers come in a few seconds.";
@@ -251,7 +248,7 @@ class Page {
     const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);
     list.replaceChildren(...items);
     if (focused >= 0 && items[focused]) items[focused].firstChild.focus();
-    if (!items.length) list.append(Object.assign(document.createElement("li"), { textContent: "There is none." }));
+    if (!items.length) list.append(Object.assign(document.createElement("li"), { textContent: "No process is served yet." }));
   }
 
   showTarget(target) {
@@ -264,14 +261,15 @@ class Page {
         target.recording ? "being recorded" : "not being recorded"].filter(Boolean).join(" · ");
     about.replaceChildren(name, words);
     document.title = `${name.textContent} – ebpfprof`;
-    const tabs = Object.keys(KINDS).filter((kind) => target.kinds.includes(kind)).map((kind) => {
+    const kinds = [...this.kinds.values()].filter(({ name }) => target.kinds.includes(name));
+    const tabs = kinds.map(({ name: kind, title, summary }) => {
       const tab = document.createElement("button");
       tab.type = "button";
       tab.setAttribute("role", "tab");
       tab.setAttribute("aria-selected", String(kind === this.state.kind));
       tab.dataset.kind = kind;
-      tab.textContent = KINDS[kind];
-      tab.title = SUMMARIES[kind];
+      tab.textContent = title.charAt(0).toUpperCase() + title.slice(1);
+      tab.title = summary;
       tab.addEventListener("click", () => this.set({ kind, value: null, group: "", zoom: [] }));
       return tab;
     });
@@ -283,7 +281,9 @@ class Page {
 
   showTimeline() {
     const { window, base } = this.state;
-    this.timeline.show(this.windows || [], "nanoseconds", window, base);
+    const { windows, unit, kind } = this.times || { windows: [], unit: "nanoseconds" };
+    const isMoment = this.kinds.has(kind) && this.kinds.get(kind).moment;
+    this.timeline.show(windows, { unit, isMoment, window, base });
     const words = (time) => `${formatTime(time.from)} to ${formatTime(time.to)}`;
     const shown = window ? words(window) : "the last minute";
     byId("window").textContent = base ? `${shown}, compared with ${words(base)}` : shown;
@@ -303,14 +303,15 @@ class Page {
     byId("headline").textContent = "";
     byId("matched").textContent = "";
     byId("download").href = this.api.pprofUrl(state.pid, state.kind, state.window || {});
-    byId("hide-idle").parentElement.hidden = state.kind === "cpu";
+    byId("hide-idle").parentElement.hidden = !this.showsOperations(state.kind);
     byId("inverted").checked = state.inverted;
     byId("hide-idle").checked = state.hideIdle;
     if (document.activeElement !== byId("search")) byId("search").value = state.search;
     if (isEmpty) return;
     const valueIndex = state.value !== null && state.value < profile.sample_types.length ? state.value : profile.default;
+    const kind = this.kinds.get(profile.kind); // a profile of the kind before, until the new one is there
     const group = this.fillChoices(profile, valueIndex);
-    byId("headline").textContent = headline(profile, valueIndex, state.hideIdle);
+    byId("headline").textContent = headline(profile, kind, valueIndex, state.hideIdle);
     this.showIdle(profile, valueIndex);
     this.graph.setData(profile, {
       valueIndex, hideIdle: state.hideIdle, base: this.base, groupBy: group, inverted: state.inverted,
@@ -319,7 +320,7 @@ class Page {
     const found = this.graph.search(state.search);
     if (state.search) byId("matched").textContent = `${formatShare(found.share, 1)} matches`;
     this.table.show(this.graph.functions(), {
-      unit: profile.sample_types[valueIndex].unit, total: this.graph.info(0).value,
+      unit: profile.sample_types[valueIndex].unit, total: this.graph.info(0).value, count: kind.table.count,
       sort: state.sort, filter: state.search, isCompared: Boolean(this.base),
     });
     const notes = profile.comments.map((text) => Object.assign(document.createElement("li"), { textContent: FlameText.printable(text) }));
@@ -328,12 +329,17 @@ class Page {
     byId("status").textContent = incomplete.length ? FlameText.printable(incomplete.join("; ")) : this.paused ? "paused" : "";
   }
 
-  /** The choices of what is shown and by what it is grouped; returns the group that is there. */
+  /** Whether samples of a kind of profile are of operations, some of which are idle. */
+  showsOperations(kind) {
+    return this.kinds.has(kind) && this.kinds.get(kind).table.rows === "operations";
+  }
+
+  /** Fill in the choices of values and groups; returns the chosen group, "" if it does not exist. */
   fillChoices(profile, valueIndex) {
     const values = profile.sample_types.map((type, index) => [String(index), type.type]);
     const keys = new Set(profile.labels.flatMap((labels) => labels.map(([key]) => profile.strings[key])));
     const groups = [["", "nothing"]];
-    if (profile.kind !== "cpu") groups.push(["operation", "wait reason"]);
+    if (this.showsOperations(profile.kind)) groups.push(["operation", "wait reason"]);
     for (const key of [...keys].sort()) groups.push([`label:${key}`, key === "lock" ? "lock" : `label ${key}`]);
     const group = groups.some(([value]) => value === this.state.group) ? this.state.group : "";
     for (const [id, choices, chosen] of [["value", values, String(valueIndex)], ["group", groups, group]]) {
@@ -387,7 +393,7 @@ function toggleTheme() {
   try {
     localStorage.setItem("theme", theme);
   } catch {
-    // Then it is forgotten when the page is closed.
+    // Without storage the theme lasts until the page is closed.
   }
   applyTheme(theme);
   page.draw();

@@ -4,16 +4,16 @@
 const MAX_ROWS = 100; // more come with a button
 const INSIDE_GO = new Set(["runtime", "internal", "sync", "reflect"]);
 
-/** The same function, but it remembers its last answer: the same profile is shown in many ways. */
+/** The same function, which keeps its last result: one profile is drawn many times. */
 function remembering(compute) {
-  let asked = null;
-  let answer;
-  return (...question) => {
-    if (!asked || question.some((each, index) => each !== asked[index])) {
-      answer = compute(...question);
-      asked = question;
+  let last = null;
+  let result;
+  return (...given) => {
+    if (!last || given.some((each, index) => each !== last[index])) {
+      result = compute(...given);
+      last = given;
     }
-    return answer;
+    return result;
   };
 }
 
@@ -37,14 +37,16 @@ function idleRows(profile, valueIndex) {
   return { rows: rows.filter((row) => row.count), sum: rows.reduce((sum, row) => sum + row.value, 0) };
 }
 
-/** The worst place, in a sentence; "" if there is none. */
-const headline = remembering((profile, valueIndex, hideIdle) => {
+/** The place with the largest value, in a sentence; "" if there is none. `kind` is the server's
+    description of the kind of profile. */
+const headline = remembering((profile, kind, valueIndex, hideIdle) => {
+  const isOfFunctions = kind.table.rows === "functions";
   const { strings, frames, stacks, values, idle, operations } = profile;
   const isInside = frames.map(([name]) => isInsideGo(strings[name]));
   // Places that read the same are one: each has the number of the first frame there.
   const places = new Map();
   const placeOf = frames.map(([name, , line], index) => {
-    const place = profile.kind === "cpu" ? `${name}` : `${name} ${line}`;
+    const place = isOfFunctions ? `${name}` : `${name} ${line}`;
     if (!places.has(place)) places.set(place, index);
     return places.get(place);
   });
@@ -55,7 +57,7 @@ const headline = remembering((profile, valueIndex, hideIdle) => {
     if ((hideIdle && idle[index] >= 0) || !stack.length) return;
     total += value;
     let at = stack.length - 1;
-    if (profile.kind !== "cpu") {
+    if (!isOfFunctions) {
       while (at > 0 && isInside[stack[at]]) at -= 1;
     }
     const key = operations[index] * frames.length + placeOf[stack[at]];
@@ -77,11 +79,9 @@ const headline = remembering((profile, valueIndex, hideIdle) => {
   const where = `${name}${file ? `, ${file}:${worst.line}` : ""}`;
   const unit = profile.sample_types[valueIndex].unit;
   const amount = `${formatValue(worst.value, unit)} in ${formatValue(worst.count, "count")}`;
-  if (profile.kind === "cpu") return `${share} of CPU time: ${name} (${formatValue(worst.value, unit)})`;
-  const what = profile.kind === "mutex" ? "of the waiting for locks: until" : "of waiting:";
+  if (isOfFunctions) return `${share} ${kind.headline} ${name} (${formatValue(worst.value, unit)})`;
   const operation = FlameText.printable(worst.operation);
-  const noun = profile.kind === "mutex" ? "releases" : "waits";
-  return `${share} ${what} ${operation} in ${where} (${amount} ${noun})`;
+  return `${share} ${kind.headline} ${operation ? `${operation} in ` : ""}${where} (${amount} ${kind.events})`;
 });
 
 class FunctionTable {
@@ -94,13 +94,14 @@ class FunctionTable {
   }
 
   /** `rows` are those of FlameGraph.functions(), of values of that unit which are `total` in all;
-      with `isCompared` it tells how each has changed since the base. */
-  show(rows, { unit, total, sort, filter, isCompared }) {
-    this._shown = [rows, { unit, total, sort, filter, isCompared }];
+      `count` is the heading of their counts. With `isCompared` there is a column of changes. */
+  show(rows, shown) {
+    const { unit, total, count, sort, filter, isCompared } = shown;
+    this._shown = [rows, shown];
     const columns = [
       ["flat", "Flat", (row) => row.flat],
       ["cumulative", "Cumulative", (row) => row.total],
-      ["count", "Count", (row) => row.count],
+      ["count", count, (row) => row.count],
       ["mean", "Mean", (row) => (row.count ? row.total / row.count : 0)],
       ["change", "Change of flat", (row) => row.flat - row.baseFlat],
       ["name", "Function", (row) => row.name],
@@ -147,7 +148,7 @@ class FunctionTable {
       name.type = "button";
       name.className = "function";
       name.textContent = row.name;
-      name.title = "Search it in the flame graph";
+      name.title = "Search for it in the flame graph";
       name.addEventListener("click", () => this._onchoose(row.name));
       line.insertCell().append(name);
     }

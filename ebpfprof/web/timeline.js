@@ -29,11 +29,13 @@ class Timeline {
     this._svg.addEventListener("keydown", (event) => this._key(event));
   }
 
-  /** `windows` are the server's; `unit` is that of their values; `window` and `base` are picked. */
-  show(windows, unit, window, base) {
+  /** `windows` are the server's, with values of that `unit`; `window` and `base` were picked. Bars
+      show what each window has in a second, or if `isMoment` its values as they are. */
+  show(windows, { unit, isMoment, window, base }) {
     const time = this._cursor >= 0 && this._windows[this._cursor] ? this._windows[this._cursor].start_s : null;
     this._windows = windows;
     this._unit = unit;
+    this._isMoment = isMoment;
     this._picked = window;
     this._base = base;
     if (time !== null && !this._drags) {
@@ -49,11 +51,11 @@ class Timeline {
     const first = columns - windows.length; // the newest stands at the right
     this._svg.setAttribute("viewBox", `0 0 ${columns} ${TIMELINE_HEIGHT}`);
     this._svg.replaceChildren();
-    const rate = (each) => each.value_ns / Math.max(each.end_s - each.start_s, 1e-3);
-    const highest = Math.max(...windows.map(rate), 1);
+    const size = ({ start_s, end_s, value }) => this._isMoment ? value : value / Math.max(end_s - start_s, 1e-3);
+    const highest = Math.max(...windows.map(size), 1);
     const chosen = this._chosen();
     windows.forEach((each, index) => {
-      const height = Math.max(1, (TIMELINE_HEIGHT - 6) * rate(each) / highest);
+      const height = Math.max(1, (TIMELINE_HEIGHT - 6) * size(each) / highest);
       const back = this._rect(first + index, 0, TIMELINE_HEIGHT, "back");
       const bar = this._rect(first + index, TIMELINE_HEIGHT - height, height, "bar");
       for (const [name, time] of [["picked", this._picked], ["base", this._base]]) {
@@ -66,10 +68,14 @@ class Timeline {
     this._svg.setAttribute("aria-valuemin", "0");
     this._svg.setAttribute("aria-valuemax", String(Math.max(windows.length - 1, 0)));
     this._svg.setAttribute("aria-valuenow", String(Math.max(this._cursor, 0)));
-    const said = at ? `${formatTime(at.start_s)}: ${formatValue(at.value_ns, this._unit)} in ` +
-      `${formatDuration((at.end_s - at.start_s) * 1e9)}` : "Nothing was recorded yet.";
-    this._svg.setAttribute("aria-valuetext", said);
-    this._text.textContent = said;
+    const text = at ? this._textOf(at) : "Nothing was recorded yet.";
+    this._svg.setAttribute("aria-valuetext", text);
+    this._text.textContent = text;
+  }
+
+  _textOf({ start_s, end_s, value }) {
+    const text = `${formatTime(start_s)}: ${formatValue(value, this._unit)}`;
+    return this._isMoment ? text : `${text} in ${formatDuration((end_s - start_s) * 1e9)}`;
   }
 
   _rect(x, y, height, name) {
@@ -106,9 +112,7 @@ class Timeline {
   _move(event) {
     if (!this._windows.length) return;
     if (!this._drags) {
-      const at = this._windows[this._index(event)];
-      this._text.textContent = `${formatTime(at.start_s)}: ${formatValue(at.value_ns, this._unit)} in ` +
-        `${formatDuration((at.end_s - at.start_s) * 1e9)}`;
+      this._text.textContent = this._textOf(this._windows[this._index(event)]);
       return;
     }
     this._cursor = this._index(event);

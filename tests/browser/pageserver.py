@@ -23,8 +23,10 @@ from ebpfprof.profile.model import (
     Sample,
 )
 from ebpfprof.profilers.cpu.kind import CPU
+from ebpfprof.profilers.registry import kind_named, kinds
 from ebpfprof.profilers.waits.kinds import BLOCK
 from ebpfprof.server.app import WEB_FOLDER
+from ebpfprof.server.page_api import described_kind
 
 START_S = 1_790_000_000
 WINDOW_S = 5
@@ -135,8 +137,14 @@ class PageServer:
         if self.refusal:
             return self.refusal[0], "application/json", _error(self.refusal[1])
         if path == "/api/targets":
-            fields = {"version": "1.2.3", "interval_s": 60.0, "retention_s": 600.0}
-            return 200, "application/json", json.dumps({**fields, "targets": self.targets}).encode()
+            targets = {
+                "version": "1.2.3",
+                "interval_s": 60.0,
+                "retention_s": 600.0,
+                "kinds": [described_kind(kind) for kind in kinds()],
+                "targets": self.targets,
+            }
+            return 200, "application/json", json.dumps(targets).encode()
         kind = query.get("kind", "block")
         if path.endswith("/timeline"):
             return 200, "application/json", self._timeline(kind)
@@ -156,11 +164,13 @@ class PageServer:
                 "start_s": START_S + index * WINDOW_S,
                 "end_s": START_S + (index + 1) * WINDOW_S,
                 "count": index,
-                "value_ns": (index + 1) * 1_000_000,
+                "value": (index + 1) * 1_000_000,
             }
             for index in range(WINDOWS)
         ]
-        return json.dumps({"kind": kind, "interval_s": WINDOW_S, "windows": windows}).encode()
+        unit = kind_named(kind).sample_types[-1].unit
+        body = {"kind": kind, "unit": unit, "interval_s": WINDOW_S, "windows": windows}
+        return json.dumps(body).encode()
 
 
 def _error(sentence: str) -> bytes:

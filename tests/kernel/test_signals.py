@@ -223,7 +223,7 @@ def test_a_signal_ends_what_records(verb: str, step: str, target: Target, folder
         ("attach", "ebpfprof.kernel.uprobe_helper:Keeper.detach"),
         ("attach", "ebpfprof.recording.live:reported"),
         ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
-        ("serve", "ebpfprof.continuous.manager:Recorder.stop"),
+        ("serve", "ebpfprof.continuous.manager:Manager.stop"),
         ("top on a screen", "ebpfprof.top.terminal:TopTerminal._give_back"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Who is answered: names against DNS rebinding, tokens, and the user behind a connection."""
+"""Which requests are answered: names against DNS rebinding, tokens, users of connections."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_wrong_token_or_none(url: str, headers: Mapping[str, str]) -> None:
     assert b"token" in refusal.body
 
 
-def test_the_page_is_told_in_json() -> None:
+def test_the_page_is_refused_in_json() -> None:
     refusal = ask(WITH_TOKEN, "/api/targets")
     assert refusal.status == 401
     assert "token" in refusal.json["error"]
@@ -139,7 +139,7 @@ def test_a_unix_socket_has_its_permissions() -> None:
     assert ask(Policy(is_unix=True), headers={"host": "anything"}).body == b"let in"
 
 
-def test_who_cannot_be_told_is_refused() -> None:
+def test_a_client_whose_user_is_unknown_is_refused() -> None:
     refusal = ask(Policy(uids=[0]), peer=("127.0.0.1", 1))
     assert refusal.status == 403
     assert b"--token-file" in refusal.body
@@ -157,7 +157,7 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 @pytest.mark.parametrize("uid", [0, NOBODY])
-def test_the_kernel_tells_who_connects(address: str, uid: int) -> None:
+def test_the_kernel_knows_the_user_of_a_connection(address: str, uid: int) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with closing(socket.create_server((address, 0), family=family)) as server:
         own = server.getsockname()[:2]
@@ -179,7 +179,7 @@ def test_the_kernel_tells_who_connects(address: str, uid: int) -> None:
             child.communicate()
 
 
-def test_a_connection_that_nobody_has_open_any_more_is_nobodys() -> None:
+def test_a_closed_connection_has_no_user() -> None:
     """The kernel shows such a socket as root's."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         own = server.getsockname()
@@ -201,7 +201,7 @@ def test_a_connection_that_nobody_has_open_any_more_is_nobodys() -> None:
         (("no address", 1), ("127.0.0.1", 1)),
     ],
 )
-def test_what_is_no_connection_is_nobodys(
+def test_what_is_no_connection_has_no_user(
     client: tuple[str, int] | None, server: tuple[str, int | None] | None
 ) -> None:
     assert peer_uid(client, server) is None

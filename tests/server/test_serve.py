@@ -1,4 +1,4 @@
-"""The command: whom it answers, when probes are in a process, how it ends."""
+"""The command: which clients it answers, when probes are in a process, how it ends."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from time import monotonic, sleep
 import pytest
 
 from ebpfprof.commands.serve import _say_ready
-from ebpfprof.continuous.manager import Recorder
+from ebpfprof.continuous.manager import Manager
 from ebpfprof.errors import ExitCode
 from ebpfprof.server.access import Policy
 from ebpfprof.server.listener import Address
+from tests.continuous.fakes import ALL_KINDS, PID, FakeLive, FakeTarget
 from tests.kernel.kernel_state import await_no_probes, bpf_objects, has_probes
 from tests.kernel.programs import program
 from tests.kernel.users import ANYBODYS_PYTHON, NOBODY
-from tests.server.fakes import ALL_KINDS, PID, FakeLive, FakeTarget
 from tests.server.serving import (
     COMMAND,
     DEADLINE_S,
@@ -52,7 +52,7 @@ def target() -> Iterator[Target]:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Target, Server]]:
-    """For those who only ask. Who asks for sums, and so has it recorded for minutes, comes last."""
+    """For tests that only send requests; those for sums, which record for minutes, come last."""
     with httppprof("1.27") as (running, _), Server("--pid", str(running.pid)) as server:
         assert server.ready
         yield running, server
@@ -67,7 +67,9 @@ def begun(address: str, path: str) -> socket.socket:
 
 
 @pytest.mark.parametrize("path", ["profile?seconds=600", "block?seconds=600"])
-def test_who_hangs_up_takes_the_probes_along(served: tuple[Target, Server], path: str) -> None:
+def test_when_the_client_hangs_up_the_probes_are_detached(
+    served: tuple[Target, Server], path: str
+) -> None:
     target, server = served
     await_probes(target.pid, False)  # those of an answer just given may be on their way out
     with closing(begun(server.address, f"/debug/pprof/{path}")):
@@ -102,7 +104,7 @@ def test_ten_clients_at_once(served: tuple[Target, Server]) -> None:
 @pytest.mark.parametrize(
     ("number", "name"), [(signal.SIGINT, "profile"), (signal.SIGTERM, "block")]
 )
-def test_told_to_end_it_answers_and_leaves_nothing(
+def test_at_a_signal_it_answers_and_leaves_no_probe(
     target: Target, number: signal.Signals, name: str
 ) -> None:
     with Server("--pid", str(target.pid)) as server:
@@ -131,12 +133,12 @@ def test_continuous_and_ended_at_any_time(target: Target, number: signal.Signals
     assert not has_probes(target.pid)
 
 
-def test_a_process_that_goes_is_told_and_the_other_is_served_on(target: Target) -> None:
+def test_a_process_ends_and_the_other_is_still_served(target: Target) -> None:
     with httppprof("1.19") as (other, _), Server("--pid", f"{target.pid},{other.pid}") as server:
         with ThreadPoolExecutor(1) as pool:
             block = f"/proc/{target.pid}/debug/pprof/block?seconds=600"
             asked = pool.submit(server.get, block)
-            # The first probe is in before the last: who goes in between was never recorded.
+            # A process that ends before its last probe is attached was never recorded.
             await_true(lambda: True in recording(server))
             target.say("exec")
             assert asked.result().profile("block").duration_ns > 0
@@ -155,10 +157,10 @@ def test_a_process_that_goes_is_told_and_the_other_is_served_on(target: Target) 
 def test_the_address_that_it_says_stays_right(
     follows: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With --all-go others may come, and then each must be named."""
-    recorder = Recorder(FakeLive(), kinds=ALL_KINDS)
-    recorder.serve_opened(FakeTarget(PID))
-    _say_ready(recorder, Address("127.0.0.1", 0), 6060, Policy(), None, follows)
+    """With --all-go other processes may start, and then the address must name one."""
+    manager = Manager(FakeLive(), kinds=ALL_KINDS)
+    manager.add_opened(FakeTarget(PID))
+    _say_ready(manager, Address("127.0.0.1", 0), 6060, Policy(), None, follows)
     prefix = f"/proc/{PID}" if follows else ""
     url = f"http://127.0.0.1:6060{prefix}/debug/pprof/block?seconds=5"
     assert f"Next: go tool pprof '{url}'\n" in capsys.readouterr().err
@@ -199,7 +201,7 @@ def ask_as(uid: int, address: str, path: str, forwarded_for: str = "") -> str:
     return done.stdout
 
 
-def test_on_loopback_only_root_and_who_started_it_are_answered(target: Target) -> None:
+def test_on_loopback_only_root_and_the_user_who_started_it_are_answered(target: Target) -> None:
     invoking = {"SUDO_UID": "1234", "SUDO_GID": "1234"}
     with Server("--pid", str(target.pid), *BLOCK, env=invoking) as server:
         for uid in (0, 1234):
@@ -211,7 +213,7 @@ def test_on_loopback_only_root_and_who_started_it_are_answered(target: Target) -
             assert "httppprof" not in refusal
         host = ask(server.address, "/metrics", headers={"Host": "evil.example"})
         assert host.status == 403
-        # Nobody becomes somebody else by saying so.
+        # A header makes no client another user.
         assert ask_as(NOBODY, server.address, "/metrics", "127.0.0.1").startswith("403 ")
 
 
@@ -261,7 +263,7 @@ def test_with_a_token(target: Target, tmp_path: Path) -> None:
         assert ask(address, path, headers=bearer).status == 200
 
 
-def test_a_token_is_made_up_and_said(target: Target) -> None:
+def test_a_token_is_made_up_and_printed(target: Target) -> None:
     with Server("--pid", str(target.pid), *BLOCK, "--token", "auto") as server:
         match = re.search(r"http://\S+/\?token=(\S{32});", server.ready)
         assert match is not None

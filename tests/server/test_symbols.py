@@ -13,8 +13,9 @@ from ebpfprof.profile.model import Location, Sample
 from ebpfprof.profilers.waits.kinds import BLOCK
 from ebpfprof.server import pprof_endpoints
 from symbolizer import ElfFile, Frame, Function, GoBinary
+from tests.continuous.fakes import PID, FakeTarget
 from tests.kernel.programs import program
-from tests.server.fakes import PID, FakeTarget, Service
+from tests.server.fakes import Service
 from tests.targets_run import Target
 from tests.unit.export.small_profile import MAIN
 
@@ -73,7 +74,7 @@ def test_a_text_looks_each_address_up_once(
     stack = tuple(Location(entry + 1, None, ()) for entry in entries[:8])
     samples = [Sample(stack[at:], (1, at)) for at in range(8)]
     profile = BLOCK.make_profile(samples, [MAIN], time_ns=1, duration_ns=1)
-    assert pprof_endpoints._text_of(ticker.pid, profile).count("\n#") == sum(range(1, 9))
+    assert pprof_endpoints._text_of(ticker.pid, profile, ()).count("\n#") == sum(range(1, 9))
     assert sorted(asked) == [entry + 1 for entry in entries[:8]]
 
 

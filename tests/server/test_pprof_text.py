@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ebpfprof.profile.model import Frame, Location, Profile, Sample
+from ebpfprof.profile.model import Frame, Location, Profile, Sample, ValueType
+from ebpfprof.profilers.registry import kind_named
 from ebpfprof.profilers.waits.kinds import BLOCK
 from ebpfprof.server.pprof_text import aligned, text
 from tests.unit.export.small_profile import LIBC, LOCK, MAIN, RECEIVE, UNKNOWN, WORK
@@ -12,14 +13,19 @@ from tests.unit.export.small_profile import LIBC, LOCK, MAIN, RECEIVE, UNKNOWN, 
 OFFSETS = {LOCK.address: 0x2F, WORK.address: 0x5, RECEIVE.address: 0x12}
 
 
+def head(kind: str) -> tuple[str, ...]:
+    endpoint = kind_named(kind).endpoint
+    assert endpoint is not None
+    return endpoint.text
+
+
 def profile(*samples: Sample) -> Profile:
     return BLOCK.make_profile(samples, [MAIN, LIBC], time_ns=1, duration_ns=1)
 
 
 def test_stacks_by_delay_with_their_frames_below() -> None:
-    found = text(
-        profile(Sample((RECEIVE, WORK), (2, 300)), Sample((LOCK, WORK), (1, 4500))), OFFSETS.get
-    )
+    waits = profile(Sample((RECEIVE, WORK), (2, 300)), Sample((LOCK, WORK), (1, 4500)))
+    found = text(waits, head("block"), OFFSETS.get)
     assert found == (
         "--- contention:\n"
         "cycles/second=1000000000\n"
@@ -36,13 +42,21 @@ def test_stacks_by_delay_with_their_frames_below() -> None:
 
 
 def test_a_mutex_profile_tells_its_sampling() -> None:
-    found = text(replace(profile(), kind="mutex"), OFFSETS.get)
+    found = text(replace(profile(), kind="mutex"), head("mutex"), OFFSETS.get)
     assert found == "--- mutex:\ncycles/second=1000000000\nsampling period=1\n"
+
+
+def test_a_profile_of_one_value_has_it_before_its_stack() -> None:
+    types = (ValueType("threads", "count"),)
+    found = text(
+        replace(profile(Sample((UNKNOWN,), (3,))), sample_types=types), ["threads:"], OFFSETS.get
+    )
+    assert found == "threads:\n3 @ 0x7f0000000011\n#\t0x7f0000000010\n\n"
 
 
 def test_what_is_not_known_is_left_out() -> None:
     strange = Location(0x404000, MAIN, (Frame("main.\x1b[2J", "/src/\n.go", 1),))
-    found = text(profile(Sample((strange, UNKNOWN), (1, 1))), OFFSETS.get)
+    found = text(profile(Sample((strange, UNKNOWN), (1, 1))), head("block"), OFFSETS.get)
     assert found.splitlines()[2:] == [
         "1 1 @ 0x404001 0x7f0000000011",
         "#\t0x404000\tmain.\\x1b[2J\t/src/\\n.go:1",

@@ -1,4 +1,4 @@
-"""Where it listens: what may be said, ports that are taken, unix sockets in hostile places."""
+"""Where the server listens: addresses, ports in use, unix sockets in hostile directories."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def connect(path: Path) -> None:
 
 
 @pytest.mark.parametrize("owner", [None, NOBODY])
-def test_a_unix_socket_is_its_owners_alone_and_goes_with_the_server(
+def test_a_unix_socket_is_its_owners_alone_and_is_removed_with_the_server(
     owner: Owner | None, tmp_path: Path
 ) -> None:
     path = tmp_path / "s"

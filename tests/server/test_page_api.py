@@ -5,43 +5,38 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ebpfprof.continuous import manager as recorder_module
+from ebpfprof.continuous import manager as manager_module
 from ebpfprof.errors import UnsupportedGo
-from ebpfprof.export import pprof
+from ebpfprof.export import json_profile, pprof
 from ebpfprof.kernel.losses import Loss, loss_kinds
 from ebpfprof.process.process import Ending
 from ebpfprof.server import app as app_module
 from ebpfprof.server import page_api
 from ebpfprof.server.metrics import endpoint
-from tests.server.fakes import PID, Answer, FakeTarget, Service, process, until
+from tests.continuous.fakes import PID, FakeTarget, go_process, run, until
+from tests.server.fakes import Answer, Service
 
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module, "LOOK_S", 0.005)
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60))
+    monkeypatch.setattr(manager_module, "CHECK_S", 0.005)
 
 
 async def recorded(*steps: int) -> tuple[Service, FakeTarget]:
     """A process that was recorded for one window for each of the steps."""
     target = FakeTarget(PID)
     service = await Service.of(target)
-    (served,) = service.recorder.served
-    async with service.recorder.recording(served):
+    (process,) = service.manager.processes
+    async with service.manager.leases.recording(process):
         for step in steps[:-1]:
             target.work(step)
-            await service.recorder.end_window(served)
+            await service.manager.readings.end_window(process)
         target.work(steps[-1])
     return service, target
 
@@ -49,9 +44,9 @@ async def recorded(*steps: int) -> tuple[Service, FakeTarget]:
 def test_targets() -> None:
     async def work() -> None:
         service, _ = await recorded(1)
-        await service.discovery.look()
+        await service.follower.survey()
         found = (await service.client.ask("/api/targets")).json
-        assert set(found) == {"version", "interval_s", "retention_s", "targets"}
+        assert set(found) == {"version", "interval_s", "retention_s", "kinds", "targets"}
         assert (found["interval_s"], found["retention_s"]) == (5, 600)
         assert found["targets"] == [
             {
@@ -76,33 +71,33 @@ def test_targets() -> None:
 def test_a_timeline_keeps_its_process_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         service, target = await recorded(3, 2)
-        running = asyncio.ensure_future(service.recorder.run())
+        running = asyncio.ensure_future(service.manager.run())
         begun = time.time()
         answer = await service.client.ask(f"/api/targets/{PID}/timeline?kind=mutex")
         assert answer.headers["cache-control"] == "no-store"
         found = answer.json
-        assert (found["kind"], found["interval_s"]) == ("mutex", 5)
+        assert (found["kind"], found["unit"], found["interval_s"]) == ("mutex", "nanoseconds", 5)
         # In the first there is one sample more, see FakeTarget.
-        assert [(w["count"], w["value_ns"]) for w in found["windows"]] == [(4, 3010), (2, 2000)]
+        assert [(w["count"], w["value"]) for w in found["windows"]] == [(4, 3010), (2, 2000)]
         first, second = found["windows"]
         assert first["start_s"] <= first["end_s"] == second["start_s"] <= second["end_s"] <= begun
         await until(lambda: target.users == 1)
-        service.recorder.served[0].leased_until_s = 0
+        service.manager.processes[0].leased_until_s = 0
         await until(lambda: target.users == 0)
-        await service.recorder.stop()
+        await service.manager.stop()
         await running
 
     run(work())
 
 
-def test_why_it_cannot_be_recorded_is_told() -> None:
+def test_the_page_learns_why_a_process_cannot_be_recorded() -> None:
     async def work() -> None:
         service = await Service.of()
         service.live.refusal = UnsupportedGo(f"Process {PID} is none of ours.")
-        service.recorder.serve_found(process(PID))
+        service.manager.add_found(go_process(PID))
         url = f"/api/targets/{PID}/timeline"
         assert (await service.client.ask(url)).json["windows"] == []
-        await until(lambda: service.recorder.served[0].problem is not None)
+        await until(lambda: service.manager.processes[0].problem is not None)
         answer = await service.client.ask(url)
         assert answer.status == 500
         assert answer.json == {"error": f"Process {PID} is none of ours."}
@@ -120,8 +115,8 @@ def total(answer: Answer) -> int:
 def test_profiles_of_a_time() -> None:
     async def work() -> None:
         service, _ = await recorded(3, 2, 1)
-        (served,) = service.recorder.served
-        first, second, third = served.windows.kept
+        (process,) = service.manager.processes
+        first, second, third = process.history.windows
         url = f"/api/targets/{PID}/profile?kind=block"
 
         everything = await service.client.ask(url)
@@ -156,7 +151,7 @@ def test_what_is_recorded_now_is_shown_before_its_window_is_over(
         target = FakeTarget(PID)
         service = await Service.of(target)
         url = f"/api/targets/{PID}/profile?kind=block"
-        async with service.recorder.recording(service.recorder.served[0]):
+        async with service.manager.leases.recording(service.manager.processes[0]):
             target.work(3)
             assert total(await service.client.ask(url)) == 4
             target.work(2)
@@ -193,25 +188,25 @@ def test_errors() -> None:
     run(work())
 
 
-def test_what_was_recorded_of_a_process_that_went_is_still_there() -> None:
+def test_what_was_recorded_of_an_ended_process_stays() -> None:
     async def work() -> None:
         service, target = await recorded(3)
-        running = asyncio.ensure_future(service.recorder.run())
+        running = asyncio.ensure_future(service.manager.run())
         target.ending = Ending(f"process {PID} ended")
-        await service.recorder.served[0].gone.wait()
+        await service.manager.processes[0].ended.wait()
         (found,) = (await service.client.ask("/api/targets")).json["targets"]
         assert (found["ended"], found["recording"]) == (f"process {PID} ended", False)
         assert total(await service.client.ask(f"/api/targets/{PID}/profile")) == 4
         timeline = await service.client.ask(f"/api/targets/{PID}/timeline")
         assert len(timeline.json["windows"]) == 1
         assert target.users == 0
-        await service.recorder.stop()
+        await service.manager.stop()
         await running
 
     run(work())
 
 
-def test_a_bug_is_told_without_its_insides(
+def test_a_bug_is_reported_without_its_details(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def work() -> None:
@@ -220,7 +215,7 @@ def test_a_bug_is_told_without_its_insides(
         def broken(*_: object) -> None:
             raise RuntimeError("secret \x1b[2J")
 
-        monkeypatch.setattr(page_api, "merged", broken)
+        monkeypatch.setattr(json_profile, "encode", broken)
         with pytest.raises(RuntimeError):  # for the server, which ends the connection
             await service.client.ask(f"/api/targets/{PID}/profile")
 
@@ -255,9 +250,9 @@ def test_the_page_and_its_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
             answer = await service.client.ask(f"/assets/{name}")
             if answer.status == 307:
                 answer = await service.client.ask(answer.headers["location"])
-            served = {"..": b"<p>page", "folder/../page.js": b"let a;"}
-            assert answer.status == (200 if name in served else 404), name
-            assert answer.body == served.get(name, answer.body)
+            known = {"..": b"<p>page", "folder/../page.js": b"let a;"}
+            assert answer.status == (200 if name in known else 404), name
+            assert answer.body == known.get(name, answer.body)
 
     run(work())
 
@@ -294,10 +289,10 @@ def test_metrics() -> None:
     run(work())
 
 
-def test_what_it_cost_is_kept_of_those_that_are_served_and_of_no_other() -> None:
+def test_costs_are_kept_for_processes_that_are_served_and_no_others() -> None:
     async def work() -> None:
         service, target = await recorded(1)
-        (served,) = service.recorder.served
+        (process,) = service.manager.processes
         name = f'ebpfprof_target_overhead_seconds_total{{command="shop",pid="{PID}"}}'
 
         async def told() -> str:
@@ -310,10 +305,10 @@ def test_what_it_cost_is_kept_of_those_that_are_served_and_of_no_other() -> None
         assert await told() == before
         target.is_removed = True  # what it cost until then is still known
         assert await told() == before
-        del service.recorder._served[PID]
+        del service.manager._processes[PID]
         assert await told() == ""
-        served.live = None
-        service.recorder._served[PID] = replace(served)  # another one, with the same pid
+        process.target = None
+        service.manager._processes[PID] = replace(process)  # another one, with the same pid
         assert await told() == ""
 
     run(work())
@@ -325,9 +320,9 @@ def test_prometheus_reads_the_metrics() -> None:
     async def work() -> None:
         odd = 'a "b" \\n {c="d"} \\'
         service = await Service.of(FakeTarget(PID, name=odd), FakeTarget(PID + 1), continuous=True)
-        await until(lambda: all(each.is_recording for each in service.recorder.served))
-        for served in service.recorder.served:
-            await service.recorder.end_window(served)
+        await until(lambda: all(each.is_recording for each in service.manager.processes))
+        for process in service.manager.processes:
+            await service.manager.readings.end_window(process)
         await service.client.ask("/metrics")
         answer = await service.client.ask("/metrics")
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -346,7 +341,7 @@ def test_prometheus_reads_the_metrics() -> None:
                 assert 0 <= sample.value < float("inf")
         commands = {s.labels["pid"]: s.labels["command"] for s in samples if "pid" in s.labels}
         assert commands == {str(PID): odd, str(PID + 1): "shop"}
-        await service.recorder.stop()
+        await service.manager.stop()
 
     run(work())
 
@@ -368,17 +363,17 @@ def test_prometheus_reads_the_metrics() -> None:
         ("*", "other"),
     ],
 )
-def test_there_are_few_words_for_endpoints(path: str, word: str) -> None:
+def test_each_path_has_one_of_few_words_for_endpoints(path: str, word: str) -> None:
     assert endpoint(path) == word
 
 
-def test_what_is_not_supported_is_told_where_all_are_served() -> None:
+def test_unsupported_processes_are_listed_where_all_are_served() -> None:
     async def work() -> None:
         service = await Service.of()
-        service.discovery.follow()
-        service.discovery.found = [
-            process(PID),
-            process(PID + 1, supported=False, why_not="Go 1.4 is too old"),
+        service.follower.follow()
+        service.follower.found = [
+            go_process(PID),
+            go_process(PID + 1, supported=False, why_not="Go 1.4 is too old"),
         ]
         found = (await service.client.ask("/api/targets")).json["targets"]
         assert [(each["pid"], each["supported"], each["why_not"]) for each in found] == [

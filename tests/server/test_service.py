@@ -19,7 +19,7 @@ from ebpfprof.server import connections, service
 from ebpfprof.server.access import Policy
 from ebpfprof.server.connections import Admitted
 from ebpfprof.server.service import Service
-from tests.server.fakes import ALL_KINDS, PID, FakeLive, FakeTarget
+from tests.continuous.fakes import ALL_KINDS, PID, FakeLive, FakeTarget
 from tests.server.serving import DEADLINE_S, ask
 
 WHOLE = b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -27,15 +27,15 @@ WHOLE = b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 @contextmanager
 def served(target: FakeTarget) -> Iterator[str]:
-    """Where it is served, HOST:PORT."""
+    """Serve a target while the block runs; the address, HOST:PORT."""
     ready, over = threading.Event(), threading.Event()
     with closing(socket.create_server(("127.0.0.1", 0))) as listener, ProcessTable() as table:
         thread = threading.Thread(
             target=service.run,
             args=(
+                Service(ALL_KINDS),
                 FakeLive({PID: target}),
                 [target],
-                Service(ALL_KINDS),
                 Policy(is_unix=True),
                 listener,
                 table,
@@ -69,15 +69,15 @@ def all_said(connection: socket.socket) -> bytes:
     return found
 
 
-def test_who_asks_for_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else those who only hold connections could keep everybody else out."""
+def test_silent_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or they could keep all other clients out."""
     monkeypatch.setattr(connections, "SILENCE_S", 0.3)
     target = FakeTarget(PID)
     with served(target) as address:
         for said in (b"", b"GET / HTTP/1.1\r\nHost: loc"):
             with closing(connected(address, said)) as silent:
                 assert silent.recv(1) == b""
-        # Whoever waits for an answer is waited for.
+        # A client that waits for an answer is not silent.
         assert ask(address, "/debug/pprof/block?seconds=1").status == 200
     assert target.users == 0
 
@@ -92,8 +92,8 @@ def test_a_second_request_must_come_in_time_too(monkeypatch: pytest.MonkeyPatch)
                 all_said(slow)
 
 
-def test_those_who_ask_for_nothing_keep_nobody_out() -> None:
-    """Long before they have been silent for too long."""
+def test_silent_connections_keep_no_client_out() -> None:
+    """Long before their time is over."""
     with served(FakeTarget(PID)) as address, ExitStack() as stack:
         for _ in range(150):
             for said in (b"", b"GET / HTTP/1.1\r\nHost: loc"):

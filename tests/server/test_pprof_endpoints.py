@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
 
-from ebpfprof.continuous import manager as recorder_module
+from ebpfprof.continuous import manager as manager_module
 from ebpfprof.export import pprof
 from ebpfprof.process.process import Ending
 from ebpfprof.profile.model import Profile
+from ebpfprof.profilers import registry
+from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.server import pprof_endpoints
-from tests.server.fakes import PID, Answer, FakeTarget, Service, until
+from tests.continuous.fakes import PID, FakeTarget, run, until
+from tests.server.fakes import Answer, Service
 
 T = TypeVar("T")
 UNKNOWN = b"Unknown profile\n"
@@ -23,11 +27,7 @@ BAD_SECONDS = b'invalid value for "seconds" - must be a positive integer\n'
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module, "LOOK_S", 0.005)
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60))
+    monkeypatch.setattr(manager_module, "CHECK_S", 0.005)
 
 
 def profile_of(answer: Answer) -> Profile:
@@ -54,11 +54,11 @@ async def while_working(
 
 async def server(target: FakeTarget, **options: Any) -> tuple[Service, asyncio.Task[None]]:  # noqa: ANN401
     service = await Service.of(target, **options)
-    return service, asyncio.ensure_future(service.recorder.run())
+    return service, asyncio.ensure_future(service.manager.run())
 
 
 async def ended(service: Service, running: asyncio.Task[None]) -> None:
-    await service.recorder.stop()
+    await service.manager.stop()
     await running
     for target in service.live.targets.values():
         assert target.users == 0
@@ -69,7 +69,7 @@ def test_seconds_give_what_happened_meanwhile(name: str, kind: str) -> None:
     async def work() -> None:
         target = FakeTarget(PID)
         service, running = await server(target)
-        async with service.recorder.recording(service.recorder.served[0]):
+        async with service.manager.leases.recording(service.manager.processes[0]):
             target.work(5)
         before_ns = time.time_ns()
         answer = await while_working(
@@ -87,7 +87,9 @@ def test_seconds_give_what_happened_meanwhile(name: str, kind: str) -> None:
 
 
 def test_the_cpu_profile_has_the_time_of_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pprof_endpoints, "_CPU_SECONDS", 1)
+    assert CPU.endpoint is not None
+    short = replace(CPU, endpoint=replace(CPU.endpoint, seconds=1))
+    monkeypatch.setitem(registry._kinds, "cpu", short)
 
     async def work() -> None:
         target = FakeTarget(PID)
@@ -107,7 +109,7 @@ def test_the_cpu_profile_has_the_time_of_its_beginning(monkeypatch: pytest.Monke
 
 
 def test_the_sums_are_never_silently_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten who come at once all wait until something was recorded; who comes later does not."""
+    """Ten requests at once all wait until something was recorded; a later one does not."""
 
     async def work() -> None:
         monkeypatch.setattr(pprof_endpoints, "FIRST_S", 0.5)
@@ -151,7 +153,7 @@ def test_since_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
     run(work())
 
 
-def test_who_hangs_up_ends_his_lease() -> None:
+def test_a_client_that_hangs_up_ends_the_recording() -> None:
     async def work() -> None:
         target = FakeTarget(PID)
         service, running = await server(target)
@@ -168,7 +170,7 @@ def test_who_hangs_up_ends_his_lease() -> None:
     run(work())
 
 
-def test_a_process_that_goes_meanwhile_ends_the_waiting() -> None:
+def test_a_process_that_ends_meanwhile_ends_the_waiting() -> None:
     async def work() -> None:
         target = FakeTarget(PID)
         service, running = await server(target)
@@ -197,7 +199,7 @@ def test_the_end_of_the_server_ends_the_waiting() -> None:
         answer = await while_working(
             target,
             service.client.ask("/debug/pprof/block?seconds=600"),
-            lambda: stopping.append(asyncio.ensure_future(service.recorder.stop())),
+            lambda: stopping.append(asyncio.ensure_future(service.manager.stop())),
         )
         assert counts(answer) == [3]
         await asyncio.gather(*stopping, running)

@@ -1,0 +1,134 @@
+"""What was recorded of a process: since its first recording, from now on, and by windows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ebpfprof.console.terminal import say
+from ebpfprof.console.text import printable
+from ebpfprof.continuous.history import limit_size, together
+from ebpfprof.errors import EbpfprofError
+from ebpfprof.profile.delta import difference
+from ebpfprof.profilers.registry import kind_named
+
+if TYPE_CHECKING:
+    from ebpfprof.continuous.history import History
+    from ebpfprof.continuous.process import Live, RecordedProcess
+    from ebpfprof.profile.model import Profile
+
+_MAX_SAMPLES = 200_000  # of all windows together: some 100 MB
+
+
+class NotRecordedError(EbpfprofError):
+    """Nothing was recorded in the time that was asked for; the message is a sentence."""
+
+
+class Readings:
+    """Reads profiles of processes. Kinds are given by their names.
+
+    `histories` gives those of all processes: together they use a bounded amount of memory.
+    """
+
+    def __init__(self, live: Live, histories: Callable[[], Iterable[History]]) -> None:
+        self._live = live
+        self._histories = histories
+
+    async def snapshot(self, process: RecordedProcess, kind: str) -> Profile:
+        """The profile since the process was first recorded, of a kind that keeps sums.
+
+        Raises TargetGone if the process was never recorded, or is closed.
+        """
+        return (await asyncio.to_thread(self._sums, process, (kind,)))[kind]
+
+    async def begin(self, process: RecordedProcess, kind: str) -> Callable[[], Awaitable[Profile]]:
+        """A function that returns what was recorded from now until it is called.
+
+        Both raise TargetGone as snapshot does.
+        """
+        if not kind_named(kind).keeps_sums:
+            mark = await asyncio.to_thread(self._begin, process)
+
+            async def since_mark() -> Profile:
+                return (await asyncio.to_thread(self._since, process, mark))[kind]
+
+            return since_mark
+        before = await self.snapshot(process, kind)
+
+        async def since() -> Profile:
+            after = await self.snapshot(process, kind)
+            return await asyncio.to_thread(difference, after, before)
+
+        return since
+
+    async def since_last(self, process: RecordedProcess, kind: str) -> Profile:
+        """What was recorded since the last call for this process and kind, by any caller.
+
+        The first call returns all since the process was first recorded. For kinds that keep sums.
+        Raises TargetGone as snapshot does.
+        """
+        profile = await self.snapshot(process, kind)
+        last = process.last_read.get(kind)
+        process.last_read[kind] = profile
+        return await asyncio.to_thread(difference, profile, last) if last else profile
+
+    async def between(
+        self, process: RecordedProcess, kind: str, from_s: float, to_s: float
+    ) -> Profile:
+        """What the history has of a time (Unix), of windows that lie in it, wholly or in part.
+
+        Of a kind that shows a moment, the last one. Raises NotRecordedError.
+        """
+        found = process.history.between(kind, from_s, to_s)
+        if not found:
+            raise NotRecordedError(
+                f"Process {process.pid} was not recorded in that time"
+                + (f": {process.ending}." if process.ending else " (yet).")
+            )
+        return await asyncio.to_thread(together, kind, found)
+
+    async def end_window(self, process: RecordedProcess, *, at_least_s: float = 0.0) -> None:
+        """End the present window now, unless it is younger than so many seconds.
+
+        Does nothing if the process is not being recorded.
+        """
+        async with process.lock:
+            if process.users and time.time() - process.history.begun_s > at_least_s:
+                await self.end_locked_window(process)
+
+    async def end_locked_window(self, process: RecordedProcess) -> None:
+        """The same for a caller that holds the lock of the process, whatever its age.
+
+        What can't be read is told on stderr.
+        """
+        try:
+            await asyncio.to_thread(self._end_window, process)
+        except EbpfprofError as error:
+            say(f"ebpfprof: {printable(str(error))}", err=True)
+        limit_size(list(self._histories()), _MAX_SAMPLES)
+
+    def _end_window(self, process: RecordedProcess) -> None:
+        sums = self._sums(process, [each for each in process.kinds if kind_named(each).keeps_sums])
+        new = {}
+        if process.mark is not None:
+            new = self._since(process, process.mark, restart=True)
+        process.history.end(time.time(), sums, new)
+
+    def _sums(self, process: RecordedProcess, kinds: Collection[str]) -> dict[str, Profile]:
+        profiles = self._live.snapshot(process.require_target(), kinds).profiles
+        return {profile.kind: profile for profile in profiles}
+
+    def _begin(self, process: RecordedProcess) -> Any:  # noqa: ANN401
+        return self._live.begin(process.require_target())
+
+    def _since(
+        self,
+        process: RecordedProcess,
+        mark: Any,  # noqa: ANN401
+        *,
+        restart: bool = False,
+    ) -> dict[str, Profile]:
+        report = self._live.read(process.require_target(), mark, restart=restart)
+        return {profile.kind: profile for profile in report.profiles}

@@ -1,0 +1,224 @@
+"""A live session without a kernel, whose targets do what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from ebpfprof.continuous.follow import Follower
+from ebpfprof.continuous.manager import Manager
+from ebpfprof.continuous.process import RecordedProcess
+from ebpfprof.discovery.processes import GoProcess, ProcessTable
+from ebpfprof.errors import EbpfprofError, NotGoProgram, TargetGone
+from ebpfprof.kernel.losses import Loss
+from ebpfprof.overhead.cost import Overhead, Runs
+from ebpfprof.process.process import Ending, Target
+from ebpfprof.profile.delta import difference
+from ebpfprof.profile.kind import ProfileKind
+from ebpfprof.profile.model import Profile, Sample
+from ebpfprof.profilers import registry
+from ebpfprof.profilers.registry import kind_named
+from ebpfprof.profilers.report_builder import Report
+from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, WORK
+
+ALL_KINDS: tuple[Any, ...] = ("block", "mutex", "cpu")
+PID = 4_194_400  # no process has it: it is above PID_MAX_LIMIT
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class FakeAccount:
+    """Says how many events there were."""
+
+    title: str
+    events: int
+
+    def __sub__(self, earlier: FakeAccount) -> FakeAccount:
+        return FakeAccount(self.title, self.events - earlier.events)
+
+    def __add__(self, later: FakeAccount) -> FakeAccount:
+        return FakeAccount(self.title, self.events + later.events)
+
+    def comments(self) -> tuple[str, ...]:
+        return (f"{self.title}: {self.events}",)
+
+
+@dataclass(eq=False)
+class FakeTarget:
+    """A target whose sums grow when the test says so."""
+
+    pid: int
+    name: str = "shop"
+    go_version: str | None = "go1.27.3"
+    kinds: tuple[Any, ...] = ALL_KINDS
+    ending: Ending | None = None
+    users: int = 0
+    begun: int = 0
+    starts: int = 0
+    snapshots: int = 0
+    watched_s: int = 0
+    events: int = 0
+    is_removed: bool = False
+
+    @property
+    def is_recording(self) -> bool:
+        return self.users > 0
+
+    def work(self, seconds: int = 1) -> None:
+        """An event happens once a second; it counts if the target is being recorded."""
+        if self.users:
+            self.watched_s += seconds
+            self.events += seconds
+
+    def profile(self, kind: Any) -> Profile:  # noqa: ANN401
+        """All so far: events of a microsecond each, and one more once it was recorded."""
+        types = kind_named(kind).sample_types
+        events = [Sample((LOCK, WORK), (self.events, self.events * 1000))] if self.events else []
+        steady = [Sample((RECEIVE, WORK), (1, 10))] if self.starts else []
+        profile = Profile(
+            kind=kind,
+            sample_types=types,
+            period_type=types[0],
+            period=1,
+            samples=(*events, *steady),
+            mappings=(MAIN,),
+            time_ns=1_700_000_000 * SECOND_NS,
+            duration_ns=self.watched_s * SECOND_NS,
+            comments=(),
+        )
+        return profile.accounted(FakeAccount(f"{kind} of {self.pid}", self.events))
+
+    def profiles(self, *, are_sums: bool) -> dict[str, Profile]:
+        """Those of kinds of which the kernel keeps the sums, or of the others."""
+        wanted = [each for each in self.kinds if kind_named(each).keeps_sums == are_sums]
+        return {kind: self.profile(kind) for kind in wanted}
+
+
+@dataclass(eq=False)
+class FakeMark:
+    """As ebpfprof.recording.live.Samples."""
+
+    before: Mapping[str, Profile]
+
+
+@dataclass
+class FakeLive:
+    """As ebpfprof.recording.live.LiveSession."""
+
+    targets: dict[int, FakeTarget] = field(default_factory=dict)
+    lost: list[Loss] = field(default_factory=list)
+    gate: threading.Event = field(default_factory=threading.Event)
+    """start() returns only when it is set."""
+    refusal: EbpfprofError | None = None
+    """What add() raises."""
+    adds: int = 0
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+
+    def add(self, pid: int) -> FakeTarget:
+        self.adds += 1
+        if self.refusal:
+            raise self.refusal
+        if pid not in self.targets:
+            raise NotGoProgram(f"Process {pid} is not one of ours.")
+        return self.targets[pid]
+
+    def start(self, target: FakeTarget) -> None:
+        assert not target.is_removed
+        target.begun += 1
+        assert self.gate.wait(60)
+        target.users += 1
+        target.starts += 1
+
+    def stop(self, target: FakeTarget) -> None:
+        assert target.users > 0
+        target.users -= 1
+
+    def remove(self, target: FakeTarget) -> None:
+        target.is_removed = True
+
+    def snapshot(self, target: FakeTarget, kinds: Collection[str] | None = None) -> Report:
+        assert not target.is_removed
+        target.snapshots += 1
+        found = target.profiles(are_sums=True)
+        wanted = [found[kind] for kind in found if kinds is None or kind in kinds]
+        return Report(cast("Target", None), wanted)
+
+    def begin(self, target: FakeTarget) -> FakeMark:
+        assert not target.is_removed
+        return FakeMark(target.profiles(are_sums=False))
+
+    def read(self, target: FakeTarget, samples: FakeMark, *, restart: bool = False) -> Report:
+        assert not target.is_removed
+        target.snapshots += 1
+        now = target.profiles(are_sums=False)
+        found = [difference(now[kind], samples.before[kind]) for kind in now]
+        if restart:
+            samples.before = now
+        return Report(cast("Target", None), found)
+
+    def overhead(self, target: FakeTarget) -> Overhead:
+        if target.is_removed:
+            raise TargetGone("It was removed.")
+        return Overhead(Runs(target.snapshots, 0.0), Runs(), 1e9, cpu_ns=1)
+
+    def losses(self) -> Iterable[Loss]:
+        return self.lost
+
+
+class FakeFollower(Follower):
+    """Finds the processes that the test names."""
+
+    def __init__(self, manager: Manager, *found: GoProcess, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(manager, cast("ProcessTable", None), **options)
+        self.found = list(found)
+
+    def follow(self) -> None:
+        self._follows = True
+
+    async def survey(self) -> None:
+        self._note(self.found)
+
+
+def go_process(pid: int, **fields: Any) -> GoProcess:  # noqa: ANN401
+    known = GoProcess(pid, "shop", "shop -x", "eve", "go1.27.3", "exe", None, True, "")
+    return replace(known, **fields)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition is true; fails if it never is."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def never() -> None:
+    """Wait for ever."""
+    await asyncio.Event().wait()
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run a test's work in an event loop of its own; fails if it takes a minute."""
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+def made(**options: Any) -> tuple[Manager, RecordedProcess, FakeTarget]:  # noqa: ANN401
+    """A manager with one process, and the process's target; `options` are the manager's."""
+    target = FakeTarget(PID)
+    manager = Manager(FakeLive({PID: target}), kinds=ALL_KINDS, **options)
+    return manager, manager.add_opened(target), target
+
+
+@contextmanager
+def registered(kind: ProfileKind) -> Iterator[ProfileKind]:
+    """A kind of profiles that is there while the block runs."""
+    registry.register(kind)
+    try:
+        yield kind
+    finally:
+        del registry._kinds[kind.name]

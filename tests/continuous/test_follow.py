@@ -1,0 +1,47 @@
+"""Go processes are added as they start."""
+
+from __future__ import annotations
+
+from ebpfprof.continuous.manager import Manager
+from tests.continuous.fakes import ALL_KINDS, FakeFollower, FakeLive, FakeTarget, go_process, run
+
+
+def test_all_go_processes_are_followed() -> None:
+    async def work() -> None:
+        targets = {pid: FakeTarget(pid) for pid in (1, 2, 3, 4)}
+        manager = Manager(FakeLive(targets), kinds=ALL_KINDS)
+        here = {"container": "abc"}
+        follower = FakeFollower(
+            manager,
+            go_process(1, **here),
+            go_process(2, **here, supported=False, why_not="too old"),
+            go_process(3, container="xyz"),
+            go_process(5),
+            follows=True,
+            containers=["ab"],
+            capacity=2,
+        )
+
+        def served() -> list[int]:
+            return [each.pid for each in manager.processes if each.ending is None]
+
+        await follower.survey()
+        assert served() == [1]
+        assert [(each.pid, each.why_not) for each in follower.unrecorded] == [(2, "too old")]
+        follower.found = [go_process(pid, **here) for pid in (1, 3, 4)]
+        await follower.survey()
+        assert served() == [1, 3]
+        assert [each.pid for each in follower.unrecorded] == [4]
+        follower.found = [go_process(pid, **here) for pid in (3, 4)]
+        await follower.survey()
+        gone = manager.find(1)
+        assert gone is not None
+        assert gone.ending == "process 1 ended"
+        assert served() == [3, 4]
+        # The number is used anew.
+        follower.found = [go_process(pid, **here, command="anew") for pid in (1, 4)]
+        await follower.survey()
+        assert served() == [1, 4]
+        await manager.stop()
+
+    run(work())

@@ -1,0 +1,101 @@
+"""A history holds differences, oldest first, and uses a bounded amount of memory."""
+
+from __future__ import annotations
+
+from ebpfprof.continuous.history import History, limit_size
+from ebpfprof.profile.model import Profile, Sample
+from ebpfprof.profilers.waits.kinds import BLOCK
+from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, WORK
+
+
+def sums(*counts: int) -> dict[str, Profile]:
+    stacks = ((LOCK, WORK), (RECEIVE, WORK))
+    samples = [Sample(s, (n, 10 * n)) for s, n in zip(stacks, counts, strict=False) if n]
+    return {"block": BLOCK.make_profile(samples, [MAIN], time_ns=1, duration_ns=sum(counts))}
+
+
+def counts(profile: Profile) -> list[int]:
+    return [sample.values[0] for sample in profile.samples]
+
+
+def filled(*steps: tuple[int, ...], start_s: float = 100.0) -> History:
+    """A history of windows of ten seconds each, with the sums at the end of each."""
+    history = History()
+    history.begin(start_s)
+    for number, step in enumerate(steps, 1):
+        history.end(start_s + 10 * number, sums(*step), {})
+    return history
+
+
+def test_a_window_holds_what_has_come_since_the_one_before() -> None:
+    history = filled((3, 1), (5, 1), (5, 4))
+
+    assert [(w.start_s, w.end_s) for w in history.windows] == [(100, 110), (110, 120), (120, 130)]
+    assert [counts(w.profiles["block"]) for w in history.windows] == [[3, 1], [2], [3]]
+
+
+def test_what_is_new_in_a_window_is_taken_as_it_is() -> None:
+    history = History()
+    for number, new in enumerate((sums(3), sums(2, 1)), 1):
+        history.end(10 * number, {}, {"cpu": new["block"]})
+
+    assert [counts(w.profiles["cpu"]) for w in history.windows] == [[3], [2, 1]]
+    assert history.sums == {}
+    assert history.totals == {"cpu": [6, 60]}
+
+
+def test_totals_are_those_of_all_windows() -> None:
+    history = filled((3, 1), (5, 1), (5, 4))
+    history.forget(1000)
+
+    assert history.totals == {"block": [9, 90]}
+
+
+def test_after_a_pause_it_begins_when_it_is_recorded_again() -> None:
+    history = filled((3,))
+    history.begin(500)
+    history.end(505, sums(4), {})
+
+    assert (history.windows[-1].start_s, history.windows[-1].end_s) == (500, 505)
+    assert counts(history.windows[-1].profiles["block"]) == [1]
+
+
+def test_those_of_a_time_are_found_also_in_part() -> None:
+    history = filled((1,), (3,), (6,))
+
+    def found(from_s: float, to_s: float) -> list[list[int]]:
+        return [counts(each) for each in history.between("block", from_s, to_s)]
+
+    assert found(0, 1000) == [[1], [2], [3]]
+    assert found(110, 120) == [[2]]
+    assert found(119, 121) == [[2], [3]]
+    assert found(130, 1000) == []
+    assert history.between("mutex", 0, 1000) == []
+
+
+def test_old_ones_are_forgotten() -> None:
+    history = filled((1,), (3,), (6,))
+    history.forget(120)
+    assert [w.end_s for w in history.windows] == [120, 130]
+
+
+def test_the_oldest_of_all_limit_size() -> None:
+    one, other = filled((1, 1), (2, 2), (3, 3)), filled((1,), (2,), start_s=105)
+    everything = [one, other]
+
+    sizes = [5, 5, 5, 4, 4]  # of their samples and of what a profile takes without any
+
+    limit_size(everything, sum(sizes))
+    assert [len(w.windows) for w in everything] == [3, 2]
+    limit_size(everything, sum(sizes) - 1)
+    assert [len(w.windows) for w in everything] == [2, 2]
+    limit_size(everything, sum(sizes) - 6)
+    assert [len(w.windows) for w in everything] == [2, 1]
+    limit_size(everything, 0)
+    assert [len(w.windows) for w in everything] == [0, 0]
+
+
+def test_windows_without_a_sample_take_room_too() -> None:
+    idle = filled(*[()] * 100)
+    limit_size([idle], 60)
+    assert len(idle.windows) == 20
