@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ebpfprof.profile.kind import Option, ProfileKind
 from ebpfprof.profile.model import Sample, ValueType
@@ -17,6 +18,16 @@ def register(kind: ProfileKind) -> None:
     if kind.name in _kinds or (kind.key and kind.key in {each.key for each in _kinds.values()}):
         raise ValueError(f"There is a profile kind {kind.name!r} or key {kind.key!r} already.")
     _kinds[kind.name] = kind
+
+
+@contextmanager
+def registered(kind: ProfileKind) -> Iterator[ProfileKind]:
+    """Add a kind for as long as the context lasts: for tests. Raises as register() does."""
+    register(kind)
+    try:
+        yield kind
+    finally:
+        del _kinds[kind.name]
 
 
 def kinds() -> tuple[ProfileKind, ...]:
