@@ -216,7 +216,7 @@ EXAMPLES: Final[dict[str, tuple[list[Stack], list[Stack]]]] = {
             ("reflect.chanrecv", "reflect.Value.recv", "reflect.Value.Recv", "main.pollLoop"),
         ],
         [
-            # Somebody is too slow to receive.
+            # The receiver is too slow.
             (SEND, "main.worker"),
             ("reflect.chansend0", "main.worker"),
             (LOCK, "main.worker"),
@@ -227,7 +227,7 @@ EXAMPLES: Final[dict[str, tuple[list[Stack], list[Stack]]]] = {
             (RECEIVE, "main.worker", "main.outer", "main.main.func1"),
             (RECEIVE, "main.worker", "main.handle"),
             (RECEIVE, "main.worker", "main.(*Shop).Checkout.func1"),
-            # Goroutines for one task: nobody knows what they wait for.
+            # Goroutines for one task: it is not known what they wait for.
             (RECEIVE, "main.reserve"),
             (RECEIVE, "main.(*Shop).Checkout.func1"),
             (RECEIVE, "main.(*Shop).handleOrder.func1"),
@@ -308,7 +308,7 @@ def name_of(stack: Stack, kind: Kind = "block") -> str | None:
     return rule.name if rule else None
 
 
-def test_every_rule_has_examples_of_both() -> None:
+def test_every_rule_has_examples_of_idle_waits_and_of_problems() -> None:
     assert set(EXAMPLES) == {rule.name for rule in rules()}
     assert all(idle_ones and problems for idle_ones, problems in EXAMPLES.values())
 
@@ -320,7 +320,7 @@ def test_idle_waits_are_recognised(name: str, stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("stack", PROBLEMS)
-def test_what_may_be_a_problem_is_shown(stack: Stack) -> None:
+def test_waits_that_may_be_a_problem_are_shown(stack: Stack) -> None:
     assert name_of(stack) is None
 
 
@@ -338,7 +338,7 @@ def test_a_rule_is_for_the_kinds_it_names(monkeypatch: pytest.MonkeyPatch) -> No
     assert name_of((RECEIVE, "main.worker"), "block") is None
 
 
-def test_no_send_and_no_lock_is_idle_wherever_it_stands() -> None:
+def test_sends_and_locks_are_never_idle() -> None:
     for operation in (SEND, "reflect.chansend0", LOCK, "sync.(*RWMutex).RLock"):
         assert [s for _, s in IDLE if name_of((operation, *s[1:]))] == []
 
@@ -354,7 +354,7 @@ def test_nothing_below_a_request_handler_is_idle() -> None:
         assert [s for _, s in IDLE if name_of((*s, handler, CONN, "main.x.gowrap1"))] == []
 
 
-def test_a_stack_that_may_be_cut_off_has_no_goroutine_function() -> None:
+def test_the_last_frame_of_a_stack_that_may_be_cut_is_not_the_goroutines_function() -> None:
     # Go 1.19 to 1.22 keep 32 frames: the last one may be in the midst of the stack.
     leaf, worker, runner = (
         Frame(name, "/x.go", 1) for name in (RECEIVE, "main.worker", "sync.(*WaitGroup).Go.func1")
@@ -379,7 +379,7 @@ def test_a_sample_without_a_stack_is_not_idle() -> None:
     assert rule_of("block", Sample((), (1, 1))) is None
 
 
-def test_what_is_hidden_and_what_is_kept_is_all() -> None:
+def test_hidden_and_kept_waits_add_up_to_all() -> None:
     samples = [sample_of(s, n + 1, 1000 + n) for n, (_, s) in enumerate(IDLE)]
     samples += [sample_of(s, 7, 3) for s in PROBLEMS]
     profile = profile_of(*samples)
@@ -394,7 +394,7 @@ def test_what_is_hidden_and_what_is_kept_is_all() -> None:
     assert [e.delay_ns for e in hidden] == sorted((e.delay_ns for e in hidden), reverse=True)
 
 
-def test_sums_are_by_rule() -> None:
+def test_hidden_waits_are_added_up_by_rule() -> None:
     worker, main = (RECEIVE, "main.worker"), (JOIN, *MAIN)
     samples = [sample_of(worker, 2, 30), sample_of(main, 1, 50), sample_of(worker, 3, 40)]
     _, hidden = split(profile_of(*samples, kind="open"))
@@ -446,13 +446,13 @@ def declared(minor: str) -> set[str]:
     return found
 
 
-def test_functions_of_go_are_so_called() -> None:
+def test_functions_of_go_that_rules_name_exist() -> None:
     assert len(names_in_go()) > 15
     found = declared("1.19") | declared("1.22") | declared("1.27")
     assert names_in_go() - found == set()
 
 
-def test_hostile_names_are_only_names() -> None:
+def test_hostile_names_match_no_rule_by_accident() -> None:
     deep = "[" * 500_000
     slashes, closures = "a/" * 500_000, ".func1\n" * 100_000
     for name in (deep, deep + "]" * 500_000, slashes, closures, "main." + "a[" * 5_000, "]["):
@@ -466,7 +466,7 @@ def test_hostile_names_are_only_names() -> None:
     assert name_of((COND, f"{K8S}/util/workqueue.(*Type).Get", handler)) is None
 
 
-def test_a_name_is_looked_at_once() -> None:
+def test_each_name_is_parsed_once() -> None:
     idle._plain.cache_clear()
     profile = profile_of(*(sample_of((SELECT, "main.f", "main.g")) for _ in range(100)))
     split(profile)
