@@ -20,7 +20,7 @@ from ebpfprof.export.json_profile import document, dumped
 from ebpfprof.export.kinds import title
 from ebpfprof.profile.model import Profile
 
-_SCRIPTS = ("flametree.js", "flamegraph.js", "standalone.js")
+_SCRIPTS = ("flametree.js", "flamecanvas.js", "flamegraph.js", "standalone.js")
 _STYLE = "flamegraph.css"
 
 
