@@ -22,8 +22,9 @@ from ebpfprof.errors import InvalidProfile
 if TYPE_CHECKING:
     from ebpfprof.profile.model import Profile
 
-FORMATS = ("text", "html", "folded", "json", "pprof")  # ebpfprof.export.formats
-_LIKE = 0.05
+# Those of ebpfprof.export.formats, which takes long to import.
+FORMATS = ("text", "html", "folded", "json", "pprof")
+_SAME_LENGTH = 0.05
 
 
 @click.command("diff")
@@ -111,26 +112,27 @@ def command(
 
 
 def of_one_kind(base: Profile, profile: Profile) -> tuple[Profile, Profile]:
-    """Both profiles as of one kind. Raises InvalidProfile if they are of two.
+    """Both profiles as of one kind. Raises InvalidProfile if they are of two kinds.
 
-    Of an empty one it can't be told whether it is a block or a mutex profile.
+    Kinds with the same sample types can't be told apart without samples: an empty profile is of the
+    kind of the other one.
     """
     from ebpfprof.profile.delta import require_same_types
 
     require_same_types(base, profile)
     if base.kind != profile.kind and base.samples and profile.samples:
         raise InvalidProfile(
-            f"A is a {base.kind} profile and B a {profile.kind} profile: what was waited for and "
-            "who made others wait can't be compared."
+            f"A is a {base.kind} profile and B a {profile.kind} profile: only profiles of the same "
+            "kind can be compared."
         )
     kind = profile.kind if profile.samples else base.kind
     return replace(base, kind=kind), replace(profile, kind=kind)
 
 
 def length_hint(base: Profile, profile: Profile) -> str:
-    """What to say if one profile was recorded for much longer than the other; else nothing."""
+    """What to say if one profile was recorded for much longer than the other; else ""."""
     lengths = (base.duration_ns, profile.duration_ns)
-    if min(lengths) <= 0 or max(lengths) <= min(lengths) * (1 + _LIKE):
+    if min(lengths) <= 0 or max(lengths) <= min(lengths) * (1 + _SAME_LENGTH):
         return ""
     return (
         f"A was recorded for {duration(lengths[0])}, B for {duration(lengths[1])}: --normalize "

@@ -1,4 +1,4 @@
-"""Reading profiles from files and writing what is made of them: what `report` and `diff` share."""
+"""Reading profiles from files and writing the outputs: what `report` and `diff` share."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _PIECE = 1 << 20
 def read_profile(path: Path) -> Profile:
     """The profile in a pprof file; "-" is standard input.
 
-    Raises EbpfprofError if it can't be read, InvalidProfile if it is none, click.UsageError if it
-    would be typed in a terminal.
+    Raises EbpfprofError if the file can't be read, InvalidProfile if it is not a profile,
+    click.UsageError if standard input is a terminal.
     """
     shown = "Standard input" if path == STDIN else printable(str(path))
     if path == STDIN and sys.stdin is not None and sys.stdin.isatty():
@@ -47,12 +47,12 @@ def read_profile(path: Path) -> Profile:
 
 
 def _read(path: Path) -> bytes:
-    """No more of a file than can be a profile. Raises OSError, ValueError."""
+    """The bytes of the file, but not more than a profile can have. Raises OSError, ValueError."""
     fd = 0 if path == STDIN else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     with open(fd, "rb", closefd=path != STDIN) as file:
         if stat.S_ISDIR(os.fstat(fd).st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        # Not all at once: that would take the memory for the largest that there can be.
+        # In pieces: a single read would allocate memory for the largest profile.
         data = bytearray()
         while len(data) <= pprof.MAX_DECODED_BYTES and (piece := file.read(_PIECE)):
             data += piece
@@ -67,8 +67,8 @@ def write(data: bytes, format_name: str, output: Path | None, *, force: bool) ->
     is_text, suffix = FORMATS[format_name].is_text, FORMATS[format_name].suffix
     if output is None or str(output) == "-":
         with OutputFile.prepare("-", is_text=is_text):
-            pass  # it is no terminal, unless for text
-        # Nobody loses anything if this fails: it can be made again.
+            pass  # raises for a terminal, which can't show what is not text
+        # If this fails, nothing is lost: the user can run the command again.
         if format_name == "text":
             say(data.decode(), end="")
         else:

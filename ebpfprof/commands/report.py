@@ -1,4 +1,4 @@
-"""`ebpfprof report`: a saved profile as a table, a flame graph, or in another format."""
+"""`ebpfprof report`: shows a saved profile as a table, or writes it in another format."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def command(
 
 
 def refuse_for_pprof(format_name: str, *, hide_idle: bool, sample_type: str | None) -> None:
-    """Raise click.UsageError for options that would take something out of a pprof file."""
+    """Raise click.UsageError for options that would leave something out of a pprof file."""
     for option, given in (("--hide-idle", hide_idle), ("--sample-type", sample_type)):
         if given and format_name == "pprof":
             raise click.UsageError(

@@ -1,10 +1,12 @@
-"""A flame graph as one HTML file that needs nothing else, and no network.
+"""A flame graph as one HTML file that needs no other file and no network.
 
-The program in it is that of our own page (ebpfprof/web). Names of the target are in it as JSON
-only, which a browser does not take for markup; its policy lets nothing run but our own script.
+Its script is that of the page of `serve` (ebpfprof/web). The file holds names of the target only as
+JSON, which a browser does not take for markup; its content security policy lets a browser run only
+our own script.
 
-What standalone.js finds: the JSON of the profile in #profile, that of the one to compare it with in
-#base, if there is one; the attribute data-hide-idle on <main id="app"> if it is to begin so.
+standalone.js finds the JSON of the profile in #profile, that of the base to compare it with in
+#base, if there is one. Where <main id="app"> has the attribute data-hide-idle, it begins with idle
+waits hidden.
 """
 
 import base64
@@ -18,17 +20,17 @@ from ebpfprof.export.json_profile import document, dumped
 from ebpfprof.export.kinds import title
 from ebpfprof.profile.model import Profile
 
-_SCRIPTS = ("flametree.js", "flamegraph.js", "standalone.js")
+_SCRIPTS = ("flametree.js", "flamecanvas.js", "flamegraph.js", "standalone.js")
 _STYLE = "flamegraph.css"
 
 
 def encode(
     profile: Profile, *, index: int = -1, base: Profile | None = None, hide_idle: bool = False
 ) -> bytes:
-    """The profile as a page with a flame graph; with `base`, of what has changed since that.
+    """The profile as a page with a flame graph; with `base`, of what has changed since the base.
 
-    `index` is the value type that it shows first; with `hide_idle` it begins with idle waits
-    hidden, which can be shown again.
+    `index` is that of the sample type to show first. With `hide_idle` the page begins with idle
+    waits hidden; a reader can show them again.
     """
     script = "\n".join(_asset(name) for name in _SCRIPTS)
     style = _asset(_STYLE)
@@ -62,7 +64,7 @@ def encode(
 
 
 def _data(name: str, content: dict[str, Any]) -> str:
-    # Without "<" there is no end of the script element and no comment in it.
+    # Without "<" the text can neither end the script element nor begin a comment.
     text = dumped(content).decode("ascii").replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{text}</script>'
 

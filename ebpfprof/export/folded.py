@@ -1,7 +1,7 @@
 """Folded stacks: a line for each stack, `root;caller;leaf 42`, as flamegraph.pl reads them.
 
-Speedscope, Perfetto, Firefox's profiler and Pyroscope read them, too. (Firefox makes as many
-samples as the number says: give it counts, not nanoseconds.)
+Speedscope, Perfetto, Firefox's profiler and Pyroscope read them, too. (Firefox makes a sample for
+each 1 of the number: give it counts, not nanoseconds.)
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,14 +13,14 @@ from ebpfprof.export.frames import FrameTable
 from ebpfprof.profile.model import UNKNOWN, Profile
 
 MAX_BYTES = 1 << 30
-"""The largest output: names are repeated in each line, so a small file may claim any size."""
+"""The largest output: each line repeats names, so the lines of a small file may have any size."""
 
 
 def encode(profile: Profile, *, index: int = -1) -> bytes:
-    """The stacks with the value at `index` of their samples, by name; equal ones are one line.
+    """The stacks with the values at `index` of their samples; those of equal names are one line.
 
     Inlined functions are frames like others. Raises InvalidProfile if a value is negative, as in
-    a difference: no reader takes it; or if the result would be larger than MAX_BYTES.
+    a difference, since readers refuse that; or if the result would be larger than MAX_BYTES.
     """
     sums = _sums([profile], index)
     return _lines((stack, f"{value}") for stack, (value,) in sums.items())
@@ -36,7 +36,7 @@ def encode_difference(profile: Profile, base: Profile, *, index: int = -1) -> by
 
 
 def _sums(profiles: Sequence[Profile], index: int) -> dict[tuple[str, ...], list[int]]:
-    """The values of each profile by stack; stacks without any are left out."""
+    """The values of each profile by stack, without stacks whose values are all 0."""
     table = FrameTable()
     by_frames: dict[tuple[int, ...], list[int]] = {}
     for column, profile in enumerate(profiles):
@@ -60,7 +60,7 @@ def _sums(profiles: Sequence[Profile], index: int) -> dict[tuple[str, ...], list
 
 
 def _name(function: str) -> str:
-    # Semicolons separate frames; a colon is what others put in their place.
+    # Semicolons separate frames; other writers of this format, too, put colons in their place.
     return printable(function).replace(";", ":") or UNKNOWN
 
 

@@ -14,7 +14,7 @@ from ebpfprof.profile.model import Profile
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: the end of its files' names, and whether it is fit to be read in a terminal."""
+    """A format: the suffix of its files, and whether a terminal can show it."""
 
     name: str
     suffix: str
@@ -35,7 +35,7 @@ FORMATS = {
 
 
 def of_name(path: str) -> str | None:
-    """The format that a file's name ends like, or None: the longest end that fits."""
+    """The format whose suffix the file's name has, the longest one that fits; else None."""
     found = [each for each in FORMATS.values() if path.lower().endswith(each.suffix)]
     return max(found, key=lambda each: len(each.suffix)).name if found else None
 
@@ -48,11 +48,11 @@ def encode(
 ) -> bytes:
     """The profile in the format `name`.
 
-    With `hide_idle` waits that are no problem (profile.idle) are left out, and what that was is
-    said where the format has a place for it; the HTML file has them, but begins with them hidden.
-    `sample_type` is what is counted, or shown first where a format holds all; else the last one.
-    Raises InvalidProfile if the profile has no such type or the format can't hold it, ValueError
-    if idle waits are to be hidden in a pprof file or a sample type is chosen for one.
+    With `hide_idle` idle waits (profile.idle) are left out, and a comment says how much that was,
+    where the format has comments; an HTML file holds them, but begins with them hidden.
+    `sample_type` is the one to write, or to show first where a format holds all of them; None is
+    the last one. Raises InvalidProfile if the profile has no such type or the format can't hold
+    it, ValueError for a pprof file with `hide_idle` or `sample_type`.
     """
     if name == "pprof":
         if hide_idle or sample_type:
@@ -79,8 +79,8 @@ def encode_difference(
 ) -> bytes:
     """What has changed from `base` to `profile`, in one of DIFFERENCE_FORMATS.
 
-    For `hide_idle` and `sample_type` see encode(). Raises InvalidProfile if the profiles count
-    different things, or a format can't hold what has changed.
+    For `hide_idle` and `sample_type` see encode(). Raises InvalidProfile if the profiles have
+    different sample types, or if the format can't hold what has changed.
     """
     if name == "pprof" and (hide_idle or sample_type):
         raise ValueError("A pprof file always holds everything.")
@@ -102,7 +102,7 @@ def encode_difference(
 
 
 def index_of(profile: Profile, sample_type: str) -> int:
-    """Which of the profile's values `sample_type` is. Raises InvalidProfile if it is none."""
+    """The index of that sample type. Raises InvalidProfile if the profile does not have it."""
     names = [each.type for each in profile.sample_types]
     if sample_type not in names:
         raise InvalidProfile(
@@ -112,10 +112,10 @@ def index_of(profile: Profile, sample_type: str) -> int:
 
 
 def without_idle(profile: Profile) -> Profile:
-    """The profile without idle waits, with a comment that says what they were."""
+    """The profile without idle waits, with a comment that says how much they were."""
     kept, hidden = split(profile)
-    said = hidden_line(hidden).strip()
-    return replace(kept, comments=(*kept.comments, said)) if said else kept
+    comment = hidden_line(hidden).strip()
+    return replace(kept, comments=(*kept.comments, comment)) if comment else kept
 
 
 _ENCODERS: dict[str, Callable[[Profile, int], bytes]] = {

@@ -1,4 +1,4 @@
-"""A profile's stacks as viewers draw them: each frame once in a table, stacks root first."""
+"""A profile's stacks as viewers draw them: a table of all frames, and stacks, the root first."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ class ShownFrame:
 
 
 class FrameTable:
-    """The frames of all samples asked for so far, numbered in the order of their first use."""
+    """The frames of all samples so far, numbered in the order of their first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[ShownFrame, int] = {}
-        # The locations are kept, too: the address of one that is gone may be another's.
+        # By id(). The location is kept, too: when it is freed, another may get its id.
         self._of_location: dict[int, tuple[Location, list[int]]] = {}
 
     @property
@@ -48,9 +48,9 @@ class FrameTable:
 
 
 def shown_frames(location: Location) -> Iterator[ShownFrame]:
-    """The frames of a location, the outermost first; one that says what is known if it has none.
+    """The frames of a location, the outermost first; one made up where the location has none.
 
-    As in pprof, an address without a name goes by the name of the file it lies in.
+    As in pprof, an address without a name is shown by the name of the file it lies in.
     """
     mapping = location.mapping.filename if location.mapping else ""
     if not location.frames:

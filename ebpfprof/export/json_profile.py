@@ -1,15 +1,15 @@
 """A profile as JSON, for programs and for our own pages.
 
-An object with these fields (a string is given by its index in "strings"):
+An object with these fields (most strings are given by their index in "strings"):
 
     format         "ebpfprof-profile-1"
     kind           the name of its kind, such as "block", or "" for a profile of another tool
     moment         true if the values are those of a moment ("open"); left out if they are sums over
                    the time that was recorded
     title          a few words
-    time_s         when it began, seconds of Unix time; duration_s: its length, in seconds
+    time_s         when it began, in seconds of Unix time; duration_s: its length, in seconds
     sample_types   [{"type", "unit"} ...]; default: index of the one to show first
-    period         with period_type {"type", "unit"}: one sample stands for so much
+    period         one sample was taken in each so much of period_type {"type", "unit"}
     strings        [text ...]
     frames         [[function, file, line, mapping, 1 if inlined into its caller] ...]: function,
                    file and mapping are strings; line is 0 if unknown
@@ -17,7 +17,7 @@ An object with these fields (a string is given by its index in "strings"):
     values         [[one integer for each sample type] ...]
     operations     [string ...]: what was waited for ("chan receive"), "" in profiles of functions
     labels         [[[key, value] ...] ...]: strings, or {"n": number, "u": unit} as the value
-    idle           [index of the idle rule or -1 ...]: waits that are known to be no problem
+    idle           [index of the idle rule or -1 ...]: by which rule the wait is no problem
     idle_rules     [{"name", "reason"} ...]
     comments       [text ...]
 """
@@ -49,7 +49,7 @@ def encode_difference(profile: Profile, base: Profile, *, index: int = -1) -> by
 
 
 def document(profile: Profile, *, default: int = -1) -> dict[str, Any]:
-    """The profile as the object that the head of this module describes."""
+    """The profile as the object that the docstring of this module describes."""
     return _Document(profile).fields(default)
 
 
@@ -70,7 +70,7 @@ class _Document:
     def fields(self, default: int) -> dict[str, Any]:
         profile = self._profile
         samples = profile.samples
-        # Tables are filled by what comes before them.
+        # The order matters: each line fills the tables of strings and rules further.
         stacks = [self._frames.stack(sample) for sample in samples]
         frames = [
             [

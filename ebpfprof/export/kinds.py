@@ -1,4 +1,4 @@
-"""What the kind of a profile says about how to show it."""
+"""What formats show of a profile's kind; for a profile of another tool, defaults."""
 
 from ebpfprof.console.text import well_formed
 from ebpfprof.profile.model import Profile

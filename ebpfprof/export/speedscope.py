@@ -1,6 +1,6 @@
-"""The file format of speedscope (https://www.speedscope.app), one of its profiles per value type.
+"""The file format of speedscope (https://www.speedscope.app), one of its profiles per sample type.
 
-Speedscope reads pprof files, too, but shows one value type of them, and no inlined functions.
+Speedscope reads pprof files, too, but shows one sample type of them, and no inlined functions.
 Source of the format: speedscope's src/lib/file-format-spec.ts.
 """
 
@@ -18,9 +18,9 @@ _UNITS = ("nanoseconds", "microseconds", "milliseconds", "seconds", "bytes")
 
 
 def encode(profile: Profile, *, index: int = -1) -> bytes:
-    """The profile as speedscope's JSON, in ASCII; `index` is the value type to show first.
+    """The profile as speedscope's JSON, in ASCII; `index` is that of the sample type to show first.
 
-    Raises InvalidProfile if a value is negative, as in a difference: speedscope shows none.
+    Raises InvalidProfile if a value is negative, as in a difference: speedscope can't show that.
     """
     table = FrameTable()
     sums: dict[tuple[int, ...], list[int]] = {}
@@ -34,7 +34,7 @@ def encode(profile: Profile, *, index: int = -1) -> bytes:
         for column, value in enumerate(sample.values):
             known[column] += value
     frames = table.frames
-    # Where speedscope shows an order of time, the same callers stand side by side.
+    # In speedscope's view by time, stacks with the same callers then stand side by side.
     ordered = sorted(sums.items(), key=lambda item: [frames[n].function for n in item[0]])
     return dumped(
         {

@@ -1,7 +1,7 @@
-"""Profiles taken together and from one another: windows of a recording, comparisons.
+"""Sums and differences of profiles: windows of a recording, comparisons.
 
-Samples are the same if their locations and labels are equal. Snapshots of one recording share
-their Location objects: that makes it fast.
+Samples are the same if their locations and labels are equal. It is fast for snapshots of one
+recording, since they share their Location objects.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,19 +13,19 @@ from ebpfprof.errors import InvalidProfile
 from ebpfprof.profile.model import Label, Location, Mapping, Profile, Sample
 
 BASE_LABEL = Label("pprof::base", "true")
-"""On the samples of the profile that another is compared with, as pprof's -diff_base does."""
+"""On the samples of the base of a comparison, as pprof's -diff_base does."""
 
 _INT64_MAX = (1 << 63) - 1
 _Key = tuple[tuple[int | None, ...], tuple[Label, ...]]
 
 
 def difference(later: Profile, earlier: Profile) -> Profile:
-    """What is in `later` and was not in `earlier`, two snapshots of sums that only grow.
+    """The values of `later` minus those of `earlier`: two snapshots of sums that only grow.
 
-    As net/http/pprof's deltas: samples that have not changed are left out, what has become less
-    is negative. It begins when `earlier` ended and ends when `later` did. Its comments are of that
-    time where the accounts of both are known, else those of `later`. Raises InvalidProfile if the
-    sample types differ.
+    As net/http/pprof's deltas: samples that have not changed are left out, and a value that has
+    decreased is negative. The difference begins when `earlier` ended and ends when `later` did. Its
+    comments are about that time where both profiles have accounts, else those of `later`. Raises
+    InvalidProfile if the sample types differ.
     """
     require_same_types(later, earlier)
     sums = _Sums()
@@ -46,10 +46,10 @@ def difference(later: Profile, earlier: Profile) -> Profile:
 def merged(profiles: Sequence[Profile]) -> Profile:
     """The sum of several profiles, of the kind of the first.
 
-    As pprof's Merge: it begins with the first of them, is as long as all together, and samples
-    whose values are all zero are left out. Comments are of all the time where accounts are known,
-    else each that one of them has. Raises InvalidProfile if the sample types differ,
-    ValueError if there is none.
+    As pprof's Merge: the sum begins with the first of them, is as long as all together, and samples
+    whose values are all zero are left out. Its comments are about all that time where all profiles
+    have accounts, else the comments of all. Raises InvalidProfile if the sample types differ,
+    ValueError if there is no profile.
     """
     if not profiles:
         raise ValueError("There is no profile to merge.")
@@ -72,10 +72,10 @@ def merged(profiles: Sequence[Profile]) -> Profile:
 
 
 def compared(profile: Profile, base: Profile) -> Profile:
-    """Both profiles in one, the samples of `base` negative and with a label that says so.
+    """Both profiles in one, the samples of `base` negative and with BASE_LABEL.
 
-    As pprof's -diff_base, which then shows shares of `base`, and is as long as both together.
-    Raises InvalidProfile.
+    As pprof's -diff_base, which then shows shares of `base`. It is as long as both together. Raises
+    InvalidProfile if the sample types differ.
     """
     labelled = [
         Sample(each.locations, each.values, (*each.labels, BASE_LABEL)) for each in base.samples
@@ -96,8 +96,8 @@ def compared(profile: Profile, base: Profile) -> Profile:
 def normalized(profile: Profile, base: Profile) -> Profile:
     """`profile` scaled so that each of its totals is that of `base`, as pprof's -normalize.
 
-    So profiles of different length or load can be compared; it is as long as `base`, so that
-    nothing scales it again. Raises InvalidProfile.
+    So profiles of different length or load can be compared. It gets the length of `base`, so that
+    the flame graph does not scale it again. Raises InvalidProfile if the sample types differ.
     """
     require_same_types(profile, base)
     ratios = [
@@ -120,7 +120,7 @@ def totals(profile: Profile) -> list[int]:
 
 
 def require_same_types(first: Profile, second: Profile) -> None:
-    """Raise InvalidProfile unless the values of both profiles mean the same."""
+    """Raise InvalidProfile unless both profiles have the same sample types."""
     if first.sample_types != second.sample_types:
         one, two = (
             ", ".join(f"{each.type}/{each.unit}" for each in profile.sample_types) or "nothing"
@@ -147,8 +147,8 @@ class _Sums:
 
     def __init__(self) -> None:
         self._numbers: dict[Location, int] = {}
-        # Hashing a Location goes through all its frames; the address of the object is a cheaper
-        # key, and stable since whoever called holds every one of them.
+        # Hashing a Location goes through all its frames; the object's id() is a cheaper key, and
+        # stable since the caller's profiles hold all the objects.
         self._by_id: dict[int, int] = {}
         self._sums: dict[_Key, tuple[Sample, list[int]]] = {}
 
@@ -156,7 +156,7 @@ class _Sums:
         by_id, sums = self._by_id, self._sums
         for sample in samples:
             stack = tuple(map(by_id.get, map(id, sample.locations)))
-            if None in stack:  # rarely: most locations have come before
+            if None in stack:  # rare: most locations are known by then
                 stack = tuple(map(self._number, sample.locations))
             key = (stack, sample.labels)
             known = sums.get(key)
@@ -175,7 +175,7 @@ class _Sums:
         return number
 
     def samples(self) -> tuple[Sample, ...]:
-        """Those that are not zero, in the order in which they came."""
+        """The sums that are not zero, in the order in which their samples came first."""
         return tuple(
             Sample(sample.locations, _checked(tuple(values)), sample.labels)
             for sample, values in self._sums.values()
@@ -186,12 +186,12 @@ class _Sums:
 def _checked(values: tuple[int, ...]) -> tuple[int, ...]:
     for value in values:
         if not -_INT64_MAX <= value <= _INT64_MAX:
-            raise InvalidProfile(f"Taken together, values become too large for 64 bits: {value}.")
+            raise InvalidProfile(f"A sum of values does not fit into 64 bits: {value}.")
     return values
 
 
 def _in_int64(time_ns: int) -> int:
-    """A time as a file can hold it. One that can't be true is no reason to refuse the samples."""
+    """A time cut to what a file can hold: an absurd time is no reason to refuse the samples."""
     return max(-_INT64_MAX, min(time_ns, _INT64_MAX))
 
 

@@ -1,8 +1,8 @@
-"""Waiting for work is no problem: which waits of a block profile are idle, and why.
+"""Which waits of a profile are idle, since waiting for work is no problem, and why.
 
-The rules are data (data/idle.toml). A wait that may be somebody's problem is never idle: to show
-too much is a nuisance, to hide a problem is a fault. So sends, locks and whatever a request waits
-for are always shown.
+The rules are data (data/idle.toml), and so are the kinds of profiles that they are for. A wait that
+may be a problem is never idle: to show too much is a nuisance, to hide a problem is a fault. So
+sends, locks and all that a request waits for are always shown.
 """
 
 import re
@@ -17,7 +17,7 @@ from ebpfprof.profile.model import Frame, Kind, Location, Profile, Sample
 
 _DATA: Final = "data/idle.toml"
 _MAX_CACHED: Final = 1 << 16
-# Up to Go 1.22 a stack ends there: what comes last is then not the goroutine's own function.
+# Up to Go 1.22 a stack ends there: its last frame is then not the goroutine's own function.
 _MAX_KNOWN_DEPTH: Final = 31
 # A goroutine that waits in the function it began with, or near it, has a short stack.
 _MAX_SHORT: Final = 8
@@ -26,7 +26,7 @@ _UNKNOWN: Final = ""
 _NO_FRAMES: Final = (Frame(_UNKNOWN, "", 0),)
 
 _BRACKETS = re.compile(r"[\[\]]")
-# Made by the compiler for `go f(x)` and for method values: not the program's own.
+# Functions that the compiler makes for `go f(x)` and for method values: not the program's own.
 _WRAPPER = re.compile(r"(?:\.(?:go|defer)wrap\d+|·d?wrap·\d+|-fm)$")
 _VERSION = re.compile(r"(?<=/)(.+?)(?:/|\.|%2e)v\d+(?=[./])")
 _CLOSURE = re.compile(r"(?:\.\d+)?\.func\d+(?P<inner>.*)$")  # in "init.0", too
@@ -35,11 +35,12 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 @dataclass(frozen=True)
 class IdleRule:
-    """One kind of idle waits. `reason` is a sentence that tells a user why it is no problem.
+    """A rule that finds idle waits. `reason` is a sentence: why these waits are no problem.
 
-    `operations` are those of data/idle.toml, and a wait is one of them. `calls` are functions as
-    they stand behind the operation, innermost first. `goroutines` are functions that a goroutine
-    was started with and that wait themselves. `shape` is "runtime", "main", "worker" or "".
+    It is for profiles of `kinds`, and for `operations`, by their names in data/idle.toml. `calls`
+    are functions as they stand behind the operation, innermost first. `goroutines` are functions
+    that a goroutine was started with and that wait themselves. `shape` is "runtime", "main",
+    "worker" or "".
     """
 
     name: str
@@ -53,7 +54,7 @@ class IdleRule:
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """What one rule takes out of a profile: how many waits, and how long they were altogether."""
+    """The waits of a profile that one rule hides: how many, and how long they were altogether."""
 
     rule: IdleRule
     count: int
@@ -66,10 +67,7 @@ def rules() -> tuple[IdleRule, ...]:
 
 
 def rule_of(profile_kind: Kind, sample: Sample) -> IdleRule | None:
-    """The rule by which a sample of a block profile, or of open waits, is idle.
-
-    None if it is not, or for any other profile: a lock that others wait for is never idle.
-    """
+    """The rule by which a sample of a profile of that kind is idle; None if it is not idle."""
     if not sample.locations:
         return None
     known = _rules()
@@ -84,7 +82,7 @@ def rule_of(profile_kind: Kind, sample: Sample) -> IdleRule | None:
 
 
 def _names(locations: Iterable[Location]) -> list[str]:
-    """The plain names of all logical frames, leaf first, but those of wrappers."""
+    """The plain names of all logical frames but wrappers, leaf first."""
     return [
         name
         for location in locations
@@ -94,10 +92,10 @@ def _names(locations: Iterable[Location]) -> list[str]:
 
 
 def split(profile: Profile) -> tuple[Profile, list[Hidden]]:
-    """The profile without idle waits, and what was taken out, by rule, longest first.
+    """The profile without idle waits, and what was left out, by rule, longest first.
 
-    The values of `profile` must be (count, nanoseconds). A profile of any other kind than block and
-    open waits comes back as it is.
+    A profile without idle waits comes back as it is. Of a kind that a rule names, values must be
+    (count, nanoseconds).
     """
     kept = []
     sums: dict[str, tuple[IdleRule, int, int]] = {}
@@ -132,7 +130,7 @@ class _Rules:
         self._looping_last = frozenset(words["looping_last"])
         self._staying_in_main = frozenset(words["staying_in_main"])
         self._tasks = frozenset(words["tasks"])
-        self.all = tuple(_rule(each) for each in data["rule"])
+        self.all = tuple(_rule(each, data["kinds"]) for each in data["rule"])
         self._by_call: dict[str, list[tuple[tuple[str, ...], IdleRule]]] = {}
         self._by_goroutine: dict[str, list[IdleRule]] = {}
         self._by_shape: dict[tuple[str, str], IdleRule] = {}
@@ -150,11 +148,11 @@ class _Rules:
         rule = self._of_call(operation, behind)
         if rule is None and len(stack) <= _MAX_KNOWN_DEPTH:
             rule = self._of_goroutine(operation, self._without_runners(behind))
-        # Only now, since it goes through the whole stack, and few come so far.
+        # Last, since it goes through the whole stack, and few stacks come so far.
         return None if rule is None or self._is_request(stack) else rule
 
     def may_be_called(self, stack: Sequence[str]) -> bool:
-        """Whether what stands behind the operation is in a rule's calls."""
+        """Whether a rule's calls begin with the function behind the operation."""
         behind = self._behind(stack)
         return bool(behind) and _owner(behind[0]) in self._by_call
 
@@ -171,7 +169,7 @@ class _Rules:
         return None
 
     def _of_goroutine(self, operation: str, body: Sequence[str]) -> IdleRule | None:
-        """`body` is all from the function that waits to that which the goroutine began with."""
+        """The rule for the frames from the function that waits to that the goroutine began with."""
         if len(body) == 1:
             for rule in self._by_goroutine.get(_owner(body[0]), ()):
                 if operation in rule.operations:
@@ -210,7 +208,7 @@ class _Rules:
         return False
 
     def _is_loop(self, name: str) -> bool:
-        """Whether the name is that of a function that goes on for ever, and not of a task."""
+        """Whether it is the name of a function that loops for ever, and not of one for a task."""
         if _CLOSURE.search(name):
             return False
         *around, function = _parts(name)
@@ -222,9 +220,9 @@ class _Rules:
         return words[-1] in self._looping_last and self._tasks.isdisjoint(words)
 
     def _is_started_to_stay(self, name: str) -> bool:
-        """Whether it is a closure of a function that sets things up, not of one that does a task.
+        """Whether it is a closure in a function that sets things up, not in one that does a task.
 
-        A closure in a closure may be that of a request handler, one in a loop that of a task.
+        A closure in a closure may belong to a request handler, one in a loop to a task.
         """
         closure = _CLOSURE.search(name)
         if closure is None or closure["inner"]:
@@ -239,10 +237,10 @@ class _Rules:
         return words[0] in self._starting
 
     def _is_of_task(self, around: Iterable[str]) -> bool:
-        """Whether a receiver, or a function that another one was inlined into, is of a task."""
+        """Whether a receiver's type, or a function that another was inlined into, is for a task."""
         for part in around:
             words = _words(part)
-            # A JobRunner is no job.
+            # A type JobRunner is not a job.
             if not self._tasks.isdisjoint(words[-1:] if part.startswith("(") else words):
                 return True
         return False
@@ -290,7 +288,7 @@ def _without_type_arguments(name: str) -> str:
 
 @lru_cache(_MAX_CACHED)
 def _owner(name: str) -> str:
-    """The function that a closure stands in, with a mark; any other name as it is."""
+    """Of a closure: the function it stands in, with ".func"; any other name as it is."""
     closure = _CLOSURE.search(name)
     return f"{name[: closure.start()]}.func" if closure else name
 
@@ -313,7 +311,7 @@ def _last(name: str) -> str:
 
 @lru_cache(_MAX_CACHED)
 def _parts(name: str) -> list[str]:
-    """What stands behind the package: of "main.(*Pool).work", ["(*Pool)", "work"]."""
+    """The parts behind the package: of "main.(*Pool).work", ["(*Pool)", "work"]."""
     return name[len(_package(name)) + 1 :].split(".")
 
 
@@ -329,12 +327,13 @@ def _rules() -> _Rules:
     return _Rules(tomllib.loads(text))
 
 
-def _rule(data: dict[str, Any]) -> IdleRule:
+def _rule(data: dict[str, Any], kinds: Sequence[Kind]) -> IdleRule:
+    """The rule that stands in the file; it is for `kinds` unless it names its own."""
     calls = (each if isinstance(each, list) else [each] for each in data.get("calls", ()))
     return IdleRule(
         name=data["name"],
         reason=data["reason"],
-        kinds=tuple(data.get("kinds", ("block", "open"))),
+        kinds=tuple(data.get("kinds", kinds)),
         operations=tuple(data["operations"]),
         calls=tuple(map(tuple, calls)),
         goroutines=tuple(data.get("goroutines", ())),

@@ -1,8 +1,8 @@
 """The profile as every exporter sees it: samples, stacks, mappings. Knows nothing of BPF.
 
-The shapes are those of profile.proto with references in place of ids. Equal objects are the
-same object to an exporter, so a producer should make each Location once and share it: that is
-also what makes encoding fast.
+The shapes are those of profile.proto with references in place of ids. To an exporter equal objects
+are the same object. A producer should make each Location once and share it: that makes encoding
+fast.
 """
 
 from dataclasses import dataclass, field, replace
@@ -50,7 +50,7 @@ class Location:
 
     `address` is that of the call, as Go writes it (return address - 1; the exact pc only for
     the interrupted leaf of a CPU sample). `frames` holds the logical frames at that address,
-    innermost inlined call first; it is empty where nothing is known of the address.
+    innermost inlined call first; it is empty where no name is known.
     """
 
     address: int
@@ -58,7 +58,7 @@ class Location:
     frames: tuple[Frame, ...]
 
     def __hash__(self) -> int:
-        # Not of all, which takes many times as long: this tells nearly all of them apart.
+        # The hash of all frames takes many times as long; this tells nearly all locations apart.
         if not self.frames:
             return hash(self.address)
         leaf = self.frames[0]
@@ -89,21 +89,21 @@ class Sample:
 
 
 class Account(Protocol):
-    """What is to be said of a profile that grows: comments() turns it into words."""
+    """The facts behind the comments of a profile that grows; accounts add up as profiles do."""
 
     def __sub__(self, earlier: Self) -> Self: ...
 
     def __add__(self, later: Self) -> Self: ...
 
     def comments(self) -> tuple[str, ...]:
-        """The profile's comments."""
+        """The comments, in words, of a profile with this account."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A whole profile. `mappings[0]` is the main binary; times are Unix time and a length.
+    """A whole profile. `mappings[0]` is the main binary; `time_ns` is Unix time, the beginning.
 
-    Where there is an `account`, `comments` are its own; else nothing is known of what they mean.
+    Where there is an `account`, `comments` are those that it makes; else they are mere text.
     """
 
     kind: Kind
@@ -118,7 +118,7 @@ class Profile:
     account: Account | None = field(default=None, compare=False)
 
     def accounted(self, account: Account | None) -> Self:
-        """The same profile with what is to be said of it now, if that is known."""
+        """The same profile with this account and its comments; unchanged if it is None."""
         if account is None:
             return self
         return replace(self, account=account, comments=account.comments())
@@ -129,11 +129,11 @@ class Lock:
     """A lock that goroutines waited for.
 
     `address` is that of the sync.Mutex or sync.RWMutex, and `type` one of these names, or "" if
-    the semaphore at `address` is of something else. `name` is that of its variable or field, if it
-    is known. `waits` and `releases` are the stacks that waited for it and those that made the
-    others wait, with (count, nanoseconds), and `still_waiting` those that do so at the end, with
-    (goroutines, nanoseconds so far). Of `holds` times it is known how long the lock was held:
-    `held_ns` in all.
+    the semaphore at `address` belongs to something else. `name` is that of its variable or field,
+    None if it is not known. `waits` are the stacks that waited for it, `releases` those that made
+    others wait, with (count, nanoseconds); `still_waiting` are those that wait at the end, with
+    (goroutines, nanoseconds so far). `holds` is the number of holds whose length is known,
+    `held_ns` the length of these together.
     """
 
     address: int
@@ -157,5 +157,5 @@ class Lock:
 
     @property
     def waiting_ns(self) -> int:
-        """How long those have waited so far that still wait, in nanoseconds."""
+        """How long goroutines that still wait have waited so far, in nanoseconds."""
         return sum(sample.values[1] for sample in self.still_waiting)

@@ -1,4 +1,4 @@
-"""Checks that a profile is one that every reader of its file takes."""
+"""Checks whether a profile is one that all readers of pprof files accept."""
 
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.profile.model import Location, Mapping, Profile, Sample
@@ -10,8 +10,8 @@ _UINT64_MAX = (1 << 64) - 1
 def check(profile: Profile) -> None:
     """Check what every exporter relies on.
 
-    Stricter than pprof's own CheckValid: also rejects what only other readers (Parca,
-    Pyroscope, Alloy) refuse or mistake. Raises InvalidProfile, naming the first fault.
+    Stricter than pprof's own CheckValid: it also refuses what only other readers (Parca,
+    Pyroscope, Alloy) refuse or misread. Raises InvalidProfile, which names the first fault.
     """
     _check_header(profile)
     for mapping in profile.mappings:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ebpfprof.profile.kind import Option, ProfileKind
 from ebpfprof.profile.model import Sample, ValueType
@@ -20,6 +21,16 @@ def register(kind: ProfileKind) -> None:
         if option.field in options_of_kinds():
             raise ValueError(f"There is a recording option {option.field!r} already.")
     _kinds[kind.name] = kind
+
+
+@contextmanager
+def registered(kind: ProfileKind) -> Iterator[ProfileKind]:
+    """Add a kind for as long as the context lasts: for tests. Raises as register() does."""
+    register(kind)
+    try:
+        yield kind
+    finally:
+        del _kinds[kind.name]
 
 
 def kinds() -> tuple[ProfileKind, ...]:

@@ -1,5 +1,5 @@
 "use strict";
-/* What a flame graph is drawn from: the stacks of one or two profiles, put together as a tree.
+/* What a flame graph shows: the stacks of one or two profiles, merged into a tree.
 
    Names come from the profiled program: they reach a page by textContent only. */
 
@@ -26,7 +26,7 @@ const FlameText = {
   share(part, whole) {
     return whole > 0 ? `${this.threeDigits((100 * part) / whole)} %` : "0 %";
   },
-  /* What would not show, or would turn the text around it, as an escape: \x1b, \u202e. */
+  /* Characters that are invisible, or turn the text around them, as escapes: \x1b, \u202e. */
   printable(text) {
     return text.replace(/(?! )[\p{C}\p{Z}]/gu, (character) => {
       const short = { "\n": "\\n", "\r": "\\r", "\t": "\\t" }[character];
@@ -38,12 +38,12 @@ const FlameText = {
   },
 };
 
-/* The functions of up to two profiles, each with a number; frames of both are matched by name. */
+/* The functions of one or two profiles, each with a number; those of both are matched by name. */
 class FlameNames {
   constructor() {
     this.names = [];
     this.files = [];
-    this.kinds = []; // "go", "std", "native", "kernel", or "group" for what is no function
+    this.kinds = []; // "go", "std", "native", "kernel"; "group" for a group of stacks
     this.packages = [];
     this.numbers = new Map();
   }
@@ -52,7 +52,7 @@ class FlameNames {
     if (mapping.startsWith("[kernel") || mapping.startsWith("[vmlinux")) return "kernel";
     const isGo = /\.(go|s)$/.test(file) || (!/\.so\b/.test(mapping) && /^[^:<( ]+\./.test(name));
     if (!isGo) return "native";
-    // The paths of all packages but the standard library's begin with the name of a host.
+    // All package paths but those of the standard library begin with the name of a host.
     const first = FlameNames.packageOf(name).split("/")[0];
     return first === "main" || first.includes(".") || first.includes("%") ? "go" : "std";
   }
@@ -80,13 +80,13 @@ class FlameNames {
   }
 }
 
-/* The stacks of a profile, and after them those of one to compare with. The frames of stack i, the
-   root first, are starts[i] .. starts[i + 1] of the arrays; functions are numbers of `names`. */
+/* The stacks of a profile, and after them those of the base to compare with. The frames of stack i,
+   the root first, are starts[i] .. starts[i + 1] of the arrays; functions are numbers of `names`. */
 class FlameStacks {
   constructor(profile, base) {
     this.profiles = base ? [profile, base] : [profile];
     this.names = new FlameNames();
-    this.ofProfile = profile.stacks.length; // so many; the rest is of the base
+    this.ofProfile = profile.stacks.length; // their number; the others are those of the base
     const stacks = this.profiles.flatMap((each) => each.stacks);
     this.length = stacks.length;
     this.starts = new Int32Array(this.length + 1);
@@ -132,9 +132,9 @@ class FlameStacks {
   }
 }
 
-/* The tree of what is shown of the stacks. Nodes are numbers, 0 is the root; what a node calls
-   becomes nodes when it is asked for. `later` and `base` are the sums of the profile and of the
-   base, `Flat` of a node's own. */
+/* The tree of the stacks that are shown. Nodes are numbers, 0 is the root; the nodes that a node
+   calls are made when they are needed. `later` and `base` are the sums of the profile and of the
+   base, `laterFlat` and `baseFlat` those of the node itself. */
 class FlameTree {
   constructor(stacks, options) {
     this.stacks = stacks;
@@ -148,12 +148,12 @@ class FlameTree {
     this.name = [];
     this.line = []; // -1: the call is at several lines
     this.inlined = [];
-    this.depth = []; // of what the node calls, in the stacks; -1 is the group
+    this.depth = []; // in the stacks, of the frames that the node calls; -1: those are groups
     this.later = [];
     this.base = [];
     this.laterFlat = [];
     this.baseFlat = [];
-    this.members = []; // its stacks, until there are nodes for what it calls
+    this.members = []; // its stacks, until the nodes that it calls are made
     this.children = [];
     this.make(-1, -1, -1, this.groups ? -1 : 0);
     this.members[0] = this.shown;
@@ -198,7 +198,7 @@ class FlameTree {
     return node;
   }
 
-  /* What a node calls, the widest first. */
+  /* The nodes that a node calls, the widest first. */
   childrenOf(node) {
     this.children[node] ??= this.split(node);
     return this.children[node];
@@ -208,10 +208,10 @@ class FlameTree {
     const { starts, functions, lines, ofProfile } = this.stacks;
     const depth = this.depth[node];
     const made = new Map();
-    let [child, lastName] = [-1, null]; // most stacks go the way of the one before
+    let [child, lastName] = [-1, null]; // most stacks have the same frame here as the one before
     for (const stack of this.members[node]) {
       const last = starts[stack + 1] - 1;
-      if (depth > last - starts[stack]) continue; // here the stack ends
+      if (depth > last - starts[stack]) continue; // the stack ends here
       const at = depth < 0 ? -1 : this.inverted ? last - depth : starts[stack] + depth;
       const name = depth < 0 ? this.groups[stack] : functions[at];
       if (name !== lastName) {
@@ -237,7 +237,7 @@ class FlameTree {
     return [...made.values()].sort(order);
   }
 
-  /* As wide as both profiles together: what is in only one of them shows, too. */
+  /* The sum of both profiles, so that nodes of only one of them are visible, too. */
   width(node) {
     return this.later[node] + this.base[node];
   }
@@ -246,8 +246,55 @@ class FlameTree {
     return node === 0 ? "all" : this.names.names[this.name[node]];
   }
 
-  /* What of the profile goes through functions or groups that match, by their numbers: the sum,
-     and how many functions that are. */
+  /* A node as an object; `value`, `share` and `flat` are those of the profile. */
+  info(node) {
+    const { names } = this;
+    const name = this.name[node];
+    return {
+      node,
+      name: this.nameOf(node),
+      file: node ? names.files[name] : "",
+      line: this.line[node],
+      inlined: this.inlined[node] === 1,
+      kind: node ? names.kinds[name] : "group",
+      package: node ? names.packages[name] : "",
+      value: this.later[node],
+      share: this.later[0] > 0 ? this.later[node] / this.later[0] : 0,
+      flat: this.laterFlat[node],
+      base: this.base[node],
+      depth: this.ancestors(node).length,
+    };
+  }
+
+  /* The callers of a node, the root first. */
+  ancestors(node) {
+    const nodes = [];
+    for (let each = this.parent[node]; each >= 0; each = this.parent[each]) nodes.unshift(each);
+    return nodes;
+  }
+
+  /* A node as [kind, name] of each node on the way to it, without the root. */
+  pathOf(node) {
+    if (node === 0) return [];
+    const nodes = [...this.ancestors(node), node].slice(1);
+    return nodes.map((each) => [this.names.kinds[this.name[each]], this.nameOf(each)]);
+  }
+
+  /* The node of such a path, or the last one on the way that exists; "" is any kind. */
+  find(path) {
+    let node = 0;
+    for (const [kind, name] of path) {
+      const isWanted = (each) =>
+        this.nameOf(each) === name && (!kind || this.names.kinds[this.name[each]] === kind);
+      const next = this.childrenOf(node).find(isWanted);
+      if (next === undefined) break;
+      node = next;
+    }
+    return node;
+  }
+
+  /* `matches` is 1 for each function or group that matches. The value of the profile's stacks that
+     have one of them, and how many functions these are. */
   found(matches) {
     const { starts, functions, ofProfile } = this.stacks;
     const found = new Set();
@@ -265,8 +312,8 @@ class FlameTree {
     return { value, functions: found.size };
   }
 
-  /* Each function that is shown, once: {name, kind, package, flat, total, count, base, baseFlat};
-     `count` is the profile's first value, `base` is of the base what `total` is. */
+  /* Each function that is shown, once: {name, kind, package, flat, total, count, base, baseFlat}.
+     `count` is the sum of the profile's first value; `base` is the total in the base. */
   functions() {
     const { starts, functions, ofProfile } = this.stacks;
     const [{ values }] = this.stacks.profiles;

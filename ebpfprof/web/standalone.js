@@ -1,6 +1,6 @@
 "use strict";
-/* The page of one profile: a flame graph with its toolbar, and a table of functions. The profile
-   is in the page's element "profile", one to compare with, if any, in "base". */
+/* The page of one profile: a flame graph with its toolbar, and a table of functions. The page's
+   element "profile" holds the profile, its element "base" the one to compare with, if any. */
 
 /* An element with properties and children; text is never markup. */
 function standaloneElement(tag, properties = {}, ...children) {
@@ -100,7 +100,7 @@ class StandalonePage {
     return bar;
   }
 
-  /* By what the stacks can be grouped: [value of groupBy, words]. */
+  /* The ways to group the stacks: [value of groupBy, words]. */
   groupings() {
     const groups = [["", "nothing"]];
     const profiles = this.base ? [this.profile, this.base] : [this.profile];
@@ -131,7 +131,7 @@ class StandalonePage {
     this.fillTable();
   }
 
-  /* What of the profile is taken for idle, hidden or not: the sum, and each rule's. */
+  /* How much of the profile is idle waits, hidden or not: in all, and by rule. */
   fillIdleWaits() {
     const make = standaloneElement;
     const { idle, idle_rules: rules, values } = this.profile;
@@ -229,7 +229,7 @@ class StandalonePage {
   }
 }
 
-/* Where the profile is given by the page itself; the server's page has a program of its own. */
+/* Only in a file that holds its profile: the server's page (app.js) fetches profiles. */
 window.standalonePage = (() => {
   const content = (id) => {
     const element = document.getElementById(id);

@@ -27,7 +27,7 @@ return [...document.querySelectorAll(arguments[0])]
 _PLACE = """
 const { graph } = standalonePage;
 const { x, depth } = graph.frames().find((frame) => frame.node === arguments[0]);
-const top = graph.top(depth);
+const top = graph.drawing.top(depth);
 const box = graph.scroller.getBoundingClientRect();
 return [box.left + x + 2, box.top + top - graph.scroller.scrollTop + 3];
 """

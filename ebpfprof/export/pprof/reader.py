@@ -1,8 +1,9 @@
-"""The pprof format (profile.proto), read: files of ours, of Go, of other tools, also hostile ones.
+"""Reads the pprof format (profile.proto): files of ours, of Go, of other tools, and hostile ones.
 
-A small file may claim very much: gzip unpacks to a thousand times its size, an empty message takes
-two bytes there and fifty here. So it is unpacked and taken apart a piece at a time, samples of one
-stack are added up as they come, and everything is counted: memory follows what is distinct.
+A small file may need much memory: gzip unpacks to a thousand times its size, an empty message takes
+two bytes in the file and fifty in memory. So the file is unpacked and parsed a piece at a time,
+samples of the same stack are added up as they come, and all entries are counted: memory grows with
+the number of distinct entries only.
 """
 
 import operator
@@ -22,7 +23,7 @@ MAX_ITEMS = 1 << 22
 """The most samples, locations, lines, labels, functions, mappings and strings, all together."""
 
 MAX_DISTINCT = 1 << 20
-"""The same, but samples with the same stack and labels are one. 100,000 stacks have a tenth."""
+"""The same, but samples with the same stack and labels are one. 100,000 stacks need a tenth."""
 
 MAX_DEPTH = 1 << 14
 """The most frames of one stack, inlined ones included; Go's own have 1,024 at most."""
@@ -42,7 +43,7 @@ _SAMPLES_AT_ONCE = 1 << 14
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 _TOO_DEEP = f"A stack has more than {MAX_DEPTH} frames."
-# What people take for a profile, and what to do about it.
+# Beginnings of files that are often mistaken for pprof files, and keys of _ADVICE.
 _OTHER_FILES = (
     (b"--- contention", "text"),
     (b"--- mutex", "text"),
@@ -70,7 +71,7 @@ _ADVICE = {
     "page": "This is a web page, not a profile: the address it came from may be wrong.",
     "json": "This is JSON, not a pprof file: give the pprof file that it was made from.",
 }
-# Fields of Profile by number: the tables, of which each has many, and those that stand once.
+# Fields of Profile by number: those with many entries, and the others.
 _SAMPLE, _MAPPING, _LOCATION, _FUNCTION, _STRING = 2, 3, 4, 5, 6
 _TABLES = {_MAPPING: "Mapping", _LOCATION: "Location", _FUNCTION: "Function"}
 _TIME_NANOS = 9
@@ -89,7 +90,7 @@ def decode(data: bytes, *, kind: Kind | None = None) -> Profile:
 
 
 def _refusing_others(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces, unless they begin like what people take for a profile."""
+    """The pieces. Raises InvalidProfile if they begin like one of _OTHER_FILES."""
     first = b""
     for piece in pieces:
         first += piece
@@ -125,7 +126,7 @@ class _Decoder:
             raise InvalidProfile("The profile's string table does not begin with an empty string.")
 
     def _split(self, pieces: Iterable[bytes]) -> "ProtoMessage":
-        """Parse each message of the tables by itself; return the one with all the rest."""
+        """Parse each entry of the tables by itself; return a message of all other fields."""
         from ebpfprof.export.pprof.schema import message_class
 
         classes = {number: message_class(name) for number, name in _TABLES.items()}
@@ -167,7 +168,7 @@ class _Decoder:
         return message
 
     def _keep(self, count: int) -> None:
-        """Count what is held in memory. Raises InvalidProfile."""
+        """Count entries that are held in memory. Raises InvalidProfile."""
         self._distinct += count
         if self._distinct > MAX_DISTINCT:
             raise InvalidProfile(
@@ -284,10 +285,10 @@ class _Decoder:
 
 
 class _Merged:
-    """Samples added up: by all of their bytes but those of their values."""
+    """Samples added up, by all of their bytes but those of their values."""
 
     def __init__(self, keep: Callable[[int], None]) -> None:
-        """`keep` is told how much more is held."""
+        """Calls `keep` with the number of entries that it holds in addition."""
         from ebpfprof.export.pprof.schema import message_class
 
         self._class = message_class("Sample")
@@ -296,13 +297,13 @@ class _Merged:
         self._sums: dict[tuple[bytes, int], tuple[int, ...]] = {}
 
     def add(self, content: bytes, count: int) -> None:
-        """Take so many samples. Raises DecodeError, InvalidProfile."""
+        """Add `count` equal samples. Raises DecodeError, InvalidProfile."""
         self._counts[content] = self._counts.get(content, 0) + count
         if len(self._counts) >= _SAMPLES_AT_ONCE:
             self.settle()
 
     def settle(self) -> None:
-        """Add up what has come. Raises DecodeError, InvalidProfile."""
+        """Add up the samples so far. Raises DecodeError, InvalidProfile."""
         for content, count in self._counts.items():
             item = self._class.FromString(content)
             if len(item.location_id) > MAX_DEPTH:
@@ -321,15 +322,13 @@ class _Merged:
         self._counts.clear()
 
     def drained(self) -> "Iterator[tuple[ProtoMessage, tuple[int, ...]]]":
-        """The samples without their values, and these, in their order; each is forgotten."""
+        """Each sample without its values, and its values, in order; frees each as it goes."""
         for key in list(self._sums):
             yield self._class.FromString(key[0]), self._sums.pop(key)
 
 
 def _drained(messages: "list[ProtoMessage]") -> "Iterator[ProtoMessage]":
-    """The messages in their order, each forgotten before the next: they are as large as what is
-    made of them.
-    """
+    """The messages in order, each freed before the next: the model's objects need the memory."""
     messages.reverse()
     while messages:
         yield messages.pop()

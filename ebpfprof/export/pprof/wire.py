@@ -1,6 +1,6 @@
-"""The bytes of a pprof file: unpacked a piece at a time, and taken apart into their fields.
+"""The bytes of a pprof file: unpacked a piece at a time, and split into fields of protobuf.
 
-No more than a piece and one field is held at once, whatever the file unpacks to.
+Memory holds one piece and one field at a time, whatever the file unpacks to.
 """
 
 import zlib
@@ -13,7 +13,7 @@ MAX_DECODED_BYTES = 256 << 20
 """The largest profile, unpacked, that is read: some forty times what 100,000 stacks take."""
 
 MAX_MEMBERS = 64
-"""The most gzip streams, one behind the other, that are read as one file."""
+"""The most gzip streams, one behind the other, that one file may hold."""
 
 MAX_FIELD = 1 << 20
 """The most bytes of one sample, mapping, location, function or string."""
@@ -28,7 +28,7 @@ _FIXED = {_FIXED64: 8, _FIXED32: 4}
 class Field(NamedTuple):
     """A field of a message: `content` without its tag and length, `whole` with them.
 
-    `times` of them, all alike, follow on one another.
+    It comes `times` times in a row.
     """
 
     number: int
@@ -39,7 +39,7 @@ class Field(NamedTuple):
 
 
 def unpacked(data: bytes) -> Iterator[bytes]:
-    """What is in the file, gzipped or not, a piece at a time. Raises InvalidProfile."""
+    """The content of the file, gzipped or not, a piece at a time. Raises InvalidProfile."""
     if not data:
         raise InvalidProfile("The file is empty.")
     room = MAX_DECODED_BYTES
@@ -102,9 +102,9 @@ def fields(pieces: Iterable[bytes]) -> Iterator[Field]:
 
 
 def _field(data: bytes, at: int) -> tuple[int, bool, int, int] | None:
-    """The field at a place: its number, whether it has a length, where its content begins and ends.
+    """The field at an offset: its number, whether it has a length, begin and end of its content.
 
-    None if it is not there yet as a whole. Raises ValueError, InvalidProfile.
+    None if `data` ends before the field does. Raises ValueError, InvalidProfile.
     """
     try:
         tag, content = _varint(data, at)
@@ -126,7 +126,7 @@ def _field(data: bytes, at: int) -> tuple[int, bool, int, int] | None:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, and where it ends. Raises IndexError at the end, ValueError."""
+    """The varint at an offset, and where it ends. Raises IndexError if `data` ends, ValueError."""
     number = data[at]
     if number < 0x80:
         return number, at + 1

@@ -1,6 +1,6 @@
 """The pprof format (profile.proto in gzip), written as Go's runtime/pprof writes it.
 
-Same input, same bytes: nothing of the clock, of hashing or of the order of the samples in it.
+Same profile, same bytes: they depend neither on the clock nor on hashes nor on the samples' order.
 """
 
 import gzip
@@ -34,7 +34,7 @@ class _Encoder:
     """The tables of one profile while it is written."""
 
     def __init__(self) -> None:
-        # protobuf takes some 20 ms to import: only who writes a profile pays for it.
+        # protobuf takes some 20 ms to import: only commands that write a profile pay for it.
         from ebpfprof.export.pprof.schema import profile_class
 
         self._message: ProtoMessage = profile_class()()
@@ -48,7 +48,7 @@ class _Encoder:
         message = self._message
         for value_type in profile.sample_types:
             message.sample_type.add(**self._value_type(value_type))
-        # Parts of a message that follow on one another are that message.
+        # Protobuf: the parts of a message, one behind the other, are that message.
         parts = [bytes(message.SerializeToString())]
         message.Clear()
         for mapping in profile.mappings:
@@ -62,12 +62,12 @@ class _Encoder:
             setattr(message.period_type, field, value)
         message.period = profile.period
         message.comment.extend([self._string(comment) for comment in profile.comments])
-        # A reader that insists on UTF-8 would refuse the whole profile for one odd file name.
+        # A strict reader would refuse the whole profile for one name that is not UTF-8.
         message.string_table.extend([s.encode("utf-8", "backslashreplace") for s in self._strings])
         return b"".join([*parts, bytes(message.SerializeToString())])
 
     def _samples(self, samples: "Iterable[Sample]") -> "Iterator[bytes]":
-        """The samples, some at a time: those of 20,000 deep stacks would take 30 MB."""
+        """The samples, some at a time: 20,000 deep stacks at once would take 30 MB."""
         part = type(self._message)()
         # Hashing a Location goes through all its frames; the address of the object is a
         # cheaper key, and stable since the profile holds every one of them.
@@ -149,7 +149,7 @@ class _Encoder:
 
 
 def _in_order(samples: "Iterable[Sample]") -> "Iterator[Sample]":
-    # Go sorts by the delay alone; addresses and labels make the order of equals definite.
+    # Go sorts by the delay alone; addresses and labels order samples of the same delay.
     for _, group in groupby(sorted(samples, key=_descending), key=_descending):
         alike = list(group)
         yield from sorted(alike, key=_order_of_equals) if len(alike) > 1 else alike

@@ -40,7 +40,7 @@ def test_what_grew_and_what_shrank() -> None:
     ]
 
 
-def test_other_lines_of_a_function_are_the_same_place() -> None:
+def test_lines_of_one_function_are_the_same_place() -> None:
     moved = replace(WORK, frames=(Frame("main.work", "/src/main.go", 99),))
     text = formats.encode_difference(
         changed(Sample((RECEIVE, moved), (2, 1000))),
@@ -58,7 +58,7 @@ def test_a_difference_of_cpu_profiles_is_by_function() -> None:
     assert "+1 +33.3% new 0 1 main.work" in rows
 
 
-def test_hidden_waits_are_said_of_both_sides() -> None:
+def test_the_text_says_how_much_was_hidden_on_both_sides() -> None:
     found = formats.encode_difference(IDLE, SMALL, "text", hide_idle=True).decode().splitlines()
     assert any(line.startswith("Before: Hidden as idle: 300 ns in 2 waits") for line in found)
     assert any(line.startswith("After: Hidden as idle: 700 ns in 7 waits") for line in found)
@@ -66,7 +66,7 @@ def test_hidden_waits_are_said_of_both_sides() -> None:
     assert "chanrecv" not in folded_lines
 
 
-def test_folded_differences_are_those_of_difffolded() -> None:
+def test_folded_differences_are_as_difffolded_writes_them() -> None:
     base = replace(SMALL, samples=SMALL.samples[1:])
     assert formats.encode_difference(SMALL, base, "folded").decode().splitlines() == [
         "main.work;runtime.chanrecv1 0 300",
@@ -74,7 +74,7 @@ def test_folded_differences_are_those_of_difffolded() -> None:
     ]
 
 
-def test_a_pprof_difference_is_that_of_diff_base() -> None:
+def test_a_pprof_difference_is_as_diff_base_writes_it() -> None:
     base = replace(SMALL, samples=SMALL.samples[1:])
     found = pprof.decode(formats.encode_difference(SMALL, base, "pprof"))
     by_label = sorted((sample.labels, sample.values) for sample in found.samples if sample.labels)

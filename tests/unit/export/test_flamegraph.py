@@ -83,7 +83,7 @@ def test_the_page_loads_nothing_and_runs_only_its_own_script() -> None:
     assert scripts == [{"type": "application/json", "id": "profile"}, {}]
 
 
-def test_the_policy_knows_the_script_and_the_style_by_their_hashes() -> None:
+def test_the_policy_allows_the_script_and_the_style_by_their_hashes() -> None:
     data = flamegraph.encode(SMALL).decode()
     for element, rule in (("script", "script-src"), ("style", "style-src")):
         (text,) = re.findall(rf"<{element}>(.*?)</{element}>", data, re.S)
@@ -108,7 +108,7 @@ def test_the_sample_type_is_shown_first() -> None:
     assert json.loads(formats.encode(HEAP, "json", sample_type="alloc_space"))["default"] == 1
 
 
-def test_a_flame_graph_begins_with_idle_waits_hidden() -> None:
+def test_a_flame_graph_begins_with_idle_waits_hidden_if_asked() -> None:
     page = Page(formats.encode(IDLE, "html", hide_idle=True))
     assert page.document("profile") == json_profile.document(IDLE) | {
         "values": [[7, 700], [1, 4500]]

@@ -43,7 +43,9 @@ def test_the_same_profile_gives_the_same_bytes(profile: Profile, name: str) -> N
 
 
 @pytest.mark.parametrize("option", [{"hide_idle": True}, {"sample_type": "delay"}])
-def test_nothing_is_taken_out_of_a_pprof_file(option: dict[str, Any]) -> None:
+def test_options_that_leave_something_out_are_refused_for_a_pprof_file(
+    option: dict[str, Any],
+) -> None:
     with pytest.raises(ValueError, match="always holds everything"):
         formats.encode(SMALL, "pprof", **option)
     with pytest.raises(ValueError, match="always holds everything"):
@@ -51,7 +53,7 @@ def test_nothing_is_taken_out_of_a_pprof_file(option: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in formats.FORMATS if name != "pprof"])
-def test_another_sample_type_is_refused_by_name(name: str) -> None:
+def test_an_unknown_sample_type_is_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidProfile, match="no sample type 'cpu'; it has contentions, delay"):
         formats.encode(SMALL, name, sample_type="cpu")
 
@@ -60,14 +62,14 @@ def test_another_sample_type_is_refused_by_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["folded", "speedscope", "json", "text"])
-def test_idle_waits_are_in_it_unless_hidden(name: str) -> None:
+def test_formats_have_idle_waits_unless_hidden(name: str) -> None:
     assert b"worker" in formats.encode(IDLE, name)
     hidden = formats.encode(IDLE, name, hide_idle=True)
     assert b"main.(*Pool).worker" not in hidden
     assert b"Mutex" in hidden
 
 
-def test_what_was_hidden_is_said() -> None:
+def test_formats_say_how_much_was_hidden() -> None:
     said = "Hidden as idle: 700 ns in 7 waits"
     assert any(line.startswith(said) for line in lines(IDLE, "text", hide_idle=True))
     comments = json.loads(formats.encode(IDLE, "json", hide_idle=True))["comments"]
@@ -88,7 +90,7 @@ def test_folded_stacks_are_added_up_by_name() -> None:
     assert lines(CPU, "folded", sample_type="samples")[-1].endswith(" 3")
 
 
-def test_nothing_in_a_folded_name_separates() -> None:
+def test_names_in_folded_stacks_hold_no_separators() -> None:
     data = formats.encode(nasty(), "folded")
     (line,) = data.decode("utf-8").split("\n")[:-1]
     stack, _, value = line.rpartition(" ")
@@ -98,19 +100,19 @@ def test_nothing_in_a_folded_name_separates() -> None:
     assert r"\n" in stack
 
 
-def test_stacks_without_frames_and_values_of_nothing() -> None:
+def test_folded_stacks_without_frames_are_unknown_and_zeros_left_out() -> None:
     samples = (Sample((), (1, 4)), Sample((WORK,), (1, 0)))
     assert lines(replace(SMALL, samples=samples), "folded") == ["[unknown] 4"]
 
 
 @pytest.mark.parametrize("name", ["folded", "speedscope"])
-def test_what_cannot_be_negative_there_is_refused(name: str) -> None:
+def test_formats_without_negative_values_refuse_them(name: str) -> None:
     negative = replace(SMALL, samples=(Sample((WORK,), (-1, -4)),))
     with pytest.raises(InvalidProfile, match="negative"):
         formats.encode(negative, name)
 
 
-def test_names_repeated_beyond_all_bounds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folded_stacks_beyond_the_largest_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folded, "MAX_BYTES", 60)
     with pytest.raises(InvalidProfile, match="larger than"):
         formats.encode(SMALL, "folded")
@@ -120,7 +122,7 @@ def test_names_repeated_beyond_all_bounds_are_refused(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("profile", [SMALL, CPU, HEAP, nasty(), replace(SMALL, samples=())])
-def test_speedscopes_own_schema_takes_it(profile: Profile) -> None:
+def test_speedscope_files_are_valid_by_its_own_schema(profile: Profile) -> None:
     found = json.loads(formats.encode(profile, "speedscope"))
     schema = speedscope_schema()
     jsonschema.validate(found, schema)
@@ -204,7 +206,7 @@ def test_functions_are_limited_and_the_rest_is_counted() -> None:
 
 @pytest.mark.parametrize("kind", ["block", "mutex", "cpu", "open", ""])
 @pytest.mark.parametrize("sample_type", [None, NASTY])
-def test_no_name_reaches_a_terminal(kind: str, sample_type: str | None) -> None:
+def test_no_name_controls_a_terminal(kind: str, sample_type: str | None) -> None:
     text = formats.encode(nasty(kind), "text", sample_type=sample_type).decode()
     text += formats.encode_difference(
         nasty(kind), replace(nasty(kind), samples=()), "text", sample_type=sample_type

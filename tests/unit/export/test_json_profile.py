@@ -66,7 +66,7 @@ def test_every_field_of_a_small_profile() -> None:
     }
 
 
-def test_equal_frames_of_other_addresses_are_one() -> None:
+def test_equal_frames_at_different_addresses_are_one() -> None:
     there = replace(WORK, address=WORK.address + 8)
     found = written(replace(SMALL, samples=(Sample((WORK, there), (1, 1)),)))
     assert found["stacks"] == [[0, 0]]
@@ -84,14 +84,14 @@ def test_labels_are_strings_or_numbers_with_a_unit() -> None:
     ]
 
 
-def test_addresses_without_a_name_go_by_their_file() -> None:
+def test_addresses_without_a_name_are_named_by_their_file() -> None:
     nowhere = Location(0x10, None, ())
     found = written(replace(SMALL, samples=(Sample((UNKNOWN, nowhere), (1, 1)),)))
     names = [(name, mapping) for name, _, _, mapping, _ in frame_texts(found)]
     assert names == [("[unknown]", ""), ("[libc.so.6]", "/lib/libc.so.6")]
 
 
-def test_a_cpu_profile_waits_for_nothing() -> None:
+def test_a_cpu_profile_has_no_operations() -> None:
     cpu = CPU.make_profile(
         [Sample((LOCK, WORK), (1, 10))], [MAIN], period=10, time_ns=0, duration_ns=1
     )
@@ -100,7 +100,7 @@ def test_a_cpu_profile_waits_for_nothing() -> None:
     assert found["title"] == "CPU time of api"
 
 
-def test_idle_waits_are_marked_and_the_rule_says_why() -> None:
+def test_idle_waits_are_marked_with_their_rule() -> None:
     worker = Location(0x406000, MAIN, (Frame("main.(*Pool).worker", "/src/main.go", 40),))
     samples = (Sample((RECEIVE, worker), (5, 50)), Sample((LOCK, WORK), (1, 1)))
     found = written(replace(SMALL, samples=samples))
@@ -111,7 +111,7 @@ def test_idle_waits_are_marked_and_the_rule_says_why() -> None:
     assert written(replace(SMALL, kind="mutex", samples=samples))["idle"] == [-1, -1]
 
 
-def test_whatever_a_name_holds_the_json_is_strict() -> None:
+def test_the_json_is_strict_whatever_a_name_holds() -> None:
     odd = Location(0x404000, MAIN, (Frame(NASTY, NASTY, 1),))
     found = written(
         replace(

@@ -67,13 +67,13 @@ def test_a_window_is_what_came_between_two_snapshots() -> None:
     assert window.comments == ("b",)
 
 
-def test_what_has_become_less_is_negative_as_in_gos_own_deltas() -> None:
+def test_values_that_decreased_are_negative_as_in_gos_own_deltas() -> None:
     earlier = snapshot([Sample((WORK,), (5, 0)), Sample((LOCK,), (2, 2))], 1)
     later = snapshot([Sample((WORK,), (4, 0))], 2)
     assert list(values(delta.difference(later, earlier)).values()) == [(-1, 0), (-2, -2)]
 
 
-def test_a_window_of_profiles_with_only_a_time_of_writing() -> None:
+def test_a_window_between_profiles_without_a_duration() -> None:
     """Go's own block profiles have no duration, and the time when they were written."""
     earlier = snapshot([], 0)
     later = snapshot([], 0, time_ns=FIRST_NS + 3 * S)
@@ -99,12 +99,12 @@ def test_labels_tell_samples_apart() -> None:
     assert values(delta.difference(later, earlier)) == {("main.work", "tenant=b"): (2, 2)}
 
 
-def test_a_stack_that_stands_twice_in_a_profile_is_one() -> None:
+def test_equal_stacks_of_a_profile_are_added_up() -> None:
     twice = snapshot([Sample((WORK,), (1, 1)), Sample((WORK,), (2, 2))], 1)
     assert values(delta.merged([twice])) == {("main.work",): (3, 3)}
 
 
-def test_a_sum_begins_with_the_first_and_is_as_long_as_all() -> None:
+def test_a_sum_begins_with_the_first_profile_and_is_as_long_as_all() -> None:
     one = snapshot([Sample((WORK,), (1, 10))], 5, time_ns=FIRST_NS + 60 * S)
     two = snapshot([Sample((WORK,), (2, 20)), Sample((LOCK,), (0, 0))], 7, comments=("a", "b"))
     both = delta.merged([one, replace(two, mappings=(MAIN, LIBC), period=3)])
@@ -115,7 +115,7 @@ def test_a_sum_begins_with_the_first_and_is_as_long_as_all() -> None:
     assert both.period == 3
 
 
-def test_there_must_be_something_to_merge() -> None:
+def test_merging_no_profiles_is_an_error() -> None:
     with pytest.raises(ValueError, match="no profile"):
         delta.merged([])
 
@@ -158,7 +158,7 @@ def test_other_sample_types_are_refused(combine: Callable[[Profile, Profile], Pr
         combine(SMALL, one_column)
 
 
-def test_sums_that_no_file_could_hold_are_refused() -> None:
+def test_sums_beyond_64_bits_are_refused() -> None:
     huge = snapshot([Sample((WORK,), (1, (1 << 63) - 1))], 1)
     least = snapshot([Sample((WORK,), (1, -(1 << 63)))], 1)
     with pytest.raises(InvalidProfile, match="64 bits"):
@@ -183,7 +183,7 @@ SAMPLES = st.lists(
 
 
 @given(SAMPLES, SAMPLES)
-def test_what_is_taken_away_and_put_back_is_the_same(
+def test_a_difference_and_the_earlier_profile_add_up_to_the_later_one(
     some: list[Sample], more: list[Sample]
 ) -> None:
     earlier, later = snapshot(some, 1), snapshot([*some, *more], 2)
@@ -193,7 +193,7 @@ def test_what_is_taken_away_and_put_back_is_the_same(
 
 
 @pytest.mark.parametrize("time_ns", [(1 << 63) - 1, -(1 << 63) + 1])
-def test_times_that_fit_no_file_are_cut(time_ns: int) -> None:
+def test_times_beyond_64_bits_are_cut(time_ns: int) -> None:
     one = snapshot([Sample((LOCK, WORK), (1, 100))], 10, time_ns=time_ns, duration_ns=time_ns)
     other = snapshot([Sample((LOCK, WORK), (2, 300))], 10, time_ns=time_ns, duration_ns=time_ns)
     for made in (delta.merged([one, other]), delta.compared(other, one)):

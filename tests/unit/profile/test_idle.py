@@ -14,272 +14,20 @@ from ebpfprof.profile.model import Frame, Kind, Location, Profile, Sample
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.registry import kind_named
 from tests.toolchains import toolchain
-
-RECEIVE: Final = "runtime.chanrecv1"
-RECEIVE_OK: Final = "runtime.chanrecv2"
-SELECT: Final = "runtime.selectgo"
-SEND: Final = "runtime.chansend1"
-COND: Final = "sync.(*Cond).Wait"
-JOIN: Final = "sync.(*WaitGroup).Wait"
-LOCK: Final = "sync.(*Mutex).Lock"
-MAIN: Final = ("main.main", "runtime.main")
-CONN: Final = "net/http.(*conn).serve"
-GRPC: Final = "google.golang.org/grpc"
-TRANSPORT: Final = f"{GRPC}/internal/transport"
-K8S: Final = "k8s.io/client-go"
-
-Stack = tuple[str, ...]
-
-# By rule: stacks that are idle by it, leaf first, and stacks that it must leave alone.
-EXAMPLES: Final[dict[str, tuple[list[Stack], list[Stack]]]] = {
-    "Go's runtime": (
-        [(SELECT, "runtime.ensureSigM.func1"), (RECEIVE, "runtime.gcenable", "runtime.main")],
-        [
-            # A finalizer that waits holds up all others.
-            (RECEIVE, "main.finalize", "runtime.runfinq"),
-            (LOCK, "runtime.bgsweep"),
-            (SELECT, "runtimex.com/a.F"),
-        ],
-    ),
-    "signals": (
-        [(SELECT, "os/signal.NotifyContext.func1")],
-        [(SELECT, "main.onSignal", "os/signal.NotifyContext.func1")],
-    ),
-    "watching a context": (
-        [
-            (SELECT, "context.(*cancelCtx).propagateCancel.func2"),
-            (SELECT, "net/http.setRequestCancel.func4"),
-            (RECEIVE, "database/sql.(*Tx).awaitDone"),
-            (SELECT, "os/exec.(*Cmd).watchCtx.func1"),
-            (SELECT, f"{GRPC}.newClientStreamWithParams.func4"),
-        ],
-        [
-            # Waits for an answer, a process, a connection.
-            (SELECT, "net/http.(*persistConn).roundTrip", "main.fetch", *MAIN),
-            (RECEIVE, "os/exec.(*Cmd).Wait", "main.convert", "main.main.func1"),
-            (SELECT, "net.(*netFD).connect", "net.(*netFD).dial", "main.worker"),
-            (SELECT, "main.query", "database/sql.(*Tx).awaitDone"),
-        ],
-    ),
-    "HTTP client connection": (
-        [
-            (SELECT, "net/http.(*persistConn).writeLoop"),
-            (SELECT, "net/http.(*persistConn).readLoop", "net/http.(*Transport).dialConn.gowrap2"),
-            (RECEIVE, "net/http.(*persistConn).readLoop"),
-        ],
-        [
-            (SELECT, "net/http.(*persistConn).roundTrip", "net/http.(*Transport).roundTrip"),
-            (SELECT, "net/http.(*Transport).getConn", "net/http.(*Transport).roundTrip"),
-            (SEND, "net/http.(*persistConn).readLoop"),
-            (SELECT, "net/http.(*persistConn).writeLoop", "main.dump"),
-        ],
-    ),
-    "HTTP/2 server connection": (
-        [
-            (
-                SELECT,
-                "net/http.(*http2serverConn).serve",
-                "net/http.(*http2Server).serveConn",
-                CONN,
-            ),
-            (SELECT, "golang.org/x/net/http2.(*serverConn).serve", "main.serve", "main.main.func1"),
-            (SELECT, "net/http/internal/http2.(*serverConn).serve", CONN),
-        ],
-        [
-            (COND, "net/http.(*http2pipe).Read", "main.read", "net/http.(*http2serverConn).serve"),
-            (SELECT, "net/http.(*http2serverConn).writeDataFromHandler", "main.(*H).ServeHTTP"),
-        ],
-    ),
-    "HTTP/2 frame reader": (
-        [
-            (SELECT, "net/http.(*http2serverConn).readFrames"),
-            (SELECT, "net/http/internal/http2.(*serverConn).readFrames"),
-        ],
-        [(SELECT, "net/http.(*http2clientStream).writeRequest", "net/http.(*x).doRequest")],
-    ),
-    "connections of database/sql": (
-        [
-            (SELECT, "database/sql.(*DB).connectionOpener"),
-            (SELECT, "database/sql.(*DB).connectionOpener", "database/sql.OpenDB.gowrap1"),
-            (SELECT, "database/sql.(*DB).connectionCleaner"),
-        ],
-        [
-            # The pool is exhausted.
-            (SELECT, "database/sql.(*DB).conn", "database/sql.(*DB).query", "main.worker"),
-            (SELECT, "database/sql.(*DB).conn"),
-            (COND, "database/sql.(*DB).connectionOpener"),
-        ],
-    ),
-    "gRPC connection": (
-        [
-            (
-                SELECT,
-                f"{TRANSPORT}.(*controlBuffer).get",
-                f"{TRANSPORT}.(*loopyWriter).run",
-                f"{TRANSPORT}.newHTTP2Client.func6",
-            ),
-            (SELECT, f"{TRANSPORT}.(*http2Server).keepalive"),
-            (COND, f"{TRANSPORT}.(*http2Client).keepalive"),
-            (SELECT, f"{GRPC}/internal/grpcsync.(*CallbackSerializer).run"),
-            (RECEIVE, f"{GRPC}.(*Server).serverWorker"),
-        ],
-        [
-            # A call waits for its answer.
-            (SELECT, f"{TRANSPORT}.(*recvBufferReader).readClient", "main.call", *MAIN),
-            # Too much to send.
-            (SELECT, f"{TRANSPORT}.(*controlBuffer).throttle", f"{TRANSPORT}.(*http2Server).x"),
-            (SELECT, f"{TRANSPORT}.(*controlBuffer).get", "main.call", *MAIN),
-        ],
-    ),
-    "telemetry and logging": (
-        [
-            (SELECT, "go.opencensus.io/stats/view.(*worker).start"),
-            (
-                SELECT,
-                "go.opentelemetry.io/otel/sdk/trace.(*batchSpanProcessor).processQueue",
-                "go.opentelemetry.io/otel/sdk/trace.NewBatchSpanProcessor.func1",
-            ),
-            (RECEIVE_OK, "k8s.io/klog/v2.(*loggingT).flushDaemon"),
-            (SELECT, "github.com/golang/glog.(*fileSink).flushDaemon"),
-            (RECEIVE_OK, "gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"),
-            (SELECT, "go.uber.org/zap/zapcore.(*BufferedWriteSyncer).flushLoop"),
-        ],
-        [
-            (LOCK, "github.com/golang/glog.(*loggingT).output", "main.worker"),
-            (SELECT, "go.opentelemetry.io/otel/sdk/trace.(*batchSpanProcessor).ForceFlush", *MAIN),
-        ],
-    ),
-    "Kubernetes client": (
-        [
-            (
-                COND,
-                f"{K8S}/util/workqueue.(*Typed[go.shape.struct {{ x.Y string; z [4]int }}]).Get",
-                "main.(*Controller).processNext",
-                "main.(*Controller).work",
-                "k8s.io/apimachinery/pkg/util/wait.BackoffUntil",
-            ),
-            (COND, f"{K8S}/util/workqueue.(*Type).Get", "main.x", "main.y"),
-            (SELECT, f"{K8S}/tools/cache.(*processorListener).pop"),
-        ],
-        [
-            (LOCK, f"{K8S}/util/workqueue.(*Type).Get", "main.x"),
-            (JOIN, f"{K8S}/util/workqueue.(*Type).Get", "main.x"),
-            (COND, f"{K8S}/util/workqueue.(*Type).ShutDownWithDrain", "main.x"),
-            (COND, f"{K8S}/util/workqueue.(*Type).Get", "main.(*Handler).ServeHTTP", CONN),
-        ],
-    ),
-    "main goroutine": (
-        [
-            (RECEIVE, *MAIN),
-            (SELECT, *MAIN),
-            (JOIN, *MAIN),
-            (COND, *MAIN),
-            (JOIN, "golang.org/x/sync/errgroup.(*Group).Wait", "main.run", *MAIN),
-            (RECEIVE, "main.waitForSignal", *MAIN),
-        ],
-        [
-            (SEND, *MAIN),
-            (LOCK, *MAIN),
-            (RECEIVE, "main.convert", *MAIN),
-            (RECEIVE, "main.(*Runner).Run", *MAIN),
-            (SELECT, "example.com/db.(*Client).Wait", *MAIN),
-            (SELECT, "example.com/db.(*Client).Run", *MAIN),
-            (RECEIVE, "main.run", "main.convert", *MAIN),
-            (RECEIVE, "main.main.func1", *MAIN),
-            (RECEIVE, "main.run", "runtime.doInit1", "runtime.main"),
-            # Not the main goroutine.
-            (JOIN, "main.main"),
-            (JOIN, "main.(*Server).run"),
-        ],
-    ),
-    "worker waiting for work": (
-        [
-            (RECEIVE_OK, "main.worker"),
-            (RECEIVE_OK, "main.(*Pool).startWorker"),
-            (RECEIVE, "main.(*InvoicePool).work"),
-            (RECEIVE, "main.(*InvoicePool).work", "main.main.func2"),
-            (RECEIVE, "main.(*InvoicePool).work", "main.main.gowrap1"),
-            (RECEIVE, "main.(*InvoicePool).work", "main.main·dwrap·1"),
-            (RECEIVE, "main.(*Pool).work", "main.(*Pool).work-fm"),
-            (RECEIVE, "main.main.func1"),
-            (RECEIVE, "main.init.0.func1"),
-            (RECEIVE_OK, "example.com/pool/v3.NewPool[...].func1"),
-            (RECEIVE_OK, "example.com/pool.NewPool[a[b],c[d[e]]].func1"),
-            (RECEIVE_OK, "example.com/pool.(*Pool[go.shape.*[]int]).Start.func12"),
-            (RECEIVE, "main.main.NewPool.func1"),
-            (RECEIVE, "main.main.(*Pool).Start.func1"),
-            (RECEIVE, "main.(*JobRunner).run"),
-            (RECEIVE, "main.messageLoop"),
-            (COND, "main.(*Queue).dispatcher"),
-            (RECEIVE, "main.main.func1", "sync.(*WaitGroup).Go.func1"),
-            (RECEIVE, "main.worker.func1", "runtime/pprof.Do", "main.worker"),
-            ("reflect.chanrecv", "reflect.Value.recv", "reflect.Value.Recv", "main.pollLoop"),
-        ],
-        [
-            # Somebody is too slow to receive.
-            (SEND, "main.worker"),
-            ("reflect.chansend0", "main.worker"),
-            (LOCK, "main.worker"),
-            # A worker at work.
-            (RECEIVE, "main.(*Client).Call", "main.worker"),
-            (RECEIVE, "main.acquire", "main.main.func1"),
-            (RECEIVE, "main.(*Pool).get", "main.(*Pool).Start.func1"),
-            (RECEIVE, "main.worker", "main.outer", "main.main.func1"),
-            (RECEIVE, "main.worker", "main.handle"),
-            (RECEIVE, "main.worker", "main.(*Shop).Checkout.func1"),
-            # Goroutines for one task: nobody knows what they wait for.
-            (RECEIVE, "main.reserve"),
-            (RECEIVE, "main.(*Shop).Checkout.func1"),
-            (RECEIVE, "main.(*Shop).handleOrder.func1"),
-            (RECEIVE, "main.startJob.func1"),
-            (RECEIVE, "main.handleOrder.NewPool.func1"),
-            (RECEIVE, "main.runQuery"),
-            (RECEIVE, "main.(*Job).run"),
-            (RECEIVE, "main.(*Job).Run.func1"),
-            (RECEIVE, "main.fetchWorkers.func1"),
-            (RECEIVE, "main.orderWriter"),
-            (RECEIVE, "main.(*Runner).Run.func1"),
-            (RECEIVE, "main.(*Runner).Run.func1", "sync.(*WaitGroup).Go.func1"),
-            (RECEIVE, "main.(*Upload).run"),
-            # Started by a worker, for what it works on.
-            (RECEIVE, "main.(*Pool).worker.func1"),
-            (RECEIVE, "main.eventLoop.func2"),
-            # Perhaps a handler that was written down in main.
-            (RECEIVE, "main.main.func1.1"),
-            (RECEIVE, "main.main.func1.2.1"),
-            (RECEIVE, "main.glob..func1"),
-            # Below a handler, or started by one.
-            (RECEIVE, "main.(*Server).ServeHTTP", "net/http.serverHandler.ServeHTTP", CONN),
-            (RECEIVE, "main.(*Server).ServeHTTP.func1"),
-            (RECEIVE, "main.main.func1", "net/http.HandlerFunc.ServeHTTP", CONN),
-            (RECEIVE, "main.worker.func1", "runtime/pprof.Do", "main.handle"),
-            (RECEIVE, "main.worker", "runtime/pprof.Do", "main.worker"),
-            # The end of the stack is not known.
-            (RECEIVE, "main.worker", ""),
-            (RECEIVE, ""),
-            (RECEIVE,),
-        ],
-    ),
-    "loop waiting in a select": (
-        [
-            (SELECT, "main.(*Hub).run"),
-            (SELECT, "main.(*Client).writePump"),
-            (SELECT, "main.main.func3"),
-            (SELECT, "main.run.func2", "golang.org/x/sync/errgroup.(*Group).Go.func1"),
-            (SELECT, "reflect.rselect", "reflect.Select", "main.(*Mux).eventLoop"),
-            (SELECT, "main.(*Cache).janitor", "main.NewCache.func1"),
-        ],
-        [
-            (SELECT, "main.(*Client).Call"),
-            (SELECT, "main.(*Client).Do", "main.(*Hub).run"),
-            (SELECT, "main.(*Limiter).Wait", "main.worker"),
-            (SELECT, "golang.org/x/time/rate.(*Limiter).wait", "main.worker"),
-            (SELECT, "main.(*Semaphore).acquire"),
-            (SELECT, "main.(*H).ServeHTTP", "main.(*Server).loop"),
-            ("runtime.selectnbsend", "main.(*Hub).run"),
-        ],
-    ),
-}
+from tests.unit.profile.idle_examples import (
+    COND,
+    CONN,
+    EXAMPLES,
+    GRPC,
+    JOIN,
+    K8S,
+    LOCK,
+    MAIN,
+    RECEIVE,
+    SELECT,
+    SEND,
+    Stack,
+)
 
 
 def sample_of(functions: Stack, count: int = 1, ns: int = 10) -> Sample:
@@ -308,7 +56,7 @@ def name_of(stack: Stack, kind: Kind = "block") -> str | None:
     return rule.name if rule else None
 
 
-def test_every_rule_has_examples_of_both() -> None:
+def test_every_rule_has_examples_of_idle_waits_and_of_problems() -> None:
     assert set(EXAMPLES) == {rule.name for rule in rules()}
     assert all(idle_ones and problems for idle_ones, problems in EXAMPLES.values())
 
@@ -320,7 +68,7 @@ def test_idle_waits_are_recognised(name: str, stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("stack", PROBLEMS)
-def test_what_may_be_a_problem_is_shown(stack: Stack) -> None:
+def test_waits_that_may_be_a_problem_are_shown(stack: Stack) -> None:
     assert name_of(stack) is None
 
 
@@ -338,7 +86,7 @@ def test_a_rule_is_for_the_kinds_it_names(monkeypatch: pytest.MonkeyPatch) -> No
     assert name_of((RECEIVE, "main.worker"), "block") is None
 
 
-def test_no_send_and_no_lock_is_idle_wherever_it_stands() -> None:
+def test_sends_and_locks_are_never_idle() -> None:
     for operation in (SEND, "reflect.chansend0", LOCK, "sync.(*RWMutex).RLock"):
         assert [s for _, s in IDLE if name_of((operation, *s[1:]))] == []
 
@@ -354,7 +102,7 @@ def test_nothing_below_a_request_handler_is_idle() -> None:
         assert [s for _, s in IDLE if name_of((*s, handler, CONN, "main.x.gowrap1"))] == []
 
 
-def test_a_stack_that_may_be_cut_off_has_no_goroutine_function() -> None:
+def test_the_last_frame_of_a_stack_that_may_be_cut_is_not_the_goroutines_function() -> None:
     # Go 1.19 to 1.22 keep 32 frames: the last one may be in the midst of the stack.
     leaf, worker, runner = (
         Frame(name, "/x.go", 1) for name in (RECEIVE, "main.worker", "sync.(*WaitGroup).Go.func1")
@@ -379,7 +127,7 @@ def test_a_sample_without_a_stack_is_not_idle() -> None:
     assert rule_of("block", Sample((), (1, 1))) is None
 
 
-def test_what_is_hidden_and_what_is_kept_is_all() -> None:
+def test_hidden_and_kept_waits_add_up_to_all() -> None:
     samples = [sample_of(s, n + 1, 1000 + n) for n, (_, s) in enumerate(IDLE)]
     samples += [sample_of(s, 7, 3) for s in PROBLEMS]
     profile = profile_of(*samples)
@@ -394,7 +142,7 @@ def test_what_is_hidden_and_what_is_kept_is_all() -> None:
     assert [e.delay_ns for e in hidden] == sorted((e.delay_ns for e in hidden), reverse=True)
 
 
-def test_sums_are_by_rule() -> None:
+def test_hidden_waits_are_added_up_by_rule() -> None:
     worker, main = (RECEIVE, "main.worker"), (JOIN, *MAIN)
     samples = [sample_of(worker, 2, 30), sample_of(main, 1, 50), sample_of(worker, 3, 40)]
     _, hidden = split(profile_of(*samples, kind="open"))
@@ -446,13 +194,13 @@ def declared(minor: str) -> set[str]:
     return found
 
 
-def test_functions_of_go_are_so_called() -> None:
+def test_functions_of_go_that_rules_name_exist() -> None:
     assert len(names_in_go()) > 15
     found = declared("1.19") | declared("1.22") | declared("1.27")
     assert names_in_go() - found == set()
 
 
-def test_hostile_names_are_only_names() -> None:
+def test_hostile_names_match_no_rule_by_accident() -> None:
     deep = "[" * 500_000
     slashes, closures = "a/" * 500_000, ".func1\n" * 100_000
     for name in (deep, deep + "]" * 500_000, slashes, closures, "main." + "a[" * 5_000, "]["):
@@ -466,7 +214,7 @@ def test_hostile_names_are_only_names() -> None:
     assert name_of((COND, f"{K8S}/util/workqueue.(*Type).Get", handler)) is None
 
 
-def test_a_name_is_looked_at_once() -> None:
+def test_each_name_is_parsed_once() -> None:
     idle._plain.cache_clear()
     profile = profile_of(*(sample_of((SELECT, "main.f", "main.g")) for _ in range(100)))
     split(profile)

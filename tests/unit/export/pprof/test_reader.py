@@ -144,7 +144,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize(("data", "fault"), BROKEN.values(), ids=BROKEN.keys())
-def test_broken_files_are_refused_by_name(data: bytes, fault: str) -> None:
+def test_broken_files_are_refused_with_the_reason(data: bytes, fault: str) -> None:
     with pytest.raises(InvalidProfile, match=fault):
         pprof.decode(data)
 
@@ -161,7 +161,7 @@ def test_a_gzip_bomb_is_not_unpacked_to_its_end(monkeypatch: pytest.MonkeyPatch)
     finally:
         tracemalloc.stop()
     assert most < 8 << 20
-    # Whoever reads it all finds that its end is missing.
+    # A reader that goes on to the end finds it missing.
     bomb = bomb[:-9]
     with pytest.raises(InvalidProfile, match="larger than 1 MiB"):
         pprof.decode(bomb)
@@ -187,7 +187,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("data", "advice"), OTHERS.values(), ids=OTHERS.keys())
-def test_what_is_taken_for_a_profile_gets_advice(data: bytes, advice: str) -> None:
+def test_files_mistaken_for_profiles_are_refused_with_advice(data: bytes, advice: str) -> None:
     with pytest.raises(InvalidProfile, match=advice):
         pprof.decode(data)
 
@@ -205,7 +205,7 @@ def test_several_profiles_in_one_file_are_refused_as_by_pprof() -> None:
         pprof.decode(pprof.encode(SMALL) * 2)
 
 
-def test_names_that_are_no_utf_8_are_read() -> None:
+def test_names_that_are_not_utf8_are_read() -> None:
     data = broken(lambda m: m.string_table.__setitem__(12, b"main.\xff\xfe"))
     names = {f.function for s in pprof.decode(data).samples for x in s.locations for f in x.frames}
     assert "main.\ufffd\ufffd" in names
@@ -215,7 +215,7 @@ def repeated(number: int, content: bytes, count: int) -> bytes:
     return GOLDEN + field(number, content) * count
 
 
-def test_what_claims_to_be_huge_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_profiles_are_refused_by_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "MAX_ITEMS", 2000)
     monkeypatch.setattr(reader, "MAX_DISTINCT", 1000)
     monkeypatch.setattr(reader, "MAX_FRAMES", 900)
@@ -269,7 +269,7 @@ def test_samples_of_one_stack_are_added_up() -> None:
     assert added == [(14, 24), (0, 0), (4, 10), (1, 1)]
 
 
-def test_what_does_not_fit_when_it_is_added_up_is_refused() -> None:
+def test_sums_beyond_64_bits_are_refused() -> None:
     most = field(2, field(1, packed(2, 1)) + field(2, packed(1, (1 << 63) - 1)))
     assert pprof.decode(GOLDEN + most).samples[-1].values == (1, (1 << 63) - 1)
     with pytest.raises(InvalidProfile, match="more than 64 bits"):
@@ -288,7 +288,9 @@ SMALL_FILES_THAT_CLAIM_MUCH = {
 @pytest.mark.parametrize(
     "claim", SMALL_FILES_THAT_CLAIM_MUCH.values(), ids=SMALL_FILES_THAT_CLAIM_MUCH.keys()
 )
-def test_memory_follows_what_is_distinct(claim: Callable[[], bytes], tmp_path: Path) -> None:
+def test_memory_grows_with_distinct_entries_only(
+    claim: Callable[[], bytes], tmp_path: Path
+) -> None:
     path = tmp_path / "small.pb.gz"
     path.write_bytes(gzip.compress(GOLDEN + claim(), compresslevel=9))
     assert path.stat().st_size < 300_000
@@ -303,7 +305,7 @@ def test_memory_follows_what_is_distinct(claim: Callable[[], bytes], tmp_path: P
     assert b"main.work" in done.stdout
 
 
-def test_frames_that_are_inlined_count_for_the_depth() -> None:
+def test_inlined_frames_count_for_the_depth() -> None:
     lines = field(4, numbers(f1=1)) * 200
     location = field(4, numbers(f1=77) + lines)
     sample = field(2, field(1, packed(*[77] * 82)) + field(2, packed(1, 1)))

@@ -50,7 +50,7 @@ def test_the_gzip_header_holds_no_time_and_no_name() -> None:
     assert header[8] == 4, "the fastest level"
 
 
-def test_stacks_are_sorted_by_delay_and_the_order_given_does_not_matter() -> None:
+def test_stacks_are_sorted_by_delay_whatever_their_order_was() -> None:
     samples = [Sample((replace(WORK, address=0x402000 + n),), (n, n % 7)) for n in range(1, 50)]
     profile = replace(SMALL, samples=tuple(samples))
     expected = pprof.encode(profile)
@@ -77,7 +77,7 @@ def test_functions_of_one_name_in_two_files_stay_two() -> None:
     assert len(message.function) == 2
 
 
-def test_strings_begin_with_the_empty_one_and_stand_once() -> None:
+def test_the_string_table_begins_with_the_empty_string_and_has_each_once() -> None:
     strings = strings_of(message_of(SMALL))
     assert strings[0] == ""
     assert len(set(strings)) == len(strings)
@@ -100,24 +100,24 @@ def test_go_sets_no_default_sample_type_and_no_frame_filters() -> None:
         ((), [False, False]),
     ],
 )
-def test_has_functions_stands_on_mappings_whose_addresses_all_have_names(
+def test_has_functions_is_set_if_all_addresses_of_a_mapping_have_names(
     stack: tuple[Location, ...], expected: list[bool]
 ) -> None:
     message = message_of(replace(SMALL, samples=(Sample(stack, (1, 1)),)))
     assert [item.has_functions for item in message.mapping] == expected
 
 
-def test_a_mapping_that_is_not_in_the_table_is_not_lost() -> None:
+def test_a_mapping_that_only_a_location_has_is_written() -> None:
     message = message_of(replace(SMALL, mappings=()))
     assert [item.memory_start for item in message.mapping] == [MAIN.start]
 
 
-def test_the_profile_given_is_the_profile_read() -> None:
+def test_the_profile_written_is_the_profile_read() -> None:
     by_delay = tuple(sorted(SMALL.samples, key=lambda sample: -sample.values[1]))
     assert pprof.decode(pprof.encode(SMALL)) == replace(SMALL, samples=by_delay)
 
 
-def test_names_that_are_no_utf8_do_not_stop_a_reader_that_insists_on_it() -> None:
+def test_strict_readers_take_names_that_are_not_utf8() -> None:
     odd = b"/src/\xff\xfe.go".decode("utf-8", "surrogateescape")
     stack = (replace(WORK, frames=(Frame("main.work", odd, 1),)),)
     message = message_of(replace(SMALL, samples=(Sample(stack, (1, 1)),)))
@@ -168,7 +168,7 @@ def profiles(draw: st.DrawFn) -> Profile:
 
 @given(profiles())
 @settings(deadline=None)
-def test_every_sound_profile_survives_the_round_trip(profile: Profile) -> None:
+def test_every_sound_profile_is_read_as_it_was_written(profile: Profile) -> None:
     of_one_each = {(each.locations, each.labels): each for each in profile.samples}
     profile = replace(profile, samples=tuple(of_one_each.values()))
     check(profile)

@@ -34,7 +34,7 @@ def test_a_function_has_its_own_time_and_that_with_its_callees() -> None:
     ]
 
 
-def test_the_table_leaves_out_what_used_nothing_itself() -> None:
+def test_the_table_leaves_out_functions_without_time_of_their_own() -> None:
     assert render(profile(*SAMPLES), width=80, color=False) == (
         "    CPU  Share  With callees   Share  Function\n"
         "20.0 ms  50.0%       20.0 ms   50.0%  leaf\n"
@@ -49,7 +49,7 @@ def test_functions_beyond_the_limit_are_counted() -> None:
     assert text.splitlines()[-1] == "40.0 ms in all; 2 more functions"
 
 
-def test_names_are_cut_to_the_terminal_and_made_harmless() -> None:
+def test_names_fit_the_terminal_and_do_not_control_it() -> None:
     long = Sample((location(1, "\x1b[31m" + "x" * 600),), (1, 10_000_000))
     text = render(profile(long), width=80, color=False)
     assert "\x1b" not in text

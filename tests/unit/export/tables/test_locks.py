@@ -70,12 +70,12 @@ def test_a_lock_of_unknown_type_is_a_semaphore() -> None:
     assert shown.splitlines()[1].endswith("  semaphore at 0xc000012080")
 
 
-def test_without_any_delay_there_is_no_share_and_no_mean() -> None:
+def test_a_lock_without_delay_has_no_share_and_no_mean() -> None:
     shown = render([lock("main.mu")], width=None, color=False)
     assert shown.splitlines()[1].split()[:5] == ["0", "ns", "-", "0", "-"]
 
 
-def test_the_first_places_and_what_the_others_sum_up_to() -> None:
+def test_the_first_places_are_shown_and_the_others_added_up() -> None:
     releases = [
         sample(n, n * 1000, "sync.(*Mutex).Unlock", f"main.f{n}", line=n) for n in range(1, 6)
     ]
@@ -98,19 +98,19 @@ def test_the_first_places_and_what_the_others_sum_up_to() -> None:
     assert "more place" not in shown
 
 
-def test_the_first_locks_and_how_many_more() -> None:
+def test_locks_beyond_the_limit_are_counted() -> None:
     lines = render([BUSY] * 12, limit=10, width=None, color=False).splitlines()
     assert sum("main.registry.mu" in line for line in lines) == 10
     assert lines[-1] == "... and 2 more"
     assert "more" not in render([BUSY] * 10, limit=10, width=None, color=False)
 
 
-def test_the_share_is_of_all_locks_also_of_those_not_shown() -> None:
+def test_the_share_is_of_all_locks_shown_or_not() -> None:
     shown = render([BUSY, BUSY, BUSY, BUSY], limit=1, width=None, color=False)
     assert " 25.0% " in shown
 
 
-def test_what_says_least_is_left_out_to_fit() -> None:
+def test_addresses_and_operations_are_left_out_to_fit() -> None:
     lines = render([BUSY, CALM], width=80, color=False).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[1].endswith("  2.00 ms  main.registry.mu")
@@ -125,7 +125,7 @@ def test_a_narrow_terminal_still_shows_some_of_each_name() -> None:
     assert lines[4].endswith("    waited for by ....go:7")
 
 
-def test_who_still_waits_is_shown_last() -> None:
+def test_goroutines_that_still_wait_are_shown_last() -> None:
     hung = replace(CALM, still_waiting=(sample(3, 9_000_000, "sync.(*Mutex).Lock", "main.stuck"),))
     *_, last = render([hung], width=None, color=False).splitlines()
     assert last.split(maxsplit=5) == [
@@ -151,7 +151,7 @@ def test_colour_adds_only_colour() -> None:
 
 @pytest.mark.parametrize("color", [True, False])
 @pytest.mark.parametrize("text", HOSTILE)
-def test_nothing_a_target_says_acts_on_the_terminal(text: str, color: bool) -> None:
+def test_no_text_of_a_target_controls_the_terminal(text: str, color: bool) -> None:
     """In the lock's name and type, in functions, and in files."""
     places = [
         Sample((Location(1, None, (Frame(f"main.{text}", f"/src/{text}", 1),)),), (1, 1)),
@@ -170,7 +170,7 @@ def test_nothing_a_target_says_acts_on_the_terminal(text: str, color: bool) -> N
 
 
 @pytest.mark.parametrize("letter", ["x", "\x1b", "\U000e0001", "世"])
-def test_long_names_are_cut_in_the_front_and_without_colour_to_ascii(letter: str) -> None:
+def test_long_names_are_cut_on_the_left_and_are_ascii_without_colour(letter: str) -> None:
     named = lock(
         "main." + letter * 100_000,
         releases=[sample(1, 1, "sync.(*Mutex).Unlock", letter * 100_000)],
@@ -182,7 +182,7 @@ def test_long_names_are_cut_in_the_front_and_without_colour_to_ascii(letter: str
     assert len(shown) < 20_000
 
 
-def test_no_locks_are_a_table_without_rows() -> None:
+def test_without_locks_the_table_has_no_rows() -> None:
     assert render([], width=None, color=False).split() == [
         "Delay",
         "Share",

@@ -54,7 +54,7 @@ def test_stacks_with_one_operation_on_one_line_are_one_row() -> None:
     assert [row.mean for row in rows] == [120, 80]
 
 
-def test_the_rows_are_the_largest_and_the_share_is_of_all() -> None:
+def test_the_largest_rows_come_first_and_shares_are_of_all_rows() -> None:
     samples = [(stack("runtime.selectgo", f"main.f{n}"), 1, n) for n in range(1, 101)]
     random.Random(1).shuffle(samples)
     rows = rows_of(*samples)[:3]
@@ -62,7 +62,7 @@ def test_the_rows_are_the_largest_and_the_share_is_of_all() -> None:
     assert rows[0].share == 100 / 5050
 
 
-def test_equal_rows_come_in_a_definite_order() -> None:
+def test_equal_rows_are_ordered_by_name() -> None:
     samples = [(stack("runtime.selectgo", f"main.{name}"), 1, 1) for name in "bdac"]
     assert [row.function[-1] for row in rows_of(*samples)] == list("abcd")
 
@@ -125,7 +125,7 @@ def test_colour_adds_only_colour() -> None:
     ).splitlines()
 
 
-def test_the_environment_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_does_not_change_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = render(SHOP, width=80, color=True)
     for name, value in {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "20", "LINES": "5"}.items():
         monkeypatch.setenv(name, value)
@@ -133,7 +133,7 @@ def test_the_environment_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("kind", ["block", "mutex"])
-def test_an_empty_profile_says_so(kind: str) -> None:
+def test_the_table_of_an_empty_profile_says_so(kind: str) -> None:
     text = render(replace(profile_of(), kind=kind), width=80, color=True)
     assert text.startswith("Nothing was recorded: ")
     assert text.endswith(".\n")
@@ -156,7 +156,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("color", [True, False])
 @pytest.mark.parametrize("text", HOSTILE)
-def test_nothing_a_target_says_acts_on_the_terminal(text: str, color: bool) -> None:
+def test_no_text_of_a_target_controls_the_terminal(text: str, color: bool) -> None:
     location = Location(1, None, (Frame(f"main.{text}", f"/{text}", 1),))
     shown = render(profile_of(((location,), 1, 1)), width=None, color=color)
     shown = re.sub(r"\x1b\[[0-9;]*m", "", shown) if color else shown

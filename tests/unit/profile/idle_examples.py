@@ -1,0 +1,269 @@
+"""Stacks of waits, leaf first: idle ones of each rule, and some that only look like them."""
+
+from typing import Final
+
+RECEIVE: Final = "runtime.chanrecv1"
+RECEIVE_OK: Final = "runtime.chanrecv2"
+SELECT: Final = "runtime.selectgo"
+SEND: Final = "runtime.chansend1"
+COND: Final = "sync.(*Cond).Wait"
+JOIN: Final = "sync.(*WaitGroup).Wait"
+LOCK: Final = "sync.(*Mutex).Lock"
+MAIN: Final = ("main.main", "runtime.main")
+CONN: Final = "net/http.(*conn).serve"
+GRPC: Final = "google.golang.org/grpc"
+TRANSPORT: Final = f"{GRPC}/internal/transport"
+K8S: Final = "k8s.io/client-go"
+
+Stack = tuple[str, ...]
+
+# By rule: stacks that are idle by it, leaf first, and stacks that it must leave alone.
+EXAMPLES: Final[dict[str, tuple[list[Stack], list[Stack]]]] = {
+    "Go's runtime": (
+        [(SELECT, "runtime.ensureSigM.func1"), (RECEIVE, "runtime.gcenable", "runtime.main")],
+        [
+            # A finalizer that waits holds up all others.
+            (RECEIVE, "main.finalize", "runtime.runfinq"),
+            (LOCK, "runtime.bgsweep"),
+            (SELECT, "runtimex.com/a.F"),
+        ],
+    ),
+    "signals": (
+        [(SELECT, "os/signal.NotifyContext.func1")],
+        [(SELECT, "main.onSignal", "os/signal.NotifyContext.func1")],
+    ),
+    "watching a context": (
+        [
+            (SELECT, "context.(*cancelCtx).propagateCancel.func2"),
+            (SELECT, "net/http.setRequestCancel.func4"),
+            (RECEIVE, "database/sql.(*Tx).awaitDone"),
+            (SELECT, "os/exec.(*Cmd).watchCtx.func1"),
+            (SELECT, f"{GRPC}.newClientStreamWithParams.func4"),
+        ],
+        [
+            # Waits for an answer, a process, a connection.
+            (SELECT, "net/http.(*persistConn).roundTrip", "main.fetch", *MAIN),
+            (RECEIVE, "os/exec.(*Cmd).Wait", "main.convert", "main.main.func1"),
+            (SELECT, "net.(*netFD).connect", "net.(*netFD).dial", "main.worker"),
+            (SELECT, "main.query", "database/sql.(*Tx).awaitDone"),
+        ],
+    ),
+    "HTTP client connection": (
+        [
+            (SELECT, "net/http.(*persistConn).writeLoop"),
+            (SELECT, "net/http.(*persistConn).readLoop", "net/http.(*Transport).dialConn.gowrap2"),
+            (RECEIVE, "net/http.(*persistConn).readLoop"),
+        ],
+        [
+            (SELECT, "net/http.(*persistConn).roundTrip", "net/http.(*Transport).roundTrip"),
+            (SELECT, "net/http.(*Transport).getConn", "net/http.(*Transport).roundTrip"),
+            (SEND, "net/http.(*persistConn).readLoop"),
+            (SELECT, "net/http.(*persistConn).writeLoop", "main.dump"),
+        ],
+    ),
+    "HTTP/2 server connection": (
+        [
+            (
+                SELECT,
+                "net/http.(*http2serverConn).serve",
+                "net/http.(*http2Server).serveConn",
+                CONN,
+            ),
+            (SELECT, "golang.org/x/net/http2.(*serverConn).serve", "main.serve", "main.main.func1"),
+            (SELECT, "net/http/internal/http2.(*serverConn).serve", CONN),
+        ],
+        [
+            (COND, "net/http.(*http2pipe).Read", "main.read", "net/http.(*http2serverConn).serve"),
+            (SELECT, "net/http.(*http2serverConn).writeDataFromHandler", "main.(*H).ServeHTTP"),
+        ],
+    ),
+    "HTTP/2 frame reader": (
+        [
+            (SELECT, "net/http.(*http2serverConn).readFrames"),
+            (SELECT, "net/http/internal/http2.(*serverConn).readFrames"),
+        ],
+        [(SELECT, "net/http.(*http2clientStream).writeRequest", "net/http.(*x).doRequest")],
+    ),
+    "connections of database/sql": (
+        [
+            (SELECT, "database/sql.(*DB).connectionOpener"),
+            (SELECT, "database/sql.(*DB).connectionOpener", "database/sql.OpenDB.gowrap1"),
+            (SELECT, "database/sql.(*DB).connectionCleaner"),
+        ],
+        [
+            # The pool is exhausted.
+            (SELECT, "database/sql.(*DB).conn", "database/sql.(*DB).query", "main.worker"),
+            (SELECT, "database/sql.(*DB).conn"),
+            (COND, "database/sql.(*DB).connectionOpener"),
+        ],
+    ),
+    "gRPC connection": (
+        [
+            (
+                SELECT,
+                f"{TRANSPORT}.(*controlBuffer).get",
+                f"{TRANSPORT}.(*loopyWriter).run",
+                f"{TRANSPORT}.newHTTP2Client.func6",
+            ),
+            (SELECT, f"{TRANSPORT}.(*http2Server).keepalive"),
+            (COND, f"{TRANSPORT}.(*http2Client).keepalive"),
+            (SELECT, f"{GRPC}/internal/grpcsync.(*CallbackSerializer).run"),
+            (RECEIVE, f"{GRPC}.(*Server).serverWorker"),
+        ],
+        [
+            # A call waits for its answer.
+            (SELECT, f"{TRANSPORT}.(*recvBufferReader).readClient", "main.call", *MAIN),
+            # Too much to send.
+            (SELECT, f"{TRANSPORT}.(*controlBuffer).throttle", f"{TRANSPORT}.(*http2Server).x"),
+            (SELECT, f"{TRANSPORT}.(*controlBuffer).get", "main.call", *MAIN),
+        ],
+    ),
+    "telemetry and logging": (
+        [
+            (SELECT, "go.opencensus.io/stats/view.(*worker).start"),
+            (
+                SELECT,
+                "go.opentelemetry.io/otel/sdk/trace.(*batchSpanProcessor).processQueue",
+                "go.opentelemetry.io/otel/sdk/trace.NewBatchSpanProcessor.func1",
+            ),
+            (RECEIVE_OK, "k8s.io/klog/v2.(*loggingT).flushDaemon"),
+            (SELECT, "github.com/golang/glog.(*fileSink).flushDaemon"),
+            (RECEIVE_OK, "gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"),
+            (SELECT, "go.uber.org/zap/zapcore.(*BufferedWriteSyncer).flushLoop"),
+        ],
+        [
+            (LOCK, "github.com/golang/glog.(*loggingT).output", "main.worker"),
+            (SELECT, "go.opentelemetry.io/otel/sdk/trace.(*batchSpanProcessor).ForceFlush", *MAIN),
+        ],
+    ),
+    "Kubernetes client": (
+        [
+            (
+                COND,
+                f"{K8S}/util/workqueue.(*Typed[go.shape.struct {{ x.Y string; z [4]int }}]).Get",
+                "main.(*Controller).processNext",
+                "main.(*Controller).work",
+                "k8s.io/apimachinery/pkg/util/wait.BackoffUntil",
+            ),
+            (COND, f"{K8S}/util/workqueue.(*Type).Get", "main.x", "main.y"),
+            (SELECT, f"{K8S}/tools/cache.(*processorListener).pop"),
+        ],
+        [
+            (LOCK, f"{K8S}/util/workqueue.(*Type).Get", "main.x"),
+            (JOIN, f"{K8S}/util/workqueue.(*Type).Get", "main.x"),
+            (COND, f"{K8S}/util/workqueue.(*Type).ShutDownWithDrain", "main.x"),
+            (COND, f"{K8S}/util/workqueue.(*Type).Get", "main.(*Handler).ServeHTTP", CONN),
+        ],
+    ),
+    "main goroutine": (
+        [
+            (RECEIVE, *MAIN),
+            (SELECT, *MAIN),
+            (JOIN, *MAIN),
+            (COND, *MAIN),
+            (JOIN, "golang.org/x/sync/errgroup.(*Group).Wait", "main.run", *MAIN),
+            (RECEIVE, "main.waitForSignal", *MAIN),
+        ],
+        [
+            (SEND, *MAIN),
+            (LOCK, *MAIN),
+            (RECEIVE, "main.convert", *MAIN),
+            (RECEIVE, "main.(*Runner).Run", *MAIN),
+            (SELECT, "example.com/db.(*Client).Wait", *MAIN),
+            (SELECT, "example.com/db.(*Client).Run", *MAIN),
+            (RECEIVE, "main.run", "main.convert", *MAIN),
+            (RECEIVE, "main.main.func1", *MAIN),
+            (RECEIVE, "main.run", "runtime.doInit1", "runtime.main"),
+            # Not the main goroutine.
+            (JOIN, "main.main"),
+            (JOIN, "main.(*Server).run"),
+        ],
+    ),
+    "worker waiting for work": (
+        [
+            (RECEIVE_OK, "main.worker"),
+            (RECEIVE_OK, "main.(*Pool).startWorker"),
+            (RECEIVE, "main.(*InvoicePool).work"),
+            (RECEIVE, "main.(*InvoicePool).work", "main.main.func2"),
+            (RECEIVE, "main.(*InvoicePool).work", "main.main.gowrap1"),
+            (RECEIVE, "main.(*InvoicePool).work", "main.main·dwrap·1"),
+            (RECEIVE, "main.(*Pool).work", "main.(*Pool).work-fm"),
+            (RECEIVE, "main.main.func1"),
+            (RECEIVE, "main.init.0.func1"),
+            (RECEIVE_OK, "example.com/pool/v3.NewPool[...].func1"),
+            (RECEIVE_OK, "example.com/pool.NewPool[a[b],c[d[e]]].func1"),
+            (RECEIVE_OK, "example.com/pool.(*Pool[go.shape.*[]int]).Start.func12"),
+            (RECEIVE, "main.main.NewPool.func1"),
+            (RECEIVE, "main.main.(*Pool).Start.func1"),
+            (RECEIVE, "main.(*JobRunner).run"),
+            (RECEIVE, "main.messageLoop"),
+            (COND, "main.(*Queue).dispatcher"),
+            (RECEIVE, "main.main.func1", "sync.(*WaitGroup).Go.func1"),
+            (RECEIVE, "main.worker.func1", "runtime/pprof.Do", "main.worker"),
+            ("reflect.chanrecv", "reflect.Value.recv", "reflect.Value.Recv", "main.pollLoop"),
+        ],
+        [
+            # The receiver is too slow.
+            (SEND, "main.worker"),
+            ("reflect.chansend0", "main.worker"),
+            (LOCK, "main.worker"),
+            # A worker at work.
+            (RECEIVE, "main.(*Client).Call", "main.worker"),
+            (RECEIVE, "main.acquire", "main.main.func1"),
+            (RECEIVE, "main.(*Pool).get", "main.(*Pool).Start.func1"),
+            (RECEIVE, "main.worker", "main.outer", "main.main.func1"),
+            (RECEIVE, "main.worker", "main.handle"),
+            (RECEIVE, "main.worker", "main.(*Shop).Checkout.func1"),
+            # Goroutines for one task: it is not known what they wait for.
+            (RECEIVE, "main.reserve"),
+            (RECEIVE, "main.(*Shop).Checkout.func1"),
+            (RECEIVE, "main.(*Shop).handleOrder.func1"),
+            (RECEIVE, "main.startJob.func1"),
+            (RECEIVE, "main.handleOrder.NewPool.func1"),
+            (RECEIVE, "main.runQuery"),
+            (RECEIVE, "main.(*Job).run"),
+            (RECEIVE, "main.(*Job).Run.func1"),
+            (RECEIVE, "main.fetchWorkers.func1"),
+            (RECEIVE, "main.orderWriter"),
+            (RECEIVE, "main.(*Runner).Run.func1"),
+            (RECEIVE, "main.(*Runner).Run.func1", "sync.(*WaitGroup).Go.func1"),
+            (RECEIVE, "main.(*Upload).run"),
+            # Started by a worker, for what it works on.
+            (RECEIVE, "main.(*Pool).worker.func1"),
+            (RECEIVE, "main.eventLoop.func2"),
+            # Perhaps a handler that was written down in main.
+            (RECEIVE, "main.main.func1.1"),
+            (RECEIVE, "main.main.func1.2.1"),
+            (RECEIVE, "main.glob..func1"),
+            # Below a handler, or started by one.
+            (RECEIVE, "main.(*Server).ServeHTTP", "net/http.serverHandler.ServeHTTP", CONN),
+            (RECEIVE, "main.(*Server).ServeHTTP.func1"),
+            (RECEIVE, "main.main.func1", "net/http.HandlerFunc.ServeHTTP", CONN),
+            (RECEIVE, "main.worker.func1", "runtime/pprof.Do", "main.handle"),
+            (RECEIVE, "main.worker", "runtime/pprof.Do", "main.worker"),
+            # The end of the stack is not known.
+            (RECEIVE, "main.worker", ""),
+            (RECEIVE, ""),
+            (RECEIVE,),
+        ],
+    ),
+    "loop waiting in a select": (
+        [
+            (SELECT, "main.(*Hub).run"),
+            (SELECT, "main.(*Client).writePump"),
+            (SELECT, "main.main.func3"),
+            (SELECT, "main.run.func2", "golang.org/x/sync/errgroup.(*Group).Go.func1"),
+            (SELECT, "reflect.rselect", "reflect.Select", "main.(*Mux).eventLoop"),
+            (SELECT, "main.(*Cache).janitor", "main.NewCache.func1"),
+        ],
+        [
+            (SELECT, "main.(*Client).Call"),
+            (SELECT, "main.(*Client).Do", "main.(*Hub).run"),
+            (SELECT, "main.(*Limiter).Wait", "main.worker"),
+            (SELECT, "golang.org/x/time/rate.(*Limiter).wait", "main.worker"),
+            (SELECT, "main.(*Semaphore).acquire"),
+            (SELECT, "main.(*H).ServeHTTP", "main.(*Server).loop"),
+            ("runtime.selectnbsend", "main.(*Hub).run"),
+        ],
+    ),
+}
