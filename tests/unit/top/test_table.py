@@ -69,12 +69,12 @@ def test_a_row_has_what_is_new_and_all_since_the_start() -> None:
     assert reading.window_ns == 2 * S
     rows = {(r.key.operation, r.key.name): r for r in reading.rows}
     got = rows["Mutex.Lock", "main.get"]
-    assert (got.count, got.ns, got.total_count, got.total_ns) == (1, 100, 6, 9100)
-    assert got.mean_ns == 100
+    assert (got.count, got.value, got.total_count, got.total_value) == (1, 100, 6, 9100)
+    assert got.mean == 100
     quiet = rows["Mutex.Lock", "main.put"]
-    assert (quiet.count, quiet.ns, quiet.total_ns, quiet.mean_ns) == (0, 0, 4, 1)
+    assert (quiet.count, quiet.value, quiet.total_value, quiet.mean) == (0, 0, 4, 1)
     new = rows["chan receive", "main.put"]
-    assert (new.count, new.ns, new.total_ns) == (2, 600, 600)
+    assert (new.count, new.value, new.total_value) == (2, 600, 600)
     assert new.key.place == "main.put.go:11"
     assert reading.count_per_s == 1.5
 
@@ -113,7 +113,7 @@ def test_where_there_was_no_window_the_last_rates_stay() -> None:
     later = table.read(waits(6 * S, ((LOCK, GET), 9, 8 * S)))
     assert later.rows[0].rate == 1.0
     over = table.read(waits(6 * S, ((LOCK, GET), 9, 8 * S), is_over=True))
-    assert (over.window_ns, over.rows[0].rate, over.rows[0].total_ns) == (0, 0.0, 8 * S)
+    assert (over.window_ns, over.rows[0].rate, over.rows[0].total_value) == (0, 0.0, 8 * S)
 
 
 def test_stacks_of_one_place_make_one_row_and_are_kept_apart_below_it() -> None:
@@ -121,9 +121,9 @@ def test_stacks_of_one_place_make_one_row_and_are_kept_apart_below_it() -> None:
     snapshot = waits(S, ((LOCK, GET), 1, 10), ((LOCK, GET, SERVE), 2, 90), ((LOCK, PUT), 1, 1))
     reading = table.read(snapshot)
     row = next(row for row in reading.rows if row.key.name == "main.get")
-    assert (row.count, row.ns) == (3, 100)
+    assert (row.count, row.value) == (3, 100)
     stacks = reading.stacks_of(row.number)
-    assert [(s.sample.locations, s.count, s.ns) for s in stacks] == [
+    assert [(s.sample.locations, s.count, s.value) for s in stacks] == [
         ((LOCK, GET, SERVE), 2, 90),
         ((LOCK, GET), 1, 10),
     ]
@@ -135,15 +135,18 @@ def test_stacks_with_different_labels_are_told_apart() -> None:
     for factor in (1, 2):
         samples = [Sample((LOCK, GET), (factor, 10 * factor), (label,)) for label in (one, other)]
         reading = table.read([Snapshot(7, factor * S, block(*samples))])
-    assert [(s.sample.labels, s.ns) for s in reading.stacks_of(0)] == [((one,), 10), ((other,), 10)]
-    assert [(row.ns, row.total_ns) for row in reading.rows] == [(20, 40)]
+    assert [(s.sample.labels, s.value) for s in reading.stacks_of(0)] == [
+        ((one,), 10),
+        ((other,), 10),
+    ]
+    assert [(row.value, row.total_value) for row in reading.rows] == [(20, 40)]
 
 
 def test_targets_are_told_apart() -> None:
     table = Table("block")
     profile = block(Sample((LOCK, GET), (1, 10)))
     reading = table.read([Snapshot(7, S, profile), Snapshot(8, S, profile), Snapshot(9, 0, None)])
-    assert [(row.key.pid, row.ns) for row in reading.rows] == [(7, 10), (8, 10)]
+    assert [(row.key.pid, row.value) for row in reading.rows] == [(7, 10), (8, 10)]
 
 
 def test_stacks_are_the_same_whatever_objects_they_are_made_of() -> None:
@@ -152,7 +155,7 @@ def test_stacks_are_the_same_whatever_objects_they_are_made_of() -> None:
     for count in (1, 3):
         bare = [Location(0x400001 + offset, MAIN, ()) for offset in (1, 2)]
         reading = table.read(waits(count * S, (bare, count, 10 * count)))
-    assert [(row.count, row.ns, row.total_ns) for row in reading.rows] == [(2, 20, 30)]
+    assert [(row.count, row.value, row.total_value) for row in reading.rows] == [(2, 20, 30)]
 
 
 def test_idle_waits_are_rows_of_their_own_and_hidden_unless_asked_for() -> None:
@@ -246,8 +249,8 @@ def test_a_function_has_its_own_time_and_that_of_all_it_calls() -> None:
     reading = table.read(cpu(2, 5, 2))
     rows = {row.key.name: row for row in reading.rows}
     get, serve = rows["main.get"], rows["main.serve"]
-    assert (get.ns, get.total_ns, get.callees_ns, get.total_callees_ns) == (30, 50, 30, 50)
-    assert (serve.ns, serve.total_ns, serve.callees_ns, serve.total_callees_ns) == (10, 20, 40, 70)
+    assert (get.value, get.total_value, get.callees, get.total_callees) == (30, 50, 30, 50)
+    assert (serve.value, serve.total_value, serve.callees, serve.total_callees) == (10, 20, 40, 70)
     assert names(shown(reading)) == ["main.get", "main.serve"]
     assert names(shown(reading, sort="count")) == ["main.serve", "main.get"]
     assert len(reading.stacks_of(serve.number)) == 2
@@ -260,7 +263,7 @@ def test_functions_are_told_apart_by_process_and_may_have_no_name() -> None:
     samples = [Sample((inlined, SERVE), (1, 10)), Sample((bare,), (2, 20))]
     profile = cpu_profile(samples, [MAIN], period_ns=10, time_ns=1, duration_ns=1, comments=[])
     reading = Table("cpu").read([Snapshot(7, S, profile), Snapshot(8, S, profile)])
-    assert [(r.key.pid, r.key.name, r.ns, r.callees_ns) for r in reading.rows] == [
+    assert [(r.key.pid, r.key.name, r.value, r.callees) for r in reading.rows] == [
         (pid, *row)
         for pid in (7, 8)
         for row in (
@@ -290,12 +293,12 @@ def test_locks_with_one_name_are_two_rows_and_a_name_may_come_later() -> None:
     locks = [lock(0x10, "main.mu", 3, 50, holds=2), lock(0x20, "main.mu", 1, 30)]
     reading = table.read([Snapshot(7, 2 * S, None, locks)])
     rows = shown(reading).rows
-    assert [(row.key.name, row.key.place, row.count, row.ns) for row in rows] == [
+    assert [(row.key.name, row.key.place, row.count, row.value) for row in rows] == [
         ("main.mu", "0x10", 2, 40),
         ("main.mu", "0x20", 0, 0),
     ]
     assert [row.held_ns for row in rows] == [50, None]
-    assert [(s.role, s.ns) for s in reading.stacks_of(rows[0].number)] == [
+    assert [(s.role, s.value) for s in reading.stacks_of(rows[0].number)] == [
         ("released", 40),
         ("waited for", 40),
     ]
