@@ -150,7 +150,7 @@ def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
             with ExitStack() as held:
                 recorder = None
                 if is_go or plan.options.takes_any_program:
-                    recorder = _Recorder(child, plan, held)
+                    recorder = _ProgramRecording(child, plan, held)
                 relayed.enter_context(Relay(child))  # from now on the child decides when to end
                 check()
                 child.run(follow=not is_go)
@@ -179,7 +179,7 @@ def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
                     child.wait()
 
 
-class _Recorder:
+class _ProgramRecording:
     """The recording of one program that a child has become, until that ends."""
 
     def __init__(self, child: Child, plan: _Plan, held: ExitStack) -> None:

@@ -15,7 +15,7 @@ from ebpfprof.console.text import printable
 from ebpfprof.export import pprof
 from ebpfprof.recording.live import LiveSession, LiveTarget, Samples
 from ebpfprof.top.rows import Moment, Snapshot, TargetLine
-from ebpfprof.top.table import Table
+from ebpfprof.top.table import TopTable
 from ebpfprof.top.views import View, views_of
 
 if TYPE_CHECKING:  # what reads executables is imported late
@@ -43,7 +43,7 @@ class Poller:
         kinds = {kind for target in targets for kind in target.kinds}
         self.views: Sequence[View] = views_of(kinds, options)
         """The tables that there are."""
-        self._tables = {view: Table(view.name) for view in self.views}
+        self._tables = {view: TopTable(view.name) for view in self.views}
         self._own_before = time.process_time_ns(), self._started_ns
 
     @property

@@ -37,10 +37,10 @@ _KEYS_IN_STACKS: Final = (
     *(("Esc back", 1), ("j k scroll", 2), ("p pause", 4), ("w write", 3), ("q quit", 0)),
 )
 _HELP: Final = """\
-d  sort by delay (functions: by the time in the function itself)
-c  sort by count (functions: by the time in the function and all it calls)
+d  sort by delay (functions: by the value of the function itself)
+c  sort by count (functions: by the value with that of all it calls)
 m  sort by mean delay        n  sort by name
-r  reverse the order         /  filter rows by a regular expression; Esc ends the filter
+r  reverse the order         /  filter by a regular expression; Esc ends it
 i  show or hide idle waits   p, Space  pause and go on
 {views}
 Up, Down, PgUp, PgDn, Home, End, {moves}  choose a row
@@ -52,8 +52,8 @@ Delay/s, Count/s, CPU: of the time since the last look, per second.
 Delay/s 2.5 s: waits that ended in a second had lasted 2.5 s together.
 Total: since the start. Share: of all rows but hidden ones.
 Held: for how long a lock was held while others waited, the mean.
-Target loses ~1.2%: of its CPU time since the start, estimated: ebpfprof counts the
-probes that the target passes, and measures what one costs.
+Target loses ~1.2%: of its CPU time since the start, estimated: ebpfprof
+counts the probes that the target passes, and measures what one costs.
 Watched: the part of the time that --max-overhead allows; sums are scaled.
 Waits are counted when they end: `ebpfprof attach --open` shows those that don't."""
 

@@ -17,7 +17,7 @@ _ONE_SECOND_NS: Final = 1_000_000_000
 _RELEASED: Final = "released"
 
 
-class Table:
+class TopTable:
     """The rows of one view, by name. Remembers what was seen at the look before."""
 
     def __init__(self, view: str) -> None:

@@ -33,7 +33,7 @@ from ebpfprof.profile.model import Profile
 from ebpfprof.top.rows import Moment, Snapshot, TargetLine
 from ebpfprof.top.screen import lines
 from ebpfprof.top.state import TopView
-from ebpfprof.top.table import Table
+from ebpfprof.top.table import TopTable
 from ebpfprof.top.terminal import TopTerminal
 from tests.bench.bench_formats import large_profile
 from tests.kernel.programs import program
@@ -155,12 +155,12 @@ def measure_table(screen: TopTerminal, kind: str, profile: Profile) -> dict[str,
         view.press(key)
         draw()
 
-    def look(table: Table, number: int) -> None:
+    def look(table: TopTable, number: int) -> None:
         now_ns = (number + 1) * SECOND_NS
         reading = table.read([Snapshot(1, now_ns, profiles[number])])
         view.moment = Moment({kind: reading}, [TargetLine(1, "big", "go1.27.3")], now_ns, 0.1)
 
-    table = Table(kind)
+    table = TopTable(kind)
 
     def first() -> None:
         look(table, 0)
@@ -169,7 +169,7 @@ def measure_table(screen: TopTerminal, kind: str, profile: Profile) -> dict[str,
     found = {"first table": [took_ms(first)]}
     found["a look"] = [took_ms(lambda n=n: look(table, n)) for n in range(1, LOOKS)]  # type: ignore[misc]
     found |= keys_ms(press)
-    other, seconds = Table(kind), count(1)
+    other, seconds = TopTable(kind), count(1)
     with running(lambda: other.read([Snapshot(1, next(seconds) * SECOND_NS, profile)])):
         found |= {f"{name}, busy": times for name, times in keys_ms(press).items()}
     return found

@@ -8,7 +8,7 @@ from ebpfprof.kernel.losses import Loss
 from ebpfprof.profile.model import Frame, Label, Location, Mapping, Sample, wait_profile
 from ebpfprof.top.rows import Moment, Snapshot, TargetLine
 from ebpfprof.top.state import TopView
-from ebpfprof.top.table import Table
+from ebpfprof.top.table import TopTable
 
 S = 1_000_000_000
 MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")
@@ -52,7 +52,7 @@ def moment(
     kind: str = "block",
 ) -> Moment:
     """One of two seconds, of a block profile."""
-    table = Table(kind)
+    table = TopTable(kind)
     for second, seen in ((1, before), (3, samples)):
         profile = wait_profile("block", seen, [MAIN], time_ns=1, duration_ns=1, comments=[])
         reading = table.read([Snapshot(pid, second * S, profile) for pid in pids])

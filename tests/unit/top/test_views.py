@@ -15,7 +15,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.top.rows import Moment, Snapshot, TargetLine
 from ebpfprof.top.screen import lines
 from ebpfprof.top.state import TopView
-from ebpfprof.top.table import Table
+from ebpfprof.top.table import TopTable
 from ebpfprof.top.views import view_named, views, views_of
 from tests.unit.made_up_kinds import ALLOCS, GOROUTINES
 from tests.unit.top.moments import LOCK, MAIN, RECEIVE, S, calling, press, view
@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 def seen(kind: ProfileKind, *looks: Sequence[Sample]) -> Moment:
     """The last of some looks, two seconds apart, at profiles of a kind."""
-    table = Table(kind.name)
+    table = TopTable(kind.name)
     for number, samples in enumerate(looks, 1):
         profile = Profile(
             kind=kind.name,
