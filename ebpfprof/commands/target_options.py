@@ -87,6 +87,13 @@ def names_of(ctx: click.Context, param: click.Parameter, values: Sequence[str]) 
     return list(values)
 
 
+def name_option(*, help: str) -> Callable[..., Any]:
+    """The option -n/--name, passed as `names: list[str]`."""
+    return click.option(
+        "-n", "--name", "names", callback=names_of, metavar="NAME", multiple=True, help=help
+    )
+
+
 _OPTIONS = (
     click.option(
         "-p",
@@ -97,15 +104,9 @@ _OPTIONS = (
         multiple=True,
         help="Process to profile; may be given several times.",
     ),
-    click.option(
-        "-n",
-        "--name",
-        "names",
-        callback=names_of,
-        metavar="NAME",
-        multiple=True,
+    name_option(
         help="Processes whose command or executable is called so, or fits the shell pattern; may "
-        "be given several times.",
+        "be given several times."
     ),
     click.option(
         "--container",

@@ -55,7 +55,7 @@ Held: for how long a lock was held while others waited, the mean.
 Target loses ~1.2%: of its CPU time since the start, estimated: ebpfprof
 counts the probes that the target passes, and measures what one costs.
 Watched: the part of the time that --max-overhead allows; sums are scaled.
-Waits are counted when they end: `ebpfprof attach --open` shows those that don't."""
+Waits count when they end: `ebpfprof attach --open` shows those that don't."""
 
 
 def lines(view: TopView, width: int, height: int, *, ascii_only: bool = False) -> list[Text]:
