@@ -35,10 +35,10 @@ def main() -> NoReturn:
 
 
 def collect_less_often() -> None:
-    """Let Python look for circles among its objects more seldom than it does by itself.
+    """Make Python's collector of reference cycles run less often.
 
-    Stacks are many small objects that stay: it would go through them so often that a snapshot of
-    20,000 takes half as long again.
+    Stacks are many small objects that stay: with the defaults the collector goes through them so
+    often that a snapshot of 20,000 takes half as long again.
     """
     gc.set_threshold(_OBJECTS_PER_COLLECTION, 20, 20)
 
@@ -80,7 +80,7 @@ def _report(error: Exception) -> int:
     from ebpfprof.errors import EbpfprofError, ExitCode
 
     if isinstance(error, EbpfprofError):
-        # Whatever a target or a file is called reaches no terminal as an escape sequence.
+        # Names of targets and files reach no terminal as escape sequences.
         lines = map(printable, str(error).splitlines())
         say("ebpfprof: " + "\n".join(lines), err=True)
         return int(error.exit_code)
@@ -100,9 +100,9 @@ def _report(error: Exception) -> int:
 
 
 def _open_standard_files() -> None:
-    """Open what the caller closed of stdin, stdout and stderr, so that nothing takes its place.
+    """Open those of stdin, stdout and stderr that are closed, so that no file gets their numbers.
 
-    To write to it fails all the same.
+    Writing to them still fails.
     """
     for fd, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
         try:
@@ -112,9 +112,9 @@ def _open_standard_files() -> None:
 
 
 def _forget_current_folder() -> None:
-    """Take off the import path what `python -m` put there, unless we stand in it ourselves.
+    """Remove the folder that `python -m` put on the import path, unless ebpfprof itself is in it.
 
-    As root, nothing is imported from a folder that the command happens to be called in.
+    So root imports nothing from the folder in which the command is called.
     """
     ours = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
     if not sys.flags.safe_path and os.path.realpath(sys.path[0]) != ours:

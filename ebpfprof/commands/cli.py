@@ -13,7 +13,7 @@ VERBS = ("attach", "run", "list", "top", "serve", "report", "diff", "doctor", "c
 
 
 class _Verbs(click.Group):
-    """A group of commands in modules of their own: importing all would take each run longer."""
+    """Commands in modules of their own: importing all of them would make each run slower."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -26,7 +26,7 @@ class _Verbs(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """What each verb does, in whole sentences: click cuts them off."""
+        """What each verb does, in whole sentences: click would cut them off."""
         rows = []
         for name in VERBS:
             command = self.get_command(ctx, name)

@@ -1,4 +1,4 @@
-"""`ebpfprof doctor`: what is missing for profiling here, and the command that mends it."""
+"""`ebpfprof doctor`: what is missing for profiling here, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ _STATE = 9
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs to read.")
 def command(as_json: bool) -> int:
-    """Tell what this machine lacks, and the command that mends it.
+    """Tell what this machine lacks, and the command that fixes it.
 
     Tries out what recording needs of the kernel, on the smallest scale, and looks at BCC, rights
     and limits. The exit code is 0 if everything needed is there, else the one that a recording
     would end with (10 the kernel, 11 BCC, 4 rights, 13 a refused probe, 1 anything else; of several
-    the first of these). Things marked "warn" can be done without.
+    the first of these). ebpfprof can do without what is marked
+    "warn".
 
     \b
     Examples:
@@ -61,9 +62,9 @@ def command(as_json: bool) -> int:
 
 
 def render(checks: Sequence[Check], width: int | None, *, color: bool) -> str:
-    """What was found, with what it means and what mends it below all that is not "ok".
+    """What was found; below all that is not "ok", what that means and how to fix it.
 
-    It is made without rich, which may be what is missing.
+    It does without rich, which may be what is missing.
     """
     names = max(len(check.name) for check in checks)
     indent = " " * (_STATE + names + 2)
@@ -85,7 +86,7 @@ def render(checks: Sequence[Check], width: int | None, *, color: bool) -> str:
 def _verdict(checks: Sequence[Check]) -> str:
     missing = [check.name for check in checks if check.level == "missing"]
     if missing:
-        return f"Profiles can't be taken here for want of: {', '.join(missing)}."
+        return f"Profiles can't be recorded here. Missing: {', '.join(missing)}."
     warned = sum(check.level == "warn" for check in checks)
-    rest = f" What is marked warn ({warned}) can be done without." if warned else ""
+    rest = f" ebpfprof can do without what is marked warn ({warned})." if warned else ""
     return f"Everything that is needed is there.{rest}"

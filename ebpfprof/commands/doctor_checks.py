@@ -1,7 +1,7 @@
-"""Whether profiles can be taken here: each thing that is needed, and what mends it if it is not.
+"""Whether profiles can be recorded here: what that needs, and how to fix what is missing.
 
-What can be tried out is tried out (`trials`). What a missing right hides is not guessed at. Nothing
-is imported before it is needed that may not be installed.
+The checks try out what can be tried out (kernel.features), and do not guess what a missing right
+hides. Packages that may not be installed are imported where they are needed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _TRACEFS = Path("/sys/kernel/tracing/trace")
 _NUMBERS = re.compile(r"[0-9]+")
 _REQUIREMENT = re.compile(r"([\w.-]+) *(?:>= *([0-9.]+))?")
-_NOT_TRIED = "not tried, for want of the rights above"
+_NOT_TRIED = "not tried: the rights above are missing"
 
-# What takes most to mend comes first.
+# What is hardest to fix comes first.
 _GRAVITY = (
     ExitCode.KERNEL_UNSUPPORTED,
     ExitCode.BCC_MISSING,
@@ -53,10 +53,10 @@ _GRAVITY = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at: what was `found`, and what it matters for (`meaning`).
+    """One thing that was examined: what was `found`, and what it matters for (`meaning`).
 
     `remedy` says what to do unless it is "ok". `code` is the exit code that recording would end
-    with if it is "missing". A "warn" stands for something that can be done without.
+    with if it is "missing". ebpfprof can do without a thing that is "warn".
     """
 
     name: str
@@ -68,7 +68,7 @@ class Check:
 
 
 def examine() -> Iterator[Check]:
-    """Look at everything, in the order in which it should be mended. Raises nothing of ours."""
+    """Examine everything, in the order in which to fix it. Raises no EbpfprofError."""
     missing = missing_capabilities()
     may_try = not missing and in_first_user_namespace()
     yield _kernel()
@@ -92,13 +92,13 @@ def examine() -> Iterator[Check]:
 
 
 def exit_code(checks: Sequence[Check]) -> ExitCode:
-    """OK if nothing is missing, else the code of what takes most to mend."""
+    """OK if nothing is missing, else the code of what is hardest to fix."""
     codes = [check.code for check in checks if check.level == "missing"]
     return min(codes, key=_GRAVITY.index, default=ExitCode.OK)
 
 
 def _tried(name: str, trial: Callable[[], str | None], meaning: str) -> Check:
-    """Try it. An error that our exceptions know says what to do itself."""
+    """Try it. An EbpfprofError says itself what to do."""
     try:
         return Check(name, "ok", trial() or "works", meaning)
     except EbpfprofError as error:
@@ -114,11 +114,11 @@ def _btf() -> str:
 
 
 _TRIALS: tuple[tuple[str, Callable[[], str | None], str], ...] = (
-    ("BPF programs", features.load_program, "All recording is done by BPF programs."),
+    ("BPF programs", features.load_program, "BPF programs do all recording."),
     ("BPF attach cookies", features.link_with_cookie, "One program serves any number of targets."),
-    ("BPF batches", features.read_a_batch, "What was recorded is read in batches."),
+    ("BPF batches", features.read_a_batch, "ebpfprof reads what was recorded in batches."),
     ("BPF ring buffer", features.make_ring_buffer, "The CPU profile learns how to unwind from it."),
-    ("uprobes", features.put_a_uprobe, "Block and mutex profiles are taken by probes."),
+    ("uprobes", features.put_a_uprobe, "Probes record the block and mutex profiles."),
     (
         "CPU sampling",
         features.sample,
@@ -152,7 +152,7 @@ def _machine() -> Check:
 
 
 def _rights(missing: Sequence[str]) -> Check:
-    meaning = "Other processes are traced, and their files are read."
+    meaning = "ebpfprof traces other processes and reads their files."
     code = ExitCode.PERMISSION_DENIED
     if missing:
         found = f"without {', '.join(missing)}"
@@ -164,7 +164,7 @@ def _rights(missing: Sequence[str]) -> Check:
 
 
 def _lockdown() -> Check:
-    meaning = "A kernel locked down for confidentiality lets nobody trace it."
+    meaning = "A kernel that is locked down for confidentiality refuses all tracing."
     try:
         text = _LOCKDOWN.read_text()
     except FileNotFoundError:
@@ -184,7 +184,7 @@ def _lockdown() -> Check:
 
 
 def _container() -> Check:
-    meaning = "From within a container only its own processes are in sight."
+    meaning = "A container has only its own processes in sight."
     try:
         own = container_of(Path("/proc/self/cgroup").read_text(errors="replace"))
     except OSError:
@@ -212,7 +212,7 @@ def _bcc() -> Check:
 
 
 def _llvm() -> Check:
-    meaning = "BPF's atomic operations, which the block and mutex profiles take, need LLVM 12."
+    meaning = "The block and mutex profiles use BPF's atomic operations, which need LLVM 12."
     try:
         version = bcc_versions().llvm
     except BccMissing:
@@ -231,7 +231,7 @@ def _llvm() -> Check:
 
 def _packages() -> Iterator[Check]:
     """One check of all of them, against what the installed package asks for."""
-    meaning = "Libraries that ebpfprof is made with."
+    meaning = "Libraries that ebpfprof uses."
     try:
         wanted = metadata.requires("ebpfprof") or []
     except metadata.PackageNotFoundError:
@@ -249,7 +249,7 @@ def _packages() -> Iterator[Check]:
 
 
 def _lacking(requirement: str) -> str:
-    """The requirement if it is not met, else nothing; environment markers are not looked at."""
+    """The requirement if it is not met, else nothing; environment markers are ignored."""
     match = _REQUIREMENT.match(requirement)
     if match is None or ";" in requirement:
         return ""

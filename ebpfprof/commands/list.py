@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebpfprof.commands.target_options import keep_libraries_to_one_thread, names_of
+from ebpfprof.commands.target_options import keep_libraries_to_one_thread, name_option
 from ebpfprof.console.text import listed, printable
 
 if TYPE_CHECKING:
@@ -37,14 +37,8 @@ _WIDEST = 4096
     is_flag=True,
     help="Also show processes of other programs, which can have some of the profiles only.",
 )
-@click.option(
-    "-n",
-    "--name",
-    "names",
-    callback=names_of,
-    metavar="NAME",
-    multiple=True,
-    help="Only processes whose command or executable is called so, or fits the shell pattern.",
+@name_option(
+    help="Only processes whose command or executable is called so, or fits the shell pattern."
 )
 def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     """List the Go processes here, and whether they can be profiled.

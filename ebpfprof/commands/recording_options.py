@@ -1,4 +1,4 @@
-"""Options that several verbs share, and what is made of them."""
+"""Options that several verbs share: those of recording, and how to write what was recorded."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _label_keys(
 
 
 def finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
-    """A callback that refuses a number of seconds that is none."""
+    """A callback that refuses infinity and NaN as a number of seconds."""
     if not math.isfinite(value):
         raise click.BadParameter("This is no number of seconds.", ctx, param)
     return value

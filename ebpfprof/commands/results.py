@@ -42,7 +42,7 @@ class Writing:
     to_stderr: bool = False
 
     def prepare(self, session: Session, output: Path | None, held: ExitStack) -> list[OutputFile]:
-        """The files to write, in the order in which a session has them; `held` discards them.
+        """The files to write, in the order of session.files(); `held` discards those unwritten.
 
         Raises OutputError if one can't be written.
         """

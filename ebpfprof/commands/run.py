@@ -47,7 +47,8 @@ def _complete_files(ctx: click.Context, param: click.Parameter, begun: str) -> l
     "--user",
     "user_name",
     metavar="NAME",
-    help="Run the program as this user, with its groups and home.  [default: as we run]",
+    help="Run the program as this user, with its groups and home.  [default: the user that calls "
+    "ebpfprof]",
 )
 @writing_options
 def command(
@@ -60,13 +61,13 @@ def command(
 ) -> int:
     """Start a program and profile it from its first instruction.
 
-    The program's input and output are its own; what ebpfprof has to say goes to stderr. Ctrl-C
-    ends the program, and what was recorded is written; other signals are passed on to it. The
-    exit status is the program's, 128 + N if signal N ended it; unless something was wrong with
-    the profile. The program runs as whoever calls this, under sudo as root: see --user.
+    The program has stdin and stdout to itself; ebpfprof writes to stderr. Ctrl-C ends the program,
+    and ebpfprof writes what was recorded; it passes other signals on to the program. The exit
+    status is the program's, 128 + N if signal N ended it; unless something was wrong with the
+    profile. The program runs as the user that calls ebpfprof, under sudo as root: see --user.
 
-    Programs that replace themselves by another one (env, nice, sh -c) are followed until the
-    first Go program begins. Programs that they start beside themselves are not profiled.
+    If the program replaces itself by another one (env, nice, sh -c), ebpfprof follows it until the
+    first Go program begins. It does not profile child processes.
 
     \b
     Examples:
@@ -82,7 +83,7 @@ def command(
     from ebpfprof.recording.drop_privileges import give_up_before_recording
     from ebpfprof.system.signals import Signals
 
-    _refuse_what_makes_no_sense(output, duration_s, options)
+    _refuse_contradictions(output, duration_s, options)
     user = User.named(user_name) if user_name is not None else None
     if user_name is not None and user is None:
         raise click.UsageError(f"There is no user {printable(user_name)} for --user.")
@@ -93,7 +94,7 @@ def command(
         give_up_before_recording(options, writes=True, has_child=True)
 
     try:
-        # The program has the rights that we were given, we go on with less.
+        # The program keeps the rights that ebpfprof was given; ebpfprof goes on with less.
         with Signals(), Child(program, user, on_forked=give_up) as child:
             plan = _Plan(options, replace(writing, to_stderr=True), output, duration_s or math.inf)
             try:
@@ -120,9 +121,7 @@ class _Plan:
     duration_s: float
 
 
-def _refuse_what_makes_no_sense(
-    output: Path | None, duration_s: float | None, options: Options
-) -> None:
+def _refuse_contradictions(output: Path | None, duration_s: float | None, options: Options) -> None:
     if duration_s is not None and not math.isfinite(duration_s):
         raise click.UsageError("--duration is no number of seconds.")
     require_one_file_for(output, 1, options)
@@ -133,7 +132,7 @@ def _refuse_what_makes_no_sense(
 
 
 def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
-    """Profile the child, or what it replaces itself by, to its end; write what was recorded.
+    """Profile the child, or the program that replaces it, to its end; write what was recorded.
 
     Adds the names of the files to `written`. Raises any of ebpfprof.errors, one or a group.
     """
@@ -151,14 +150,14 @@ def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
             with ExitStack() as held:
                 recorder = None
                 if is_go or plan.options.takes_any_program:
-                    recorder = _Recorder(child, plan, held)
+                    recorder = _ProgramRecording(child, plan, held)
                 relayed.enter_context(Relay(child))  # from now on the child decides when to end
                 check()
                 child.run(follow=not is_go)
                 try:
                     if recorder:
                         recorder.record()
-                except BaseException:  # whatever it was: nobody would let it run
+                except BaseException:  # whatever it was: else the child would stay stopped
                     child.leave()
                     raise
                 # It may be stopped at its next program before the session has seen that this one
@@ -180,11 +179,11 @@ def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
                     child.wait()
 
 
-class _Recorder:
+class _ProgramRecording:
     """The recording of one program that a child has become, until that ends."""
 
     def __init__(self, child: Child, plan: _Plan, held: ExitStack) -> None:
-        """Put the probes in; `held` will take them out. Raises any of ebpfprof.errors."""
+        """Attach the probes; `held` will detach them. Raises any of ebpfprof.errors."""
         from ebpfprof.commands.results import recording_line, say_what_is_assumed
         from ebpfprof.console.terminal import say
         from ebpfprof.recording.session import Session
@@ -204,7 +203,7 @@ class _Recorder:
         return bool(self._session.endings())
 
     def record(self) -> None:
-        """Record until the program has ended, or for as long as was asked for."""
+        """Record until the program has ended, or the duration is over."""
         self._session.wait(self._plan.duration_s, lambda gone_s: self._child.is_stopped)
 
     def write(self, written: list[str]) -> None:
@@ -222,7 +221,7 @@ class _Recorder:
 
 
 def _name(child: Child) -> str:
-    """What the child runs, for people."""
+    """The name of the program that the child runs, fit for a terminal."""
     from ebpfprof.process.process import Target
 
     with Target(child.pid) as target:
@@ -245,6 +244,6 @@ def _no_go(name: str) -> NotGoProgram:
     kinds = ",".join(kind.name for kind in kinds_of_any_program())
     return NotGoProgram(
         f"Nothing was recorded: {name} is no Go program, and did not replace itself by one. "
-        "Programs that it starts beside itself are not profiled: name the Go program itself, as "
-        f"in `ebpfprof run -- ./program`. For other programs there is --profile {kinds}."
+        "Its child processes are not profiled: name the Go program itself, as in "
+        f"`ebpfprof run -- ./program`. For other programs there is --profile {kinds}."
     )

@@ -1,4 +1,4 @@
-"""Options that name the processes a verb is about: by pid, by name, by container, or all."""
+"""Options that choose the processes a verb works on: by pid, by name, by container, or all."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MIN_CONTAINER_ID = 6
 
 
 def keep_libraries_to_one_thread() -> None:
-    """To be called before numpy is imported, by who gives up rights after that.
+    """Call this before numpy is imported by a process that gives up rights later.
 
-    With it comes OpenBLAS, whose threads would keep them.
+    numpy starts OpenBLAS, whose threads would keep the rights.
     """
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
@@ -87,6 +87,13 @@ def names_of(ctx: click.Context, param: click.Parameter, values: Sequence[str]) 
     return list(values)
 
 
+def name_option(*, help: str) -> Callable[..., Any]:
+    """The option -n/--name, passed as `names: list[str]`."""
+    return click.option(
+        "-n", "--name", "names", callback=names_of, metavar="NAME", multiple=True, help=help
+    )
+
+
 _OPTIONS = (
     click.option(
         "-p",
@@ -97,15 +104,9 @@ _OPTIONS = (
         multiple=True,
         help="Process to profile; may be given several times.",
     ),
-    click.option(
-        "-n",
-        "--name",
-        "names",
-        callback=names_of,
-        metavar="NAME",
-        multiple=True,
+    name_option(
         help="Processes whose command or executable is called so, or fits the shell pattern; may "
-        "be given several times.",
+        "be given several times."
     ),
     click.option(
         "--container",

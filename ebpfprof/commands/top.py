@@ -1,4 +1,4 @@
-"""`ebpfprof top`: where the goroutines of running processes wait, live."""
+"""`ebpfprof top`: a live table of where running processes wait or use the processor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ebpfprof.commands.target_options import target_options
 if TYPE_CHECKING:
     from ebpfprof.profilers.options import Options
     from ebpfprof.system.signals import Signals
-    from ebpfprof.top.poller import Watch
+    from ebpfprof.top.poller import Poller
     from ebpfprof.top.state import TopView
 
 _LAST_ROWS = 10
@@ -37,15 +37,15 @@ _LONGEST_WAIT_S = 3600.0
     metavar="SECONDS",
     default=2.0,
     show_default=True,
-    help="How long each table is about.",
+    help="The time between two tables, which the rates of the later one are of.",
 )
 @duration_option(default=None, help="End after so long; else at q or Ctrl-C.")
 @click.option(
     "--hide-idle/--show-idle",
     default=True,
     show_default=True,
-    help="Leave out waits for work (idle workers, tickers, servers that listen); how much that was "
-    "is said above the table.",
+    help="Leave out waits for work (idle workers, tickers, servers that listen); a line above the "
+    "table says how much that was.",
 )
 @click.option(
     "--batch",
@@ -65,11 +65,11 @@ def command(
     once: bool,
     options: Options,
 ) -> None:
-    """Show live where goroutines wait, how long, and for what; or who uses the processor.
+    """Show live where goroutines wait, how long, and for what; or which code uses the processor.
 
-    Keys: d, c, m, n sort, r reverses, / filters, i shows idle waits, b, u, x switch to block,
-    mutex, CPU, l to locks, Enter shows the stacks of a row, p pauses, w writes pprof files of all
-    since the start, h helps, q ends.
+    Keys: d, c, m, n sort, r reverses, / filters, i shows idle waits, a letter for each profile
+    switches to it (b to block, u to mutex, x to CPU), l to locks, Enter shows the stacks of a row,
+    p pauses, w writes pprof files of all since the start, h shows all keys, q ends.
 
     \b
     Examples:
@@ -85,11 +85,11 @@ def command(
     from ebpfprof.recording.drop_privileges import give_up_before_recording, give_up_probing
     from ebpfprof.recording.live import LiveSession
     from ebpfprof.system.signals import Signals, check, interruptible
-    from ebpfprof.top.poller import Watch
+    from ebpfprof.top.poller import Poller
     from ebpfprof.top.state import TopView
 
     if once and batches not in (None, 1):
-        raise click.UsageError("--once is --batch 1: give one of them.")
+        raise click.UsageError("--once means --batch 1: give one of them.")
     if duration_s is not None and not math.isfinite(duration_s):
         raise click.UsageError("--duration: this is no number of seconds.")
     is_screen = not (once or batches) and is_terminal(sys.stdout) and is_terminal(sys.stdin)
@@ -108,18 +108,21 @@ def command(
         give_up_probing(options)
         signals.end_recording_only()
         until_s = time.monotonic() + duration_s if duration_s else float("inf")
-        watch = Watch(session, targets, samples, by_lock=options.by_lock)
-        first = "locks" if "locks" in watch.views else watch.views[0]
-        view = TopView(watch.nothing(), watch.views, first, hide_idle=hide_idle)
+        poller = Poller(session, targets, samples, options)
+        if not poller.views:
+            raise click.UsageError("`top` has no table of these profiles: choose others.")
+        names = [view.name for view in poller.views]
+        first = next((view.name for view in poller.views if view.option), names[0])
+        view = TopView(poller.nothing(), names, first, hide_idle=hide_idle)
         if is_screen:
-            _show(watch, view, interval_s, until_s, signals)
+            _show(poller, view, interval_s, until_s, signals)
         else:
             count = 1 if once else batches
-            _print_tables(watch, view, interval_s, until_s, count, signals)
+            _print_tables(poller, view, interval_s, until_s, count, signals)
 
 
 def _print_tables(
-    watch: Watch,
+    poller: Poller,
     view: TopView,
     interval_s: float,
     until_s: float,
@@ -132,23 +135,23 @@ def _print_tables(
     printed = 0
     while count is None or printed < count:
         next_s = min(time.monotonic() + interval_s, until_s)
-        while not _ends(watch, signals, until_s) and time.monotonic() < next_s:
+        while not _ends(poller, signals, until_s) and time.monotonic() < next_s:
             time.sleep(max(min(next_s - time.monotonic(), _TICK_S), 0))
         if not _has_reader():
             return
-        view.moment = watch.look()
+        view.moment = poller.look()
         say(("\n" if printed else "") + _table(view, _BATCH_ROWS), end="")
         printed += 1
-        if _ends(watch, signals, until_s):
+        if _ends(poller, signals, until_s):
             return
 
 
-def _ends(watch: Watch, signals: Signals, until_s: float) -> bool:
-    return signals.came or watch.has_ended or time.monotonic() >= until_s or not _has_reader()
+def _ends(poller: Poller, signals: Signals, until_s: float) -> bool:
+    return signals.came or poller.has_ended or time.monotonic() >= until_s or not _has_reader()
 
 
 def _has_reader() -> bool:
-    """Whether somebody may still read stdout: of a pipe (`| head`) that is known."""
+    """Whether stdout may still have a reader: of a pipe (`| head`) the kernel tells."""
     if sys.stdout is None:
         return False
     poll = select.poll()
@@ -156,17 +159,19 @@ def _has_reader() -> bool:
     return not any(event & select.POLLERR for _, event in poll.poll(0))
 
 
-def _show(watch: Watch, view: TopView, interval_s: float, until_s: float, signals: Signals) -> None:
-    """The live table, until the user has enough; the last one stays on the screen."""
+def _show(
+    poller: Poller, view: TopView, interval_s: float, until_s: float, signals: Signals
+) -> None:
+    """The live table, until the user ends it; the last one stays on the screen."""
     from ebpfprof.console.terminal import say
-    from ebpfprof.top.poller import Watcher
+    from ebpfprof.top.poller import PollingThread
     from ebpfprof.top.screen import lines
     from ebpfprof.top.terminal import TopTerminal
 
     ascii_only = not _is_unicode()
-    with TopTerminal() as terminal, Watcher(watch, interval_s, terminal.wake) as watcher:
+    with TopTerminal() as terminal, PollingThread(poller, interval_s, terminal.wake) as thread:
         ends = False
-        while not (ends or signals.came or terminal.is_gone or watcher.error):
+        while not (ends or signals.came or terminal.is_gone or thread.error):
             columns, rows = terminal.size
             # In the last column some terminals would begin a new line.
             terminal.draw(lines(view, columns - 1, rows, ascii_only=ascii_only))
@@ -175,19 +180,19 @@ def _show(watch: Watch, view: TopView, interval_s: float, until_s: float, signal
                 action = view.press(key)
                 if action == "write":
                     view.message = "Writing..."
-                    watcher.write()
+                    thread.write()
                 elif action == "quit":
                     ends = True
                 elif key == "ctrl-l":
                     terminal.clear()
-            moment = None if view.paused else watcher.moment()
+            moment = None if view.paused else thread.moment()
             if moment:
                 view.moment = moment
-            if watcher.message:
-                view.message, watcher.message = watcher.message, ""
+            if thread.message:
+                view.message, thread.message = thread.message, ""
             ends = ends or time.monotonic() >= until_s
-    if watcher.error:
-        raise watcher.error
+    if thread.error:
+        raise thread.error
     if not terminal.is_gone:
         say(_table(view, min(_LAST_ROWS, max(terminal.size[1] - 8, 1))), end="")
 

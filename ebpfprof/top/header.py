@@ -1,4 +1,4 @@
-"""The lines above the table of `ebpfprof top`: what is watched, how much there is of it."""
+"""The lines above the table of `ebpfprof top`: the targets, the sums, what is missing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rich.text import Text
 
 from ebpfprof.console.text import duration, percent
 from ebpfprof.top.lines import Part, cut, first_fitting, is_room, joined, wrapped
-from ebpfprof.top.rows import Watched
+from ebpfprof.top.numbers import amount, count_per_s, events, in_a_second, of_processor, per
+from ebpfprof.top.rows import TargetLine
 from ebpfprof.top.state import TopView
+from ebpfprof.top.views import view_named
 
-TITLES: Final = {"block": "block", "mutex": "mutex", "cpu": "CPU", "locks": "locks"}
-_MANY: Final = 59.95
 _MAX_RULES_NAMED: Final = 4
 _LEAST_SHARE: Final = 1e-4  # less is "less than"
 _MAX_NAMED: Final = 20
@@ -21,23 +21,8 @@ _MAX_NOTES: Final = 3
 _MAX_NOTE_LINES: Final = 3
 
 
-def in_a_second(rate: float) -> str:
-    """Seconds of delay in a second: as many as goroutines wait at a time, so never minutes."""
-    return duration(1e9 * rate) if rate < _MANY else f"{rate:,.0f} s"
-
-
-def count_per_s(count: float) -> str:
-    """Events in a second, with the digits that tell something."""
-    return f"{count:,.0f}" if count >= 99.95 or not count else f"{count:.1f}"
-
-
-def of_processor(rate: float) -> str:
-    """Seconds of CPU time in a second."""
-    return f"{100 * rate:.1f}%"
-
-
 def header(view: TopView, width: int | None, safe: Callable[[str], str]) -> list[Text]:
-    """What is watched, for how long, how much there is of it, and what is left out or wrong.
+    """The targets, for how long they were recorded, the sums, and what is left out or wrong.
 
     `safe` makes text of a target fit for a terminal.
     """
@@ -62,7 +47,7 @@ def header(view: TopView, width: int | None, safe: Callable[[str], str]) -> list
 
 def _title(view: TopView, width: int | None, safe: Callable[[str], str]) -> Text:
     moment = view.moment
-    parts = [Part("ebpfprof top", 2, "bold"), Part(TITLES[view.view], 1, "bold cyan")]
+    parts = [Part("ebpfprof top", 2, "bold"), Part(view_named(view.view).title, 1, "bold cyan")]
     if view.paused:
         parts.append(Part("PAUSED", 0, "bold yellow"))
     since = Part(f"for {duration(moment.uptime_ns)}", 4)
@@ -73,7 +58,7 @@ def _title(view: TopView, width: int | None, safe: Callable[[str], str]) -> Text
     return joined(line, width)
 
 
-def _targets(targets: Sequence[Watched], safe: Callable[[str], str]) -> list[str]:
+def _targets(targets: Sequence[TargetLine], safe: Callable[[str], str]) -> list[str]:
     """The targets in words, the longest way first."""
     short = [safe(f"{target.name} {target.pid}") for target in targets]
     if len(targets) == 1:
@@ -87,12 +72,14 @@ def _targets(targets: Sequence[Watched], safe: Callable[[str], str]) -> list[str
 
 def _sums(view: TopView) -> list[Part]:
     moment, reading, rate = view.moment, view.reading, view.shown.rate
-    events = count_per_s(reading.count_per_s)
-    if reading.view == "cpu":
-        parts = [Part(f"{events} samples/s", 1), Part(f"{of_processor(rate)} of a CPU", 0)]
-    else:
-        parts = [Part(f"{events} events/s", 1), Part(f"waiting {in_a_second(rate)}/s", 0)]
-    parts.append(Part(f"last {duration(reading.window_ns)}", 5))
+    kind = view_named(reading.view).kind
+    of_value = f"{kind.table.value.lower()} {amount(kind, rate)}{per(kind)}"
+    if kind.table.rate == "processors":
+        of_value = f"{of_processor(rate)} of a CPU"
+    count = f"{events(kind, reading.count_per_s)} {kind.events}{per(kind)}"
+    parts = [Part(count, 1), Part(of_value, 0)] if len(kind.sample_types) > 1 else [Part(count, 0)]
+    if not kind.is_moment:
+        parts.append(Part(f"last {duration(reading.window_ns)}", 5))
     parts.append(Part(f"ebpfprof itself {_share(moment.own_cpu)} CPU", 6))
     if moment.lost_share > 0:
         each = "target loses" if len(moment.targets) == 1 else "targets lose"

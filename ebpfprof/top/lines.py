@@ -1,4 +1,4 @@
-"""Lines of `ebpfprof top` in the room that there is: whole parts, whole words."""
+"""Lines of `ebpfprof top` that fit into the window: whole parts, whole words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DOTS: Final = "..."
 
 
 class Part(NamedTuple):
-    """A part of a line; of those that matter less, the larger `rank` is left out first."""
+    """A part of a line. Where not all fit, the one with the largest `rank` is left out first."""
 
     text: str
     rank: int
@@ -21,7 +21,7 @@ class Part(NamedTuple):
 
 
 def joined(parts: Sequence[Part], room: int | None) -> Text:
-    """A line of the parts that have room, in their order."""
+    """A line of the parts that fit, in their order."""
     kept = list(parts)
     while len(kept) > 1 and not is_room(_BETWEEN.join(part.text for part in kept), room):
         kept.remove(max(kept, key=lambda part: part.rank))
@@ -33,12 +33,12 @@ def joined(parts: Sequence[Part], room: int | None) -> Text:
 
 
 def first_fitting(choices: Sequence[str], room: int | None) -> str:
-    """The first of the texts that has room, or as much of the last one as has."""
+    """The first of the texts that fits, or as much of the last one as fits."""
     return next((text for text in choices if is_room(text, room)), cut(choices[-1], room))
 
 
 def cut(text: str, room: int | None) -> str:
-    """As many words of the beginning as there is room for, with dots behind them."""
+    """The first words that fit, with dots behind them."""
     if room is None or is_room(text, room):
         return text
     kept = set_cell_size(text, max(room - len(_DOTS), 0)).rstrip()

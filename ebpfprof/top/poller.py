@@ -1,4 +1,4 @@
-"""Looks at live targets again and again, for `ebpfprof top`; writes what there is of them."""
+"""Reads the sums of live targets again and again, for `ebpfprof top`; writes their profiles."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from ebpfprof.export import pprof
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.reports import Since
 from ebpfprof.recording.target import LiveTarget
-from ebpfprof.top.rows import Moment, Snapshot, View, Watched
-from ebpfprof.top.table import Table
+from ebpfprof.top.rows import Moment, Snapshot, TargetLine
+from ebpfprof.top.table import TopTable
+from ebpfprof.top.views import View, views_of
 
 if TYPE_CHECKING:  # what reads executables is imported late
+    from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.report_builder import Report
 
 _MAX_OWN_SHARE: Final = 0.2
 
 
-class Watch:
+class Poller:
     """Targets that are recorded, and the tables that are made of them."""
 
     def __init__(
@@ -33,20 +35,17 @@ class Watch:
         session: LiveSession,
         targets: Sequence[LiveTarget],
         samples: Sequence[Since | None],
-        *,
-        by_lock: bool,
+        options: Options,
     ) -> None:
         """Of `targets` that record already, and the CPU samples of each since then."""
         self._session = session
         self._targets = targets
         self._samples = samples
         self._started_ns = time.monotonic_ns()
-        kinds = dict.fromkeys(kind for target in targets for kind in target.kinds)
-        self.views: Sequence[View] = [kind for kind in ("block", "mutex", "cpu") if kind in kinds]
-        """What there is to look at."""
-        if by_lock and "mutex" in kinds:
-            self.views = [*self.views, "locks"]
-        self._tables = {view: Table(view) for view in self.views}
+        kinds = {kind for target in targets for kind in target.kinds}
+        self.views: Sequence[View] = views_of(kinds, options)
+        """The tables that there are."""
+        self._tables = {view: TopTable(view.name) for view in self.views}
         self._own_before = time.process_time_ns(), self._started_ns
 
     @property
@@ -56,7 +55,7 @@ class Watch:
 
     def nothing(self) -> Moment:
         """The moment before the first look."""
-        return Moment({}, self._watched(), 0, 0.0)
+        return Moment({}, self._target_lines(), 0, 0.0)
 
     def look(self) -> Moment:
         """All tables as they are now."""
@@ -64,7 +63,7 @@ class Watch:
             (target, self._reports(target, of, settled=True)) for target, of in self._recorded()
         ]
         readings = {
-            view: table.read([_snapshot(view, *each) for each in of_targets])
+            view.name: table.read([_snapshot(view, *each) for each in of_targets])
             for view, table in self._tables.items()
         }
         reports = [report for _, found in of_targets for report in found]
@@ -72,7 +71,7 @@ class Watch:
         notes += dict.fromkeys(hint for r in reports for hint in r.hints)
         return Moment(
             readings=readings,
-            targets=self._watched(),
+            targets=self._target_lines(),
             uptime_ns=time.monotonic_ns() - self._started_ns,
             own_cpu=self._own_cpu(),
             lost_share=self._lost_share(),
@@ -113,9 +112,9 @@ class Watch:
         found = [self._session.snapshot(target, settled=settled)]
         return [*found, self._session.read(target, samples)] if samples else found
 
-    def _watched(self) -> list[Watched]:
+    def _target_lines(self) -> list[TargetLine]:
         return [
-            Watched(
+            TargetLine(
                 target.pid,
                 target.name,
                 target.go_version or "",
@@ -137,22 +136,21 @@ class Watch:
 
 def _snapshot(view: View, target: LiveTarget, reports: Sequence[Report]) -> Snapshot:
     """What a view shows of a target."""
-    kind = "mutex" if view == "locks" else view
-    profiles = [p for report in reports for p in report.profiles if p.kind == kind]
-    locks = [lock for report in reports for lock in report.locks] if view == "locks" else ()
+    profiles = [p for report in reports for p in report.profiles if p.kind == view.kind.name]
+    locks = [lock for report in reports for lock in report.locks] if view.rows == "locks" else ()
     recorded_ns = profiles[0].duration_ns if profiles else 0
     profile = profiles[0] if profiles else None
     return Snapshot(target.pid, recorded_ns, profile, locks, is_over=target.ending is not None)
 
 
-class Watcher:
-    """A thread that looks every `interval_s` seconds, so that keys never wait for it.
+class PollingThread:
+    """A thread that polls every `interval_s` seconds, so that keys never wait for that.
 
-    A context manager. `wake` is called when there is something new: by that thread.
+    A context manager. The thread calls `wake` when there is something new.
     """
 
-    def __init__(self, watch: Watch, interval_s: float, wake: Callable[[], None]) -> None:
-        self._watch = watch
+    def __init__(self, poller: Poller, interval_s: float, wake: Callable[[], None]) -> None:
+        self._poller = poller
         self._interval_s = interval_s
         self._wake = wake
         self._asked = threading.Event()
@@ -160,12 +158,12 @@ class Watcher:
         self._moment: Moment | None = None
         self._thread = threading.Thread(target=self._run, name="ebpfprof-top", daemon=True)
         self.message = ""
-        """What became of writing, until the caller empties it."""
+        """What was written, or why not, until the caller empties it."""
         self.error: BaseException | None = None
         """Why the thread ended, if it did."""
 
     def moment(self) -> Moment | None:
-        """What was seen last; None if that was taken already."""
+        """The last look; None if the caller has it already."""
         moment, self._moment = self._moment, None
         return moment
 
@@ -201,8 +199,8 @@ class Watcher:
                     self.message = self._written()
                 began_s = time.monotonic()
                 if not has_ended and began_s >= next_s and not self._closing:
-                    has_ended = self._watch.has_ended
-                    self._moment = self._watch.look()
+                    has_ended = self._poller.has_ended
+                    self._moment = self._poller.look()
                     took_s = time.monotonic() - began_s
                     next_s = began_s + max(self._interval_s, took_s / _MAX_OWN_SHARE)
                 self._wake()
@@ -212,7 +210,7 @@ class Watcher:
 
     def _written(self) -> str:
         try:
-            names = ", ".join(map(printable, self._watch.write()))
-        except Exception as error:  # whatever it is: the user goes on looking
+            names = ", ".join(map(printable, self._poller.write()))
+        except Exception as error:  # whatever it is: the table goes on
             return f"Not written: {error}"
         return f"Written: {names or 'nothing'}"

@@ -5,22 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.profile.idle import IdleRule
 from ebpfprof.profile.model import Lock, Profile, Sample
-
-View = Literal["block", "mutex", "cpu", "locks"]
-"""What the rows are: places that wait, places that make others wait, functions, or locks."""
+from ebpfprof.top.views import view_named
 
 Sort = Literal["delay", "count", "mean", "name"]
-"""By what rows are sorted; of CPU time, "count" is that of a function with all it calls."""
+"""By what rows are sorted; functions by "count": by their values with those of all they call."""
 
 Role = Literal["", "released", "waited for", "still waited for"]
 """What a stack did to a lock; "" where the rows are no locks."""
-
-_RELEASED: Final = "released"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,40 +52,42 @@ class RowKey:
 
 @dataclass(frozen=True, slots=True)
 class TopRow:
-    """A row: events and nanoseconds since the look before, and since the start (`total_`).
+    """A row: events and their values since the look before, and since the start (`total_`).
 
-    `window_ns` is for how long its target was recorded since the look before. `callees_ns` are
-    those of a function with all that it called. `held_ns` is for how long a lock was held, the
-    mean, None if that is not known. `number` is that of the row in its table.
+    Values are the last ones of samples: nanoseconds, unless the kind's are something else. Those
+    of a moment are all new at each look. `window_ns` is for how long the row's target was recorded
+    since the look before, one second for a moment. `callees` is the value of a function with all
+    that it called. `held_ns` is for how long a lock was held, the mean, None if that is not known.
+    `number` is that of the row in its table.
     """
 
     key: RowKey
     number: int
     count: int
-    ns: int
+    value: int
     window_ns: int
     total_count: int
-    total_ns: int
-    callees_ns: int = 0
-    total_callees_ns: int = 0
+    total_value: int
+    callees: int = 0
+    total_callees: int = 0
     held_ns: float | None = None
 
     @property
-    def mean_ns(self) -> float:
-        """Mean of one event since the look before; since the start if there was none."""
+    def mean(self) -> float:
+        """The mean value of an event since the look before; since the start if there was none."""
         if self.count:
-            return self.ns / self.count
-        return self.total_ns / self.total_count if self.total_count else 0.0
+            return self.value / self.count
+        return self.total_value / self.total_count if self.total_count else 0.0
 
     @property
     def rate(self) -> float:
-        """Seconds of delay, or of CPU time, in a second."""
-        return rate(self.ns, self.window_ns)
+        """The value in a second: in seconds, or in 1e9 of the kind's unit."""
+        return rate(self.value, self.window_ns)
 
     @property
     def callees_rate(self) -> float:
-        """Seconds of CPU time in a second, with all that the function called."""
-        return rate(self.callees_ns, self.window_ns)
+        """The same of a function with all that it called."""
+        return rate(self.callees, self.window_ns)
 
     @property
     def count_per_s(self) -> float:
@@ -99,7 +97,7 @@ class TopRow:
 
 @dataclass(frozen=True, slots=True)
 class TopStack:
-    """A stack, with all since the start as its values; `count` and `ns` since the look before.
+    """A stack, with all since the start as its values; `count` and `value` since the look before.
 
     `window_ns` is how long that is; `rows` are the numbers of the rows that it belongs to.
     """
@@ -108,13 +106,13 @@ class TopStack:
     role: Role
     sample: Sample
     count: int
-    ns: int
+    value: int
     window_ns: int
 
     @property
     def rate(self) -> float:
-        """Seconds of delay, or of CPU time, in a second."""
-        return rate(self.ns, self.window_ns)
+        """The value in a second: in seconds, or in 1e9 of the kind's unit."""
+        return rate(self.value, self.window_ns)
 
     @property
     def count_per_s(self) -> float:
@@ -124,12 +122,12 @@ class TopStack:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All rows and stacks of a table at one moment.
+    """All rows and stacks of a view at one moment.
 
     `window_ns` is the time that the rates are of: of several targets the longest.
     """
 
-    view: View
+    view: str
     window_ns: int
     rows: Sequence[TopRow] = ()
     stacks: Sequence[TopStack] = ()
@@ -140,15 +138,15 @@ class Reading:
         return sum(row.count_per_s for row in self.rows)
 
     def stacks_of(self, number: int) -> list[TopStack]:
-        """The stacks of a row, those that waited longest since the look before first."""
+        """The stacks of a row, the largest value since the look before first."""
         found = [stack for stack in self.stacks if number in stack.rows]
-        found.sort(key=lambda stack: (stack.role, -stack.ns, -stack.sample.values[-1]))
+        found.sort(key=lambda stack: (stack.role, -stack.value, -stack.sample.values[-1]))
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """A target, in words; `ending` is why it went, "" while it runs."""
+class TargetLine:
+    """A target as the title names it; `ending` is why it went, "" while it runs."""
 
     pid: int
     name: str
@@ -158,14 +156,14 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """All there is to show at one moment.
+    """All there is to show at one moment; `readings` by view.
 
     `uptime_ns` is for how long was recorded, `own_cpu` which part of one processor ebpfprof itself
     used since the moment before, `notes` are sentences about what is missing.
     """
 
-    readings: Mapping[View, Reading]
-    targets: Sequence[Watched]
+    readings: Mapping[str, Reading]
+    targets: Sequence[TargetLine]
     uptime_ns: int
     own_cpu: float
     losses: Sequence[Loss] = ()
@@ -173,7 +171,7 @@ class Moment:
     lost_share: float = 0.0
     """The part of their CPU time that the targets lost to this since the start, 0 to 1."""
     watched_share: float = 1.0
-    """The part of the time in which waits were watched, of the target where it is the least."""
+    """The part of the time in which waits were recorded, of the target where it is the least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +179,7 @@ class Snapshot:
     """What was recorded of one target since the start; no profile where it can't have that one.
 
     `recorded_ns` is the time that the sums are of: how long it was recorded when they were read, or
-    what its windows stand for. `is_over`: it has ended, nothing comes any more.
+    the time that its windows stand for. `is_over`: it has ended, so the sums are the last ones.
     """
 
     pid: int
@@ -215,7 +213,7 @@ class Shown:
 
 
 def rate(amount: float, window: float) -> float:
-    """How much there was of something in one unit of the time that it is of; 0 if that was none."""
+    """How much of something there was in one unit of its window; 0 if the window is empty."""
     return amount / window if window > 0 else 0.0
 
 
@@ -243,7 +241,8 @@ def shown(
     matching.sort(key=_by_name)  # equal ones keep their places
     if sort != "name":
         keys = {"delay": _by_delay, "count": _by_count, "mean": _by_mean}
-        key = _by_callees if reading.view == "cpu" and sort == "count" else keys[sort]
+        is_of_functions = view_named(reading.view).rows == "functions"
+        key = _by_callees if is_of_functions and sort == "count" else keys[sort]
         matching.sort(key=key, reverse=True)
     if reverse:
         matching.reverse()
@@ -256,7 +255,7 @@ def _by_name(row: TopRow) -> tuple[str, str, int, int]:
 
 
 def _by_delay(row: TopRow) -> tuple[float, float]:
-    return row.rate, row.total_ns
+    return row.rate, row.total_value
 
 
 def _by_count(row: TopRow) -> tuple[float, float]:
@@ -264,8 +263,8 @@ def _by_count(row: TopRow) -> tuple[float, float]:
 
 
 def _by_callees(row: TopRow) -> tuple[float, float]:
-    return row.callees_rate, row.total_callees_ns
+    return row.callees_rate, row.total_callees
 
 
 def _by_mean(row: TopRow) -> tuple[float, float]:
-    return (row.mean_ns if row.count else 0.0), row.mean_ns
+    return (row.mean if row.count else 0.0), row.mean

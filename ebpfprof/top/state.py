@@ -1,4 +1,4 @@
-"""What the user of `ebpfprof top` looks at, and what each key changes in that."""
+"""The state of `ebpfprof top`: what the screen shows, and what each key changes in that."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from ebpfprof.top.rows import Moment, Reading, Shown, Sort, TopRow, TopStack, View, shown
+from ebpfprof.top.rows import Moment, Reading, Shown, Sort, TopRow, TopStack, shown
+from ebpfprof.top.views import View, view_named, view_with_key
 
 Action = Literal["quit", "write"]
 Page = Literal["rows", "stacks", "help"]
 
-VIEW_KEYS: Final[Mapping[str, View]] = {"b": "block", "u": "mutex", "x": "cpu", "l": "locks"}
 SORT_KEYS: Final[Mapping[str, Sort]] = {"d": "delay", "c": "count", "m": "mean", "n": "name"}
-_NOT_RECORDED: Final = {
-    "block": "The block profile is not recorded: start again with --profile block.",
-    "mutex": "The mutex profile is not recorded: start again with --profile mutex.",
-    "cpu": "The CPU profile is not recorded: start again with --profile cpu.",
-    "locks": "Locks are not told apart: start again with --by-lock.",
-}
+MOVE_KEYS: Final = ("j", "k", "g", "G")
+"""Letters that move, unless a view has one as its key."""
 _MOVES: Final = {"up": -1, "k": -1, "down": 1, "j": 1}
 _MAX_TYPED: Final = 200
 
@@ -29,13 +25,13 @@ _MAX_TYPED: Final = 200
 class TopView:
     """The state of the screen: a moment, and how it is looked at.
 
-    `views` are those that are recorded. `page_lines` is how many lines one page has, as it was
-    drawn last.
+    `views` are the names of those that are recorded. `page_lines` is how many lines one page has,
+    as it was drawn last.
     """
 
     moment: Moment
-    views: Sequence[View]
-    view: View
+    views: Sequence[str]
+    view: str
     hide_idle: bool = True
     sort: Sort = "delay"
     reverse: bool = False
@@ -43,12 +39,12 @@ class TopView:
     paused: bool = False
     page: Page = "rows"
     chosen: int | None = None
-    """Number of the row that is chosen, None: whichever comes first."""
+    """Number of the row that is chosen; None: the first one."""
     top: int = 0
     """The first line shown of the stacks or the help."""
     page_lines: int = 10
     typed: str | None = None
-    """What was typed so far of a filter; None if none is being typed."""
+    """The part of a filter that is typed; None if none is being typed."""
     error: str = ""
     message: str = ""
     _drawn_from: tuple[object, ...] = field(default=(), repr=False)
@@ -59,12 +55,12 @@ class TopView:
 
     @property
     def reading(self) -> Reading:
-        """What is looked at."""
+        """The rows and stacks of the view."""
         return self.moment.readings.get(self.view) or Reading(self.view, 0)
 
     @property
     def shown(self) -> Shown:
-        """Its rows as they are to be shown."""
+        """The rows as they are shown: chosen and sorted."""
         reading = self.reading
         state = reading, self.sort, self.reverse, self.pattern, self.hide_idle
         if self._shown is None or any(
@@ -111,9 +107,9 @@ class TopView:
         return found
 
     def press(self, key: str) -> Action | None:
-        """Change what one key changes; returns what is left to do for the caller.
+        """Change what one key changes; returns what the caller has to do.
 
-        A key is a character or the name of one, as topterminal has them.
+        A key is a character or a name, as top.terminal reads them.
         """
         self.message = ""
         if key == "ctrl-c":
@@ -133,16 +129,16 @@ class TopView:
             self.page, self.top = "rows", 0
         elif key in ("h", "?"):
             self.page, self.top = ("rows" if self.page == "help" else "help"), 0
-        elif key in VIEW_KEYS:
+        elif view := view_with_key(key):
             self.page = "rows"
-            self._switch(VIEW_KEYS[key])
+            self._switch(view)
         else:
             self._scroll(key)
         return None
 
     def _press_in_rows(self, key: str) -> None:
-        if key in VIEW_KEYS:
-            self._switch(VIEW_KEYS[key])
+        if view := view_with_key(key):
+            self._switch(view)
         elif key in SORT_KEYS:
             self._sort_by(SORT_KEYS[key])
         elif key == "r":
@@ -163,16 +159,16 @@ class TopView:
             self._move(key)
 
     def _switch(self, view: View) -> None:
-        if view not in self.views:
-            self.message = _NOT_RECORDED[view]
-        elif view != self.view:
-            self.view, self.chosen = view, None
+        if view.name not in self.views:
+            self.message = view.missing
+        elif view.name != self.view:
+            self.view, self.chosen = view.name, None
             self._sort_by(self.sort)
 
     def _sort_by(self, sort: Sort) -> None:
-        if self.view == "cpu" and sort == "mean":
+        if view_named(self.view).rows == "functions" and sort == "mean":
             sort = "delay"
-            self.message = "CPU time has no mean: sorted by the time in the function itself."
+            self.message = "Functions have no mean: sorted by the value of the function itself."
         self.sort = sort
 
     def _move(self, key: str) -> None:
@@ -182,7 +178,7 @@ class TopView:
             self.chosen = rows[index].number
 
     def _scroll(self, key: str) -> None:
-        """The last line is not known here: drawing doesn't go beyond it."""
+        """Only drawing knows the last line: it corrects a number beyond that."""
         top = _moved(key, self.top, 1 << 30, self.page_lines)
         if top is not None:
             self.top = top
@@ -207,14 +203,14 @@ class TopView:
         self.error = ""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what it says would destroy the screen
+                warnings.simplefilter("ignore")  # a warning would destroy the screen
                 self.pattern = re.compile(typed) if typed else None
         except (re.error, OverflowError, RecursionError) as error:
             self.error = f"This is no regular expression: {error}."
 
 
 def _moved(key: str, index: int, length: int, page_lines: int) -> int | None:
-    """Where a key leads from `index`; None if it leads nowhere."""
+    """The index that a key moves to from `index`; None if it is no such key."""
     steps: Mapping[str, Callable[[], int]] = {
         "home": lambda: 0,
         "g": lambda: 0,

@@ -9,16 +9,19 @@ from typing import Final
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import UNKNOWN, Location, Lock, Sample
 from ebpfprof.profile.operations import caller, operation
-from ebpfprof.top.rows import Reading, Role, RowKey, Snapshot, TopRow, TopStack, View
+from ebpfprof.top.rows import Reading, Role, RowKey, Snapshot, TopRow, TopStack
+from ebpfprof.top.views import view_named
 
+_ONE_SECOND_NS: Final = 1_000_000_000
 _RELEASED: Final = "released"
 
 
-class Table:
-    """The rows of one view. Remembers what was seen at the look before."""
+class TopTable:
+    """The rows of one view, by name. Remembers what was seen at the look before."""
 
-    def __init__(self, view: View) -> None:
-        self._view: Final = view
+    def __init__(self, view: str) -> None:
+        self._view: Final = view_named(view)
+        self._is_moment: Final = self._view.kind.is_moment
         self._read: dict[int, _Read] = {}  # by pid
         self._stacks: dict[object, _Known] = {}
         self._locations: dict[Location, int] = {}
@@ -29,23 +32,24 @@ class Table:
         self._holds: dict[int, tuple[int, int]] = {}  # by number of the row
 
     def read(self, snapshots: Sequence[Snapshot]) -> Reading:
-        """The rows now, of sums since the start that never decrease.
+        """The rows now, of sums since the start that never decrease, or of a moment.
 
-        Where these are of the same time as at the look before, since there was no window, the rates
-        of then are the last ones that are known. Snapshots that share their Location objects are
-        quick to read.
+        Sums of the same time as at the look before had no window since: the rates of then are the
+        last ones that are known. Snapshots that share their Location objects are quick to read.
         """
         self._read.update({each.pid: self._of_target(each) for each in snapshots})
         found = [self._read[each.pid] for each in snapshots]
         stacks = [stack for read in found for stack in read.stacks]
         held = {number: held for read in found for number, held in read.held.items()}
         window_ns = max((read.window_ns for read in found), default=0)
-        return Reading(self._view, window_ns, self._rows(stacks, held), stacks)
+        return Reading(self._view.name, window_ns, self._rows(stacks, held), stacks)
 
     def _of_target(self, snapshot: Snapshot) -> _Read:
         """What is new of a target, and of which time that is."""
         before = self._read.get(snapshot.pid, _Read())
         window_ns = snapshot.recorded_ns - before.recorded_ns
+        if self._is_moment:  # each look is new, and its values are those of one second
+            window_ns = _ONE_SECOND_NS
         if window_ns <= 0 and not snapshot.is_over:
             return before
         held: dict[int, float | None] = {}
@@ -56,7 +60,7 @@ class Table:
         self, snapshot: Snapshot, window_ns: int, held: dict[int, float | None]
     ) -> Iterator[TopStack]:
         pid = snapshot.pid
-        if self._view != "locks":
+        if self._view.rows != "locks":
             if snapshot.profile:
                 yield from self._changed(pid, 0, "", snapshot.profile.samples, None, window_ns)
             return
@@ -97,25 +101,26 @@ class Table:
             if known is None:
                 known = _Known(self._rows_of(pid, sample, stack) if rows is None else rows)
                 known_stacks[key] = known
-            count, ns = sample.values[0], sample.values[-1]
-            more = count - known.count, ns - known.ns
+            count, value = sample.values[0], sample.values[-1]
+            more = count - known.count, value - known.value
             yield TopStack(known.rows, role, sample, *more, window_ns)
-            known.count, known.ns = count, ns
+            if not self._is_moment:
+                known.count, known.value = count, value
 
     def _rows_of(self, pid: int, sample: Sample, stack: Sequence[int]) -> tuple[int, ...]:
-        """The numbers of the rows that a stack belongs to: the first one's is its own time."""
-        if self._view == "cpu":
+        """The numbers of the rows that a stack belongs to: the first one's own value is its."""
+        if self._view.rows == "functions":
             return self._functions_of(pid, sample, stack)
         frames = sample.frames
         line = caller(frames)
-        rule = rule_of("block", sample) if self._view == "block" else None
+        rule = rule_of(self._view.kind.name, sample)
         key = RowKey(pid, operation(frames), line.function, line.file, line.line, rule)
         return (self._number(key),)
 
     def _functions_of(self, pid: int, sample: Sample, stack: Sequence[int]) -> tuple[int, ...]:
         """Each function once, however often it called itself; `stack` has the locations' numbers.
 
-        What is in one place is looked up once: stacks are many and deep, their places few.
+        Each location is looked up once: stacks are many and deep, their locations few.
         """
         known = self._functions.setdefault(pid, {})
         rows: list[int] = []
@@ -157,35 +162,35 @@ class Table:
             values = stack.sample.values
             row = sums[stack.rows[0]]
             row[0] += stack.count
-            row[1] += stack.ns
+            row[1] += stack.value
             row[2] += values[0]
             row[3] += values[-1]
-            if self._view == "cpu":
+            if self._view.rows == "functions":
                 for number in stack.rows:
-                    sums[number][4] += stack.ns
+                    sums[number][4] += stack.value
                     sums[number][5] += values[-1]
         return [
             TopRow(
                 key=self._keys[number],
                 number=number,
                 count=count,
-                ns=ns,
+                value=value,
                 window_ns=self._read[self._keys[number].pid].window_ns,
                 total_count=total_count,
-                total_ns=total_ns,
-                callees_ns=callees_ns,
-                total_callees_ns=total_callees_ns,
+                total_value=total_value,
+                callees=callees,
+                total_callees=total_callees,
                 held_ns=held.get(number),
             )
             for number, (
                 count,
-                ns,
+                value,
                 total_count,
-                total_ns,
-                callees_ns,
-                total_callees_ns,
+                total_value,
+                callees,
+                total_callees,
             ) in enumerate(sums)
-            if total_count or total_callees_ns or number in held
+            if total_count or total_callees or number in held
         ]
 
 
@@ -205,4 +210,4 @@ class _Known:
 
     rows: tuple[int, ...]
     count: int = 0
-    ns: int = 0
+    value: int = 0

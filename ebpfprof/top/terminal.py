@@ -1,4 +1,4 @@
-"""The terminal as a screen: keys one by one, lines in place of lines, all undone at the end."""
+"""The terminal as a screen: single keys, lines drawn over lines, everything undone at the end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NAMES: Final = {
     "\x0c": "ctrl-l",
     "\x15": "ctrl-u",
 }
-# What follows "ESC [" or "ESC O" in xterm and all that imitate it.
+# What follows "ESC [" or "ESC O" in xterm and in the terminals that imitate it.
 _SEQUENCES: Final = {
     "A": "up",
     "B": "down",
@@ -67,7 +67,7 @@ class KeyReader:
         return bool(self._text)
 
     def feed(self, data: bytes) -> list[str]:
-        """The keys that are whole now; a character stands for itself, unknown sequences vanish."""
+        """The keys that are complete now: characters, and names for sequences that are known."""
         self._text += self._decoder.decode(data)
         keys = []
         while self._text:
@@ -80,13 +80,13 @@ class KeyReader:
         return keys
 
     def give_up(self) -> list[str]:
-        """Nothing more came: what is left was the key Escape."""
+        """Nothing more came: the rest was the key Escape."""
         rest, self._text = self._text, ""
         return ["escape"] if rest else []
 
 
 def _first_key(text: str) -> tuple[str, int]:
-    """The first key and how long it is; ("", length) if nobody knows it, length 0 if not whole."""
+    """The first key and its length: "" for an unknown sequence, length 0 for one cut short."""
     if text[0] != "\x1b":
         return _NAMES.get(text[0], text[0]), 1
     if len(text) == 1:
@@ -100,10 +100,10 @@ def _first_key(text: str) -> tuple[str, int]:
 
 
 class TopTerminal:
-    """stdin and stdout as a screen. A context manager: leaving it gives the terminal back.
+    """stdin and stdout as a screen. A context manager: leaving it restores the terminal.
 
-    Suspends itself at SIGTSTP, and takes the screen again at SIGCONT. `wake()` ends a wait, as
-    every signal does.
+    SIGTSTP suspends the process and SIGCONT brings the screen back. `wake()` ends a wait, as every
+    signal does.
     """
 
     def __init__(self) -> None:
@@ -117,11 +117,11 @@ class TopTerminal:
         self._wakeup_before = -1
         self._readable, self._writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.is_gone = False
-        """Whether the terminal has gone: nobody sees what is drawn."""
+        """Whether the terminal is gone: drawing has no effect."""
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines; 80 and 24 if it doesn't know."""
+        """Columns and lines; 80 and 24 if the terminal doesn't tell."""
         try:
             columns, rows = os.get_terminal_size(self._stdout)
         except OSError:
@@ -131,7 +131,7 @@ class TopTerminal:
     def __enter__(self) -> Self:
         try:
             self._wakeup_before = signal.set_wakeup_fd(self._writable, warn_on_full_buffer=False)
-            self._handle(signal.SIGWINCH, lambda *_: None)  # that it woke us is enough
+            self._handle(signal.SIGWINCH, lambda *_: None)  # it only has to end a wait
             self._handle(signal.SIGCONT, self._on_continue)
             if signal.getsignal(signal.SIGTSTP) != signal.SIG_IGN:
                 self._handle(signal.SIGTSTP, self._on_suspend)
@@ -169,12 +169,12 @@ class TopTerminal:
         return keys
 
     def draw(self, lines: Sequence[Text]) -> None:
-        """Show the lines in place of those that were there. They must not be too many or wide."""
+        """Draw the lines over what the screen shows. The caller makes them fit."""
         text = rendered(lines, self.size[0], color=has_color(sys.stdout))
         self._write(b"\x1b[H" + b"\x1b[K\r\n".join(_encoded(text)) + b"\x1b[K\x1b[J")
 
     def clear(self) -> None:
-        """Wipe the screen of whatever others wrote on it."""
+        """Clear the screen, also of what other programs wrote."""
         self._write(b"\x1b[2J")
 
     def _read(self, timeout_s: float) -> list[str]:
@@ -198,7 +198,7 @@ class TopTerminal:
         raw[0] &= ~(termios.ICRNL | termios.INLCR | termios.IXON)
         raw[3] &= ~(termios.ICANON | termios.ECHO)
         raw[6][termios.VMIN], raw[6][termios.VTIME] = 1, 0
-        raw[6][termios.VQUIT] = b"\0"  # it would end us with the screen taken
+        raw[6][termios.VQUIT] = b"\0"  # SIGQUIT would leave the terminal as it is
         termios.tcsetattr(self._stdin, termios.TCSANOW, raw)
         self._write(_ENTER)
 
@@ -219,12 +219,12 @@ class TopTerminal:
         self._is_to_suspend = False
         self._give_back()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        signal.raise_signal(signal.SIGTSTP)  # returns when somebody continues us: SIGCONT came
+        signal.raise_signal(signal.SIGTSTP)  # returns at SIGCONT
         signal.signal(signal.SIGTSTP, self._on_suspend)
 
     def _write(self, data: bytes) -> None:
         """Write all; give up where a terminal is stopped (Ctrl-S) or gone."""
-        # At once if that can't block us. Each call lets other threads run for some time.
+        # All at once if that can't block: each call lets other threads run for some time.
         fd, most = (self._stdout, _CHUNK_BYTES) if self._screen is None else (self._screen, 1 << 16)
         stuck_s = time.monotonic() + _STUCK_S
         while data and time.monotonic() < stuck_s:
@@ -252,9 +252,9 @@ class TopTerminal:
 
 
 def _opened_again(terminal: int) -> int | None:
-    """A terminal, not to be waited for: by another file, since all who have one share its flags.
+    """The terminal opened once more, without blocking; None if it can't be.
 
-    None if it can't be opened.
+    Other processes share the file that is open already, and its flags with it.
     """
     flags = os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
     try:

@@ -30,10 +30,10 @@ from statistics import median
 from typing import Final
 
 from ebpfprof.profile.model import Profile
-from ebpfprof.top.rows import Moment, Snapshot, View, Watched
+from ebpfprof.top.rows import Moment, Snapshot, TargetLine
 from ebpfprof.top.screen import lines
 from ebpfprof.top.state import TopView
-from ebpfprof.top.table import Table
+from ebpfprof.top.table import TopTable
 from ebpfprof.top.terminal import TopTerminal
 from tests.bench.bench_formats import large_profile
 from tests.kernel.programs import program
@@ -143,7 +143,7 @@ def keys_ms(press: Callable[[str], object]) -> dict[str, list[float]]:
     return found
 
 
-def measure_table(screen: TopTerminal, kind: View, profile: Profile) -> dict[str, list[float]]:
+def measure_table(screen: TopTerminal, kind: str, profile: Profile) -> dict[str, list[float]]:
     """The table of one view by itself."""
     profiles = [later(profile, factor) for factor in range(1, LOOKS + 1)]
     view = TopView(Moment({}, [], 0, 0.0), [kind], kind)
@@ -155,12 +155,12 @@ def measure_table(screen: TopTerminal, kind: View, profile: Profile) -> dict[str
         view.press(key)
         draw()
 
-    def look(table: Table, number: int) -> None:
+    def look(table: TopTable, number: int) -> None:
         now_ns = (number + 1) * SECOND_NS
         reading = table.read([Snapshot(1, now_ns, profiles[number])])
-        view.moment = Moment({kind: reading}, [Watched(1, "big", "go1.27.3")], now_ns, 0.1)
+        view.moment = Moment({kind: reading}, [TargetLine(1, "big", "go1.27.3")], now_ns, 0.1)
 
-    table = Table(kind)
+    table = TopTable(kind)
 
     def first() -> None:
         look(table, 0)
@@ -169,7 +169,7 @@ def measure_table(screen: TopTerminal, kind: View, profile: Profile) -> dict[str
     found = {"first table": [took_ms(first)]}
     found["a look"] = [took_ms(lambda n=n: look(table, n)) for n in range(1, LOOKS)]  # type: ignore[misc]
     found |= keys_ms(press)
-    other, seconds = Table(kind), count(1)
+    other, seconds = TopTable(kind), count(1)
     with running(lambda: other.read([Snapshot(1, next(seconds) * SECOND_NS, profile)])):
         found |= {f"{name}, busy": times for name, times in keys_ms(press).items()}
     return found
@@ -237,7 +237,7 @@ def main(arguments: Sequence[str]) -> None:
     profile = large_profile(stacks)
     print(f"{stacks} stacks; milliseconds")
     print(f"{'':8} {'':28} {'median':>7} {'most':>7}", flush=True)
-    kinds: tuple[View, ...] = ("block", "cpu")
+    kinds: tuple[str, ...] = ("block", "cpu")
     for kind in kinds:
         with terminal() as screen:
             found = measure_table(screen, kind, profile)

@@ -114,7 +114,7 @@ def test_a_kernel_without_uprobe_events_is_named() -> None:
     said = verb("doctor", command=(*isolating, "/bin/sh", "-c", script, "sh", *oldkernel.COMMAND))
     assert said.code == ExitCode.KERNEL_UNSUPPORTED
     assert "CONFIG_UPROBE_EVENTS" in said.stdout
-    assert "for want of: uprobes." in said.stdout
+    assert "Missing: uprobes." in said.stdout
 
 
 def test_an_ordinary_user_is_told_what_to_type() -> None:

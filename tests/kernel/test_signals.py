@@ -203,7 +203,7 @@ def test_a_signal_before_there_is_something_to_write_aborts(
         ("attach", "ebpfprof.recording.session:Session.wait"),
         ("attach", "ebpfprof.recording.session:Session.finish"),
         ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
-        ("top", "ebpfprof.top.poller:Watch.look"),
+        ("top", "ebpfprof.top.poller:Poller.look"),
         ("top on a screen", "ebpfprof.top.terminal:TopTerminal._take"),
         ("top on a screen", "ebpfprof.top.terminal:TopTerminal._give_back"),
         ("serve", "ebpfprof.commands.serve:_say_ready"),

@@ -34,7 +34,7 @@ DISCOUNT = r"RWMutex\.RLock +main\.\(\*Config\)\.Discount"
 HEADINGS = r"^ +Delay/s +Share +Count/s +Mean +Total +Operation +Called from$"
 KEYS = r"^q quit  Enter stacks"
 SUMS = (
-    r"^([\d,.]+ events/s  )?waiting [\d.]+ m?s/s(  last [\d.]+ m?s)?"
+    r"^([\d,.]+ waits/s  )?delay [\d.]+ m?s/s(  last [\d.]+ m?s)?"
     r"(  ebpfprof itself [\d.]+% CPU)?(  target loses [a-z\d.~ ]+%)?(  nothing lost)?$"
 )
 DEADLINE_S = 60
@@ -84,7 +84,7 @@ def test_it_shows_where_goroutines_wait_and_leaves_the_terminal_as_it_was(
     terminal.wait_for(
         rf"\Aebpfprof top  block  demo {shop.pid} go1\.27\.\d+  for [\d.]+ m?s$",
         SUMS,
-        r"^[\d,.]+ events/s  waiting .*  target loses .*  nothing lost$",
+        r"^[\d,.]+ waits/s  delay .*  target loses .*  nothing lost$",
         r"^idle, hidden \(i shows it\): ",
         HEADINGS,
         rf"^>.* {GET} +shop\.go:\d+$",
@@ -118,9 +118,9 @@ def test_in_narrow_windows_lines_have_whole_parts(tmp_path: Path, shop: Target) 
         begin(terminal, shop)
         name = rf"demo {shop.pid} go1\.27\.\d+"
         title = rf"\Aebpfprof top  block  {name}  for [\d.]+ m?s$"
-        terminal.wait_for(title, SUMS, r"^[\d,.]+ events/s  waiting .*  target loses ", idle, keys)
+        terminal.wait_for(title, SUMS, r"^[\d,.]+ waits/s  delay .*  target loses ", idle, keys)
         terminal.resize(60, 24)
-        terminal.wait_for(title, SUMS, r"^[\d,.]+ events/s  waiting ", idle, r"  h help\Z")
+        terminal.wait_for(title, SUMS, r"^[\d,.]+ waits/s  delay ", idle, r"  h help\Z")
         terminal.resize(40, 24)
         title = rf"\Aebpfprof top  block  (demo )?{shop.pid}(  for [\d.]+ m?s)?$"
         terminal.wait_for(title, SUMS, r"^idle, hidden \(i\): [\d.]+ m?s/s$", r"  h help\Z")

@@ -54,7 +54,7 @@ def window_s(table: str) -> float:
 
 def waited(table: str) -> float:
     """How many seconds all goroutines together waited in one."""
-    found = re.search(rf"  waiting {DURATION}/s", table)
+    found = re.search(rf"  delay {DURATION}/s", table)
     assert found, table
     return seconds(found[1], found[2])
 

@@ -232,6 +232,6 @@ class WaitsCollector(Closing):
 
 
 def _waits_for_lock(go: GoTarget, parked: ParkedGoroutine) -> bool:
-    """Whether a goroutine waits for a lock of sync's, by the caller of semacquire1: bpf/waits/locks.h."""
+    """Whether it waits for a lock of sync's, by the caller of semacquire1: bpf/waits/locks.h."""
     callers = go.sites.semaphores.lock_callers if go.sites.semaphores else ()
     return len(parked.return_pcs) > 1 and parked.return_pcs[1] - go.load_bias in callers

@@ -264,7 +264,7 @@ def test_the_code_is_that_of_what_takes_most_to_mend() -> None:
 
 
 @pytest.mark.parametrize("width", [None, 80, 40])
-def test_what_is_missing_says_what_mends_it_below(width: int | None) -> None:
+def test_what_is_missing_says_what_fixes_it_below(width: int | None) -> None:
     checks = [
         Check("uprobes", "ok", "works", "Probes are taken."),
         Check("BCC", "missing", "no\x1b[2Jne", "It compiles.", "Type: [red]apt\nand \x1b[2Jmore."),
@@ -292,7 +292,7 @@ def test_the_verb_ends_with_the_code_and_its_json_has_all(monkeypatch: pytest.Mo
         "exit_code": 10,
     }
     said = CliRunner().invoke(cli, ["doctor"], standalone_mode=False).stdout
-    assert said.endswith("\nProfiles can't be taken here for want of: BTF.\n")
+    assert said.endswith("\nProfiles can't be recorded here. Missing: BTF.\n")
 
 
 def test_the_verb_says_that_all_is_well() -> None:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.profile.model import Frame, Label, Location, Mapping, Sample
 from ebpfprof.profilers.waits.kinds import BLOCK
-from ebpfprof.top.rows import Moment, Snapshot, View, Watched
+from ebpfprof.top.rows import Moment, Snapshot, TargetLine
 from ebpfprof.top.state import TopView
-from ebpfprof.top.table import Table
+from ebpfprof.top.table import TopTable
 
 S = 1_000_000_000
 MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")
@@ -50,14 +50,14 @@ def moment(
     losses: Sequence[Loss] = (),
     ending: str = "",
     notes: Sequence[str] = (),
-    kind: View = "block",
+    kind: str = "block",
 ) -> Moment:
     """One of two seconds, of a block profile."""
-    table = Table(kind)
+    table = TopTable(kind)
     for second, seen in ((1, before), (3, samples)):
         profile = BLOCK.make_profile(seen, [MAIN], time_ns=1, duration_ns=1, comments=[])
         reading = table.read([Snapshot(pid, second * S, profile) for pid in pids])
-    watched = [Watched(pid, name, "go1.27.3", ending) for pid in pids]
+    watched = [TargetLine(pid, name, "go1.27.3", ending) for pid in pids]
     return Moment({kind: reading}, watched, 3 * S, 0.021, losses, notes)
 
 

@@ -36,9 +36,7 @@ def test_the_header_says_what_is_watched_and_what_is_not_shown() -> None:
     text = screen(view())
     first, second, third, *_ = text.splitlines()
     assert first == "ebpfprof top  block  shop 1234 go1.27.3  for 3.00 s"
-    assert second.startswith(
-        "555 events/s  waiting 2.25 s/s  last 2.00 s  ebpfprof itself 2.1% CPU"
-    )
+    assert second.startswith("555 waits/s  delay 2.25 s/s  last 2.00 s  ebpfprof itself 2.1% CPU")
     assert second.endswith("nothing lost")
     assert third.startswith("idle, hidden (i shows it): 1.00 s/s, 1.5 waits/s (")
     assert "main.worker" not in text
@@ -254,10 +252,10 @@ def test_no_word_is_cut_above_and_below_the_table(width: int, losses: list[Loss]
 @pytest.mark.parametrize(
     ("width", "said"),
     [
-        (19, "waiting 300 s/s"),
-        (39, "5,500,000 events/s  waiting 300 s/s"),
-        (59, "5,500,000 events/s  waiting 300 s/s  watched 0.34%, scaled"),
-        (79, "5,500,000 events/s  waiting 300 s/s  target loses ~12%  watched 0.34%, scaled"),
+        (19, "delay 300 s/s"),
+        (39, "5,500,000 waits/s  delay 300 s/s"),
+        (59, "5,500,000 waits/s  delay 300 s/s  watched 0.34%, scaled"),
+        (79, "5,500,000 waits/s  delay 300 s/s  target loses ~12%  watched 0.34%, scaled"),
     ],
 )
 def test_what_matters_least_is_left_out_first(width: int, said: str) -> None:

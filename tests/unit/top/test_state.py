@@ -110,7 +110,7 @@ def test_a_filter_that_is_no_regular_expression_says_so(typed: str) -> None:
     assert (top.message, top.error) == ("", "")
 
 
-def test_a_doubtful_filter_warns_nobody() -> None:
+def test_a_doubtful_filter_gives_no_warning() -> None:
     """Python warns of [[; on stderr that would destroy the screen. pytest makes it an error."""
     top = view()
     press(top, "/", *"[[a]")

@@ -19,7 +19,7 @@ from ebpfprof.profile.model import (
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX
 from ebpfprof.top.rows import Reading, Shown, Snapshot, Sort, shown
-from ebpfprof.top.table import Table
+from ebpfprof.top.table import TopTable
 
 S = 1_000_000_000
 MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")
@@ -58,7 +58,7 @@ def names(rows: Shown) -> list[str]:
 
 
 def read_twice() -> Reading:
-    table = Table("block")
+    table = TopTable("block")
     table.read(waits(S, ((LOCK, GET), 5, 9000), ((LOCK, PUT), 4, 4)))
     last = ((LOCK, GET), 6, 9100), ((LOCK, PUT), 4, 4), ((RECEIVE, PUT, SERVE), 2, 600)
     return table.read(waits(3 * S, *last))
@@ -69,25 +69,25 @@ def test_a_row_has_what_is_new_and_all_since_the_start() -> None:
     assert reading.window_ns == 2 * S
     rows = {(r.key.operation, r.key.name): r for r in reading.rows}
     got = rows["Mutex.Lock", "main.get"]
-    assert (got.count, got.ns, got.total_count, got.total_ns) == (1, 100, 6, 9100)
-    assert got.mean_ns == 100
+    assert (got.count, got.value, got.total_count, got.total_value) == (1, 100, 6, 9100)
+    assert got.mean == 100
     quiet = rows["Mutex.Lock", "main.put"]
-    assert (quiet.count, quiet.ns, quiet.total_ns, quiet.mean_ns) == (0, 0, 4, 1)
+    assert (quiet.count, quiet.value, quiet.total_value, quiet.mean) == (0, 0, 4, 1)
     new = rows["chan receive", "main.put"]
-    assert (new.count, new.ns, new.total_ns) == (2, 600, 600)
+    assert (new.count, new.value, new.total_value) == (2, 600, 600)
     assert new.key.place == "main.put.go:11"
     assert reading.count_per_s == 1.5
 
 
 def test_the_first_window_begins_with_the_recording() -> None:
-    reading = Table("block").read(waits(4 * S, ((LOCK, GET), 5, 8 * S)))
+    reading = TopTable("block").read(waits(4 * S, ((LOCK, GET), 5, 8 * S)))
     assert reading.window_ns == 4 * S
     assert [(row.count_per_s, row.rate) for row in reading.rows] == [(1.25, 2.0)]
 
 
 def test_each_target_has_a_time_of_its_own() -> None:
     """Targets are started one after the other, and read one after the other."""
-    table = Table("block")
+    table = TopTable("block")
 
     def read(*targets: tuple[int, int, int]) -> list[tuple[int, float, float]]:
         found = [
@@ -104,7 +104,7 @@ def test_each_target_has_a_time_of_its_own() -> None:
 
 def test_where_there_was_no_window_the_last_rates_stay() -> None:
     """Until the target has ended: nothing waits in it any more."""
-    table = Table("block")
+    table = TopTable("block")
     first = table.read(waits(2 * S, ((LOCK, GET), 5, 4 * S)))
     same = table.read(waits(2 * S, ((LOCK, GET), 5, 4 * S)))
     assert (same.window_ns, list(same.rows)) == (first.window_ns, list(first.rows))
@@ -113,17 +113,17 @@ def test_where_there_was_no_window_the_last_rates_stay() -> None:
     later = table.read(waits(6 * S, ((LOCK, GET), 9, 8 * S)))
     assert later.rows[0].rate == 1.0
     over = table.read(waits(6 * S, ((LOCK, GET), 9, 8 * S), is_over=True))
-    assert (over.window_ns, over.rows[0].rate, over.rows[0].total_ns) == (0, 0.0, 8 * S)
+    assert (over.window_ns, over.rows[0].rate, over.rows[0].total_value) == (0, 0.0, 8 * S)
 
 
 def test_stacks_of_one_place_make_one_row_and_are_kept_apart_below_it() -> None:
-    table = Table("block")
+    table = TopTable("block")
     snapshot = waits(S, ((LOCK, GET), 1, 10), ((LOCK, GET, SERVE), 2, 90), ((LOCK, PUT), 1, 1))
     reading = table.read(snapshot)
     row = next(row for row in reading.rows if row.key.name == "main.get")
-    assert (row.count, row.ns) == (3, 100)
+    assert (row.count, row.value) == (3, 100)
     stacks = reading.stacks_of(row.number)
-    assert [(s.sample.locations, s.count, s.ns) for s in stacks] == [
+    assert [(s.sample.locations, s.count, s.value) for s in stacks] == [
         ((LOCK, GET, SERVE), 2, 90),
         ((LOCK, GET), 1, 10),
     ]
@@ -131,32 +131,35 @@ def test_stacks_of_one_place_make_one_row_and_are_kept_apart_below_it() -> None:
 
 def test_stacks_with_different_labels_are_told_apart() -> None:
     one, other = (Label("user", name) for name in ("anna", "ben"))
-    table = Table("block")
+    table = TopTable("block")
     for factor in (1, 2):
         samples = [Sample((LOCK, GET), (factor, 10 * factor), (label,)) for label in (one, other)]
         reading = table.read([Snapshot(7, factor * S, block(*samples))])
-    assert [(s.sample.labels, s.ns) for s in reading.stacks_of(0)] == [((one,), 10), ((other,), 10)]
-    assert [(row.ns, row.total_ns) for row in reading.rows] == [(20, 40)]
+    assert [(s.sample.labels, s.value) for s in reading.stacks_of(0)] == [
+        ((one,), 10),
+        ((other,), 10),
+    ]
+    assert [(row.value, row.total_value) for row in reading.rows] == [(20, 40)]
 
 
 def test_targets_are_told_apart() -> None:
-    table = Table("block")
+    table = TopTable("block")
     profile = block(Sample((LOCK, GET), (1, 10)))
     reading = table.read([Snapshot(7, S, profile), Snapshot(8, S, profile), Snapshot(9, 0, None)])
-    assert [(row.key.pid, row.ns) for row in reading.rows] == [(7, 10), (8, 10)]
+    assert [(row.key.pid, row.value) for row in reading.rows] == [(7, 10), (8, 10)]
 
 
 def test_stacks_are_the_same_whatever_objects_they_are_made_of() -> None:
     """Where names can't be had, each snapshot has locations of its own."""
-    table = Table("block")
+    table = TopTable("block")
     for count in (1, 3):
         bare = [Location(0x400001 + offset, MAIN, ()) for offset in (1, 2)]
         reading = table.read(waits(count * S, (bare, count, 10 * count)))
-    assert [(row.count, row.ns, row.total_ns) for row in reading.rows] == [(2, 20, 30)]
+    assert [(row.count, row.value, row.total_value) for row in reading.rows] == [(2, 20, 30)]
 
 
 def test_idle_waits_are_rows_of_their_own_and_hidden_unless_asked_for() -> None:
-    reading = Table("block").read(
+    reading = TopTable("block").read(
         waits(S, ((RECEIVE, WORKER), 3, 3 * S), ((RECEIVE, WORKER, SERVE), 1, S))
     )
     found = shown(reading)
@@ -177,7 +180,7 @@ def test_nothing_is_idle_in_a_mutex_profile() -> None:
         duration_ns=1,
         comments=[],
     )
-    reading = Table("mutex").read([Snapshot(7, S, profile)])
+    reading = TopTable("mutex").read([Snapshot(7, S, profile)])
     assert len(shown(reading).rows) == 1
 
 
@@ -191,7 +194,7 @@ def test_nothing_is_idle_in_a_mutex_profile() -> None:
     ],
 )
 def test_rows_are_sorted(sort: Sort, expected: list[str]) -> None:
-    reading = Table("block").read(
+    reading = TopTable("block").read(
         waits(
             S,
             ((LOCK, at(20, "main.c")), 30, 100),
@@ -204,7 +207,7 @@ def test_rows_are_sorted(sort: Sort, expected: list[str]) -> None:
 
 
 def test_rows_with_nothing_new_come_after_the_others_by_their_sums() -> None:
-    table = Table("block")
+    table = TopTable("block")
     old = ((LOCK, at(20, "main.old")), 9, 9_000)
     older = ((LOCK, at(21, "main.older")), 1, 10_000)
     table.read(waits(S, old, older))
@@ -242,13 +245,13 @@ def test_a_function_has_its_own_time_and_that_of_all_it_calls() -> None:
         )
         return [Snapshot(7, second * S, profile)]
 
-    table = Table("cpu")
+    table = TopTable("cpu")
     table.read(cpu(1, 2, 1))
     reading = table.read(cpu(2, 5, 2))
     rows = {row.key.name: row for row in reading.rows}
     get, serve = rows["main.get"], rows["main.serve"]
-    assert (get.ns, get.total_ns, get.callees_ns, get.total_callees_ns) == (30, 50, 30, 50)
-    assert (serve.ns, serve.total_ns, serve.callees_ns, serve.total_callees_ns) == (10, 20, 40, 70)
+    assert (get.value, get.total_value, get.callees, get.total_callees) == (30, 50, 30, 50)
+    assert (serve.value, serve.total_value, serve.callees, serve.total_callees) == (10, 20, 40, 70)
     assert names(shown(reading)) == ["main.get", "main.serve"]
     assert names(shown(reading, sort="count")) == ["main.serve", "main.get"]
     assert len(reading.stacks_of(serve.number)) == 2
@@ -260,8 +263,8 @@ def test_functions_are_told_apart_by_process_and_may_have_no_name() -> None:
     bare = Location(0x400040, MAIN, ())
     samples = [Sample((inlined, SERVE), (1, 10)), Sample((bare,), (2, 20))]
     profile = CPU.make_profile(samples, [MAIN], period=10, time_ns=1, duration_ns=1, comments=[])
-    reading = Table("cpu").read([Snapshot(7, S, profile), Snapshot(8, S, profile)])
-    assert [(r.key.pid, r.key.name, r.ns, r.callees_ns) for r in reading.rows] == [
+    reading = TopTable("cpu").read([Snapshot(7, S, profile), Snapshot(8, S, profile)])
+    assert [(r.key.pid, r.key.name, r.value, r.callees) for r in reading.rows] == [
         (pid, *row)
         for pid in (7, 8)
         for row in (
@@ -286,29 +289,29 @@ def lock(address: int, name: str | None, count: int, ns: int, holds: int = 0) ->
 
 
 def test_locks_with_one_name_are_two_rows_and_a_name_may_come_later() -> None:
-    table = Table("locks")
+    table = TopTable("locks")
     table.read([Snapshot(7, S, None, [lock(0x10, None, 1, 10), lock(0x20, "main.mu", 1, 30)])])
     locks = [lock(0x10, "main.mu", 3, 50, holds=2), lock(0x20, "main.mu", 1, 30)]
     reading = table.read([Snapshot(7, 2 * S, None, locks)])
     rows = shown(reading).rows
-    assert [(row.key.name, row.key.place, row.count, row.ns) for row in rows] == [
+    assert [(row.key.name, row.key.place, row.count, row.value) for row in rows] == [
         ("main.mu", "0x10", 2, 40),
         ("main.mu", "0x20", 0, 0),
     ]
     assert [row.held_ns for row in rows] == [50, None]
-    assert [(s.role, s.ns) for s in reading.stacks_of(rows[0].number)] == [
+    assert [(s.role, s.value) for s in reading.stacks_of(rows[0].number)] == [
         ("released", 40),
         ("waited for", 40),
     ]
 
 
 def test_a_lock_without_a_name_is_called_by_its_address() -> None:
-    reading = Table("locks").read([Snapshot(7, S, None, [lock(0x10, None, 1, 10)])])
+    reading = TopTable("locks").read([Snapshot(7, S, None, [lock(0x10, None, 1, 10)])])
     assert names(shown(reading)) == ["sync.Mutex at 0x10"]
 
 
 def test_how_long_a_lock_was_held_is_that_of_the_window_if_there_is_any() -> None:
-    table = Table("locks")
+    table = TopTable("locks")
 
     def held(second: int, holds: int, held_ns: int) -> float | None:
         each = Lock(0x10, "sync.Mutex", "main.mu", (), (), holds, held_ns)

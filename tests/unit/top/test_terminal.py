@@ -80,12 +80,14 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileIO]:
         yield other_end
 
 
-def test_a_terminal_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_without_a_reader_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topterminal, "_STUCK_S", 0.05)
     with on_terminal(monkeypatch), TopTerminal() as terminal:
         terminal.draw([Text("x" * 99)] * 2000)
         assert not terminal.is_gone
-        assert os.get_blocking(sys.stdout.fileno()), "who has it, too, finds it as it was"
+        assert os.get_blocking(sys.stdout.fileno()), (
+            "other processes that share it find it unchanged"
+        )
 
 
 @pytest.mark.parametrize("can_be_opened", [True, False])

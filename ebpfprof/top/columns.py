@@ -1,0 +1,179 @@
+"""The columns of a table of `ebpfprof top`, and which of them a window has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from ebpfprof.console.text import duration
+from ebpfprof.export.tables.columns import fit
+from ebpfprof.top.lines import first_fitting
+from ebpfprof.top.numbers import amount, events, of_processor, per, share, total
+from ebpfprof.top.rows import Sort, TopRow
+from ebpfprof.top.state import TopView
+from ebpfprof.top.views import View, view_named
+
+_MAX_OPERATION: Final = 20
+_MAX_PLACE: Final = 28
+_MIN_NAME: Final = 22
+_LEAST_NAME: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of numbers, made of a row and the rate of all rows.
+
+    `sort` is the order that it shows. In a narrow window the least `keep` is left out first.
+    """
+
+    heading: str
+    width: int
+    keep: int
+    text: Callable[[TopRow, float], str]
+    sort: Sort | None = None
+
+
+def columns_of(view: View) -> list[Column]:
+    """The columns of a view in their order, by what its kind has.
+
+    A moment has no sums since the start; a kind with one value for each sample has no count beside
+    it, and no mean.
+    """
+    kind = view.kind
+    is_sum = not kind.is_moment
+    if view.rows == "functions":
+        rate = of_processor if kind.table.rate == "processors" else partial(amount, kind)
+        per_s = "" if kind.table.rate == "processors" else per(kind)
+        found = [
+            _column(kind.table.value + per_s, 7, 9, lambda row, _: rate(row.rate), "delay"),
+            _column("Share", 6, 5, lambda row, all_rates: share(row.rate, all_rates)),
+            _column("+Callees", 8, 6, lambda row, _: rate(row.callees_rate), "count"),
+        ]
+        sums = [
+            _column("Total", 8, 4, lambda row, _: total(kind, row.total_value)),
+            _column("+Callees", 8, 3, lambda row, _: total(kind, row.total_callees)),
+        ]
+        return [*found, *sums] if is_sum else found
+    found = [
+        _column(kind.table.value + per(kind), 8, 9, lambda r, _: amount(kind, r.rate), "delay"),
+        _column("Share", 6, 4, lambda row, all_rates: share(row.rate, all_rates)),
+    ]
+    if len(kind.sample_types) > 1:
+        heading = kind.table.count + per(kind)
+        found += [
+            _column(heading, 8, 6, lambda row, _: events(kind, row.count_per_s), "count"),
+            _column("Mean", 8, 5, lambda row, _: total(kind, row.mean), "mean"),
+        ]
+    if is_sum:
+        found.append(_column("Total", 8, 3, lambda row, _: total(kind, row.total_value)))
+    return [*found, _HELD] if view.rows == "locks" else found
+
+
+def _column(
+    heading: str,
+    width: int,
+    keep: int,
+    text: Callable[[TopRow, float], str],
+    sort: Sort | None = None,
+) -> Column:
+    """One that is wide enough for its heading."""
+    return Column(heading, max(width, cell_len(heading)), keep, text, sort)
+
+
+_HELD: Final = _column(
+    "Held", 8, 2, lambda row, _: "-" if row.held_ns is None else duration(row.held_ns)
+)
+
+
+class Layout:
+    """Which columns there is room for, and how wide they are."""
+
+    def __init__(
+        self,
+        view: TopView,
+        rows: Sequence[TopRow],
+        width: int | None,
+        safe: Callable[[str], str],
+    ) -> None:
+        """For these rows in `width` columns of a terminal, or as many as it takes for None."""
+        self._state = view
+        self._view = view_named(view.view)
+        self._safe = safe
+        columns = columns_of(self._view)
+        operations = [cell_len(safe(row.key.operation)[:_MAX_OPERATION]) for row in rows]
+        self._operation = max(operations, default=0)
+        if self._operation:
+            self._operation = max(self._operation, len("Operation"))
+        self._pid = 7 if len(view.moment.targets) > 1 else 0
+        names = max((cell_len(safe(row.key.name)) for row in rows), default=0)
+        places = max((cell_len(safe(row.key.place)) for row in rows), default=0)
+        self._columns = columns
+        self._place = min(places, _MAX_PLACE)
+        named = max(names, cell_len(self._view.place[0]))
+        if width is None:
+            self._name = named
+            return
+        # One after the other gives way to the name: the pid of the rows last.
+        while self._room(width) < _MIN_NAME and len(columns) > 1:
+            if self._place:
+                self._place = 0
+            elif self._operation and len(columns) < 3:
+                self._operation = 0
+            else:
+                columns.remove(min(columns, key=lambda column: column.keep))
+        if self._place and self._room(width) < min(names, _MIN_NAME):
+            self._place = 0
+        if self._room(width) < _LEAST_NAME:
+            self._pid = 0
+        self._name = max(min(self._room(width), named), 1)
+
+    def _room(self, width: int) -> int:
+        """What the other columns leave the name; the first column of the line is the cursor's."""
+        widths = [column.width for column in self._columns]
+        widths += [each for each in (self._operation, self._pid, self._place) if each]
+        return width - 1 - sum(each + 1 for each in widths)
+
+    def headings(self) -> Text:
+        """The line of headings, that of the order in reverse."""
+        sort = self._state.sort
+        line = Text(" ")
+        for column in self._columns:
+            style = "bold reverse" if column.sort == sort else "bold"
+            line.append(" " * (column.width - cell_len(column.heading)))
+            line.append(column.heading, style).append(" ")
+        if self._pid:
+            line.append("PID".rjust(self._pid), "bold").append(" ")
+        if self._operation:
+            heading = "Type" if self._view.rows == "locks" else "Operation"
+            line.append(heading.ljust(self._operation), "bold").append(" ")
+        style = "bold reverse" if sort == "name" else "bold"
+        line.append(first_fitting(self._view.place, self._name), style)
+        return line
+
+    def line(self, row: TopRow, all_rates: float, is_chosen: bool) -> Text:
+        """The line of a row; `all_rates` is the rate of all rows."""
+        safe = self._safe
+        cells = [c.text(row, all_rates).rjust(c.width) for c in self._columns]
+        if self._pid:
+            cells.append(str(row.key.pid).rjust(self._pid))
+        if self._operation:
+            operation = fit(safe(row.key.operation), self._operation, cell_len)
+            cells.append(_padded(operation, self._operation))
+        name = fit(safe(row.key.name), self._name, cell_len)
+        text = (">" if is_chosen else " ") + " ".join([*cells, name])
+        is_quiet = row.key.idle is not None or not (row.count or row.callees)
+        line = Text(text, "reverse" if is_chosen else "dim" if is_quiet else "")
+        if self._place:
+            line.append(" " * (self._name - cell_len(name) + 1))
+            place = fit(safe(row.key.place), self._place, cell_len)
+            line.append(place, "" if is_chosen else "dim")
+        return line
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))

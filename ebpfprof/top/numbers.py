@@ -1,0 +1,56 @@
+"""Numbers of `ebpfprof top` as text: what there was of a profile kind's values in a second."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ebpfprof.console.text import duration, quantity
+from ebpfprof.profile.kind import ProfileKind
+
+_MANY: Final = 59.95
+
+
+def per(kind: ProfileKind) -> str:
+    """What stands behind numbers of one second: "/s", or "" for a kind that shows a moment."""
+    return "" if kind.is_moment else "/s"
+
+
+def amount(kind: ProfileKind, rate: float) -> str:
+    """Of the kind's last value so much in a second: `rate` is in seconds, or in 1e9 of its unit.
+
+    Of a kind that shows a moment, the value at that moment.
+    """
+    unit = kind.sample_types[-1].unit
+    if unit == "nanoseconds" and not kind.is_moment:
+        return in_a_second(rate)
+    return events(kind, 1e9 * rate) if unit == "count" else quantity(1e9 * rate, unit)
+
+
+def total(kind: ProfileKind, value: float) -> str:
+    """Of the kind's last value so much in all."""
+    return quantity(value, kind.sample_types[-1].unit)
+
+
+def events(kind: ProfileKind, count: float) -> str:
+    """Events in a second, or those of a moment."""
+    return f"{count:,.0f}" if kind.is_moment else count_per_s(count)
+
+
+def in_a_second(rate: float) -> str:
+    """Seconds of delay in a second: as many as goroutines wait at a time, so never minutes."""
+    return duration(1e9 * rate) if rate < _MANY else f"{rate:,.0f} s"
+
+
+def count_per_s(count: float) -> str:
+    """Events in a second, with the digits that tell something."""
+    return f"{count:,.0f}" if count >= 99.95 or not count else f"{count:.1f}"
+
+
+def of_processor(rate: float) -> str:
+    """Seconds of CPU time in a second."""
+    return f"{100 * rate:.1f}%"
+
+
+def share(rate: float, all_rates: float) -> str:
+    """A rate as part of all rates."""
+    return f"{100 * rate / all_rates:.1f}%" if all_rates > 0 else "-"

@@ -1,0 +1,150 @@
+"""The tables of `ebpfprof top`: one for each profile kind that has a key, and one of locks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from ebpfprof.profile.kind import ProfileKind
+from ebpfprof.profile.model import Profile, Sample
+from ebpfprof.profilers import registry
+from ebpfprof.profilers.options import Options
+from ebpfprof.top.rows import Moment, Snapshot, TargetLine
+from ebpfprof.top.screen import lines
+from ebpfprof.top.state import TopView
+from ebpfprof.top.table import TopTable
+from ebpfprof.top.views import view_named, views, views_of
+from tests.unit.made_up_kinds import ALLOCS, GOROUTINES
+from tests.unit.top.moments import LOCK, MAIN, RECEIVE, S, calling, press, view
+
+MIB = 1 << 20
+
+
+def seen(kind: ProfileKind, *looks: Sequence[Sample]) -> Moment:
+    """The last of some looks, two seconds apart, at profiles of a kind."""
+    table = TopTable(kind.name)
+    for number, samples in enumerate(looks, 1):
+        profile = Profile(
+            kind=kind.name,
+            sample_types=kind.sample_types,
+            period_type=kind.sample_types[0],
+            period=1,
+            samples=tuple(samples),
+            mappings=(MAIN,),
+            time_ns=1,
+            duration_ns=2 * S * number,
+            comments=(),
+        )
+        reading = table.read([Snapshot(7, 0 if kind.is_moment else 2 * S * number, profile)])
+    return Moment({kind.name: reading}, [TargetLine(7, "shop", "go1.27.3")], 4 * S, 0.01)
+
+
+def screen(top: TopView) -> str:
+    return "\n".join(line.plain.rstrip() for line in lines(top, 100, 40))
+
+
+def test_each_kind_with_a_key_has_a_view_and_so_have_locks() -> None:
+    assert [(each.key, each.name, each.rows) for each in views()] == [
+        ("b", "block", "operations"),
+        ("u", "mutex", "operations"),
+        ("x", "cpu", "functions"),
+        ("l", "locks", "locks"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "by_lock", "expected"),
+    [
+        (["cpu", "mutex"], False, ["mutex", "cpu"]),
+        (["mutex"], True, ["mutex", "locks"]),
+        (["cpu"], True, ["cpu"]),
+        (["open"], False, []),
+    ],
+)
+def test_there_are_views_of_what_is_recorded(
+    kinds: list[str], by_lock: bool, expected: list[str]
+) -> None:
+    found = views_of(kinds, Options(kinds, by_lock=by_lock))
+    assert [each.name for each in found] == expected
+
+
+@pytest.mark.parametrize("key", "dcmnrilpwhq")
+def test_a_kind_can_not_have_a_key_that_does_something_else(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_kinds", dict(registry._kinds))
+    registry.register(replace(ALLOCS, key=key))
+    with pytest.raises(ValueError, match=f"Key '{key}' of profile kind 'allocs'"):
+        views()
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_new_kind_has_its_key_and_its_line_in_the_help() -> None:
+    top = view()
+    top.views = ["block", "goroutine"]
+    press(top, "h")
+    text = screen(top)
+    assert "g  goroutine: where goroutines are" in text
+    assert "a  allocation: where memory was allocated" in text
+    assert "PgDn, Home, End, j, k, G  choose a row" in text
+    press(top, "g")
+    assert (top.view, top.page, top.message) == ("goroutine", "rows", "")
+    press(top, "a")
+    assert top.view == "goroutine"
+    assert top.message == (
+        "The allocation profile is not recorded: start again with --profile allocs."
+    )
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_kind_of_bytes_has_bytes_in_its_table() -> None:
+    leaf, caller = calling(1, "main.leaf"), calling(2, "main.caller")
+    first = [Sample((leaf, caller), (1, MIB))]
+    last = [Sample((leaf, caller), (5, 5 * MIB)), Sample((caller,), (2, 2 * MIB))]
+    top = TopView(seen(ALLOCS, first, last), ["allocs"], "allocs")
+    text = screen(top)
+    assert text.startswith("ebpfprof top  allocation  shop 7 go1.27.3")
+    assert "3.0 allocations/s  memory 3.00 MiB/s  last 2.00 s" in text
+    assert re.search(r"^ +Memory/s +Share +\+Callees +Total +\+Callees Function$", text, re.M)
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert ">2.00 MiB 66.7% 2.00 MiB 5.00 MiB 5.00 MiB main.leaf shop.go" in rows
+    assert "1.00 MiB 33.3% 3.00 MiB 2.00 MiB 7.00 MiB main.caller shop.go" in rows
+    press(top, "m")
+    assert "no mean" in top.message
+    press(top, "enter")
+    assert "2.00 MiB/s (100.0%)  2.0/s  since the start: 5.00 MiB, 5 times" in screen(top)
+    empty = TopView(seen(ALLOCS, ()), ["allocs"], "allocs")
+    assert "Nothing was allocated." in screen(empty)
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_moment_is_shown_as_it_is_and_not_as_a_difference() -> None:
+    waiting = (LOCK, calling(1, "main.waiting"))
+    gone = (RECEIVE, calling(2, "main.gone"))
+    first = [Sample(waiting, (40,)), Sample(gone, (3,))]
+    last = [Sample(waiting, (30,))]
+    top = TopView(seen(GOROUTINES, first, last), ["goroutine"], "goroutine")
+    text = screen(top)
+    assert text.splitlines()[1] == "30 goroutines  ebpfprof itself 1% CPU  nothing lost"
+    assert re.search(r"^ +Goroutines +Share Operation +Called from$", text, re.M)
+    assert re.search(r"^> +30 100\.0% Mutex\.Lock +main\.waiting", text, re.M)
+    assert "main.gone" not in text
+    press(top, "enter")
+    assert "30 (100.0%)" in screen(top).splitlines()
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_moment_of_time_has_counts_and_means() -> None:
+    """As of the waits that are open, if they had a key."""
+    registry._kinds["open"] = replace(registry.kind_named("open"), key="o")
+    stack = (LOCK, calling(1, "main.waiting"))
+    top = TopView(seen(view_named("open").kind, [Sample(stack, (4, 480 * S))]), ["open"], "open")
+    text = screen(top)
+    assert text.splitlines()[1].startswith("4 open waits  waiting 8.00 min  ebpfprof itself")
+    assert re.search(r"^ +Waiting +Share Goroutines +Mean Operation +Called from$", text, re.M)
+    assert re.search(r"^> *8\.00 min +100\.0% +4 +2\.00 min Mutex\.Lock +main\.waiting", text, re.M)
+    press(top, "enter")
+    assert "8.00 min (100.0%)  4" in screen(top).splitlines()
