@@ -16,7 +16,7 @@ from ebpfprof.console.text import printable
 from ebpfprof.discovery.containers import SHORT_ID, container_of
 from ebpfprof.errors import NoSuchProcess
 from ebpfprof.privileges.checks import no_proc
-from ebpfprof.system.helper_process import PATIENCE_S, Helper, NoAnswerError
+from ebpfprof.system.file_worker import PATIENCE_S, Helper, NoAnswerError
 
 if TYPE_CHECKING:  # what reads executables is imported by the child that does
     from ebpfprof.discovery.executables import Executable

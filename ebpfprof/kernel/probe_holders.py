@@ -24,7 +24,7 @@ from typing import Final, NoReturn
 from ebpfprof import errors
 from ebpfprof.system.child_process import call, close_but
 
-NAME: Final = "ebpfprof-probes"
+NAME: Final = "ebpfprof-holder"
 SPARE_FDS: Final = 2
 """What starts holders has so many descriptors behind the standard files that it does not need."""
 _STAYS_OPEN_FD: Final = 3  # closed after all probes, which are younger

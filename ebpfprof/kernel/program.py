@@ -12,7 +12,7 @@ from ebpfprof.errors import AttachFailed, PermissionDenied
 from ebpfprof.kernel import features, perf_events, probe_cost, uprobe_links
 from ebpfprof.kernel.compiler import Compilation, with_maps
 from ebpfprof.kernel.maps import BpfMap, Fields, RingReader
-from ebpfprof.kernel.uprobe_helper import Keeper, Uprobe
+from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
 from ebpfprof.privileges.checks import way_out
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Program:
         self._loaded: dict[str, int] = {}
         self._sampler_links: dict[int, int] = {}  # the event's fd -> the link's
         self._readers: list[RingReader] = []
-        self._keeper: Keeper | None = None
+        self._helper: UprobeHelper | None = None
         # First: it takes longest, and holds nothing of the rest.
         self._compilation = Compilation(name, constants, list(self._kinds))
         try:
@@ -57,7 +57,7 @@ class Program:
             self.hit_ns = probe_cost.hit_ns() if functions else None
             """What it costs to pass a probe (calibration); None: there is none, or not known."""
             # Before there is much in memory: it has a copy of all.
-            self._keeper = Keeper(multi=self._multi) if functions else None
+            self._helper = UprobeHelper(multi=self._multi) if functions else None
         except BaseException:  # nobody will close what was not made
             self._compilation.close()
             raise
@@ -93,13 +93,13 @@ class Program:
         ebpfprof.kernel.held_probes. The probes of a `group` can be detached apart. Raises
         AttachFailed and the like; none is in then.
         """
-        assert self._keeper is not None
-        self._keeper.attach(group, exe_fd, pid, probes, self._loaded, anchor=anchor)
+        assert self._helper is not None
+        self._helper.attach(group, exe_fd, pid, probes, self._loaded, anchor=anchor)
 
     @property
     def failure(self) -> Exception | None:
         """Why uprobes were out early, or could not be removed, once they are detached."""
-        return self._keeper.failure if self._keeper else None
+        return self._helper.failure if self._helper else None
 
     def attach_sampler(self, function: str, perf_fd: int, cookie: int) -> None:
         """Run `function` (of the perf_functions) whenever the event `perf_fd` fires.
@@ -126,16 +126,16 @@ class Program:
         """Remove all probes and samplers; the maps stay readable."""
         for perf_fd in list(self._sampler_links):
             self.detach_sampler(perf_fd)
-        if self._keeper:
-            self._keeper.detach()
+        if self._helper:
+            self._helper.detach()
 
     def detach_uprobes(self, groups: Sequence[int], *, for_a_while: bool = False) -> None:
         """Remove the uprobes of these groups; those that have none are passed over.
 
         The anchors stay in if that is `for_a_while`.
         """
-        if self._keeper:
-            self._keeper.detach(groups, for_a_while=for_a_while)
+        if self._helper:
+            self._helper.detach(groups, for_a_while=for_a_while)
 
     def run(self, function: str, *arguments: int) -> None:
         """Run a function of the own_functions once, here and now, with a struct of these u64.
@@ -206,8 +206,8 @@ class Program:
         """Remove all probes and free the maps."""
         for perf_fd in list(self._sampler_links):
             self.detach_sampler(perf_fd)
-        if self._keeper:
-            self._keeper.close()
+        if self._helper:
+            self._helper.close()
         self._compilation.close()
         for reader in self._readers:
             reader.close()

@@ -27,7 +27,7 @@ from ebpfprof.kernel.probe_text import KernelLog
 from ebpfprof.system import signals
 from ebpfprof.system.child_process import leave_the_others
 
-NAME: Final = "ebpfprof-keeper"
+NAME: Final = "ebpfprof-uprobe"
 _MAX_MESSAGE_BYTES: Final = 1 << 17
 _MAX_FDS: Final = 64
 
@@ -45,8 +45,8 @@ class Uprobe:
     cookie: int
 
 
-class Keeper:
-    """Our end of a keeper. Closing it detaches all probes and ends it."""
+class UprobeHelper:
+    """Our end of the helper. Closing it detaches all probes and ends it."""
 
     def __init__(self, *, multi: bool) -> None:
         """Start it. With `multi` probes are links of their own (ebpfprof.kernel.uprobe_links)."""
@@ -104,7 +104,7 @@ class Keeper:
             self.failure = error
 
     def close(self) -> None:
-        """Detach all probes and wait until the keeper has ended."""
+        """Detach all probes and wait until the helper has ended."""
         with self._lock:
             self._socket.close()
             pid, self._pid = self._pid, 0
@@ -133,7 +133,7 @@ def _gone() -> errors.AttachFailed:
 
 
 def _keep(asked: socket.socket, nothing: int, *, multi: bool) -> NoReturn:
-    """What the keeper does, from the fork to its end."""
+    """What the helper does, from the fork to its end."""
     try:
         os.setsid()
         own = [asked.fileno(), nothing] if multi else [asked.fileno()]

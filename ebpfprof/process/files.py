@@ -14,7 +14,7 @@ import stat
 from collections.abc import Sequence
 from typing import Any, Self
 
-from ebpfprof.system.helper_process import PATIENCE_S, Helper, NoAnswerError
+from ebpfprof.system.file_worker import PATIENCE_S, Helper, NoAnswerError
 
 _SYS_OPENAT2 = 437  # arch/x86/entry/syscalls/syscall_64.tbl
 _RESOLVE_NO_MAGICLINKS = 0x02  # include/uapi/linux/openat2.h

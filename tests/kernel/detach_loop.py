@@ -18,14 +18,14 @@ from typing import Final
 
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.kernel import perf_events, uprobe_links
-from ebpfprof.kernel.uprobe_helper import Keeper, Uprobe
+from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
 from ebpfprof.process.process import Target
 
-WAYS: Final[dict[str, Callable[[Keeper], None]]] = {
-    "a recording's end": lambda keeper: keeper.detach(),
-    "a window's close": lambda keeper: keeper.detach([0], for_a_while=True),
-    "a target's removal": lambda keeper: keeper.detach([0]),
-    "the profiler's end": lambda keeper: keeper.close(),
+WAYS: Final[dict[str, Callable[[UprobeHelper], None]]] = {
+    "a recording's end": lambda helper: helper.detach(),
+    "a window's close": lambda helper: helper.detach([0], for_a_while=True),
+    "a target's removal": lambda helper: helper.detach([0]),
+    "the profiler's end": lambda helper: helper.close(),
 }
 ATTACH: Final = "attach"
 
@@ -41,22 +41,22 @@ def main(pid: int) -> None:
             print("gone", flush=True)
 
 
-def _hold(go: GoTarget, detach: Callable[[Keeper], None] | None) -> None:
+def _hold(go: GoTarget, detach: Callable[[UprobeHelper], None] | None) -> None:
     multi = uprobe_links.is_offered()
-    keeper = Keeper(multi=multi)
+    helper = UprobeHelper(multi=multi)
     probes = _probes(go)
     functions = {probe.function for probe in probes}
     attach_type = uprobe_links.ATTACH_TYPE if multi else 0
     programs = {name: perf_events.load_nothing("kprobe", attach_type) for name in functions}
     anchor_pc = go.sites.anchor_pc
     anchor = go.file_offset(anchor_pc), anchor_pc + go.load_bias
-    attach = partial(keeper.attach, 0, go.target.exe_fd, go.target.pid, probes, programs)
+    attach = partial(helper.attach, 0, go.target.exe_fd, go.target.pid, probes, programs)
     if detach:
         attach(anchor=anchor)
     print("in", os.getpid(), *(probe.address for probe in probes), flush=True)
     sys.stdin.readline()
     if detach:
-        detach(keeper)
+        detach(helper)
     else:
         attach(anchor=anchor)
     sys.stdin.read()  # until it is killed, or what started us is gone

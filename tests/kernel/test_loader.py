@@ -134,4 +134,4 @@ def test_while_it_records_the_compiler_has_gone(tmp_path: Path) -> None:
         recorder.interrupt()
         recorder.finish()
     assert re.findall("libbcc|libLLVM|libclang", mapped) == []
-    assert sorted(names) == ["ebpfprof-helper", "ebpfprof-keeper"]
+    assert sorted(names) == ["ebpfprof-files", "ebpfprof-uprobe"]

@@ -21,7 +21,7 @@ from tests.recorder import run
 from tests.server.serving import Server
 from tests.targets_run import Target
 
-HELPER = "ebpfprof-helper"
+HELPER = "ebpfprof-files"
 
 
 def left_behind() -> set[int]:

@@ -12,11 +12,10 @@ import pytest
 
 from ebpfprof.errors import AttachFailed
 from ebpfprof.goruntime.process import inspect
-from ebpfprof.kernel import perf_events, uprobe_links
-from ebpfprof.kernel import uprobe_helper as keepers
+from ebpfprof.kernel import perf_events, uprobe_helper, uprobe_links
 from ebpfprof.kernel.held_probes import NO_PROGRAM, Means
 from ebpfprof.kernel.probe_text import KernelLog
-from ebpfprof.kernel.uprobe_helper import Keeper, Uprobe
+from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
 from ebpfprof.process.process import Target as Opened
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
@@ -24,32 +23,32 @@ from tests.targets_run import Target
 
 
 @pytest.fixture
-def keeper() -> Iterator[Keeper]:
+def helper() -> Iterator[UprobeHelper]:
     multi = uprobe_links.is_offered()
-    kept = Keeper(multi=multi)
+    kept = UprobeHelper(multi=multi)
     yield kept
     kept.detach()
     assert kept.failure is None  # it lives
     kept.close()
 
 
-def test_no_probes_are_none(keeper: Keeper) -> None:
-    keeper.attach(0, 0, os.getpid(), [], {}, anchor=(0, 0))
+def test_no_probes_are_none(helper: UprobeHelper) -> None:
+    helper.attach(0, 0, os.getpid(), [], {}, anchor=(0, 0))
 
 
-def test_an_error_that_nobody_thought_of_is_told(keeper: Keeper) -> None:
+def test_an_error_that_nobody_thought_of_is_told(helper: UprobeHelper) -> None:
     program = perf_events.load_nothing("kprobe", uprobe_links.ATTACH_TYPE)
     no_pid: Any = "x"
     probes = [Uprobe("f", offset=0, address=0, cookie=0)]
     try:
         with pytest.raises(AttachFailed, match="A process that puts probes in failed: TypeError"):
-            keeper.attach(0, program, no_pid, probes, {"f": program}, anchor=(0, 0))
+            helper.attach(0, program, no_pid, probes, {"f": program}, anchor=(0, 0))
     finally:
         os.close(program)
 
 
 def test_a_profiler_that_is_gone_before_the_answer_leaves_no_probe() -> None:
-    """What it asked for last is undone before the keeper ends, not some time after."""
+    """What it asked for last is undone before the helper ends, not some time after."""
     multi = uprobe_links.is_offered()
     nothing = perf_events.load_nothing("kprobe", uprobe_links.ATTACH_TYPE if multi else 0)
     until, until_writer = os.pipe()
@@ -64,7 +63,7 @@ def test_a_profiler_that_is_gone_before_the_answer_leaves_no_probe() -> None:
         profiler.close()
         means = Means(multi, nothing if multi else NO_PROGRAM, until, KernelLog("none"))
         with asked:
-            keepers._answer_all(asked, means)
+            uprobe_helper._answer_all(asked, means)
         assert not has_probes(running.pid)
     for fd in (until, until_writer, nothing):
         os.close(fd)

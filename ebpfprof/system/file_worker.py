@@ -27,7 +27,7 @@ from typing import Any, Final, NoReturn, Protocol, Self
 from ebpfprof.system import signals
 from ebpfprof.system.child_process import leave_the_others
 
-NAME: Final = "ebpfprof-helper"
+NAME: Final = "ebpfprof-files"
 PATIENCE_S: Final = 3.0
 _LEAST_PATIENCE_S: Final = 0.5
 _MIN_PROGRESS_NS: Final = 1_000_000

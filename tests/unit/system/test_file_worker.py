@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.system.helper_process import Helper, NoAnswerError
+from ebpfprof.system.file_worker import Helper, NoAnswerError
 from tests.targets_run import SLOWNESS
 
 PATIENCE_S = 1.0 * SLOWNESS
@@ -122,7 +122,7 @@ def test_a_bug_in_there_is_told(helper: Helper) -> None:
 def test_no_more_than_so_many_are_left_behind(
     helper: Helper, over: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ebpfprof.system.helper_process._MAX_LEFT_BEHIND", 2)
+    monkeypatch.setattr("ebpfprof.system.file_worker._MAX_LEFT_BEHIND", 2)
     silent = "wait for", str(over)
     answers = helper.ask_all([silent, silent, "pid", "pid"])
     assert all(isinstance(answer, NoAnswerError) for answer, _ in answers)
@@ -134,7 +134,7 @@ def test_all_of_them_end_with_it() -> None:
         with pytest.raises(NoAnswerError):
             helper.ask("end")
         second = helper.ask("pid")[0]
-        assert (Path("/proc") / str(second) / "comm").read_text() == "ebpfprof-helper\n"
+        assert (Path("/proc") / str(second) / "comm").read_text() == "ebpfprof-files\n"
     for pid in (first, second):
         await_end_of(pid)
 
