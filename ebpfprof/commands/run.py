@@ -146,7 +146,7 @@ def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
     """
     from ebpfprof.commands.results import allow_many_files
     from ebpfprof.discovery.executables import Executables
-    from ebpfprof.process.launch import Relay
+    from ebpfprof.process.launch import SignalRelay
     from ebpfprof.system.signals import check
 
     allow_many_files()
@@ -159,7 +159,9 @@ def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
                 recorder = None
                 if is_go or plan.takes_any_program:
                     recorder = _Recorder(child, plan, held)
-                relayed.enter_context(Relay(child))  # from now on the child decides when to end
+                relayed.enter_context(
+                    SignalRelay(child)
+                )  # from now on the child decides when to end
                 check()
                 child.run(follow=not is_go)
                 try:

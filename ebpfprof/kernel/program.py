@@ -53,11 +53,11 @@ class Program:
         # First: it takes longest, and holds nothing of the rest.
         self._compilation = Compilation(name, constants, list(self._kinds))
         try:
-            self._multi = uprobe_links.is_offered()
+            self._uses_links = uprobe_links.is_offered()
             self.hit_ns = probe_cost.hit_ns() if functions else None
             """What it costs to pass a probe (calibration); None: there is none, or not known."""
             # Before there is much in memory: it has a copy of all.
-            self._helper = UprobeHelper(multi=self._multi) if functions else None
+            self._helper = UprobeHelper(uses_links=self._uses_links) if functions else None
         except BaseException:  # nobody will close what was not made
             self._compilation.close()
             raise
@@ -235,7 +235,9 @@ class Program:
             return perf_events.load_program(
                 kind,
                 instructions,
-                attach_type=uprobe_links.ATTACH_TYPE if self._multi and kind == "kprobe" else 0,
+                attach_type=uprobe_links.ATTACH_TYPE
+                if self._uses_links and kind == "kprobe"
+                else 0,
                 name=function,
                 license=license,
             )

@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 
 from ebpfprof import errors
 from ebpfprof.kernel import held_probes, perf_events, uprobe_links
-from ebpfprof.kernel.held_probes import NO_PROGRAM, HeldProbes, Means, Place
+from ebpfprof.kernel.held_probes import NO_PROGRAM, HeldProbes, ProbeContext, ProbePoint
 from ebpfprof.kernel.probe_holders import NAME as HOLDER
 from ebpfprof.kernel.probe_holders import SPARE_FDS, answered
 from ebpfprof.kernel.probe_text import KernelLog
@@ -48,19 +48,23 @@ class Uprobe:
 class UprobeHelper:
     """Our end of the helper. Closing it detaches all probes and ends it."""
 
-    def __init__(self, *, multi: bool) -> None:
-        """Start it. With `multi` probes are links of their own (ebpfprof.kernel.uprobe_links)."""
+    def __init__(self, *, uses_links: bool) -> None:
+        """Start it. With `uses_links` probes are links of their own (kernel.uprobe_links)."""
         self.failure: errors.AttachFailed | None = None
         """Why probes were out early, or could not be removed, once that is known."""
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         nothing = (
-            perf_events.load_nothing("kprobe", uprobe_links.ATTACH_TYPE) if multi else NO_PROGRAM
+            perf_events.load_nothing("kprobe", uprobe_links.ATTACH_TYPE)
+            if uses_links
+            else NO_PROGRAM
         )
         # Not a program of its own: that would have none of our capabilities, unless we are root.
-        self._pid = signals.fork(lambda: _keep(theirs, nothing, multi=multi), ignores=True)
+        self._pid = signals.fork(
+            lambda: _keep(theirs, nothing, uses_links=uses_links), ignores=True
+        )
         theirs.close()
-        if multi:
+        if uses_links:
             os.close(nothing)
 
     def attach(
@@ -132,20 +136,22 @@ def _gone() -> errors.AttachFailed:
     )
 
 
-def _keep(asked: socket.socket, nothing: int, *, multi: bool) -> NoReturn:
+def _keep(asked: socket.socket, nothing: int, *, uses_links: bool) -> NoReturn:
     """What the helper does, from the fork to its end."""
     try:
         os.setsid()
-        own = [asked.fileno(), nothing] if multi else [asked.fileno()]
+        own = [asked.fileno(), nothing] if uses_links else [asked.fileno()]
         asked_fd, *rest = leave_the_others(NAME, own, spare=SPARE_FDS)
         until, _until_writer = os.pipe()
-        means = Means(multi, rest[0] if rest else NO_PROGRAM, until, KernelLog(HOLDER))
-        _answer_all(socket.socket(fileno=asked_fd), means)
+        context = ProbeContext(
+            uses_links, rest[0] if rest else NO_PROGRAM, until, KernelLog(HOLDER)
+        )
+        _answer_all(socket.socket(fileno=asked_fd), context)
     finally:  # if probes are still in, their holders notice
         os._exit(0)
 
 
-def _answer_all(asked: socket.socket, means: Means) -> None:
+def _answer_all(asked: socket.socket, context: ProbeContext) -> None:
     """Do what is asked until the other end is closed, or its process gone."""
     held: dict[int, HeldProbes] = {}
     while True:
@@ -155,7 +161,7 @@ def _answer_all(asked: socket.socket, means: Means) -> None:
         request = json.loads(message)
         does = partial(_detach, request, held)
         if "attach" in request:
-            does = partial(_attach, request, fds, held, means)
+            does = partial(_attach, request, fds, held, context)
         answer = json.dumps(answered(does)).encode()
         with suppress(BrokenPipeError):  # gone meanwhile, which is seen next
             asked.send(answer)
@@ -164,7 +170,10 @@ def _answer_all(asked: socket.socket, means: Means) -> None:
 
 
 def _attach(
-    request: Mapping[str, Any], fds: Sequence[int], held: dict[int, HeldProbes], means: Means
+    request: Mapping[str, Any],
+    fds: Sequence[int],
+    held: dict[int, HeldProbes],
+    context: ProbeContext,
 ) -> None:
     group, (exe_fd, *programs) = request["attach"], fds
     try:
@@ -172,13 +181,13 @@ def _attach(
         if target:
             os.close(exe_fd)
         else:
-            target = HeldProbes(request["pid"], exe_fd, means, request["anchor"])
-        places = [
-            Place(offset, address, programs[index], cookie)
+            target = HeldProbes(request["pid"], exe_fd, context, request["anchor"])
+        points = [
+            ProbePoint(offset, address, programs[index], cookie)
             for offset, address, index, cookie in request["probes"]
         ]
         try:
-            target.attach(places, targets=len(held) + 1)
+            target.attach(points, targets=len(held) + 1)
         except BaseException:
             held_probes.detach([target], anchors_stay=False)
             raise

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Sequence
 from typing import Any, Self
 
-from ebpfprof.system.file_worker import PATIENCE_S, Helper, NoAnswerError
+from ebpfprof.system.file_worker import PATIENCE_S, FileWorker, NoAnswerError
 
 _SYS_OPENAT2 = 437  # arch/x86/entry/syscalls/syscall_64.tbl
 _RESOLVE_NO_MAGICLINKS = 0x02  # include/uapi/linux/openat2.h
@@ -77,7 +77,7 @@ class PatientFiles(Files):
     """
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
-        self._helper = Helper(_Opening, patience_s)
+        self._worker = FileWorker(_Opening, patience_s)
 
     def open(self, link: str) -> int:
         """See Files."""
@@ -89,7 +89,7 @@ class PatientFiles(Files):
 
     def close(self) -> None:
         """End the child; one that is stuck is not waited for."""
-        self._helper.close()
+        self._worker.close()
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +99,7 @@ class PatientFiles(Files):
 
     def _ask(self, request: list[str], fds: Sequence[int]) -> int:
         try:
-            code, given = self._helper.ask(request, fds)
+            code, given = self._worker.ask(request, fds)
         except NoAnswerError as error:
             raise TimeoutError(errno.ETIMEDOUT, f"its file system {error}") from error
         if code:

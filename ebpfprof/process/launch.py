@@ -243,7 +243,7 @@ class Child:
         return True
 
 
-class Relay:
+class SignalRelay:
     """Passes signals that we get on to a child, so that we outlive it. A context manager."""
 
     _NUMBERS = (

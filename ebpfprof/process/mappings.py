@@ -141,7 +141,7 @@ class Objects:
         self._target = target
         self._clock = clock
         self._next_look_s = 0.0
-        self._pieces = Pieces()
+        self._pieces = AddressRanges()
         self._now: dict[MapsLine, MappedObject] = {}
         self._given: dict[Mapping, None] = {}
         self._images: dict[_FileId, Image | None] = {}
@@ -327,7 +327,7 @@ class _Piece(NamedTuple):
     object: MappedObject
 
 
-class Pieces:
+class AddressRanges:
     """Which object is where: ranges that don't overlap, sorted."""
 
     def __init__(self) -> None:

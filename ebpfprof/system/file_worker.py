@@ -38,7 +38,7 @@ _LENGTH: Final = struct.Struct("<I")
 _CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h
 
 
-class Work(Protocol):
+class FileTask(Protocol):
     """What a child does. It is made in the starter, so that its modules are imported once."""
 
     def begin(self) -> None:
@@ -56,10 +56,10 @@ class NoAnswerError(Exception):
         self.after_s = after_s
 
 
-class Helper:
+class FileWorker:
     """Asks children. Safe to be used by several threads; a context manager."""
 
-    def __init__(self, make: Callable[[], Work], patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, make: Callable[[], FileTask], patience_s: float = PATIENCE_S) -> None:
         """Start the starter; `make` is called there, when a child is needed first.
 
         A child that neither answers within `patience_s` nor gets on with anything is left behind.
@@ -200,14 +200,14 @@ class _Child:
             return 0
 
 
-def _start_children(asked: socket.socket, make: Callable[[], Work]) -> NoReturn:
+def _start_children(asked: socket.socket, make: Callable[[], FileTask]) -> NoReturn:
     """What the starter does, from the fork to its end."""
     try:
         os.setsid()
         (fd,) = leave_the_others(NAME, [asked.fileno()])
         starter = socket.socket(fileno=fd)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # which leaves no zombies
-        work: Work | None = None
+        work: FileTask | None = None
         while True:
             message, fds, _, _ = socket.recv_fds(starter, 1, _MAX_FDS)
             if not message:
@@ -222,7 +222,7 @@ def _start_children(asked: socket.socket, make: Callable[[], Work]) -> NoReturn:
         os._exit(0)
 
 
-def _answer_all(asked: socket.socket, work: Work) -> NoReturn:
+def _answer_all(asked: socket.socket, work: FileTask) -> NoReturn:
     """What a child does, from the fork to its end."""
     try:
         _send(asked, {"pid": os.getpid()})

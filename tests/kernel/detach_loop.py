@@ -42,11 +42,11 @@ def main(pid: int) -> None:
 
 
 def _hold(go: GoTarget, detach: Callable[[UprobeHelper], None] | None) -> None:
-    multi = uprobe_links.is_offered()
-    helper = UprobeHelper(multi=multi)
+    uses_links = uprobe_links.is_offered()
+    helper = UprobeHelper(uses_links=uses_links)
     probes = _probes(go)
     functions = {probe.function for probe in probes}
-    attach_type = uprobe_links.ATTACH_TYPE if multi else 0
+    attach_type = uprobe_links.ATTACH_TYPE if uses_links else 0
     programs = {name: perf_events.load_nothing("kprobe", attach_type) for name in functions}
     anchor_pc = go.sites.anchor_pc
     anchor = go.file_offset(anchor_pc), anchor_pc + go.load_bias
@@ -66,10 +66,10 @@ def _hold(go: GoTarget, detach: Callable[[UprobeHelper], None] | None) -> None:
 def _probes(go: GoTarget) -> list[Uprobe]:
     """Where a recording of blocks and locks has them: three programs."""
     assert go.sites.semaphores
-    places = [("on_wait", park.start_pc) for park in go.sites.parks]
-    places += [("on_wake", go.sites.wake_pc), ("on_settled", go.sites.semaphores.settled_pc)]
+    points = [("on_wait", park.start_pc) for park in go.sites.parks]
+    points += [("on_wake", go.sites.wake_pc), ("on_settled", go.sites.semaphores.settled_pc)]
     return [
-        Uprobe(function, go.file_offset(pc), pc + go.load_bias, cookie=0) for function, pc in places
+        Uprobe(function, go.file_offset(pc), pc + go.load_bias, cookie=0) for function, pc in points
     ]
 
 

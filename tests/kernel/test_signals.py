@@ -170,7 +170,7 @@ ABORTS = [
     ("attach", "ebpfprof.kernel.compiler:Compilation.result"),
     ("attach", "ebpfprof.recording.session:Session.start"),
     ("run", "os.fork"),
-    ("run", "ebpfprof.process.launch:Relay.__enter__"),
+    ("run", "ebpfprof.process.launch:SignalRelay.__enter__"),
     ("top", "ebpfprof.recording.live:LiveSession.start"),
     ("serve", "import=capstone.ccapstone"),
     ("serve", "os.fork>logging:_releaseLock"),  # called by Python, which ignores exceptions there

@@ -21,16 +21,16 @@ from tests.recorder import run
 from tests.server.serving import Server
 from tests.targets_run import Target
 
-HELPER = "ebpfprof-files"
+WORKER = "ebpfprof-files"
 
 
 def left_behind() -> set[int]:
-    """Helpers that what started them did not wait for: they are stuck, or about to end."""
+    """File workers that ebpfprof left behind: they are stuck, or about to end."""
     found = set()
     for each in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             name, _, rest = each.read_text().partition("(")[2].rpartition(")")
-            if name == HELPER and rest.split()[1] == "1":
+            if name == WORKER and rest.split()[1] == "1":
                 found.add(int(each.parent.name))
     return found
 

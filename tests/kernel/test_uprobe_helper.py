@@ -13,7 +13,7 @@ import pytest
 from ebpfprof.errors import AttachFailed
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.kernel import perf_events, uprobe_helper, uprobe_links
-from ebpfprof.kernel.held_probes import NO_PROGRAM, Means
+from ebpfprof.kernel.held_probes import NO_PROGRAM, ProbeContext
 from ebpfprof.kernel.probe_text import KernelLog
 from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
 from ebpfprof.process.process import Target as Opened
@@ -24,8 +24,8 @@ from tests.targets_run import Target
 
 @pytest.fixture
 def helper() -> Iterator[UprobeHelper]:
-    multi = uprobe_links.is_offered()
-    kept = UprobeHelper(multi=multi)
+    uses_links = uprobe_links.is_offered()
+    kept = UprobeHelper(uses_links=uses_links)
     yield kept
     kept.detach()
     assert kept.failure is None  # it lives
@@ -49,8 +49,8 @@ def test_an_error_that_nobody_thought_of_is_told(helper: UprobeHelper) -> None:
 
 def test_a_profiler_that_is_gone_before_the_answer_leaves_no_probe() -> None:
     """What it asked for last is undone before the helper ends, not some time after."""
-    multi = uprobe_links.is_offered()
-    nothing = perf_events.load_nothing("kprobe", uprobe_links.ATTACH_TYPE if multi else 0)
+    uses_links = uprobe_links.is_offered()
+    nothing = perf_events.load_nothing("kprobe", uprobe_links.ATTACH_TYPE if uses_links else 0)
     until, until_writer = os.pipe()
     with Target.start(program("pingpong")) as running, Opened(running.pid) as target:
         go = inspect(target)
@@ -61,9 +61,11 @@ def test_a_profiler_that_is_gone_before_the_answer_leaves_no_probe() -> None:
         profiler, asked = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         socket.send_fds(profiler, [json.dumps(request).encode()], [target.exe_fd, nothing])
         profiler.close()
-        means = Means(multi, nothing if multi else NO_PROGRAM, until, KernelLog("none"))
+        context = ProbeContext(
+            uses_links, nothing if uses_links else NO_PROGRAM, until, KernelLog("none")
+        )
         with asked:
-            uprobe_helper._answer_all(asked, means)
+            uprobe_helper._answer_all(asked, context)
         assert not has_probes(running.pid)
     for fd in (until, until_writer, nothing):
         os.close(fd)

@@ -14,7 +14,7 @@ import pytest
 import symbolizer.native.binary
 from ebpfprof.process import mappings
 from ebpfprof.process.files import Files
-from ebpfprof.process.mappings import MappedObject, ObjectKind, Objects, Pieces, bias_of
+from ebpfprof.process.mappings import AddressRanges, MappedObject, ObjectKind, Objects, bias_of
 from ebpfprof.process.process import Ending, MapsLine, Target
 from ebpfprof.profile.model import Mapping
 from symbolizer import ElfError, ElfFile
@@ -90,7 +90,7 @@ def anonymous(start: int, limit: int) -> MappedObject:
 def test_the_newest_object_wins_wherever_they_overlap() -> None:
     dice = random.Random(1)
     for _ in range(300):
-        pieces, expected = Pieces(), dict[int, MappedObject]()
+        pieces, expected = AddressRanges(), dict[int, MappedObject]()
         for _ in range(12):
             start = dice.randrange(30)
             limit = start + 1 + dice.randrange(12)
@@ -103,7 +103,7 @@ def test_the_newest_object_wins_wherever_they_overlap() -> None:
 
 
 def test_no_object_is_below_the_first_or_above_the_last() -> None:
-    pieces = Pieces()
+    pieces = AddressRanges()
     assert pieces.at(5) is None
     pieces.put(anonymous(10, 20))
     assert pieces.at(9) is None
