@@ -1,0 +1,157 @@
+"""The block and mutex profiles, and the waits that are still open at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ebpfprof.profile.kind import Endpoint, Metric, Option, ProfileKind, Table, Values
+from ebpfprof.profile.model import CONTENTIONS, DELAY, GOROUTINES, WAITING, Sample
+
+_PROFILER = "ebpfprof.profilers.waits.profiler"
+_METRIC = Metric(
+    "ebpfprof_delay_seconds",
+    "Time that goroutines waited (block), or made others wait (mutex).",
+    is_shared=True,
+)
+# Releases of the runtime's own locks whose stacks Go could not keep (runtime/mprof.go, Go 1.22 on).
+_LOST_RELEASES = "runtime._LostContendedRuntimeLock"
+
+
+def _are_releases(samples: Sequence[Sample]) -> bool:
+    """Whether each leaf is a function of sync or the runtime that unlocks, or stands for some."""
+    return all(map(_is_release, samples))
+
+
+def _is_release(sample: Sample) -> bool:
+    frames = sample.locations[0].frames if sample.locations else ()
+    if not frames:
+        return False
+    if frames[0].function == _LOST_RELEASES:
+        return True
+    package, _, name = frames[0].function.partition(".")
+    return package in ("sync", "internal/sync", "runtime") and "unlock" in name.lower()
+
+
+def _block_sampling(values: Values) -> str:
+    rate_ns = values["block_rate_ns"]
+    return f"sampled at a rate of {rate_ns} ns" if rate_ns > 1 else "every event"
+
+
+def _mutex_sampling(values: Values) -> str:
+    fraction = values["mutex_fraction"]
+    return f"one release in {fraction}, scaled" if fraction > 1 else "every event"
+
+
+BLOCK = ProfileKind(
+    name="block",
+    title="block",
+    subject="Waits",
+    summary="where goroutines waited, and how long",
+    heading="Waits of {process} in {length}",
+    events="waits",
+    nothing="no goroutine waited and was woken",
+    headline="of waiting:",
+    sample_types=(CONTENTIONS, DELAY),
+    table=Table("operations", "Delay", "Count", ("Called from", "From")),
+    profiler=_PROFILER,
+    key="b",
+    endpoint=Endpoint(
+        "block",
+        "Stack traces that led to blocking on synchronization primitives",
+        delta="delta_block",
+        text=("--- contention:", "cycles/second=1000000000"),
+    ),
+    metric=_METRIC,
+    options=(
+        Option(
+            "block_rate_ns",
+            "--block-rate",
+            1,
+            "Sample as Go's SetBlockProfileRate: all waits of NS nanoseconds and more, shorter "
+            "ones in proportion. 1 takes every wait.",
+            metavar="NS",
+            least=1,
+            most=(1 << 47) - 1,
+            chooses_events=True,
+        ),
+    ),
+    sampling=_block_sampling,
+    is_windowed=True,
+)
+MUTEX = ProfileKind(
+    name="mutex",
+    title="mutex",
+    subject="Releases of contended locks",
+    summary="who made others wait for locks",
+    heading="Releases of locks that others waited for in {process} in {length}",
+    events="releases",
+    nothing="no goroutine waited for a lock",
+    headline="of the waiting for locks: until",
+    sample_types=(CONTENTIONS, DELAY),
+    table=Table("operations", "Delay", "Count", ("Released by", "By")),
+    profiler=_PROFILER,
+    key="u",
+    endpoint=Endpoint(
+        "mutex",
+        "Stack traces of holders of contended mutexes",
+        delta="delta_mutex",
+        # Values are scaled already.
+        text=("--- mutex:", "cycles/second=1000000000", "sampling period=1"),
+    ),
+    metric=_METRIC,
+    options=(
+        Option(
+            "mutex_fraction",
+            "--mutex-fraction",
+            1,
+            "Sample as Go's SetMutexProfileFraction: one release in N, scaled. 1 takes every one.",
+            metavar="N",
+            least=1,
+        ),
+        Option(
+            "by_lock",
+            "--by-lock",
+            False,
+            "Also show which locks were waited for: their names, who held them, who waited.",
+        ),
+        Option(
+            "lock_labels",
+            "--lock-labels",
+            False,
+            "Put the lock into the profile files, as labels of the samples.",
+        ),
+        Option(
+            "runtime_locks",
+            "--runtime-locks",
+            False,
+            "Put the Go runtime's own locks into the mutex profile, too (Go 1.25 and newer).",
+        ),
+    ),
+    sampling=_mutex_sampling,
+    is_of=_are_releases,
+    is_windowed=True,
+)
+OPEN = ProfileKind(
+    name="open",
+    title="open",
+    subject="Goroutines that still wait",
+    summary="where goroutines still wait at the end",
+    heading="Goroutines of {process} that still wait after {length}",
+    events="open waits",
+    nothing="no goroutine waits",
+    headline="of the time waited so far:",
+    sample_types=(GOROUTINES, WAITING),
+    table=Table("operations", "Waiting", "Goroutines", ("Called from", "From")),
+    profiler=_PROFILER,
+    options=(
+        Option(
+            "open_waits",
+            "--open",
+            False,
+            "Also show who still waits at the end, and write a file of them.",
+        ),
+    ),
+    sampling=lambda _: "every goroutine",
+    enabled_by="open_waits",
+    is_moment=True,
+)

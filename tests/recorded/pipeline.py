@@ -1,0 +1,343 @@
+"""From recorded inputs to the bytes of all outputs, through the real code but for the kernel.
+
+All that the replay takes of ebpfprof is imported here: when modules move, only this file follows.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+from ebpfprof.export import formats, pprof
+from ebpfprof.export.tables import locks
+from ebpfprof.goruntime.goroutines import ParkedGoroutine
+from ebpfprof.goruntime.parked import Wait
+from ebpfprof.goruntime.process import GoTarget, go_target, inspect_program
+from ebpfprof.kernel.losses import Loss
+from ebpfprof.overhead.cost import Overhead, Runs
+from ebpfprof.process.mappings import Objects
+from ebpfprof.process.process import Target
+from ebpfprof.profile.delta import difference
+from ebpfprof.profile.model import Label, Location, Profile, Sample
+from ebpfprof.profile.model import Mapping as MappedRange
+from ebpfprof.profilers.cpu import collector as cpu
+from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.waits import collector as waits
+from ebpfprof.profilers.waits import window_sums
+from ebpfprof.profilers.waits.open_waits import Parked
+from ebpfprof.profilers.waits.rows import Begun, Hold, KnownStack, Recipe, StackTotal, WaitRow
+from ebpfprof.recording.report import Names, Recording, Report, report
+from tests.recorded.saved import END, Saved, SavedProgram
+from tests.targets_run import Target as RunningTarget
+
+MIDDLE: Final = "middle"
+BEGIN: Final = "begin"
+_ENCODED: Final = {"pprof": "pb", "json": "json", "folded": "folded", "text": "txt"}
+_PROCESS: Final = re.compile(r"process \d+ \([^,)]+")
+_VERSION: Final = re.compile(r"^ebpfprof \S+:")
+
+
+def replayed(program: Path, saved: Saved) -> dict[str, bytes]:
+    """All outputs of a recording, by name. `program` is started, and does nothing."""
+    with _opened(program, saved) as replay:
+        return replay.outputs()
+
+
+def decoded(encoded: bytes) -> Profile:
+    """The profile in an output in pprof's format, for people to read where two differ."""
+    return pprof.decode(gzip.compress(encoded))
+
+
+def outputs_of(found: Report, program: str) -> dict[str, bytes]:
+    """The outputs of one report of a process that runs `program`, by name."""
+    outputs = {}
+    comments = []
+    for profile in found.profiles:
+        comments += [f"{profile.kind}: {_steady_words(text)}\n" for text in profile.comments]
+        steady = _steady(profile, program)
+        for name, suffix in _ENCODED.items():
+            encoded = formats.encode(steady, name)
+            outputs[f"{profile.kind}.{suffix}"] = (
+                gzip.decompress(encoded) if name == "pprof" else encoded
+            )
+        if profile.kind in ("block", "open"):
+            outputs[f"{profile.kind}.busy.txt"] = formats.encode(steady, "text", hide_idle=True)
+    if found.locks:
+        table = locks.render(found.locks, limit=100, width=None, color=False)
+        outputs["locks.txt"] = table.encode()
+    outputs["comments.txt"] = "".join(comments).encode()
+    return outputs
+
+
+def _steady_words(comment: str) -> str:
+    """A comment without what differs from process to process, and from release to release."""
+    return _VERSION.sub("ebpfprof VERSION:", _PROCESS.sub("process PID (program", comment))
+
+
+def _steady(profile: Profile, program: str) -> Profile:
+    """The profile without what differs from process to process, and without words of comments.
+
+    Of mappings the program's own stays, with a name that tells no folder. Comments are numbered
+    here and compared apart, so that nothing else differs where only words were changed.
+    """
+    mappings = {
+        each: replace(each, filename="/recorded/program")
+        for each in profile.mappings
+        if each.filename == program
+    }
+    assert len(mappings) == 1, profile.mappings
+    locations: dict[Location, Location] = {}
+
+    def steady(location: Location) -> Location:
+        known = locations.get(location)
+        if known is None:
+            mapping: MappedRange | None = location.mapping and mappings[location.mapping]
+            known = locations[location] = replace(location, mapping=mapping)
+        return known
+
+    return replace(
+        profile,
+        samples=tuple(
+            Sample(tuple(map(steady, each.locations)), each.values, each.labels)
+            for each in profile.samples
+        ),
+        mappings=tuple(mappings.values()),
+        comments=tuple(f"comment {index + 1}" for index in range(len(profile.comments))),
+    )
+
+
+@contextmanager
+def _opened(program: Path, saved: Saved) -> Iterator[_Replay]:
+    with ExitStack() as held:
+        process = held.enter_context(RunningTarget.start(program))
+        target = held.enter_context(Target(process.pid))
+        inspected = inspect_program(target)
+        held.callback(inspected.close)
+        yield _Replay(target, go_target(target, inspected), held, saved)
+
+
+@dataclass(frozen=True)
+class _Replay:
+    target: Target
+    go: GoTarget
+    held: ExitStack
+    saved: Saved
+
+    @property
+    def options(self) -> Options:
+        fields = dict(self.saved.facts["options"])
+        return Options(**{**fields, "kinds": tuple(fields["kinds"])})
+
+    def outputs(self) -> dict[str, bytes]:
+        """All of them, by name."""
+        recording, names = self._empty(), Names()
+        found: dict[str, bytes] = {}
+        if "waits" in self.saved.maps:
+            program = SavedProgram(self.saved.maps["waits"])
+            program.show(BEGIN)
+            with mock.patch.object(waits, "Program", return_value=program):
+                collector = waits.WaitsCollector(1, Recipe.of(self.options))
+            collector.load()
+            collector.attach(0, self.go)
+            program.show(END)  # once written, stacks and labels stay as they are
+            if "windows" in self.saved.facts:
+                recording, seen = self._in_windows(recording, collector, program)
+                found["waiting.txt"] = seen
+            else:
+                program.show(MIDDLE)
+                middle = self._exact(recording, collector)
+                program.show(END)
+                recording = self._exact(recording, collector)
+                found |= self._since_middle(middle, recording, names)
+                found |= self._with_one_label(recording)
+        if "cpu" in self.saved.maps:
+            recording, since_middle = self._sampled(recording)
+            cpu_report = report(since_middle, self.options)
+            found |= _some("since-middle", outputs_of(cpu_report, self.target.exe_name))
+        if recording.parked:
+            recording = replace(recording, losses=[*recording.losses, *recording.parked.losses])
+        return found | outputs_of(report(recording, self.options, names), self.target.exe_name)
+
+    def _since_middle(
+        self, middle: Recording, recording: Recording, names: Names
+    ) -> dict[str, bytes]:
+        """The difference of two snapshots of sums, of which the second finds names known."""
+        options = replace(self.options, open_waits=False)
+        middle = replace(middle, ended_ns=self.saved.facts["middle_ns"])
+        earlier, later = (report(each, options, names) for each in (middle, recording))
+        parts = zip(later.profiles, earlier.profiles, strict=True)
+        since = Report(self.target, [difference(*each) for each in parts])
+        found = outputs_of(since, self.target.exe_name)
+        return _some("since-middle", found, "block.txt", "mutex.txt", "comments.txt")
+
+    def _with_one_label(self, recording: Recording) -> dict[str, bytes]:
+        """What is shown of other labels than those asked for: none, and none of locks."""
+        options = replace(self.options, labels=("tenant",), lock_labels=False, by_lock=False)
+        found = outputs_of(report(recording, options), self.target.exe_name)
+        return _some("tenant", found)
+
+    def _empty(self) -> Recording:
+        facts = self.saved.facts
+        return Recording(
+            target=self.target,
+            go=self.go,
+            objects=None,
+            kinds=self.options.kinds,
+            started_ns=facts["started_ns"],
+            started_unix_ns=facts["started_unix_ns"],
+            ended_ns=facts["ended_ns"],
+            ending=None,
+            traced="",
+            overhead=Overhead(Runs(), Runs(), None, facts["cpu_ns"]),
+            own_cost=facts["own_cost"],
+            watched=None,
+            totals=[],
+            holds={},
+            begun={},
+            parked=_parked(facts["parked"]) if facts["parked"] else None,
+            unread=None,
+            stacks={},
+            sampler=facts["sampler"],
+            losses=[],
+        )
+
+    def _exact(self, recording: Recording, collector: waits.WaitsCollector) -> Recording:
+        """With the waits of a recording that took each of them."""
+        return self._with_waits(
+            recording,
+            collector,
+            collector.snapshot().get(0, []),
+            collector.holds().get(0, {}),
+            collector.begun().get(0, {}),
+        )
+
+    def _in_windows(
+        self, recording: Recording, collector: waits.WaitsCollector, program: SavedProgram
+    ) -> tuple[Recording, bytes]:
+        """With the waits of a recording in windows, as estimated; and who waited, as text."""
+        facts = self.saved.facts
+        stacks = [_known_stack(each) for each in facts["stacks"]]
+        sums, seen = window_sums.Tally(), list[str]()
+        holds: dict[int, Hold] = {}
+        found: dict[KnownStack, tuple[float, int]] = {}
+        for what, *details in facts["windows"]:
+            match what:
+                case "take":
+                    program.show(*details)
+                    found = collector.take(0)
+                case "add":
+                    begin_ns, end_ns, planned_ns, pace, listed = details
+                    lasting = [
+                        window_sums.Lasting(wait and Wait(*wait), stacks[stack], ns)
+                        for wait, stack, ns in listed
+                    ]
+                    queues = collector.queues(0, end_ns)
+                    sums.add(found, begin_ns, end_ns, lasting, queues, planned_ns, pace)
+                    seen += [f"window until {end_ns}\n", *map(_wait_line, collector.waiting(0))]
+                    for sema, more in collector.holds().get(0, {}).items():
+                        hold = holds.get(sema, Hold())
+                        holds[sema] = Hold(hold.count + more.count, hold.held_ns + more.held_ns)
+                case "begin":
+                    sums.begin(*details)
+                case "stretch":
+                    sums.stretch(*details)
+                case "settle":
+                    sums.settle({Wait(*each) for each in details[0]})
+        program.show(END)
+        begun = {int(g): Begun(*each) for g, each in facts["begun"].items()}
+        known = self._with_waits(recording, collector, sums.totals(), holds, begun)
+        return replace(known, watched=sums.watched()), "".join(seen).encode()
+
+    def _with_waits(
+        self,
+        recording: Recording,
+        collector: waits.WaitsCollector,
+        totals: Sequence[StackTotal],
+        holds: Mapping[int, Hold],
+        begun: Mapping[int, Begun],
+    ) -> Recording:
+        cost = Overhead(collector.runs(0), Runs(), collector.hit_ns, self.saved.facts["cpu_ns"])
+        losses = [*recording.losses, *collector.losses()]
+        return replace(
+            recording, totals=totals, holds=holds, begun=begun, overhead=cost, losses=losses
+        )
+
+    def _sampled(self, recording: Recording) -> tuple[Recording, Recording]:
+        """With the samples of its CPU profile, all of them and those since the middle."""
+        program = SavedProgram(self.saved.maps["cpu"])
+        program.show(BEGIN)
+        with mock.patch.object(cpu, "Program", return_value=program):
+            collector = cpu.CpuCollector(1, cpu.CpuRecipe.of(self.options))
+        collector.load()
+        objects = self.held.enter_context(Objects(self.target))
+        collector.attach(0, self.target, objects, self.go)
+        sums = collector.begin_sums(0)
+        program.show(END)  # for the labels
+        program.show(MIDDLE)
+        later_sums = collector.begin_sums(0)
+        program.show(END)
+        collector.stop()
+        collector.detach()
+        assert collector.failure is None
+        before = recording.overhead
+        assert before is not None
+        known = replace(
+            recording,
+            objects=objects,
+            stacks=collector.read_sums(sums),
+            overhead=replace(before, samples=collector.runs(0)),
+            losses=[*recording.losses, *collector.losses()],
+        )
+        return known, replace(known, stacks=collector.read_sums(later_sums))
+
+
+def _some(prefix: str, found: Mapping[str, bytes], *names: str) -> dict[str, bytes]:
+    """Of these outputs, those in pprof's format and those with `names`."""
+    return {
+        f"{prefix}.{name}": output
+        for name, output in found.items()
+        if name in names or name.endswith(".pb")
+    }
+
+
+def _label(pair: Sequence[str]) -> Label:
+    return Label(*pair)
+
+
+def _known_stack(fields: Sequence[Any]) -> KnownStack:
+    target, kind, sema, return_pcs, labels = fields
+    return KnownStack(target, kind, sema, tuple(return_pcs), tuple(map(_label, labels)))
+
+
+def _parked(fields: dict[str, Any]) -> Parked:
+    """Of who was parked at the end, as the record tool kept it."""
+    goroutines = [
+        ParkedGoroutine(
+            each["address"],
+            each["goid"],
+            each["wait_reason"],
+            tuple(each["return_pcs"]),
+            each["sema"],
+            each["sequence"],
+            None if each["labels"] is None else tuple(map(_label, each["labels"])),
+        )
+        for each in fields["goroutines"]
+    ]
+    losses = tuple(Loss(*each) for each in fields["losses"])
+    return Parked(goroutines, fields["read_ns"], losses)
+
+
+def _wait_line(row: WaitRow) -> str:
+    again = " again" if row.is_again else ""
+    if row.stack is None:
+        return f"{row.g:#x}{again} since {row.since_ns}, stack not walked\n"
+    pcs = " ".join(f"{pc:#x}" for pc in row.stack.return_pcs)
+    labels = " ".join(f"{each.key}={each.value}" for each in row.stack.labels)
+    words = f"{row.stack.kind} {row.stack.sema:#x} {pcs} {labels}".rstrip()
+    return f"{row.g:#x}{again} since {row.since_ns}: {words}\n"

@@ -1,0 +1,3 @@
+module ebpfprof.test/recorded
+
+go 1.27

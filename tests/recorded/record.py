@@ -1,0 +1,315 @@
+"""Makes the recorded inputs, and the outputs that are right for them.
+
+    python -m tests.recorded.record            records all anew, as root: inputs and outputs
+    python -m tests.recorded.record --golden   makes the outputs anew from the recorded inputs
+
+What is made belongs to the code of that moment: use it only when a difference is wanted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+from ebpfprof.goruntime.parked import Wait
+from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.kernel.maps import RingReader
+from ebpfprof.kernel.program import Program
+from ebpfprof.profile.model import Label
+from ebpfprof.profilers.cpu import collector as cpu_collector
+from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.waits import collector as waits_collector
+from ebpfprof.profilers.waits import window_sums, windows
+from ebpfprof.profilers.waits.open_waits import Parked
+from ebpfprof.profilers.waits.rows import KnownStack, QueueRow
+from ebpfprof.recording import report as reports
+from ebpfprof.recording.report import Names, Recording, Report
+from ebpfprof.recording.session import Session
+from tests.recorded import outputs, pipeline
+from tests.recorded.program import DATA, build, keep_digest
+from tests.recorded.saved import END, Maps, Rows, Saved
+from tests.targets_run import Target
+
+_WAITS: Final = {
+    "kinds": ["block", "mutex"],
+    "by_lock": True,
+    "lock_labels": True,
+    "open_waits": True,
+}
+_OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
+    "exact": _WAITS,
+    "windows": {**_WAITS, "max_overhead": 8.0},
+    "cpu": {"kinds": ["cpu"], "hz": 997, "kernel": False},
+}
+_SCRIPTS: Final[Mapping[str, tuple[Sequence[str], Sequence[str]]]] = {
+    "exact": (("contend 2",), ("contend 3", "leave")),
+    "windows": (("contend 2",), ("contend 8", "hammer 3500", "leave", "hammer 1000")),
+    "cpu": (("compute 150",), ("compute 150",)),
+}
+"""By recording, what the program is told until the middle, and from there on."""
+
+_HASHES: Final = {
+    "waits.bpf.c": ("waits", "stacks", "totals", "locks", "label_sets", "absent_labels"),
+    "cpu.bpf.c": ("samples", "label_sets", "absent_labels", "lines"),
+}
+_CHANGING: Final = ("waits", "totals", "locks")
+_AT_THE_MIDDLE: Final = {"exact": ("waits", _CHANGING), "cpu": ("cpu", ("samples",))}
+"""By recording, the program and maps that are kept then."""
+_PER_CPU: Final = {"waits.bpf.c": ("costs",), "cpu.bpf.c": ("costs", "filled", "sets_made")}
+_ATTEMPTS: Final = 10
+_WINDOWS: Final = 4  # in a recording in windows, at least
+
+
+class _Kept:
+    """What is kept of one recording while it is made."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+        self.programs: dict[str, _KeptProgram] = {}
+        self.windows: list[list[Any]] = []
+        self.stacks: dict[KnownStack, int] = {}  # with their numbers in the file
+        self.middle_ns = 0
+        self.reported: list[tuple[Recording, Report]] = []
+
+    def report(self, recording: Recording, options: Options, names: Names | None = None) -> Report:
+        """Stands for ebpfprof.recording.report.report."""
+        found = _report(recording, options, names)
+        self.reported.append((recording, found))
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        """All but what the maps held."""
+        recording, _ = self.reported[0]
+        assert recording.overhead is not None
+        facts = {
+            "options": self.options,
+            "started_ns": recording.started_ns,
+            "started_unix_ns": recording.started_unix_ns,
+            "middle_ns": self.middle_ns,
+            "ended_ns": recording.ended_ns,
+            "cpu_ns": recording.overhead.cpu_ns,
+            "own_cost": recording.own_cost,
+            "sampler": recording.sampler,
+            "parked": recording.parked and _parked(recording.parked),
+        }
+        if self.windows:
+            begun = {g: [b.start_ns, b.waits, b.woken_ns] for g, b in recording.begun.items()}
+            stacks = [[*each[:4], _labels(each.labels)] for each in self.stacks]
+            facts |= {"begun": begun, "windows": self.windows, "stacks": stacks}
+        return facts
+
+
+_report = reports.report
+
+
+class _KeptProgram(Program):
+    """Keeps what its maps hold, at the end and when told."""
+
+    def __init__(self, of: _Kept, name: str, *args: Any, **more: Any) -> None:  # noqa: ANN401
+        super().__init__(name, *args, **more)
+        self._of = of
+        self._name = name
+        self._is_kept = self._is_keeping = False
+        self.kept = Maps(self.hit_ns)
+        of.programs[name.removesuffix(".bpf.c")] = self
+
+    def load(self, *args: Any, **more: Any) -> None:  # noqa: ANN401
+        super().load(*args, **more)
+        self.keep(pipeline.BEGIN)
+
+    def keep(self, moment: str, names: Iterable[str] = ()) -> None:
+        """Keep what these hash maps hold now, or all."""
+        self._is_keeping = True
+        hashes = {name: self.read_hash(name) for name in names or _HASHES[self._name]}
+        self.kept.hashes[moment] = hashes
+        self._is_keeping = False
+
+    def read_hash(self, name: str) -> Rows:
+        if name == "totals" and not self._is_keeping and "max_overhead" in self._of.options:
+            moment = f"window {len(self._of.windows)}"
+            self.keep(moment, _CHANGING)
+            self._of.windows.append(["take", moment])
+        return super().read_hash(name)
+
+    def ring_buffer(self, name: str) -> RingReader:
+        reader = super().ring_buffer(name)
+        consume = reader.consume
+
+        def kept(max_records: int = 4096) -> list[bytes]:
+            records = consume(max_records)
+            self.kept.records.extend(records)
+            return records
+
+        reader.consume = kept  # type: ignore[method-assign]
+        return reader
+
+    def close(self) -> None:
+        if not self._is_kept:
+            self._is_kept = True
+            self.keep(END)
+            self.kept.arrays["losses"] = self.read_array("losses")
+            for name in _PER_CPU[self._name]:
+                self.kept.per_cpu[name] = self.read_per_cpu(name, 0)
+        super().close()
+
+
+class _KeptTally(window_sums.Tally):
+    """Keeps what windows it was told of, but for what the maps tell."""
+
+    def __init__(self, of: _Kept) -> None:
+        super().__init__()
+        self._of = of
+        self._is_adding = False
+
+    def begin(self, now_ns: int) -> None:
+        self._of.windows.append(["begin", now_ns])
+        super().begin(now_ns)
+
+    def add(
+        self,
+        found: Mapping[KnownStack, tuple[float, float]],
+        begin_ns: int,
+        end_ns: int,
+        lasting: Sequence[window_sums.Lasting] = (),
+        queues: Sequence[QueueRow] = (),
+        planned_ns: int = 0,
+        pace: float = 1.0,
+    ) -> None:
+        stacks = self._of.stacks
+        listed = [
+            [each.wait, stacks.setdefault(each.stack, len(stacks)), each.ns] for each in lasting
+        ]
+        self._of.windows.append(["add", begin_ns, end_ns, planned_ns, pace, listed])
+        self._is_adding = True
+        super().add(found, begin_ns, end_ns, lasting, queues, planned_ns, pace)
+        self._is_adding = False
+
+    def stretch(self, until_ns: int) -> None:
+        if not self._is_adding:
+            self._of.windows.append(["stretch", until_ns])
+        super().stretch(until_ns)
+
+    def settle(self, waiting: AbstractSet[Wait]) -> None:
+        self._of.windows.append(["settle", sorted(waiting)])
+        super().settle(waiting)
+
+
+def _record(program: Path, name: str) -> tuple[Saved, Report]:
+    """Run the program under a recording; what is to be kept, and what came out of it."""
+    kept = _Kept(_OPTIONS[name])
+    options = Options(**{**kept.options, "kinds": tuple(kept.options["kinds"])})
+    is_done = threading.Event()
+
+    def tell(process: Target) -> None:
+        try:
+            for part, lines in enumerate(_SCRIPTS[name]):
+                for line in lines:
+                    process.ask(line, f"did {line.split()[0]}")
+                if part == 0 and name in _AT_THE_MIDDLE:
+                    of, hashes = _AT_THE_MIDDLE[name]
+                    kept.programs[of].keep(pipeline.MIDDLE, hashes)
+                    kept.middle_ns = kernel_now_ns()
+        finally:
+            is_done.set()
+
+    with ExitStack() as held:
+        for module in (waits_collector, cpu_collector):
+            held.enter_context(mock.patch.object(module, "Program", partial(_KeptProgram, kept)))
+        held.enter_context(mock.patch.object(windows, "Tally", partial(_KeptTally, kept)))
+        held.enter_context(mock.patch.object(reports, "report", kept.report))
+        process = held.enter_context(Target.start(program))
+        session = held.enter_context(Session([process.pid], options))
+        session.start()
+        talker = threading.Thread(target=tell, args=(process,))
+        talker.start()
+        session.wait(600, lambda _: is_done.is_set())
+        talker.join()
+        (found,) = session.finish()
+        failures = session.failures()
+        if failures:
+            raise ExceptionGroup("it was not recorded as it should be", failures)
+    maps = {each: program.kept for each, program in kept.programs.items()}
+    return Saved(maps, kept.facts()), found
+
+
+def _recorded(program: Path, name: str) -> Saved:
+    """A recording that can be replayed: what comes out of it is what came out in the first place.
+
+    That is not so if a sample was taken in the vDSO, which lies elsewhere in each process.
+    """
+    for _ in range(_ATTEMPTS):
+        saved, report = _record(program, name)
+        locations = (
+            location
+            for profile in report.profiles
+            for sample in profile.samples
+            for location in sample.locations
+        )
+        path = str(program)
+        # What has no mapping is no address: a mark that a stack was cut off.
+        if any(each.mapping and each.mapping.filename != path for each in locations):
+            print(f"{name}: a stack leads out of the program; once more")
+            continue
+        if report.watched and report.watched.windows < _WINDOWS:
+            print(f"{name}: only {report.watched.windows} windows; once more")
+            continue
+        wanted = pipeline.outputs_of(report, path)
+        saved.save(name, program.parent)
+        found = pipeline.replayed(program, Saved.load(name, program.parent))
+        differences = [outputs.difference(each, wanted[each], found[each]) for each in wanted]
+        if any(differences):
+            raise AssertionError("\n\n".join(filter(None, differences)))
+        return saved
+    raise AssertionError(f"{name}: in none of {_ATTEMPTS} attempts")
+
+
+def _parked(parked: Parked) -> dict[str, Any]:
+    goroutines = [
+        {**asdict(each), "labels": None if each.labels is None else _labels(each.labels)}
+        for each in parked.goroutines
+    ]
+    losses = [[loss.name, loss.text, loss.count] for loss in parked.losses]
+    return {"read_ns": parked.read_ns, "losses": losses, "goroutines": goroutines}
+
+
+def _labels(labels: Iterable[Label]) -> list[list[str]]:
+    return [[each.key, str(each.value)] for each in labels]
+
+
+def _make_golden(program: Path) -> None:
+    shutil.rmtree(outputs.GOLDEN, ignore_errors=True)
+    outputs.GOLDEN.mkdir()
+    for name, output in outputs.all_outputs(program).items():
+        (outputs.GOLDEN / name).write_bytes(output)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Command line. Returns the exit status."""
+    if list(arguments) not in ([], ["--golden"]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as scratch:
+        program = build(Path(scratch).resolve())
+        if not arguments:
+            recorded = {name: _recorded(program, name) for name in _OPTIONS}
+            shutil.rmtree(DATA, ignore_errors=True)
+            DATA.mkdir()
+            for name, saved in recorded.items():
+                saved.save(name)
+            keep_digest(program)
+        _make_golden(program)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,165 @@
+"""What a recording's kernel maps held, in a file; and a Program that reads them from there.
+
+A recording NAME is two files in data/: NAME.npz has the rows of the hash maps and the records of
+the ring buffer, NAME.json all else. Maps are kept as they were at moments, which have names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.recorded.program import DATA
+
+Rows = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+"""The keys and values of a hash map."""
+
+END: Final = "end"
+
+
+class Maps:
+    """What the maps of one program held, by moment."""
+
+    def __init__(self, hit_ns: float | None) -> None:
+        """`hit_ns` is what it costs to pass a probe, as Program knows it."""
+        self.hit_ns = hit_ns
+        self.hashes: dict[str, dict[str, Rows]] = {}  # by moment and map
+        self.arrays: dict[str, list[int]] = {}  # those at the end, by map
+        self.per_cpu: dict[str, dict[str, int]] = {}  # their first elements, at the end
+        self.records: list[bytes] = []
+
+
+class Saved:
+    """One recording: its maps by program ("waits", "cpu"), and `facts`, which fit into JSON."""
+
+    def __init__(self, maps: Mapping[str, Maps], facts: dict[str, Any]) -> None:
+        self.maps = maps
+        self.facts = facts
+
+    def save(self, name: str, folder: Path = DATA) -> None:
+        """Write the two files."""
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        described: dict[str, Any] = {}
+        for program, maps in self.maps.items():
+            for moment, hashes in maps.hashes.items():
+                for name_of_map, (keys, values) in hashes.items():
+                    arrays[f"{program}/{moment}/{name_of_map}/keys"] = keys
+                    arrays[f"{program}/{moment}/{name_of_map}/values"] = values
+            lengths = [len(record) for record in maps.records]
+            arrays[f"{program}/records"] = np.frombuffer(b"".join(maps.records), np.uint8)
+            described[program] = {
+                "hit_ns": maps.hit_ns,
+                "arrays": maps.arrays,
+                "per_cpu": maps.per_cpu,
+                "records": lengths,
+            }
+        np.savez_compressed(folder / f"{name}.npz", **arrays)  # type: ignore[arg-type]
+        document = {"programs": described, **self.facts}
+        lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in document.items()]
+        (folder / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+    @classmethod
+    def load(cls, name: str, folder: Path = DATA) -> Saved:
+        """Read what save() wrote."""
+        facts = json.loads((folder / f"{name}.json").read_text())
+        found = {}
+        with np.load(folder / f"{name}.npz", allow_pickle=False) as arrays:
+            for program, described in facts.pop("programs").items():
+                maps = found[program] = Maps(described["hit_ns"])
+                maps.arrays, maps.per_cpu = described["arrays"], described["per_cpu"]
+                data, at = arrays[f"{program}/records"].tobytes(), 0
+                for length in described["records"]:
+                    maps.records.append(data[at : at + length])
+                    at += length
+                for key in arrays:
+                    of, *rest = key.split("/")
+                    if of == program and len(rest) == 3 and rest[2] == "keys":
+                        moment, name_of_map, _ = rest
+                        values = arrays[f"{of}/{moment}/{name_of_map}/values"]
+                        kept = maps.hashes.setdefault(moment, {})
+                        kept[name_of_map] = arrays[key], values
+        return cls(found, facts)
+
+
+class Records:
+    """Reads the records of a ring buffer, as RingReader does."""
+
+    def __init__(self, records: Sequence[bytes]) -> None:
+        self._left = list(records)
+
+    def consume(self, max_records: int = 4096) -> list[bytes]:
+        taken, self._left = self._left[:max_records], self._left[max_records:]
+        return taken
+
+    def close(self) -> None:
+        self._left.clear()
+
+
+class SavedProgram:
+    """Stands for Program (the BPF program with its maps); what the maps hold, show() tells.
+
+    Nothing is compiled or attached. Rows can be added and deleted; what else is written to maps is
+    for the kernel only.
+    """
+
+    def __init__(self, maps: Maps) -> None:
+        self._maps = maps
+        self._shown: dict[str, Rows] = {}
+        self.hit_ns = maps.hit_ns
+        self.failure: Exception | None = None
+
+    def show(self, moment: str) -> None:
+        """Let maps hold what they did at a moment; those that were not saved then stay."""
+        self._shown |= self._maps.hashes[moment]
+
+    def load(self, *_: object, **__: object) -> None: ...
+
+    def attach_uprobes(self, *_: object, **__: object) -> None: ...
+
+    def detach(self) -> None: ...
+
+    def detach_uprobes(self, *_: object, **__: object) -> None: ...
+
+    def set_element(self, *_: object) -> None: ...
+
+    def run(self, *_: object) -> None: ...
+
+    def close(self) -> None: ...
+
+    def read_array(self, array: str) -> list[int]:
+        return list(self._maps.arrays[array])
+
+    def read_per_cpu(self, array: str, index: int) -> dict[str, int]:
+        assert index == 0, "one target was recorded, and has the number 0"
+        return dict(self._maps.per_cpu[array])
+
+    def hash_types(self, name: str) -> tuple[np.dtype[Any], np.dtype[Any]]:
+        keys, values = self._shown[name]
+        return keys.dtype, values.dtype
+
+    def hash_batches(self, name: str) -> Iterator[Rows]:
+        yield self._shown[name]
+
+    def read_hash(self, name: str) -> Rows:
+        return self._shown[name]
+
+    def update_hash(self, name: str, keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> int:
+        self.delete_rows(name, keys)
+        kept_keys, kept_values = self._shown[name]
+        rows = np.concatenate([kept_keys, keys]), np.concatenate([kept_values, values])
+        self._shown[name] = rows
+        return len(keys)
+
+    def delete_rows(self, name: str, keys: npt.NDArray[Any]) -> None:
+        kept_keys, kept_values = self._shown[name]
+        stays = ~np.isin(kept_keys, keys)
+        self._shown[name] = kept_keys[stays], kept_values[stays]
+
+    def ring_buffer(self, name: str) -> Records:
+        assert name == "unlearned"
+        return Records(self._maps.records)
