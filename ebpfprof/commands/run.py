@@ -17,7 +17,7 @@ from ebpfprof.errors import Aborted, EbpfprofError, NotGoProgram
 
 if TYPE_CHECKING:
     from ebpfprof.commands.results import Writing
-    from ebpfprof.process.launch import Child
+    from ebpfprof.process.launch import LaunchedProgram
     from ebpfprof.profilers.options import Options
 
 
@@ -74,7 +74,7 @@ def command(
     """
     from ebpfprof.console.terminal import say
     from ebpfprof.privileges.checks import require_capabilities
-    from ebpfprof.process.launch import Child, User
+    from ebpfprof.process.launch import LaunchedProgram, User
     from ebpfprof.recording.drop_privileges import give_up_before_recording
     from ebpfprof.system.signals import Signals
 
@@ -90,7 +90,7 @@ def command(
 
     try:
         # The program has the rights that we were given, we go on with less.
-        with Signals(), Child(program, user, on_forked=give_up) as child:
+        with Signals(), LaunchedProgram(program, user, on_forked=give_up) as child:
             plan = _Plan(options, replace(writing, to_stderr=True), output, duration_s or math.inf)
             try:
                 _profile(child, plan, written)
@@ -139,7 +139,7 @@ def _refuse_what_makes_no_sense(
         )
 
 
-def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
+def _profile(child: LaunchedProgram, plan: _Plan, written: list[str]) -> None:
     """Profile the child, or what it replaces itself by, to its end; write what was recorded.
 
     Adds the names of the files to `written`. Raises any of ebpfprof.errors, one or a group.
@@ -192,7 +192,7 @@ def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
 class _Recorder:
     """The recording of one program that a child has become, until that ends."""
 
-    def __init__(self, child: Child, plan: _Plan, held: ExitStack) -> None:
+    def __init__(self, child: LaunchedProgram, plan: _Plan, held: ExitStack) -> None:
         """Put the probes in; `held` will take them out. Raises any of ebpfprof.errors."""
         from ebpfprof.commands.results import recording_line, say_what_is_assumed
         from ebpfprof.console.terminal import say
@@ -232,7 +232,7 @@ class _Recorder:
             )
 
 
-def _name(child: Child) -> str:
+def _name(child: LaunchedProgram) -> str:
     """What the child runs, for people."""
     from ebpfprof.process.process import Target
 
@@ -240,7 +240,7 @@ def _name(child: Child) -> str:
         return printable(target.name)
 
 
-def _say_what_is_next(child: Child, name: str) -> None:
+def _say_what_is_next(child: LaunchedProgram, name: str) -> None:
     from ebpfprof.console.terminal import say
 
     say(

@@ -200,7 +200,7 @@ def _compile(
             bpf = bcc.BPF(text=program_text(name).encode(), cflags=flags)
         except Exception as error:  # BCC raises nothing narrower
             # One without attach cookies may limit maps by RLIMIT_MEMLOCK, too (before 5.11).
-            features.link_with_cookie()
+            features.require_cookies()
             raise KernelUnsupported(
                 f"BCC could not compile {name} or create its maps: {error}\n{said()}"
             ) from error

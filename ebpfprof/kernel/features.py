@@ -40,13 +40,13 @@ class Batch(ctypes.Structure):
     ]
 
 
-def load_program() -> None:
+def require_programs() -> None:
     """Load a BPF program as probes run it. Raises KernelUnsupported or PermissionDenied."""
     perf_events.require_bpf()
     os.close(_loaded("kprobe"))
 
 
-def link_with_cookie() -> None:
+def require_cookies() -> None:
     """Let a BPF program run for a perf event, with an attach cookie; the event never fires.
 
     Raises KernelUnsupported (before Linux 5.15), PermissionDenied or AttachFailed.
@@ -59,12 +59,12 @@ def link_with_cookie() -> None:
         held.callback(os.close, perf_events.link_program(program, event, 1))
 
 
-def make_ring_buffer() -> None:
+def require_ring_buffers() -> None:
     """Make a BPF ring buffer. Raises KernelUnsupported (before Linux 5.8) or PermissionDenied."""
     os.close(_map(_BPF_MAP_TYPE_RINGBUF, 0, _RING_BYTES))
 
 
-def read_a_batch() -> None:
+def require_batches() -> None:
     """Read all of a BPF map at once. Raises KernelUnsupported (before Linux 5.6)."""
     words = [ctypes.c_uint64() for _ in range(3)]
     out_batch, keys, values = map(ctypes.addressof, words)
@@ -82,7 +82,7 @@ def read_a_batch() -> None:
 
 
 @cache
-def may_allocate() -> bool:
+def have_growing_maps() -> bool:
     """Whether programs of ours may use maps whose rows take memory only when they come.
 
     Before Linux 6.1 the kernel warns of such programs, or refuses them as it does this one.
@@ -104,7 +104,7 @@ def may_allocate() -> bool:
     return True
 
 
-def put_a_uprobe() -> None:
+def require_uprobes() -> None:
     """Put a probe into this very process, where it passes no more, and take it out.
 
     Raises KernelUnsupported, PermissionDenied or AttachFailed; Untried if Python's executable
@@ -128,7 +128,7 @@ def put_a_uprobe() -> None:
         os.close(program)
 
 
-def sample() -> Literal["ref-cycles", "cpu-clock"]:
+def sampling_event() -> Literal["ref-cycles", "cpu-clock"]:
     """Open what samples the CPU profile, on one processor; returns what that is.
 
     Raises KernelUnsupported, PermissionDenied or AttachFailed.

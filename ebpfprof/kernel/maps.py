@@ -76,7 +76,7 @@ class BpfMap:
             shape.key_bytes,
             shape.value_bytes,
             self.max_entries,
-            flags=_NO_PREALLOC if grows and features.may_allocate() else 0,
+            flags=_NO_PREALLOC if grows and features.have_growing_maps() else 0,
             name=shape.name,
         )
         if self.fd < 0:
@@ -283,6 +283,6 @@ def _refused(name: str, max_entries: int) -> KernelUnsupported | PermissionDenie
     what = f"The kernel refused the map {name} of {max_entries} rows: {os.strerror(code)}"
     if code in (errno.EPERM, errno.EACCES):
         # One without attach cookies may limit maps by RLIMIT_MEMLOCK, too (before 5.11).
-        features.link_with_cookie()
+        features.require_cookies()
         return PermissionDenied(f"{what}. {way_out()}")
     return KernelUnsupported(f"{what} (errno {code}). Is there too little memory?")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-class Program:
+class BpfProgram:
     """One C file of bpf/, compiled and loaded, with its maps and the probes that run it.
 
     Closing it (it is a context manager) removes every probe and frees every map.
@@ -247,7 +247,7 @@ class Program:
                     f"The kernel does not let this user load BPF programs. {way_out()}"
                 ) from error
             # One without attach cookies rejects every program that asks for one.
-            features.link_with_cookie()
+            features.require_cookies()
             raise AttachFailed(
                 f"The kernel rejected the BPF program {function}: {error.strerror}"
             ) from error

@@ -85,7 +85,7 @@ class User:
         os.environ.update(HOME=self.home, USER=self.name, LOGNAME=self.name)
 
 
-class Child:
+class LaunchedProgram:
     """A program that was started and has not executed an instruction yet.
 
     A context manager: a child that is stopped when it is left is killed, one that runs goes on.
@@ -257,7 +257,7 @@ class SignalRelay:
     # Those that a terminal sends to all of its foreground, and so to the child as well.
     _OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: LaunchedProgram) -> None:
         self._child = child
         self._before: dict[int, Any] = {}
 

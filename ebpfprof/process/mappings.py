@@ -128,7 +128,7 @@ class MappedObject:
         return self.image.unwind_table() if self.image else None
 
 
-class Objects:
+class MappedObjects:
     """All that was ever seen mapped executable in a target, the newest where they overlap.
 
     Each file is opened once and stays open, so that what was mapped can be read after the target

@@ -22,7 +22,7 @@ from ebpfprof.errors import EbpfprofError
 from ebpfprof.process.memory import Memory
 
 if TYPE_CHECKING:
-    from ebpfprof.kernel.program import Program
+    from ebpfprof.kernel.program import BpfProgram
     from ebpfprof.process.process import Target
 
 _ADDRESS_BITS: Final = 48  # bpf/labels.h
@@ -33,7 +33,7 @@ _LOOK_S: Final = 0.19  # it is asked for each 0.2 s or oftener
 class AbsentLabels:
     """Those that one program could not read."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: BpfProgram) -> None:
         self._program = program
         self._wanted: SimpleQueue[tuple[Target, int, int] | None] = SimpleQueue()
         self._reader: threading.Thread | None = None

@@ -15,8 +15,8 @@ from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss, losses_since, losses_together
 from ebpfprof.overhead.cost import Overhead, Runs
-from ebpfprof.process.files import PatientFiles
-from ebpfprof.process.process import Ending
+from ebpfprof.process.file_opener import WorkerFileOpener
+from ebpfprof.process.process import TargetEnd
 from ebpfprof.profile.model import Kind
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.target import Recorded, compile_collectors, open_recorded, programs_for
@@ -70,7 +70,7 @@ class LiveTarget:
         return self._recorded.kinds
 
     @property
-    def ending(self) -> Ending | None:
+    def ending(self) -> TargetEnd | None:
         """Why it went; None while it runs."""
         return self._recorded.ending
 
@@ -125,7 +125,7 @@ class LiveSession:
         self._free_numbers = deque(range(capacity))
         self._sampled = 0
         with ExitStack() as held:
-            self._files = held.enter_context(PatientFiles())
+            self._files = held.enter_context(WorkerFileOpener())
             self._waits, self._cpu = compile_collectors(capacity, options, held)
             for collector in (self._waits, self._cpu):
                 if collector:

@@ -10,7 +10,7 @@ from ebpfprof.console.text import percent, printable
 from ebpfprof.goruntime.process import GoTarget, for_user
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead
-from ebpfprof.process.process import Ending, Target
+from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profile.model import Kind, Label, Lock, Profile, cpu_profile, wait_profile
 from ebpfprof.profilers.cpu.unwinder import CUT_TEXTS
 from ebpfprof.profilers.labels import chosen
@@ -22,7 +22,7 @@ from ebpfprof.profilers.waits.stacks import StackTranslator, wait_samples
 from ebpfprof.recording.account import RecordingAccount
 
 if TYPE_CHECKING:  # not everybody needs them
-    from ebpfprof.process.mappings import Objects
+    from ebpfprof.process.mappings import MappedObjects
     from ebpfprof.profilers.cpu.sample_table import CpuStack
     from ebpfprof.profilers.cpu.stacks import CpuTranslator
     from ebpfprof.profilers.waits.window_sums import Watched
@@ -54,12 +54,12 @@ class Recording:
 
     target: Target
     go: GoTarget | None
-    objects: "Objects | None"
+    objects: "MappedObjects | None"
     kinds: tuple[Kind, ...]
     started_ns: int
     started_unix_ns: int
     ended_ns: int
-    ending: Ending | None
+    ending: TargetEnd | None
     traced: str
     overhead: Overhead | None
     own_cost: str

@@ -13,8 +13,8 @@ from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs, own_cost
-from ebpfprof.process.files import PatientFiles
-from ebpfprof.process.process import Ending, Target
+from ebpfprof.process.file_opener import WorkerFileOpener
+from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profile.model import Kind
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.waits.collector import WaitsCollector
@@ -48,7 +48,7 @@ class Session:
         try:
             # BCC takes a second to compile, in a process of its own. Meanwhile the libraries that
             # read executables are imported and the executables read, which takes as long.
-            files = self._held.enter_context(PatientFiles())
+            files = self._held.enter_context(WorkerFileOpener())
             self._waits, self._cpu = compile_collectors(len(pids), options, self._held)
             if options.open_waits:
                 import ebpfprof.profilers.waits.open_waits  # noqa: F401 - at the end there is no time for it
@@ -195,7 +195,7 @@ class Session:
                 reports[-1].hints.append(each.traced)
         return reports
 
-    def endings(self) -> list[Ending]:
+    def endings(self) -> list[TargetEnd]:
         """Why targets went before the time was over, for those that did."""
         return [r.ending for r in self._recordings if r.ending]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ebpfprof.errors import NotGoProgram
 from ebpfprof.goruntime.programs import Programs
-from ebpfprof.process.files import Files
-from ebpfprof.process.process import Ending, Target
+from ebpfprof.process.file_opener import FileOpener
+from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profile.model import Kind
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.waits.collector import WaitsCollector
@@ -17,7 +17,7 @@ from ebpfprof.profilers.waits.rows import Recipe
 
 if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init__
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.process.mappings import Objects
+    from ebpfprof.process.mappings import MappedObjects
     from ebpfprof.profilers.cpu.collector import CpuCollector
     from ebpfprof.profilers.waits.open_waits import Parked
     from ebpfprof.profilers.waits.windows import Watch
@@ -42,8 +42,8 @@ class Recorded:
     target: Target
     go: GoTarget | None
     kinds: tuple[Kind, ...]
-    objects: Objects | None = None
-    ending: Ending | None = None
+    objects: MappedObjects | None = None
+    ending: TargetEnd | None = None
     ended_ns: int = 0
     parked: Parked | None = None
     failure: Exception | None = None
@@ -98,7 +98,7 @@ def programs_for(options: Options) -> Programs:
 
 
 def open_recorded(
-    pid: int, options: Options, held: ExitStack, files: Files, programs: Programs
+    pid: int, options: Options, held: ExitStack, files: FileOpener, programs: Programs
 ) -> Recorded:
     """Open and inspect a process; `held` will close it. Raises any of ebpfprof.errors.
 
@@ -116,9 +116,9 @@ def open_recorded(
     recorded = Recorded(target, go, kinds)
     recorded.notice_tracer()
     if "cpu" in kinds:
-        from ebpfprof.process.mappings import Objects
+        from ebpfprof.process.mappings import MappedObjects
 
-        recorded.objects = held.enter_context(Objects(target))
+        recorded.objects = held.enter_context(MappedObjects(target))
     return recorded
 
 

@@ -26,7 +26,7 @@ from ebpfprof.export.tables import waits as summary
 from ebpfprof.kernel import probe_holders, uprobe_helper
 from ebpfprof.kernel.held_probes import HeldProbes
 from ebpfprof.kernel.probe_holders import Holder
-from ebpfprof.process.launch import Child
+from ebpfprof.process.launch import LaunchedProgram
 from ebpfprof.process.process import Target
 from ebpfprof.profilers.waits import stacks
 from ebpfprof.profilers.waits.collector import WaitsCollector
@@ -182,14 +182,14 @@ def notice_no_replacement() -> None:
 
 def leave_late() -> None:
     """A program that is to be left alone replaces itself just before, told by a file `left`."""
-    original = Child.leave
+    original = LaunchedProgram.leave
 
-    def leave(child: Child) -> None:
+    def leave(child: LaunchedProgram) -> None:
         Path("left").touch()
         _until(lambda: child.is_stopped)
         original(child)
 
-    tamper(Child, "leave", leave)
+    tamper(LaunchedProgram, "leave", leave)
 
 
 def fail_recording() -> None:

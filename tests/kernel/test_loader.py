@@ -14,7 +14,7 @@ import pytest
 from ebpfprof.errors import AttachFailed, KernelUnsupported
 from ebpfprof.kernel import compiler, perf_events, program_cache
 from ebpfprof.kernel.compiler import Compilation
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from tests.kernel.programs import program
 from tests.kernel.samplerprogram import HZ, online_now, only_on, work_until
 from tests.recorder import recording
@@ -54,7 +54,7 @@ def with_text(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 
 def load(functions: tuple[str, ...] = ("nothing",)) -> None:
-    with Program("test.bpf.c", {}, functions) as loaded:
+    with BpfProgram("test.bpf.c", {}, functions) as loaded:
         loaded.load()
 
 
@@ -100,7 +100,7 @@ def test_a_program_that_nobody_waits_for_leaves_nothing() -> None:
 def test_elements_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is written the program sees, and what it writes we read, on every processor."""
     with_text(monkeypatch, MAPS)
-    with Program("test.bpf.c", {}, (), perf_functions=("on_sample",)) as loaded:
+    with BpfProgram("test.bpf.c", {}, (), perf_functions=("on_sample",)) as loaded:
         loaded.load({"values": 5})
         loaded.set_element("values", 4, {"number": 700, "inner": {"halves": [1, 20], "last": 3}})
         with pytest.raises(OSError, match="map values, element 5"):

@@ -16,7 +16,7 @@ import pytest
 
 from ebpfprof.errors import AttachFailed, PermissionDenied
 from ebpfprof.kernel import perf_events as perf
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profilers.cpu.samplers import Samplers
 from tests.kernel.kernel_state import perf_events
 from tests.kernel.samplerprogram import (
@@ -38,13 +38,13 @@ COUNTER_PERIOD = 1_000_000
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
+def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[BpfProgram]:
     with counting_program(monkeypatch) as loaded:
         yield loaded
 
 
 def test_without_counters_on_all_processors_all_have_timers(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+    program: BpfProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = online_now()[:2]
     events = perf_events(os.getpid())
@@ -61,7 +61,7 @@ def test_without_counters_on_all_processors_all_have_timers(
 
 
 def test_a_counter_that_fails_is_replaced(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+    program: BpfProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = online_now()[:2]
     with_counters(monkeypatch, *online_now())
@@ -88,7 +88,7 @@ def test_a_counter_that_fails_is_replaced(
             work_until(lambda: periods(program, first) == {COUNTER_PERIOD})
 
 
-def periods(program: Program, cpu: int) -> set[int]:
+def periods(program: BpfProgram, cpu: int) -> set[int]:
     """What this thread's latest sample on a processor stands for."""
     return set(seen_of(program, thread=get_native_id(), cpu=cpu)["period_ns"])
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ebpfprof.errors import KernelUnsupported
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profilers.cpu.samplers import Samplers
 from tests.kernel.samplerprogram import (
     HZ,
@@ -23,12 +23,12 @@ from tests.kernel.samplerprogram import (
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
+def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[BpfProgram]:
     with counting_program(monkeypatch) as loaded:
         yield loaded
 
 
-def test_rows_go_into_a_hash_map_until_it_is_full(program: Program) -> None:
+def test_rows_go_into_a_hash_map_until_it_is_full(program: BpfProgram) -> None:
     key_type, value_type = program.hash_types("rows")
     keys, values = np.zeros(2 * ROWS, key_type), np.zeros(2 * ROWS, value_type)
     keys["thread"] = range(2 * ROWS)
@@ -47,7 +47,7 @@ def test_rows_go_into_a_hash_map_until_it_is_full(program: Program) -> None:
     assert rows_of(program) == {n: (1000 * n + (1 << 40), 3, n) for n in range(ROWS)}
 
 
-def rows_of(program: Program) -> dict[int, tuple[int, ...]]:
+def rows_of(program: BpfProgram) -> dict[int, tuple[int, ...]]:
     keys, values = program.read_hash("rows")
     assert set(keys["cpu"]) <= {7}
     return {
@@ -56,7 +56,7 @@ def rows_of(program: Program) -> dict[int, tuple[int, ...]]:
     }
 
 
-def test_rows_of_another_type_do_not_go_into_a_hash_map(program: Program) -> None:
+def test_rows_of_another_type_do_not_go_into_a_hash_map(program: BpfProgram) -> None:
     key_type, value_type = program.hash_types("rows")
     with pytest.raises(ValueError, match="no rows of the map rows"):
         program.update_hash("rows", np.zeros(3, np.uint64), np.zeros(3, value_type))
@@ -67,14 +67,14 @@ def test_rows_of_another_type_do_not_go_into_a_hash_map(program: Program) -> Non
     assert rows_of(program) == {}
 
 
-def test_what_a_map_refuses_is_an_error(program: Program) -> None:
+def test_what_a_map_refuses_is_an_error(program: BpfProgram) -> None:
     """A map that has no batched updates, standing for a kernel that has none."""
     key_type, value_type = program.hash_types("stacks")
     with pytest.raises(KernelUnsupported, match="stacks can't be written"):
         program.update_hash("stacks", np.zeros(3, key_type), np.zeros(3, value_type))
 
 
-def test_records_of_a_ring_come_once_and_in_order(program: Program) -> None:
+def test_records_of_a_ring_come_once_and_in_order(program: BpfProgram) -> None:
     reader = program.ring_buffer("records")
     assert reader.consume() == []
     *_, cpu = online_now()
@@ -97,6 +97,6 @@ def test_records_of_a_ring_come_once_and_in_order(program: Program) -> None:
     assert set(rows["cpu"]) == {cpu}
 
 
-def test_a_ring_that_is_no_ring(program: Program) -> None:
+def test_a_ring_that_is_no_ring(program: BpfProgram) -> None:
     with pytest.raises(KernelUnsupported, match="ring buffer can't be read"):
         program.ring_buffer("rows")

@@ -24,7 +24,7 @@ from unittest import mock
 from ebpfprof.goruntime.parked import Wait
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.maps import RingReader
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.cpu import collector as cpu_collector
 from ebpfprof.profilers.options import Options
@@ -112,7 +112,7 @@ class _Kept:
 _report = reports.report
 
 
-class _KeptProgram(Program):
+class _KeptProgram(BpfProgram):
     """Keeps what its maps hold, at the end and when told."""
 
     def __init__(self, of: _Kept, name: str, *args: Any, **more: Any) -> None:  # noqa: ANN401
@@ -224,7 +224,7 @@ def _record(program: Path, name: str) -> tuple[Saved, Report]:
 
     with ExitStack() as held:
         for module in (waits_collector, cpu_collector):
-            held.enter_context(mock.patch.object(module, "Program", partial(_KeptProgram, kept)))
+            held.enter_context(mock.patch.object(module, "BpfProgram", partial(_KeptProgram, kept)))
         held.enter_context(mock.patch.object(windows, "Tally", partial(_KeptTally, kept)))
         held.enter_context(mock.patch.object(reports, "report", kept.report))
         process = held.enter_context(Target.start(program))

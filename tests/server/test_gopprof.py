@@ -11,7 +11,7 @@ import pytest
 
 from ebpfprof.continuous import manager as recorder_module
 from ebpfprof.export import pprof
-from ebpfprof.process.process import Ending
+from ebpfprof.process.process import TargetEnd
 from ebpfprof.profile.model import Profile
 from ebpfprof.server import pprof_endpoints
 from tests.server.fakes import PID, Answer, FakeTarget, Service, until
@@ -174,7 +174,7 @@ def test_a_process_that_goes_meanwhile_ends_the_waiting() -> None:
         service, running = await server(target)
 
         def go() -> None:
-            target.ending = Ending(f"process {PID} ended")
+            target.ending = TargetEnd(f"process {PID} ended")
 
         answer = await while_working(
             target, service.client.ask("/debug/pprof/block?seconds=600"), go

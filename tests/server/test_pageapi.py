@@ -17,7 +17,7 @@ from ebpfprof.continuous import manager as recorder_module
 from ebpfprof.errors import UnsupportedGo
 from ebpfprof.export import pprof
 from ebpfprof.kernel.losses import Loss, loss_kinds
-from ebpfprof.process.process import Ending
+from ebpfprof.process.process import TargetEnd
 from ebpfprof.server import app as app_module
 from ebpfprof.server import page_api
 from ebpfprof.server.metrics import endpoint
@@ -197,7 +197,7 @@ def test_what_was_recorded_of_a_process_that_went_is_still_there() -> None:
     async def work() -> None:
         service, target = await recorded(3)
         running = asyncio.ensure_future(service.recorder.run())
-        target.ending = Ending(f"process {PID} ended")
+        target.ending = TargetEnd(f"process {PID} ended")
         await service.recorder.served[0].gone.wait()
         (found,) = (await service.client.ask("/api/targets")).json["targets"]
         assert (found["ended"], found["recording"]) == (f"process {PID} ended", False)

@@ -20,7 +20,7 @@ from ebpfprof.errors import (
     TargetGone,
     UnsupportedTarget,
 )
-from ebpfprof.process.process import Ending
+from ebpfprof.process.process import TargetEnd
 from tests.server.fakes import (
     ALL_KINDS,
     PID,
@@ -173,7 +173,7 @@ def test_a_process_that_went_is_told_and_forgotten_later() -> None:
         running = asyncio.ensure_future(recorder.run())
         await until(lambda: target.users == 1)
         target.work(4)
-        target.ending = Ending("process 7 ended")
+        target.ending = TargetEnd("process 7 ended")
         await served.gone.wait()
         assert served.ending == "process 7 ended"
         assert not served.is_recording

@@ -12,7 +12,7 @@ import numpy as np
 from ebpfprof.goruntime.labels import target_fields as label_fields
 from ebpfprof.kernel.btf import field_offsets
 from ebpfprof.kernel.losses import Loss, losses
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.overhead.budget import samples_to_take
 from ebpfprof.overhead.cost import Runs, runs
 from ebpfprof.profilers import labels
@@ -31,7 +31,7 @@ from symbolizer.codeanalysis.tls import g_offset
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.process.mappings import Objects
+    from ebpfprof.process.mappings import MappedObjects
     from ebpfprof.process.process import Target
 
 _FUNCTION: Final = "on_sample"
@@ -79,7 +79,7 @@ class CpuCollector:
     def __init__(self, targets: int, recipe: CpuRecipe) -> None:
         """Begin to compile for up to so many targets; load() ends that.
 
-        Raises what Program and field_offsets do.
+        Raises what BpfProgram and field_offsets do.
         """
         thread, fs_base, memory = field_offsets(
             ("task_struct", "thread"), ("thread_struct", "fsbase"), ("task_struct", "mm")
@@ -88,7 +88,7 @@ class CpuCollector:
         self._fields: dict[int, dict[str, int]] = {}
         self._is_active: dict[int, bool] = {}
         self._books: dict[int, RuleBook] = {}
-        self._objects: dict[int, Objects] = {}
+        self._objects: dict[int, MappedObjects] = {}
         self._targets: dict[int, Target] = {}
         self._costs: dict[int, tuple[float, int]] = {}  # ours and the target's CPU time, ns
         self._looked_s = self._looked_around_s = 0.0
@@ -102,7 +102,7 @@ class CpuCollector:
         self._unsampled = 0
         self.failure: Exception | None = None
         """Why stacks are not whole that could have been, if there was an error."""
-        self._program = Program(
+        self._program = BpfProgram(
             "cpu.bpf.c",
             {
                 "WITH_KERNEL": int(recipe.kernel),
@@ -121,7 +121,7 @@ class CpuCollector:
         self._absent_labels = AbsentLabels(self._program)
 
     def load(self) -> None:
-        """Make the maps and load the program, which takes nothing yet. Raises what Program does."""
+        """Make the maps and load the program, which records nothing yet. Raises as BpfProgram."""
         hz, processors = self._recipe.hz, len(online_cpus())
         rows, ring_bytes = rows_for(hz, processors), ring_bytes_for(hz * processors * _TICK_S)
         self._ring_room = ring_bytes // LARGE_BYTES // 2
@@ -139,7 +139,9 @@ class CpuCollector:
         self._unlearned = self._program.ring_buffer("unlearned")
         self._table = SampleTable(self._program, rows, has_labels=self._recipe.labels)
 
-    def attach(self, index: int, target: Target, objects: Objects, go: GoTarget | None) -> None:
+    def attach(
+        self, index: int, target: Target, objects: MappedObjects, go: GoTarget | None
+    ) -> None:
         """Make a target number `index`. It is sampled as soon as the samplers are started.
 
         Raises TargetGone if it has ended.

@@ -21,7 +21,7 @@ from ebpfprof.profilers import labels
 from ebpfprof.profilers.cpu.unwinder import Ending
 
 if TYPE_CHECKING:
-    from ebpfprof.kernel.program import Program
+    from ebpfprof.kernel.program import BpfProgram
     from ebpfprof.profile.model import Label
 
 _LEAST_ROWS: Final = 1 << 12
@@ -66,7 +66,7 @@ def rows_for(hz: int, processors: int) -> int:
 class SampleTable:
     """The maps `samples`, `turns` and `filled` of bpf/cpu.bpf.c, and `label_sets`."""
 
-    def __init__(self, program: Program, rows: int, *, has_labels: bool) -> None:
+    def __init__(self, program: BpfProgram, rows: int, *, has_labels: bool) -> None:
         """`rows` is the size of `samples`."""
         self._program = program
         self._rows = rows

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss, losses
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.uprobe_helper import Uprobe
 from ebpfprof.overhead.cost import Runs, runs
 from ebpfprof.profilers import labels
@@ -53,7 +53,7 @@ class WaitsCollector:
     """The program, loaded once, with the probes of any number of targets."""
 
     def __init__(self, targets: int, recipe: Recipe) -> None:
-        """Begin to compile for up to so many targets; load() ends it. Raises what Program does."""
+        """Begin to compile for up to so many targets; load() ends it. Raises as BpfProgram."""
         self._recipe = recipe
         self._targets = targets
         self._sites: dict[tuple[int, str, int], int] = {}
@@ -62,7 +62,7 @@ class WaitsCollector:
         self._fields: dict[int, dict[str, Any]] = {}
         self._taken: dict[int, tuple[int, int]] = {}
         self._wake = "on_wake" if recipe.block else "on_release"
-        self._program = Program(
+        self._program = BpfProgram(
             "waits.bpf.c",
             {
                 "WITH_BLOCK": int(recipe.block),
@@ -95,7 +95,7 @@ class WaitsCollector:
     def load(self, goroutines: int = 0) -> None:
         """Make the maps and load the program, which takes nothing yet.
 
-        `goroutines` is how many the targets have now, if it is known. Raises what Program does.
+        `goroutines` is how many the targets have now, if it is known. Raises what BpfProgram does.
         """
         stacks = _MAX_STACKS * (_MANY_STACKS if self._recipe.by_lock else 1)
         stacks *= _MANY_STACKS if self._targets > _FEW_TARGETS else 1

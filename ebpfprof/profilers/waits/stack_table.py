@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.labels import delete_sets, label_sets
 from ebpfprof.profilers.waits.rows import KnownStack, Waiting
@@ -15,7 +15,7 @@ _KINDS: tuple[Waiting, ...] = ("block", "mutex")  # by number: bpf/totals.h
 class StackTable:
     """The map `stacks`, and `label_sets` where goroutines' labels are recorded."""
 
-    def __init__(self, program: Program, *, has_labels: bool) -> None:
+    def __init__(self, program: BpfProgram, *, has_labels: bool) -> None:
         """Of a program that need not be loaded yet."""
         self._program = program
         self._most_labelled = 0

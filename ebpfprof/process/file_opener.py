@@ -36,7 +36,7 @@ class _OpenHow(ctypes.Structure):
     )
 
 
-class Files:
+class FileOpener:
     """Opens files in this process."""
 
     def open(self, link: str) -> int:
@@ -70,7 +70,7 @@ class Files:
         raise OSError(code, os.strerror(code))
 
 
-class PatientFiles(Files):
+class WorkerFileOpener(FileOpener):
     """Has a child open them, and read a few pages of each; one that does not answer is given up.
 
     That is a TimeoutError. To be made before there are threads. A context manager.
@@ -80,11 +80,11 @@ class PatientFiles(Files):
         self._worker = FileWorker(_Opening, patience_s)
 
     def open(self, link: str) -> int:
-        """See Files."""
+        """See FileOpener."""
         return self._ask([link], ())
 
     def open_in_root(self, root_fd: int, path: str) -> int:
-        """See Files."""
+        """See FileOpener."""
         return self._ask([path], [root_fd])
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class _Opening:
     """The child's part."""
 
     def __init__(self) -> None:
-        self._files = Files()
+        self._files = FileOpener()
 
     def begin(self) -> None:
         """Nothing is kept."""
