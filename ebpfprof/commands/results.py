@@ -22,7 +22,7 @@ from ebpfprof.profile.model import Kind, Profile
 from ebpfprof.system.signals import interruptible
 
 if TYPE_CHECKING:
-    from ebpfprof.recording.report import Report
+    from ebpfprof.profilers.report_builder import Report
     from ebpfprof.recording.session import Session
 
 _HEADINGS = {

@@ -105,7 +105,7 @@ def command(
         for target in targets:
             check()
             session.start(target)
-        samples = [session.begin_samples(target) for target in targets]
+        samples = [session.begin(target) for target in targets]
         give_up_probing(options)
         signals.end_recording_only()
         until_s = time.monotonic() + duration_s if duration_s else float("inf")

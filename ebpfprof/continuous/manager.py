@@ -258,7 +258,7 @@ class Recorder:
             served.live = self._opened(served)
             served.opened_name = served.live.name
         if served.samples is None:
-            served.samples = self.live.begin_samples(served.live)
+            served.samples = self.live.begin(served.live)
         self.live.start(served.live)
 
     def _opened(self, served: Served) -> LiveTarget:
@@ -277,10 +277,10 @@ class Recorder:
         return {profile.kind: profile for profile in profiles}
 
     def _begin_samples(self, served: Served) -> Any:  # noqa: ANN401
-        return self.live.begin_samples(_live(served))
+        return self.live.begin(_live(served))
 
     def _sampled(self, served: Served, samples: Any, *, restart: bool = False) -> Profile:  # noqa: ANN401
-        (profile,) = self.live.sampled(_live(served), samples, restart=restart).profiles
+        (profile,) = self.live.read(_live(served), samples, restart=restart).profiles
         return profile
 
     async def _end_window(self, served: Served) -> None:

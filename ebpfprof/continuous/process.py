@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ebpfprof.overhead.cost import Overhead
     from ebpfprof.process.process import TargetEnd
     from ebpfprof.profile.model import Profile
-    from ebpfprof.recording.report import Report
+    from ebpfprof.profilers.report_builder import Report
 
 
 class LiveTarget(Protocol):
@@ -44,8 +44,8 @@ class Live(Protocol):
     def stop(self, target: Any) -> None: ...  # noqa: ANN401, D102
     def remove(self, target: Any) -> None: ...  # noqa: ANN401, D102
     def snapshot(self, target: Any, kinds: Collection[str] | None = None) -> Report: ...  # noqa: ANN401, D102
-    def begin_samples(self, target: Any) -> Any: ...  # noqa: ANN401, D102
-    def sampled(self, target: Any, samples: Any, *, restart: bool = False) -> Report: ...  # noqa: ANN401, D102
+    def begin(self, target: Any) -> Any: ...  # noqa: ANN401, D102
+    def read(self, target: Any, samples: Any, *, restart: bool = False) -> Report: ...  # noqa: ANN401, D102
     def overhead(self, target: Any) -> Overhead: ...  # noqa: ANN401, D102
     def losses(self) -> Iterable[Loss]: ...  # noqa: D102
 

@@ -7,12 +7,12 @@ also what makes encoding fast.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, Self
+from typing import Protocol, Self
 
 from ebpfprof.errors import InvalidProfile
 
-Kind = Literal["block", "mutex", "cpu", "open", ""]
-"""What was profiled; "" is a profile of something else, which we read but don't record."""
+Kind = str
+"""What was profiled, by ProfileKind.name; "" is a profile of something else, read from a file."""
 
 _INT64_MAX = (1 << 63) - 1
 _UINT64_MAX = (1 << 64) - 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from ebpfprof.profile.model import Kind
+from ebpfprof.profilers.registry import kind_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,4 @@ class Options:
 
     def sampling(self, kind: Kind) -> str:
         """In words, which events of a kind are taken."""
-        if kind == "block" and self.block_rate_ns > 1:
-            return f"sampled at a rate of {self.block_rate_ns} ns"
-        if kind == "mutex" and self.mutex_fraction > 1:
-            return f"one release in {self.mutex_fraction}, scaled"
-        if kind == "cpu":
-            return f"{self.hz} samples per second of CPU time"
-        return "every event"
+        return kind_named(kind).sampling(asdict(self))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ebpfprof.kernel import perf_events, uprobe_links
-from ebpfprof.privileges.capabilities import NUMBERS, effective, give_up, set_aside
+from ebpfprof.privileges.capabilities import NUMBERS, effective, give_up
 from ebpfprof.privileges.checks import LOOKING, RECORDING, TO_RECORD, WRITING
 from ebpfprof.profilers.options import Options
+from ebpfprof.recording.profiler_set import rights_for
 
 
 def give_up_before_recording(
@@ -18,7 +18,7 @@ def give_up_before_recording(
     Raises OSError.
     """
     keep = RECORDING | (WRITING if writes else set()) | ({"CAP_KILL"} if has_child else set())
-    if _takes_admin(options) or (options.waiting and not uprobe_links.is_offered()):
+    if _stands_for_others() or any(rights_for(options)):
         keep |= {"CAP_SYS_ADMIN"}
     give_up(keep)
 
@@ -26,7 +26,8 @@ def give_up_before_recording(
 def give_up_probing(options: Options) -> None:
     """Keep what is of use once all probes are in. Raises OSError."""
     keep = RECORDING | WRITING
-    give_up(keep | {"CAP_SYS_ADMIN"} if _takes_admin(options) else keep)
+    needs_admin = _stands_for_others() or rights_for(options).to_record
+    give_up(keep | {"CAP_SYS_ADMIN"} if needs_admin else keep)
 
 
 def give_up_before_looking() -> None:
@@ -34,17 +35,7 @@ def give_up_before_looking() -> None:
     give_up(LOOKING)
 
 
-def _takes_admin(options: Options) -> bool:
-    """Whether CAP_SYS_ADMIN is of use all the time."""
-    if _stands_for_others():
-        return True
-    if "cpu" not in options.kinds:
-        return False
-    # Processors may come while it is recorded, and each has an event of its own.
-    with set_aside("CAP_SYS_ADMIN"):
-        return not perf_events.may_open_events()
-
-
 def _stands_for_others() -> bool:
+    """Whether CAP_SYS_ADMIN is there in place of rights of its own."""
     held = effective()
     return any(NUMBERS[name] not in held for name in TO_RECORD)

@@ -1,30 +1,30 @@
-"""Targets that are recorded for as long as somebody asks, by one loaded program."""
+"""Processes that are recorded for as long as is asked for, by programs that are loaded once."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from ebpfprof.console.text import printable
 from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import Loss, losses_since, losses_together
+from ebpfprof.kernel.losses import Loss, losses_since
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.process.file_opener import WorkerFileOpener
 from ebpfprof.process.process import TargetEnd
-from ebpfprof.profile.model import Kind
 from ebpfprof.profilers.options import Options
-from ebpfprof.recording.target import Recorded, compile_collectors, open_recorded, programs_for
+from ebpfprof.profilers.profiler import OpenedProcess, Profiler
+from ebpfprof.recording.profiler_set import FoundBy, ProfilerSet
+from ebpfprof.recording.target import Recorded, open_recorded, programs_for
 from ebpfprof.system.heap import give_back_large_blocks
 
-if TYPE_CHECKING:  # what reads executables is imported late
-    from ebpfprof.profilers.cpu.sample_table import SampleSums
-    from ebpfprof.recording.report import Names, Recording, Report
+if TYPE_CHECKING:  # what reads executables is imported late, while BCC compiles
+    from ebpfprof.profilers.report_builder import Recording, Report
 
 _TICK_S = 0.1  # longer, and the first samples of many processors would not find room
 _ENDINGS_S = 0.5
@@ -33,14 +33,11 @@ _ENDINGS_S = 0.5
 class LiveTarget:
     """A process that can be recorded at any time; made by LiveSession.add."""
 
-    def __init__(self, number: int, recorded: Recorded, held: ExitStack, names: Names) -> None:
+    def __init__(self, number: int, recorded: Recorded, held: ExitStack) -> None:
         self._number = number
         self._recorded = recorded
         self._held = held
-        self._names = names
         self._users = 0
-        self._was_sampled = False
-        self._is_sampled = False
         self._runs_before = Runs(), Runs()  # of those that had its number before
         self._losses_before: tuple[Loss, ...] = ()  # before it was opened
         self._watched_ns = 0  # before the present start
@@ -65,7 +62,7 @@ class LiveTarget:
         return printable(go.binary.version.text) if go else None
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[str, ...]:
         """The profiles it can have."""
         return self._recorded.kinds
 
@@ -76,7 +73,7 @@ class LiveTarget:
 
     @property
     def is_recording(self) -> bool:
-        """Whether the probes are in it."""
+        """Whether it is recorded."""
         return self._users > 0 and self.ending is None
 
     @property
@@ -92,14 +89,14 @@ class LiveTarget:
 
 
 @dataclass(eq=False, slots=True)
-class Samples:
-    """CPU samples of a target since a moment; made by LiveSession.begin_samples.
+class Since:
+    """A moment from which on samples of a process are added up; made by LiveSession.begin.
 
-    The moment is told by Unix time, and by how long the target had been watched by then, what that
-    had cost it and what had been lost.
+    It is told by Unix time, and by how long the process had been watched by then, what that had
+    cost it and what had been lost.
     """
 
-    sums: SampleSums
+    marks: dict[Profiler, Any]
     unix_ns: int
     watched_ns: int
     overhead: Overhead
@@ -107,14 +104,18 @@ class Samples:
 
 
 class LiveSession:
-    """One loaded program, and targets that come and go. Safe to be used by several threads.
+    """Programs that are loaded once, and processes that come and go. Any thread may use it.
 
-    A context manager: leaving it removes every probe. A thread of its own notices when targets go
-    and teaches the kernel how to unwind.
+    A context manager: leaving it removes every probe. Profilers are polled, and endings of
+    processes noticed, by a thread of its own, or, if there `is_no_thread`, whenever poll() is
+    called.
     """
 
-    def __init__(self, options: Options, *, capacity: int = 64) -> None:
-        """Compile and load for up to `capacity` targets. Raises any of ebpfprof.errors."""
+    def __init__(self, options: Options, *, capacity: int = 64, is_no_thread: bool = False) -> None:
+        """Compile for up to `capacity` processes, and load unless there `is_no_thread`.
+
+        Without a thread, load() is for the caller. Raises any of ebpfprof.errors.
+        """
         give_back_large_blocks()
         self._options = options
         self._capacity = capacity
@@ -123,17 +124,27 @@ class LiveSession:
         self._targets: dict[int, LiveTarget] = {}  # by number
         # The one that is free longest is taken first: an event may still have been on its way.
         self._free_numbers = deque(range(capacity))
-        self._sampled = 0
+        self._is_loaded = False
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
         with ExitStack() as held:
             self._files = held.enter_context(WorkerFileOpener())
-            self._waits, self._cpu = compile_collectors(capacity, options, held)
-            for collector in (self._waits, self._cpu):
-                if collector:
-                    collector.load()
+            self.profilers = ProfilerSet(capacity, options)
+            held.callback(self.profilers.close)
+            if not is_no_thread:
+                self.load()
             held.pop_all()  # close() does it
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._poll, name="ebpfprof-live", daemon=True)
-        self._thread.start()
+        if not is_no_thread:
+            self._thread = threading.Thread(target=self._poll, name="ebpfprof-live", daemon=True)
+            self._thread.start()
+
+    def load(self) -> None:
+        """Make the maps, large enough for the goroutines of the processes, and load the programs.
+
+        Raises KernelUnsupported, PermissionDenied and what compiling does.
+        """
+        self.profilers.load(sum(each._recorded.goroutines() for each in self._targets.values()))
+        self._is_loaded = True
 
     def add(self, pid: int) -> LiveTarget:
         """Open and inspect a process; no probe yet.
@@ -141,8 +152,6 @@ class LiveSession:
         Raises any of ebpfprof.errors: NoSuchProcess, NotGoProgram, UnsupportedGo, PermissionDenied
         and so on; AttachFailed if there are too many, until remove() makes room.
         """
-        from ebpfprof.recording.report import Names
-
         with ExitStack() as held:
             recorded = open_recorded(pid, self._options, held, self._files, self._programs)
             with self._lock:
@@ -151,15 +160,24 @@ class LiveSession:
                         f"Process {pid} has no room: {self._capacity} processes are recorded "
                         "already. Record it by an ebpfprof of its own."
                     )
-                number = self._free_numbers.popleft()
-                target = LiveTarget(number, recorded, held.pop_all(), Names())
-                target._runs_before = self._runs(number)
-                target._losses_before = self.losses()
+                number = self._free_numbers[0]
+                opened = OpenedProcess(
+                    recorded.target,
+                    recorded.go,
+                    held,
+                    lambda own: self.profilers.ns_of_others(number, own),
+                )
+                self.profilers.open(number, opened, recorded.kinds)
+                target = LiveTarget(number, recorded, held.pop_all())
+                if self._is_loaded:
+                    target._runs_before = self.profilers.runs(number)
+                    target._losses_before = self.losses()
+                self._free_numbers.popleft()
                 self._targets[number] = target
         return target
 
     def start(self, target: LiveTarget) -> None:
-        """Put the probes in, unless they are; each start wants its stop().
+        """Record a process, unless it is recorded; each start wants its stop().
 
         Raises AttachFailed, or TargetGone if it has gone.
         """
@@ -175,7 +193,7 @@ class LiveSession:
             target._users += 1
 
     def stop(self, target: LiveTarget) -> None:
-        """Take the probes out if nobody else wants them; the sums stay."""
+        """Record a process no more unless others want that; the sums stay."""
         with self._lock:
             if target._users > 1:
                 target._users -= 1
@@ -184,7 +202,7 @@ class LiveSession:
                 self._detach(target)
 
     def remove(self, target: LiveTarget) -> None:
-        """Let go of a target, whoever wants it. Nothing more can be had of it."""
+        """Close a process, whatever wants it recorded. Nothing more can be had of it."""
         with self._lock:
             if not self._holds(target):
                 return
@@ -192,9 +210,7 @@ class LiveSession:
             if target._users:
                 target._pause()
                 self._detach(target)
-            for collector in (self._waits, self._cpu):
-                if collector:
-                    collector.forget(target._number)
+            self.profilers.forget(target._number)
             self._free_numbers.append(target._number)
             target._held.close()
 
@@ -205,95 +221,101 @@ class LiveSession:
         *,
         settled: bool = False,
     ) -> Report:
-        """The waits of a target since its first start: sums that never decrease.
+        """The sums of a process since its first start, which never decrease.
 
-        Of the block and mutex profiles: those of `kinds`, or all. Locations are the same objects in
-        later snapshots. The time of a profile is when the first start was, its duration how long
-        the target was watched since. In a pause between windows, what the next one is likely to
-        hold is in the sums; if they are to be `settled`, that is not so, and the duration is the
-        time that windows until now stand for. Raises TargetGone if it was let go of.
+        Of those of `kinds`, or of all, that keep sums. Locations are the same objects in later
+        snapshots. The time of a profile is when the first start was, its duration how long the
+        process was watched since. In a pause between windows, what the next one is likely to hold
+        is in the sums; if they are to be `settled`, that is not so, and the duration is the time
+        that windows until now stand for. Raises TargetGone if it was removed.
         """
         with self._lock:
             self._require_held(target)
-            recorded, number = target._recorded, target._number
-            wanted = set(recorded.kinds if kinds is None else kinds) - {"cpu"}
-            kept = tuple(kind for kind in recorded.kinds if kind in wanted)
-            known = self._known_waits(recorded, number, settled) if self._waits and kept else {}
+            wanted = target.kinds if kinds is None else kinds
+            names = tuple(name for name in target.kinds if name in wanted)
+            found = self.profilers.snapshot(target._number, settled=settled) if names else []
             # The time comes last: no more can have been waited in it than the sums have.
-            recording = replace(self._recording(target, kept), **known)
-            return self._reported(target, recording)
+            stands_for = [each.found.stands_for_ns for each in found]
+            ended_ns = next((ns for ns in stands_for if ns is not None), target.watched_ns)
+            return self._reported(target, found, names, ended_ns=ended_ns)
 
-    def begin_samples(self, target: LiveTarget) -> Samples | None:
-        """CPU samples of a target from now on, for as long as the caller keeps them.
+    def begin(self, target: LiveTarget) -> Since | None:
+        """Add up samples of a process from now on, for as long as the caller keeps the result.
 
-        None if it has no CPU profile. Raises TargetGone if it was let go of.
+        Of the kinds that keep no sums; None if it has none of them. Raises TargetGone if it was
+        removed.
         """
         with self._lock:
             self._require_held(target)
-            if self._cpu is None:
-                return None
-            self._cpu.poll()
             unix_ns, watched_ns = time.time_ns(), target.watched_ns  # before there is a sample
             overhead, losses = self.overhead(target), self.losses()
-            sums = self._cpu.begin_sums(target._number)
-            return Samples(sums, unix_ns, watched_ns, overhead, losses)
+            marks = self.profilers.begin(target._number)
+            return Since(marks, unix_ns, watched_ns, overhead, losses) if marks else None
 
-    def sampled(self, target: LiveTarget, samples: Samples, *, restart: bool = False) -> Report:
-        """The CPU profile of these samples so far; they begin anew now if `restart`.
+    def read(self, target: LiveTarget, since: Since, *, restart: bool = False) -> Report:
+        """The profiles of what has come since a moment; it is now, from now on, if `restart`.
 
-        Its duration is how long the target was watched in that time. Raises TargetGone if the
-        target was let go of.
+        Their duration is how long the process was watched in that time. Raises TargetGone if the
+        process was removed.
         """
         with self._lock:
             self._require_held(target)
-            assert self._cpu is not None
-            self._cpu.poll()
+            found = self.profilers.read(target._number, since.marks, restart=restart)
             overhead, losses = self.overhead(target), self.losses()
-            stacks = self._cpu.read_sums(samples.sums, restart=restart)
-            recording = replace(
-                self._recording(target, ("cpu",)),
-                started_ns=samples.watched_ns,
-                started_unix_ns=samples.unix_ns,
-                overhead=overhead - samples.overhead,
-                losses=losses_since(losses, samples.losses),
-                stacks=stacks,
-                sampler=self._cpu.sampler(target._number),
+            watched_ns = target.watched_ns
+            report = self._reported(
+                target,
+                found,
+                target.kinds,
+                started_ns=since.watched_ns,
+                started_unix_ns=since.unix_ns,
+                ended_ns=watched_ns,
+                overhead=overhead - since.overhead,
+                losses=losses_since(losses, since.losses),
             )
             if restart:
-                samples.unix_ns, samples.watched_ns = time.time_ns(), recording.ended_ns
-                samples.overhead, samples.losses = overhead, losses
-            return self._reported(target, recording)
+                since.unix_ns, since.watched_ns = time.time_ns(), watched_ns
+                since.overhead, since.losses = overhead, losses
+            return report
 
     def overhead(self, target: LiveTarget) -> Overhead:
-        """What recording has cost a target since its first start, estimated.
+        """What recording has cost a process since its first start, estimated.
 
-        Raises TargetGone if it was let go of.
+        Raises TargetGone if it was removed.
         """
         with self._lock:
             self._require_held(target)
             recorded = target._recorded
             recorded.look_at_cpu()
-            hits, samples = self._runs(target._number)
+            hits, samples = self.profilers.runs(target._number)
             hits_before, samples_before = target._runs_before
-            hit_ns = self._waits.hit_ns if self._waits else None
+            hit_ns = self.profilers.hit_ns
             return Overhead(hits - hits_before, samples - samples_before, hit_ns, recorded.cpu_ns)
 
     def losses(self) -> tuple[Loss, ...]:
-        """What was lost so far, all targets together."""
+        """What was lost so far, all processes together."""
         with self._lock:
-            return losses_together(*(c.losses() for c in (self._waits, self._cpu) if c))
+            return self.profilers.losses()
+
+    def poll(self) -> None:
+        """Have profilers do what must be done while processes are recorded."""
+        with self._lock:
+            if any(each.is_recording for each in self._targets.values()):
+                self.profilers.poll()
+
+    def notice_endings(self) -> None:
+        """Look which processes have gone, and record these no more."""
+        with self._lock:
+            for target in list(self._targets.values()):
+                self._notice_ending(target)
 
     def close(self) -> None:
-        """Remove all probes and let go of all targets."""
+        """Remove all probes and close all processes."""
         self._closing.set()
-        self._thread.join()
+        if self._thread:
+            self._thread.join()
         with self._lock:
-            for target in self._targets.values():
-                if target._recorded.watch:
-                    target._recorded.watch.stop()
-            for collector in (self._waits, self._cpu):
-                if collector:
-                    collector.close()
+            self.profilers.close()
             for target in self._targets.values():
                 target._held.close()
             self._targets.clear()
@@ -306,112 +328,58 @@ class LiveSession:
         self.close()
 
     def _attach(self, target: LiveTarget) -> None:
-        recorded, number = target._recorded, target._number
-        began_ns = 0
-        if self._waits and recorded.go:
-            if not self._options.is_bounded:
-                began_ns = self._waits.attach(number, recorded.go)
-            else:
-                from ebpfprof.profilers.waits.windows import Watch
-
-                share = self._options.max_overhead / 100
-                recorded.watch = recorded.watch or Watch(
-                    self._waits,
-                    number,
-                    recorded.go,
-                    share,
-                    lambda: self._runs(number)[1].ns,
-                )
-                began_ns = recorded.watch.start()
-        if self._cpu and recorded.objects:
-            if target._was_sampled:
-                self._cpu.resume(number)
-            else:
-                self._cpu.attach(number, recorded.target, recorded.objects, recorded.go)
-            target._was_sampled = target._is_sampled = True
-            self._sampled += 1
-            if self._sampled == 1:
-                self._cpu.start()
-        recorded.begin_cpu()
-        target._started_ns = began_ns or kernel_now_ns()
+        began_ns = self.profilers.start(target._number)
+        target._recorded.begin_cpu()
+        target._started_ns = began_ns
         target.started_unix_ns = target.started_unix_ns or time.time_ns()
         self._require_running(target)
 
     def _detach(self, target: LiveTarget) -> None:
-        recorded, number = target._recorded, target._number
-        recorded.look_at_cpu(is_over=True)
-        if self._cpu and target._is_sampled:
-            target._is_sampled = False
-            self._cpu.pause(number)
-            self._sampled -= 1
-            if self._sampled == 0:
-                self._cpu.halt()
-        if recorded.watch:
-            recorded.watch.stop()
-        if self._waits and recorded.go:
-            self._waits.detach_target(number)
+        target._recorded.look_at_cpu(is_over=True)
+        self.profilers.stop(target._number)
 
-    def _known_waits(self, recorded: Recorded, number: int, settled: bool) -> dict[str, Any]:
-        """What was recorded of a target's waits, for a Recording."""
-        assert self._waits is not None
-        watch = recorded.watch
-        if watch is None:
-            totals, holds = self._waits.snapshot(), self._waits.holds()
-            return {"totals": totals.get(number, []), "holds": holds.get(number, {})}
-        if not settled:
-            return {"totals": watch.totals(), "watched": watch.watched(), "holds": watch.holds()}
-        known, watched = watch.settled()
-        ended_ns = watched.stood_for_ns
-        return {"totals": known, "watched": watched, "holds": watch.holds(), "ended_ns": ended_ns}
-
-    def _recording(self, target: LiveTarget, kinds: tuple[Kind, ...]) -> Recording:
-        """What is known of a target, without what was recorded."""
-        from ebpfprof.recording.report import Recording
+    def _reported(
+        self,
+        target: LiveTarget,
+        found: Sequence[FoundBy],
+        kinds: tuple[str, ...],
+        **known: Any,  # noqa: ANN401 - fields of Recording
+    ) -> Report:
+        from ebpfprof.profilers.report_builder import Recording
 
         recorded = target._recorded
         recorded.notice_tracer()
-        return Recording(
+        fields: dict[str, Any] = {
+            "started_ns": 0,
+            "started_unix_ns": target.started_unix_ns,
+            "overhead": None,
+            "losses": None,
+            **known,
+        }
+        if fields["overhead"] is None:
+            fields["overhead"] = self.overhead(target)
+        if fields["losses"] is None:
+            fields["losses"] = losses_since(self.losses(), target._losses_before)
+        recording = Recording(
             target=recorded.target,
             go=recorded.go,
-            objects=recorded.objects,
             kinds=kinds,
-            started_ns=0,
-            started_unix_ns=target.started_unix_ns,
-            ended_ns=target.watched_ns,
             ending=recorded.ending,
             traced=recorded.traced,
-            watched=None,
-            overhead=self.overhead(target),
-            own_cost="",  # most of it is not this target's
-            totals=[],
-            holds={},
-            begun={},
-            parked=None,
-            unread=None,
-            stacks={},
-            sampler="",
-            losses=losses_since(self.losses(), target._losses_before),
+            own_cost="",  # most of it is not this process's
+            **fields,
         )
-
-    def _reported(self, target: LiveTarget, recording: Recording) -> Report:
-        from ebpfprof.recording.report import report
-
-        found = report(recording, self._options, target._names)
+        report = reported(target, recording, found, self._options)
         if recording.traced:
-            found.hints.append(recording.traced)
-        return found
-
-    def _runs(self, number: int) -> tuple[Runs, Runs]:
-        """How often our programs ran for the targets that had a number: probes, samples."""
-        waits = self._waits.runs(number) if self._waits else Runs()
-        return waits, self._cpu.runs(number) if self._cpu else Runs()
+            report.hints.append(recording.traced)
+        return report
 
     def _holds(self, target: LiveTarget) -> bool:
         return self._targets.get(target._number) is target
 
     def _require_held(self, target: LiveTarget) -> None:
         if not self._holds(target):
-            raise TargetGone(f"Process {target.pid} was let go of.")
+            raise TargetGone(f"Process {target.pid} was removed from the recording.")
 
     def _require_running(self, target: LiveTarget) -> None:
         self._notice_ending(target)
@@ -424,6 +392,7 @@ class LiveSession:
         if recorded.ending is None and self._holds(target):
             ending = recorded.target.ending()
             if ending and target._users:
+                recorded.ended_ns = kernel_now_ns()
                 target._pause()
                 recorded.ending = ending
                 self._detach(target)
@@ -431,13 +400,20 @@ class LiveSession:
 
     def _poll(self) -> None:
         looked_s = time.monotonic()
-        while not self._closing.wait(self._cpu.tick_s if self._cpu and self._sampled else _TICK_S):
-            with self._lock:
-                if self._cpu and self._sampled:
-                    self._cpu.poll()
-                if self._waits and any(each.is_recording for each in self._targets.values()):
-                    self._waits.poll()
-                if time.monotonic() >= looked_s + _ENDINGS_S:
-                    looked_s = time.monotonic()
-                    for target in list(self._targets.values()):
-                        self._notice_ending(target)
+        while not self._closing.wait(self.profilers.tick_s):
+            self.poll()
+            if time.monotonic() >= looked_s + _ENDINGS_S:
+                looked_s = time.monotonic()
+                self.notice_endings()
+
+
+def reported(
+    target: LiveTarget, recording: Recording, found: Sequence[FoundBy], options: Options
+) -> Report:
+    """The profiles of what profilers have found of a process, with names."""
+    from ebpfprof.profilers.report_builder import ReportBuilder
+
+    builder = ReportBuilder(recording, options)
+    for each in found:
+        each.profiler.report(target._number, each.found, builder)
+    return builder.finished()

@@ -1,4 +1,4 @@
-"""A process that is recorded, and the collectors that record it."""
+"""A process that is recorded: what it is, what it used meanwhile, how it ended."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ from typing import TYPE_CHECKING
 
 from ebpfprof.errors import NotGoProgram
 from ebpfprof.goruntime.programs import Programs
+from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.file_opener import FileOpener
 from ebpfprof.process.process import Target, TargetEnd
-from ebpfprof.profile.model import Kind
 from ebpfprof.profilers.options import Options
-from ebpfprof.profilers.waits.collector import WaitsCollector
-from ebpfprof.profilers.waits.rows import Recipe
+from ebpfprof.profilers.registry import kind_named
 
-if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init__
+if TYPE_CHECKING:  # what reads executables is imported late, while BCC compiles
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.process.mappings import MappedObjects
-    from ebpfprof.profilers.cpu.collector import CpuCollector
-    from ebpfprof.profilers.waits.open_waits import Parked
-    from ebpfprof.profilers.waits.windows import Watch
 
 # What a debugger and the kernel do to each other's breakpoints: docs/faults.md.
 _TRACED = (
@@ -37,24 +32,20 @@ _TRACED_AT_THE_END = (
 
 @dataclass(slots=True)
 class Recorded:
-    """A target, with what is known of its program; `objects` where its CPU time is sampled."""
+    """A process that is recorded, with what is known of its program."""
 
     target: Target
     go: GoTarget | None
-    kinds: tuple[Kind, ...]
-    objects: MappedObjects | None = None
+    kinds: tuple[str, ...]
     ending: TargetEnd | None = None
     ended_ns: int = 0
-    parked: Parked | None = None
-    failure: Exception | None = None
-    watch: Watch | None = None
-    """Where the target is watched in windows, or may come to be."""
+    """When it was seen to have ended, CLOCK_MONOTONIC; 0: it was not."""
     cpu_ns: int = 0
     """What its threads used while it was recorded, as far as it was looked at."""
     cpu_before_ns: int | None = None
     """What they had used when that began, without what is in cpu_ns; None: it is not recorded."""
     traced: str = ""
-    """A warning, of a debugger that was seen at a target with probes in it; "" if none was."""
+    """A warning, of a debugger that was seen at a process with probes in it; "" if none was."""
 
     def goroutines(self) -> int:
         """How many goroutines it has now; 0 if that can't be told."""
@@ -65,13 +56,21 @@ class Recorded:
         except Exception:  # whatever it is: tables have the usual size then
             return 0
 
+    def note_ending(self) -> bool:
+        """Look whether it has ended, unless that is known; whether it is news."""
+        if self.ending is None:
+            self.ending = self.target.ending()
+            self.ended_ns = kernel_now_ns() if self.ending else 0
+            return self.ending is not None
+        return False
+
     def begin_cpu(self) -> None:
-        """From now on the target's CPU time counts."""
+        """From now on the process's CPU time counts."""
         total_ns = self.target.cpu_ns()
         self.cpu_before_ns = None if total_ns is None else total_ns - self.cpu_ns
 
     def look_at_cpu(self, *, is_over: bool = False) -> None:
-        """Take note of the CPU time that the target has used, while it can be asked.
+        """Take note of the CPU time that the process has used, while it can be asked.
 
         If it `is_over`, what it uses from now on does not count.
         """
@@ -82,8 +81,9 @@ class Recorded:
             self.cpu_before_ns = None
 
     def notice_tracer(self, *, is_over: bool = False) -> bool:
-        """Look whether a debugger traces the target, unless one was seen; whether that is new."""
-        if self.traced or self.go is None or self.kinds == ("cpu",):  # samples take no probes
+        """Look whether a debugger traces the process, unless one was seen; whether that is new."""
+        has_probes = self.go and any(kind_named(name).uses_probes for name in self.kinds)
+        if self.traced or not has_probes:
             return False
         tracer = self.target.tracer()
         if tracer:
@@ -102,7 +102,8 @@ def open_recorded(
 ) -> Recorded:
     """Open and inspect a process; `held` will close it. Raises any of ebpfprof.errors.
 
-    `files` opens what it runs and has mapped, `programs` knows those that others run, too.
+    `files` opens what it runs and has mapped, `programs` knows those that others run, too. Of one
+    that is no Go program, the kinds that any program can have are recorded.
     """
     from ebpfprof.goruntime.process import go_target
 
@@ -110,30 +111,9 @@ def open_recorded(
     try:
         go = go_target(target, held.enter_context(programs.of(target)))
     except NotGoProgram:
-        if "cpu" not in kinds or (options.kinds_given and kinds != ("cpu",)):
+        kinds = tuple(name for name in kinds if not kind_named(name).needs_go)
+        if not kinds or (options.kinds_given and kinds != options.kinds):
             raise
-        kinds = ("cpu",)
     recorded = Recorded(target, go, kinds)
     recorded.notice_tracer()
-    if "cpu" in kinds:
-        from ebpfprof.process.mappings import MappedObjects
-
-        recorded.objects = held.enter_context(MappedObjects(target))
     return recorded
-
-
-def compile_collectors(
-    targets: int, options: Options, held: ExitStack
-) -> tuple[WaitsCollector | None, CpuCollector | None]:
-    """Begin to compile what records the profiles that are asked for, of up to so many targets.
-
-    load() of each ends that; `held` will close them.
-    """
-    waits, cpu = None, None
-    if options.waiting:
-        waits = held.enter_context(WaitsCollector(targets, Recipe.of(options)))
-    if "cpu" in options.kinds:
-        from ebpfprof.profilers.cpu.collector import CpuCollector, CpuRecipe
-
-        cpu = held.enter_context(CpuCollector(targets, CpuRecipe.of(options)))
-    return waits, cpu

@@ -13,12 +13,12 @@ from ebpfprof.console.output_file import OutputFile, default_name
 from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.text import printable
 from ebpfprof.export import pprof
-from ebpfprof.recording.live import LiveSession, LiveTarget, Samples
+from ebpfprof.recording.live import LiveSession, LiveTarget, Since
 from ebpfprof.top.rows import Moment, Snapshot, View, Watched
 from ebpfprof.top.table import Table
 
 if TYPE_CHECKING:  # what reads executables is imported late
-    from ebpfprof.recording.report import Report
+    from ebpfprof.profilers.report_builder import Report
 
 _MAX_OWN_SHARE: Final = 0.2
 
@@ -30,7 +30,7 @@ class Watch:
         self,
         session: LiveSession,
         targets: Sequence[LiveTarget],
-        samples: Sequence[Samples | None],
+        samples: Sequence[Since | None],
         *,
         by_lock: bool,
     ) -> None:
@@ -98,18 +98,18 @@ class Watch:
                 written.append(file.name)
         return written
 
-    def _recorded(self) -> Iterable[tuple[LiveTarget, Samples | None]]:
+    def _recorded(self) -> Iterable[tuple[LiveTarget, Since | None]]:
         return zip(self._targets, self._samples, strict=True)
 
     def _reports(
-        self, target: LiveTarget, samples: Samples | None, *, settled: bool = False
+        self, target: LiveTarget, samples: Since | None, *, settled: bool = False
     ) -> list[Report]:
         """What was recorded of a target since the start: its waits, its CPU time.
 
         If the waits are `settled`, nothing is added for the time since the last window.
         """
         found = [self._session.snapshot(target, settled=settled)]
-        return [*found, self._session.sampled(target, samples)] if samples else found
+        return [*found, self._session.read(target, samples)] if samples else found
 
     def _watched(self) -> list[Watched]:
         return [

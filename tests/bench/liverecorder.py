@@ -25,7 +25,7 @@ from typing import Any, Final
 import psutil
 
 from ebpfprof.profilers.options import Options
-from ebpfprof.recording.live import LiveSession, LiveTarget, Samples
+from ebpfprof.recording.live import LiveSession, LiveTarget, Since
 from tests.kernel.kernel_state import helpers, holders
 from tests.targets_run import Target
 
@@ -63,7 +63,7 @@ def cpu_ns(pid: int) -> int:
 
 def main() -> int:
     targets: dict[int, LiveTarget] = {}
-    samples: dict[int, Samples | None] = {}
+    samples: dict[int, Since | None] = {}
     options: dict[str, Any] = json.loads(sys.argv[1])
     options["kinds"] = tuple(options["kinds"])
     with LiveSession(Options(**options)) as session:
@@ -73,7 +73,7 @@ def main() -> int:
             match order:
                 case "add":
                     targets[pid] = session.add(pid)
-                    samples[pid] = session.begin_samples(targets[pid])
+                    samples[pid] = session.begin(targets[pid])
                     answer = "added"
                 case "start":
                     session.start(targets[pid])
@@ -84,7 +84,7 @@ def main() -> int:
                 case "events":
                     target, since = targets[pid], samples[pid]
                     profiles = session.snapshot(target).profiles
-                    profiles += session.sampled(target, since).profiles if since else []
+                    profiles += session.read(target, since).profiles if since else []
                     found = profiles[0].samples
                     count = sum(sample.values[0] for sample in found)
                     deepest = max((len(sample.locations) for sample in found), default=0)

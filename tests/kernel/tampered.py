@@ -28,10 +28,10 @@ from ebpfprof.kernel.held_probes import HeldProbes
 from ebpfprof.kernel.probe_holders import Holder
 from ebpfprof.process.launch import LaunchedProgram
 from ebpfprof.process.process import Target
+from ebpfprof.profilers.report_builder import Report
 from ebpfprof.profilers.waits import stacks
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.windows import Watch
-from ebpfprof.recording.report import Report
 from ebpfprof.recording.session import Session
 from symbolizer import allowance
 from symbolizer.locks import names

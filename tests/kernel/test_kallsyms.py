@@ -133,13 +133,13 @@ def test_of_all_targets_together_there_is_one(
     ):
         targets = [live.add(each.pid) for each in (one, other)]
         for target, each in zip(targets, (one, other), strict=True):
-            samples = live.begin_samples(target)
+            samples = live.begin(target)
             assert samples
             live.start(target)
             in_kernel = False
             while not in_kernel:
                 each.ask("go", "ns ")
-                (profile,) = live.sampled(target, samples).profiles
+                (profile,) = live.read(target, samples).profiles
                 in_kernel = any(
                     mapping.filename == "[kernel.kallsyms]" for mapping in profile.mappings
                 )

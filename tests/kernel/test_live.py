@@ -14,7 +14,8 @@ from ebpfprof.errors import AttachFailed, NoSuchProcess, NotGoProgram, TargetGon
 from ebpfprof.profile.delta import difference
 from ebpfprof.profile.model import Kind, Profile
 from ebpfprof.profilers.options import Options
-from ebpfprof.recording.live import LiveSession, LiveTarget, Samples
+from ebpfprof.recording.live import LiveSession, LiveTarget, Since
+from tests.kernel.inside import collector_of_waits
 from tests.kernel.kernel_state import has_probes, open_files
 from tests.kernel.programs import program
 from tests.targets_run import DEADLINE_S, Target
@@ -37,9 +38,9 @@ def count_in(profile: Profile, function: str) -> int:
 
 
 def counts(
-    live: LiveSession, target: LiveTarget, function: str, samples: Samples | None = None
+    live: LiveSession, target: LiveTarget, function: str, samples: Since | None = None
 ) -> dict[str, int]:
-    reports = [live.snapshot(target), *([live.sampled(target, samples)] if samples else [])]
+    reports = [live.snapshot(target), *([live.read(target, samples)] if samples else [])]
     assert [report.failure for report in reports if report.failure] == []
     profiles = [profile for report in reports for profile in report.profiles]
     return {profile.kind: count_in(profile, function) for profile in profiles}
@@ -65,7 +66,7 @@ def test_what_happens_while_it_is_stopped_is_not_counted(live: LiveSession, mino
 def test_cpu_time_is_sampled_only_in_between(live: LiveSession) -> None:
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
-        samples = live.begin_samples(target)
+        samples = live.begin(target)
         assert samples
         seen = []
         for _ in range(2):
@@ -88,15 +89,15 @@ def test_samples_begin_when_they_are_asked_for(live: LiveSession) -> None:
         live.start(target)
         since, seen = [], []
         for _ in range(3):
-            samples = live.begin_samples(target)
+            samples = live.begin(target)
             assert samples
             since.append(samples)
             steps.ask("burn", "done")
-            reports = [live.sampled(target, each).profiles for each in since]
+            reports = [live.read(target, each).profiles for each in since]
             seen.append([count_in(profile, "main.burn") for (profile,) in reports])
-        (anew,) = live.sampled(target, since[0], restart=True).profiles
+        (anew,) = live.read(target, since[0], restart=True).profiles
         steps.ask("burn", "done")
-        profiles = [live.sampled(target, each).profiles[0] for each in since]
+        profiles = [live.read(target, each).profiles[0] for each in since]
         after = [count_in(profile, "main.burn") for profile in profiles]
         live.remove(target)
     burns = [
@@ -192,12 +193,11 @@ def test_locations_are_the_same_objects_in_later_snapshots(live: LiveSession) ->
         target = live.add(steps.pid)
         live.start(target)
         steps.ask("hand", "done")
-        samples = live.begin_samples(target)
+        samples = live.begin(target)
         assert samples
         steps.ask("burn", "done")
         before, after = (
-            live.snapshot(target).profiles + live.sampled(target, samples).profiles
-            for _ in range(2)
+            live.snapshot(target).profiles + live.read(target, samples).profiles for _ in range(2)
         )
         for earlier, later in zip(before, after, strict=True):
             known = {id(at) for sample in earlier.samples for at in sample.locations}
@@ -214,9 +214,9 @@ def test_several_threads_use_it_at_once(live: LiveSession) -> None:
         def use(_: int) -> None:
             live.start(target)
             live.snapshot(target)
-            samples = live.begin_samples(target)
+            samples = live.begin(target)
             assert samples
-            live.sampled(target, samples)
+            live.read(target, samples)
             live.stop(target)
 
         with ThreadPoolExecutor(max_workers=8) as pool:
@@ -251,7 +251,7 @@ def test_the_room_of_one_that_was_let_go_of_is_used_again() -> None:
     with LiveSession(options, capacity=1) as live, Target.start(program("steps")) as steps:
         for step in ("hand", "park", "burn", "hand"):
             target = live.add(steps.pid)
-            samples = live.begin_samples(target)
+            samples = live.begin(target)
             live.start(target)
             steps.ask(step, "done")
             found = counts(live, target, f"main.{step}", samples)
@@ -265,7 +265,7 @@ def test_the_room_of_one_that_was_let_go_of_is_used_again() -> None:
                 live.snapshot(target)
             assert samples
             with pytest.raises(TargetGone):
-                live.sampled(target, samples)
+                live.read(target, samples)
             if step == "park":
                 steps.ask("wake", "done")  # while nobody watches
             live.stop(target)
@@ -285,16 +285,16 @@ def said(pattern: re.Pattern[str], profile: Profile) -> str:
 def test_comments_are_of_the_time_between_two_snapshots(live: LiveSession) -> None:
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
-        samples = live.begin_samples(target)
+        samples = live.begin(target)
         assert samples
         live.start(target)
         for _ in range(5):
             steps.ask("hand", "done")
-        live.sampled(target, samples, restart=True)
+        live.read(target, samples, restart=True)
         before, *_ = live.snapshot(target, ("block",)).profiles
         steps.ask("hand", "done")
         after, *_ = live.snapshot(target, ("block",)).profiles
-        (cpu,) = live.sampled(target, samples).profiles
+        (cpu,) = live.read(target, samples).profiles
         live.remove(target)
     part = difference(after, before)
     hits = [int(said(HITS, each).replace(",", "")) for each in (before, part, after, cpu)]
@@ -312,17 +312,17 @@ def test_what_was_lost_before_is_no_part_of_a_difference(
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
         live.start(target)
-        samples = live.begin_samples(target)
+        samples = live.begin(target)
         assert samples
         steps.ask("hand", "done")
         # A loss that is counted outside of the kernel.
-        monkeypatch.setattr(live._waits, "_unlabelled", 7)
+        monkeypatch.setattr(collector_of_waits(live), "_unlabelled", 7)
         before, *_ = live.snapshot(target, ("block",)).profiles
         assert any(each.startswith("incomplete: 7 ") for each in before.comments)
-        live.sampled(target, samples, restart=True)
+        live.read(target, samples, restart=True)
         other = live.add(steps.pid)
         after, *_ = live.snapshot(target, ("block",)).profiles
-        (cpu,) = live.sampled(target, samples).profiles
+        (cpu,) = live.read(target, samples).profiles
         (of_other,) = live.snapshot(other, ("block",)).profiles
         live.remove(target)
         live.remove(other)
@@ -398,13 +398,13 @@ def test_a_program_that_is_no_go_has_a_cpu_profile_only(live: LiveSession) -> No
     with LiveSession(options, capacity=1) as of_any:
         target = of_any.add(os.getpid())
         assert (target.kinds, target.go_version) == (("cpu",), None)
-        samples = of_any.begin_samples(target)
+        samples = of_any.begin(target)
         assert samples
         of_any.start(target)
         burn_until = time.process_time() + 0.3
         while time.process_time() < burn_until:
             pass
         assert of_any.snapshot(target).profiles == []
-        (profile,) = of_any.sampled(target, samples).profiles
+        (profile,) = of_any.read(target, samples).profiles
         assert profile.kind == "cpu"
         assert sum(sample.values[0] for sample in profile.samples) > 10

@@ -11,6 +11,7 @@ from ebpfprof.profilers import labels
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.waits import collector
 from ebpfprof.recording.live import LiveSession, LiveTarget
+from tests.kernel.inside import collector_of_waits
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -85,8 +86,7 @@ def test_with_none_that_is_wanted_is_as_without_labels() -> None:
         Target.start(program("labels")) as other,
     ):
         targets = [live.add(each.pid) for each in (serving, other)]
-        assert live._waits
-        live._waits._program.set_element("labelled_most", 0, {"stacks": 0})
+        collector_of_waits(live)._program.set_element("labelled_most", 0, {"stacks": 0})
         for target, each in zip(targets, (serving, other), strict=True):
             assert served(live, target, each, "shard") == {"": REQUESTS}
         assert lost(live) == {}

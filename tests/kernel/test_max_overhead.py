@@ -22,13 +22,14 @@ from ebpfprof.goruntime.parked import Census, Wait
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.model import Label, Lock, Profile, Sample
+from ebpfprof.profilers.account import Coverage
 from ebpfprof.profilers.options import Options
-from ebpfprof.profilers.waits.window_sums import Watched
+from ebpfprof.profilers.report_builder import Report
 from ebpfprof.recording.live import LiveSession
-from ebpfprof.recording.report import Report
 from ebpfprof.recording.session import Session
 from symbolizer import ElfFile, GoBinary
 from tests.differential.mutexes import losses
+from tests.kernel.inside import profiler_of_waits
 from tests.kernel.kernel_state import has_probes, probed
 from tests.kernel.programs import program
 from tests.targets_run import DEADLINE_S, Target
@@ -48,7 +49,7 @@ class Run:
 
     go: dict[str, Profile]
     ours: dict[str, Profile]
-    watched: Watched
+    watched: Coverage
     overhead: Overhead
     locks: list[Lock]
 
@@ -261,7 +262,7 @@ def test_within_the_bound_every_event_is_taken(kinds: tuple[str, ...], tmp_path:
     arguments = ("-blockrate=1", f"-profile={own}")
     with (
         Target.start(program("blockops"), *arguments) as target,
-        Session([target.pid], Options(kinds=kinds, max_overhead=100)) as session,  # type: ignore[arg-type]
+        Session([target.pid], Options(kinds=kinds, max_overhead=100)) as session,
     ):
         session.start()
         target.ask("go", "done")
@@ -297,9 +298,8 @@ def busy(target: Target) -> Iterator[None]:
 
 def await_windows(session: Session, at_least: int) -> None:
     until = monotonic() + DEADLINE_S
-    (recorded,) = session._recordings
-    assert recorded.watch is not None
-    while recorded.watch.watched().windows < at_least:
+    (windows,) = profiler_of_waits(session._live)._windows.values()
+    while windows.watched().windows < at_least:
         assert monotonic() < until, "there are no windows"
         sleep(0.01)
 

@@ -110,7 +110,7 @@ def test_the_least_rights_are_enough_for_each_profile(
     assert said.code == ExitCode.OK, said.stderr
     (written,) = folder.iterdir()
     assert (written.stat().st_uid, written.stat().st_mode & 0o777) == (USER, 0o600)
-    profile = pprof.decode(written.read_bytes(), kind=kind)  # type: ignore[arg-type]
+    profile = pprof.decode(written.read_bytes(), kind=kind)
     # Nobody waits for a lock in it, and it may be that no sample falls into it.
     assert kind != "block" or profile.samples
 

@@ -146,12 +146,12 @@ def test_what_nobody_asks_for_any_more_is_not_kept(monkeypatch: pytest.MonkeyPat
         Target.start(program("manystacks")) as burning,
     ):
         target = live.add(burning.pid)
-        samples = live.begin_samples(target)
+        samples = live.begin(target)
         assert samples
         live.start(target)
         while count <= 3 * (largest + ROWS):
             burning.ask("burn 1000", "done")
-            (profile,) = live.sampled(target, samples, restart=True).profiles
+            (profile,) = live.read(target, samples, restart=True).profiles
             largest = max(largest, len(profile.samples))
             count += len(profile.samples)
         live.stop(target)  # gc.get_objects() must not meet a tuple that another thread makes

@@ -20,6 +20,7 @@ from ebpfprof.kernel import features
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
+from tests.kernel.inside import collector_of_waits
 from tests.kernel.programs import program
 from tests.recorder import recording
 from tests.targets_run import Target
@@ -141,8 +142,7 @@ def test_where_the_kernel_wants_all_rows_at_once(monkeypatch: pytest.MonkeyPatch
 
 
 def rows(session: Session, name: str) -> int:
-    assert session._waits is not None
-    return session._waits._program._maps[name].max_entries
+    return collector_of_waits(session._live)._program._maps[name].max_entries
 
 
 def maps_bytes() -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,12 +27,18 @@ from ebpfprof.profile.delta import difference
 from ebpfprof.profile.model import Label, Location, Profile, Sample
 from ebpfprof.profile.model import Mapping as MappedRange
 from ebpfprof.profilers.cpu import collector as cpu
+from ebpfprof.profilers.cpu import report as cpu_report
+from ebpfprof.profilers.cpu.sample_table import SampleSums
+from ebpfprof.profilers.cpu.stacks import CpuTranslator
 from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.report_builder import Recording, Report, ReportBuilder
 from ebpfprof.profilers.waits import collector as waits
+from ebpfprof.profilers.waits import report as waits_report
 from ebpfprof.profilers.waits import window_sums
 from ebpfprof.profilers.waits.open_waits import Parked
 from ebpfprof.profilers.waits.rows import Begun, Hold, KnownStack, Recipe, StackTotal, WaitRow
-from ebpfprof.recording.report import Names, Recording, Report, report
+from ebpfprof.profilers.waits.stacks import StackTranslator
+from ebpfprof.recording.profiler_set import recorded_kinds
 from tests.recorded.saved import END, Saved, SavedProgram
 from tests.targets_run import Target as RunningTarget
 
@@ -136,7 +142,7 @@ class _Replay:
 
     def outputs(self) -> dict[str, bytes]:
         """All of them, by name."""
-        recording, names = self._empty(), Names()
+        recording, names = _Known(self._empty()), _Names(self.go)
         found: dict[str, bytes] = {}
         if "waits" in self.saved.maps:
             program = SavedProgram(self.saved.maps["waits"])
@@ -158,28 +164,27 @@ class _Replay:
                 found |= self._with_one_label(recording)
         if "cpu" in self.saved.maps:
             recording, since_middle = self._sampled(recording)
-            cpu_report = report(since_middle, self.options)
-            found |= _some("since-middle", outputs_of(cpu_report, self.target.exe_name))
-        if recording.parked:
-            recording = replace(recording, losses=[*recording.losses, *recording.parked.losses])
-        return found | outputs_of(report(recording, self.options, names), self.target.exe_name)
+            of_cpu = _report(since_middle, self.options, _Names(self.go))
+            found |= _some("since-middle", outputs_of(of_cpu, self.target.exe_name))
+        if recording.waits and recording.waits.parked:
+            recording = recording.with_losses(recording.waits.parked.losses)
+        return found | outputs_of(_report(recording, self.options, names), self.target.exe_name)
 
-    def _since_middle(
-        self, middle: Recording, recording: Recording, names: Names
-    ) -> dict[str, bytes]:
+    def _since_middle(self, middle: _Known, recording: _Known, names: _Names) -> dict[str, bytes]:
         """The difference of two snapshots of sums, of which the second finds names known."""
         options = replace(self.options, open_waits=False)
-        middle = replace(middle, ended_ns=self.saved.facts["middle_ns"])
-        earlier, later = (report(each, options, names) for each in (middle, recording))
+        ended = replace(middle.recording, ended_ns=self.saved.facts["middle_ns"])
+        middle = replace(middle, recording=ended)
+        earlier, later = (_report(each, options, names) for each in (middle, recording))
         parts = zip(later.profiles, earlier.profiles, strict=True)
         since = Report(self.target, [difference(*each) for each in parts])
         found = outputs_of(since, self.target.exe_name)
         return _some("since-middle", found, "block.txt", "mutex.txt", "comments.txt")
 
-    def _with_one_label(self, recording: Recording) -> dict[str, bytes]:
+    def _with_one_label(self, recording: _Known) -> dict[str, bytes]:
         """What is shown of other labels than those asked for: none, and none of locks."""
         options = replace(self.options, labels=("tenant",), lock_labels=False, by_lock=False)
-        found = outputs_of(report(recording, options), self.target.exe_name)
+        found = outputs_of(_report(recording, options, _Names(self.go)), self.target.exe_name)
         return _some("tenant", found)
 
     def _empty(self) -> Recording:
@@ -187,7 +192,6 @@ class _Replay:
         return Recording(
             target=self.target,
             go=self.go,
-            objects=None,
             kinds=self.options.kinds,
             started_ns=facts["started_ns"],
             started_unix_ns=facts["started_unix_ns"],
@@ -196,18 +200,10 @@ class _Replay:
             traced="",
             overhead=Overhead(Runs(), Runs(), None, facts["cpu_ns"]),
             own_cost=facts["own_cost"],
-            watched=None,
-            totals=[],
-            holds={},
-            begun={},
-            parked=_parked(facts["parked"]) if facts["parked"] else None,
-            unread=None,
-            stacks={},
-            sampler=facts["sampler"],
             losses=[],
         )
 
-    def _exact(self, recording: Recording, collector: waits.WaitsCollector) -> Recording:
+    def _exact(self, recording: _Known, collector: waits.WaitsCollector) -> _Known:
         """With the waits of a recording that took each of them."""
         return self._with_waits(
             recording,
@@ -218,8 +214,8 @@ class _Replay:
         )
 
     def _in_windows(
-        self, recording: Recording, collector: waits.WaitsCollector, program: SavedProgram
-    ) -> tuple[Recording, bytes]:
+        self, recording: _Known, collector: waits.WaitsCollector, program: SavedProgram
+    ) -> tuple[_Known, bytes]:
         """With the waits of a recording in windows, as estimated; and who waited, as text."""
         facts = self.saved.facts
         stacks = [_known_stack(each) for each in facts["stacks"]]
@@ -252,23 +248,31 @@ class _Replay:
         program.show(END)
         begun = {int(g): Begun(*each) for g, each in facts["begun"].items()}
         known = self._with_waits(recording, collector, sums.totals(), holds, begun)
-        return replace(known, watched=sums.watched()), "".join(seen).encode()
+        assert known.waits
+        known.waits.watched = sums.watched()
+        return known, "".join(seen).encode()
 
     def _with_waits(
         self,
-        recording: Recording,
+        recording: _Known,
         collector: waits.WaitsCollector,
         totals: Sequence[StackTotal],
         holds: Mapping[int, Hold],
         begun: Mapping[int, Begun],
-    ) -> Recording:
+    ) -> _Known:
         cost = Overhead(collector.runs(0), Runs(), collector.hit_ns, self.saved.facts["cpu_ns"])
-        losses = [*recording.losses, *collector.losses()]
-        return replace(
-            recording, totals=totals, holds=holds, begun=begun, overhead=cost, losses=losses
+        parked = self.saved.facts["parked"]
+        found = waits_report.FoundWaits(
+            kinds=tuple(kind for kind in recorded_kinds(self.options) if kind.name != "cpu"),
+            totals=totals,
+            holds=holds,
+            begun=begun,
+            parked=_parked(parked) if parked else None,
         )
+        known = recording.with_losses(collector.losses())
+        return replace(known, waits=found, recording=replace(known.recording, overhead=cost))
 
-    def _sampled(self, recording: Recording) -> tuple[Recording, Recording]:
+    def _sampled(self, recording: _Known) -> tuple[_Known, _Known]:
         """With the samples of its CPU profile, all of them and those since the middle."""
         program = SavedProgram(self.saved.maps["cpu"])
         program.show(BEGIN)
@@ -285,16 +289,54 @@ class _Replay:
         collector.stop()
         collector.detach()
         assert collector.failure is None
-        before = recording.overhead
+        before = recording.recording.overhead
         assert before is not None
-        known = replace(
-            recording,
-            objects=objects,
-            stacks=collector.read_sums(sums),
-            overhead=replace(before, samples=collector.runs(0)),
-            losses=[*recording.losses, *collector.losses()],
-        )
-        return known, replace(known, stacks=collector.read_sums(later_sums))
+        known = recording.with_losses(collector.losses())
+        overhead = replace(before, samples=collector.runs(0))
+        known = replace(known, recording=replace(known.recording, overhead=overhead))
+
+        def samples(of: SampleSums) -> _Known:
+            stacks, sampler = collector.read_sums(of), self.saved.facts["sampler"]
+            found = cpu_report.FoundSamples(stacks=stacks, sampler=sampler)
+            return replace(known, samples=found, objects=objects)
+
+        return samples(sums), samples(later_sums)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A recording, with what profilers have found of it."""
+
+    recording: Recording
+    waits: waits_report.FoundWaits | None = None
+    samples: cpu_report.FoundSamples | None = None
+    objects: MappedObjects | None = None
+
+    def with_losses(self, losses: Iterable[Loss]) -> _Known:
+        known = self.recording
+        return replace(self, recording=replace(known, losses=[*known.losses, *losses]))
+
+
+class _Names:
+    """What turns addresses into names, kept between reports."""
+
+    def __init__(self, go: GoTarget) -> None:
+        self.go = go
+        self.waits = StackTranslator(go)
+        self.cpu: CpuTranslator | None = None
+
+
+def _report(known: _Known, options: Options, names: _Names) -> Report:
+    """As profilers do it."""
+    builder = ReportBuilder(known.recording, options)
+    if known.waits:
+        kinds = recorded_kinds(options)
+        found = replace(known.waits, kinds=tuple(k for k in known.waits.kinds if k in kinds))
+        waits_report.report(found, names.go, names.waits, builder)
+    if known.samples and known.objects:
+        names.cpu = names.cpu or CpuTranslator(known.objects, names.go)
+        cpu_report.report(known.samples, known.objects, names.cpu, builder)
+    return builder.finished()
 
 
 def _some(prefix: str, found: Mapping[str, bytes], *names: str) -> dict[str, bytes]:

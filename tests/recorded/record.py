@@ -27,13 +27,17 @@ from ebpfprof.kernel.maps import RingReader
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.cpu import collector as cpu_collector
+from ebpfprof.profilers.cpu.report import FoundSamples
 from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.report_builder import Recording, Report
 from ebpfprof.profilers.waits import collector as waits_collector
 from ebpfprof.profilers.waits import window_sums, windows
 from ebpfprof.profilers.waits.open_waits import Parked
+from ebpfprof.profilers.waits.report import FoundWaits
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow
-from ebpfprof.recording import report as reports
-from ebpfprof.recording.report import Names, Recording, Report
+from ebpfprof.recording import session as session_module
+from ebpfprof.recording.live import LiveTarget, reported
+from ebpfprof.recording.profiler_set import FoundBy
 from ebpfprof.recording.session import Session
 from tests.recorded import outputs, pipeline
 from tests.recorded.program import DATA, build, keep_digest
@@ -79,17 +83,30 @@ class _Kept:
         self.windows: list[list[Any]] = []
         self.stacks: dict[KnownStack, int] = {}  # with their numbers in the file
         self.middle_ns = 0
-        self.reported: list[tuple[Recording, Report]] = []
+        self.recording: Recording | None = None
+        self.waits: FoundWaits | None = None
+        self.samples: FoundSamples | None = None
 
-    def report(self, recording: Recording, options: Options, names: Names | None = None) -> Report:
-        """Stands for ebpfprof.recording.report.report."""
-        found = _report(recording, options, names)
-        self.reported.append((recording, found))
-        return found
+    def report(
+        self,
+        target: LiveTarget,
+        recording: Recording,
+        found: Sequence[FoundBy],
+        options: Options,
+    ) -> Report:
+        """Stands for ebpfprof.recording.live.reported."""
+        self.recording = recording
+        for _, each in found:
+            if isinstance(each, FoundWaits):
+                self.waits = each
+            elif isinstance(each, FoundSamples):
+                self.samples = each
+        return reported(target, recording, found, options)
 
     def facts(self) -> dict[str, Any]:
         """All but what the maps held."""
-        recording, _ = self.reported[0]
+        recording, waits = self.recording, self.waits
+        assert recording is not None
         assert recording.overhead is not None
         facts = {
             "options": self.options,
@@ -99,17 +116,14 @@ class _Kept:
             "ended_ns": recording.ended_ns,
             "cpu_ns": recording.overhead.cpu_ns,
             "own_cost": recording.own_cost,
-            "sampler": recording.sampler,
-            "parked": recording.parked and _parked(recording.parked),
+            "sampler": self.samples.sampler if self.samples else "",
+            "parked": waits and waits.parked and _parked(waits.parked),
         }
-        if self.windows:
-            begun = {g: [b.start_ns, b.waits, b.woken_ns] for g, b in recording.begun.items()}
+        if self.windows and waits:
+            begun = {g: [b.start_ns, b.waits, b.woken_ns] for g, b in waits.begun.items()}
             stacks = [[*each[:4], _labels(each.labels)] for each in self.stacks]
             facts |= {"begun": begun, "windows": self.windows, "stacks": stacks}
         return facts
-
-
-_report = reports.report
 
 
 class _KeptProgram(BpfProgram):
@@ -226,7 +240,7 @@ def _record(program: Path, name: str) -> tuple[Saved, Report]:
         for module in (waits_collector, cpu_collector):
             held.enter_context(mock.patch.object(module, "BpfProgram", partial(_KeptProgram, kept)))
         held.enter_context(mock.patch.object(windows, "Tally", partial(_KeptTally, kept)))
-        held.enter_context(mock.patch.object(reports, "report", kept.report))
+        held.enter_context(mock.patch.object(session_module, "reported", kept.report))
         process = held.enter_context(Target.start(program))
         session = held.enter_context(Session([process.pid], options))
         session.start()

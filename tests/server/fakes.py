@@ -20,7 +20,7 @@ from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profile.delta import difference
 from ebpfprof.profile.model import Kind, Profile, Sample, cpu_profile, wait_profile
-from ebpfprof.recording.report import Report
+from ebpfprof.profilers.report_builder import Report
 from ebpfprof.server.access import Policy
 from ebpfprof.server.app import application
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, WORK
@@ -142,11 +142,11 @@ class FakeLive:
         profiles = [target.profile(kind) for kind in target.kinds if kind in wanted]
         return Report(cast("Target", None), profiles)
 
-    def begin_samples(self, target: FakeTarget) -> FakeSamples | None:
+    def begin(self, target: FakeTarget) -> FakeSamples | None:
         assert not target.is_removed
         return FakeSamples(target.profile("cpu")) if "cpu" in target.kinds else None
 
-    def sampled(self, target: FakeTarget, samples: FakeSamples, *, restart: bool = False) -> Report:
+    def read(self, target: FakeTarget, samples: FakeSamples, *, restart: bool = False) -> Report:
         assert not target.is_removed
         target.snapshots += 1
         now = target.profile("cpu")

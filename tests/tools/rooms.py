@@ -10,13 +10,23 @@ the imports to its table.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from functools import cache, partial
 from pathlib import Path
 
+from ebpfprof.profilers.registry import kinds
+
 ROOT = Path(__file__).parents[2]
+# It imports the modules that kinds name as their profilers.
+BY_KIND = "ebpfprof.recording.profiler_set"
+REGISTRY = "ebpfprof.profilers.registry"
+# What kinds of profile are is declared in the folders of what records them, and imports no more
+# than the registry does: these modules are one room.
+DECLARATIONS = re.compile(r"ebpfprof\.profilers\.(\w+\.kinds?|registry)")
 
 Graph = Mapping[str, frozenset[str]]
 
@@ -38,18 +48,20 @@ def imports(source: str, module: str, *, is_package: bool = False) -> Iterator[s
                 yield from (f"{base}.{alias.name}" for alias in names)
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[argument, *_]):
                 if name in ("__import__", "import_module"):
-                    yield _imported(argument, module)
+                    yield from _imported(argument, module)
 
 
-def _imported(argument: ast.expr, module: str) -> str:
+def _imported(argument: ast.expr, module: str) -> Iterable[str]:
     """What an import by name imports: of "package.{name}", the package."""
+    if module == BY_KIND:
+        return [kind.profiler for kind in kinds()]
     if isinstance(argument, ast.JoinedStr):
         argument, *_ = argument.values
         assert isinstance(argument, ast.Constant), f"{module}: a computed import"
         assert str(argument.value).endswith("."), f"{module}: a computed import"
-        return str(argument.value)[:-1]
+        return [str(argument.value)[:-1]]
     assert isinstance(argument, ast.Constant), f"{module}: a computed import"
-    return str(argument.value)
+    return [str(argument.value)]
 
 
 @cache
@@ -68,48 +80,66 @@ def graph(root: Path = ROOT) -> Graph:
 
 def room_of(module: str, rooms: Iterable[str]) -> str:
     """The room that a module stands in: the longest name that it begins with. "" if none."""
+    if DECLARATIONS.fullmatch(module):
+        return REGISTRY
     fitting = (room for room in rooms if module == room or module.startswith(room + "."))
     return max(fitting, key=len, default="")
 
 
 def folders(modules: Graph) -> set[str]:
-    """The packages that modules lie in; modules at the top of a package are rooms of their own."""
+    """The packages that modules lie in; modules at the top of a package are rooms of their own.
+
+    A package in a package is one room with it, but for those of profilers.
+    """
     tops = {"ebpfprof", "symbolizer"}
     found = {module.rpartition(".")[0] or module for module in modules} - tops
+    found = {each for each in found if each.count(".") == 1 or ".profilers." in each}
     return found | {module for module in modules if module.rpartition(".")[0] in tops}
 
 
-def arrows(modules: Graph, rooms: Iterable[str]) -> dict[str, set[str]]:
-    """Which rooms each room imports from."""
-    rooms = set(rooms)
+def arrows(modules: Graph, room: Callable[[str], str]) -> dict[str, set[str]]:
+    """Which rooms each room imports from; `room` tells that of a module."""
     found = defaultdict[str, set[str]](set)
     for module, names in modules.items():
-        here = room_of(module, rooms)
-        there = {room_of(name, rooms) for name in names & modules.keys()}
-        found[here] |= there - {here, ""}
+        there = {room(name) for name in names & modules.keys()}
+        found[room(module)] |= there - {room(module), ""}
     return found
 
 
-def levels(modules: Graph) -> int:
-    """How many modules the longest chain of imports has."""
+def circles(between: Mapping[str, Iterable[str]]) -> list[str]:
+    """Names that lead to themselves by way of others."""
+    found = []
+    for room in between:
+        waiting, seen = list(between[room]), set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name == room:
+                found.append(room)
+                break
+            if name not in seen:
+                seen.add(name)
+                waiting += between.get(name, ())
+    return found
+
+
+def levels(below: Mapping[str, AbstractSet[str]]) -> int:
+    """How many names the longest chain has."""
 
     @cache
-    def depth(module: str) -> int:
-        return 1 + max((depth(each) for each in modules[module] & modules.keys()), default=0)
+    def depth(name: str) -> int:
+        return 1 + max((depth(each) for each in below.get(name, ())), default=0)
 
-    return max(map(depth, modules))
+    return max(map(depth, below))
 
 
-def within(modules: Graph, rooms: Iterable[str]) -> tuple[int, int]:
+def within(modules: Graph, room: Callable[[str], str]) -> tuple[int, int]:
     """How many imports between modules there are, and how many of them stay in a room."""
-    rooms = set(rooms)
     packages = {module.rpartition(".")[0] for module in modules}
     # The import of a package beside that of its module is none of its own.
     pairs = [
         (module, name) for module in modules for name in modules[module] & modules.keys() - packages
     ]
-    inside = sum(room_of(one, rooms) == room_of(other, rooms) for one, other in pairs)
-    return len(pairs), inside
+    return len(pairs), sum(room(one) == room(other) for one, other in pairs)
 
 
 def main() -> None:
@@ -118,12 +148,15 @@ def main() -> None:
     for package in ("ebpfprof", "symbolizer"):
         own = {name: found for name, found in modules.items() if name.split(".")[0] == package}
         rooms = folders(own)
-        between = arrows(own, rooms)
-        count, inside = within(own, rooms)
+        room = partial(room_of, rooms=rooms)
+        between = arrows(own, room)
+        count, inside = within(own, room)
+        has_circle = bool(circles(between))
         print(
-            f"{package}: {len(own)} modules in {len(rooms)} rooms; {levels(own)} levels of imports "
-            f"between modules; {count} imports, {inside} within a room; "
-            f"{sum(map(len, between.values()))} arrows between rooms"
+            f"{package}: {len(own)} modules in {len(rooms)} rooms, "
+            f"{'in circles' if has_circle else f'on {levels(between)} levels'}; {count} imports "
+            f"between modules, {inside} of them within a room; {sum(map(len, between.values()))} "
+            "arrows between rooms"
         )
 
 

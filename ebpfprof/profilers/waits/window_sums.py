@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
-from ebpfprof.console.text import percent
+from ebpfprof.console.text import duration, percent
 from ebpfprof.goruntime.parked import Wait
 from ebpfprof.overhead.estimator import Estimate, of_differences
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow, StackTotal
@@ -141,6 +141,13 @@ class Watched:
         return (
             f"standard error of all counts {percent(of_count)}, of all delays {percent(of_delay)}"
         )
+
+    def missing(self, kind: str) -> list[str]:
+        """In words, what is not in the profile of a kind: waits that no release was charged."""
+        if kind != "mutex" or self.uncharged_ns <= 0:
+            return []
+        waited = duration(self.uncharged_ns)
+        return [f"not charged: {waited} waited for locks that nobody was seen to release"]
 
 
 class Tally:

@@ -38,7 +38,7 @@ def nasty(kind: str = "block") -> Profile:
     odd = Location(0x404000, replace(MAIN, filename=f"/{NASTY}"), (Frame(NASTY, NASTY, 7),))
     return replace(
         SMALL,
-        kind=kind,  # type: ignore[arg-type]
+        kind=kind,
         samples=(Sample((odd, odd), (1, 1), (Label(NASTY, NASTY), Label("n", 1, NASTY))),),
         mappings=(replace(MAIN, filename=f"/{NASTY}"),),
         comments=(NASTY,),

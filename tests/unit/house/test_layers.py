@@ -8,7 +8,8 @@ from itertools import takewhile
 
 import pytest
 
-from tests.tools.rooms import ROOT, Graph, arrows, folders, graph, imports, room_of
+from tests.tools import rooms
+from tests.tools.rooms import ROOT, Graph, circles, folders, graph, imports
 
 # From the top down: what a room may import, besides itself. All may import `errors`.
 ROOMS = {
@@ -16,19 +17,22 @@ ROOMS = {
     "commands": "server top continuous recording profilers discovery process kernel export "
     "overhead privileges profile console system",
     "server": "continuous discovery process kernel export overhead profile console system",
-    "top": "recording kernel export profile console",
-    "continuous": "recording discovery process kernel overhead profile console",
-    "recording": "profilers profilers.waits profilers.cpu goruntime overhead process kernel "
-    "privileges profile console system",
-    "profilers.waits": "profilers goruntime overhead process kernel profile console",
-    "profilers.cpu": "profilers goruntime overhead process kernel profile console",
-    "profilers": "goruntime process kernel profile",
+    "top": "recording profilers kernel export profile console",
+    "continuous": "profilers discovery process kernel overhead profile console",
+    "recording": "profilers.waits profilers.cpu profilers profilers.registry goruntime overhead "
+    "process kernel privileges profile console system",
+    "profilers.waits": "profilers profilers.registry goruntime overhead process kernel profile "
+    "console",
+    "profilers.cpu": "profilers profilers.registry goruntime overhead process kernel privileges "
+    "profile console",
+    "profilers": "profilers.registry goruntime overhead process kernel profile console",
     "goruntime": "process profile console",
     "overhead": "console",
     "process": "kernel privileges profile console system",
     "discovery": "privileges console system",
     "kernel": "privileges system",
     "export": "profile console",
+    "profilers.registry": "profile",
     "privileges": "",
     "profile": "",
     "console": "system",
@@ -38,46 +42,40 @@ ROOMS = {
 RULES = {f"ebpfprof.{room}": allowed.split() for room, allowed in ROOMS.items()}
 
 
-def faults(modules: Graph, rules: dict[str, list[str]]) -> list[str]:
+def room_of(module: str) -> str:
+    """The room of a module of ebpfprof; "" if it has none."""
+    return rooms.room_of(module, RULES)
+
+
+def arrows(modules: Graph) -> dict[str, set[str]]:
+    """Which rooms each room imports from."""
+    return rooms.arrows(modules, room_of)
+
+
+def faults(modules: Graph) -> list[str]:
     """The imports that the rules don't allow."""
     found = []
     for module in sorted(modules):
-        here = room_of(module, rules)
-        allowed = {f"ebpfprof.{name}" for name in (*rules.get(here, ()), "errors")} | {here, ""}
+        here = room_of(module)
+        allowed = {f"ebpfprof.{name}" for name in (*RULES.get(here, ()), "errors")} | {here, ""}
         names = sorted(modules[module] & modules.keys())
-        found += [f"{module} -> {name}" for name in names if room_of(name, rules) not in allowed]
-    return found
-
-
-def circles(between: dict[str, set[str]]) -> list[str]:
-    """Rooms that import themselves by way of others."""
-    found = []
-    for room in between:
-        waiting, seen = list(between[room]), set[str]()
-        while waiting:
-            name = waiting.pop()
-            if name == room:
-                found.append(room)
-                break
-            if name not in seen:
-                seen.add(name)
-                waiting += between.get(name, ())
+        found += [f"{module} -> {name}" for name in names if room_of(name) not in allowed]
     return found
 
 
 def test_every_module_has_a_room() -> None:
     ours = {name for name in graph() if name.startswith("ebpfprof.")}
-    assert [name for name in sorted(ours) if not room_of(name, RULES)] == []
-    assert [room for room in RULES if not any(room_of(name, RULES) == room for name in ours)] == []
+    assert [name for name in sorted(ours) if not room_of(name)] == []
+    assert [room for room in RULES if not any(room_of(name) == room for name in ours)] == []
 
 
 def test_imports_keep_to_the_rules() -> None:
-    assert faults(graph(), RULES) == []
+    assert faults(graph()) == []
 
 
 def test_the_rules_have_nothing_that_is_not_needed() -> None:
     ours = {name: found for name, found in graph().items() if name.startswith("ebpfprof.")}
-    between = arrows(ours, RULES)
+    between = arrows(ours)
     assert {
         room: sorted(set(allowed) - {name.removeprefix("ebpfprof.") for name in between[room]})
         for room, allowed in RULES.items()
@@ -86,9 +84,13 @@ def test_the_rules_have_nothing_that_is_not_needed() -> None:
 
 
 def test_rooms_form_no_circle() -> None:
-    assert circles(arrows(graph(), RULES)) == []
+    assert circles(arrows(graph())) == []
+
+    def by_folder(module: str) -> str:
+        return rooms.room_of(module, folders(symbolizer))
+
     symbolizer = {name: found for name, found in graph().items() if name.startswith("symbolizer.")}
-    assert circles(arrows(symbolizer, folders(symbolizer))) == []
+    assert circles(rooms.arrows(symbolizer, by_folder)) == []
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
@@ -106,7 +108,7 @@ def test_an_import_that_is_not_allowed_is_found() -> None:
         "ebpfprof.recording.session": frozenset({"ebpfprof.kernel.program", "ebpfprof.errors"}),
         "ebpfprof.errors": frozenset[str](),
     }
-    assert faults(modules, RULES) == ["ebpfprof.kernel.program -> ebpfprof.recording.session"]
+    assert faults(modules) == ["ebpfprof.kernel.program -> ebpfprof.recording.session"]
 
 
 def test_the_symbolizer_stands_alone() -> None:

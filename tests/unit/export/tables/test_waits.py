@@ -246,7 +246,7 @@ def test_the_environment_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("kind", ["block", "mutex"])
 def test_an_empty_profile_says_so(kind: str) -> None:
-    text = render(replace(profile_of(), kind=kind), width=80, color=True)  # type: ignore[arg-type]
+    text = render(replace(profile_of(), kind=kind), width=80, color=True)
     assert text.startswith("Nothing was recorded: ")
     assert text.endswith(".\n")
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
+from ebpfprof.profilers.account import RecordingAccount
 from ebpfprof.profilers.waits.window_sums import Deviation, Watched
-from ebpfprof.recording.account import RecordingAccount
 
 S = 1_000_000_000
 LOST, FULL = Loss("lost", "events lost", 5), Loss("full", "tables full", 1)

@@ -11,17 +11,46 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from ebpfprof.console.text import duration, percent
+from ebpfprof.console.text import percent
 from ebpfprof.kernel.losses import Loss, losses_since, losses_together
 
 if TYPE_CHECKING:
     from ebpfprof.overhead.cost import Overhead
-    from ebpfprof.profile.model import Kind
-    from ebpfprof.profilers.waits.window_sums import Watched
 
 _LONGEST = 10
+
+
+class Coverage(Protocol):
+    """How much of the time a process was watched, and what that leaves uncertain; str() says it."""
+
+    @property
+    def windows(self) -> int:
+        """How many windows there were besides the time when all of it was watched."""
+
+    @property
+    def share(self) -> float:
+        """The part of the time that was watched, 0 to 1."""
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether there was a time that was not watched."""
+
+    @property
+    def factor(self) -> float:
+        """What variances are multiplied with."""
+
+    def error(self, kind: str) -> str:
+        """In words, the standard error of all that the profile of a kind has; "" if none."""
+
+    def missing(self, kind: str) -> list[str]:
+        """In words, what is not in the profile of a kind for want of windows."""
+
+    def __sub__(self, earlier: Self) -> Self: ...
+
+    def __add__(self, later: Self) -> Self: ...
+
 
 Spread = Mapping[Any, tuple[int, float]]
 """By stack and labels, a delay (ns) and its variance (ns²): see Estimate.variances."""
@@ -37,7 +66,7 @@ class RecordingAccount:
     watched in windows only. `counted` are numbers by the sentence in which they stand for {}.
     """
 
-    kind: Kind
+    kind: str
     title: str
     sampling: str
     length_ns: int
@@ -45,7 +74,7 @@ class RecordingAccount:
     overhead: Overhead | None = None
     own_cost: str = ""
     losses: tuple[Loss, ...] = ()
-    watched: Watched | None = None
+    watched: Coverage | None = None
     spread: Spread = field(default_factory=dict)
     counted: Mapping[str, int] = field(default_factory=dict)
 
@@ -84,15 +113,11 @@ class RecordingAccount:
         found += [f"incomplete: {loss}" for loss in self.losses]
         if watched:
             found += [str(watched), watched.error(self.kind), *self._error_of_longest(watched)]
-            if self.kind == "mutex" and watched.uncharged_ns > 0:
-                waited = duration(watched.uncharged_ns)
-                found.append(
-                    f"not charged: {waited} waited for locks that nobody was seen to release"
-                )
+            found += watched.missing(self.kind)
         found += [sentence.format(n) for sentence, n in self.counted.items() if n > 0]
         return tuple(filter(None, found))
 
-    def _error_of_longest(self, watched: Watched) -> list[str]:
+    def _error_of_longest(self, watched: Coverage) -> list[str]:
         if watched.windows < 2:
             return []
         longest = nlargest(_LONGEST, self.spread.values(), key=lambda each: each[0])

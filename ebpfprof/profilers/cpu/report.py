@@ -1,0 +1,63 @@
+"""CPU samples of one process → its CPU profile, with whatever names can be found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ebpfprof.kernel.kallsyms import KernelSymbols
+from ebpfprof.process.mappings import MappedObjects
+from ebpfprof.profile.model import cpu_profile
+from ebpfprof.profilers.cpu.kind import CPU
+from ebpfprof.profilers.cpu.sample_table import CpuStack
+from ebpfprof.profilers.cpu.stacks import KERNEL, CpuTranslator
+from ebpfprof.profilers.cpu.unwinder import CUT_TEXTS
+from ebpfprof.profilers.labels import chosen
+from ebpfprof.profilers.profiler import Found
+from ebpfprof.profilers.report_builder import ReportBuilder
+
+_CUT: Final = "{{}} samples with a stack cut short: {}"
+
+
+@dataclass(slots=True, kw_only=True)
+class FoundSamples(Found):
+    """How many samples each stack of one process has; `sampler` is what took them."""
+
+    stacks: Mapping[CpuStack, int] = field(default_factory=dict)
+    sampler: str = ""
+
+
+def report(
+    found: FoundSamples, objects: MappedObjects, translator: CpuTranslator, builder: ReportBuilder
+) -> None:
+    """Add the CPU profile."""
+    recording, options = builder.recording, builder.options
+    in_kernel = any(stack.kernel_pcs for stack in found.stacks)
+    kernel = KernelSymbols.shared() if in_kernel else None
+    period_ns = 1_000_000_000 // options.hz
+    labels = {stack: chosen(stack.labels, options.labels) for stack in found.stacks}
+    samples = translator.samples(found.stacks, period_ns, labels, kernel)
+    if translator.failure:
+        builder.fail(translator.failure)
+    total = sum(found.stacks.values())
+    builder.note_given_up(CPU.events, translator.given_up, total)
+    remarks = [f"sampled by {found.sampler}"]
+    if kernel and kernel.hidden:
+        remarks.append(kernel.hidden_text)
+        builder.report.hints.append(kernel.hidden_text)
+    remarks += [f"names may be missing: {warning}" for warning in objects.warnings]
+    cut = Counter[str]()
+    for stack, count in found.stacks.items():
+        if stack.ending in CUT_TEXTS:
+            cut[_CUT.format(CUT_TEXTS[stack.ending])] += count
+    account = replace(builder.account(CPU, f"{CPU.title} profile", remarks), counted=cut)
+    profile = cpu_profile(
+        samples,
+        (*objects.mappings, KERNEL) if kernel else objects.mappings,
+        period_ns=period_ns,
+        time_ns=recording.started_unix_ns,
+        duration_ns=account.length_ns,
+    )
+    builder.add(profile, account)

@@ -1,0 +1,140 @@
+"""What was recorded of the waits of one process → its block and mutex profiles, its locks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ebpfprof.console.text import printable
+from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.profile.kind import ProfileKind
+from ebpfprof.profile.model import Label, wait_profile
+from ebpfprof.profilers.labels import chosen
+from ebpfprof.profilers.profiler import Found
+from ebpfprof.profilers.report_builder import ReportBuilder
+from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
+from ebpfprof.profilers.waits.locks import LockTable, place
+from ebpfprof.profilers.waits.open_waits import OpenWait, Parked, open_waits
+from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
+from ebpfprof.profilers.waits.stacks import StackTranslator, wait_samples
+from ebpfprof.profilers.waits.window_sums import Watched
+
+# Without Go's own profiler, unlock2 releases the lock with an exchange that also takes back the
+# hint that somebody sleeps for it (runtime/lock_spinbit.go).
+_OF_RUNTIME_LOCKS: Final = (
+    "the runtime's own locks (runtime.unlock): counts are lower bounds. While a thread is on its "
+    "way to a lock, who releases it wakes nobody and is not seen; what others waited is charged "
+    "to the next release that is. That is not so while the program has its own mutex profiler on"
+)
+_CUT_BY_GO: Final = "cut off where Go cuts them off, too: the stacks of {} events"
+
+
+@dataclass(slots=True, kw_only=True)
+class FoundWaits(Found):
+    """What the kernel had recorded of the waits of one process.
+
+    `kinds` are those to report. `holds` is by semaphore, `begun` by runtime.g. `parked` is None
+    unless open waits were asked for and could be read; `unread` is why they could not.
+    """
+
+    kinds: tuple[ProfileKind, ...]
+    totals: Sequence[StackTotal] = ()
+    holds: Mapping[int, Hold] = field(default_factory=dict)
+    begun: Mapping[int, Begun] = field(default_factory=dict)
+    watched: Watched | None = None
+    parked: Parked | None = None
+    unread: Exception | None = None
+
+
+def report(
+    found: FoundWaits, go: GoTarget, translator: StackTranslator, builder: ReportBuilder
+) -> None:
+    """Add the profiles of these kinds, and the locks if they are asked for."""
+    _WaitReporter(found, go, translator, builder).report()
+
+
+class _WaitReporter:
+    def __init__(
+        self, found: FoundWaits, go: GoTarget, translator: StackTranslator, builder: ReportBuilder
+    ) -> None:
+        self._found = found
+        self._go = go
+        self._translator = translator
+        self._builder = builder
+
+    def report(self) -> None:
+        found, options = self._found, self._builder.options
+        self._builder.report.watched = found.watched
+        waiting = self._open_waits()
+        table = self._lock_table([each.total for each in waiting])
+
+        def labels(total: StackTotal) -> tuple[Label, ...]:
+            of_lock = table.labels(total.sema) if table and options.lock_labels else ()
+            return chosen(total.labels, options.labels) + of_lock
+
+        for kind in (kind for kind in found.kinds if kind is not OPEN):
+            totals = [(total, labels(total)) for total in found.totals if total.kind == kind.name]
+            self._add(kind, totals, f"{kind.title} profile")
+        if OPEN in found.kinds:
+            totals = [(each.total, each.labels + labels(each.total)) for each in waiting]
+            self._add(OPEN, totals, "waits still open at the end")
+
+    def _open_waits(self) -> list[OpenWait]:
+        found, recording = self._found, self._builder.recording
+        if found.parked is None:
+            return []
+        waits = open_waits(
+            found.parked,
+            found.begun,
+            recording.started_ns,
+            all_known=not any(loss.name == "waits_full" for loss in recording.losses),
+        )
+        if BLOCK in found.kinds:
+            return waits
+        return [each for each in waits if place(self._translator, each.total.return_pcs)]
+
+    def _lock_table(self, waiting: Sequence[StackTotal]) -> LockTable | None:
+        """The locks, if they are asked for and can be told apart."""
+        found, options = self._found, self._builder.options
+        if not (options.by_lock or options.lock_labels):
+            return None
+        try:
+            table = LockTable(self._go, self._translator, found.totals, found.holds, waiting)
+            locks = table.locks()
+        except Exception as error:  # whatever it is: what was recorded is worth more than names
+            self._builder.fail(error)
+            return None
+        if options.by_lock:
+            self._builder.report.locks = locks
+        return table
+
+    def _add(
+        self,
+        kind: ProfileKind,
+        totals: Sequence[tuple[StackTotal, tuple[Label, ...]]],
+        title: str,
+    ) -> None:
+        found, builder, recording = self._found, self._builder, self._builder.recording
+        samples, cut, spread, failure, given_up = wait_samples(self._translator, totals)
+        builder.note_given_up(kind.events, given_up, sum(total.count for total, _ in totals))
+        if failure:
+            builder.fail(failure)
+        remarks = [_OF_RUNTIME_LOCKS] if kind is MUTEX and self._go.runtime_locks else []
+        missing = []
+        if found.unread:
+            missing.append(f"open waits are missing: {printable(str(found.unread))}")
+        account = replace(
+            builder.account(kind, title, remarks, missing),
+            watched=None if kind.is_moment else found.watched,
+            spread=spread,
+            counted={_CUT_BY_GO: cut},
+        )
+        profile = wait_profile(
+            kind.name,
+            samples,
+            self._go.mappings,
+            time_ns=recording.started_unix_ns,
+            duration_ns=account.length_ns,
+        )
+        builder.add(profile, account)

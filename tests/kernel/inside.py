@@ -1,0 +1,16 @@
+"""What tests look at inside of a session."""
+
+from __future__ import annotations
+
+from ebpfprof.profilers.waits.collector import WaitsCollector
+from ebpfprof.profilers.waits.profiler import WaitsProfiler
+from ebpfprof.recording.live import LiveSession
+
+
+def profiler_of_waits(live: LiveSession) -> WaitsProfiler:
+    (found,) = (each for each in live.profilers._kinds if isinstance(each, WaitsProfiler))
+    return found
+
+
+def collector_of_waits(live: LiveSession) -> WaitsCollector:
+    return profiler_of_waits(live).collector
