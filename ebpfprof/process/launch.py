@@ -36,7 +36,7 @@ from ebpfprof.errors import (
     ExitCode,
     PermissionDenied,
 )
-from ebpfprof.system import signals
+from ebpfprof.system import child_process, signals
 
 # include/uapi/linux/ptrace.h
 _CONT = 7
@@ -113,7 +113,9 @@ class LaunchedProgram:
         its_start, start = os.pipe()
         failures, its_failures = os.pipe()
         try:
-            self.pid = signals.fork(lambda: _become(command, user, its_start, start, its_failures))
+            self.pid = child_process.fork(
+                lambda: _become(command, user, its_start, start, its_failures)
+            )
             self._pidfd = os.pidfd_open(self.pid)
         finally:
             os.close(its_start)

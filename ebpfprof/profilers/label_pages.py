@@ -49,13 +49,13 @@ class AbsentLabels:
         if time.monotonic() < self._looked_s + _LOOK_S:
             return
         self._looked_s = time.monotonic()
-        keys, sizes_bytes = self._program.read_hash("absent_labels")
+        keys, sizes_bytes = self._program.maps["absent_labels"].rows()
         for key, size_bytes in zip(keys.tolist(), sizes_bytes.tolist(), strict=True):
             index, address = divmod(key, 1 << _ADDRESS_BITS)
             # What finds no room will be wanted again.
             if index in targets and self._wanted.qsize() < _MAX_WANTED:
                 self._wanted.put((targets[index], address, size_bytes))
-        self._program.delete_rows("absent_labels", keys)
+        self._program.maps["absent_labels"].delete(keys)
         if len(keys) and not self._reader:
             self._reader = threading.Thread(target=self._read, name="ebpfprof-labels", daemon=True)
             self._reader.start()

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.kernel import perf_events, uprobe_links
+from ebpfprof.kernel import syscalls, uprobe_links, uprobes
 from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
 from ebpfprof.process.process import Target
 
@@ -46,8 +46,8 @@ def _hold(go: GoTarget, detach: Callable[[UprobeHelper], None] | None) -> None:
     helper = UprobeHelper(uses_links=uses_links)
     probes = _probes(go)
     functions = {probe.function for probe in probes}
-    attach_type = uprobe_links.ATTACH_TYPE if uses_links else 0
-    programs = {name: perf_events.load_nothing("kprobe", attach_type) for name in functions}
+    attach_type = uprobes.attach_type(uses_links=uses_links)
+    programs = {name: syscalls.load_noop("kprobe", attach_type) for name in functions}
     anchor_pc = go.sites.anchor_pc
     anchor = go.file_offset(anchor_pc), anchor_pc + go.load_bias
     attach = partial(helper.attach, 0, go.target.exe_fd, go.target.pid, probes, programs)

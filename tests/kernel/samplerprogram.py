@@ -117,7 +117,7 @@ def work(time_s: float) -> None:
 
 def seen_of(program: BpfProgram, **fields: int) -> np.ndarray[Any, np.dtype[Any]]:
     """The map's values whose keys have these fields."""
-    keys, values = program.read_hash("seen")
+    keys, values = program.maps["seen"].rows()
     chosen = np.ones(len(keys), bool)
     for name, value in fields.items():
         chosen &= keys[name] == value

@@ -13,10 +13,11 @@ import pytest
 
 from ebpfprof.errors import AttachFailed
 from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.kernel import held_probes, perf_events, uprobe_links
-from ebpfprof.kernel.held_probes import NO_PROGRAM, HeldProbes, ProbeContext, ProbePoint
+from ebpfprof.kernel import held_probes, perf_events, syscalls, uprobe_links
+from ebpfprof.kernel.held_probes import HeldProbes, ProbeContext
 from ebpfprof.kernel.probe_holders import NAME
 from ebpfprof.kernel.probe_text import KernelLog
+from ebpfprof.kernel.uprobes import NO_PROGRAM, ProbePoint
 from ebpfprof.process.process import Target as Opened
 from tests.kernel.kernel_state import has_probes, probed
 from tests.kernel.programs import program
@@ -40,7 +41,7 @@ def go() -> Iterator[GoTarget]:
 def context(request: pytest.FixtureRequest) -> Iterator[ProbeContext]:
     uses_links = request.param
     nothing = (
-        perf_events.load_nothing("kprobe", uprobe_links.ATTACH_TYPE) if uses_links else NO_PROGRAM
+        syscalls.load_noop("kprobe", syscalls.TRACE_UPROBE_MULTI) if uses_links else NO_PROGRAM
     )
     until, writer = os.pipe()
     yield ProbeContext(uses_links, nothing, until, KernelLog(NAME))

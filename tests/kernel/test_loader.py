@@ -81,7 +81,7 @@ def test_a_compiler_that_is_killed_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_bug_of_ours_in_the_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with_text(monkeypatch, NOTHING)
-    with pytest.raises(RuntimeError, match=r"ebpfprof-bcc: .*no_such_function"):
+    with pytest.raises(RuntimeError, match=r"ebpfprof-bcc failed: .*no_such_function"):
         load(("no_such_function",))
 
 
@@ -102,13 +102,15 @@ def test_elements_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     with_text(monkeypatch, MAPS)
     with BpfProgram("test.bpf.c", {}, (), perf_functions=("on_sample",)) as loaded:
         loaded.load({"values": 5})
-        loaded.set_element("values", 4, {"number": 700, "inner": {"halves": [1, 20], "last": 3}})
+        loaded.maps["values"].set_struct(
+            4, {"number": 700, "inner": {"halves": [1, 20], "last": 3}}
+        )
         with pytest.raises(OSError, match="map values, element 5"):
-            loaded.set_element("values", 5, {})
-        assert loaded.read_array("numbers") == [0] * 4
+            loaded.maps["values"].set_struct(5, {})
+        assert loaded.maps["numbers"].numbers() == [0] * 4
 
         def runs() -> int:
-            return loaded.read_per_cpu("parts", 1)["runs"]
+            return loaded.maps["parts"].sum_at(1)["runs"]
 
         for cpu in online_now():
             event = perf_events.open_cpu_sampler(cpu, HZ, hardware=False)
@@ -117,10 +119,10 @@ def test_elements_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
             with only_on(cpu):
                 work_until(partial(lambda before: runs() > before, runs()))
             loaded.detach_sampler(event)
-        first, second = (loaded.read_per_cpu("parts", index) for index in (0, 1))
+        first, second = (loaded.maps["parts"].sum_at(index) for index in (0, 1))
         assert first == {"runs": 0, "lasts": 0, "none": 0}
         assert second == {"runs": second["runs"], "lasts": 3 * second["runs"], "none": 0}
-        assert loaded.read_array("numbers") == [0, 723, 0, 0]
+        assert loaded.maps["numbers"].numbers() == [0, 723, 0, 0]
 
 
 def test_while_it_records_the_compiler_has_gone(tmp_path: Path) -> None:

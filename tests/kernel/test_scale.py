@@ -142,7 +142,7 @@ def test_where_the_kernel_wants_all_rows_at_once(monkeypatch: pytest.MonkeyPatch
 
 
 def rows(session: Session, name: str) -> int:
-    return collector_of_waits(session._live)._program._maps[name].max_entries
+    return collector_of_waits(session._live)._program.maps[name].max_entries
 
 
 def maps_bytes() -> int:

@@ -1,4 +1,4 @@
-"""The process that keeps probes, asked directly."""
+"""The process that starts the holders of probes, asked directly."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pytest
 
 from ebpfprof.errors import AttachFailed
 from ebpfprof.goruntime.process import inspect
-from ebpfprof.kernel import perf_events, uprobe_helper, uprobe_links
-from ebpfprof.kernel.held_probes import NO_PROGRAM, ProbeContext
+from ebpfprof.kernel import syscalls, uprobe_helper, uprobe_links, uprobes
+from ebpfprof.kernel.held_probes import ProbeContext
 from ebpfprof.kernel.probe_text import KernelLog
 from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
+from ebpfprof.kernel.uprobes import NO_PROGRAM
 from ebpfprof.process.process import Target as Opened
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
@@ -37,7 +38,7 @@ def test_no_probes_are_none(helper: UprobeHelper) -> None:
 
 
 def test_an_error_that_nobody_thought_of_is_told(helper: UprobeHelper) -> None:
-    program = perf_events.load_nothing("kprobe", uprobe_links.ATTACH_TYPE)
+    program = syscalls.load_noop("kprobe", syscalls.TRACE_UPROBE_MULTI)
     no_pid: Any = "x"
     probes = [Uprobe("f", offset=0, address=0, cookie=0)]
     try:
@@ -50,7 +51,7 @@ def test_an_error_that_nobody_thought_of_is_told(helper: UprobeHelper) -> None:
 def test_a_profiler_that_is_gone_before_the_answer_leaves_no_probe() -> None:
     """What it asked for last is undone before the helper ends, not some time after."""
     uses_links = uprobe_links.is_offered()
-    nothing = perf_events.load_nothing("kprobe", uprobe_links.ATTACH_TYPE if uses_links else 0)
+    nothing = syscalls.load_noop("kprobe", uprobes.attach_type(uses_links=uses_links))
     until, until_writer = os.pipe()
     with Target.start(program("pingpong")) as running, Opened(running.pid) as target:
         go = inspect(target)

@@ -136,7 +136,7 @@ class CpuCollector:
             grows=frozenset({"lines"}),
         )
         labels.choose(self._program, self._recipe.label_keys)
-        self._unlearned = self._program.ring_buffer("unlearned")
+        self._unlearned = self._program.maps["unlearned"].reader()
         self._table = SampleTable(self._program, rows, has_labels=self._recipe.labels)
 
     def attach(
@@ -228,9 +228,9 @@ class CpuCollector:
         if index not in self._books:
             return
         self._settle()
-        key_type, _ = self._program.hash_types("lines")
+        key_type, _ = self._program.maps["lines"].types
         lines = np.array(sorted(self._books[index].lines), key_type)
-        self._program.delete_rows("lines", lines ^ np.uint64(index << _TARGET_SHIFT))
+        self._program.maps["lines"].delete(lines ^ np.uint64(index << _TARGET_SHIFT))
         self._table.forget(index)
         for kept in (self._books, self._objects, self._fields, self._targets, self._is_active):
             del kept[index]
@@ -261,13 +261,13 @@ class CpuCollector:
 
     def runs(self, index: int) -> Runs:
         """What the samples of a target cost so far, but for the interrupts."""
-        cost = self._program.read_per_cpu("costs", index)
+        cost = self._program.maps["costs"].sum_at(index)
         return runs(cost["runs"], cost["timed"], cost["timed_ns"])
 
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""
         more = {"samples_full": self._table.lost}
-        found = list(losses(self._program.read_array("losses"), more))
+        found = list(losses(self._program.maps["losses"].numbers(), more))
         if self._unsampled:
             found.append(Loss("cpus_unsampled", _UNSAMPLED, self._unsampled))
         full = sum(book.is_full for book in self._books.values())
@@ -292,7 +292,7 @@ class CpuCollector:
     def _describe(self, index: int, *, active: bool) -> None:
         self._is_active[index] = active
         fields = {**self._fields[index], "active": int(active)}
-        self._program.set_element("processes", index, fields)
+        self._program.maps["processes"].set_struct(index, fields)
 
     def _look(self) -> None:
         """Look which processors there are and what is mapped, and finish what waits for that."""
@@ -367,16 +367,16 @@ class CpuCollector:
                 "kind": rule.kind.value,
                 "exact_caller": int(rule.exact_caller),
             }
-            self._program.set_element("rules", number, fields)
+            self._program.maps["rules"].set_struct(number, fields)
         self._installed_rules = len(rules)
         for index, book in self._books.items():
             if not book.new_lines:
                 continue
-            key_type, value_type = self._program.hash_types("lines")
+            key_type, value_type = self._program.maps["lines"].types
             keys = np.array(sorted(book.new_lines), key_type)
             values = np.zeros(len(keys), value_type)
             values["rules"] = [book.lines[int(key)] for key in keys]
-            self._program.update_hash("lines", keys ^ np.uint64(index << _TARGET_SHIFT), values)
+            self._program.maps["lines"].update(keys ^ np.uint64(index << _TARGET_SHIFT), values)
             book.new_lines.clear()
 
 

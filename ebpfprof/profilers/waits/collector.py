@@ -131,7 +131,7 @@ class WaitsCollector:
             self._attached[index] = go
         self._describe(index)
         if go.runtime_locks:
-            self._program.set_element("runtime_layouts", index, runtime_locks.layout_fields(go))
+            self._program.maps["runtime_layouts"].set_struct(index, runtime_locks.layout_fields(go))
         self._program.attach_uprobes(
             go.target.exe_fd,
             go.target.pid,
@@ -189,7 +189,7 @@ class WaitsCollector:
         """Who waited in a target at the end of its window, as far as the kernel knows."""
         if not (self._recipe.block or self._recipe.by_lock):
             return []
-        keys, waits = self._program.read_hash("waits")
+        keys, waits = self._program.maps["waits"].rows()
         chosen = (keys >> _TARGET_SHIFT == index) & (waits["state"] != _OVER)
         gs = (keys[chosen] & ((1 << _TARGET_SHIFT) - 1)).tolist()
         rows = waits[chosen]
@@ -205,7 +205,7 @@ class WaitsCollector:
         """The locks of a target that were waited for in the window that ended then."""
         if not self._recipe.mutex:
             return []
-        keys, locks = self._program.read_hash("locks")
+        keys, locks = self._program.maps["locks"].rows()
         chosen = keys >> _TARGET_SHIFT == index
         found = []
         for key, lock in zip(keys[chosen].tolist(), locks[chosen], strict=True):
@@ -218,7 +218,7 @@ class WaitsCollector:
 
     def take(self, index: int) -> dict[KnownStack, tuple[float, int]]:
         """What a target's stacks counted and delayed (ns) since they were taken last."""
-        keys, totals = self._program.read_hash("totals")
+        keys, totals = self._program.maps["totals"].rows()
         self._stacks.read(set(keys.tolist()))
         found = {}
         rows = (keys.tolist(), totals["count"].tolist(), totals["delay_ns"].tolist())
@@ -298,7 +298,7 @@ class WaitsCollector:
 
     def snapshot(self) -> dict[int, list[StackTotal]]:
         """The sums since the start, by target. Never decreasing from one call to the next."""
-        keys, totals = self._program.read_hash("totals")
+        keys, totals = self._program.maps["totals"].rows()
         self._stacks.read(set(keys.tolist()))
         found: dict[int, list[StackTotal]] = {}
         counts = totals["count"].tolist()
@@ -324,7 +324,7 @@ class WaitsCollector:
         found: dict[int, dict[int, Hold]] = {}
         if not self._recipe.by_lock:
             return found
-        for key, lock in zip(*self._program.read_hash("locks"), strict=True):
+        for key, lock in zip(*self._program.maps["locks"].rows(), strict=True):
             if lock["holds"]:
                 target, sema = divmod(int(key), 1 << _TARGET_SHIFT)
                 hold = Hold(int(lock["holds"]), int(lock["held_ns"]))
@@ -334,7 +334,7 @@ class WaitsCollector:
     def begun(self) -> dict[int, dict[int, Begun]]:
         """The last wait of each goroutine, by target and address of the runtime.g."""
         found: dict[int, dict[int, Begun]] = {}
-        for key, wait in zip(*self._program.read_hash("waits"), strict=True):
+        for key, wait in zip(*self._program.maps["waits"].rows(), strict=True):
             target, g = divmod(int(key), 1 << _TARGET_SHIFT)
             state = int(wait["state"])
             woken_ns = int(wait["since_ns"]) if state == _WOKEN else 0
@@ -349,7 +349,7 @@ class WaitsCollector:
 
     def runs(self, index: int) -> Runs:
         """What the probes of a target cost so far."""
-        cost = self._program.read_per_cpu("costs", index)
+        cost = self._program.maps["costs"].sum_at(index)
         return runs(cost["runs"], cost["timed"], cost["timed_ns"])
 
     @property
@@ -360,7 +360,7 @@ class WaitsCollector:
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""
         more = {"labels_unreadable": self._unlabelled}
-        return losses(self._program.read_array("losses"), more)
+        return losses(self._program.maps["losses"].numbers(), more)
 
     def close(self) -> None:
         """Remove the probes and free the maps."""
@@ -379,12 +379,12 @@ class WaitsCollector:
         tables += ["locks"] if self._recipe.mutex or self._recipe.by_lock else []
         tables += ["sleepers"] if self._recipe.runtime_locks else []
         for table in tables:
-            keys, _ = self._program.read_hash(table)
-            self._program.delete_rows(table, keys[keys >> _TARGET_SHIFT == index])
+            keys, _ = self._program.maps[table].rows()
+            self._program.maps[table].delete(keys[keys >> _TARGET_SHIFT == index])
 
     def _describe(self, index: int, begin_ns: int = 0, end_ns: int = 0) -> None:
         window = {"active": int(end_ns > 0), "begin_ns": begin_ns, "end_ns": end_ns}
-        self._program.set_element("targets", index, {**self._fields[index], **window})
+        self._program.maps["targets"].set_struct(index, {**self._fields[index], **window})
 
     def _probe(
         self,
@@ -406,7 +406,7 @@ class WaitsCollector:
             "target": index,
             "is_semaphore": int(is_semaphore),
         }
-        self._program.set_element("sites", site, fields)
+        self._program.maps["sites"].set_struct(site, fields)
         return Uprobe(function, go.file_offset(pc), pc + go.load_bias, cookie=site)
 
 
