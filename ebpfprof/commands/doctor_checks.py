@@ -76,7 +76,7 @@ def examine() -> Iterator[Check]:
     yield _rights(missing)
     yield _lockdown()
     yield _container()
-    for name, trial, meaning in _TRIALS:
+    for name, trial, meaning in _FEATURES:
         yield _tried(name, trial, meaning) if may_try else Check(name, "warn", _NOT_TRIED, meaning)
     yield _tried("BTF", _btf, "The CPU profile reads fields of the kernel's own structs.")
     yield _bcc()
@@ -113,15 +113,19 @@ def _btf() -> str:
     return "there"
 
 
-_TRIALS: tuple[tuple[str, Callable[[], str | None], str], ...] = (
-    ("BPF programs", features.load_program, "BPF programs do all recording."),
-    ("BPF attach cookies", features.link_with_cookie, "One program serves any number of targets."),
-    ("BPF batches", features.read_a_batch, "ebpfprof reads what was recorded in batches."),
-    ("BPF ring buffer", features.make_ring_buffer, "The CPU profile learns how to unwind from it."),
-    ("uprobes", features.put_a_uprobe, "Probes record the block and mutex profiles."),
+_FEATURES: tuple[tuple[str, Callable[[], str | None], str], ...] = (
+    ("BPF programs", features.require_programs, "All recording is done by BPF programs."),
+    ("BPF attach cookies", features.require_cookies, "One program serves any number of targets."),
+    ("BPF batches", features.require_batches, "What was recorded is read in batches."),
+    (
+        "BPF ring buffer",
+        features.require_ring_buffers,
+        "The CPU profile learns how to unwind from it.",
+    ),
+    ("uprobes", features.require_uprobes, "Block and mutex profiles are taken by probes."),
     (
         "CPU sampling",
-        features.sample,
+        features.sampling_event,
         "A counter of the processor (ref-cycles) or a timer (cpu-clock) takes the samples.",
     ),
 )

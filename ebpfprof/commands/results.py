@@ -185,6 +185,6 @@ def say_what_is_assumed(session: Session) -> None:
 
 
 def allow_many_files() -> None:
-    """Raise the soft limit of open files, also for the keeper: a perf event's probe takes two."""
+    """Raise the soft limit of open files, also for the helper: a perf event's probe takes two."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -22,7 +22,7 @@ from ebpfprof.errors import Aborted, EbpfprofError, NotGoProgram
 
 if TYPE_CHECKING:
     from ebpfprof.commands.results import Writing
-    from ebpfprof.process.launch import Child
+    from ebpfprof.process.launch import LaunchedProgram
     from ebpfprof.profilers.options import Options
 
 
@@ -79,7 +79,7 @@ def command(
     """
     from ebpfprof.console.terminal import say
     from ebpfprof.privileges.checks import require_capabilities
-    from ebpfprof.process.launch import Child, User
+    from ebpfprof.process.launch import LaunchedProgram, User
     from ebpfprof.recording.drop_privileges import give_up_before_recording
     from ebpfprof.system.signals import Signals
 
@@ -95,7 +95,7 @@ def command(
 
     try:
         # The program keeps the rights that ebpfprof was given; ebpfprof goes on with less.
-        with Signals(), Child(program, user, on_forked=give_up) as child:
+        with Signals(), LaunchedProgram(program, user, on_forked=give_up) as child:
             plan = _Plan(options, replace(writing, to_stderr=True), output, duration_s or math.inf)
             try:
                 _profile(child, plan, written)
@@ -131,14 +131,14 @@ def _refuse_contradictions(output: Path | None, duration_s: float | None, option
         )
 
 
-def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
+def _profile(child: LaunchedProgram, plan: _Plan, written: list[str]) -> None:
     """Profile the child, or the program that replaces it, to its end; write what was recorded.
 
     Adds the names of the files to `written`. Raises any of ebpfprof.errors, one or a group.
     """
     from ebpfprof.commands.results import allow_many_files
     from ebpfprof.discovery.executables import Executables
-    from ebpfprof.process.launch import Relay
+    from ebpfprof.process.launch import SignalRelay
     from ebpfprof.system.signals import check
 
     allow_many_files()
@@ -151,7 +151,9 @@ def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
                 recorder = None
                 if is_go or plan.options.takes_any_program:
                     recorder = _ProgramRecording(child, plan, held)
-                relayed.enter_context(Relay(child))  # from now on the child decides when to end
+                relayed.enter_context(
+                    SignalRelay(child)
+                )  # from now on the child decides when to end
                 check()
                 child.run(follow=not is_go)
                 try:
@@ -182,7 +184,7 @@ def _profile(child: Child, plan: _Plan, written: list[str]) -> None:
 class _ProgramRecording:
     """The recording of one program that a child has become, until that ends."""
 
-    def __init__(self, child: Child, plan: _Plan, held: ExitStack) -> None:
+    def __init__(self, child: LaunchedProgram, plan: _Plan, held: ExitStack) -> None:
         """Attach the probes; `held` will detach them. Raises any of ebpfprof.errors."""
         from ebpfprof.commands.results import recording_line, say_what_is_assumed
         from ebpfprof.console.terminal import say
@@ -220,7 +222,7 @@ class _ProgramRecording:
             )
 
 
-def _name(child: Child) -> str:
+def _name(child: LaunchedProgram) -> str:
     """The name of the program that the child runs, fit for a terminal."""
     from ebpfprof.process.process import Target
 
@@ -228,7 +230,7 @@ def _name(child: Child) -> str:
         return printable(target.name)
 
 
-def _say_what_is_next(child: Child, name: str) -> None:
+def _say_what_is_next(child: LaunchedProgram, name: str) -> None:
     from ebpfprof.console.terminal import say
 
     say(

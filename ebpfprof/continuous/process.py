@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ebpfprof.discovery.processes import GoProcess
     from ebpfprof.kernel.losses import Loss
     from ebpfprof.overhead.cost import Overhead
-    from ebpfprof.process.process import Ending
+    from ebpfprof.process.process import TargetEnd
     from ebpfprof.profile.model import Profile
     from ebpfprof.profilers.report_builder import Report
 
@@ -33,7 +33,7 @@ class LiveTarget(Protocol):
     @property
     def kinds(self) -> tuple[Any, ...]: ...  # noqa: D102
     @property
-    def ending(self) -> Ending | None: ...  # noqa: D102
+    def ending(self) -> TargetEnd | None: ...  # noqa: D102
     @property
     def is_recording(self) -> bool: ...  # noqa: D102
 

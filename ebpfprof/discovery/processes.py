@@ -16,7 +16,7 @@ from ebpfprof.console.text import printable
 from ebpfprof.discovery.containers import SHORT_ID, container_of
 from ebpfprof.errors import NoSuchProcess
 from ebpfprof.privileges.checks import no_proc
-from ebpfprof.system.helper_process import PATIENCE_S, Helper, NoAnswerError
+from ebpfprof.system.file_worker import PATIENCE_S, FileWorker, NoAnswerError
 
 if TYPE_CHECKING:  # what reads executables is imported by the child that does
     from ebpfprof.discovery.executables import Executable
@@ -95,7 +95,7 @@ class ProcessTable:
     """
 
     def __init__(self) -> None:
-        self._helper = Helper(_Looking)
+        self._worker = FileWorker(_Looking)
         self._unanswered: set[tuple[int, str]] = set()
 
     def survey(self) -> Survey:
@@ -104,12 +104,12 @@ class ProcessTable:
         One that did not answer is not asked again before it does. Raises KernelUnsupported if /proc
         is not mounted.
         """
-        self._unanswered -= {(pid, started) for pid, started in self._helper.answered_late()}
+        self._unanswered -= {(pid, started) for pid, started in self._worker.answered_late()}
         lives = [(pid, _started(pid)) for pid in _pids()]
         self._unanswered &= set(lives)
         asked = [life for life in lives if life not in self._unanswered]
         found, unseen = [], 0
-        for life, (answer, _) in zip(asked, self._helper.ask_all(asked), strict=True):
+        for life, (answer, _) in zip(asked, self._worker.ask_all(asked), strict=True):
             if isinstance(answer, NoAnswerError):
                 self._unanswered.add(life)
             elif isinstance(answer, dict):
@@ -120,7 +120,7 @@ class ProcessTable:
 
     def close(self) -> None:
         """End the child; one that is stuck is not waited for."""
-        self._helper.close()
+        self._worker.close()
 
     def __enter__(self) -> Self:
         return self

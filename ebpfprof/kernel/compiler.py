@@ -1,8 +1,8 @@
-"""C compiled by BCC, in a process of its own; the only module that imports bcc.
+"""Compiles C with BCC, in a process of its own; the only module that imports bcc.
 
 LLVM takes some 100 MB, which that process gives back when it ends, before anything is recorded.
-What it hands over is data: which maps there are to be, and the instructions of each function. Where
-that can be kept (ebpfprof.kernel.program_cache), the same is not compiled again.
+What it hands over is data: which maps there are to be, and the instructions of each function. What
+is in the cache (ebpfprof.kernel.program_cache) is not compiled again.
 """
 
 from __future__ import annotations
@@ -17,38 +17,34 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from ebpfprof import errors
 from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported
 from ebpfprof.kernel import features, program_cache
 from ebpfprof.kernel.sources import bpf_folder, program_text
-from ebpfprof.system import signals
-from ebpfprof.system.child_process import leave_the_others
+from ebpfprof.kernel.syscalls import INSTRUCTION_BYTES
+from ebpfprof.system import child_process
 
 NAME: Final = "ebpfprof-bcc"
 _HEADERS = "BCC_KERNEL_SOURCE"
-# What else would tell BCC and clang what to compile.
+# Other variables that lead BCC and clang to files.
 _LEADING_ELSEWHERE = re.compile(
     "BCC_.*|CPATH|(C|CPLUS|OBJC|OBJCPLUS)_INCLUDE_PATH|COMPILER_PATH|(CCC|LIBCLANG|RC_DEBUG)_.*"
 )
 _LLVM = re.compile(r"/libLLVM[-.](?:so\.)?([0-9]+(?:\.[0-9]+)*)")
 
-# include/uapi/linux/prctl.h
-_PR_SET_PDEATHSIG = 1
-
 # struct bpf_insn, include/uapi/linux/bpf.h: a register and a number that is a map's descriptor.
-INSTRUCTION_BYTES: Final = 8
 _LOAD_64 = 0x18  # BPF_LD | BPF_DW | BPF_IMM
 _MAP_FD = 1  # BPF_PSEUDO_MAP_FD
 
 
 @dataclass(frozen=True, slots=True)
 class MapShape:
-    """A map as the C declares it. `kind` is its enum bpf_map_type; 0 bytes: it has none of that.
+    """A map as the C declares it. `kind` is its enum bpf_map_type; 0 bytes: no keys or values.
 
-    `key` and `value` are C types as BCC tells them: the name of a number's type, or a list of the
+    `key` and `value` are C types as BCC gives them: the name of a number's type, or a list of the
     struct's name and its fields.
     """
 
@@ -63,7 +59,7 @@ class MapShape:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What became of a C file. Instructions that load a map have its number in `maps`."""
+    """A compiled C file. Instructions that load a map have its index in `maps`."""
 
     maps: tuple[MapShape, ...]
     functions: Mapping[str, bytes]
@@ -71,7 +67,7 @@ class Compiled:
 
 
 class Compilation:
-    """A C file that is being compiled, beside whatever we do meanwhile. To be closed."""
+    """A C file that is being compiled while this process does other things. To be closed."""
 
     def __init__(
         self, name: str, constants: Mapping[str, int | str], functions: Sequence[str]
@@ -80,14 +76,13 @@ class Compilation:
         self._name = name
         self._pid, self._from_child = 0, -1
         self._key = _cache_key(name, constants, functions)
-        self._compiled = _found(self._key)
+        self._compiled = _from_cache(self._key)
         if self._compiled:
             return
         self._from_child, to_parent = os.pipe()
-        # Not a program of its own: that would have none of our capabilities, unless we are root.
-        self._pid = signals.fork(
-            lambda: _compile_and_tell(to_parent, name, constants, functions), ignores=True
-        )
+        compiles = partial(_compile, name, constants, functions)
+        tells = partial(_tell, compiles)
+        self._pid = child_process.start(NAME, tells, [to_parent], ends_with_us=True)
         os.close(to_parent)
 
     def result(self) -> Compiled:
@@ -100,20 +95,16 @@ class Compilation:
             status = self._reap()
             raise AttachFailed(
                 f"The process that compiles {self._name} ({NAME}) ended before it was done "
-                f"(status {status}): somebody killed it, or there was no memory for it."
+                f"(status {status}): it was killed, or there was no memory for it."
             )
-        said = json.loads(answer)
-        if "bug" in said:
-            raise RuntimeError(f"{NAME}: {said['bug']}")
-        if "error" in said:
-            raise getattr(errors, said["error"])(said["message"])
-        self._compiled = _compiled(said)
+        made = child_process.result_of(json.loads(answer), NAME)
+        self._compiled = _compiled(made)
         if self._key:
-            program_cache.keep(self._key, said)
+            program_cache.keep(self._key, made)
         return self._compiled
 
     def close(self) -> None:
-        """End it, if it still runs. May be called twice."""
+        """End the compiler, if it still runs. May be called twice."""
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
             self._reap()
@@ -126,27 +117,27 @@ class Compilation:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if pid else 0
 
 
-def _compiled(said: Mapping[str, Any]) -> Compiled:
+def _compiled(made: Mapping[str, Any]) -> Compiled:
+    """From what _compile() returns. Raises KeyError, TypeError, ValueError or AttributeError."""
     return Compiled(
-        tuple(MapShape(**shape) for shape in said["maps"]),
-        {name: bytes.fromhex(code) for name, code in said["functions"].items()},
-        said["license"],
+        tuple(MapShape(**shape) for shape in made["maps"]),
+        {name: bytes.fromhex(code) for name, code in made["functions"].items()},
+        made["license"],
     )
 
 
-def _found(key: str) -> Compiled | None:
-    """What was compiled before."""
-    said = program_cache.find(key) if key else None
-    # If what is there is no program, it is compiled and replaced.
+def _from_cache(key: str) -> Compiled | None:
+    made = program_cache.find(key) if key else None
+    # What is no program is compiled and replaced.
     with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
-        return _compiled(said) if said else None
+        return _compiled(made) if made else None
     return None
 
 
 def _cache_key(name: str, constants: Mapping[str, int | str], functions: Sequence[str]) -> str:
-    """What stands for all that goes into it; "" where there is no BCC that could compile it.
+    """A key for all that the compiler reads; "" if there is no BCC.
 
-    BCC itself is not imported for that, which takes long.
+    BCC is not imported for that, which would take long.
     """
     bcc = importlib.util.find_spec("bcc")
     if bcc is None or not bcc.origin:
@@ -167,31 +158,18 @@ def _headers() -> Path:
     return bpf_folder() / "headers"
 
 
-def _compile_and_tell(
-    to_parent: int, name: str, constants: Mapping[str, int | str], functions: Sequence[str]
-) -> NoReturn:
-    """What the process does, from the fork to its end."""
-    try:
-        # It ends when we do.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        (to_parent,) = leave_the_others(NAME, [to_parent])
-        try:
-            said = _compile(name, constants, functions)
-        except errors.EbpfprofError as error:
-            said = {"error": type(error).__name__, "message": str(error)}
-        except Exception as error:  # a bug: here nobody would see it
-            said = {"bug": repr(error)}
-        with os.fdopen(to_parent, "wb") as stream:
-            stream.write(json.dumps(said).encode())
-    finally:
-        os._exit(0)
+def _tell(compiles: Callable[[], dict[str, Any]], to_parent: int) -> None:
+    """What the process does: compile, and write the outcome to the pipe."""
+    outcome = child_process.outcome(compiles)
+    with os.fdopen(to_parent, "wb") as stream:
+        stream.write(json.dumps(outcome).encode())
 
 
 def _compile(
     name: str, constants: Mapping[str, int | str], functions: Sequence[str]
 ) -> dict[str, Any]:
-    """A Compiled, as JSON can hold it."""
-    bcc = import_bcc()
+    """Compile; returns a Compiled as JSON can hold it."""
+    bcc = _import_bcc()
     headers = _set_kernel_headers()
     flags = [f"-D{key}={value}" for key, value in constants.items()]
     os.chdir(headers)  # BCC would take headers from the working directory before all others
@@ -199,8 +177,8 @@ def _compile(
         try:
             bpf = bcc.BPF(text=program_text(name).encode(), cflags=flags)
         except Exception as error:  # BCC raises nothing narrower
-            # One without attach cookies may limit maps by RLIMIT_MEMLOCK, too (before 5.11).
-            features.link_with_cookie()
+            # A kernel without attach cookies may also limit maps by RLIMIT_MEMLOCK (before 5.11).
+            features.require_cookies()
             raise KernelUnsupported(
                 f"BCC could not compile {name} or create its maps: {error}\n{said()}"
             ) from error
@@ -219,7 +197,7 @@ def _maps(
     lib: Any,  # noqa: ANN401 - BCC has no types
     module: ctypes.c_void_p,
 ) -> tuple[list[dict[str, Any]], dict[int, int]]:
-    """The maps that BCC made, and their numbers by file descriptor (bcc, src/cc/bcc_common.h)."""
+    """The maps that BCC made, and their indices by file descriptor (bcc, src/cc/bcc_common.h)."""
     lib.bpf_table_name.restype = ctypes.c_char_p
     lib.bpf_table_name.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     shapes, numbers = [], {}
@@ -242,7 +220,7 @@ def _maps(
 
 
 def with_maps(instructions: bytes, map_of: Callable[[int], int]) -> bytes:
-    """The instructions with what `map_of` gives for each number that stands for a map."""
+    """The instructions with `map_of` of each number that stands for a map in its place."""
     changed = bytearray(instructions)
     for at in range(0, len(changed), INSTRUCTION_BYTES):
         if changed[at] == _LOAD_64 and changed[at + 1] >> 4 == _MAP_FD:
@@ -252,7 +230,7 @@ def with_maps(instructions: bytes, map_of: Callable[[int], int]) -> bytes:
 
 
 def _set_kernel_headers() -> str:
-    """Tell BCC to take our headers, not the kernel's, and no others; returns their folder."""
+    """Make BCC take our headers, not the kernel's, and no others; returns their folder."""
     headers = str(_headers())
     for name in [each for each in os.environ if _LEADING_ELSEWHERE.fullmatch(each)]:
         del os.environ[name]
@@ -262,22 +240,22 @@ def _set_kernel_headers() -> str:
 
 @dataclass(frozen=True, slots=True)
 class BccVersions:
-    """The version of BCC and the LLVM that compiles for it, "" where it doesn't tell."""
+    """The version of BCC and of its LLVM; "" if it is not known."""
 
     bcc: str
     llvm: str
 
 
 def bcc_versions() -> BccVersions:
-    """Which BCC there is. Raises BccMissing."""
-    bcc = import_bcc()
+    """The versions of the BCC of this machine. Raises BccMissing."""
+    bcc = _import_bcc()
     # Distributions link it to LLVM's shared library, whose file has its version in its name.
     maps = Path("/proc/self/maps").read_text(errors="replace")
     llvm = _LLVM.search(maps)
     return BccVersions(str(getattr(bcc, "__version__", "")), llvm[1] if llvm else "")
 
 
-def import_bcc() -> Any:  # noqa: ANN401 - BCC has no types
+def _import_bcc() -> Any:  # noqa: ANN401 - BCC has no types
     """The module bcc. Raises BccMissing."""
     try:
         import bcc

@@ -1,91 +1,83 @@
-"""The probes of one target: put in by processes that hold them, detached, and looked after.
+"""The probes of one target: put in by holders, detached, and the target's code checked after that.
 
-The first probe of a target and the last to go is an anchor, at a place that is never passed. With
-no probe left, the next thread that meets a breakpoint which is just gone lets the kernel forget
-that the process had any (MMF_HAS_UPROBES, mmf_recalc_uprobes in kernel/events/uprobes.c); a thread
-that has trapped, but was not seen to yet (its processor was taken away by a hypervisor), then gets
-SIGTRAP. While the anchor is in, the kernel does not forget.
+The first probe of a target and the last to be removed is an anchor, at a place that is never
+passed. Without any probe left, the next thread that meets a breakpoint which was just removed lets
+the kernel forget that the process had any (MMF_HAS_UPROBES, mmf_recalc_uprobes in
+kernel/events/uprobes.c); a thread that has trapped, but whose trap was not handled yet (a
+hypervisor took its processor away), then gets SIGTRAP. While the anchor is in, the kernel does not
+forget.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from ebpfprof import errors
-from ebpfprof.kernel import perf_events, probe_holders, uprobe_links
+from ebpfprof.kernel import probe_holders, uprobes
 from ebpfprof.kernel.probe_holders import Holder
 from ebpfprof.kernel.probe_text import KernelLog, ProbeText, warn_in_kernel_log
+from ebpfprof.kernel.uprobes import NO_PROGRAM, ProbePoint
+from ebpfprof.system.child_process import result_of
 
-# Of the probes of one target: more end sooner, and each takes more than 1 MB.
+# For the probes of one target: with more holders detaching takes less time, but each takes more
+# than 1 MB.
 _MOST_HOLDERS: Final = 4
 _HOLDERS_OF_ALL: Final = 16
-NO_PROGRAM: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a probe is: bytes into the executable file, and the runtime address of that.
+class ProbeContext:
+    """What the probes of all targets have in common.
 
-    There the BPF program with the file descriptor `program` runs with an attach cookie; a perf
-    event may have none.
+    With `uses_links` probes are links of their own (kernel.uprobe_links), else perf events.
+    `noop_program` is a BPF program that does nothing, NO_PROGRAM for perf events. Holders end when
+    the pipe `until` has no writer left.
     """
 
-    offset: int
-    address: int
-    program: int
-    cookie: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What all targets have in common.
-
-    With `multi` probes are links of their own (kernel.uprobe_links), else perf events. `nothing`
-    is a program that does nothing, NO_PROGRAM for perf events. Holders end when the pipe `until`
-    has no writer any more.
-    """
-
-    multi: bool
-    nothing: int
+    uses_links: bool
+    noop_program: int
     until: int
-    log: KernelLog
+    kernel_log: KernelLog
 
 
 class HeldProbes:
-    """The probes of one target. They go, too, when the process that has this object ends."""
+    """The probes of one target. They are removed, too, when the process with this object ends."""
 
-    def __init__(self, pid: int, exe_fd: int, means: Means, anchor: tuple[int, int]) -> None:
+    def __init__(
+        self, pid: int, exe_fd: int, context: ProbeContext, anchor: tuple[int, int]
+    ) -> None:
         """Put the anchor in, at an offset and runtime address that process `pid` never passes.
 
         `exe_fd` is the open file that it runs. Raises KernelUnsupported, PermissionDenied or
-        AttachFailed; nothing is in then.
+        AttachFailed, and leaves no probe then.
         """
         self.pid = pid
-        self._exe_fd, self._means = exe_fd, means
+        self._exe_fd, self._context = exe_fd, context
         self._text = ProbeText(pid)
-        self._places: dict[int, Place] = {}  # where there ever was one, by address
+        self._points: dict[int, ProbePoint] = {}  # all there ever were, by address
         self._holders: list[Holder] = []
-        # All others hold the end that is written to: the anchor's holder ends after them.
+        # All other holders have the writing end: the anchor's holder ends after them.
         self._alone, self._others = os.pipe()
         try:
-            (self._anchor,) = self._hold([[Place(*anchor, means.nothing)]], until=self._alone)
+            point = ProbePoint(*anchor, context.noop_program)
+            (self._anchor,) = self._hold([[point]], until=self._alone)
         except BaseException:
             self._close()
             raise
 
-    def attach(self, places: Sequence[Place], *, targets: int) -> None:
-        """Put probes in, all or none; so many targets have some. Raises as the constructor does."""
-        self._text.note([place.address for place in places])
-        self._places.update({place.address: place for place in places})
+    def attach(self, points: Sequence[ProbePoint], *, targets: int) -> None:
+        """Put probes in, all or none; `targets` have some. Raises as the constructor does."""
+        self._text.note([point.address for point in points])
+        self._points.update({point.address: point for point in points})
         count = max(1, min(_MOST_HOLDERS, _HOLDERS_OF_ALL // targets))
-        self._holders += self._hold(self._shared_out(places, count), until=self._means.until)
+        self._holders += self._hold(self._shared_out(points, count), until=self._context.until)
 
     def take_holders(self) -> list[Holder]:
-        """The processes to end for all probes but the anchor to go."""
+        """The processes to end for all probes but the anchor to be removed."""
         holders, self._holders = self._holders, []
         return holders
 
@@ -95,43 +87,43 @@ class HeldProbes:
         To be called while only the anchor is in. A probe that is put in once more at the same
         place and detached takes an old breakpoint with it: so these are those that stay.
         """
-        left, leaks = self._text.breakpoints(), self._means.log.leaks()
+        left, leaks = self._text.breakpoints(), self._context.kernel_log.leaks()
         if not left or leaks == 0:
             return []  # another profiler's
-        again = [replace(self._places[address], program=self._means.nothing) for address in left]
+        noop = self._context.noop_program
+        again = [replace(self._points[address], program=noop) for address in left]
         try:
-            probe_holders.end(self._hold([again], until=self._means.until))
+            probe_holders.end(self._hold([again], until=self._context.until))
         except errors.EbpfprofError:
             are_ours = leaks is not None
         else:
-            are_ours = self._means.log.leaks() != leaks
+            are_ours = self._context.kernel_log.leaks() != leaks
         return self._text.breakpoints() if are_ours else []
 
     def take_anchor(self) -> Holder:
-        """The process to end for the anchor to go; nothing else can be done here afterwards."""
+        """The process to end for the anchor to be removed; nothing else can be done afterwards."""
         self._close()
         return self._anchor
 
-    def _shared_out(self, places: Sequence[Place], count: int) -> list[list[Place]]:
-        """What each of `count` holders holds: a link has all places of a program."""
-        if not self._means.multi:
-            return [list(places[start::count]) for start in range(count)]
-        programs = list(dict.fromkeys(place.program for place in places))
+    def _shared_out(self, points: Sequence[ProbePoint], count: int) -> list[list[ProbePoint]]:
+        """What each of `count` holders holds: a link has all points of a program."""
+        if not self._context.uses_links:
+            return [list(points[start::count]) for start in range(count)]
+        programs = list(dict.fromkeys(point.program for point in points))
         shares = [programs[start::count] for start in range(count)]
-        return [[place for place in places if place.program in share] for share in shares]
+        return [[point for point in points if point.program in share] for share in shares]
 
-    def _hold(self, shares: Sequence[Sequence[Place]], *, until: int) -> list[Holder]:
-        """Start a process for each share that has places; all are in, or an error is raised."""
+    def _hold(self, shares: Sequence[Sequence[ProbePoint]], *, until: int) -> list[Holder]:
+        """Start a process for each share that has points; all are in, or an error is raised."""
         stays_open = self._alone if until == self._alone else self._others
         started: list[Holder] = []
         try:
             for share in filter(None, shares):
-                opens = partial(_open, self._exe_fd, self.pid, share, multi=self._means.multi)
-                fds = {self._exe_fd, *(place.program for place in share)} - {NO_PROGRAM}
+                opens = partial(_open, self._exe_fd, self.pid, share, self._context.uses_links)
+                fds = {self._exe_fd, *(point.program for point in share)} - {NO_PROGRAM}
                 started.append(Holder(opens, fds=fds, until=until, stays_open=stays_open))
-            for answer in [holder.answer() for holder in started]:
-                if answer:
-                    raise getattr(errors, answer["error"])(answer["message"])
+            for outcome in [holder.outcome() for holder in started]:
+                result_of(outcome, "A process that puts probes in", errors.AttachFailed)
         except BaseException:
             probe_holders.end(started)
             raise
@@ -145,7 +137,8 @@ class HeldProbes:
 def detach(targets: Collection[HeldProbes], *, anchors_stay: bool) -> None:
     """Detach the probes of several targets side by side, the anchors last, if at all.
 
-    Raises AttachFailed if some were out before, or breakpoints stay, which the kernel's log says.
+    Raises AttachFailed if some were removed before, or breakpoints stay, which is also written to
+    the kernel's log.
     """
     were_in = probe_holders.end([each for held in targets for each in held.take_holders()])
     left = {held.pid: held.leftovers() for held in targets}
@@ -168,15 +161,12 @@ def _stayed(pid: int, addresses: Sequence[int]) -> str:
     )
 
 
-def _open(exe_fd: int, pid: int, places: Sequence[Place], *, multi: bool) -> None:
-    """What a holder does: open probes, which stay as long as it has their file descriptors."""
-    path = f"/proc/self/fd/{exe_fd}"
-    if multi:
-        for program in dict.fromkeys(place.program for place in places):
-            own = [(each.offset, each.cookie) for each in places if each.program == program]
-            uprobe_links.link(program, path, own, pid)
-        return
-    for place in places:
-        event = perf_events.open_uprobe(path, place.offset, pid)
-        if place.program != NO_PROGRAM:
-            perf_events.link_program(place.program, event, place.cookie)
+def _open(
+    exe_fd: int, pid: int, points: Sequence[ProbePoint], uses_links: bool, fds: Mapping[int, int]
+) -> None:
+    """Open probes in a holder; they stay as long as it has their file descriptors.
+
+    `fds` are the holder's file descriptors by their numbers in the process that started it.
+    """
+    there = [replace(point, program=fds.get(point.program, NO_PROGRAM)) for point in points]
+    list(uprobes.open_probes(f"/proc/self/fd/{fds[exe_fd]}", pid, there, uses_links=uses_links))

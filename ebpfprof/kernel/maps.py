@@ -1,20 +1,20 @@
-"""BPF maps by system call: created in the size that is wanted, and read many rows at a time."""
+"""BPF maps: created in the size that is wanted, and read many rows at a time."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ebpfprof.errors import KernelUnsupported, PermissionDenied
-from ebpfprof.kernel import features, perf_events
+from ebpfprof.errors import KernelUnsupported
+from ebpfprof.kernel import features, syscalls
 from ebpfprof.kernel.compiler import MapShape
-from ebpfprof.privileges.checks import way_out
+from ebpfprof.kernel.refusals import NOT_ALLOWED, not_offered
+from ebpfprof.kernel.ring_buffer import RingReader
 
 if TYPE_CHECKING:  # numpy takes long to import: only when maps are read
     import numpy as np
@@ -24,13 +24,6 @@ Fields = Mapping[str, "int | Sequence[int] | Fields"]
 
 _BATCH_ROWS = 4096
 _POSSIBLE = Path("/sys/devices/system/cpu/possible")
-
-# include/uapi/linux/bpf.h
-_LOOKUP, _UPDATE, _DELETE = 1, 2, 3
-_LOOKUP_BATCH, _UPDATE_BATCH = 24, 26
-_NO_PREALLOC = 1 << 0
-_BUSY, _DISCARDED = 1 << 31, 1 << 30
-_RECORD_HEADER_BYTES = 8
 
 _NUMBERS: Final[Mapping[str, Any]] = {
     "_Bool": ctypes.c_bool,
@@ -47,40 +40,36 @@ _NUMBERS: Final[Mapping[str, Any]] = {
 }
 
 
-class _Element(ctypes.Structure):
-    """The beginning of union bpf_attr for commands on one element."""
-
-    _fields_ = [
-        ("map_fd", ctypes.c_uint32),
-        ("key", ctypes.c_void_p),
-        ("value", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-    ]
-
-
 class BpfMap:
-    """One map; closing it frees it, unless a program that is loaded uses it."""
+    """One map; closing it frees it, unless a loaded program uses it."""
 
     def __init__(
         self, shape: MapShape, max_entries: int | None = None, *, grows: bool = False
     ) -> None:
-        """Create it, of the size that its C has if none is given.
+        """Create it, with as many entries as in its C if no number is given.
 
         A hash map that `grows` takes memory as rows come, if the kernel can do that. Raises
         KernelUnsupported or PermissionDenied.
         """
         self.name, self._shape = shape.name, shape
         self.max_entries = max_entries or shape.max_entries
-        self.fd = perf_events.create_map(
-            shape.kind,
-            shape.key_bytes,
-            shape.value_bytes,
-            self.max_entries,
-            flags=_NO_PREALLOC if grows and features.may_allocate() else 0,
-            name=shape.name,
-        )
-        if self.fd < 0:
-            raise _refused(self.name, self.max_entries)
+        self._reader: RingReader | None = None
+        try:
+            self.fd = syscalls.create_map(
+                shape.kind,
+                shape.key_bytes,
+                shape.value_bytes,
+                self.max_entries,
+                flags=syscalls.NO_PREALLOC if grows and features.have_growing_maps() else 0,
+                name=shape.name,
+            )
+        except OSError as error:
+            if error.errno in NOT_ALLOWED:
+                # A kernel without attach cookies may also limit maps by RLIMIT_MEMLOCK (before
+                # 5.11).
+                features.require_cookies()
+            what = f"the map {self.name} of {self.max_entries} rows"
+            raise not_offered(what, error, "Is there too little memory?") from error
 
     @cached_property
     def _key(self) -> Any:  # noqa: ANN401 - a class of ctypes
@@ -98,66 +87,72 @@ class BpfMap:
         return np.dtype(self._key), np.dtype(self._value)
 
     def set_struct(self, index: int, fields: Fields) -> None:
-        """Write an element of an array of structs; fields that are left out are 0."""
+        """Write an element of an array of structs, which may be nested; other fields become 0."""
         value = self._value()
         _fill(value, fields)
-        self._element(_UPDATE, ctypes.c_uint32(index), ctypes.addressof(value))
+        key = ctypes.c_uint32(index)
+        try:
+            syscalls.update_element(self.fd, ctypes.addressof(key), ctypes.addressof(value))
+        except OSError as error:
+            raise self._element_error(index, error) from error
 
     def numbers(self) -> list[int]:
         """All elements of an array of integers."""
         value = self._value()
         found = []
         for index in range(self.max_entries):
-            self._element(_LOOKUP, ctypes.c_uint32(index), ctypes.addressof(value))
+            self._look_up(index, value)
             found.append(int(value.value))
         return found
 
     def sum_at(self, index: int) -> dict[str, int]:
         """An element of an array per processor of structs of integers, summed up."""
         values = (self._value * possible_cpus())()
-        self._element(_LOOKUP, ctypes.c_uint32(index), ctypes.addressof(values))
+        self._look_up(index, values)
         names = [name for name, *_ in self._value._fields_]
         return {name: sum(getattr(part, name) for part in values) for name in names}
+
+    def rows(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """All keys and values of a hash map, as arrays of the C types; see batches()."""
+        import numpy as np
+
+        keys, values = zip(*self.batches(), strict=True)
+        return np.concatenate(keys), np.concatenate(values)
 
     def batches(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
         """All keys and values of a hash map, some thousands at a time.
 
         Rows that come or go meanwhile may be missing; every other row is there once.
-        Raises KernelUnsupported where the kernel has no batched lookups (before Linux 5.6).
+        Raises KernelUnsupported if the kernel has no batched lookups (before Linux 5.6).
         """
         import numpy as np
 
         key_type, value_type = self.types
         position = ctypes.create_string_buffer(max(8, key_type.itemsize))
         start: int | None = None
-        rows = min(_BATCH_ROWS, self.max_entries)
+        most = min(_BATCH_ROWS, self.max_entries)
         while True:
-            keys, values = np.zeros(rows, key_type), np.zeros(rows, value_type)
-            attr = features.Batch(
-                in_batch=start,
-                out_batch=ctypes.addressof(position),
-                keys=keys.ctypes.data,
-                values=values.ctypes.data,
-                count=rows,
-                map_fd=self.fd,
-            )
-            code = ctypes.get_errno() if perf_events.bpf(_LOOKUP_BATCH, attr) < 0 else 0
-            if code == errno.ENOSPC and rows < self.max_entries:
-                rows = min(rows * 2, self.max_entries)  # one hash bucket holds more rows
-                continue
-            if code not in (0, errno.ENOENT):
+            keys, values = np.zeros(most, key_type), np.zeros(most, value_type)
+            addresses = ctypes.addressof(position), keys.ctypes.data, values.ctypes.data
+            try:
+                count, is_last = syscalls.lookup_batch(self.fd, start, *addresses, most)
+            except OSError as error:
+                if error.errno == errno.ENOSPC and most < self.max_entries:
+                    most = min(most * 2, self.max_entries)  # one hash bucket holds more rows
+                    continue
                 raise KernelUnsupported(
-                    f"The map {self.name} can't be read: {os.strerror(code)}. Linux 5.6 is needed."
-                )
-            yield keys[: attr.count], values[: attr.count]
-            if code == errno.ENOENT:
+                    f"The map {self.name} can't be read: {error.strerror}. Linux 5.6 is needed."
+                ) from error
+            yield keys[:count], values[:count]
+            if is_last:
                 return
             start = ctypes.addressof(position)
 
     def update(self, keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> int:
         """Add or replace rows of a hash map; returns how many went in before it was full.
 
-        Raises KernelUnsupported where the kernel has no batched updates (before Linux 5.6).
+        `keys` and `values` are as long as each other, and have the `types`. Raises
+        KernelUnsupported if the kernel has no batched updates (before Linux 5.6).
         """
         import numpy as np
 
@@ -166,96 +161,56 @@ class BpfMap:
                 f"these are no rows of the map {self.name}: {keys.dtype}, {values.dtype}"
             )
         keys, values = np.ascontiguousarray(keys), np.ascontiguousarray(values)
-        attr = features.Batch(
-            keys=keys.ctypes.data, values=values.ctypes.data, count=len(keys), map_fd=self.fd
-        )
-        code = ctypes.get_errno() if perf_events.bpf(_UPDATE_BATCH, attr) < 0 else 0
-        if code not in (0, errno.E2BIG, errno.ENOSPC, errno.ENOMEM):
+        try:
+            return syscalls.update_batch(self.fd, keys.ctypes.data, values.ctypes.data, len(keys))
+        except OSError as error:
             raise KernelUnsupported(
-                f"The map {self.name} can't be written: {os.strerror(code)}. Linux 5.6 is needed."
-            )
-        return int(attr.count)
+                f"The map {self.name} can't be written: {error.strerror}. Linux 5.6 is needed."
+            ) from error
 
     def delete(self, keys: npt.NDArray[Any]) -> None:
-        """Delete rows of a hash map; those that are not there are passed over."""
+        """Delete rows of a hash map; keys that it does not have are passed over."""
         for index in range(len(keys)):
-            attr = _Element(map_fd=self.fd, key=keys[index : index + 1].ctypes.data)
-            perf_events.bpf(_DELETE, attr)
+            try:
+                syscalls.delete_element(self.fd, keys[index : index + 1].ctypes.data)
+            except OSError:
+                continue
+
+    def reader(self) -> RingReader:
+        """A reader of a ring buffer, which closes with the map. Raises KernelUnsupported."""
+        if self._reader is None:
+            self._reader = RingReader(self.fd, self.max_entries)
+        return self._reader
 
     def close(self) -> None:
-        """Let go of it. May be called twice."""
+        """Close it. May be called twice."""
+        if self._reader:
+            self._reader.close()
+            self._reader = None
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
-    def _element(self, command: int, key: ctypes.c_uint32, value: int) -> None:
-        attr = _Element(map_fd=self.fd, key=ctypes.addressof(key), value=value)
-        if perf_events.bpf(command, attr) < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, f"map {self.name}, element {key.value}: {os.strerror(code)}")
-
-
-class RingReader:
-    """Reads the records of one ring buffer, in the order in which they were written.
-
-    kernel/bpf/ringbuf.c: a page with the reader's position, one with the writer's, and the data
-    twice in a row, so that no record is cut in two.
-    """
-
-    def __init__(self, ring: BpfMap) -> None:
-        """Map it into memory. Raises KernelUnsupported."""
-        page = mmap.PAGESIZE
-        self._mask = ring.max_entries - 1
+    def _look_up(self, index: int, value: Any) -> None:  # noqa: ANN401 - of ctypes
+        key = ctypes.c_uint32(index)
         try:
-            self._own = mmap.mmap(ring.fd, page, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-            bytes_mapped = page + 2 * ring.max_entries
-            self._data = mmap.mmap(
-                ring.fd, bytes_mapped, mmap.MAP_SHARED, mmap.PROT_READ, offset=page
-            )
+            syscalls.lookup_element(self.fd, ctypes.addressof(key), ctypes.addressof(value))
         except OSError as error:
-            raise KernelUnsupported(
-                f"A ring buffer can't be read: {error.strerror}. Linux 5.8 is needed."
-            ) from error
-        self._read_to = ctypes.c_uint64.from_buffer(self._own)
-        # Whole words, each read at once: the kernel writes them meanwhile.
-        self._written_to = memoryview(self._data).cast("Q")
-        self._lengths = memoryview(self._data)[page:].cast("I")
+            raise self._element_error(index, error) from error
 
-    def consume(self, max_records: int = 4096) -> list[bytes]:
-        """All records that are there, but at most `max_records`; never waits."""
-        records: list[bytes] = []
-        at, end = self._read_to.value, self._written_to[0]
-        while at < end and len(records) < max_records:
-            begin = at & self._mask
-            header = self._lengths[begin // 4]
-            if header & _BUSY:
-                break  # it is being written
-            length = header & ~_DISCARDED
-            if not header & _DISCARDED:
-                data = mmap.PAGESIZE + begin + _RECORD_HEADER_BYTES
-                records.append(self._data[data : data + length])
-            at += (length + _RECORD_HEADER_BYTES + 7) & ~7
-            self._read_to.value = at
-        return records
-
-    def close(self) -> None:
-        """Give the memory back; nothing can be read any more."""
-        del self._read_to
-        self._written_to.release()
-        self._lengths.release()
-        self._own.close()
-        self._data.close()
+    def _element_error(self, index: int, error: OSError) -> OSError:
+        return OSError(error.errno, f"map {self.name}, element {index}: {error.strerror}")
 
 
 @cache
 def possible_cpus() -> int:
-    """How many processors there may ever be: so many values has an element per processor."""
+    """How many processors there may ever be: the number of values of an element per processor."""
     last = _POSSIBLE.read_text().strip().replace(",", "-").rpartition("-")[2]
     return int(last) + 1
 
 
 def _c_type(described: Any) -> Any:  # noqa: ANN401 - from BCC's JSON to a class of ctypes
-    """A C type, from how BCC tells it (MapShape): a number or a struct, which has no gaps."""
+    """A C type, from how BCC describes it (MapShape): a number or a struct, which has no gaps."""
     if isinstance(described, str):
         return _NUMBERS[described]
     name, members, *_ = described
@@ -276,13 +231,3 @@ def _fill(struct: ctypes.Structure, fields: Fields) -> None:
             _fill(getattr(struct, name), value)
         else:
             getattr(struct, name)[: len(value)] = value
-
-
-def _refused(name: str, max_entries: int) -> KernelUnsupported | PermissionDenied:
-    code = ctypes.get_errno()
-    what = f"The kernel refused the map {name} of {max_entries} rows: {os.strerror(code)}"
-    if code in (errno.EPERM, errno.EACCES):
-        # One without attach cookies may limit maps by RLIMIT_MEMLOCK, too (before 5.11).
-        features.link_with_cookie()
-        return PermissionDenied(f"{what}. {way_out()}")
-    return KernelUnsupported(f"{what} (errno {code}). Is there too little memory?")

@@ -1,8 +1,8 @@
-"""What a probe costs on this machine, found by passing one: the trap, and a BPF program that ends.
+"""What a probe costs on this machine, measured by passing one: the trap, and an empty BPF program.
 
 It differs tenfold between machines: hypervisors, mitigations, the age of the kernel. And it is
-nearly twice as much where the program has used its caches for something else since the last probe,
-as programs do, than in a loop that does nothing but trap. So here each pass finds them full.
+nearly twice as much if the program has used its caches for other things since the last probe, as
+programs do, than in a loop that does nothing but trap. So here each pass finds the caches full.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from time import perf_counter_ns
 from typing import Final
 
 from ebpfprof.errors import EbpfprofError
-from ebpfprof.kernel import perf_events, uprobe_links
+from ebpfprof.kernel.uprobes import own_probe
 
 # mov %rdi,%rcx; nop; dec %rcx; jnz to the nop; ret. A nop is emulated, like what is probed.
 _LOOP: Final = bytes.fromhex("4889f9 90 48ffc9 75fa c3")
@@ -32,10 +32,10 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
 def hit_ns() -> float | None:
-    """What it costs a thread to pass a probe of ours, in ns, but for what the program does there.
+    """What it costs a thread to pass a probe of ours, in ns, without what the program does there.
 
-    Takes some 0.05 s, of which 10 ms are used. None if it can't be tried, such as where memory
-    files can't be executed (vm.memfd_noexec), or if no difference is seen.
+    Takes some 0.05 s, and 10 ms of CPU time. None if it can't be tried, for example if memory files
+    can't be executed (vm.memfd_noexec), or if there is no difference.
     """
     try:
         return _hit_ns()
@@ -47,13 +47,13 @@ def _hit_ns() -> float | None:
     with _code(_LOOP) as (path, address):
         loop = ctypes.CFUNCTYPE(None, ctypes.c_long)(address)
         bare_ns = _usual_ns(loop)
-        with _probe(path, _NOP_OFFSET):
+        with own_probe(path, _NOP_OFFSET, runs_program=True):
             found_ns = _usual_ns(loop) - bare_ns
     return found_ns if found_ns > 0 else None
 
 
 def _usual_ns(loop: ctypes._FuncPointer) -> float:
-    """What it takes as a rule to go through it once, when the caches hold something else."""
+    """The median of what one pass takes, when the caches hold other data."""
     others = b"-" * _CACHES_BYTES
     times = []
     for _ in range(_PASSES):
@@ -81,20 +81,3 @@ def _code(code: bytes) -> Iterator[tuple[str, int]]:
             _libc.munmap(address, mmap.PAGESIZE)
     finally:
         os.close(fd)
-
-
-@contextlib.contextmanager
-def _probe(path: str, offset: int) -> Iterator[None]:
-    """A probe in this process, with a program that does nothing, of the kind that targets get."""
-    with contextlib.ExitStack() as held:
-        multi = uprobe_links.is_offered()
-        program = perf_events.load_nothing("kprobe", uprobe_links.ATTACH_TYPE if multi else 0)
-        held.callback(os.close, program)
-        if multi:
-            fd = uprobe_links.link(program, path, [(offset, 0)], os.getpid())
-        else:
-            event = perf_events.open_uprobe(path, offset, os.getpid())
-            held.callback(os.close, event)
-            fd = perf_events.link_program(program, event, 0)
-        held.callback(os.close, fd)
-        yield

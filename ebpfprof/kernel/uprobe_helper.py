@@ -1,8 +1,8 @@
-"""A process of its own that starts those that hold probes, and outlives us.
+"""A process of its own that starts the holders of probes, and outlives ebpfprof.
 
-It is forked before there is much in memory, and in a session of its own, so that no signal to us
-ends it. However we end, it notices, has the probes detached, and looks at the target's code
-afterwards. If it is killed, too, those that hold the probes end by themselves
+It is forked before there is much in memory, and in a session of its own, so that no signal to
+ebpfprof ends it. However ebpfprof ends, the helper notices, has the probes detached, and checks the
+target's code afterwards. If the helper is killed, too, the holders end by themselves
 (ebpfprof.kernel.probe_holders).
 """
 
@@ -16,18 +16,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from ebpfprof import errors
-from ebpfprof.kernel import held_probes, perf_events, uprobe_links
-from ebpfprof.kernel.held_probes import NO_PROGRAM, HeldProbes, Means, Place
-from ebpfprof.kernel.probe_holders import NAME as HOLDER
-from ebpfprof.kernel.probe_holders import SPARE_FDS, answered
+from ebpfprof.kernel import held_probes, probe_holders, syscalls, uprobes
+from ebpfprof.kernel.held_probes import HeldProbes, ProbeContext
 from ebpfprof.kernel.probe_text import KernelLog
-from ebpfprof.system import signals
-from ebpfprof.system.child_process import leave_the_others
+from ebpfprof.kernel.uprobes import NO_PROGRAM, ProbePoint
+from ebpfprof.system import child_process
 
-NAME: Final = "ebpfprof-keeper"
+NAME: Final = "ebpfprof-uprobe"
 _MAX_MESSAGE_BYTES: Final = 1 << 17
 _MAX_FDS: Final = 64
 
@@ -45,23 +43,22 @@ class Uprobe:
     cookie: int
 
 
-class Keeper:
-    """Our end of a keeper. Closing it detaches all probes and ends it."""
+class UprobeHelper:
+    """Our end of the helper. Closing it detaches all probes and ends the helper."""
 
-    def __init__(self, *, multi: bool) -> None:
-        """Start it. With `multi` probes are links of their own (ebpfprof.kernel.uprobe_links)."""
+    def __init__(self, *, uses_links: bool) -> None:
+        """Start it. With `uses_links` probes are links of their own (kernel.uprobe_links)."""
         self.failure: errors.AttachFailed | None = None
-        """Why probes were out early, or could not be removed, once that is known."""
+        """Why probes were removed early, or could not be removed, once that is known."""
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        nothing = (
-            perf_events.load_nothing("kprobe", uprobe_links.ATTACH_TYPE) if multi else NO_PROGRAM
-        )
-        # Not a program of its own: that would have none of our capabilities, unless we are root.
-        self._pid = signals.fork(lambda: _keep(theirs, nothing, multi=multi), ignores=True)
+        kept = [theirs.fileno()]
+        if uses_links:
+            kept.append(syscalls.load_noop("kprobe", uprobes.attach_type(uses_links=True)))
+        self._pid = child_process.start(NAME, _help, kept, new_session=True)
         theirs.close()
-        if multi:
-            os.close(nothing)
+        for noop_program in kept[1:]:
+            os.close(noop_program)
 
     def attach(
         self,
@@ -73,11 +70,12 @@ class Keeper:
         *,
         anchor: tuple[int, int],
     ) -> None:
-        """Put probes into process `pid`, where it passes offsets of the open file `exe_fd`.
+        """Put probes into process `pid` at offsets of the open file `exe_fd`.
 
         They stay until the `group` is detached; it has no others but perhaps an anchor, which is an
         offset and runtime address that is never passed. `programs` has the file descriptors of the
-        BPF functions. Raises KernelUnsupported, PermissionDenied or AttachFailed; none is in then.
+        BPF functions. Raises KernelUnsupported, PermissionDenied or AttachFailed, and leaves no
+        probe then.
         """
         if not probes:
             return
@@ -94,7 +92,7 @@ class Keeper:
         self._ask(request, [exe_fd, *(programs[function] for function in functions)])
 
     def detach(self, groups: Sequence[int] | None = None, *, for_a_while: bool = False) -> None:
-        """Detach the probes of these groups, or of all; those that have none are passed over.
+        """Detach the probes of these groups, or of all; groups without probes are passed over.
 
         If that is `for_a_while`, the anchor stays in. What went wrong is in `failure` then.
         """
@@ -104,7 +102,7 @@ class Keeper:
             self.failure = error
 
     def close(self) -> None:
-        """Detach all probes and wait until the keeper has ended."""
+        """Detach all probes and wait until the helper has ended."""
         with self._lock:
             self._socket.close()
             pid, self._pid = self._pid, 0
@@ -120,9 +118,8 @@ class Keeper:
                 raise _gone() from error
         if not answer:
             raise _gone()
-        said = json.loads(answer)
-        if said:
-            raise getattr(errors, said["error"])(said["message"])
+        worker = "A process that puts probes in"
+        child_process.result_of(json.loads(answer), worker, errors.AttachFailed)
 
 
 def _gone() -> errors.AttachFailed:
@@ -132,21 +129,16 @@ def _gone() -> errors.AttachFailed:
     )
 
 
-def _keep(asked: socket.socket, nothing: int, *, multi: bool) -> NoReturn:
-    """What the keeper does, from the fork to its end."""
-    try:
-        os.setsid()
-        own = [asked.fileno(), nothing] if multi else [asked.fileno()]
-        asked_fd, *rest = leave_the_others(NAME, own, spare=SPARE_FDS)
-        until, _until_writer = os.pipe()
-        means = Means(multi, rest[0] if rest else NO_PROGRAM, until, KernelLog(HOLDER))
-        _answer_all(socket.socket(fileno=asked_fd), means)
-    finally:  # if probes are still in, their holders notice
-        os._exit(0)
+def _help(asked_fd: int, noop_program: int = NO_PROGRAM) -> None:
+    """What the helper does. If it ends while probes are in, their holders notice."""
+    until, _until_writer = os.pipe()
+    kernel_log = KernelLog(probe_holders.NAME)
+    context = ProbeContext(noop_program != NO_PROGRAM, noop_program, until, kernel_log)
+    _answer_all(socket.socket(fileno=asked_fd), context)
 
 
-def _answer_all(asked: socket.socket, means: Means) -> None:
-    """Do what is asked until the other end is closed, or its process gone."""
+def _answer_all(asked: socket.socket, context: ProbeContext) -> None:
+    """Do what is asked until the other end is closed, or its process has ended."""
     held: dict[int, HeldProbes] = {}
     while True:
         message, fds, _, _ = socket.recv_fds(asked, _MAX_MESSAGE_BYTES, _MAX_FDS)
@@ -155,16 +147,19 @@ def _answer_all(asked: socket.socket, means: Means) -> None:
         request = json.loads(message)
         does = partial(_detach, request, held)
         if "attach" in request:
-            does = partial(_attach, request, fds, held, means)
-        answer = json.dumps(answered(does)).encode()
-        with suppress(BrokenPipeError):  # gone meanwhile, which is seen next
+            does = partial(_attach, request, fds, held, context)
+        answer = json.dumps(child_process.outcome(does)).encode()
+        with suppress(BrokenPipeError):  # it has ended meanwhile: the next read says so
             asked.send(answer)
-    with suppress(errors.AttachFailed):  # nothing is left that could be told
+    with suppress(errors.AttachFailed):  # no process is left that could be told
         _detach({"detach": None, "anchors_stay": False}, held)
 
 
 def _attach(
-    request: Mapping[str, Any], fds: Sequence[int], held: dict[int, HeldProbes], means: Means
+    request: Mapping[str, Any],
+    fds: Sequence[int],
+    held: dict[int, HeldProbes],
+    context: ProbeContext,
 ) -> None:
     group, (exe_fd, *programs) = request["attach"], fds
     try:
@@ -172,13 +167,13 @@ def _attach(
         if target:
             os.close(exe_fd)
         else:
-            target = HeldProbes(request["pid"], exe_fd, means, request["anchor"])
-        places = [
-            Place(offset, address, programs[index], cookie)
+            target = HeldProbes(request["pid"], exe_fd, context, request["anchor"])
+        points = [
+            ProbePoint(offset, address, programs[index], cookie)
             for offset, address, index, cookie in request["probes"]
         ]
         try:
-            target.attach(places, targets=len(held) + 1)
+            target.attach(points, targets=len(held) + 1)
         except BaseException:
             held_probes.detach([target], anchors_stay=False)
             raise

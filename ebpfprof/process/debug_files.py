@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from ebpfprof.console.text import printable
-from ebpfprof.process.files import Files
+from ebpfprof.process.file_opener import FileOpener
 from symbolizer.elf.file import ElfFile
 from symbolizer.elf.source import FileSource
 from symbolizer.errors import ElfError
@@ -50,7 +50,7 @@ class Found:
 class DebugFiles:
     """Finds the debug files of one process's files. Each CRC is computed once."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: FileOpener) -> None:
         """`files` opens what is found."""
         self._files = files
         self._crcs: dict[tuple[int, ...], int] = {}
@@ -122,7 +122,7 @@ class _Candidate:
 
     path: str
     crc: int | None
-    open: Callable[[Files], int]
+    open: Callable[[FileOpener], int]
 
 
 def _candidates(elf: ElfFile, path: str, root_fd: int) -> Iterator[_Candidate]:
@@ -142,11 +142,11 @@ def _candidates(elf: ElfFile, path: str, root_fd: int) -> Iterator[_Candidate]:
         yield _Candidate(by_id, None, partial(_open_in_own_root, root_fd, by_id))
 
 
-def _opening(root_fd: int, path: str) -> Callable[[Files], int]:
+def _opening(root_fd: int, path: str) -> Callable[[FileOpener], int]:
     return lambda files: files.open_in_root(root_fd, path)
 
 
-def _open_in_own_root(other_root_fd: int, path: str, files: Files) -> int:
+def _open_in_own_root(other_root_fd: int, path: str, files: FileOpener) -> int:
     own_fd = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if os.path.sameopenfile(own_fd, other_root_fd):

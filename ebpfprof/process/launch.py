@@ -36,7 +36,7 @@ from ebpfprof.errors import (
     ExitCode,
     PermissionDenied,
 )
-from ebpfprof.system import signals
+from ebpfprof.system import child_process, signals
 
 # include/uapi/linux/ptrace.h
 _CONT = 7
@@ -85,7 +85,7 @@ class User:
         os.environ.update(HOME=self.home, USER=self.name, LOGNAME=self.name)
 
 
-class Child:
+class LaunchedProgram:
     """A program that was started and has not executed an instruction yet.
 
     A context manager: a child that is stopped when it is left is killed, one that runs goes on.
@@ -113,7 +113,9 @@ class Child:
         its_start, start = os.pipe()
         failures, its_failures = os.pipe()
         try:
-            self.pid = signals.fork(lambda: _become(command, user, its_start, start, its_failures))
+            self.pid = child_process.fork(
+                lambda: _become(command, user, its_start, start, its_failures)
+            )
             self._pidfd = os.pidfd_open(self.pid)
         finally:
             os.close(its_start)
@@ -243,7 +245,7 @@ class Child:
         return True
 
 
-class Relay:
+class SignalRelay:
     """Passes signals that we get on to a child, so that we outlive it. A context manager."""
 
     _NUMBERS = (
@@ -257,7 +259,7 @@ class Relay:
     # Those that a terminal sends to all of its foreground, and so to the child as well.
     _OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: LaunchedProgram) -> None:
         self._child = child
         self._before: dict[int, Any] = {}
 

@@ -128,7 +128,7 @@ class MappedObject:
         return self.image.unwind_table() if self.image else None
 
 
-class Objects:
+class MappedObjects:
     """All that was ever seen mapped executable in a target, the newest where they overlap.
 
     Each file is opened once and stays open, so that what was mapped can be read after the target
@@ -141,7 +141,7 @@ class Objects:
         self._target = target
         self._clock = clock
         self._next_look_s = 0.0
-        self._pieces = Pieces()
+        self._pieces = AddressRanges()
         self._now: dict[MapsLine, MappedObject] = {}
         self._given: dict[Mapping, None] = {}
         self._images: dict[_FileId, Image | None] = {}
@@ -327,7 +327,7 @@ class _Piece(NamedTuple):
     object: MappedObject
 
 
-class Pieces:
+class AddressRanges:
     """Which object is where: ranges that don't overlap, sorted."""
 
     def __init__(self) -> None:

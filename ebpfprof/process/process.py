@@ -12,7 +12,7 @@ from typing import Self
 from ebpfprof.console.text import printable
 from ebpfprof.errors import NoAnswer, NoSuchProcess, TargetGone, UnsupportedTarget
 from ebpfprof.privileges.checks import not_yours
-from ebpfprof.process.files import Files
+from ebpfprof.process.file_opener import FileOpener
 from ebpfprof.profile.model import Mapping
 
 _CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h
@@ -28,7 +28,7 @@ _DELETED = " (deleted)"
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class TargetEnd:
     """Why nothing more can be recorded from a target."""
 
     text: str
@@ -64,7 +64,7 @@ class Target:
 
     _known_lines: tuple[bytes, tuple[MapsLine, ...]] = b"", ()
 
-    def __init__(self, pid: int, files: Files | None = None) -> None:
+    def __init__(self, pid: int, files: FileOpener | None = None) -> None:
         """Open process `pid`; `files` opens what it runs and has mapped.
 
         Raises NoSuchProcess, UnsupportedTarget (a thread id, a kernel thread, a zombie),
@@ -73,7 +73,7 @@ class Target:
         from symbolizer.allowance import Allowance  # with numpy: late, see Session.__init__
 
         self.pid = pid
-        self.files = files or Files()
+        self.files = files or FileOpener()
         self.allowance = Allowance()
         """What reading its files may take, all together."""
         self._pidfd = _pidfd(pid)
@@ -142,7 +142,7 @@ class Target:
             self._known_lines = text, lines
         return lines
 
-    def ending(self) -> Ending | None:
+    def ending(self) -> TargetEnd | None:
         """Why the target no longer runs what was opened, or None while it does."""
         try:
             auxv = self._read("auxv")
@@ -151,10 +151,10 @@ class Target:
         end = select.poll()
         end.register(self._pidfd, select.POLLIN)
         if not auxv or end.poll(0):
-            return Ending(f"process {self.pid} ended")
+            return TargetEnd(f"process {self.pid} ended")
         # A new program gets a new auxiliary vector (other random bytes, other vDSO).
         if auxv != self._auxv:
-            return Ending(f"process {self.pid} replaced itself by another program (exec)")
+            return TargetEnd(f"process {self.pid} replaced itself by another program (exec)")
         return None
 
     def require_running(self) -> None:

@@ -22,7 +22,7 @@ from ebpfprof.errors import EbpfprofError
 from ebpfprof.process.memory import Memory
 
 if TYPE_CHECKING:
-    from ebpfprof.kernel.program import Program
+    from ebpfprof.kernel.program import BpfProgram
     from ebpfprof.process.process import Target
 
 _ADDRESS_BITS: Final = 48  # bpf/common/labels.h
@@ -33,7 +33,7 @@ _LOOK_S: Final = 0.19  # it is asked for each 0.2 s or oftener
 class AbsentLabels:
     """Those that one program could not read."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: BpfProgram) -> None:
         self._program = program
         self._wanted: SimpleQueue[tuple[Target, int, int] | None] = SimpleQueue()
         self._reader: threading.Thread | None = None
@@ -49,13 +49,13 @@ class AbsentLabels:
         if time.monotonic() < self._looked_s + _LOOK_S:
             return
         self._looked_s = time.monotonic()
-        keys, sizes_bytes = self._program.read_hash("absent_labels")
+        keys, sizes_bytes = self._program.maps["absent_labels"].rows()
         for key, size_bytes in zip(keys.tolist(), sizes_bytes.tolist(), strict=True):
             index, address = divmod(key, 1 << _ADDRESS_BITS)
             # What finds no room will be wanted again.
             if index in targets and self._wanted.qsize() < _MAX_WANTED:
                 self._wanted.put((targets[index], address, size_bytes))
-        self._program.delete_rows("absent_labels", keys)
+        self._program.maps["absent_labels"].delete(keys)
         if len(keys) and not self._reader:
             self._reader = threading.Thread(target=self._read, name="ebpfprof-labels", daemon=True)
             self._reader.start()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from ebpfprof.kernel.program import Program
+    from ebpfprof.kernel.program import BpfProgram
 
 MAX_LABEL_SETS: Final = 1 << 12
 """The size of the map label_sets: how many different sets a recording can tell apart."""
@@ -56,32 +56,32 @@ def macros(chosen_hashes: tuple[int, ...]) -> dict[str, int]:
     }
 
 
-def choose(program: Program, chosen_hashes: tuple[int, ...]) -> None:
+def choose(program: BpfProgram, chosen_hashes: tuple[int, ...]) -> None:
     """Tell a program with these macros which keys are wanted; before it takes anything."""
     if chosen_hashes:
         import numpy as np
 
         keys, values = (
-            np.array(chosen_hashes, kind) for kind in program.hash_types("chosen_labels")
+            np.array(chosen_hashes, kind) for kind in program.maps["chosen_labels"].types
         )
-        program.update_hash("chosen_labels", keys, values)
+        program.maps["chosen_labels"].update(keys, values)
 
 
 def label_sets(hashes: npt.NDArray[Any], rows: npt.NDArray[Any]) -> dict[int, tuple[Label, ...]]:
     """The labels of each set, ordered by key; equal ones are equal whatever their hash.
 
-    The arguments are what Program.read_hash returns of the map label_sets. Keys and values that
+    The arguments are what BpfMap.rows returns of the map label_sets. Keys and values that
     were cut end with CUT. As in Go's own profiles, pprof has no label without a key or a value.
     """
     return {int(key): _labels(row) for key, row in zip(hashes, rows, strict=True)}
 
 
 def delete_sets(
-    program: Program, is_gone: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
+    program: BpfProgram, is_gone: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
 ) -> None:
     """Delete the sets of those owners (label_owner in labels.h) to which nothing refers."""
-    keys, sets = program.read_hash("label_sets")
-    program.delete_rows("label_sets", keys[is_gone(sets["owner"])])
+    keys, sets = program.maps["label_sets"].rows()
+    program.maps["label_sets"].delete(keys[is_gone(sets["owner"])])
 
 
 def chosen(labels: Iterable[Label], keys: tuple[str, ...] | None) -> tuple[Label, ...]:

@@ -10,7 +10,7 @@ from ebpfprof.console.text import percent, printable
 from ebpfprof.goruntime.process import GoTarget, for_user
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead
-from ebpfprof.process.process import Ending, Target
+from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Lock, Profile
 from ebpfprof.profilers.account import Coverage, RecordingAccount
@@ -32,7 +32,7 @@ class Recording:
     started_ns: int
     started_unix_ns: int
     ended_ns: int
-    ending: Ending | None = None
+    ending: TargetEnd | None = None
     traced: str = ""
     overhead: Overhead | None = None
     own_cost: str = ""

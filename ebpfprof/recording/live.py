@@ -14,7 +14,7 @@ from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss, losses_since
 from ebpfprof.overhead.cost import Overhead
-from ebpfprof.process.files import PatientFiles
+from ebpfprof.process.file_opener import WorkerFileOpener
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.profiler import OpenedProcess
 from ebpfprof.recording.profiler_set import ProfilerSet
@@ -55,7 +55,7 @@ class LiveSession(Closing):
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         with ExitStack() as held:
-            self._files = held.enter_context(PatientFiles())
+            self._files = held.enter_context(WorkerFileOpener())
             self.profilers = ProfilerSet(capacity, options)
             held.callback(self.profilers.close)
             if not is_no_thread:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, own_cost
-from ebpfprof.process.process import Ending, Target
+from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.reports import Since, reported
@@ -143,7 +143,7 @@ class Session(Closing):
             reports.append(report)
         return reports
 
-    def endings(self) -> list[Ending]:
+    def endings(self) -> list[TargetEnd]:
         """Why processes went before the time was over, for those that did."""
         return [each.ending for each in self._recorded() if each.ending]
 

@@ -12,8 +12,8 @@ from ebpfprof.goruntime.programs import Programs
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
-from ebpfprof.process.files import Files
-from ebpfprof.process.process import Ending, Target
+from ebpfprof.process.file_opener import FileOpener
+from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.registry import kind_named
 
@@ -41,7 +41,7 @@ class Recorded:
     target: Target
     go: GoTarget | None
     kinds: tuple[str, ...]
-    ending: Ending | None = None
+    ending: TargetEnd | None = None
     ended_ns: int = 0
     """When it was seen to have ended, CLOCK_MONOTONIC; 0: it was not."""
     cpu_ns: int = 0
@@ -139,7 +139,7 @@ class LiveTarget:
         return self.recorded.kinds
 
     @property
-    def ending(self) -> Ending | None:
+    def ending(self) -> TargetEnd | None:
         """Why it went; None while it runs."""
         return self.recorded.ending
 
@@ -187,7 +187,7 @@ def programs_for(options: Options) -> Programs:
 
 
 def open_recorded(
-    pid: int, options: Options, held: ExitStack, files: Files, programs: Programs
+    pid: int, options: Options, held: ExitStack, files: FileOpener, programs: Programs
 ) -> Recorded:
     """Open and inspect a process; `held` will close it. Raises any of ebpfprof.errors.
 

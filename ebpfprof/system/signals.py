@@ -12,7 +12,6 @@ threads the functions here have no effect.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -22,13 +21,13 @@ if TYPE_CHECKING:  # the less is imported, the sooner signals are counted
     from collections.abc import Callable
     from sys import UnraisableHookArgs
     from types import FrameType, TracebackType
-    from typing import Any, Final, NoReturn, Self, TypeVar
+    from typing import Final, Self, TypeVar
 
     _T = TypeVar("_T")
 
 NUMBERS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Python ignores these, and a program that is executed would inherit that.
-_IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)
+IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Python ignores these, and a program that is executed would inherit that."""
 
 
 class _State:
@@ -142,37 +141,6 @@ class Signals(Deferred):
     ) -> None:
         _state.allowed = _state.came
         super().__exit__(kind, error, traceback)
-
-
-def fork(child: Callable[[], NoReturn], *, ignores: bool = False) -> int:
-    """Fork and call `child` in the new process, which must not return; returns its pid.
-
-    There signals do what they did before us; if it `ignores` them, none ends it that a terminal or
-    a supervisor sends to all our processes.
-    """
-    with Deferred():
-        ours = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            pid = os.fork()
-            if pid == 0:
-                _become(child, ours, ignores=ignores)
-            return pid
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, ours)
-
-
-def _become(child: Callable[[], NoReturn], mask: set[Any], *, ignores: bool) -> NoReturn:
-    try:
-        signal.set_wakeup_fd(-1)
-        for number in (*NUMBERS, signal.SIGQUIT):
-            if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, signal.SIG_IGN if ignores else signal.SIG_DFL)
-        for number in () if ignores else _IGNORED_BY_PYTHON:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        child()
-    finally:
-        os._exit(1)
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:

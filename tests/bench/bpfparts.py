@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from ebpfprof.kernel import perf_events
+from ebpfprof.kernel import syscalls
 from tests.bench.bpfstats import counting_runs, runs_by_program
 
 CALLS: Final = 64  # in one program
@@ -19,7 +19,6 @@ BYTES: Final = 2_048
 
 # include/uapi/linux/bpf.h
 _LOOKUP, _CLOCK, _READ_USER = 1, 5, 112
-_HASH, _ARRAY = 1, 2
 _MAP_FD, _MAP_VALUE = 1, 2
 _CALL, _MOVE, _MOVE_IMM, _ADD_IMM, _STORE_IMM, _LOAD_64 = 0x85, 0xBF, 0xB7, 0x07, 0x7A, 0x18
 _R0, _R1, _R2, _R3, _FRAME = 0, 1, 2, 3, 10
@@ -29,9 +28,9 @@ def parts_ns() -> dict[str, float]:
     """Nanoseconds each, by what it is; without what measuring takes."""
     with ExitStack() as held:
         read = (ctypes.c_char * BYTES)()
-        hash_fd = perf_events.create_map(_HASH, 8, 8, 1)
+        hash_fd = syscalls.create_map(syscalls.MAP_TYPE_HASH, 8, 8, 1)
         held.callback(os.close, hash_fd)
-        array_fd = perf_events.create_map(_ARRAY, 4, BYTES, 1)
+        array_fd = syscalls.create_map(syscalls.MAP_TYPE_ARRAY, 4, BYTES, 1)
         held.callback(os.close, array_fd)
         call = {
             "each look at the clock": _insn(_CALL, imm=_CLOCK),
@@ -56,7 +55,7 @@ def _fastest_ns(code: bytes) -> float:
         for _ in range(ROUNDS):
             before = runs_by_program(os.getpid())["parts"]
             for _ in range(RUNS):
-                perf_events.run_once(program, [0])
+                syscalls.run_program(program, [0])
             done = runs_by_program(os.getpid())["parts"] - before
             found.append(done.time_ns / done.count)
         return min(found)
@@ -65,9 +64,7 @@ def _fastest_ns(code: bytes) -> float:
 @contextmanager
 def _loaded(code: bytes) -> Iterator[int]:
     begin = _insn(_STORE_IMM, _FRAME, offset=-8)
-    fd = perf_events.load_program(
-        "raw_tracepoint", begin + code + perf_events.NOTHING, name="parts"
-    )
+    fd = syscalls.load_program("raw_tracepoint", begin + code + syscalls.NOOP_CODE, name="parts")
     try:
         yield fd
     finally:

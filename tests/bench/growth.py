@@ -9,6 +9,7 @@ from statistics import median
 from typing import Final
 
 from ebpfprof.kernel import probe_cost
+from ebpfprof.kernel.uprobes import own_probe
 from tests.bench.bpfparts import parts_ns
 from tests.bench.bpfstats import counting_runs, runs_by_program, runs_of
 from tests.bench.costresults import BpfRun, Curve
@@ -93,7 +94,7 @@ def _nothing_ns() -> float:
     """What the kernel measures of a program that does nothing: what measuring takes."""
     with (
         probe_cost._code(probe_cost._LOOP) as (path, address),
-        probe_cost._probe(path, probe_cost._NOP_OFFSET),
+        own_probe(path, probe_cost._NOP_OFFSET, runs_program=True),
         counting_runs(),
     ):
         ctypes.CFUNCTYPE(None, ctypes.c_long)(address)(PASSES)

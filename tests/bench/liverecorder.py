@@ -28,7 +28,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.reports import Since
 from ebpfprof.recording.target import LiveTarget
-from tests.kernel.kernel_state import holders, keepers
+from tests.kernel.kernel_state import helpers, holders
 from tests.targets_run import Target
 
 _CPUCLOCK_SCHED: Final = 2  # include/linux/posix-timers_types.h
@@ -49,7 +49,7 @@ class LiveRecorder:
 
     def cpu_ns(self) -> int:
         """The CPU time of that process and of those that keep its probes, until now."""
-        ended = [psutil.Process(keeper).cpu_times() for keeper in keepers(self.pid)]
+        ended = [psutil.Process(helper).cpu_times() for helper in helpers(self.pid)]
         ended_s = sum(times.children_user + times.children_system for times in ended)
         return round(1e9 * ended_s) + sum(map(cpu_ns, (self.pid, *holders(self.pid))))
 

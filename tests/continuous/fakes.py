@@ -16,7 +16,7 @@ from ebpfprof.discovery.processes import GoProcess, ProcessTable
 from ebpfprof.errors import EbpfprofError, NotGoProgram, TargetGone
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
-from ebpfprof.process.process import Ending, Target
+from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profile.delta import difference
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Profile, Sample
@@ -55,7 +55,7 @@ class FakeTarget:
     name: str = "shop"
     go_version: str | None = "go1.27.3"
     kinds: tuple[Any, ...] = ALL_KINDS
-    ending: Ending | None = None
+    ending: TargetEnd | None = None
     users: int = 0
     begun: int = 0
     starts: int = 0

@@ -16,7 +16,7 @@ from ebpfprof.errors import (
     TargetGone,
     UnsupportedTarget,
 )
-from ebpfprof.process.process import Ending
+from ebpfprof.process.process import TargetEnd
 from tests.continuous.fakes import (
     ALL_KINDS,
     PID,
@@ -90,7 +90,7 @@ def test_a_process_that_ended_keeps_its_history_for_a_while() -> None:
         running = asyncio.ensure_future(manager.run())
         await until(lambda: target.users == 1)
         target.work(4)
-        target.ending = Ending("process 7 ended")
+        target.ending = TargetEnd("process 7 ended")
         await process.ended.wait()
         assert process.ending == "process 7 ended"
         assert not process.is_recording

@@ -33,7 +33,7 @@ OUR_OWN = {
     "ebpfprof.profilers.cpu.samplers": "the kernel's list of processors",
     "ebpfprof.commands.doctor_checks": "the kernel's settings",
     "ebpfprof.goruntime.process": "turns errors into sentences; tests/kernel/test_bad_target.py",
-    "ebpfprof.system.helper_process": "what our own process says",
+    "ebpfprof.system.file_worker": "what our own process says",
     "ebpfprof.profile.idle": "rules that the user gives; names are matched in the parser profiles",
     "ebpfprof.process.launch": "the memory of a program that has not run yet",
     "ebpfprof.kernel.compiler": "what our own process says",

@@ -17,15 +17,15 @@ from functools import partial
 from typing import Final
 
 from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.kernel import perf_events, uprobe_links
-from ebpfprof.kernel.uprobe_helper import Keeper, Uprobe
+from ebpfprof.kernel import syscalls, uprobe_links, uprobes
+from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
 from ebpfprof.process.process import Target
 
-WAYS: Final[dict[str, Callable[[Keeper], None]]] = {
-    "a recording's end": lambda keeper: keeper.detach(),
-    "a window's close": lambda keeper: keeper.detach([0], for_a_while=True),
-    "a target's removal": lambda keeper: keeper.detach([0]),
-    "the profiler's end": lambda keeper: keeper.close(),
+WAYS: Final[dict[str, Callable[[UprobeHelper], None]]] = {
+    "a recording's end": lambda helper: helper.detach(),
+    "a window's close": lambda helper: helper.detach([0], for_a_while=True),
+    "a target's removal": lambda helper: helper.detach([0]),
+    "the profiler's end": lambda helper: helper.close(),
 }
 ATTACH: Final = "attach"
 
@@ -41,22 +41,22 @@ def main(pid: int) -> None:
             print("gone", flush=True)
 
 
-def _hold(go: GoTarget, detach: Callable[[Keeper], None] | None) -> None:
-    multi = uprobe_links.is_offered()
-    keeper = Keeper(multi=multi)
+def _hold(go: GoTarget, detach: Callable[[UprobeHelper], None] | None) -> None:
+    uses_links = uprobe_links.is_offered()
+    helper = UprobeHelper(uses_links=uses_links)
     probes = _probes(go)
     functions = {probe.function for probe in probes}
-    attach_type = uprobe_links.ATTACH_TYPE if multi else 0
-    programs = {name: perf_events.load_nothing("kprobe", attach_type) for name in functions}
+    attach_type = uprobes.attach_type(uses_links=uses_links)
+    programs = {name: syscalls.load_noop("kprobe", attach_type) for name in functions}
     anchor_pc = go.sites.anchor_pc
     anchor = go.file_offset(anchor_pc), anchor_pc + go.load_bias
-    attach = partial(keeper.attach, 0, go.target.exe_fd, go.target.pid, probes, programs)
+    attach = partial(helper.attach, 0, go.target.exe_fd, go.target.pid, probes, programs)
     if detach:
         attach(anchor=anchor)
     print("in", os.getpid(), *(probe.address for probe in probes), flush=True)
     sys.stdin.readline()
     if detach:
-        detach(keeper)
+        detach(helper)
     else:
         attach(anchor=anchor)
     sys.stdin.read()  # until it is killed, or what started us is gone
@@ -66,10 +66,10 @@ def _hold(go: GoTarget, detach: Callable[[Keeper], None] | None) -> None:
 def _probes(go: GoTarget) -> list[Uprobe]:
     """Where a recording of blocks and locks has them: three programs."""
     assert go.sites.semaphores
-    places = [("on_wait", park.start_pc) for park in go.sites.parks]
-    places += [("on_wake", go.sites.wake_pc), ("on_settled", go.sites.semaphores.settled_pc)]
+    points = [("on_wait", park.start_pc) for park in go.sites.parks]
+    points += [("on_wake", go.sites.wake_pc), ("on_settled", go.sites.semaphores.settled_pc)]
     return [
-        Uprobe(function, go.file_offset(pc), pc + go.load_bias, cookie=0) for function, pc in places
+        Uprobe(function, go.file_offset(pc), pc + go.load_bias, cookie=0) for function, pc in points
     ]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ebpfprof.kernel import compiler
 from ebpfprof.kernel.uprobe_helper import NAME
-from ebpfprof.system import helper_process
+from ebpfprof.system import file_worker
 from symbolizer import ElfFile
 
 BREAKPOINT = 0xCC
@@ -51,7 +51,7 @@ class BpfObject:
 
 
 def bpf_objects(pid: int) -> set[BpfObject]:
-    """The BPF objects that a process, its keepers and what they started hold open.
+    """The BPF objects that a process, its helpers and what they started hold open.
 
     With the programs of their links.
     """
@@ -125,7 +125,7 @@ def has_probes(pid: int) -> bool:
 
 
 def await_no_probes(pid: int) -> None:
-    """Wait until the probes of a profiler that was killed are out: its keeper sees to that."""
+    """Wait until the probes of a profiler that was killed are out: its helper sees to that."""
     until = monotonic() + DEADLINE_S
     while has_probes(pid):
         assert monotonic() < until, "the probes stay"
@@ -134,18 +134,18 @@ def await_no_probes(pid: int) -> None:
 
 def children(pid: int) -> list[int]:
     """The pids of a process's children, without those that work for us."""
-    ours = (NAME, compiler.NAME, helper_process.NAME)
+    ours = (NAME, compiler.NAME, file_worker.NAME)
     return [child for child in _children(pid) if _name(child) not in ours]
 
 
-def keepers(pid: int) -> list[int]:
+def helpers(pid: int) -> list[int]:
     """The pids of what keeps the probes of a process."""
     return [child for child in _children(pid) if _name(child) == NAME]
 
 
 def holders(pid: int) -> list[int]:
-    """The pids of the keepers of a process, and of those that hold its probes."""
-    return [each for keeper in keepers(pid) for each in (keeper, *descendants(keeper))]
+    """The pids of the helpers of a process, and of those that hold its probes."""
+    return [each for helper in helpers(pid) for each in (helper, *descendants(helper))]
 
 
 def descendants(pid: int) -> list[int]:

@@ -14,7 +14,7 @@ import pytest
 
 from ebpfprof.errors import AttachFailed
 from ebpfprof.kernel import compiler, perf_events
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 
 HZ = 500
 SECOND_NS = 1_000_000_000
@@ -78,11 +78,11 @@ int on_sample(struct bpf_perf_event_data *ctx) {
 
 
 @contextmanager
-def counting_program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
+def counting_program(monkeypatch: pytest.MonkeyPatch) -> Iterator[BpfProgram]:
     """Load it. Its ring buffer has what is sampled of this thread."""
     monkeypatch.setattr(compiler, "program_text", lambda name: {"test.bpf.c": PROGRAM}[name])
     constants = {"ROWS": ROWS, "THREAD": get_native_id()}
-    with Program("test.bpf.c", constants, (), perf_functions=("on_sample",)) as loaded:
+    with BpfProgram("test.bpf.c", constants, (), perf_functions=("on_sample",)) as loaded:
         loaded.load()
         yield loaded
 
@@ -115,20 +115,20 @@ def work(time_s: float) -> None:
         pass
 
 
-def seen_of(program: Program, **fields: int) -> np.ndarray[Any, np.dtype[Any]]:
+def seen_of(program: BpfProgram, **fields: int) -> np.ndarray[Any, np.dtype[Any]]:
     """The map's values whose keys have these fields."""
-    keys, values = program.read_hash("seen")
+    keys, values = program.maps["seen"].rows()
     chosen = np.ones(len(keys), bool)
     for name, value in fields.items():
         chosen &= keys[name] == value
     return values[chosen]
 
 
-def samples_of(program: Program, **fields: int) -> int:
+def samples_of(program: BpfProgram, **fields: int) -> int:
     return int(seen_of(program, **fields)["samples"].sum())
 
 
-def mine(program: Program, **fields: int) -> int:
+def mine(program: BpfProgram, **fields: int) -> int:
     """Samples of this thread."""
     return samples_of(program, thread=get_native_id(), **fields)
 

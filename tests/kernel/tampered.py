@@ -26,7 +26,7 @@ from ebpfprof.export.tables import largest
 from ebpfprof.kernel import probe_holders, uprobe_helper
 from ebpfprof.kernel.held_probes import HeldProbes
 from ebpfprof.kernel.probe_holders import Holder
-from ebpfprof.process.launch import Child
+from ebpfprof.process.launch import LaunchedProgram
 from ebpfprof.process.process import Target
 from ebpfprof.profilers.report_builder import Report
 from ebpfprof.profilers.waits import stacks
@@ -63,7 +63,7 @@ def stop_before(owner: Any, name: str) -> None:  # noqa: ANN401
 
 
 def stop_between_probes() -> None:
-    """The profiler stops while it waits for its keeper, which goes on: probes are in."""
+    """The profiler stops while it waits for its helper, which goes on: probes are in."""
     original, profiler = HeldProbes.attach, os.getpid()
 
     def attach(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401
@@ -74,7 +74,7 @@ def stop_between_probes() -> None:
 
 
 def stop_while_detaching() -> None:
-    """Half of the probes are out; the profiler and its keeper stop."""
+    """Half of the probes are out; the profiler and its helper stop."""
     original, profiler = probe_holders.end, os.getpid()
 
     def end(holders: Sequence[Holder]) -> bool:
@@ -89,7 +89,7 @@ def stop_while_detaching() -> None:
 
 
 def stop_at_the_anchor() -> None:
-    """All probes are out but the one that the keeper has detached last; both stop."""
+    """All probes are out but the one that the helper has detached last; both stop."""
     original, profiler = HeldProbes.take_anchor, os.getpid()
 
     def take_anchor(held: HeldProbes) -> Holder:
@@ -133,15 +133,15 @@ def leave_breakpoints() -> None:
     tamper(HeldProbes, "leftovers", lambda held: [0x401000])
 
 
-def die_while_the_keeper_works(request: str) -> None:
-    """Be killed as soon as the keeper has been asked for something; says which keeper it is."""
+def die_while_the_helper_works(request: str) -> None:
+    """Be killed as soon as the helper has been asked for something; says which helper it is."""
     original = socket.send_fds
 
     def send_fds(sock: socket.socket, messages: Sequence[bytes], fds: Sequence[int]) -> int:
         is_it = f'"{request}"'.encode() in messages[0]
         if is_it:
             (child,) = (c for c in psutil.Process().children() if c.name() == uprobe_helper.NAME)
-            print("keeper", child.pid, file=sys.stderr, flush=True)
+            print("helper", child.pid, file=sys.stderr, flush=True)
         sent: int = original(sock, messages, fds)
         if is_it:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -182,14 +182,14 @@ def notice_no_replacement() -> None:
 
 def leave_late() -> None:
     """A program that is to be left alone replaces itself just before, told by a file `left`."""
-    original = Child.leave
+    original = LaunchedProgram.leave
 
-    def leave(child: Child) -> None:
+    def leave(child: LaunchedProgram) -> None:
         Path("left").touch()
         _until(lambda: child.is_stopped)
         original(child)
 
-    tamper(Child, "leave", leave)
+    tamper(LaunchedProgram, "leave", leave)
 
 
 def fail_recording() -> None:
@@ -241,8 +241,8 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "stops at the anchor": stop_at_the_anchor,
     "leaves breakpoints": leave_breakpoints,
     "ends while a window is prepared": end_while_a_window_is_prepared,
-    "dies while attaching": lambda: die_while_the_keeper_works("attach"),
-    "dies while detaching": lambda: die_while_the_keeper_works("detach"),
+    "dies while attaching": lambda: die_while_the_helper_works("attach"),
+    "dies while detaching": lambda: die_while_the_helper_works("detach"),
     "notices no replacement": notice_no_replacement,
     "leaves late": leave_late,
     "fails while recording": fail_recording,

@@ -15,7 +15,7 @@ import pytest
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.process import inspect
-from ebpfprof.process.mappings import Objects
+from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.cpu.collector import CpuCollector, CpuRecipe
@@ -195,7 +195,7 @@ def sampled(target: Target, line: str, answer: str, *, learn: bool) -> Counter[C
         process = held.enter_context(Process(target.pid))
         go = inspect(process)
         held.enter_context(go.binary.elf)
-        objects = held.enter_context(Objects(process))
+        objects = held.enter_context(MappedObjects(process))
         collector = held.enter_context(CpuCollector(1, CpuRecipe(hz=199, kernel=False)))
         collector.load()
         if not learn:
@@ -229,7 +229,7 @@ def stacks(target: Target, works: str, *, learn: bool) -> Counter[tuple[int, ...
 def test_once_the_kernel_has_learnt_it_looks_less_often(hz: int) -> None:
     with ExitStack() as held:
         process = held.enter_context(Process(held.enter_context(busy())))
-        objects = held.enter_context(Objects(process))
+        objects = held.enter_context(MappedObjects(process))
         collector = held.enter_context(CpuCollector(1, CpuRecipe(hz=hz, kernel=False)))
         collector.load()
         collector.attach(0, process, objects, None)

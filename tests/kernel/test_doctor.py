@@ -48,12 +48,12 @@ def test_where_the_tests_run_everything_needed_is_there(tmp_path: Path) -> None:
 
 def test_nothing_that_is_tried_stays_open() -> None:
     before = open_files_of_bpf()
-    features.load_program()
-    features.link_with_cookie()
-    features.make_ring_buffer()
-    features.read_a_batch()
-    features.put_a_uprobe()
-    features.sample()
+    features.require_programs()
+    features.require_cookies()
+    features.require_ring_buffers()
+    features.require_batches()
+    features.require_uprobes()
+    features.sampling_event()
     assert open_files_of_bpf() == before
 
 

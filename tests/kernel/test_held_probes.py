@@ -13,10 +13,11 @@ import pytest
 
 from ebpfprof.errors import AttachFailed
 from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.kernel import held_probes, perf_events, uprobe_links
-from ebpfprof.kernel.held_probes import NO_PROGRAM, HeldProbes, Means, Place
+from ebpfprof.kernel import held_probes, perf_events, syscalls, uprobe_links
+from ebpfprof.kernel.held_probes import HeldProbes, ProbeContext
 from ebpfprof.kernel.probe_holders import NAME
 from ebpfprof.kernel.probe_text import KernelLog
+from ebpfprof.kernel.uprobes import NO_PROGRAM, ProbePoint
 from ebpfprof.process.process import Target as Opened
 from tests.kernel.kernel_state import has_probes, probed
 from tests.kernel.programs import program
@@ -37,25 +38,27 @@ def go() -> Iterator[GoTarget]:
 
 
 @pytest.fixture(params=KINDS, ids=["perf events", "links"][: len(KINDS)])
-def means(request: pytest.FixtureRequest) -> Iterator[Means]:
-    multi = request.param
-    nothing = perf_events.load_nothing("kprobe", uprobe_links.ATTACH_TYPE) if multi else NO_PROGRAM
+def context(request: pytest.FixtureRequest) -> Iterator[ProbeContext]:
+    uses_links = request.param
+    nothing = (
+        syscalls.load_noop("kprobe", syscalls.TRACE_UPROBE_MULTI) if uses_links else NO_PROGRAM
+    )
     until, writer = os.pipe()
-    yield Means(multi, nothing, until, KernelLog(NAME))
-    for fd in (until, writer, *([nothing] if multi else [])):
+    yield ProbeContext(uses_links, nothing, until, KernelLog(NAME))
+    for fd in (until, writer, *([nothing] if uses_links else [])):
         os.close(fd)
 
 
-def place(go: GoTarget, pc: int, means: Means) -> Place:
-    return Place(go.file_offset(pc), pc + go.load_bias, means.nothing)
+def point(go: GoTarget, pc: int, context: ProbeContext) -> ProbePoint:
+    return ProbePoint(go.file_offset(pc), pc + go.load_bias, context.noop_program)
 
 
-def held(go: GoTarget, means: Means) -> HeldProbes:
+def held(go: GoTarget, context: ProbeContext) -> HeldProbes:
     """Probes where goroutines begin to wait, and the anchor."""
-    anchor = place(go, go.sites.anchor_pc, means)
+    anchor = point(go, go.sites.anchor_pc, context)
     exe_fd = os.dup(go.target.exe_fd)
-    found = HeldProbes(go.target.pid, exe_fd, means, (anchor.offset, anchor.address))
-    found.attach([place(go, park.start_pc, means) for park in go.sites.parks], targets=1)
+    found = HeldProbes(go.target.pid, exe_fd, context, (anchor.offset, anchor.address))
+    found.attach([point(go, park.start_pc, context) for park in go.sites.parks], targets=1)
     return found
 
 
@@ -64,20 +67,20 @@ def not_anchors(go: GoTarget) -> list[int]:
     return sorted(at + go.load_bias for at in probed(go.target.pid) if at != go.sites.anchor_pc)
 
 
-def leak(go: GoTarget, means: Means) -> list[int]:
+def leak(go: GoTarget, context: ProbeContext) -> list[int]:
     """Leave breakpoints in the target, as a profiler does that is killed while it closes probes.
 
     It is called as the holders are. Returns runtime addresses.
     """
-    places = [place(go, park.start_pc, means) for park in go.sites.parks]
+    points = [point(go, park.start_pc, context) for park in go.sites.parks]
     for _ in range(TRIES):
         reads, writes = os.pipe()
         child = os.fork()
         if not child:
-            _close_probes(go, means, places, writes)
+            _close_probes(go, context, points, writes)
         os.close(writes)
         assert os.read(reads, 1) == b"x"
-        while len(not_anchors(go)) == len(places):
+        while len(not_anchors(go)) == len(points):
             pass
         os.kill(child, signal.SIGKILL)
         os.close(reads)
@@ -87,40 +90,42 @@ def leak(go: GoTarget, means: Means) -> list[int]:
     raise AssertionError(f"none was left behind in {TRIES} tries")
 
 
-def _close_probes(go: GoTarget, means: Means, places: list[Place], writes: int) -> None:
+def _close_probes(
+    go: GoTarget, context: ProbeContext, points: list[ProbePoint], writes: int
+) -> None:
     """Open them, say so, and close them by one system call."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_NAME, NAME.encode(), 0, 0, 0)
         path, pid = f"/proc/self/fd/{go.target.exe_fd}", go.target.pid
-        for each in places:
-            if means.multi:
-                fd = uprobe_links.link(means.nothing, path, [(each.offset, 0)], pid)
+        for each in points:
+            if context.uses_links:
+                fd = uprobe_links.link(context.noop_program, path, [(each.offset, 0)], pid)
             else:
                 fd = perf_events.open_uprobe(path, each.offset, pid)
         os.write(writes, b"x")
-        os.closerange(fd - len(places) + 1, fd + 1)
+        os.closerange(fd - len(points) + 1, fd + 1)
     finally:
         os._exit(0)
 
 
 def test_one_that_was_left_behind_goes_with_the_next_probe_there(
-    go: GoTarget, means: Means
+    go: GoTarget, context: ProbeContext
 ) -> None:
-    probes = held(go, means)
+    probes = held(go, context)
     held_probes.detach([probes], anchors_stay=True)
-    left = leak(go, means)
-    assert means.log.leaks()
+    left = leak(go, context)
+    assert context.kernel_log.leaks()
     assert set(left) <= set(probes._text.breakpoints())
     held_probes.detach([probes], anchors_stay=False)
     assert probed(go.target.pid) == {}
 
 
 def test_one_that_stays_is_told(
-    go: GoTarget, means: Means, monkeypatch: pytest.MonkeyPatch
+    go: GoTarget, context: ProbeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    probes = held(go, means)
+    probes = held(go, context)
     held_probes.detach([probes], anchors_stay=True)
-    left = leak(go, means)
+    left = leak(go, context)
 
     def refused(*_: object, **__: object) -> None:
         raise AttachFailed("no more probes")
@@ -133,33 +138,36 @@ def test_one_that_stays_is_told(
     held_probes.detach([probes], anchors_stay=False)  # now they go
 
 
-def test_another_profilers_are_not_ours(go: GoTarget, means: Means) -> None:
-    first, second = held(go, means), held(go, means)
+def test_another_profilers_are_not_ours(go: GoTarget, context: ProbeContext) -> None:
+    first, second = held(go, context), held(go, context)
     held_probes.detach([first], anchors_stay=False)
     assert has_probes(go.target.pid)
     held_probes.detach([second], anchors_stay=False)
 
 
-def test_if_one_cannot_be_put_in_none_is(go: GoTarget, means: Means) -> None:
-    anchor = place(go, go.sites.anchor_pc, means)
+def test_if_one_cannot_be_put_in_none_is(go: GoTarget, context: ProbeContext) -> None:
+    anchor = point(go, go.sites.anchor_pc, context)
     exe_fd = os.dup(go.target.exe_fd)
-    probes = HeldProbes(go.target.pid, exe_fd, means, (anchor.offset, anchor.address))
-    good = place(go, go.sites.wake_pc, means)
-    bad = Place(1 << 40, 0, means.nothing)
+    probes = HeldProbes(go.target.pid, exe_fd, context, (anchor.offset, anchor.address))
+    good = point(go, go.sites.wake_pc, context)
+    bad = ProbePoint(1 << 40, 0, context.noop_program)
     with pytest.raises(AttachFailed):
         probes.attach([good, bad], targets=1)
     assert list(probed(go.target.pid)) == [go.sites.anchor_pc]
     held_probes.detach([probes], anchors_stay=False)
 
 
-def test_they_go_when_what_started_them_ends(go: GoTarget, means: Means) -> None:
+def test_they_go_when_what_started_them_ends(go: GoTarget, context: ProbeContext) -> None:
     """The anchor, too, the last of all."""
     reads, writes = os.pipe()
     starter = os.fork()
     if not starter:
         with suppress(BaseException):
             until, _writer = os.pipe()
-            held(go, Means(means.multi, means.nothing, until, means.log))
+            held(
+                go,
+                ProbeContext(context.uses_links, context.noop_program, until, context.kernel_log),
+            )
             os.write(writes, b"x")
             signal.pause()
         os._exit(0)

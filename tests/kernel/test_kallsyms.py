@@ -17,7 +17,7 @@ import pytest
 
 from ebpfprof.kernel import compiler, kallsyms
 from ebpfprof.kernel.kallsyms import KernelSymbol, KernelSymbols
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from tests.kernel.programs import program
@@ -85,7 +85,7 @@ def test_known_functions_have_their_names() -> None:
 def test_bpf_programs_are_functions_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     source = "int ends_at_once(struct pt_regs *ctx) { return 0; }"
     monkeypatch.setattr(compiler, "program_text", lambda name: source)
-    with Program("test.bpf.c", {}, ("ends_at_once",)) as loaded:
+    with BpfProgram("test.bpf.c", {}, ("ends_at_once",)) as loaded:
         loaded.load()
         lines = Path("/proc/kallsyms").read_text().splitlines()
         symbols = KernelSymbols.read()

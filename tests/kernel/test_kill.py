@@ -20,7 +20,7 @@ from tests.kernel.kernel_state import (
     bpf_objects,
     descendants,
     has_probes,
-    keepers,
+    helpers,
     leaked_probes,
     probed,
 )
@@ -61,8 +61,8 @@ def stopped(how: str, target: Target, folder: Path) -> Iterator[Recorder]:
     try:
         recorder.wait_until_stopped()
         if how == "stops while detaching":
-            (keeper,) = keepers(recorder.pid)
-            await_true(lambda: state(keeper) == "T", "the keeper does not stop")
+            (helper,) = helpers(recorder.pid)
+            await_true(lambda: state(helper) == "T", "the helper does not stop")
         objects = bpf_objects(recorder.pid)
         assert bool(objects) == (how != "stops while writing")  # all is closed by then
         assert has_probes(target.pid) == MOMENTS[how]
@@ -75,17 +75,17 @@ def stopped(how: str, target: Target, folder: Path) -> Iterator[Recorder]:
 
 
 def tell(recorder: Recorder, *signals: signal.Signals) -> Finished:
-    """Let a stopped profiler and its keeper go on, with signals that it finds when it does."""
+    """Let a stopped profiler and its helper go on, with signals that it finds when it does."""
     for number in signals:
         recorder.send(number)
-    for pid in (*keepers(recorder.pid), recorder.pid):
+    for pid in (*helpers(recorder.pid), recorder.pid):
         os.kill(pid, signal.SIGCONT)
     return recorder.finish()
 
 
 def kill(recorder: Recorder) -> Finished:
-    """Kill a stopped profiler, and let its keeper go on."""
-    left = keepers(recorder.pid)
+    """Kill a stopped profiler, and let its helper go on."""
+    left = helpers(recorder.pid)
     recorder.kill()
     for pid in left:
         os.kill(pid, signal.SIGCONT)
@@ -109,8 +109,8 @@ def test_killed_while_the_kernel_works_it_leaks_no_probe(
         arguments = ("--pid", str(target.pid), "--duration", "0.01")
         finished = run(*arguments, folder=tmp_path, command=command(how))
         assert finished.code == -signal.SIGKILL
-        (keeper,) = re.findall(r"^keeper (\d+)$", finished.stderr, re.MULTILINE)
-        await_ended(int(keeper))
+        (helper,) = re.findall(r"^helper (\d+)$", finished.stderr, re.MULTILINE)
+        await_ended(int(helper))
         assert not has_probes(target.pid)
     assert leaked_probes() == before
 
@@ -126,26 +126,26 @@ def test_killed_while_probes_come_and_go_it_leaves_nothing(target: Target, tmp_p
             recorder.wait_until_recording()
             objects = bpf_objects(recorder.pid)
             time.sleep(moments.uniform(0, 0.5))
-            left = keepers(recorder.pid)
+            left = helpers(recorder.pid)
             recorder.kill()
             assert recorder.finish().code == -signal.SIGKILL
         finally:
             recorder.close()
-        for keeper in left:
-            await_ended(keeper)
+        for helper in left:
+            await_ended(helper)
         assert not has_probes(target.pid)
         await_gone(objects)
     assert leaked_probes() == before
 
 
 def test_the_anchor_goes_last(target: Target, tmp_path: Path) -> None:
-    """The kernel may forget that a process has breakpoints with the last one: see keeper.py."""
+    """The kernel may forget that a process has breakpoints with the last one: see held_probes."""
     arguments = ("--pid", str(target.pid), "--duration", "0.2")
     recorder = Recorder(arguments, tmp_path, command=command("stops at the anchor"))
     try:
         recorder.wait_until_stopped()
-        (keeper,) = keepers(recorder.pid)
-        await_true(lambda: state(keeper) == "T", "the keeper does not stop")
+        (helper,) = helpers(recorder.pid)
+        await_true(lambda: state(helper) == "T", "the helper does not stop")
         with ElfFile.open(f"/proc/{target.pid}/exe") as elf:
             (never_passed,) = GoBinary.open(elf).functions_named("runtime.throw")
             assert list(probed(target.pid)) == [never_passed.entry]
@@ -156,36 +156,38 @@ def test_the_anchor_goes_last(target: Target, tmp_path: Path) -> None:
 
 
 def test_killed_with_its_whole_session_it_leaves_nothing(target: Target, tmp_path: Path) -> None:
-    """As a terminal or a supervisor does it: the keeper is not of the group, and then it is."""
+    """As a terminal or a supervisor does it: the helper is not of the group, and then it is."""
     with stopped("stops while recording", target, tmp_path) as recorder:
-        (keeper,) = keepers(recorder.pid)
-        assert os.getpgid(keeper) == os.getsid(keeper) == keeper
-        for pid in (recorder.pid, keeper):
+        (helper,) = helpers(recorder.pid)
+        assert os.getpgid(helper) == os.getsid(helper) == helper
+        for pid in (recorder.pid, helper):
             os.kill(pid, signal.SIGKILL)
         assert recorder.finish().code == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_a_keeper_takes_no_signals(number: signal.Signals, target: Target, tmp_path: Path) -> None:
+def test_a_uprobe_helper_takes_no_signals(
+    number: signal.Signals, target: Target, tmp_path: Path
+) -> None:
     with stopped("stops while recording", target, tmp_path) as recorder:
-        (keeper,) = keepers(recorder.pid)
-        os.kill(keeper, number)
+        (helper,) = helpers(recorder.pid)
+        os.kill(helper, number)
         check(target)
         finished = tell(recorder, signal.SIGINT)
     assert finished.code == 0, finished.stderr
     assert only_profile(tmp_path).samples
 
 
-def test_a_killed_keeper_is_told_and_what_was_recorded_is_written(
+def test_a_killed_helper_is_told_and_what_was_recorded_is_written(
     target: Target, tmp_path: Path
 ) -> None:
     with stopped("stops while recording", target, tmp_path) as recorder:
-        (keeper,) = keepers(recorder.pid)
-        os.kill(keeper, signal.SIGKILL)
+        (helper,) = helpers(recorder.pid)
+        os.kill(helper, signal.SIGKILL)
         await_no_probes(target.pid)
         finished = tell(recorder, signal.SIGINT)
     assert finished.code == 13
-    assert "(ebpfprof-keeper) was killed, which detached them" in finished.stderr
+    assert "(ebpfprof-uprobe) was killed, which detached them" in finished.stderr
     assert "Traceback" not in finished.stderr
     only_profile(tmp_path)
 
@@ -194,13 +196,13 @@ def test_a_killed_holder_is_told_and_what_was_recorded_is_written(
     target: Target, tmp_path: Path
 ) -> None:
     with stopped("stops while recording", target, tmp_path) as recorder:
-        (keeper,) = keepers(recorder.pid)
-        *_, holder = descendants(keeper)
+        (helper,) = helpers(recorder.pid)
+        *_, holder = descendants(helper)
         os.kill(holder, signal.SIGKILL)
         await_ended(holder)
         finished = tell(recorder, signal.SIGINT)
     assert finished.code == 13
-    assert "(ebpfprof-probes) was killed before they were to be detached" in finished.stderr
+    assert "(ebpfprof-holder) was killed before they were to be detached" in finished.stderr
     assert "Traceback" not in finished.stderr
     only_profile(tmp_path)
 

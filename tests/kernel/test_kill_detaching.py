@@ -37,11 +37,11 @@ KILLS = [8, pytest.param(60, marks=pytest.mark.long)]
 # Longer than it takes to detach them.
 WITHIN_S = 0.15
 ATTACHES_WITHIN_S = 0.03
-# Of the profiler, its keeper, and those that hold probes: which are killed, at once.
+# Of the profiler, its helper, and those that hold probes: which are killed, at once.
 KILLED = {
     "all": slice(None),
-    "the profiler and its keeper": slice(2),
-    "its keeper and the holders": slice(1, None),
+    "the profiler and its helper": slice(2),
+    "its helper and the holders": slice(1, None),
     "the holders": slice(2, None),
 }
 

@@ -14,7 +14,7 @@ import pytest
 from ebpfprof.errors import AttachFailed, KernelUnsupported
 from ebpfprof.kernel import compiler, perf_events, program_cache
 from ebpfprof.kernel.compiler import Compilation
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from tests.kernel.programs import program
 from tests.kernel.samplerprogram import HZ, online_now, only_on, work_until
 from tests.recorder import recording
@@ -54,7 +54,7 @@ def with_text(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 
 def load(functions: tuple[str, ...] = ("nothing",)) -> None:
-    with Program("test.bpf.c", {}, functions) as loaded:
+    with BpfProgram("test.bpf.c", {}, functions) as loaded:
         loaded.load()
 
 
@@ -81,7 +81,7 @@ def test_a_compiler_that_is_killed_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_bug_of_ours_in_the_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with_text(monkeypatch, NOTHING)
-    with pytest.raises(RuntimeError, match=r"ebpfprof-bcc: .*no_such_function"):
+    with pytest.raises(RuntimeError, match=r"ebpfprof-bcc failed: .*no_such_function"):
         load(("no_such_function",))
 
 
@@ -100,15 +100,17 @@ def test_a_program_that_nobody_waits_for_leaves_nothing() -> None:
 def test_elements_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is written the program sees, and what it writes we read, on every processor."""
     with_text(monkeypatch, MAPS)
-    with Program("test.bpf.c", {}, (), perf_functions=("on_sample",)) as loaded:
+    with BpfProgram("test.bpf.c", {}, (), perf_functions=("on_sample",)) as loaded:
         loaded.load({"values": 5})
-        loaded.set_element("values", 4, {"number": 700, "inner": {"halves": [1, 20], "last": 3}})
+        loaded.maps["values"].set_struct(
+            4, {"number": 700, "inner": {"halves": [1, 20], "last": 3}}
+        )
         with pytest.raises(OSError, match="map values, element 5"):
-            loaded.set_element("values", 5, {})
-        assert loaded.read_array("numbers") == [0] * 4
+            loaded.maps["values"].set_struct(5, {})
+        assert loaded.maps["numbers"].numbers() == [0] * 4
 
         def runs() -> int:
-            return loaded.read_per_cpu("parts", 1)["runs"]
+            return loaded.maps["parts"].sum_at(1)["runs"]
 
         for cpu in online_now():
             event = perf_events.open_cpu_sampler(cpu, HZ, hardware=False)
@@ -117,10 +119,10 @@ def test_elements_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
             with only_on(cpu):
                 work_until(partial(lambda before: runs() > before, runs()))
             loaded.detach_sampler(event)
-        first, second = (loaded.read_per_cpu("parts", index) for index in (0, 1))
+        first, second = (loaded.maps["parts"].sum_at(index) for index in (0, 1))
         assert first == {"runs": 0, "lasts": 0, "none": 0}
         assert second == {"runs": second["runs"], "lasts": 3 * second["runs"], "none": 0}
-        assert loaded.read_array("numbers") == [0, 723, 0, 0]
+        assert loaded.maps["numbers"].numbers() == [0, 723, 0, 0]
 
 
 def test_while_it_records_the_compiler_has_gone(tmp_path: Path) -> None:
@@ -134,4 +136,4 @@ def test_while_it_records_the_compiler_has_gone(tmp_path: Path) -> None:
         recorder.interrupt()
         recorder.finish()
     assert re.findall("libbcc|libLLVM|libclang", mapped) == []
-    assert sorted(names) == ["ebpfprof-helper", "ebpfprof-keeper"]
+    assert sorted(names) == ["ebpfprof-files", "ebpfprof-uprobe"]

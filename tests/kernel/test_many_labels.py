@@ -87,7 +87,7 @@ def test_with_none_that_is_wanted_is_as_without_labels() -> None:
         Target.start(program("labels")) as other,
     ):
         targets = [live.add(each.pid) for each in (serving, other)]
-        collector_of_waits(live)._program.set_element("labelled_most", 0, {"stacks": 0})
+        collector_of_waits(live)._program.maps["labelled_most"].set_struct(0, {"stacks": 0})
         for target, each in zip(targets, (serving, other), strict=True):
             assert served(live, target, each, "shard") == {"": REQUESTS}
         assert lost(live) == {}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import symbolizer.native.binary
-from ebpfprof.process.mappings import MappedObject, ObjectKind, Objects
+from ebpfprof.process.mappings import MappedObject, MappedObjects, ObjectKind
 from ebpfprof.process.process import Target as Process
 from symbolizer import ElfFile
 from symbolizer.native.binary import NativeBinary
@@ -102,7 +102,7 @@ def told(target: Target, line: str) -> int:
     return int(target.ask(line, "at ").split()[1], 16)
 
 
-def at(found: Objects, address: int) -> MappedObject:
+def at(found: MappedObjects, address: int) -> MappedObject:
     """What must be there."""
     mapped = found.at(address)
     assert mapped is not None
@@ -131,7 +131,7 @@ def linked_address(file: Path, symbol: str) -> int:
 @pytest.mark.parametrize("flags", [("-pie",), ("-no-pie",), ("-pie", "-Wl,-z,noseparate-code")])
 def test_the_main_binary(flags: tuple[str, ...], tmp_path: Path) -> None:
     file = build(tmp_path / "main", HOST, *flags)
-    with running(file) as (target, process), Objects(process) as found:
+    with running(file) as (target, process), MappedObjects(process) as found:
         main = at(found, told(target, "main"))
         assert main.kind is ObjectKind.FILE
         assert main.mapping == process.executable_mappings(build_id(file))[0] == found.mappings[0]
@@ -148,7 +148,7 @@ def test_the_main_binary(flags: tuple[str, ...], tmp_path: Path) -> None:
 def test_a_library_that_comes_and_goes(host: Path, tmp_path: Path) -> None:
     file = library(tmp_path / "late.so")
     now_s = 0.0
-    with running(host) as (target, process), Objects(process, lambda: now_s) as found:
+    with running(host) as (target, process), MappedObjects(process, lambda: now_s) as found:
         assert str(file) not in [each.filename for each in found.mappings]
         answer = told(target, f"open {file}")
         assert found.at(answer) is None  # it was looked a moment ago
@@ -171,7 +171,7 @@ def test_a_target_that_ends_while_it_is_looked_at(host: Path, tmp_path: Path) ->
     file = library(tmp_path / "late.so")
     with running(host) as (target, process):
         answer = told(target, f"open {file}")
-        with Objects(process) as found:
+        with MappedObjects(process) as found:
             target.close()
             file.unlink()
             found.refresh()
@@ -182,7 +182,7 @@ def test_a_target_that_ends_while_it_is_looked_at(host: Path, tmp_path: Path) ->
 
 def test_another_library_in_the_same_place(host: Path, tmp_path: Path) -> None:
     first, second = library(tmp_path / "first.so", 1), library(tmp_path / "second.so", 2)
-    with running(host) as (target, process), Objects(process) as found:
+    with running(host) as (target, process), MappedObjects(process) as found:
         place = told(target, f"map 0 1000 2000 {first}")
         found.refresh()
         before = at(found, place)
@@ -208,7 +208,7 @@ def test_a_library_that_was_deleted_or_replaced(host: Path, tmp_path: Path) -> N
         deleted.unlink()
         newer.rename(replaced)
         assert build_id(replaced) not in ids
-        with Objects(process) as found:
+        with MappedObjects(process) as found:
             mapped = [at(found, place) for place in places]
             assert tuple(each.mapping.build_id for each in mapped) == ids
             names = [each.mapping.filename for each in mapped]
@@ -223,7 +223,7 @@ def test_a_library_with_an_odd_name(name: str, host: Path, tmp_path: Path) -> No
         link = tmp_path / "link.so"
         link.symlink_to(file)
         answer = told(target, f"open {link}")
-        with Objects(process) as found:
+        with MappedObjects(process) as found:
             mapped = at(found, answer)
             assert mapped.mapping.build_id == build_id(file)
             assert mapped.mapping.filename == str(file).replace("\n", "\\012")
@@ -233,7 +233,7 @@ def test_a_library_with_an_odd_name(name: str, host: Path, tmp_path: Path) -> No
 
 
 def test_jit_pages(host: Path) -> None:
-    with running(host) as (target, process), Objects(process) as found:
+    with running(host) as (target, process), MappedObjects(process) as found:
         page = told(target, "jit")
         found.refresh()
         mapped = at(found, page)
@@ -243,7 +243,7 @@ def test_jit_pages(host: Path) -> None:
 
 
 def test_the_vdso(host: Path) -> None:
-    with running(host) as (target, process), Objects(process) as found:
+    with running(host) as (target, process), MappedObjects(process) as found:
         header = told(target, "vdso")
         vdso = at(found, header)
         assert (vdso.kind, vdso.mapping.filename) == (ObjectKind.VDSO, "[vdso]")
@@ -262,7 +262,7 @@ def test_what_is_no_elf_file(what: str, host: Path, tmp_path: Path) -> None:
         file.write_text("not a program\n" * 1000)
     with running(host) as (target, process):
         place = told(target, f"map 0 0 1000 {file}")
-        with Objects(process) as found:
+        with MappedObjects(process) as found:
             mapped = at(found, place)
             assert mapped.kind is ObjectKind.UNREADABLE
             assert mapped.mapping.filename == str(file)
@@ -275,7 +275,7 @@ def test_what_is_no_elf_file(what: str, host: Path, tmp_path: Path) -> None:
 
 
 def test_a_target_that_becomes_another_program(host: Path) -> None:
-    with running(host) as (target, process), Objects(process) as found:
+    with running(host) as (target, process), MappedObjects(process) as found:
         main = told(target, "main")
         before, known = found.mappings, at(found, main)
         target.ask(f"exec {host}", "ready ")
@@ -289,7 +289,7 @@ def test_a_target_that_becomes_another_program(host: Path) -> None:
 def test_a_target_that_ended_before(host: Path) -> None:
     with running(host) as (target, process):
         target.close()
-        with Objects(process) as found:
+        with MappedObjects(process) as found:
             assert found.mappings == ()
             assert found.at(0x401000) is None
 
@@ -337,7 +337,7 @@ def test_debug_files_are_those_of_the_targets_root(where: str, host: Path, tmp_p
     with (
         Target.start(Path("/usr/sbin/chroot"), str(root), "/host") as target,
         Process(target.pid) as process,
-        Objects(process) as found,
+        MappedObjects(process) as found,
     ):
         assert os.readlink(f"/proc/{target.pid}/root") == str(root)
         native = at(found, told(target, "main")).native()
@@ -361,7 +361,7 @@ def test_a_container(how: str, tmp_path: Path) -> None:
     with (
         container(how, file, tmp_path) as (target, pid),
         Process(pid) as process,
-        Objects(process) as found,
+        MappedObjects(process) as found,
     ):
         # Where only the container sees it, and as its own root user would put it there.
         folder = Path(f"/proc/{pid}/root/usr/lib/debug/.build-id/{identity[:2]}")

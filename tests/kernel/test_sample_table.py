@@ -12,7 +12,7 @@ import pytest
 
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.kernel.losses import Loss
-from ebpfprof.process.mappings import Objects
+from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers import labels
@@ -52,7 +52,7 @@ def burnt(held: ExitStack, what: str, ways: int, *keys: str) -> Burnt:
     process = held.enter_context(Process(target.pid))
     go = inspect(process)
     held.enter_context(go.binary.elf)
-    objects = held.enter_context(Objects(process))
+    objects = held.enter_context(MappedObjects(process))
     recipe = CpuRecipe(hz=HZ, kernel=False, label_keys=labels.key_hashes(keys or None))
     collector = held.enter_context(CpuCollector(1, recipe))
     collector.load()

@@ -11,7 +11,7 @@ import pytest
 
 from ebpfprof.errors import AttachFailed
 from ebpfprof.kernel import perf_events as perf
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profilers.cpu.samplers import Samplers, online_cpus
 from tests.kernel.kernel_state import perf_events
 from tests.kernel.samplerprogram import (
@@ -38,7 +38,7 @@ COOKIE = 0x1234_5678_9ABC_DEF0
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
+def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[BpfProgram]:
     with counting_program(monkeypatch) as loaded:
         yield loaded
 
@@ -48,7 +48,7 @@ def idle_ticks() -> int:
     return int(Path("/proc/stat").read_text().split(None, 5)[4])
 
 
-def test_samples_stand_for_equal_times_of_work(program: Program) -> None:
+def test_samples_stand_for_equal_times_of_work(program: BpfProgram) -> None:
     with Samplers(program, "on_sample", HZ) as samplers:
         assert samplers.kind in ("cpu-clock", "ref-cycles")
         assert samplers.cpus == online_cpus()
@@ -77,7 +77,7 @@ def test_samples_stand_for_equal_times_of_work(program: Program) -> None:
         work_until(lambda: mine(program) > count)
 
 
-def test_idle_is_not_sampled(program: Program) -> None:
+def test_idle_is_not_sampled(program: BpfProgram) -> None:
     with Samplers(program, "on_sample", HZ) as samplers:
         samplers.enable()
         before = idle_ticks()
@@ -89,7 +89,7 @@ def test_idle_is_not_sampled(program: Program) -> None:
     assert samples_of(program, thread=0) == 0
 
 
-def test_a_sampler_is_on_one_processor_and_passes_its_cookie(program: Program) -> None:
+def test_a_sampler_is_on_one_processor_and_passes_its_cookie(program: BpfProgram) -> None:
     *_, cpu = online_cpus()
     fd = perf.open_cpu_sampler(cpu, HZ, hardware=False)
     program.attach_sampler("on_sample", fd, COOKIE)
@@ -106,7 +106,7 @@ def test_a_sampler_is_on_one_processor_and_passes_its_cookie(program: Program) -
     program.detach_sampler(fd)
 
 
-def test_closing_leaves_no_event(program: Program) -> None:
+def test_closing_leaves_no_event(program: BpfProgram) -> None:
     before = perf_events(os.getpid())
     samplers = Samplers(program, "on_sample", HZ)
     assert perf_events(os.getpid()) == before + len(online_cpus())
@@ -120,7 +120,7 @@ def test_closing_leaves_no_event(program: Program) -> None:
     samplers.close()
 
 
-def test_a_failing_attach_closes_the_event(program: Program) -> None:
+def test_a_failing_attach_closes_the_event(program: BpfProgram) -> None:
     before = perf_events(os.getpid())
     with open("/dev/null") as null:
         fd = os.dup(null.fileno())
@@ -132,7 +132,7 @@ def test_a_failing_attach_closes_the_event(program: Program) -> None:
 
 
 def test_without_all_processors_none_is_sampled(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+    program: BpfProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = perf_events(os.getpid())
     refused(monkeypatch, online_now()[-1])

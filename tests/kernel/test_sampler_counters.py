@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
@@ -16,7 +15,8 @@ import pytest
 
 from ebpfprof.errors import AttachFailed, PermissionDenied
 from ebpfprof.kernel import perf_events as perf
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel import syscalls
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profilers.cpu.samplers import Samplers
 from tests.kernel.kernel_state import perf_events
 from tests.kernel.samplerprogram import (
@@ -38,13 +38,13 @@ COUNTER_PERIOD = 1_000_000
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
+def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[BpfProgram]:
     with counting_program(monkeypatch) as loaded:
         yield loaded
 
 
 def test_without_counters_on_all_processors_all_have_timers(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+    program: BpfProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = online_now()[:2]
     events = perf_events(os.getpid())
@@ -61,7 +61,7 @@ def test_without_counters_on_all_processors_all_have_timers(
 
 
 def test_a_counter_that_fails_is_replaced(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+    program: BpfProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = online_now()[:2]
     with_counters(monkeypatch, *online_now())
@@ -88,7 +88,7 @@ def test_a_counter_that_fails_is_replaced(
             work_until(lambda: periods(program, first) == {COUNTER_PERIOD})
 
 
-def periods(program: Program, cpu: int) -> set[int]:
+def periods(program: BpfProgram, cpu: int) -> set[int]:
     """What this thread's latest sample on a processor stands for."""
     return set(seen_of(program, thread=get_native_id(), cpu=cpu)["period_ns"])
 
@@ -122,15 +122,15 @@ def test_period_in_cycles(hz: int, time_shift: int, time_mult: int, cycles: int)
 
 def test_a_counter_is_pinned_and_of_fixed_period(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, ...]] = []
-    opened = perf._open
+    opened = syscalls.perf_event_open
     monkeypatch.setattr(perf, "_tsc_clock", lambda: (31, 1 << 30))
 
-    def open_event(attr: perf._PerfEventAttr, pid: int, cpu: int) -> int:
+    def open_event(attr: syscalls.PerfEventAttr, pid: int, cpu: int) -> int:
         asked.append((attr.type, attr.config, attr.sample_period, attr.flags, pid, cpu))
         attr.type, attr.config, attr.sample_period = 1, 0, COUNTER_PERIOD
         return opened(attr, pid, cpu)
 
-    monkeypatch.setattr(perf, "_open", open_event)
+    monkeypatch.setattr(syscalls, "perf_event_open", open_event)
     cpu = online_now()[-1]
     fd = perf.open_cpu_sampler(cpu, 100, hardware=True)
     try:
@@ -145,14 +145,14 @@ def test_a_counter_is_pinned_and_of_fixed_period(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_counter_that_does_not_count_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = perf._open
+    opened = syscalls.perf_event_open
     monkeypatch.setattr(perf, "_tsc_clock", lambda: (31, 1 << 30))
 
-    def open_event(attr: perf._PerfEventAttr, pid: int, cpu: int) -> int:
+    def open_event(attr: syscalls.PerfEventAttr, pid: int, cpu: int) -> int:
         attr.type, attr.config = 1, 7  # PERF_COUNT_SW_ALIGNMENT_FAULTS: x86 has none
         return opened(attr, pid, cpu)
 
-    monkeypatch.setattr(perf, "_open", open_event)
+    monkeypatch.setattr(syscalls, "perf_event_open", open_event)
     events = perf_events(os.getpid())
     with pytest.raises(perf.NoHardwareCounter, match="not counted"):
         perf.open_cpu_sampler(online_now()[0], 100, hardware=True)
@@ -178,11 +178,10 @@ def test_each_refusal_has_its_error(
 ) -> None:
     monkeypatch.setattr(perf, "_tsc_clock", lambda: (31, 1 << 30))
 
-    def open_event(attr: perf._PerfEventAttr, pid: int, cpu: int) -> int:
-        ctypes.set_errno(code)
-        return -1
+    def open_event(attr: syscalls.PerfEventAttr, pid: int, cpu: int) -> int:
+        raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(perf, "_open", open_event)
+    monkeypatch.setattr(syscalls, "perf_event_open", open_event)
     with pytest.raises(error) as raised:
         perf.open_cpu_sampler(0, 100, hardware=hardware)
     assert raised.type is error

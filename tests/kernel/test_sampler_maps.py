@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ebpfprof.errors import KernelUnsupported
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profilers.cpu.samplers import Samplers
 from tests.kernel.samplerprogram import (
     HZ,
@@ -23,32 +23,32 @@ from tests.kernel.samplerprogram import (
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
+def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[BpfProgram]:
     with counting_program(monkeypatch) as loaded:
         yield loaded
 
 
-def test_rows_go_into_a_hash_map_until_it_is_full(program: Program) -> None:
-    key_type, value_type = program.hash_types("rows")
+def test_rows_go_into_a_hash_map_until_it_is_full(program: BpfProgram) -> None:
+    key_type, value_type = program.maps["rows"].types
     keys, values = np.zeros(2 * ROWS, key_type), np.zeros(2 * ROWS, value_type)
     keys["thread"] = range(2 * ROWS)
     keys["cpu"] = 7
     values["number"] = np.arange(2 * ROWS) * 1000 + (1 << 40)
     values["halves"][:, 1] = range(2 * ROWS)
 
-    assert program.update_hash("rows", keys[:0], values[:0]) == 0
+    assert program.maps["rows"].update(keys[:0], values[:0]) == 0
     assert rows_of(program) == {}
-    assert program.update_hash("rows", keys[:10:2], values[:10:2]) == 5
+    assert program.maps["rows"].update(keys[:10:2], values[:10:2]) == 5
     assert rows_of(program) == {n: (1000 * n + (1 << 40), 0, n) for n in range(0, 10, 2)}
     values["halves"][:, 0] = 3
-    assert program.update_hash("rows", keys[:10], values[:10]) == 10
+    assert program.maps["rows"].update(keys[:10], values[:10]) == 10
     assert rows_of(program) == {n: (1000 * n + (1 << 40), 3, n) for n in range(10)}
-    assert program.update_hash("rows", keys, values) == ROWS
+    assert program.maps["rows"].update(keys, values) == ROWS
     assert rows_of(program) == {n: (1000 * n + (1 << 40), 3, n) for n in range(ROWS)}
 
 
-def rows_of(program: Program) -> dict[int, tuple[int, ...]]:
-    keys, values = program.read_hash("rows")
+def rows_of(program: BpfProgram) -> dict[int, tuple[int, ...]]:
+    keys, values = program.maps["rows"].rows()
     assert set(keys["cpu"]) <= {7}
     return {
         int(key): (int(value["number"]), *map(int, value["halves"]))
@@ -56,26 +56,26 @@ def rows_of(program: Program) -> dict[int, tuple[int, ...]]:
     }
 
 
-def test_rows_of_another_type_do_not_go_into_a_hash_map(program: Program) -> None:
-    key_type, value_type = program.hash_types("rows")
+def test_rows_of_another_type_do_not_go_into_a_hash_map(program: BpfProgram) -> None:
+    key_type, value_type = program.maps["rows"].types
     with pytest.raises(ValueError, match="no rows of the map rows"):
-        program.update_hash("rows", np.zeros(3, np.uint64), np.zeros(3, value_type))
+        program.maps["rows"].update(np.zeros(3, np.uint64), np.zeros(3, value_type))
     with pytest.raises(ValueError, match="no rows of the map rows"):
-        program.update_hash("rows", np.zeros(3, key_type), np.zeros(3, key_type))
+        program.maps["rows"].update(np.zeros(3, key_type), np.zeros(3, key_type))
     with pytest.raises(ValueError, match="no rows of the map rows"):
-        program.update_hash("rows", np.zeros(3, key_type), np.zeros(2, value_type))
+        program.maps["rows"].update(np.zeros(3, key_type), np.zeros(2, value_type))
     assert rows_of(program) == {}
 
 
-def test_what_a_map_refuses_is_an_error(program: Program) -> None:
+def test_what_a_map_refuses_is_an_error(program: BpfProgram) -> None:
     """A map that has no batched updates, standing for a kernel that has none."""
-    key_type, value_type = program.hash_types("stacks")
+    key_type, value_type = program.maps["stacks"].types
     with pytest.raises(KernelUnsupported, match="stacks can't be written"):
-        program.update_hash("stacks", np.zeros(3, key_type), np.zeros(3, value_type))
+        program.maps["stacks"].update(np.zeros(3, key_type), np.zeros(3, value_type))
 
 
-def test_records_of_a_ring_come_once_and_in_order(program: Program) -> None:
-    reader = program.ring_buffer("records")
+def test_records_of_a_ring_come_once_and_in_order(program: BpfProgram) -> None:
+    reader = program.maps["records"].reader()
     assert reader.consume() == []
     *_, cpu = online_now()
     record = np.dtype([("number", "<u8"), ("thread", "<u4"), ("cpu", "<u4")])
@@ -97,6 +97,6 @@ def test_records_of_a_ring_come_once_and_in_order(program: Program) -> None:
     assert set(rows["cpu"]) == {cpu}
 
 
-def test_a_ring_that_is_no_ring(program: Program) -> None:
+def test_a_ring_that_is_no_ring(program: BpfProgram) -> None:
     with pytest.raises(KernelUnsupported, match="ring buffer can't be read"):
-        program.ring_buffer("rows")
+        program.maps["rows"].reader()

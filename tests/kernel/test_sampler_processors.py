@@ -10,7 +10,7 @@ import pytest
 
 from ebpfprof.errors import AttachFailed, KernelUnsupported
 from ebpfprof.kernel import perf_events
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profilers.cpu import samplers as cpus
 from ebpfprof.profilers.cpu.samplers import Samplers, online_cpus
 from tests.kernel.samplerprogram import (
@@ -30,18 +30,18 @@ pytestmark = pytest.mark.alone
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
+def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[BpfProgram]:
     with counting_program(monkeypatch) as loaded:
         yield loaded
 
 
-def test_a_processor_that_is_not_there(program: Program) -> None:
+def test_a_processor_that_is_not_there(program: BpfProgram) -> None:
     with pytest.raises(AttachFailed, match=r"processor 99999: .*errno"):
         perf_events.open_cpu_sampler(99999, HZ, hardware=False)
 
 
 def test_processors_that_come_and_go(
-    program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    program: BpfProgram, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The list is ours; what happens to the samplers of a real one: the tests below."""
     online = tmp_path / "online"
@@ -133,7 +133,7 @@ def test_what_is_no_list_of_processors(
 
 
 def test_a_processor_that_goes_before_it_is_sampled_is_left_out(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+    program: BpfProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, gone, *_ = online_now()
 
@@ -166,7 +166,7 @@ def switched_off(cpu: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("is_noticed", [True, False])
-def test_a_processor_that_is_switched_off_and_on(program: Program, *, is_noticed: bool) -> None:
+def test_a_processor_that_is_switched_off_and_on(program: BpfProgram, *, is_noticed: bool) -> None:
     *others, cpu = online_now()
     with Samplers(program, "on_sample", HZ) as samplers:
         samplers.enable()

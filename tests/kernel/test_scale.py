@@ -119,7 +119,7 @@ def test_there_is_room_for_four_times_as_many_goroutines_as_there_are() -> None:
 
 
 def test_maps_take_memory_as_rows_come() -> None:
-    assert features.may_allocate()
+    assert features.have_growing_maps()
     with crowd(10_000, 1, 4) as target, Session([target.pid], Options(kinds=("block",))) as session:
         session.start()
         idle = maps_bytes()
@@ -130,7 +130,7 @@ def test_maps_take_memory_as_rows_come() -> None:
 
 def test_where_the_kernel_wants_all_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before Linux 6.1."""
-    monkeypatch.setattr(features, "may_allocate", lambda: False)
+    monkeypatch.setattr(features, "have_growing_maps", lambda: False)
     with crowd(1_000, 10, 8) as target, Session([target.pid], Options(kinds=("block",))) as session:
         session.start()
         assert maps_bytes() > IDLE_MAPS_BYTES
@@ -142,7 +142,7 @@ def test_where_the_kernel_wants_all_rows_at_once(monkeypatch: pytest.MonkeyPatch
 
 
 def rows(session: Session, name: str) -> int:
-    return collector_of_waits(session._live)._program._maps[name].max_entries
+    return collector_of_waits(session._live)._program.maps[name].max_entries
 
 
 def maps_bytes() -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.export import pprof
-from tests.kernel.kernel_state import await_no_probes, has_probes, keepers
+from tests.kernel.kernel_state import await_no_probes, has_probes, helpers
 from tests.kernel.programs import program
 from tests.kernel.signalled import Moment, command
 from tests.kernel.unharmed import await_true, whole_profiles
@@ -170,11 +170,11 @@ ABORTS = [
     ("attach", "ebpfprof.kernel.compiler:Compilation.result"),
     ("attach", "ebpfprof.recording.session:Session.start"),
     ("run", "os.fork"),
-    ("run", "ebpfprof.process.launch:Relay.__enter__"),
+    ("run", "ebpfprof.process.launch:SignalRelay.__enter__"),
     ("top", "ebpfprof.recording.live:LiveSession.start"),
     ("serve", "import=capstone.ccapstone"),
     ("serve", "os.fork>logging:_releaseLock"),  # called by Python, which ignores exceptions there
-    ("serve", "ebpfprof.kernel.uprobe_helper:Keeper.__init__"),
+    ("serve", "ebpfprof.kernel.uprobe_helper:UprobeHelper.__init__"),
     ("serve", "uvicorn.server:Server.startup"),
     ("list", "ebpfprof.discovery.processes:ProcessTable.survey"),
     ("report", "ebpfprof.export.pprof.reader:decode"),
@@ -220,7 +220,7 @@ def test_a_signal_ends_what_records(verb: str, step: str, target: Target, folder
 @pytest.mark.parametrize(
     ("verb", "step"),
     [
-        ("attach", "ebpfprof.kernel.uprobe_helper:Keeper.detach"),
+        ("attach", "ebpfprof.kernel.uprobe_helper:UprobeHelper.detach"),
         ("attach", "ebpfprof.recording.live:reported"),
         ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
         ("serve", "ebpfprof.continuous.manager:Manager.stop"),
@@ -265,14 +265,14 @@ def test_a_signal_at_any_moment(verb: str, target: Target, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("number", [INT, TERM, HUP])
-def test_serve_ends_at_one_signal_when_its_keeper_was_killed(
+def test_serve_ends_at_one_signal_when_its_uprobe_helper_was_killed(
     number: signal.Signals, target: Target
 ) -> None:
     with Server("--pid", str(target.pid), "--continuous", "--profile", "block") as server:
         assert server.ready
         await_probes(target.pid, True)
-        (keeper,) = keepers(server.pid)
-        os.kill(keeper, signal.SIGKILL)
+        (helper,) = helpers(server.pid)
+        os.kill(helper, signal.SIGKILL)
         server.send(number)
         assert server.finish() == 0
         assert not [words for words in NEVER_SAID if words in server.said]

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.process.mappings import Objects
+from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profilers.cpu.partial_samples import TargetPlaces
 from ebpfprof.profilers.cpu.unwinder import (
@@ -78,7 +78,7 @@ def test_systemstack_leads_to_its_caller(minor: str) -> None:
     with (
         checker("procs", "spread", minor=minor, env=MANY_COLLECTIONS) as target,
         Process(target.pid) as process,
-        Objects(process) as objects,
+        MappedObjects(process) as objects,
         traced(target.pid) as tracing,
     ):
         go = inspect(process)

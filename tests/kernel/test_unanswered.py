@@ -13,7 +13,7 @@ from time import monotonic, sleep
 import pytest
 
 from ebpfprof.errors import ExitCode
-from ebpfprof.process.files import PatientFiles
+from ebpfprof.process.file_opener import WorkerFileOpener
 from tests.kernel.programs import program
 from tests.kernel.unanswered import answering, unanswered
 from tests.kernel.verbs import DEADLINE_S, verb
@@ -21,16 +21,16 @@ from tests.recorder import run
 from tests.server.serving import Server
 from tests.targets_run import Target
 
-HELPER = "ebpfprof-helper"
+WORKER = "ebpfprof-files"
 
 
 def left_behind() -> set[int]:
-    """Helpers that what started them did not wait for: they are stuck, or about to end."""
+    """File workers that ebpfprof left behind: they are stuck, or about to end."""
     found = set()
     for each in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             name, _, rest = each.read_text().partition("(")[2].rpartition(")")
-            if name == HELPER and rest.split()[1] == "1":
+            if name == WORKER and rest.split()[1] == "1":
                 found.add(int(each.parent.name))
     return found
 
@@ -106,7 +106,7 @@ def test_a_mapped_or_debug_file_that_does_not_come_is_given_up(tmp_path: Path) -
     path, sound = tmp_path / "silent.so", tmp_path / "sound.so"
     sound.write_bytes(b"here")
     root_fd = os.open(tmp_path, os.O_PATH)
-    with unanswered(path), PatientFiles(patience_s=0.5) as files:
+    with unanswered(path), WorkerFileOpener(patience_s=0.5) as files:
         for _ in range(2):
             with pytest.raises(TimeoutError, match=r"did not answer within 0\.5 s"):
                 files.open_in_root(root_fd, "/silent.so")

@@ -21,7 +21,7 @@ from ebpfprof.goruntime.parked import Wait
 from ebpfprof.goruntime.process import GoTarget, go_target, inspect_program
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
-from ebpfprof.process.mappings import Objects
+from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.process import Target
 from ebpfprof.profile.delta import difference
 from ebpfprof.profile.model import Label, Location, Profile, Sample
@@ -146,7 +146,7 @@ class _Replay:
         if "waits" in self.saved.maps:
             program = SavedProgram(self.saved.maps["waits"])
             program.show(BEGIN)
-            with mock.patch.object(waits, "Program", return_value=program):
+            with mock.patch.object(waits, "BpfProgram", return_value=program):
                 collector = waits.WaitsCollector(1, Recipe.of(self.options))
             collector.load()
             collector.attach(0, self.go)
@@ -278,10 +278,10 @@ class _Replay:
         """With the samples of its CPU profile, all of them and those since the middle."""
         program = SavedProgram(self.saved.maps["cpu"])
         program.show(BEGIN)
-        with mock.patch.object(cpu, "Program", return_value=program):
+        with mock.patch.object(cpu, "BpfProgram", return_value=program):
             collector = cpu.CpuCollector(1, cpu.CpuRecipe.of(self.options))
         collector.load()
-        objects = self.held.enter_context(Objects(self.target))
+        objects = self.held.enter_context(MappedObjects(self.target))
         collector.attach(0, self.target, objects, self.go)
         sums = collector.samples.begin(0)
         program.show(END)  # for the labels
@@ -312,7 +312,7 @@ class _Known:
     recording: Recording
     waits: waits_report.FoundWaits | None = None
     samples: cpu_report.FoundSamples | None = None
-    objects: Objects | None = None
+    objects: MappedObjects | None = None
 
     def with_losses(self, losses: Iterable[Loss]) -> _Known:
         known = self.recording

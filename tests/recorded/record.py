@@ -23,8 +23,8 @@ from unittest import mock
 
 from ebpfprof.goruntime.parked import Wait
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.maps import RingReader
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
+from ebpfprof.kernel.ring_buffer import RingReader
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.cpu import collector as cpu_collector
 from ebpfprof.profilers.cpu.report import FoundSamples
@@ -127,7 +127,7 @@ class _Kept:
         return facts
 
 
-class _KeptProgram(Program):
+class _KeptProgram(BpfProgram):
     """Keeps what its maps hold, at the end and when told."""
 
     def __init__(self, of: _Kept, name: str, *args: Any, **more: Any) -> None:  # noqa: ANN401
@@ -140,24 +140,27 @@ class _KeptProgram(Program):
 
     def load(self, *args: Any, **more: Any) -> None:  # noqa: ANN401
         super().load(*args, **more)
+        if "totals" in self.maps:
+            self._rows_of_totals, self.maps["totals"].rows = self.maps["totals"].rows, self._totals  # type: ignore[method-assign]
+        if "unlearned" in self.maps:
+            self._keep_records(self.maps["unlearned"].reader())
         self.keep(pipeline.BEGIN)
 
     def keep(self, moment: str, names: Iterable[str] = ()) -> None:
         """Keep what these hash maps hold now, or all."""
         self._is_keeping = True
-        hashes = {name: self.read_hash(name) for name in names or _HASHES[self._name]}
+        hashes = {name: self.maps[name].rows() for name in names or _HASHES[self._name]}
         self.kept.hashes[moment] = hashes
         self._is_keeping = False
 
-    def read_hash(self, name: str) -> Rows:
-        if name == "totals" and not self._is_keeping and "max_overhead" in self._of.options:
+    def _totals(self) -> Rows:
+        if not self._is_keeping and "max_overhead" in self._of.options:
             moment = f"window {len(self._of.windows)}"
             self.keep(moment, _CHANGING)
             self._of.windows.append(["take", moment])
-        return super().read_hash(name)
+        return self._rows_of_totals()
 
-    def ring_buffer(self, name: str) -> RingReader:
-        reader = super().ring_buffer(name)
+    def _keep_records(self, reader: RingReader) -> None:
         consume = reader.consume
 
         def kept(max_records: int = 4096) -> list[bytes]:
@@ -166,15 +169,14 @@ class _KeptProgram(Program):
             return records
 
         reader.consume = kept  # type: ignore[method-assign]
-        return reader
 
     def close(self) -> None:
         if not self._is_kept:
             self._is_kept = True
             self.keep(END)
-            self.kept.arrays["losses"] = self.read_array("losses")
+            self.kept.arrays["losses"] = self.maps["losses"].numbers()
             for name in _PER_CPU[self._name]:
-                self.kept.per_cpu[name] = self.read_per_cpu(name, 0)
+                self.kept.per_cpu[name] = self.maps[name].sum_at(0)
         super().close()
 
 
@@ -239,7 +241,7 @@ def _record(program: Path, name: str) -> tuple[Saved, Report]:
 
     with ExitStack() as held:
         for module in (waits_collector, cpu_collector):
-            held.enter_context(mock.patch.object(module, "Program", partial(_KeptProgram, kept)))
+            held.enter_context(mock.patch.object(module, "BpfProgram", partial(_KeptProgram, kept)))
         held.enter_context(mock.patch.object(windows, "Tally", partial(_KeptTally, kept)))
         held.enter_context(mock.patch.object(session_module, "reported", kept.report))
         process = held.enter_context(Target.start(program))

@@ -1,4 +1,4 @@
-"""What a recording's kernel maps held, in a file; and a Program that reads them from there.
+"""What a recording's kernel maps held, in a file; and a BpfProgram that reads them from there.
 
 A recording NAME is two files in data/: NAME.npz has the rows of the hash maps and the records of
 the ring buffer, NAME.json all else. Maps are kept as they were at moments, which have names.
@@ -26,7 +26,7 @@ class Maps:
     """What the maps of one program held, by moment."""
 
     def __init__(self, hit_ns: float | None) -> None:
-        """`hit_ns` is what it costs to pass a probe, as Program knows it."""
+        """`hit_ns` is what it costs to pass a probe, as BpfProgram knows it."""
         self.hit_ns = hit_ns
         self.hashes: dict[str, dict[str, Rows]] = {}  # by moment and map
         self.arrays: dict[str, list[int]] = {}  # those at the end, by map
@@ -101,21 +101,20 @@ class Records:
 
 
 class SavedProgram:
-    """Stands for Program (the BPF program with its maps); what the maps hold, show() tells.
+    """Stands for BpfProgram (the BPF program with its maps); what the maps hold, show() tells.
 
     Nothing is compiled or attached. Rows can be added and deleted; what else is written to maps is
     for the kernel only.
     """
 
     def __init__(self, maps: Maps) -> None:
-        self._maps = maps
-        self._shown: dict[str, Rows] = {}
+        self.maps = SavedMaps(maps)
         self.hit_ns = maps.hit_ns
         self.failure: Exception | None = None
 
     def show(self, moment: str) -> None:
         """Let maps hold what they did at a moment; those that were not saved then stay."""
-        self._shown |= self._maps.hashes[moment]
+        self.maps.shown |= self.maps.saved.hashes[moment]
 
     def load(self, *_: object, **__: object) -> None: ...
 
@@ -125,41 +124,61 @@ class SavedProgram:
 
     def detach_uprobes(self, *_: object, **__: object) -> None: ...
 
-    def set_element(self, *_: object) -> None: ...
-
     def run(self, *_: object) -> None: ...
 
     def close(self) -> None: ...
 
-    def read_array(self, array: str) -> list[int]:
-        return list(self._maps.arrays[array])
 
-    def read_per_cpu(self, array: str, index: int) -> dict[str, int]:
-        assert index == 0, "one target was recorded, and has the number 0"
-        return dict(self._maps.per_cpu[array])
+class SavedMaps(dict[str, "SavedMap"]):
+    """The maps of a SavedProgram; each name is that of a map."""
 
-    def hash_types(self, name: str) -> tuple[np.dtype[Any], np.dtype[Any]]:
-        keys, values = self._shown[name]
+    def __init__(self, maps: Maps) -> None:
+        super().__init__()
+        self.saved = maps
+        self.shown: dict[str, Rows] = {}
+
+    def __missing__(self, name: str) -> SavedMap:
+        return SavedMap(self, name)
+
+
+class SavedMap:
+    """Stands for BpfMap."""
+
+    def __init__(self, maps: SavedMaps, name: str) -> None:
+        self._maps, self._name = maps, name
+
+    @property
+    def types(self) -> tuple[np.dtype[Any], np.dtype[Any]]:
+        keys, values = self.rows()
         return keys.dtype, values.dtype
 
-    def hash_batches(self, name: str) -> Iterator[Rows]:
-        yield self._shown[name]
+    def set_struct(self, *_: object) -> None: ...
 
-    def read_hash(self, name: str) -> Rows:
-        return self._shown[name]
+    def numbers(self) -> list[int]:
+        return list(self._maps.saved.arrays[self._name])
 
-    def update_hash(self, name: str, keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> int:
-        self.delete_rows(name, keys)
-        kept_keys, kept_values = self._shown[name]
+    def sum_at(self, index: int) -> dict[str, int]:
+        assert index == 0, "one target was recorded, and has the number 0"
+        return dict(self._maps.saved.per_cpu[self._name])
+
+    def batches(self) -> Iterator[Rows]:
+        yield self.rows()
+
+    def rows(self) -> Rows:
+        return self._maps.shown[self._name]
+
+    def update(self, keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> int:
+        self.delete(keys)
+        kept_keys, kept_values = self.rows()
         rows = np.concatenate([kept_keys, keys]), np.concatenate([kept_values, values])
-        self._shown[name] = rows
+        self._maps.shown[self._name] = rows
         return len(keys)
 
-    def delete_rows(self, name: str, keys: npt.NDArray[Any]) -> None:
-        kept_keys, kept_values = self._shown[name]
+    def delete(self, keys: npt.NDArray[Any]) -> None:
+        kept_keys, kept_values = self.rows()
         stays = ~np.isin(kept_keys, keys)
-        self._shown[name] = kept_keys[stays], kept_values[stays]
+        self._maps.shown[self._name] = kept_keys[stays], kept_values[stays]
 
-    def ring_buffer(self, name: str) -> Records:
-        assert name == "unlearned"
-        return Records(self._maps.records)
+    def reader(self) -> Records:
+        assert self._name == "unlearned"
+        return Records(self._maps.saved.records)

@@ -15,7 +15,7 @@ from ebpfprof.continuous import manager as manager_module
 from ebpfprof.errors import UnsupportedGo
 from ebpfprof.export import json_profile, pprof
 from ebpfprof.kernel.losses import Loss, loss_kinds
-from ebpfprof.process.process import Ending
+from ebpfprof.process.process import TargetEnd
 from ebpfprof.server import app as app_module
 from ebpfprof.server import page_api
 from ebpfprof.server.metrics import endpoint
@@ -192,7 +192,7 @@ def test_what_was_recorded_of_an_ended_process_stays() -> None:
     async def work() -> None:
         service, target = await recorded(3)
         running = asyncio.ensure_future(service.manager.run())
-        target.ending = Ending(f"process {PID} ended")
+        target.ending = TargetEnd(f"process {PID} ended")
         await service.manager.processes[0].ended.wait()
         (found,) = (await service.client.ask("/api/targets")).json["targets"]
         assert (found["ended"], found["recording"]) == (f"process {PID} ended", False)

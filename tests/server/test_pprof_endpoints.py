@@ -12,7 +12,7 @@ import pytest
 
 from ebpfprof.continuous import manager as manager_module
 from ebpfprof.export import pprof
-from ebpfprof.process.process import Ending
+from ebpfprof.process.process import TargetEnd
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers import registry
 from ebpfprof.profilers.cpu.kind import CPU
@@ -176,7 +176,7 @@ def test_a_process_that_ends_meanwhile_ends_the_waiting() -> None:
         service, running = await server(target)
 
         def go() -> None:
-            target.ending = Ending(f"process {PID} ended")
+            target.ending = TargetEnd(f"process {PID} ended")
 
         answer = await while_working(
             target, service.client.ask("/debug/pprof/block?seconds=600"), go

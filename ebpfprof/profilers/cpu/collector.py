@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 from ebpfprof.goruntime.labels import target_fields as label_fields
 from ebpfprof.kernel.btf import field_offsets
 from ebpfprof.kernel.losses import Loss, losses
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.overhead.cost import Runs, runs
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.cpu.bound import SampleBound
@@ -29,7 +29,7 @@ from symbolizer.codeanalysis.tls import g_offset
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.process.mappings import Objects
+    from ebpfprof.process.mappings import MappedObjects
     from ebpfprof.process.process import Target
 
 _FUNCTION: Final = "on_sample"
@@ -70,7 +70,7 @@ class CpuCollector(Closing):
     def __init__(self, targets: int, recipe: CpuRecipe) -> None:
         """Begin to compile for up to so many targets; load() ends that.
 
-        Raises what Program and field_offsets do.
+        Raises what BpfProgram and field_offsets do.
         """
         thread, fs_base, memory = field_offsets(
             ("task_struct", "thread"), ("thread_struct", "fsbase"), ("task_struct", "mm")
@@ -87,7 +87,7 @@ class CpuCollector(Closing):
         self._sampler = ""
         self._unsampled = 0
         self._failure: Exception | None = None
-        self._program = Program(
+        self._program = BpfProgram(
             "cpu/cpu.bpf.c",
             {
                 "WITH_KERNEL": int(recipe.kernel),
@@ -106,7 +106,7 @@ class CpuCollector(Closing):
         self._absent_labels = AbsentLabels(self._program)
 
     def load(self) -> None:
-        """Make the maps and load the program, which takes nothing yet. Raises what Program does."""
+        """Make the maps and load the program, which records nothing yet. Raises as BpfProgram."""
         hz, processors = self._recipe.hz, len(online_cpus())
         rows, ring_bytes = rows_for(hz, processors), ring_bytes_for(hz * processors * _TICK_S)
         self._ring_room = ring_bytes // LARGE_BYTES // 2
@@ -125,7 +125,9 @@ class CpuCollector(Closing):
         """The samples that were taken."""
         self._learner = Learner(self._program, self.samples)
 
-    def attach(self, index: int, target: Target, objects: Objects, go: GoTarget | None) -> None:
+    def attach(
+        self, index: int, target: Target, objects: MappedObjects, go: GoTarget | None
+    ) -> None:
         """Make a target number `index`, unless it is that, and sample it from now on.
 
         That begins when the samplers are started. Raises TargetGone if it has ended.
@@ -228,13 +230,13 @@ class CpuCollector(Closing):
 
     def runs(self, index: int) -> Runs:
         """What the samples of a target cost so far, but for the interrupts."""
-        cost = self._program.read_per_cpu("costs", index)
+        cost = self._program.maps["costs"].sum_at(index)
         return runs(cost["runs"], cost["timed"], cost["timed_ns"])
 
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""
         more = {"samples_full": self.samples.lost}
-        found = list(losses(self._program.read_array("losses"), more))
+        found = list(losses(self._program.maps["losses"].numbers(), more))
         if self._unsampled:
             found.append(Loss("cpus_unsampled", _UNSAMPLED, self._unsampled))
         if full := self._learner.full_books:
@@ -252,7 +254,7 @@ class CpuCollector(Closing):
     def _describe(self, index: int, *, active: bool) -> None:
         self._is_active[index] = active
         fields = {"active": int(active), "one_in": self._bound.one_in(index)}
-        self._program.set_element("processes", index, {**self._fields[index], **fields})
+        self._program.maps["processes"].set_struct(index, {**self._fields[index], **fields})
 
     def _look(self) -> None:
         """Look which processors there are and what is mapped, and finish what waits for that."""

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profilers.cpu.partial_samples import TargetPlaces, Unfinished
 from ebpfprof.profilers.cpu.sample_table import CpuStack, SampleTable
 from ebpfprof.profilers.cpu.unwinder import Ending, RuleBook, RuleNumbers
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.process.mappings import Objects
+    from ebpfprof.process.mappings import MappedObjects
 
 MAX_RULES: Final = 1 << 14
 MAX_LINES: Final = 1 << 16
@@ -28,13 +28,13 @@ _TARGET_SHIFT = 48  # bpf/cpu/table_unwind.h
 class Learner:
     """The rules of all targets, by number, as far as the kernel knows them."""
 
-    def __init__(self, program: Program, table: SampleTable) -> None:
+    def __init__(self, program: BpfProgram, table: SampleTable) -> None:
         """Of a program that is loaded. Finished samples are added to the table."""
         self._program = program
         self._table = table
-        self._unlearned = program.ring_buffer("unlearned")
+        self._unlearned = program.maps["unlearned"].reader()
         self._books: dict[int, RuleBook] = {}
-        self._objects: dict[int, Objects] = {}
+        self._objects: dict[int, MappedObjects] = {}
         self._numbers = RuleNumbers(MAX_RULES)
         self._installed_rules = 1
         self._waiting: list[bytes] = []  # for the next look at what is mapped
@@ -51,7 +51,7 @@ class Learner:
         """How many targets have rules that found no room."""
         return sum(book.is_full for book in self._books.values())
 
-    def open(self, index: int, objects: Objects, go: GoTarget | None) -> None:
+    def open(self, index: int, objects: MappedObjects, go: GoTarget | None) -> None:
         """Learn the rules of a target from now on."""
         self._objects[index] = objects
         self._books[index] = RuleBook(TargetPlaces(objects, go), self._numbers)
@@ -60,9 +60,9 @@ class Learner:
         """Delete the rules of a target from the kernel."""
         del self._objects[index]
         book = self._books.pop(index)
-        key_type, _ = self._program.hash_types("lines")
+        key_type, _ = self._program.maps["lines"].types
         lines = np.array(sorted(book.lines), key_type)
-        self._program.delete_rows("lines", lines ^ np.uint64(index << _TARGET_SHIFT))
+        self._program.maps["lines"].delete(lines ^ np.uint64(index << _TARGET_SHIFT))
 
     def learn(self) -> bool:
         """Finish the samples that came, and give the kernel their rules; whether there were any."""
@@ -119,14 +119,14 @@ class Learner:
                 "kind": rule.kind.value,
                 "exact_caller": int(rule.exact_caller),
             }
-            self._program.set_element("rules", number, fields)
+            self._program.maps["rules"].set_struct(number, fields)
         self._installed_rules = len(rules)
         for index, book in self._books.items():
             if not book.new_lines:
                 continue
-            key_type, value_type = self._program.hash_types("lines")
+            key_type, value_type = self._program.maps["lines"].types
             keys = np.array(sorted(book.new_lines), key_type)
             values = np.zeros(len(keys), value_type)
             values["rules"] = [book.lines[int(key)] for key in keys]
-            self._program.update_hash("lines", keys ^ np.uint64(index << _TARGET_SHIFT), values)
+            self._program.maps["lines"].update(keys ^ np.uint64(index << _TARGET_SHIFT), values)
             book.new_lines.clear()

@@ -24,7 +24,7 @@ from symbolizer.unwind.go import GoUnwind
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.process.mappings import Objects
+    from ebpfprof.process.mappings import MappedObjects
 
 LARGE_BYTES: Final = 70 << 10
 """What a sample takes in the ring buffer with the most of its stack; with little, a tenth."""
@@ -70,7 +70,7 @@ def ring_bytes_for(samples: float) -> int:
 class TargetPlaces(Places):
     """What is mapped in a target, with Go's own tables for Go's code."""
 
-    def __init__(self, objects: Objects, go: GoTarget | None) -> None:
+    def __init__(self, objects: MappedObjects, go: GoTarget | None) -> None:
         self._objects = objects
         self._go_code = Code(GoUnwind(go.binary), go.load_bias) if go else None
         self._go_text = (

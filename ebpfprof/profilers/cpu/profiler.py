@@ -12,7 +12,7 @@ from ebpfprof.profilers.profiler import Rights
 
 if TYPE_CHECKING:  # they take time to import, and not every recording needs them
     from ebpfprof.kernel.losses import Loss
-    from ebpfprof.process.mappings import Objects
+    from ebpfprof.process.mappings import MappedObjects
     from ebpfprof.profilers.cpu.collector import CpuCollector
     from ebpfprof.profilers.cpu.report import FoundSamples
     from ebpfprof.profilers.cpu.sample_table import SampleSums
@@ -49,7 +49,7 @@ class CpuProfiler:
         from ebpfprof.profilers.cpu.collector import CpuCollector, CpuRecipe
 
         self.collector: CpuCollector = CpuCollector(targets, CpuRecipe.of(options))
-        self._opened: dict[int, tuple[OpenedProcess, Objects]] = {}
+        self._opened: dict[int, tuple[OpenedProcess, MappedObjects]] = {}
         self._sampled: set[int] = set()
         self._translators: dict[int, CpuTranslator] = {}
 
@@ -64,9 +64,9 @@ class CpuProfiler:
 
     def open(self, number: int, opened: OpenedProcess) -> None:
         """Make a process number `number`."""
-        from ebpfprof.process.mappings import Objects
+        from ebpfprof.process.mappings import MappedObjects
 
-        self._opened[number] = opened, opened.held.enter_context(Objects(opened.process))
+        self._opened[number] = opened, opened.held.enter_context(MappedObjects(opened.process))
 
     def start(self, number: int) -> int:
         """Sample a process from now on: when that was. Raises as Profiler.start."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ebpfprof.kernel.kallsyms import KernelSymbols
-from ebpfprof.process.mappings import Objects
+from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.cpu.sample_table import CpuStack
 from ebpfprof.profilers.cpu.stacks import KERNEL, CpuTranslator
@@ -29,7 +29,7 @@ class FoundSamples(Found):
 
 
 def report(
-    found: FoundSamples, objects: Objects, translator: CpuTranslator, builder: ReportBuilder
+    found: FoundSamples, objects: MappedObjects, translator: CpuTranslator, builder: ReportBuilder
 ) -> None:
     """Add the CPU profile."""
     recording, options = builder.recording, builder.options

@@ -21,7 +21,7 @@ from ebpfprof.profilers import labels
 from ebpfprof.profilers.cpu.unwinder import Ending
 
 if TYPE_CHECKING:
-    from ebpfprof.kernel.program import Program
+    from ebpfprof.kernel.program import BpfProgram
     from ebpfprof.profile.model import Label
 
 _LEAST_ROWS: Final = 1 << 12
@@ -66,7 +66,7 @@ def rows_for(hz: int, processors: int) -> int:
 class SampleTable:
     """The maps `samples`, `turns` and `filled` of bpf/cpu/cpu.bpf.c, and `label_sets`."""
 
-    def __init__(self, program: Program, rows: int, *, has_labels: bool) -> None:
+    def __init__(self, program: BpfProgram, rows: int, *, has_labels: bool) -> None:
         """`rows` is the size of `samples`."""
         self._program = program
         self._rows = rows
@@ -111,21 +111,21 @@ class SampleTable:
         if self._is_emptying:
             self._is_emptying = False
             self._empty(self._is_odd ^ 1)
-        filled = self._program.read_per_cpu("filled", 0)["rows"]
-        sets = self._program.read_per_cpu("sets_made", 0)["rows"] if self._has_labels else 0
+        filled = self._program.maps["filled"].sum_at(0)["rows"]
+        sets = self._program.maps["sets_made"].sum_at(0)["rows"] if self._has_labels else 0
         if (
             filled - self._filled_before >= self._rows // 4
             or sets - self._sets_before >= labels.MAX_LABEL_SETS // 4
         ):
             self._filled_before, self._sets_before = filled, sets
             self._is_odd ^= 1
-            self._program.set_element("turns", 0, {"is_odd": self._is_odd})
+            self._program.maps["turns"].set_struct(0, {"is_odd": self._is_odd})
             self._is_emptying = True
 
     def forget(self, target: int) -> None:
         """Forget all of a target that is sampled no more; its sums stay as they are."""
-        for keys, rows in self._program.hash_batches("samples"):
-            self._program.delete_rows("samples", keys[rows["process"] == target])
+        for keys, rows in self._program.maps["samples"].batches():
+            self._program.maps["samples"].delete(keys[rows["process"] == target])
         self._known = {key: each for key, each in self._known.items() if each[0] != target}
         self._sums.pop(target, None)
 
@@ -139,8 +139,8 @@ class SampleTable:
                 taken.append(key)
         self._known = seen
         self._pcs = {pc: pc for _, stack in seen.values() for pc in stack.kernel_pcs + stack.pcs}
-        key_type, _ = self._program.hash_types("samples")
-        self._program.delete_rows("samples", np.array(taken, key_type))
+        key_type, _ = self._program.maps["samples"].types
+        self._program.maps["samples"].delete(np.array(taken, key_type))
         if self._has_labels:
             # Samples that were not unwound to their end may refer to them: kept until next time.
             self._label_sets = self._read_label_sets()
@@ -162,7 +162,7 @@ class SampleTable:
 
     def _all(self) -> Iterator[tuple[int, int, CpuStack, int]]:
         """The rows that there are: key, target, stack, count."""
-        for keys, rows in self._program.hash_batches("samples"):
+        for keys, rows in self._program.maps["samples"].batches():
             for key, count, row in zip(keys.tolist(), rows["count"].tolist(), rows, strict=True):
                 known = self._known.get(key >> 1)
                 if known is None:
@@ -185,4 +185,4 @@ class SampleTable:
         return self._label_sets.get(key, ())
 
     def _read_label_sets(self) -> dict[int, tuple[Label, ...]]:
-        return labels.label_sets(*self._program.read_hash("label_sets"))
+        return labels.label_sets(*self._program.maps["label_sets"].rows())

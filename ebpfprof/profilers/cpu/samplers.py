@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from ebpfprof.errors import AttachFailed, KernelUnsupported
 from ebpfprof.kernel import perf_events
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 
 _ONLINE = Path("/sys/devices/system/cpu/online")
 
@@ -44,7 +44,7 @@ class Samplers:
     Closing it (it is a context manager) or the program ends that.
     """
 
-    def __init__(self, program: Program, function: str, hz: int) -> None:
+    def __init__(self, program: BpfProgram, function: str, hz: int) -> None:
         """Put samplers on all processors that are online; they are not enabled yet.
 
         All are counters of the processor, or all are timers if one of them has no such counter.

@@ -26,7 +26,7 @@ from symbolizer.errors import TooMuchToRead
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.kernel.kallsyms import KernelSymbols
-    from ebpfprof.process.mappings import MappedObject, Objects
+    from ebpfprof.process.mappings import MappedObject, MappedObjects
 
 _Frames = Mapping[int, tuple[CodeFrame, ...]]
 """By linked address."""
@@ -63,7 +63,10 @@ class CpuTranslator:
     """Turns the stacks of one target into locations; what is needed on is looked up once."""
 
     def __init__(
-        self, objects: Objects, go: GoTarget | None, clock: Callable[[], float] = time.monotonic
+        self,
+        objects: MappedObjects,
+        go: GoTarget | None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`go` is the target if it is a Go program. `clock` gives seconds."""
         self._objects = objects

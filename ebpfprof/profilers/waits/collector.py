@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss, losses
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.overhead.cost import Runs, runs
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.label_pages import AbsentLabels
@@ -44,13 +44,13 @@ class WaitsCollector(Closing):
     """The program, loaded once, with the probes of any number of targets."""
 
     def __init__(self, targets: int, recipe: Recipe) -> None:
-        """Begin to compile for up to so many targets; load() ends it. Raises what Program does."""
+        """Begin to compile for up to so many targets; load() ends it. Raises as BpfProgram."""
         self._recipe = recipe
         self._targets = targets
         self._attached: dict[int, GoTarget] = {}
         self._fields: dict[int, dict[str, Any]] = {}
         self._wake = "on_wake" if recipe.block else "on_release"
-        self._program = Program(
+        self._program = BpfProgram(
             "waits/waits.bpf.c",
             {
                 "WITH_BLOCK": int(recipe.block),
@@ -84,7 +84,7 @@ class WaitsCollector(Closing):
     def load(self, goroutines: int = 0) -> None:
         """Make the maps and load the program, which takes nothing yet.
 
-        `goroutines` is how many the targets have now, if it is known. Raises what Program does.
+        `goroutines` is how many the targets have now, if it is known. Raises what BpfProgram does.
         """
         stacks = _MAX_STACKS * (_MANY_STACKS if self._recipe.by_lock else 1)
         stacks *= _MANY_STACKS if self._targets > _FEW_TARGETS else 1
@@ -120,7 +120,7 @@ class WaitsCollector(Closing):
             self._attached[index] = go
         self._describe(index)
         if go.runtime_locks:
-            self._program.set_element("runtime_layouts", index, runtime_locks.layout_fields(go))
+            self._program.maps["runtime_layouts"].set_struct(index, runtime_locks.layout_fields(go))
         self._program.attach_uprobes(
             go.target.exe_fd,
             go.target.pid,
@@ -208,7 +208,7 @@ class WaitsCollector(Closing):
 
     def runs(self, index: int) -> Runs:
         """What the probes of a target cost so far."""
-        cost = self._program.read_per_cpu("costs", index)
+        cost = self._program.maps["costs"].sum_at(index)
         return runs(cost["runs"], cost["timed"], cost["timed_ns"])
 
     @property
@@ -219,7 +219,7 @@ class WaitsCollector(Closing):
     def losses(self) -> Sequence[Loss]:
         """What was lost so far, all targets together."""
         more = {"labels_unreadable": self._unlabelled}
-        return losses(self._program.read_array("losses"), more)
+        return losses(self._program.maps["losses"].numbers(), more)
 
     def close(self) -> None:
         """Remove the probes and free the maps."""
@@ -228,7 +228,7 @@ class WaitsCollector(Closing):
 
     def _describe(self, index: int, begin_ns: int = 0, end_ns: int = 0) -> None:
         window = {"active": int(end_ns > 0), "begin_ns": begin_ns, "end_ns": end_ns}
-        self._program.set_element("targets", index, {**self._fields[index], **window})
+        self._program.maps["targets"].set_struct(index, {**self._fields[index], **window})
 
 
 def _waits_for_lock(go: GoTarget, parked: ParkedGoroutine) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.uprobe_helper import Uprobe
 from ebpfprof.profilers.waits import runtime_locks
 from ebpfprof.profilers.waits.rows import Recipe
@@ -14,7 +14,7 @@ SITES_PER_TARGET = 64
 class ProbeSites:
     """The rows of the map `sites`: an attach cookie is the number of one."""
 
-    def __init__(self, program: Program, recipe: Recipe) -> None:
+    def __init__(self, program: BpfProgram, recipe: Recipe) -> None:
         """Of a program that need not be loaded yet."""
         self._program = program
         self._recipe = recipe
@@ -78,5 +78,5 @@ class ProbeSites:
             "target": index,
             "is_semaphore": int(is_semaphore),
         }
-        self._program.set_element("sites", site, fields)
+        self._program.maps["sites"].set_struct(site, fields)
         return Uprobe(function, go.file_offset(pc), pc + go.load_bias, cookie=site)

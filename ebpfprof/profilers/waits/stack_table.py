@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.labels import delete_sets, label_sets
 from ebpfprof.profilers.waits.rows import KnownStack, Waiting
@@ -15,7 +15,7 @@ _KINDS: tuple[Waiting, ...] = ("block", "mutex")  # by number: bpf/waits/totals.
 class StackTable:
     """The map `stacks`, and `label_sets` where goroutines' labels are recorded."""
 
-    def __init__(self, program: Program, *, has_labels: bool) -> None:
+    def __init__(self, program: BpfProgram, *, has_labels: bool) -> None:
         """Of a program that need not be loaded yet."""
         self._program = program
         self._most_labelled = 0
@@ -27,7 +27,7 @@ class StackTable:
         """Let so many stacks have labels; others with labels that are new go without."""
         if self._has_labels:
             self._most_labelled += count
-            self._program.set_element("labelled_most", 0, {"stacks": self._most_labelled})
+            self._program.maps["labelled_most"].set_struct(0, {"stacks": self._most_labelled})
 
     def get(self, key: int) -> KnownStack | None:
         """A stack that was read; None if it was not there, or was being written."""
@@ -38,7 +38,7 @@ class StackTable:
         if wanted <= self._known.keys() | {0}:
             return
         sets = self._label_sets()
-        for keys, stacks in self._program.hash_batches("stacks"):
+        for keys, stacks in self._program.maps["stacks"].batches():
             groups = stacks["group"]
             columns = zip(
                 keys.tolist(),
@@ -61,13 +61,13 @@ class StackTable:
         """Delete the stacks of a target from the maps, with sums and labels; return their keys."""
         found = [
             (keys[is_ours], int((stacks["group"]["labels"][is_ours] != 0).sum()))
-            for keys, stacks in self._program.hash_batches("stacks")
+            for keys, stacks in self._program.maps["stacks"].batches()
             for is_ours in [stacks["group"]["target"] == target]
         ]
         forgotten = []
         for ours, labelled in found:
             for table in ("totals", "stacks"):
-                self._program.delete_rows(table, ours)
+                self._program.maps[table].delete(ours)
             forgotten += ours.tolist()
             self.keep_labelled(labelled)
         if self._has_labels:
@@ -89,4 +89,4 @@ class StackTable:
     def _label_sets(self) -> dict[int, tuple[Label, ...]]:
         if not self._has_labels:
             return {}
-        return label_sets(*self._program.read_hash("label_sets"))
+        return label_sets(*self._program.maps["label_sets"].rows())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ebpfprof.kernel.program import Program
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profilers.waits.rows import (
     Begun,
     Hold,
@@ -26,7 +26,7 @@ _TARGET_SHIFT = 48  # bpf/waits/target.h, goroutine_key
 class WaitTables:
     """The maps of a program that is loaded."""
 
-    def __init__(self, program: Program, recipe: Recipe) -> None:
+    def __init__(self, program: BpfProgram, recipe: Recipe) -> None:
         """Of a program that need not be loaded yet."""
         self._program = program
         self._recipe = recipe
@@ -35,7 +35,7 @@ class WaitTables:
 
     def snapshot(self) -> dict[int, list[StackTotal]]:
         """The sums since the start, by target. Never decreasing from one call to the next."""
-        keys, totals = self._program.read_hash("totals")
+        keys, totals = self._program.maps["totals"].rows()
         self.stacks.read(set(keys.tolist()))
         found: dict[int, list[StackTotal]] = {}
         counts = totals["count"].tolist()
@@ -61,7 +61,7 @@ class WaitTables:
         found: dict[int, dict[int, Hold]] = {}
         if not self._recipe.by_lock:
             return found
-        for key, lock in zip(*self._program.read_hash("locks"), strict=True):
+        for key, lock in zip(*self._program.maps["locks"].rows(), strict=True):
             if lock["holds"]:
                 target, sema = divmod(int(key), 1 << _TARGET_SHIFT)
                 hold = Hold(int(lock["holds"]), int(lock["held_ns"]))
@@ -71,7 +71,7 @@ class WaitTables:
     def begun(self) -> dict[int, dict[int, Begun]]:
         """The last wait of each goroutine, by target and address of the runtime.g."""
         found: dict[int, dict[int, Begun]] = {}
-        for key, wait in zip(*self._program.read_hash("waits"), strict=True):
+        for key, wait in zip(*self._program.maps["waits"].rows(), strict=True):
             target, g = divmod(int(key), 1 << _TARGET_SHIFT)
             state = int(wait["state"])
             woken_ns = int(wait["since_ns"]) if state == _WOKEN else 0
@@ -81,7 +81,7 @@ class WaitTables:
 
     def take(self, index: int) -> dict[KnownStack, tuple[float, int]]:
         """What a target's stacks counted and delayed (ns) since they were taken last."""
-        keys, totals = self._program.read_hash("totals")
+        keys, totals = self._program.maps["totals"].rows()
         self.stacks.read(set(keys.tolist()))
         found = {}
         rows = (keys.tolist(), totals["count"].tolist(), totals["delay_ns"].tolist())
@@ -99,7 +99,7 @@ class WaitTables:
         """Who waited in a target at the end of its window, as far as the kernel knows."""
         if not (self._recipe.block or self._recipe.by_lock):
             return []
-        keys, waits = self._program.read_hash("waits")
+        keys, waits = self._program.maps["waits"].rows()
         chosen = (keys >> _TARGET_SHIFT == index) & (waits["state"] != _OVER)
         gs = (keys[chosen] & ((1 << _TARGET_SHIFT) - 1)).tolist()
         rows = waits[chosen]
@@ -115,7 +115,7 @@ class WaitTables:
         """The locks of a target that were waited for in the window that ended then."""
         if not self._recipe.mutex:
             return []
-        keys, locks = self._program.read_hash("locks")
+        keys, locks = self._program.maps["locks"].rows()
         chosen = keys >> _TARGET_SHIFT == index
         found = []
         for key, lock in zip(keys[chosen].tolist(), locks[chosen], strict=True):
@@ -138,8 +138,8 @@ class WaitTables:
         tables += ["locks"] if self._recipe.mutex or self._recipe.by_lock else []
         tables += ["sleepers"] if self._recipe.runtime_locks else []
         for table in tables:
-            keys, _ = self._program.read_hash(table)
-            self._program.delete_rows(table, keys[keys >> _TARGET_SHIFT == index])
+            keys, _ = self._program.maps[table].rows()
+            self._program.maps[table].delete(keys[keys >> _TARGET_SHIFT == index])
 
 
 def _left_in_queue_ns(queue: int, charged: int, end_ns: int) -> int:

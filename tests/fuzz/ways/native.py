@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ebpfprof.process.debug_files import DebugFiles, DoesNotFitError, _debug_link
-from ebpfprof.process.files import Files
+from ebpfprof.process.file_opener import FileOpener
 from ebpfprof.process.mappings import bias_of
 from ebpfprof.process.process import MapsLine
 from symbolizer import ElfError, ElfFile
@@ -307,7 +307,7 @@ def ask_debug_file(data: bytes) -> None:
     fd = os.memfd_create("debug", os.MFD_CLOEXEC)
     try:
         os.write(fd, data)
-        with DebugFiles(Files())._fitting(_debugged(), fd, None) as debug:
+        with DebugFiles(FileOpener())._fitting(_debugged(), fd, None) as debug:
             assert all(each.filesz == 0 for each in debug.segments)
     finally:
         os.close(fd)

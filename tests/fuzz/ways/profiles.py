@@ -94,7 +94,7 @@ def ask_names(data: bytes) -> None:
 PROFILES = (
     Parser(
         "profiles",
-        tuple(f"ebpfprof.export.{name}" for name in _COVERS),
+        (*(f"ebpfprof.export.{name}" for name in _COVERS), "ebpfprof.profile.operations"),
         ask_profile,
         profile_seeds,
         allowed=(InvalidProfile,),

@@ -19,7 +19,7 @@ from ebpfprof.discovery.executables import Executable, Executables
 from ebpfprof.discovery.processes import GoProcess
 from ebpfprof.errors import TargetGone
 from ebpfprof.kernel.kallsyms import KernelSymbols
-from ebpfprof.process.mappings import MappedObject, ObjectKind, Pieces, _mapping
+from ebpfprof.process.mappings import AddressRanges, MappedObject, ObjectKind, _mapping
 from ebpfprof.process.process import Target
 from ebpfprof.profilers.labels import label_sets
 from symbolizer import GoVersion, UnsupportedGoVersion, layout_for
@@ -133,7 +133,7 @@ MAPS = (
 
 def ask_maps(data: bytes) -> None:
     process = _Process(data)
-    pieces = Pieces()
+    pieces = AddressRanges()
     for line in process.executable_lines():
         assert "\n" not in line.name
         assert "\n" not in line.path

@@ -29,8 +29,14 @@ from ebpfprof.kernel import features
 from ebpfprof.kernel.compiler import BccVersions
 from ebpfprof.kernel.kallsyms import KernelSymbols
 
-TRIALS = ("load_program", "link_with_cookie", "read_a_batch", "make_ring_buffer", "put_a_uprobe")
-THE_TRIALS = doctor_checks._TRIALS  # the fixture below replaces it
+FEATURES = (
+    "require_programs",
+    "require_cookies",
+    "require_batches",
+    "require_ring_buffers",
+    "require_uprobes",
+)
+OUR_FEATURES = doctor_checks._FEATURES  # the fixture below replaces it
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +48,7 @@ def sound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor_checks, "in_first_user_namespace", lambda: True)
     monkeypatch.setattr(doctor_checks, "sees_whole_machine", lambda: True)
     monkeypatch.setattr(
-        doctor_checks, "_TRIALS", tuple((name, lambda: None, "") for name in TRIALS)
+        doctor_checks, "_FEATURES", tuple((name, lambda: None, "") for name in FEATURES)
     )
     monkeypatch.setattr(doctor_checks, "_btf", lambda: "there")
     monkeypatch.setattr(doctor_checks, "bcc_versions", lambda: BccVersions("0.26.0", "14"))
@@ -100,19 +106,19 @@ def test_without_rights_nothing_is_tried_and_the_right_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(doctor_checks, "missing_capabilities", lambda: ["CAP_SYS_ADMIN"])
-    failing = tuple((name, lambda: pytest.fail("tried"), "") for name in TRIALS)
-    monkeypatch.setattr(doctor_checks, "_TRIALS", failing)
+    failing = tuple((name, lambda: pytest.fail("tried"), "") for name in FEATURES)
+    monkeypatch.setattr(doctor_checks, "_FEATURES", failing)
     checks = list(examine())
     assert exit_code(checks) == ExitCode.PERMISSION_DENIED
     assert "CAP_SYS_ADMIN" in check("rights").found
-    assert [each.level for each in checks if each.name in TRIALS] == ["warn"] * len(TRIALS)
+    assert [each.level for each in checks if each.name in FEATURES] == ["warn"] * len(FEATURES)
     assert check("perf_event_paranoid").level == "warn"
 
 
 def test_root_of_a_user_namespace_has_no_rights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_checks, "in_first_user_namespace", lambda: False)
     assert (check("rights").level, check("rights").code) == ("missing", ExitCode.PERMISSION_DENIED)
-    assert check(TRIALS[0]).level == "warn"
+    assert check(FEATURES[0]).level == "warn"
 
 
 @pytest.mark.parametrize(
@@ -130,15 +136,15 @@ def test_root_of_a_user_namespace_has_no_rights(monkeypatch: pytest.MonkeyPatch)
 def test_what_fails_when_it_is_tried_says_why(
     error: Exception, level: str, code: ExitCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor_checks, "_TRIALS", (("uprobes", raising(error), "Probes."),))
+    monkeypatch.setattr(doctor_checks, "_FEATURES", (("uprobes", raising(error), "Probes."),))
     found = check("uprobes")
     assert (found.level, found.code, found.meaning) == (level, code, "Probes.")
     assert "Too old." in found.remedy
 
 
 def test_all_that_recording_does_is_tried() -> None:
-    tried = {trial for _, trial, _ in THE_TRIALS}
-    assert tried == {getattr(features, name) for name in (*TRIALS, "sample")}
+    tried = {trial for _, trial, _ in OUR_FEATURES}
+    assert tried == {getattr(features, name) for name in (*FEATURES, "sampling_event")}
 
 
 def test_no_btf_is_no_cpu_profile(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from ebpfprof.process import debug_files as debugfiles
 from ebpfprof.process.debug_files import DebugFiles, Found
-from ebpfprof.process.files import Files
+from ebpfprof.process.file_opener import FileOpener
 from symbolizer import ElfFile
 from symbolizer.allowance import Allowance
 from symbolizer.errors import TooMuchToRead
@@ -91,7 +91,7 @@ class Root:
 
     def find(self, stripped: Path, path: str = LIBRARY) -> Found:
         with ElfFile.open(stripped) as elf:
-            found = DebugFiles(Files()).find(elf, path, self.fd)
+            found = DebugFiles(FileOpener()).find(elf, path, self.fd)
         if found.elf:
             found.elf.close()
         return found
@@ -116,7 +116,7 @@ PLACES = (
 def test_by_build_id(built: Built, root: Root) -> None:
     root.put(built.debug, built.by_id)
     with ElfFile.open(built.stripped) as elf:
-        found = DebugFiles(Files()).find(elf, LIBRARY, root.fd)
+        found = DebugFiles(FileOpener()).find(elf, LIBRARY, root.fd)
     assert (found.path, found.refused) == (built.by_id, ())
     assert found.elf is not None
     with found.elf as debug:
@@ -195,7 +195,7 @@ def test_a_crc_is_computed_once_for_all_files_that_name_it(
         return 1
 
     monkeypatch.setattr("ebpfprof.process.debug_files.zlib.crc32", crc32)
-    debug_files = DebugFiles(Files())
+    debug_files = DebugFiles(FileOpener())
     for _ in range(3):
         with ElfFile.open(without_id.stripped) as elf:
             assert debug_files.find(elf, LIBRARY, root.fd).elf is None
@@ -213,7 +213,7 @@ def test_crcs_take_of_the_time_that_all_files_of_a_process_share(
         ElfFile.open(without_id.stripped, allowance) as elf,
         pytest.raises(TooMuchToRead, match="40 s of CPU time"),
     ):
-        DebugFiles(Files()).find(elf, LIBRARY, root.fd)
+        DebugFiles(FileOpener()).find(elf, LIBRARY, root.fd)
 
 
 def test_the_right_crc_with_another_build_id_is_refused(
@@ -284,7 +284,7 @@ def test_a_link_out_by_proc_is_not_followed(root: Root) -> None:
     own = os.open("/", os.O_PATH | os.O_DIRECTORY)
     try:
         with pytest.raises(OSError, match="symbolic links"):
-            Files().open_in_root(own, f"/proc/self/fd/{root.fd}/self")
+            FileOpener().open_in_root(own, f"/proc/self/fd/{root.fd}/self")
     finally:
         os.close(own)
 
@@ -326,7 +326,7 @@ def test_program_headers_as_elfutils_leave_them(built: Built, root: Root) -> Non
         struct.pack_into("<QQ", data, at + 32, memory_bytes + (1 << 30), memory_bytes + (1 << 30))
     root.at(built.by_id).write_bytes(data)
     with ElfFile.open(built.stripped) as elf:
-        found = DebugFiles(Files()).find(elf, LIBRARY, root.fd)
+        found = DebugFiles(FileOpener()).find(elf, LIBRARY, root.fd)
     assert found.refused == ()
     assert found.elf is not None
     with found.elf as debug:
@@ -357,6 +357,6 @@ def test_our_own_root_is_not_asked_twice(
     own = os.open("/", os.O_PATH | os.O_DIRECTORY)
     try:
         with ElfFile.open(built.stripped) as elf:
-            assert len(DebugFiles(Files()).find(elf, LIBRARY, own).refused) == 1
+            assert len(DebugFiles(FileOpener()).find(elf, LIBRARY, own).refused) == 1
     finally:
         os.close(own)

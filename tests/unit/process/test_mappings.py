@@ -13,9 +13,15 @@ import pytest
 
 import symbolizer.native.binary
 from ebpfprof.process import mappings
-from ebpfprof.process.files import Files
-from ebpfprof.process.mappings import MappedObject, ObjectKind, Objects, Pieces, bias_of
-from ebpfprof.process.process import Ending, MapsLine, Target
+from ebpfprof.process.file_opener import FileOpener
+from ebpfprof.process.mappings import (
+    AddressRanges,
+    MappedObject,
+    MappedObjects,
+    ObjectKind,
+    bias_of,
+)
+from ebpfprof.process.process import MapsLine, Target, TargetEnd
 from ebpfprof.profile.model import Mapping
 from symbolizer import ElfError, ElfFile
 from symbolizer.allowance import Allowance
@@ -39,13 +45,13 @@ class ScriptedTarget(Target):
         self.pid = os.getpid()
         self.exe_fd = os.open(exe, os.O_RDONLY)
         self.exe_name = str(exe)
-        self.files = Files()
+        self.files = FileOpener()
         self.allowance = Allowance()
         self._pidfd = os.pidfd_open(self.pid)
         self.lines: list[MapsLine] = []
         self.later: list[list[MapsLine]] = []
         self.looks = 0
-        self.ended: Ending | None = None
+        self.ended: TargetEnd | None = None
 
     def executable_lines(self) -> tuple[MapsLine, ...]:
         self.looks += 1
@@ -54,7 +60,7 @@ class ScriptedTarget(Target):
             self.lines = self.later.pop(0)
         return seen
 
-    def ending(self) -> Ending | None:
+    def ending(self) -> TargetEnd | None:
         return self.ended
 
 
@@ -90,7 +96,7 @@ def anonymous(start: int, limit: int) -> MappedObject:
 def test_the_newest_object_wins_wherever_they_overlap() -> None:
     dice = random.Random(1)
     for _ in range(300):
-        pieces, expected = Pieces(), dict[int, MappedObject]()
+        pieces, expected = AddressRanges(), dict[int, MappedObject]()
         for _ in range(12):
             start = dice.randrange(30)
             limit = start + 1 + dice.randrange(12)
@@ -103,7 +109,7 @@ def test_the_newest_object_wins_wherever_they_overlap() -> None:
 
 
 def test_no_object_is_below_the_first_or_above_the_last() -> None:
-    pieces = Pieces()
+    pieces = AddressRanges()
     assert pieces.at(5) is None
     pieces.put(anonymous(10, 20))
     assert pieces.at(9) is None
@@ -156,7 +162,7 @@ def test_files_and_their_build_ids_the_main_binary_first(
     library.write_bytes(image(b"\xab" * 20))
     exe = Path(target.exe_name)
     target.lines = [line(0x10000, 0x11000, library), line(0x50000, 0x51000, exe)]
-    with Objects(target) as found:
+    with MappedObjects(target) as found:
         assert found.mappings == (
             Mapping(0x50000, 0x51000, 0, target.exe_name, BUILD_ID.hex()),
             Mapping(0x10000, 0x11000, 0, str(library), "ab" * 20),
@@ -181,7 +187,7 @@ def test_a_file_is_opened_once_however_often_it_is_mapped(
         line(0x20000, 0x21000, library),
         line(0x30000, 0x31000, copy),
     ]
-    with Objects(target) as found:
+    with MappedObjects(target) as found:
         one, two, three = (found.at(at) for at in (0x10000, 0x20000, 0x30000))
         assert one is not None
         assert two is not None
@@ -194,7 +200,7 @@ def test_a_file_that_was_written_anew_is_read_anew(target: ScriptedTarget, tmp_p
     library = tmp_path / "library.so"
     library.write_bytes(image())
     target.lines = [line(0x10000, 0x11000, library)]
-    with Objects(target) as found:
+    with MappedObjects(target) as found:
         library.write_bytes(image(b"\xcd" * 20))
         os.utime(library, ns=(0, 0))
         target.lines = [line(0x20000, 0x21000, library)]
@@ -207,7 +213,7 @@ def test_a_file_that_was_written_anew_is_read_anew(target: ScriptedTarget, tmp_p
 def test_what_has_no_file_has_its_own_name(target: ScriptedTarget) -> None:
     names = ["", "[anon:code cache]", "[heap]", "[uprobes]", "[vsyscall]"]
     target.lines = [line(0x1000 * n, 0x1000 * n + 1, name=name) for n, name in enumerate(names, 1)]
-    with Objects(target) as found:
+    with MappedObjects(target) as found:
         assert [each.filename for each in found.mappings] == ["[jit]", *names[1:]]
         kinds = [each.kind for n in range(1, 6) if (each := found.at(0x1000 * n))]
         assert kinds == [ObjectKind.ANONYMOUS] * 4 + [ObjectKind.VSYSCALL]
@@ -221,7 +227,7 @@ def test_a_file_that_only_has_the_name_is_not_taken(target: ScriptedTarget, tmp_
     library.write_bytes(image())
     target.lines = [replace(line(0x10000, 0x11000, library), inode=1)]
     target.lines += [replace(line(0x20000, 0x21000, library), device=1)]
-    with Objects(target) as found:
+    with MappedObjects(target) as found:
         for address in (0x10000, 0x20000):
             mapped = found.at(address)
             assert mapped is not None
@@ -244,7 +250,7 @@ def test_what_is_no_elf_file_is_unreadable(
     target.lines = [line(0x10000, 0x11000, file)]
     if what == "nothing":
         file.unlink()
-    with Objects(target) as found:
+    with MappedObjects(target) as found:
         mapped = found.at(0x10000)
         assert mapped is not None
         assert (mapped.kind, mapped.elf) == (ObjectKind.UNREADABLE, None)
@@ -255,7 +261,7 @@ def test_the_main_binary_needs_no_name(target: ScriptedTarget) -> None:
     exe = Path(target.exe_name)
     target.lines = [line(0x10000, 0x11000, exe)]
     exe.unlink()
-    with Objects(target) as found:
+    with MappedObjects(target) as found:
         main = found.at(0x10000)
         assert main is not None
         assert main.mapping.build_id == BUILD_ID.hex()
@@ -263,7 +269,7 @@ def test_the_main_binary_needs_no_name(target: ScriptedTarget) -> None:
 
 def test_an_unknown_address_is_looked_for_a_few_times_a_second(target: ScriptedTarget) -> None:
     clock = Clock()
-    with Objects(target, clock) as found:
+    with MappedObjects(target, clock) as found:
         target.lines = [line(0x10000, 0x11000)]
         assert target.looks == 1
         for _ in range(100):
@@ -282,7 +288,7 @@ def test_an_unknown_address_is_looked_for_a_few_times_a_second(target: ScriptedT
 
 def test_looking_takes_a_bounded_share_of_the_time(target: ScriptedTarget) -> None:
     clock = Clock()
-    with Objects(target, clock) as found:
+    with MappedObjects(target, clock) as found:
 
         def slow() -> tuple[MapsLine, ...]:
             target.looks += 1
@@ -303,7 +309,7 @@ def test_looking_takes_a_bounded_share_of_the_time(target: ScriptedTarget) -> No
 
 def test_what_went_stays_known_until_something_takes_its_place(target: ScriptedTarget) -> None:
     target.lines = [line(0x10000, 0x14000)]
-    with Objects(target) as found:
+    with MappedObjects(target) as found:
         old = found.at(0x10000)
         assert old is not None
         target.lines = []
@@ -325,7 +331,7 @@ def test_what_went_stays_known_until_something_takes_its_place(target: ScriptedT
 
 def test_a_mapping_that_was_given_stays_in_the_table(target: ScriptedTarget) -> None:
     target.lines = [line(0x10000, 0x11000), line(0x20000, 0x21000)]
-    with Objects(target) as found:
+    with MappedObjects(target) as found:
         given = found.at(0x10000)
         assert given is not None
         target.lines = [line(0x10000, 0x12000), line(0x20000, 0x22000)]
@@ -340,14 +346,14 @@ def test_a_mapping_that_was_given_stays_in_the_table(target: ScriptedTarget) -> 
 def test_a_line_that_goes_while_its_file_is_opened_is_not_taken(target: ScriptedTarget) -> None:
     target.lines = [line(0x10000, 0x11000), line(0x20000, 0x21000)]
     target.later = [[line(0x20000, 0x21000)]]
-    with Objects(target) as found:
+    with MappedObjects(target) as found:
         assert [each.start for each in found.mappings] == [0x20000]
 
 
 def test_nothing_is_taken_from_the_next_program(target: ScriptedTarget) -> None:
     target.lines = [line(0x10000, 0x11000)]
-    with Objects(target) as found:
-        target.ended = Ending("exec")
+    with MappedObjects(target) as found:
+        target.ended = TargetEnd("exec")
         target.lines = [line(0x10000, 0x18000), line(0x20000, 0x21000)]
         found.refresh()
         assert [(each.start, each.limit) for each in found.mappings] == [(0x10000, 0x11000)]
@@ -364,7 +370,7 @@ def test_there_is_an_end_to_mappings_and_files(
     target.lines = [
         line(0x10000 * n, 0x10000 * n + 0x1000, file) for n, file in enumerate(files, 1)
     ]
-    with Objects(target) as found:
+    with MappedObjects(target) as found:
         assert len(found.mappings) == 5
         read = [file for n, file in enumerate(files, 1) if (f := found.at(0x10000 * n)) and f.elf]
         assert read == files[:2]  # and the main binary
@@ -378,7 +384,7 @@ def test_there_is_an_end_to_warnings(target: ScriptedTarget, tmp_path: Path) -> 
     for n in range(40):
         (tmp_path / f"{n}").touch()
     target.lines = [line(0x1000 * n, 0x1000 * n + 1, tmp_path / f"{n}") for n in range(1, 40)]
-    with Objects(target) as found:
+    with MappedObjects(target) as found:
         assert len(found.warnings) == 16
 
 
@@ -410,7 +416,7 @@ def test_names_are_made_once_for_a_file_and_failures_are_told(
         line(0x20000, 0x21000, library),
         line(0x30000, 0x31000, broken),
     ]
-    with Objects(target) as found:
+    with MappedObjects(target) as found:
         one, two, three = (found.at(at) for at in (0x10000, 0x20000, 0x30000))
         assert one is not None
         assert two is not None
@@ -439,7 +445,7 @@ def test_an_unwind_table_is_opened_once_and_a_broken_one_is_told(
     library = tmp_path / "library.so"
     library.write_bytes(image())
     target.lines = [line(0x10000, 0x11000, library), line(0x20000, 0x21000, library)]
-    with Objects(target) as found:
+    with MappedObjects(target) as found:
         one, two = found.at(0x10000), found.at(0x20000)
         assert one is not None
         assert two is not None
@@ -454,7 +460,7 @@ def test_closing_closes_every_file(target: ScriptedTarget, tmp_path: Path) -> No
     library = tmp_path / "library.so"
     library.write_bytes(image())
     target.lines = [line(0x10000, 0x11000, library)]
-    found = Objects(target)
+    found = MappedObjects(target)
     mapped = found.at(0x10000)
     assert mapped is not None
     assert mapped.elf is not None

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from textwrap import dedent
-from typing import NoReturn
 
 import pytest
-
-from ebpfprof.system import signals
 
 DEADLINE_S = 60
 BEGINNING = """
@@ -166,25 +161,3 @@ def test_signals_that_were_blocked_by_who_started_us_are_counted() -> None:
         """
     )
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_what_is_forked_is_ended_by_no_signal_for_us() -> None:
-    told, tell = os.pipe()
-
-    def wait() -> NoReturn:
-        os.read(told, 1)
-        os._exit(7)
-
-    pid = signals.fork(wait, ignores=True)
-    for number in (*signals.NUMBERS, signal.SIGQUIT):
-        os.kill(pid, number)
-    os.write(tell, b"x")
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-    os.close(told)
-    os.close(tell)
-
-
-def test_what_is_forked_by_default_is_ended_by_signals() -> None:
-    pid = signals.fork(lambda: signal.pause())  # type: ignore[arg-type, return-value]
-    os.kill(pid, signal.SIGTERM)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM

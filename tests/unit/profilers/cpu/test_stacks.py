@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ebpfprof.process.mappings import Objects
+from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.process import Target
 from ebpfprof.profile.model import Sample
 from ebpfprof.profilers.cpu.sample_table import CpuStack
@@ -36,12 +36,12 @@ def kept(translator: CpuTranslator) -> int:
 
 
 @pytest.fixture
-def objects() -> Iterator[Objects]:
-    with Target(os.getpid()) as ourselves, Objects(ourselves) as found:
+def objects() -> Iterator[MappedObjects]:
+    with Target(os.getpid()) as ourselves, MappedObjects(ourselves) as found:
         yield found
 
 
-def test_names_that_are_needed_no_more_are_forgotten(objects: Objects) -> None:
+def test_names_that_are_needed_no_more_are_forgotten(objects: MappedObjects) -> None:
     now_s = 0.0
     translator = CpuTranslator(objects, None, lambda: now_s)
     first = read(translator, *range(50))
@@ -56,7 +56,7 @@ def test_names_that_are_needed_no_more_are_forgotten(objects: Objects) -> None:
     assert kept(translator) == 3 * DEPTH * 2
 
 
-def test_what_was_forgotten_is_found_again(objects: Objects) -> None:
+def test_what_was_forgotten_is_found_again(objects: MappedObjects) -> None:
     times_s = itertools.count(0.0, 100.0)
     translator = CpuTranslator(objects, None, lambda: next(times_s))
     first = read(translator, 1, 2)

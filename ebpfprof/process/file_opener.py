@@ -14,7 +14,7 @@ import stat
 from collections.abc import Sequence
 from typing import Any, Self
 
-from ebpfprof.system.helper_process import PATIENCE_S, Helper, NoAnswerError
+from ebpfprof.system.file_worker import PATIENCE_S, FileWorker, NoAnswerError
 
 _SYS_OPENAT2 = 437  # arch/x86/entry/syscalls/syscall_64.tbl
 _RESOLVE_NO_MAGICLINKS = 0x02  # include/uapi/linux/openat2.h
@@ -36,7 +36,7 @@ class _OpenHow(ctypes.Structure):
     )
 
 
-class Files:
+class FileOpener:
     """Opens files in this process."""
 
     def open(self, link: str) -> int:
@@ -70,26 +70,26 @@ class Files:
         raise OSError(code, os.strerror(code))
 
 
-class PatientFiles(Files):
+class WorkerFileOpener(FileOpener):
     """Has a child open them, and read a few pages of each; one that does not answer is given up.
 
     That is a TimeoutError. To be made before there are threads. A context manager.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
-        self._helper = Helper(_Opening, patience_s)
+        self._worker = FileWorker(_Opening, patience_s)
 
     def open(self, link: str) -> int:
-        """See Files."""
+        """See FileOpener."""
         return self._ask([link], ())
 
     def open_in_root(self, root_fd: int, path: str) -> int:
-        """See Files."""
+        """See FileOpener."""
         return self._ask([path], [root_fd])
 
     def close(self) -> None:
         """End the child; one that is stuck is not waited for."""
-        self._helper.close()
+        self._worker.close()
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +99,7 @@ class PatientFiles(Files):
 
     def _ask(self, request: list[str], fds: Sequence[int]) -> int:
         try:
-            code, given = self._helper.ask(request, fds)
+            code, given = self._worker.ask(request, fds)
         except NoAnswerError as error:
             raise TimeoutError(errno.ETIMEDOUT, f"its file system {error}") from error
         if code:
@@ -111,7 +111,7 @@ class _Opening:
     """The child's part."""
 
     def __init__(self) -> None:
-        self._files = Files()
+        self._files = FileOpener()
 
     def begin(self) -> None:
         """Nothing is kept."""

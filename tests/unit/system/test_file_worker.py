@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.system.helper_process import Helper, NoAnswerError
+from ebpfprof.system.file_worker import FileWorker, NoAnswerError
 from tests.targets_run import SLOWNESS
 
 PATIENCE_S = 1.0 * SLOWNESS
 DEADLINE_S = 60 * SLOWNESS
 
 
-class Work:
+class Task:
     """Does what the test asks for."""
 
     def begin(self) -> None:
@@ -52,9 +52,9 @@ def over(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def helper(over: Path) -> Iterator[Helper]:
+def worker(over: Path) -> Iterator[FileWorker]:
     files = len(os.listdir("/proc/self/fd"))
-    with Helper(Work, PATIENCE_S) as made:
+    with FileWorker(Task, PATIENCE_S) as made:
         yield made
         os.close(os.open(over, os.O_RDWR))
     assert len(os.listdir("/proc/self/fd")) == files
@@ -67,16 +67,16 @@ def await_end_of(pid: int) -> None:
         sleep(0.01)
 
 
-def test_answers_come_in_turn_from_one_child(helper: Helper) -> None:
+def test_answers_come_in_turn_from_one_child(worker: FileWorker) -> None:
     long = "x" * (1 << 20)
-    answers = helper.ask_all(["pid", long, "\ud800", 7, "pid"])
+    answers = worker.ask_all(["pid", long, "\ud800", 7, "pid"])
     assert [answer for answer, _ in answers[1:4]] == [long, "\ud800", 7]
     assert answers[0] == answers[4] != (os.getpid(), [])
 
 
-def test_descriptors_go_both_ways(helper: Helper, tmp_path: Path) -> None:
+def test_descriptors_go_both_ways(worker: FileWorker, tmp_path: Path) -> None:
     fd = os.open(tmp_path, os.O_PATH)
-    name, (given,) = helper.ask("name", [fd])
+    name, (given,) = worker.ask("name", [fd])
     assert name == str(tmp_path)
     assert os.readlink(f"/proc/self/fd/{given}") == "/dev/null"
     os.close(fd)
@@ -84,57 +84,59 @@ def test_descriptors_go_both_ways(helper: Helper, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_one_that_does_not_answer_is_left_behind(helper: Helper, over: Path, ends: bool) -> None:
+def test_one_that_does_not_answer_is_left_behind(
+    worker: FileWorker, over: Path, ends: bool
+) -> None:
     silent = "end" if ends else ("wait for", str(over))
     requests = ["pid", silent, 2, silent, silent, 5]
-    answers = [answer for answer, _ in helper.ask_all(requests)]
+    answers = [answer for answer, _ in worker.ask_all(requests)]
     assert [isinstance(each, NoAnswerError) for each in answers] == [
         each == silent for each in requests
     ]
     assert answers[2::3] == [2, 5]
-    assert helper.ask("pid")[0] != answers[0]
+    assert worker.ask("pid")[0] != answers[0]
     with pytest.raises(NoAnswerError, match=f"did not answer within {PATIENCE_S:g} s"):
-        helper.ask(silent)
+        worker.ask(silent)
 
 
-def test_one_that_works_is_waited_for(helper: Helper) -> None:
-    assert helper.ask("compute") == ("compute", [])
+def test_one_that_works_is_waited_for(worker: FileWorker) -> None:
+    assert worker.ask("compute") == ("compute", [])
 
 
-def test_a_late_answer_is_noticed(helper: Helper, over: Path) -> None:
+def test_a_late_answer_is_noticed(worker: FileWorker, over: Path) -> None:
     request = "wait for", str(over)
     with pytest.raises(NoAnswerError):
-        helper.ask(request)
-    assert helper.answered_late() == []
+        worker.ask(request)
+    assert worker.answered_late() == []
     os.close(os.open(over, os.O_RDWR))
     until = monotonic() + DEADLINE_S
-    while not (late := helper.answered_late()):
+    while not (late := worker.answered_late()):
         assert monotonic() < until
     assert late == [request]
-    assert helper.answered_late() == []
+    assert worker.answered_late() == []
 
 
-def test_a_bug_in_there_is_told(helper: Helper) -> None:
+def test_a_bug_in_there_is_told(worker: FileWorker) -> None:
     with pytest.raises(RuntimeError, match="ValueError"):
-        helper.ask("fail")
+        worker.ask("fail")
 
 
 def test_no_more_than_so_many_are_left_behind(
-    helper: Helper, over: Path, monkeypatch: pytest.MonkeyPatch
+    worker: FileWorker, over: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ebpfprof.system.helper_process._MAX_LEFT_BEHIND", 2)
+    monkeypatch.setattr("ebpfprof.system.file_worker._MAX_LEFT_BEHIND", 2)
     silent = "wait for", str(over)
-    answers = helper.ask_all([silent, silent, "pid", "pid"])
+    answers = worker.ask_all([silent, silent, "pid", "pid"])
     assert all(isinstance(answer, NoAnswerError) for answer, _ in answers)
 
 
 def test_all_of_them_end_with_it() -> None:
-    with Helper(Work, PATIENCE_S) as helper:
-        first = helper.ask("pid")[0]
+    with FileWorker(Task, PATIENCE_S) as worker:
+        first = worker.ask("pid")[0]
         with pytest.raises(NoAnswerError):
-            helper.ask("end")
-        second = helper.ask("pid")[0]
-        assert (Path("/proc") / str(second) / "comm").read_text() == "ebpfprof-helper\n"
+            worker.ask("end")
+        second = worker.ask("pid")[0]
+        assert (Path("/proc") / str(second) / "comm").read_text() == "ebpfprof-files\n"
     for pid in (first, second):
         await_end_of(pid)
 
@@ -143,8 +145,8 @@ def test_they_end_if_we_are_killed() -> None:
     from_child, to_us = os.pipe()
     ours = os.fork()
     if not ours:
-        helper = Helper(Work, PATIENCE_S)
-        os.write(to_us, str(helper.ask("pid")[0]).encode())
+        worker = FileWorker(Task, PATIENCE_S)
+        os.write(to_us, str(worker.ask("pid")[0]).encode())
         signal.pause()
     pid = int(os.read(from_child, 32))
     os.kill(ours, signal.SIGKILL)
@@ -154,10 +156,10 @@ def test_they_end_if_we_are_killed() -> None:
         os.close(fd)
 
 
-def test_several_threads_may_ask(helper: Helper) -> None:
+def test_several_threads_may_ask(worker: FileWorker) -> None:
     found: list[Any] = []
     threads = [
-        threading.Thread(target=lambda: found.append(helper.ask_all(list(range(200)))))
+        threading.Thread(target=lambda: found.append(worker.ask_all(list(range(200)))))
         for _ in range(4)
     ]
     for each in threads:

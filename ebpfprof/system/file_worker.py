@@ -1,13 +1,13 @@
-"""A child process for what may never return: it is left behind if it does not answer.
+"""A child process for accesses to files that may never return: a stuck child is left behind.
 
-Who opens, reads or even looks at a file of a file system that does not answer (NFS without its
-server, FUSE) waits in the kernel, and no signal ends that. So a child does it. One that is stuck is
-not waited for: another one goes on with the rest.
+A process that opens, reads or even looks at a file of a file system that does not answer (NFS
+without its server, FUSE) waits in the kernel, and no signal ends that. So a child does it. If it
+gets stuck, another child goes on with the other requests.
 
-    we ──► the starter, which touches no file ──► child 1 (stuck), child 2, ...
+    ebpfprof ──► the starter, which touches no file ──► child 1 (stuck), child 2, ...
 
-The starter is forked before there are threads, which a fork would copy in whatever state they are.
-It ends when we do, and so do its children: those that are stuck once their file system answers.
+The starter is forked before there are threads: a fork copies locks that other threads hold. It ends
+when ebpfprof does, and so do its children; stuck ones end once their file system answers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Final, NoReturn, Protocol, Self
 
-from ebpfprof.system import signals
-from ebpfprof.system.child_process import leave_the_others
+from ebpfprof.system import child_process
 
-NAME: Final = "ebpfprof-helper"
+NAME: Final = "ebpfprof-files"
 PATIENCE_S: Final = 3.0
 _LEAST_PATIENCE_S: Final = 0.5
 _MIN_PROGRESS_NS: Final = 1_000_000
@@ -38,43 +38,46 @@ _LENGTH: Final = struct.Struct("<I")
 _CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h
 
 
-class Work(Protocol):
+class FileTask(Protocol):
     """What a child does. It is made in the starter, so that its modules are imported once."""
 
     def begin(self) -> None:
-        """Called before each batch of requests."""
+        """Get ready for a batch of requests."""
 
     def answer(self, request: Any, fds: Sequence[int]) -> tuple[Any, Sequence[int]]:  # noqa: ANN401
-        """Answer a request: what JSON can hold, and descriptors, which are passed on and closed."""
+        """The answer to a request, which JSON must hold, and file descriptors to pass on and close.
+
+        `fds` came with the request.
+        """
 
 
 class NoAnswerError(Exception):
-    """The child does not answer this request, or ended over it. `after_s` is how long we waited."""
+    """The child does not answer this request, or ended over it, for `after_s` seconds."""
 
     def __init__(self, after_s: float) -> None:
         super().__init__(f"did not answer within {after_s:g} s")
         self.after_s = after_s
 
 
-class Helper:
-    """Asks children. Safe to be used by several threads; a context manager."""
+class FileWorker:
+    """Sends requests to children. Several threads may use it; a context manager."""
 
-    def __init__(self, make: Callable[[], Work], patience_s: float = PATIENCE_S) -> None:
-        """Start the starter; `make` is called there, when a child is needed first.
+    def __init__(self, make: Callable[[], FileTask], patience_s: float = PATIENCE_S) -> None:
+        """Start the starter, which calls `make` before it starts the first child.
 
-        A child that neither answers within `patience_s` nor gets on with anything is left behind.
+        A child that neither answers nor uses CPU time within `patience_s` is left behind.
         """
         self._lock = threading.Lock()
         self._patience_s = patience_s
         self._child: _Child | None = None
         self._left: list[tuple[_Child, Any]] = []
         self._starter, theirs = socket.socketpair()
-        # Not a program of its own: that would have none of our capabilities, unless we are root.
-        self._pid = signals.fork(lambda: _start_children(theirs, make), ignores=True)
+        starts = partial(_start_children, make)
+        self._pid = child_process.start(NAME, starts, [theirs.fileno()], new_session=True)
         theirs.close()
 
     def ask(self, request: Any, fds: Sequence[int] = ()) -> tuple[Any, list[int]]:  # noqa: ANN401
-        """Return the answer and the descriptors that come with it. Raises NoAnswerError."""
+        """Return the answer and the file descriptors with it. Raises NoAnswerError."""
         ((answer, given),) = self.ask_all([request], fds)
         if isinstance(answer, NoAnswerError):
             raise answer
@@ -83,9 +86,9 @@ class Helper:
     def ask_all(
         self, requests: Sequence[Any], fds: Sequence[int] = ()
     ) -> list[tuple[Any, list[int]]]:
-        """Return the answer to each request, or a NoAnswerError, and what descriptors come with it.
+        """Return the answer to each request, or a NoAnswerError, and the file descriptors with it.
 
-        All of them get `fds`. With each that is not answered the patience with the rest is halved.
+        All requests get `fds`. Each one without an answer halves the patience with the rest.
         """
         patience_s = self._patience_s
         found: list[tuple[Any, list[int]]] = []
@@ -104,7 +107,7 @@ class Helper:
         return found
 
     def answered_late(self) -> list[Any]:
-        """Requests that were given up, and whose children got on or ended since."""
+        """Requests that got no answer, and whose children answered or ended since."""
         with self._lock:
             late = [(child, request) for child, request in self._left if child.has_moved()]
             self._left = [each for each in self._left if each not in late]
@@ -113,7 +116,7 @@ class Helper:
             return [request for _, request in late]
 
     def close(self) -> None:
-        """End it; what is stuck is not waited for."""
+        """End the starter and the children; stuck ones are left behind."""
         with self._lock:
             for child in (self._child, *(child for child, _ in self._left)):
                 if child:
@@ -131,7 +134,7 @@ class Helper:
         self.close()
 
     def _started(self) -> _Child | None:
-        """A new child; None if too many are stuck already, or the starter is gone."""
+        """A new child; None if too many are stuck already, or the starter has ended."""
         if len(self._left) >= _MAX_LEFT_BEHIND:
             return None
         ours, theirs = socket.socketpair()
@@ -149,10 +152,10 @@ class _Child:
 
     def __init__(self, connection: socket.socket, starter_pid: int) -> None:
         self._socket = connection
-        self._pid = starter_pid  # which may have much to import, until the child tells its own
+        self._pid = starter_pid  # which may have much to import before the child sends its own
 
     def send(self, requests: Sequence[Any], fds: Sequence[int]) -> bool:
-        """Ask; False if the child is gone."""
+        """Send requests; False if the child has ended."""
         try:
             _send(self._socket, requests, fds)
         except OSError:
@@ -160,7 +163,7 @@ class _Child:
         return True
 
     def answers(self, patience_s: float) -> Iterator[tuple[Any, list[int]]]:
-        """Yield answers as long as they come. Raises RuntimeError for a bug in there."""
+        """Yield answers as long as they come. Raises RuntimeError for a bug in the child."""
         while (answer := self._answer(patience_s)) is not None:
             yield answer
 
@@ -179,9 +182,7 @@ class _Child:
         if "pid" in said:
             self._pid = said["pid"]
             return self._answer(patience_s)
-        if "bug" in said:
-            raise RuntimeError(f"{NAME}: {said['bug']}")
-        return said["answer"], fds
+        return child_process.result_of(said, NAME), fds
 
     def has_moved(self) -> bool:
         """Whether it has answered, or ended."""
@@ -190,7 +191,7 @@ class _Child:
         return bool(readable.poll(0))
 
     def close(self) -> None:
-        """Leave it; it ends when it comes to answer, or to ask for more."""
+        """Leave it; it ends when it next answers or waits for requests."""
         self._socket.close()
 
     def _cpu_ns(self) -> int:
@@ -200,42 +201,37 @@ class _Child:
             return 0
 
 
-def _start_children(asked: socket.socket, make: Callable[[], Work]) -> NoReturn:
-    """What the starter does, from the fork to its end."""
-    try:
-        os.setsid()
-        (fd,) = leave_the_others(NAME, [asked.fileno()])
-        starter = socket.socket(fileno=fd)
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # which leaves no zombies
-        work: Work | None = None
-        while True:
-            message, fds, _, _ = socket.recv_fds(starter, 1, _MAX_FDS)
-            if not message:
-                break  # the other end is closed, or its process is gone
-            work = work or make()
-            if not os.fork():
-                starter.close()
-                _answer_all(socket.socket(fileno=fds[0]), work)
-            for fd in fds:
-                os.close(fd)
-    finally:
-        os._exit(0)
+def _start_children(make: Callable[[], FileTask], asked_fd: int) -> None:
+    """What the starter does, until the other end is closed, or its process has ended."""
+    asked = socket.socket(fileno=asked_fd)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # which leaves no zombies
+    task: FileTask | None = None
+    while True:
+        message, fds, _, _ = socket.recv_fds(asked, 1, _MAX_FDS)
+        if not message:
+            return
+        task = task or make()
+        if not os.fork():
+            asked.close()
+            _answer_all(socket.socket(fileno=fds[0]), task)
+        for fd in fds:
+            os.close(fd)
 
 
-def _answer_all(asked: socket.socket, work: Work) -> NoReturn:
+def _answer_all(asked: socket.socket, task: FileTask) -> NoReturn:
     """What a child does, from the fork to its end."""
     try:
         _send(asked, {"pid": os.getpid()})
         while True:
             requests, fds = _receive(asked)
-            work.begin()
+            task.begin()
             for request in requests:
                 try:
-                    answer, given = work.answer(request, fds)
-                except Exception as error:  # a bug: here nobody would see it
-                    _send(asked, {"bug": repr(error)})
+                    answer, given = task.answer(request, fds)
+                except Exception as error:
+                    _send(asked, child_process.failure(error))
                     break
-                _send(asked, {"answer": answer}, given)
+                _send(asked, {"result": answer}, given)
                 for fd in given:
                     os.close(fd)
             for fd in fds:

@@ -1,0 +1,38 @@
+"""What a refusal of the kernel means to the user, as an exception that says what to do."""
+
+from __future__ import annotations
+
+import errno
+from typing import Final
+
+from ebpfprof.errors import AttachFailed, KernelUnsupported, PermissionDenied
+from ebpfprof.privileges.checks import way_out
+
+NOT_ALLOWED: Final = (errno.EPERM, errno.EACCES)
+"""The errnos that say that a right is missing."""
+
+
+def attach_refused(what: str, error: OSError) -> AttachFailed | PermissionDenied:
+    """The kernel refused `what`, such as "a probe at offset 0x10", to this recording."""
+    text = _text(what, error)
+    if error.errno in NOT_ALLOWED:
+        return PermissionDenied(f"{text} {way_out()}")
+    if error.errno == errno.EMFILE:
+        return AttachFailed(f"{text} Allow more open files (`ulimit -n`), or record fewer at once.")
+    return AttachFailed(f"{text} `dmesg` may tell more.")
+
+
+def not_offered(
+    what: str,
+    error: OSError,
+    remedy: str = "Linux 5.15 or newer with CONFIG_BPF_SYSCALL is needed.",
+) -> KernelUnsupported | PermissionDenied:
+    """The kernel refused `what`, such as "BPF programs", which every recording needs."""
+    text = _text(what, error)
+    if error.errno in NOT_ALLOWED:
+        return PermissionDenied(f"{text} {way_out()}")
+    return KernelUnsupported(f"{text} {remedy}")
+
+
+def _text(what: str, error: OSError) -> str:
+    return f"The kernel refused {what}: {error.strerror} (errno {error.errno})."

@@ -1,0 +1,134 @@
+"""Child processes: which signals end them, what they hold, and how they tell of their work."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from ebpfprof.errors import AttachFailed, KernelUnsupported
+from ebpfprof.system import child_process, signals
+
+
+def ended(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_with_ignored_signals_no_signal_for_us_ends_it() -> None:
+    told, tell = os.pipe()
+
+    def wait() -> NoReturn:
+        os.read(told, 1)
+        os._exit(7)
+
+    pid = child_process.fork(wait, ignores_signals=True)
+    for number in (*signals.NUMBERS, signal.SIGQUIT):
+        os.kill(pid, number)
+    os.write(tell, b"x")
+    assert ended(pid) == 7
+    os.close(told)
+    os.close(tell)
+
+
+def test_what_is_forked_by_default_is_ended_by_signals() -> None:
+    pid = child_process.fork(lambda: signal.pause())  # type: ignore[arg-type, return-value]
+    os.kill(pid, signal.SIGTERM)
+    assert ended(pid) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_it_holds_nothing_but_the_files_that_it_is_given(
+    order: tuple[int, ...], tmp_path: Path
+) -> None:
+    files = [os.open(tmp_path / name, os.O_RDWR | os.O_CREAT) for name in "abc"]
+    reads, writes = os.pipe()
+
+    def tell(out: int, *given: int) -> None:
+        names = {}
+        for fd in os.listdir("/proc/self/fd"):
+            with suppress(FileNotFoundError):  # that of the listing itself
+                names[fd] = os.readlink(f"/proc/self/fd/{fd}")
+        comm = Path("/proc/self/comm").read_text().strip()
+        facts = comm, os.getcwd(), os.getsid(0) == os.getpid(), given, names
+        os.write(out, json.dumps(facts).encode())
+
+    pid = child_process.start(
+        "ebpfprof-test", tell, [writes, *(files[each] for each in order)], new_session=True
+    )
+    os.close(writes)
+    comm, folder, leads_session, given, names = json.loads(os.read(reads, 4096))
+    assert (comm, folder, leads_session) == ("ebpfprof-test", "/", True)
+    assert given == [4, 5, 6]
+    assert names.pop("3").startswith("pipe:")
+    standard = {str(fd): "/dev/null" for fd in range(3)}
+    assert names == standard | {
+        str(4 + index): str(tmp_path / "abc"[each]) for index, each in enumerate(order)
+    }
+    assert ended(pid) == 0
+    for fd in (*files, reads):
+        os.close(fd)
+
+
+def test_work_that_fails_ends_it_with_a_failure() -> None:
+    def fail() -> None:
+        raise ValueError
+
+    assert ended(child_process.start("ebpfprof-test", fail, [])) == 1
+
+
+@pytest.mark.parametrize("kill_us", [signal.SIGKILL, signal.SIGTERM])
+def test_it_ends_with_us_if_that_is_wanted(kill_us: signal.Signals) -> None:
+    reads, writes = os.pipe()
+    begun, begins = os.pipe()
+
+    def wait(held: int, begins: int) -> None:
+        os.write(begins, b"x")
+        signal.pause()
+
+    def starter() -> NoReturn:
+        child_process.start("ebpfprof-test", wait, [writes, begins], ends_with_us=True)
+        os.close(writes)
+        signal.pause()
+        os._exit(0)
+
+    pid = child_process.fork(starter)
+    os.close(writes)
+    assert os.read(begun, 1) == b"x"
+    os.kill(pid, kill_us)
+    assert os.read(reads, 1) == b""  # its end of the pipe is closed
+    assert ended(pid) == -kill_us
+    for fd in (reads, begun, begins):
+        os.close(fd)
+
+
+def raising(error: Exception) -> Callable[[], object]:
+    def work() -> object:
+        raise error
+
+    return work
+
+
+def passed_on(work: Callable[[], object]) -> child_process.Outcome:
+    found: child_process.Outcome = json.loads(json.dumps(child_process.outcome(work)))
+    return found
+
+
+def test_a_result_is_passed_on() -> None:
+    assert child_process.result_of(passed_on(lambda: [1, None]), "it") == [1, None]
+
+
+def test_our_own_errors_are_raised_again() -> None:
+    with pytest.raises(KernelUnsupported, match=r"^Too old\.$"):
+        child_process.result_of(passed_on(raising(KernelUnsupported("Too old."))), "it")
+
+
+@pytest.mark.parametrize("bug", [RuntimeError, AttachFailed])
+def test_a_bug_is_told_with_the_name_of_the_process(bug: type[Exception]) -> None:
+    with pytest.raises(bug, match=r"^it failed: KeyError\('k'\)\.$"):
+        child_process.result_of(passed_on(raising(KeyError("k"))), "it", bug)
