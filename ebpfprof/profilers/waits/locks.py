@@ -11,7 +11,8 @@ from typing import Final
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.profile.model import Label, Lock, Sample
 from ebpfprof.profilers.waits.rows import Hold, StackTotal
-from ebpfprof.profilers.waits.stacks import StackTranslator, wait_samples
+from ebpfprof.profilers.waits.samples import wait_samples
+from ebpfprof.profilers.waits.stacks import StackTranslator
 from symbolizer import Frame as GoFrame
 from symbolizer.locks.names import Caller, LockNames
 

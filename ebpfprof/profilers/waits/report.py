@@ -17,7 +17,8 @@ from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
 from ebpfprof.profilers.waits.locks import LockTable, place
 from ebpfprof.profilers.waits.open_waits import OpenWait, Parked, open_waits
 from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
-from ebpfprof.profilers.waits.stacks import StackTranslator, wait_samples
+from ebpfprof.profilers.waits.samples import wait_samples
+from ebpfprof.profilers.waits.stacks import StackTranslator
 from ebpfprof.profilers.waits.window_sums import Watched
 
 # Without Go's own profiler, unlock2 releases the lock with an exchange that also takes back the

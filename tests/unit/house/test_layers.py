@@ -17,9 +17,10 @@ ROOMS = {
     "__main__": "commands console system",
     "commands": "server top continuous recording profilers discovery process kernel export "
     "profilers.registry overhead privileges profile console system",
-    "server": "continuous discovery process kernel export overhead profile console system",
-    "top": "recording profilers kernel export profile console",
-    "continuous": "profilers discovery process kernel overhead profile console",
+    "server": "continuous discovery process kernel export profilers.registry overhead profile "
+    "console system",
+    "top": "recording profilers kernel export profilers.registry profile console",
+    "continuous": "profilers discovery process kernel profilers.registry overhead profile console",
     "recording": "profilers.waits profilers.cpu profilers profilers.registry goruntime overhead "
     "process kernel privileges console system",
     "profilers.waits": "profilers profilers.registry goruntime overhead process kernel profile "
