@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ebpfprof.console.text import listed
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, own_cost
 from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.registry import kind_named
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.reports import Since, reported
 from ebpfprof.system.closing import Closing
@@ -155,12 +157,7 @@ class Session(Closing):
     def refusals(self) -> list[str]:
         """What was asked for and can't be had of some processes, and why."""
         found = (each.go.no_runtime_locks for each in self._recorded() if each.go)
-        no_go = [
-            f"process {each.target.pid} ({each.target.name}) is no Go program: only its CPU "
-            "profile is recorded"
-            for each in self._recorded()
-            if each.kinds != self._options.kinds
-        ]
+        no_go = [_no_go(each) for each in self._recorded() if each.kinds != self._options.kinds]
         return [*no_go, *(refusal for refusal in found if refusal)]
 
     def tracers(self) -> list[str]:
@@ -187,3 +184,11 @@ class Session(Closing):
 
     def _recorded(self) -> list[Recorded]:
         return [target.recorded for target in self._targets]
+
+
+def _no_go(recorded: Recorded) -> str:
+    """That only some kinds of profile are recorded of a process that runs no Go program."""
+    profiles = "profile is" if len(recorded.kinds) == 1 else "profiles are"
+    titles = listed([kind_named(name).title for name in recorded.kinds])
+    process = f"process {recorded.target.pid} ({recorded.target.name})"
+    return f"{process} is no Go program: only its {titles} {profiles} recorded"
