@@ -255,8 +255,8 @@ class LiveSession(Closing):
         began_ns = self.profilers.start(target.number)
         target.recorded.begin_cpu()
         target.started_ns = began_ns
-        target.started_unix_ns = target.started_unix_ns or time.time_ns()
         self._require_running(target)
+        target.started_unix_ns = target.started_unix_ns or time.time_ns()
 
     def _detach(self, target: LiveTarget) -> None:
         target.recorded.look_at_cpu(is_over=True)
@@ -268,6 +268,8 @@ class LiveSession(Closing):
 
     def _require_running(self, target: LiveTarget) -> None:
         self._notice_ending(target)
+        if not target.started_unix_ns:  # nothing was recorded before, either
+            target.recorded.target.require_running()
         if target.ending:
             raise TargetGone(f"Nothing is recorded any more: {target.ending.text}.")
         self._require_held(target)

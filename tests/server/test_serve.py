@@ -115,8 +115,9 @@ def test_at_a_signal_it_answers_and_leaves_no_probe(
             answer = asked.result()
         assert answer.profile("cpu" if name == "profile" else "block").duration_ns > 0
         assert server.finish() == 0
-        assert "ebpfprof:" not in server.said
-        assert "Traceback" not in server.said
+        # Another test may have a process beside this one that does not answer.
+        said = [line for line in server.said.splitlines() if "is left out" not in line]
+        assert not any("ebpfprof:" in line or "Traceback" in line for line in said), said
     assert not has_probes(target.pid)
 
 
