@@ -18,7 +18,7 @@ from ebpfprof.process.file_opener import WorkerFileOpener
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.profiler import OpenedProcess
 from ebpfprof.recording.profiler_set import ProfilerSet
-from ebpfprof.recording.reports import Since, reported
+from ebpfprof.recording.reports import Since, live_report
 from ebpfprof.recording.target import LiveTarget, open_recorded, programs_for
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.heap import give_back_large_blocks
@@ -166,7 +166,8 @@ class LiveSession(Closing):
             ended_ns = next((ns for ns in stands_for if ns is not None), target.watched_ns)
             losses = losses_since(self.losses(), target.losses_before)
             recording = target.recording(names, self.overhead(target), losses)
-            return reported(target, replace(recording, ended_ns=ended_ns), found, self._options)
+            recording = replace(recording, ended_ns=ended_ns)
+            return live_report(target, recording, found, self._options)
 
     def begin(self, target: LiveTarget) -> Since | None:
         """Add up samples of a process from now on, for as long as the caller keeps the result.
@@ -202,7 +203,7 @@ class LiveSession(Closing):
                 started_unix_ns=since.unix_ns,
                 ended_ns=watched_ns,
             )
-            report = reported(target, recording, found, self._options)
+            report = live_report(target, recording, found, self._options)
             if restart:
                 since.unix_ns, since.watched_ns = time.time_ns(), watched_ns
                 since.overhead, since.losses = overhead, losses
