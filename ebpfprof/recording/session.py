@@ -36,7 +36,7 @@ class Session(Closing):
         Raises any of ebpfprof.errors.
         """
         self._options = options
-        self._at_the_end: tuple[list[Overhead], Sequence[Loss]] | None = None
+        self._at_the_end: tuple[list[Overhead], list[Loss]] | None = None
         self._names_failed: list[Exception] = []
         # BCC takes a second to compile, in a process of its own. Meanwhile the libraries that read
         # executables are imported and the executables read, which takes as long.
@@ -174,9 +174,9 @@ class Session(Closing):
             return self._at_the_end[0]
         return [self._live.overhead(target) for target in self._targets]
 
-    def losses(self) -> Sequence[Loss]:
+    def losses(self) -> list[Loss]:
         """What was lost so far, all processes together."""
-        return self._at_the_end[1] if self._at_the_end else self._live.losses()
+        return self._at_the_end[1] if self._at_the_end else list(self._live.losses())
 
     def close(self) -> None:
         """Remove all probes and close the processes."""
