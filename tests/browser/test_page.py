@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Literal
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -15,6 +16,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
+from ebpfprof.export import json_profile
+from ebpfprof.profile.kind import Table
 from ebpfprof.profile.model import Label, Sample
 from tests.browser.pageserver import (
     HOSTILE,
@@ -27,6 +30,7 @@ from tests.browser.pageserver import (
     page_server,
     stack,
 )
+from tests.continuous.fakes import made_up_kind, registered
 
 DEADLINE_S = 60
 
@@ -149,6 +153,53 @@ def test_another_profile_is_a_click_away(page: FakedPage) -> None:
     assert page.functions()[0] == "main.hash"
     assert page.fragment()["kind"] == "cpu"
     assert not page.one("#hide-idle").is_displayed()
+
+
+@pytest.mark.parametrize(
+    ("rows", "headline"),
+    [
+        (
+            "operations",
+            "80 % of all naps: Mutex.Lock in main.(*Cache).Get, ",
+        ),
+        ("functions", "80 % of all naps: sync.(*Mutex).Lock (8.00 s)"),
+    ],
+)
+def test_a_kind_that_is_only_registered_has_a_tab_with_its_words(
+    page: FakedPage, rows: Literal["operations", "functions"], headline: str
+) -> None:
+    kind = made_up_kind(table=Table(rows, "Rest", "Naps", ("Where",)))
+    document = json.loads(json_profile.encode(block_profile())) | {"kind": kind.name}
+    page.server.bodies[kind.name] = json.dumps(document).encode()
+    page.server.targets[0]["kinds"].append(kind.name)
+    with registered(kind):
+        page.open()
+        page.until_text("#headline", "Mutex.Lock")
+        assert page.texts("[role=tab]") == ["Block", "Mutex", "CPU", "Nap"]
+        assert page.attribute("[data-kind=naps]", "title") == "where goroutines took a nap"
+        page.click("[data-kind=naps]")
+        page.until_text("#headline", "of all naps:")
+        assert page.text("#headline").startswith(headline)
+        assert page.text("#headline").endswith("naps)") == (rows == "operations")
+        assert page.texts("#functions th")[2] == "Naps"
+        assert page.one("#hide-idle").is_displayed() == (rows == "operations")
+        assert ("wait reason" in page.texts("#group option")) == (rows == "operations")
+        assert page.fragment()["kind"] == "naps"
+        # The values of its windows are bytes: it has more types than two.
+        page.until_text(".timeline-text", "38.1 MiB in 5.00 s")
+        page.open("#kind=naps")
+        page.until_text("#headline", "of all naps:")
+
+
+def test_the_timeline_of_a_moment_has_no_rate(page: FakedPage) -> None:
+    kind = made_up_kind(is_moment=True)
+    document = json.loads(json_profile.encode(block_profile())) | {"kind": kind.name}
+    page.server.bodies[kind.name] = json.dumps(document).encode()
+    page.server.targets[0]["kinds"].append(kind.name)
+    with registered(kind):
+        page.open("#kind=naps")
+        page.until_text("#headline", "of all naps:")
+        assert page.text(".timeline-text").endswith(": 38.1 MiB")
 
 
 def test_idle_waits_are_hidden_with_their_sum_and_reason(page: FakedPage) -> None:
