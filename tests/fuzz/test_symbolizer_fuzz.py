@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from symbolizer import ElfFile, GoBinary, SymbolizerError, read_build_info
-from symbolizer.dwarf.entries import TAG_STRUCTURE, TAG_SUBPROGRAM, TAG_VARIABLE, Dwarf
+from symbolizer.dwarf.constants import TAG_STRUCTURE, TAG_SUBPROGRAM, TAG_VARIABLE
+from symbolizer.dwarf.entries import Dwarf
 from symbolizer.locks.names import LockNames
 from tests.toolchains import MINORS, toolchain
 from tests.unit.symbolizer.locks import locks_program as locksprogram

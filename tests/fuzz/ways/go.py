@@ -341,7 +341,7 @@ GO = (
         "lock-names",
         (
             *("symbolizer.dwarf.entries", "symbolizer.locks.types", "symbolizer.locks.names"),
-            "symbolizer.locks.variables",
+            *("symbolizer.locks.variables", "symbolizer.dwarf.units", "symbolizer.dwarf.abbrevs"),
         ),
         ask_locks,
         lock_seeds,
