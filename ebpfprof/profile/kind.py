@@ -22,7 +22,7 @@ class Option:
     """A recording option of a kind: a number, or a switch if `default` is a bool.
 
     `flags` is what the command line calls it ("--hz", "--kernel/--no-kernel"). A number lies
-    between `least` and `most`. An option that `chooses_events` says itself which events are taken:
+    between `least` and `most`. An option that `chooses_events` says itself which events count:
     it can't be had together with --max-overhead.
     """
 
@@ -112,7 +112,7 @@ class ProfileKind:
     period_type: ValueType | None = None
     """What a profile's period is an amount of; None: of the first sample type."""
     sampling: Callable[[Values], str] = lambda _: "every event"
-    """In words, which events are taken with these options."""
+    """In words, which events these options record."""
     is_of: Callable[[Sequence[Sample]], bool] | None = None
     """Whether samples of these types are of this kind, where several kinds have the same types."""
     enabled_by: str = ""
