@@ -19,7 +19,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.profiler import OpenedProcess
 from ebpfprof.recording.profiler_set import ProfilerSet
 from ebpfprof.recording.reports import Since, live_report
-from ebpfprof.recording.target import LiveTarget, open_recorded, programs_for
+from ebpfprof.recording.target import LiveTarget, open_target, programs_for
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.heap import give_back_large_blocks
 
@@ -80,7 +80,7 @@ class LiveSession(Closing):
         and so on; AttachFailed if there are too many, until remove() makes room.
         """
         with ExitStack() as held:
-            recorded = open_recorded(pid, self._options, held, self._files, self._programs)
+            recorded = open_target(pid, self._options, held, self._files, self._programs)
             with self._lock:
                 if not self._free_numbers:
                     raise AttachFailed(

@@ -22,7 +22,7 @@ from ebpfprof.system.signals import check, interruptible
 
 if TYPE_CHECKING:  # what reads executables is imported late, while BCC compiles
     from ebpfprof.profilers.report_builder import Report
-    from ebpfprof.recording.target import Recorded
+    from ebpfprof.recording.target import RecordedTarget
 
 _TICK_S = 0.1
 
@@ -182,7 +182,7 @@ class Session(Closing):
         """Remove all probes and close the processes."""
         self._live.close()
 
-    def _recorded(self) -> list[Recorded]:
+    def _recorded(self) -> list[RecordedTarget]:
         return [target.recorded for target in self._targets]
 
 

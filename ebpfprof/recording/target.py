@@ -35,7 +35,7 @@ _TRACED_AT_THE_END = (
 
 
 @dataclass(slots=True)
-class Recorded:
+class RecordedTarget:
     """A process that is recorded, with what is known of its program."""
 
     target: Target
@@ -99,7 +99,7 @@ class Recorded:
 class LiveTarget:
     """A process that can be recorded at any time; made by LiveSession.add, which keeps it up."""
 
-    def __init__(self, number: int, recorded: Recorded, held: ExitStack) -> None:
+    def __init__(self, number: int, recorded: RecordedTarget, held: ExitStack) -> None:
         self.number = number
         """Its number among those that are recorded together."""
         self.recorded = recorded
@@ -182,13 +182,15 @@ class LiveTarget:
 
 
 def programs_for(options: Options) -> Programs:
-    """Where open_recorded finds what is known of programs that others run, too."""
-    return Programs(allow_unknown_go=options.allow_unknown_go, runtime_locks=options.runtime_locks)
+    """Where open_target finds what is known of programs that others run, too."""
+    return Programs(
+        allow_unknown_go=options.allow_unknown_go, runtime_locks=options["runtime_locks"]
+    )
 
 
-def open_recorded(
+def open_target(
     pid: int, options: Options, held: ExitStack, files: FileOpener, programs: Programs
-) -> Recorded:
+) -> RecordedTarget:
     """Open and inspect a process; `held` will close it. Raises any of ebpfprof.errors.
 
     `files` opens what it runs and has mapped, `programs` knows those that others run, too. Of one
@@ -203,6 +205,6 @@ def open_recorded(
         kinds = tuple(name for name in kinds if not kind_named(name).needs_go)
         if not kinds or (options.kinds_given and kinds != options.kinds):
             raise
-    recorded = Recorded(target, go, kinds)
+    recorded = RecordedTarget(target, go, kinds)
     recorded.notice_tracer()
     return recorded
