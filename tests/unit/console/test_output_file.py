@@ -261,7 +261,7 @@ def test_a_swapped_temporary_file_is_noticed_and_the_profile_saved(
 
     monkeypatch.setattr(os, "rename", swapped)
     (folder / "x").write_text("older: only to replace a file a temporary name is needed")
-    with pytest.raises(OutputError, match="replaced by someone else") as error:
+    with pytest.raises(OutputError, match="replaced by another process") as error:
         OutputFile.prepare(folder / "x", if_taken="replace").commit(DATA)
     assert rescued(error).read_bytes() == DATA
 

@@ -374,7 +374,7 @@ def test_there_is_an_end_to_mappings_and_files(
         assert len(found.mappings) == 5
         read = [file for n, file in enumerate(files, 1) if (f := found.at(0x10000 * n)) and f.elf]
         assert read == files[:2]  # and the main binary
-        assert "more than 5 executable mappings came up; the rest is unknown" in found.warnings
+        assert "more than 5 executable mappings were seen; the rest is unknown" in found.warnings
         assert "more than 3 files are mapped; the rest have no names" in found.warnings
         found.refresh()
         assert len(found.mappings) == 5
