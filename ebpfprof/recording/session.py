@@ -186,7 +186,7 @@ class Session(Closing):
         return [target.recorded for target in self._targets]
 
 
-def _no_go(recorded: Recorded) -> str:
+def _no_go(recorded: RecordedTarget) -> str:
     """That only some kinds of profile are recorded of a process that runs no Go program."""
     profiles = "profile is" if len(recorded.kinds) == 1 else "profiles are"
     titles = listed([kind_named(name).title for name in recorded.kinds])

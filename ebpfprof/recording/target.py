@@ -183,9 +183,8 @@ class LiveTarget:
 
 def programs_for(options: Options) -> Programs:
     """Where open_target finds what is known of programs that others run, too."""
-    return Programs(
-        allow_unknown_go=options.allow_unknown_go, runtime_locks=options["runtime_locks"]
-    )
+    runtime_locks = bool(options["runtime_locks"])
+    return Programs(allow_unknown_go=options.allow_unknown_go, runtime_locks=runtime_locks)
 
 
 def open_target(
