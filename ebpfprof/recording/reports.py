@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.profilers.profiler import Profiler
-from ebpfprof.recording.profiler_set import FoundBy
+from ebpfprof.recording.profiler_set import ProfilerData
 from ebpfprof.recording.target import LiveTarget
 
 if TYPE_CHECKING:  # what reads executables is imported late, while BCC compiles
@@ -33,7 +33,7 @@ class Since:
 
 
 def reported(
-    target: LiveTarget, recording: Recording, found: Sequence[FoundBy], options: Options
+    target: LiveTarget, recording: Recording, found: Sequence[ProfilerData], options: Options
 ) -> Report:
     """The profiles of what profilers have found of a process, with names."""
     from ebpfprof.profilers.report_builder import ReportBuilder

@@ -264,7 +264,7 @@ class _Replay:
     ) -> _Known:
         cost = Overhead(collector.runs(0), Runs(), collector.hit_ns, self.saved.facts["cpu_ns"])
         parked = self.saved.facts["parked"]
-        found = waits_report.FoundWaits(
+        found = waits_report.RecordedWaits(
             kinds=tuple(kind for kind in self.options.recorded_kinds if kind.name != "cpu"),
             totals=totals,
             holds=holds,
@@ -299,7 +299,7 @@ class _Replay:
 
         def samples(of: SampleSums) -> _Known:
             stacks, sampler = collector.samples.read(of), self.saved.facts["sampler"]
-            found = cpu_report.FoundSamples(stacks=stacks, sampler=sampler)
+            found = cpu_report.RecordedSamples(stacks=stacks, sampler=sampler)
             return replace(known, samples=found, objects=objects)
 
         return samples(sums), samples(later_sums)
@@ -310,8 +310,8 @@ class _Known:
     """A recording, with what profilers have found of it."""
 
     recording: Recording
-    waits: waits_report.FoundWaits | None = None
-    samples: cpu_report.FoundSamples | None = None
+    waits: waits_report.RecordedWaits | None = None
+    samples: cpu_report.RecordedSamples | None = None
     objects: MappedObjects | None = None
 
     def with_losses(self, losses: Iterable[Loss]) -> _Known:

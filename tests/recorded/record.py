@@ -27,16 +27,16 @@ from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.ring_buffer import RingReader
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.cpu import collector as cpu_collector
-from ebpfprof.profilers.cpu.report import FoundSamples
+from ebpfprof.profilers.cpu.report import RecordedSamples
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.report_builder import Recording, Report
 from ebpfprof.profilers.waits import collector as waits_collector
 from ebpfprof.profilers.waits import window_sums, windows
 from ebpfprof.profilers.waits.open_waits import Parked
-from ebpfprof.profilers.waits.report import FoundWaits
+from ebpfprof.profilers.waits.report import RecordedWaits
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow
 from ebpfprof.recording import session as session_module
-from ebpfprof.recording.profiler_set import FoundBy
+from ebpfprof.recording.profiler_set import ProfilerData
 from ebpfprof.recording.reports import reported
 from ebpfprof.recording.session import Session
 from ebpfprof.recording.target import LiveTarget
@@ -85,22 +85,22 @@ class _Kept:
         self.stacks: dict[KnownStack, int] = {}  # with their numbers in the file
         self.middle_ns = 0
         self.recording: Recording | None = None
-        self.waits: FoundWaits | None = None
-        self.samples: FoundSamples | None = None
+        self.waits: RecordedWaits | None = None
+        self.samples: RecordedSamples | None = None
 
     def report(
         self,
         target: LiveTarget,
         recording: Recording,
-        found: Sequence[FoundBy],
+        found: Sequence[ProfilerData],
         options: Options,
     ) -> Report:
         """Stands for ebpfprof.recording.reports.reported."""
         self.recording = recording
         for _, each in found:
-            if isinstance(each, FoundWaits):
+            if isinstance(each, RecordedWaits):
                 self.waits = each
-            elif isinstance(each, FoundSamples):
+            elif isinstance(each, RecordedSamples):
                 self.samples = each
         return reported(target, recording, found, options)
 
