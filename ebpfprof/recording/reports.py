@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # what reads executables is imported late, while BCC compiles
 
 
 @dataclass(eq=False, slots=True)
-class Since:
+class IntervalStart:
     """A moment from which on samples of a process are added up; made by LiveSession.begin.
 
     It is told by Unix time, and by how long the process had been watched by then, what that had
