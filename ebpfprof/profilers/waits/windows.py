@@ -260,7 +260,7 @@ class Windows:
         with self._lock:
             found = self._waits.tables.take(self._index)
             self._tally.add(found, begin_ns, end_ns, lasting, queues, planned_ns, pace)
-            self._tally.settle(self._seeds.census.waiting)
+            self._tally.settle(self._seeds.scanner.waiting)
             self._memory.holds = self._holds()
             self._memory.remember(lasting, begin_ns, end_ns)
             self._window = replace(self._window, end_ns=end_ns)
@@ -284,4 +284,4 @@ class Windows:
         with self._lock, suppress(TargetGone, UnreadableMemory):
             if self._is_windowed:
                 self._tally.stretch(min(self._stopped_ns, kernel_now_ns()))
-            self._tally.settle(self._seeds.census.count())
+            self._tally.settle(self._seeds.scanner.scan())
