@@ -21,7 +21,7 @@ import pytest
 from ebpfprof.errors import ExitCode, TargetGone
 from ebpfprof.export import pprof
 from ebpfprof.goruntime import goroutines
-from ebpfprof.goruntime.goroutines import Parked, ParkedGoroutine, parked_goroutines
+from ebpfprof.goruntime.goroutines import ParkedGoroutine, ParkedGoroutines, parked_goroutines
 from ebpfprof.goruntime.parked import ParkedScanner
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.process.memory import Memory, UnreadableMemory
@@ -102,7 +102,7 @@ def expected(run: Running) -> Facts:
     }
 
 
-def facts(run: Running, parked: Parked) -> Facts:
+def facts(run: Running, parked: ParkedGoroutines) -> Facts:
     """What was found, less the goroutines of the runtime's own and those of -busy."""
     found: Facts = {}
     for each in parked.goroutines:

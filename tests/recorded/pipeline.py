@@ -35,7 +35,7 @@ from ebpfprof.profilers.report_builder import Recording, Report, ReportBuilder
 from ebpfprof.profilers.waits import collector as waits
 from ebpfprof.profilers.waits import report as waits_report
 from ebpfprof.profilers.waits import window_sums
-from ebpfprof.profilers.waits.open_waits import Parked
+from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
 from ebpfprof.profilers.waits.rows import Begun, Hold, KnownStack, Recipe, StackTotal, WaitRow
 from ebpfprof.profilers.waits.stacks import StackTranslator
 from tests.recorded.saved import END, Saved, SavedProgram
@@ -359,7 +359,7 @@ def _known_stack(fields: Sequence[Any]) -> KnownStack:
     return KnownStack(target, kind, sema, tuple(return_pcs), tuple(map(_label, labels)))
 
 
-def _parked(fields: dict[str, Any]) -> Parked:
+def _parked(fields: dict[str, Any]) -> ParkedAtEnd:
     """Of who was parked at the end, as the record tool kept it."""
     goroutines = [
         ParkedGoroutine(
@@ -374,7 +374,7 @@ def _parked(fields: dict[str, Any]) -> Parked:
         for each in fields["goroutines"]
     ]
     losses = tuple(Loss(*each) for each in fields["losses"])
-    return Parked(goroutines, fields["read_ns"], losses)
+    return ParkedAtEnd(goroutines, fields["read_ns"], losses)
 
 
 def _wait_line(row: WaitRow) -> str:

@@ -32,7 +32,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.report_builder import Recording, Report
 from ebpfprof.profilers.waits import collector as waits_collector
 from ebpfprof.profilers.waits import window_sums, windows
-from ebpfprof.profilers.waits.open_waits import Parked
+from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
 from ebpfprof.profilers.waits.report import RecordedWaits
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow
 from ebpfprof.recording import session as session_module
@@ -290,7 +290,7 @@ def _recorded(program: Path, name: str) -> Saved:
     raise AssertionError(f"{name}: in none of {_ATTEMPTS} attempts")
 
 
-def _parked(parked: Parked) -> dict[str, Any]:
+def _parked(parked: ParkedAtEnd) -> dict[str, Any]:
     goroutines = [
         {**asdict(each), "labels": None if each.labels is None else _labels(each.labels)}
         for each in parked.goroutines

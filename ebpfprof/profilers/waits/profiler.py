@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # they take time to import, which passes while BCC compiles
     from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.profiler import RecordedData
     from ebpfprof.profilers.report_builder import ReportBuilder
-    from ebpfprof.profilers.waits.open_waits import Parked
+    from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
     from ebpfprof.profilers.waits.report import RecordedWaits
     from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
     from ebpfprof.profilers.waits.stacks import StackTranslator
@@ -55,7 +55,7 @@ class WaitsProfiler:
         self._opened: dict[int, tuple[OpenedProcess, GoTarget]] = {}
         self._windows: dict[int, Windows] = {}
         self._translators: dict[int, StackTranslator] = {}
-        self._parked: dict[int, Parked] = {}
+        self._parked: dict[int, ParkedAtEnd] = {}
         self._unread: dict[int, Exception] = {}
         self._last: tuple[dict[int, list[StackTotal]], dict[int, dict[int, Hold]]] | None = None
         self._begun: dict[int, dict[int, Begun]] = {}

@@ -15,7 +15,7 @@ from ebpfprof.profilers.profiler import RecordedData
 from ebpfprof.profilers.report_builder import ReportBuilder
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
 from ebpfprof.profilers.waits.locks import LockTable, place
-from ebpfprof.profilers.waits.open_waits import OpenWait, Parked, open_waits
+from ebpfprof.profilers.waits.open_waits import OpenWait, ParkedAtEnd, open_waits
 from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
 from ebpfprof.profilers.waits.samples import wait_samples
 from ebpfprof.profilers.waits.stacks import StackTranslator
@@ -44,7 +44,7 @@ class RecordedWaits(RecordedData):
     holds: Mapping[int, Hold] = field(default_factory=dict)
     begun: Mapping[int, Begun] = field(default_factory=dict)
     watched: Watched | None = None
-    parked: Parked | None = None
+    parked: ParkedAtEnd | None = None
     unread: Exception | None = None
 
 
