@@ -218,7 +218,7 @@ class _Replay:
         """With the waits of a recording in windows, as estimated; and who waited, as text."""
         facts = self.saved.facts
         stacks = [_known_stack(each) for each in facts["stacks"]]
-        sums, seen = window_sums.Tally(), list[str]()
+        sums, seen = window_sums.WindowSums(), list[str]()
         holds: dict[int, Hold] = {}
         found: dict[KnownStack, tuple[float, int]] = {}
         for what, *details in facts["windows"]:

@@ -180,7 +180,7 @@ class _KeptProgram(BpfProgram):
         super().close()
 
 
-class _KeptTally(window_sums.Tally):
+class _KeptSums(window_sums.WindowSums):
     """Keeps what windows it was told of, but for what the maps tell."""
 
     def __init__(self, of: _Kept) -> None:
@@ -242,7 +242,7 @@ def _record(program: Path, name: str) -> tuple[Saved, Report]:
     with ExitStack() as held:
         for module in (waits_collector, cpu_collector):
             held.enter_context(mock.patch.object(module, "BpfProgram", partial(_KeptProgram, kept)))
-        held.enter_context(mock.patch.object(windows, "Tally", partial(_KeptTally, kept)))
+        held.enter_context(mock.patch.object(windows, "WindowSums", partial(_KeptSums, kept)))
         held.enter_context(mock.patch.object(session_module, "reported", kept.report))
         process = held.enter_context(Target.start(program))
         session = held.enter_context(Session([process.pid], options))
