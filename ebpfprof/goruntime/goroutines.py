@@ -57,7 +57,7 @@ class ParkedGoroutine:
 
 
 @dataclass(slots=True)
-class Parked:
+class ParkedGoroutines:
     """All goroutines that were found parked, and what is missing.
 
     `unreadable` goroutines moved whenever they were looked at, or made no sense. `cut_short` are
@@ -69,7 +69,7 @@ class Parked:
     cut_short: int = 0
 
 
-def parked_goroutines(go: GoTarget, *, has_labels: bool = False) -> Parked:
+def parked_goroutines(go: GoTarget, *, has_labels: bool = False) -> ParkedGoroutines:
     """Find the goroutines parked at `go.sites.parks`, each as it is when its turn comes.
 
     With their labels, if it `has_labels`. Some 20 µs a goroutine. Raises TargetGone,
@@ -78,7 +78,7 @@ def parked_goroutines(go: GoTarget, *, has_labels: bool = False) -> Parked:
     with Memory(go.target) as memory:
         reader = GoroutineReader(go, memory, has_labels=has_labels)
         waiting, beyond = reader.all_goroutines()
-        found = Parked([], beyond)
+        found = ParkedGoroutines([], beyond)
         for attempt in range(_ATTEMPTS):
             if waiting:
                 _pause_before(attempt)

@@ -34,7 +34,7 @@ class Wait(NamedTuple):
     sequence: int
 
 
-class Census:
+class ParkedScanner:
     """The goroutines of one target. A context manager: leaving it closes the target's memory."""
 
     def __init__(self, go: GoTarget, *, has_labels: bool) -> None:
@@ -66,7 +66,7 @@ class Census:
         self.waiting: frozenset[Wait] = frozenset()
         """Who waited when they were counted last, for whatever."""
 
-    def count(self) -> frozenset[Wait]:
+    def scan(self) -> frozenset[Wait]:
         """Who waits now, for whatever. Raises TargetGone or UnreadableMemory."""
         found, _ = self._reader.all_goroutines()
         addresses = np.array(found, np.uint64)
@@ -87,7 +87,7 @@ class Census:
         out. Raises TargetGone or UnreadableMemory.
         """
         known, self._looked = self._looked, {}
-        self.count()
+        self.scan()
         for wait in self._perhaps_hooked:
             if wait in known:
                 self._looked[wait] = known[wait]

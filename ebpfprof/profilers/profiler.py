@@ -42,7 +42,7 @@ class OpenedProcess:
 
 
 @dataclass(slots=True, kw_only=True)
-class Found:
+class RecordedData:
     """What a profiler has recorded of a process, as it is read out of the kernel.
 
     `stands_for_ns` is the time that it is of, where that is not the time that was recorded.
@@ -109,7 +109,7 @@ class Profiler(Protocol):
     def failures(self) -> Sequence[Exception]:
         """Why something is missing of what was recorded."""
 
-    def snapshot(self, number: int, *, settled: bool) -> Found | None:
+    def snapshot(self, number: int, *, settled: bool) -> RecordedData | None:
         """The sums of a process since its first start; None if this one keeps no sums.
 
         If they are to be `settled`, they hold nothing that is only likely to come.
@@ -118,10 +118,10 @@ class Profiler(Protocol):
     def begin(self, number: int) -> Any:  # noqa: ANN401 - its own
         """Add up what comes from now on, as long as the result is kept; None: snapshots do."""
 
-    def read(self, number: int, mark: Any, *, restart: bool) -> Found:  # noqa: ANN401
+    def read(self, number: int, mark: Any, *, restart: bool) -> RecordedData:  # noqa: ANN401
         """What has come since begin() returned `mark`; it begins anew now if `restart`."""
 
-    def report(self, number: int, found: Found, builder: ReportBuilder) -> None:
+    def report(self, number: int, found: RecordedData, builder: ReportBuilder) -> None:
         """Add the profiles of what was found, with names."""
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from ebpfprof.process.file_opener import WorkerFileOpener
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.profiler import OpenedProcess
 from ebpfprof.recording.profiler_set import ProfilerSet
-from ebpfprof.recording.reports import Since, live_report
+from ebpfprof.recording.reports import IntervalStart, live_report
 from ebpfprof.recording.target import LiveTarget, open_target, programs_for
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.heap import give_back_large_blocks
@@ -169,7 +169,7 @@ class LiveSession(Closing):
             recording = replace(recording, ended_ns=ended_ns)
             return live_report(target, recording, found, self._options)
 
-    def begin(self, target: LiveTarget) -> Since | None:
+    def begin(self, target: LiveTarget) -> IntervalStart | None:
         """Add up samples of a process from now on, for as long as the caller keeps the result.
 
         Of the kinds that keep no sums; None if it has none of them. Raises TargetGone if it was
@@ -180,9 +180,9 @@ class LiveSession(Closing):
             unix_ns, watched_ns = time.time_ns(), target.watched_ns  # before there is a sample
             overhead, losses = self.overhead(target), self.losses()
             marks = self.profilers.begin(target.number)
-            return Since(marks, unix_ns, watched_ns, overhead, losses) if marks else None
+            return IntervalStart(marks, unix_ns, watched_ns, overhead, losses) if marks else None
 
-    def read(self, target: LiveTarget, since: Since, *, restart: bool = False) -> Report:
+    def read(self, target: LiveTarget, since: IntervalStart, *, restart: bool = False) -> Report:
         """The profiles of what has come since a moment; it is now, from now on, if `restart`.
 
         Their duration is how long the process was watched in that time. Raises TargetGone if the

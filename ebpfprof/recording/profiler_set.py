@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ebpfprof.kernel.losses import Loss, losses_together
 from ebpfprof.overhead.cost import Runs
-from ebpfprof.profilers.profiler import Found, OpenedProcess, Profiler, Rights
+from ebpfprof.profilers.profiler import OpenedProcess, Profiler, RecordedData, Rights
 
 if TYPE_CHECKING:
     from ebpfprof.profilers.options import Options
@@ -23,11 +23,11 @@ def rights_for(options: Options) -> Rights:
     return Rights(any(each.to_attach for each in found), any(each.to_record for each in found))
 
 
-class FoundBy(NamedTuple):
+class ProfilerData(NamedTuple):
     """What one profiler has found of a process."""
 
     profiler: Profiler
-    found: Found
+    found: RecordedData
 
 
 class ProfilerSet:
@@ -121,20 +121,20 @@ class ProfilerSet:
         """Why something is missing of what was recorded."""
         return [failure for profiler in self._kinds for failure in profiler.failures()]
 
-    def snapshot(self, number: int, *, settled: bool) -> list[FoundBy]:
+    def snapshot(self, number: int, *, settled: bool) -> list[ProfilerData]:
         """The sums of a process since its first start, of profilers that keep some."""
         found = ((each, each.snapshot(number, settled=settled)) for each in self._of_number[number])
-        return [FoundBy(profiler, sums) for profiler, sums in found if sums is not None]
+        return [ProfilerData(profiler, sums) for profiler, sums in found if sums is not None]
 
     def begin(self, number: int) -> dict[Profiler, Any]:
         """Marks of now, of the profilers that keep no sums: what read() takes."""
         marks = ((each, each.begin(number)) for each in self._of_number[number])
         return {profiler: mark for profiler, mark in marks if mark is not None}
 
-    def read(self, number: int, marks: dict[Profiler, Any], *, restart: bool) -> list[FoundBy]:
+    def read(self, number: int, marks: dict[Profiler, Any], *, restart: bool) -> list[ProfilerData]:
         """What has come since the marks; they are of now if `restart`."""
         return [
-            FoundBy(profiler, profiler.read(number, mark, restart=restart))
+            ProfilerData(profiler, profiler.read(number, mark, restart=restart))
             for profiler, mark in marks.items()
         ]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.profilers.profiler import Profiler
-from ebpfprof.recording.profiler_set import FoundBy
+from ebpfprof.recording.profiler_set import ProfilerData
 from ebpfprof.recording.target import LiveTarget
 
 if TYPE_CHECKING:  # what reads executables is imported late, while BCC compiles
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # what reads executables is imported late, while BCC compiles
 
 
 @dataclass(eq=False, slots=True)
-class Since:
+class IntervalStart:
     """A moment from which on samples of a process are added up; made by LiveSession.begin.
 
     It is told by Unix time, and by how long the process had been watched by then, what that had
@@ -33,7 +33,7 @@ class Since:
 
 
 def reported(
-    target: LiveTarget, recording: Recording, found: Sequence[FoundBy], options: Options
+    target: LiveTarget, recording: Recording, found: Sequence[ProfilerData], options: Options
 ) -> Report:
     """The profiles of what profilers have found of a process, with names."""
     from ebpfprof.profilers.report_builder import ReportBuilder
@@ -45,7 +45,7 @@ def reported(
 
 
 def live_report(
-    target: LiveTarget, recording: Recording, found: Sequence[FoundBy], options: Options
+    target: LiveTarget, recording: Recording, found: Sequence[ProfilerData], options: Options
 ) -> Report:
     """The same of a process that goes on being recorded: each report warns of a debugger."""
     report = reported(target, recording, found, options)

@@ -16,7 +16,7 @@ from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.registry import kind_named
 from ebpfprof.recording.live import LiveSession
-from ebpfprof.recording.reports import Since, reported
+from ebpfprof.recording.reports import IntervalStart, reported
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.signals import check, interruptible
 
@@ -68,7 +68,9 @@ class Session(Closing):
         for target in self._targets:
             check()
             self._live.start(target)
-        self._since: list[Since | None] = [self._live.begin(target) for target in self._targets]
+        self._since: list[IntervalStart | None] = [
+            self._live.begin(target) for target in self._targets
+        ]
         self._started_ns, self._started_unix_ns = kernel_now_ns(), time.time_ns()
 
     def wait(self, duration_s: float, should_stop: Callable[[float], bool]) -> None:

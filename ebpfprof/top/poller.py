@@ -14,7 +14,7 @@ from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.text import printable
 from ebpfprof.export import pprof
 from ebpfprof.recording.live import LiveSession
-from ebpfprof.recording.reports import Since
+from ebpfprof.recording.reports import IntervalStart
 from ebpfprof.recording.target import LiveTarget
 from ebpfprof.top.rows import Moment, Snapshot, TargetLine
 from ebpfprof.top.table import TopTable
@@ -34,7 +34,7 @@ class Poller:
         self,
         session: LiveSession,
         targets: Sequence[LiveTarget],
-        samples: Sequence[Since | None],
+        samples: Sequence[IntervalStart | None],
         options: Options,
     ) -> None:
         """Of `targets` that record already, and the CPU samples of each since then."""
@@ -99,11 +99,11 @@ class Poller:
                 written.append(file.name)
         return written
 
-    def _recorded(self) -> Iterable[tuple[LiveTarget, Since | None]]:
+    def _recorded(self) -> Iterable[tuple[LiveTarget, IntervalStart | None]]:
         return zip(self._targets, self._samples, strict=True)
 
     def _reports(
-        self, target: LiveTarget, samples: Since | None, *, settled: bool = False
+        self, target: LiveTarget, samples: IntervalStart | None, *, settled: bool = False
     ) -> list[Report]:
         """What was recorded of a target since the start: its waits, its CPU time.
 

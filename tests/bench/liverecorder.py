@@ -26,7 +26,7 @@ import psutil
 
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
-from ebpfprof.recording.reports import Since
+from ebpfprof.recording.reports import IntervalStart
 from ebpfprof.recording.target import LiveTarget
 from tests.kernel.kernel_state import helpers, holders
 from tests.targets_run import Target
@@ -65,7 +65,7 @@ def cpu_ns(pid: int) -> int:
 
 def main() -> int:
     targets: dict[int, LiveTarget] = {}
-    samples: dict[int, Since | None] = {}
+    samples: dict[int, IntervalStart | None] = {}
     options: dict[str, Any] = json.loads(sys.argv[1])
     options["kinds"] = tuple(options["kinds"])
     with LiveSession(Options(**options)) as session:

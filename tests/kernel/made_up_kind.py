@@ -19,7 +19,7 @@ from ebpfprof.profile.kind import Endpoint, Metric, Option, ProfileKind, Table
 from ebpfprof.profile.model import Frame, Location, Profile, Sample, ValueType
 from ebpfprof.profilers import registry
 from ebpfprof.profilers.options import Options
-from ebpfprof.profilers.profiler import Found, OpenedProcess, Rights
+from ebpfprof.profilers.profiler import OpenedProcess, RecordedData, Rights
 from ebpfprof.profilers.report_builder import ReportBuilder
 
 KIND = ProfileKind(
@@ -50,7 +50,7 @@ FRAMES = (Frame("main.throw", "/src/widgets.go", 12), Frame("main.main", "/src/w
 
 
 @dataclass(slots=True, kw_only=True)
-class FoundWidgets(Found):
+class RecordedWidgets(RecordedData):
     widgets: int = 0
 
 
@@ -104,17 +104,17 @@ class WidgetProfiler:
     def failures(self) -> Sequence[Exception]:
         return ()
 
-    def snapshot(self, number: int, *, settled: bool) -> Found:
-        return FoundWidgets(widgets=self._thrown[number])
+    def snapshot(self, number: int, *, settled: bool) -> RecordedData:
+        return RecordedWidgets(widgets=self._thrown[number])
 
     def begin(self, number: int) -> None:
         pass
 
-    def read(self, number: int, mark: Any, *, restart: bool) -> Found:  # noqa: ANN401
+    def read(self, number: int, mark: Any, *, restart: bool) -> RecordedData:  # noqa: ANN401
         raise NotImplementedError
 
-    def report(self, number: int, found: Found, builder: ReportBuilder) -> None:
-        assert isinstance(found, FoundWidgets)
+    def report(self, number: int, found: RecordedData, builder: ReportBuilder) -> None:
+        assert isinstance(found, RecordedWidgets)
         account = builder.account(KIND, "widget profile")
         stack = tuple(Location(0x1000 + at, None, (frame,)) for at, frame in enumerate(FRAMES))
         values = (found.widgets, found.widgets * self._size_ns)

@@ -21,8 +21,8 @@ import pytest
 from ebpfprof.errors import ExitCode, TargetGone
 from ebpfprof.export import pprof
 from ebpfprof.goruntime import goroutines
-from ebpfprof.goruntime.goroutines import Parked, ParkedGoroutine, parked_goroutines
-from ebpfprof.goruntime.parked import Census
+from ebpfprof.goruntime.goroutines import ParkedGoroutine, ParkedGoroutines, parked_goroutines
+from ebpfprof.goruntime.parked import ParkedScanner
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.process.process import Target as Process
@@ -102,7 +102,7 @@ def expected(run: Running) -> Facts:
     }
 
 
-def facts(run: Running, parked: Parked) -> Facts:
+def facts(run: Running, parked: ParkedGoroutines) -> Facts:
     """What was found, less the goroutines of the runtime's own and those of -busy."""
     found: Facts = {}
     for each in parked.goroutines:
@@ -135,12 +135,12 @@ def test_each_parked_goroutine_is_found_with_its_stack(build: tuple[str, str]) -
 
 
 @pytest.mark.parametrize("minor", VERSIONS)
-def test_a_census_has_the_same_ones(minor: str) -> None:
+def test_a_scanner_finds_the_same_ones(minor: str) -> None:
     """And knows of the others that they wait."""
-    with running(minor, "plain") as run, Census(run.go, has_labels=False) as census:
-        found = {each.goid: each for each in census.parked().values()}
+    with running(minor, "plain") as run, ParkedScanner(run.go, has_labels=False) as scanner:
+        found = {each.goid: each for each in scanner.parked().values()}
         assert found == {each.goid: each for each in parked_goroutines(run.go).goroutines}
-        waiting = {each.goid for each in census.waiting}
+        waiting = {each.goid for each in scanner.waiting}
         everybody = {goid for report in run.reports.values() for goid in report["goids"]}
         assert everybody <= waiting
         assert len(everybody - set(found)) >= 4

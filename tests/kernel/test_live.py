@@ -15,7 +15,7 @@ from ebpfprof.profile.delta import difference
 from ebpfprof.profile.model import Kind, Profile
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
-from ebpfprof.recording.reports import Since
+from ebpfprof.recording.reports import IntervalStart
 from ebpfprof.recording.target import LiveTarget
 from tests.kernel.inside import collector_of_waits
 from tests.kernel.kernel_state import has_probes, open_files
@@ -40,7 +40,7 @@ def count_in(profile: Profile, function: str) -> int:
 
 
 def counts(
-    live: LiveSession, target: LiveTarget, function: str, samples: Since | None = None
+    live: LiveSession, target: LiveTarget, function: str, samples: IntervalStart | None = None
 ) -> dict[str, int]:
     reports = [live.snapshot(target), *([live.read(target, samples)] if samples else [])]
     assert [report.failure for report in reports if report.failure] == []

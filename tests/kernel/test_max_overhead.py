@@ -18,7 +18,7 @@ import pytest
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.goroutines import ParkedGoroutine
 from ebpfprof.goruntime.labels import LabelReader
-from ebpfprof.goruntime.parked import Census, Wait
+from ebpfprof.goruntime.parked import ParkedScanner, Wait
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.model import Label, Lock, Profile, Sample
@@ -178,17 +178,17 @@ def record_while_the_list_fails(
     missing, if it can't be read at these calls.
     """
     asked, enough = itertools.count(), threading.Event()
-    original = Census.parked
+    original = ParkedScanner.parked
 
-    def parked(census: Census) -> dict[Wait, ParkedGoroutine]:
+    def parked(scanner: ParkedScanner) -> dict[Wait, ParkedGoroutine]:
         call = next(asked)
         if call >= until:
             enough.set()
         if call in calls:
             raise UnreadableMemory("The list makes no sense.")
-        return original(census)
+        return original(scanner)
 
-    monkeypatch.setattr(Census, "parked", parked)
+    monkeypatch.setattr(ParkedScanner, "parked", parked)
     options = Options(kinds=("block",), max_overhead=10)
     with (
         Target.start(program("load", "1.27"), "-length=100s") as target,

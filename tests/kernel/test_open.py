@@ -18,7 +18,7 @@ from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.waits import collector, open_waits
-from ebpfprof.profilers.waits.open_waits import Parked, read_parked
+from ebpfprof.profilers.waits.open_waits import ParkedAtEnd, read_parked
 from ebpfprof.profilers.waits.rows import Waiting
 from ebpfprof.recording.session import Session
 from symbolizer import GoTableError
@@ -271,7 +271,7 @@ def test_one_that_is_woken_while_the_others_are_read_is_not_shown(
 ) -> None:
     with Target.start(program("heldlocks")) as target:
 
-        def read_and_release(go: GoTarget, now_ns: int, *, has_labels: bool) -> Parked:
+        def read_and_release(go: GoTarget, now_ns: int, *, has_labels: bool) -> ParkedAtEnd:
             parked = read_parked(go, now_ns, has_labels=has_labels)
             assert len(parked.goroutines) >= 9
             target.ask("release woken", "released")
@@ -303,7 +303,7 @@ def test_each_target_has_its_own(tmp_path: Path) -> None:
 
 
 def test_why_goroutines_could_not_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(go: GoTarget, now_ns: int, *, has_labels: bool) -> Parked:
+    def fail(go: GoTarget, now_ns: int, *, has_labels: bool) -> ParkedAtEnd:
         raise GoTableError("no list of goroutines")
 
     monkeypatch.setattr(open_waits, "read_parked", fail)
@@ -325,7 +325,7 @@ def test_why_goroutines_could_not_be_read_is_told(monkeypatch: pytest.MonkeyPatc
 def test_a_target_that_ends_while_it_is_read_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     with Target.start(program("heldlocks")) as target:
 
-        def kill_and_read(go: GoTarget, now_ns: int, *, has_labels: bool) -> Parked:
+        def kill_and_read(go: GoTarget, now_ns: int, *, has_labels: bool) -> ParkedAtEnd:
             target.kill()
             return read_parked(go, now_ns, has_labels=has_labels)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ebpfprof.goruntime.parked import Census
+from ebpfprof.goruntime.parked import ParkedScanner
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.process import Target as Opened
@@ -42,8 +42,8 @@ def test_no_wait_is_longer_than_its_window_allows() -> None:
         waits.load()
         waits.put_in(0, go)
         begin_ns = kernel_now_ns()
-        with Census(go, has_labels=False) as census:
-            turns = list(census.parked().values())
+        with ParkedScanner(go, has_labels=False) as scanner:
+            turns = list(scanner.parked().values())
             waits.stop()
             for parked in turns:
                 waits.seed(0, parked)

@@ -35,7 +35,7 @@ from ebpfprof.profilers.report_builder import Recording, Report, ReportBuilder
 from ebpfprof.profilers.waits import collector as waits
 from ebpfprof.profilers.waits import report as waits_report
 from ebpfprof.profilers.waits import window_sums
-from ebpfprof.profilers.waits.open_waits import Parked
+from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
 from ebpfprof.profilers.waits.rows import Begun, Hold, KnownStack, Recipe, StackTotal, WaitRow
 from ebpfprof.profilers.waits.stacks import StackTranslator
 from tests.recorded.saved import END, Saved, SavedProgram
@@ -218,7 +218,7 @@ class _Replay:
         """With the waits of a recording in windows, as estimated; and who waited, as text."""
         facts = self.saved.facts
         stacks = [_known_stack(each) for each in facts["stacks"]]
-        sums, seen = window_sums.Tally(), list[str]()
+        sums, seen = window_sums.WindowSums(), list[str]()
         holds: dict[int, Hold] = {}
         found: dict[KnownStack, tuple[float, int]] = {}
         for what, *details in facts["windows"]:
@@ -264,7 +264,7 @@ class _Replay:
     ) -> _Known:
         cost = Overhead(collector.runs(0), Runs(), collector.hit_ns, self.saved.facts["cpu_ns"])
         parked = self.saved.facts["parked"]
-        found = waits_report.FoundWaits(
+        found = waits_report.RecordedWaits(
             kinds=tuple(kind for kind in self.options.recorded_kinds if kind.name != "cpu"),
             totals=totals,
             holds=holds,
@@ -299,7 +299,7 @@ class _Replay:
 
         def samples(of: SampleSums) -> _Known:
             stacks, sampler = collector.samples.read(of), self.saved.facts["sampler"]
-            found = cpu_report.FoundSamples(stacks=stacks, sampler=sampler)
+            found = cpu_report.RecordedSamples(stacks=stacks, sampler=sampler)
             return replace(known, samples=found, objects=objects)
 
         return samples(sums), samples(later_sums)
@@ -310,8 +310,8 @@ class _Known:
     """A recording, with what profilers have found of it."""
 
     recording: Recording
-    waits: waits_report.FoundWaits | None = None
-    samples: cpu_report.FoundSamples | None = None
+    waits: waits_report.RecordedWaits | None = None
+    samples: cpu_report.RecordedSamples | None = None
     objects: MappedObjects | None = None
 
     def with_losses(self, losses: Iterable[Loss]) -> _Known:
@@ -359,7 +359,7 @@ def _known_stack(fields: Sequence[Any]) -> KnownStack:
     return KnownStack(target, kind, sema, tuple(return_pcs), tuple(map(_label, labels)))
 
 
-def _parked(fields: dict[str, Any]) -> Parked:
+def _parked(fields: dict[str, Any]) -> ParkedAtEnd:
     """Of who was parked at the end, as the record tool kept it."""
     goroutines = [
         ParkedGoroutine(
@@ -374,7 +374,7 @@ def _parked(fields: dict[str, Any]) -> Parked:
         for each in fields["goroutines"]
     ]
     losses = tuple(Loss(*each) for each in fields["losses"])
-    return Parked(goroutines, fields["read_ns"], losses)
+    return ParkedAtEnd(goroutines, fields["read_ns"], losses)
 
 
 def _wait_line(row: WaitRow) -> str:

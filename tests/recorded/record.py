@@ -27,16 +27,16 @@ from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.ring_buffer import RingReader
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.cpu import collector as cpu_collector
-from ebpfprof.profilers.cpu.report import FoundSamples
+from ebpfprof.profilers.cpu.report import RecordedSamples
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.report_builder import Recording, Report
 from ebpfprof.profilers.waits import collector as waits_collector
 from ebpfprof.profilers.waits import window_sums, windows
-from ebpfprof.profilers.waits.open_waits import Parked
-from ebpfprof.profilers.waits.report import FoundWaits
+from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
+from ebpfprof.profilers.waits.report import RecordedWaits
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow
 from ebpfprof.recording import session as session_module
-from ebpfprof.recording.profiler_set import FoundBy
+from ebpfprof.recording.profiler_set import ProfilerData
 from ebpfprof.recording.reports import reported
 from ebpfprof.recording.session import Session
 from ebpfprof.recording.target import LiveTarget
@@ -85,22 +85,22 @@ class _Kept:
         self.stacks: dict[KnownStack, int] = {}  # with their numbers in the file
         self.middle_ns = 0
         self.recording: Recording | None = None
-        self.waits: FoundWaits | None = None
-        self.samples: FoundSamples | None = None
+        self.waits: RecordedWaits | None = None
+        self.samples: RecordedSamples | None = None
 
     def report(
         self,
         target: LiveTarget,
         recording: Recording,
-        found: Sequence[FoundBy],
+        found: Sequence[ProfilerData],
         options: Options,
     ) -> Report:
         """Stands for ebpfprof.recording.reports.reported."""
         self.recording = recording
         for _, each in found:
-            if isinstance(each, FoundWaits):
+            if isinstance(each, RecordedWaits):
                 self.waits = each
-            elif isinstance(each, FoundSamples):
+            elif isinstance(each, RecordedSamples):
                 self.samples = each
         return reported(target, recording, found, options)
 
@@ -180,7 +180,7 @@ class _KeptProgram(BpfProgram):
         super().close()
 
 
-class _KeptTally(window_sums.Tally):
+class _KeptSums(window_sums.WindowSums):
     """Keeps what windows it was told of, but for what the maps tell."""
 
     def __init__(self, of: _Kept) -> None:
@@ -242,7 +242,7 @@ def _record(program: Path, name: str) -> tuple[Saved, Report]:
     with ExitStack() as held:
         for module in (waits_collector, cpu_collector):
             held.enter_context(mock.patch.object(module, "BpfProgram", partial(_KeptProgram, kept)))
-        held.enter_context(mock.patch.object(windows, "Tally", partial(_KeptTally, kept)))
+        held.enter_context(mock.patch.object(windows, "WindowSums", partial(_KeptSums, kept)))
         held.enter_context(mock.patch.object(session_module, "reported", kept.report))
         process = held.enter_context(Target.start(program))
         session = held.enter_context(Session([process.pid], options))
@@ -290,7 +290,7 @@ def _recorded(program: Path, name: str) -> Saved:
     raise AssertionError(f"{name}: in none of {_ATTEMPTS} attempts")
 
 
-def _parked(parked: Parked) -> dict[str, Any]:
+def _parked(parked: ParkedAtEnd) -> dict[str, Any]:
     goroutines = [
         {**asdict(each), "labels": None if each.labels is None else _labels(each.labels)}
         for each in parked.goroutines

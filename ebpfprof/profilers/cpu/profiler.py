@@ -14,11 +14,11 @@ if TYPE_CHECKING:  # they take time to import, and not every recording needs the
     from ebpfprof.kernel.losses import Loss
     from ebpfprof.process.mappings import MappedObjects
     from ebpfprof.profilers.cpu.collector import CpuCollector
-    from ebpfprof.profilers.cpu.report import FoundSamples
+    from ebpfprof.profilers.cpu.report import RecordedSamples
     from ebpfprof.profilers.cpu.sample_table import SampleSums
     from ebpfprof.profilers.cpu.stacks import CpuTranslator
     from ebpfprof.profilers.options import Options
-    from ebpfprof.profilers.profiler import Found, OpenedProcess
+    from ebpfprof.profilers.profiler import OpenedProcess, RecordedData
     from ebpfprof.profilers.report_builder import ReportBuilder
 
 _IDLE_TICK_S: Final = 0.1
@@ -120,7 +120,7 @@ class CpuProfiler:
         """Why callers are missing in stacks."""
         return [self.collector.failure] if self.collector.failure else []
 
-    def snapshot(self, _number: int, *, settled: bool) -> Found | None:
+    def snapshot(self, _number: int, *, settled: bool) -> RecordedData | None:
         """None: samples are added up for those only that ask for them."""
 
     def begin(self, number: int) -> SampleSums:
@@ -128,20 +128,20 @@ class CpuProfiler:
         self.poll()
         return self.collector.samples.begin(number)
 
-    def read(self, number: int, mark: SampleSums, *, restart: bool) -> FoundSamples:
+    def read(self, number: int, mark: SampleSums, *, restart: bool) -> RecordedSamples:
         """The samples that have come since; they begin anew now if `restart`."""
-        from ebpfprof.profilers.cpu.report import FoundSamples
+        from ebpfprof.profilers.cpu.report import RecordedSamples
 
         self.poll()
         stacks = self.collector.samples.read(mark, restart=restart)
-        return FoundSamples(stacks=stacks, sampler=self.collector.sampler(number))
+        return RecordedSamples(stacks=stacks, sampler=self.collector.sampler(number))
 
-    def report(self, number: int, found: Found, builder: ReportBuilder) -> None:
+    def report(self, number: int, found: RecordedData, builder: ReportBuilder) -> None:
         """Add the CPU profile."""
-        from ebpfprof.profilers.cpu.report import FoundSamples, report
+        from ebpfprof.profilers.cpu.report import RecordedSamples, report
         from ebpfprof.profilers.cpu.stacks import CpuTranslator
 
-        assert isinstance(found, FoundSamples)
+        assert isinstance(found, RecordedSamples)
         opened, objects = self._opened[number]
         if number not in self._translators:
             self._translators[number] = CpuTranslator(objects, opened.go)

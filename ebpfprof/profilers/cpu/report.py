@@ -14,14 +14,14 @@ from ebpfprof.profilers.cpu.sample_table import CpuStack
 from ebpfprof.profilers.cpu.stacks import KERNEL, CpuTranslator
 from ebpfprof.profilers.cpu.unwinder import CUT_TEXTS
 from ebpfprof.profilers.labels import chosen
-from ebpfprof.profilers.profiler import Found
+from ebpfprof.profilers.profiler import RecordedData
 from ebpfprof.profilers.report_builder import ReportBuilder
 
 _CUT: Final = "{{}} samples with a stack cut short: {}"
 
 
 @dataclass(slots=True, kw_only=True)
-class FoundSamples(Found):
+class RecordedSamples(RecordedData):
     """How many samples each stack of one process has; `sampler` is what took them."""
 
     stacks: Mapping[CpuStack, int] = field(default_factory=dict)
@@ -29,7 +29,10 @@ class FoundSamples(Found):
 
 
 def report(
-    found: FoundSamples, objects: MappedObjects, translator: CpuTranslator, builder: ReportBuilder
+    found: RecordedSamples,
+    objects: MappedObjects,
+    translator: CpuTranslator,
+    builder: ReportBuilder,
 ) -> None:
     """Add the CPU profile."""
     recording, options = builder.recording, builder.options

@@ -33,7 +33,7 @@ class OpenWait:
 
 
 @dataclass(frozen=True, slots=True)
-class Parked:
+class ParkedAtEnd:
     """The goroutines parked at the time `read_ns` (CLOCK_MONOTONIC), and what could not be told."""
 
     goroutines: Sequence[ParkedGoroutine]
@@ -41,7 +41,7 @@ class Parked:
     losses: tuple[Loss, ...]
 
 
-def read_parked(go: GoTarget, now_ns: int, *, has_labels: bool) -> Parked:
+def read_parked(go: GoTarget, now_ns: int, *, has_labels: bool) -> ParkedAtEnd:
     """Read which goroutines are parked now. Raises what parked_goroutines raises."""
     found = parked_goroutines(go, has_labels=has_labels)
     counts = (
@@ -50,11 +50,11 @@ def read_parked(go: GoTarget, now_ns: int, *, has_labels: bool) -> Parked:
         ("labels_unread", _UNLABELLED, sum(each.labels is None for each in found.goroutines)),
     )
     lost = tuple(Loss(name, text, count) for name, text, count in counts if count)
-    return Parked(found.goroutines, now_ns, lost)
+    return ParkedAtEnd(found.goroutines, now_ns, lost)
 
 
 def open_waits(
-    parked: Parked, begun: Mapping[int, Begun], started_ns: int, *, all_known: bool
+    parked: ParkedAtEnd, begun: Mapping[int, Begun], started_ns: int, *, all_known: bool
 ) -> list[OpenWait]:
     """Those of the goroutines that were not woken before the recording ended.
 

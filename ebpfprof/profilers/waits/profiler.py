@@ -20,10 +20,10 @@ from ebpfprof.profilers.waits.rows import Recipe
 if TYPE_CHECKING:  # they take time to import, which passes while BCC compiles
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profilers.options import Options
-    from ebpfprof.profilers.profiler import Found
+    from ebpfprof.profilers.profiler import RecordedData
     from ebpfprof.profilers.report_builder import ReportBuilder
-    from ebpfprof.profilers.waits.open_waits import Parked
-    from ebpfprof.profilers.waits.report import FoundWaits
+    from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
+    from ebpfprof.profilers.waits.report import RecordedWaits
     from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
     from ebpfprof.profilers.waits.stacks import StackTranslator
     from ebpfprof.profilers.waits.windows import Windows
@@ -55,7 +55,7 @@ class WaitsProfiler:
         self._opened: dict[int, tuple[OpenedProcess, GoTarget]] = {}
         self._windows: dict[int, Windows] = {}
         self._translators: dict[int, StackTranslator] = {}
-        self._parked: dict[int, Parked] = {}
+        self._parked: dict[int, ParkedAtEnd] = {}
         self._unread: dict[int, Exception] = {}
         self._last: tuple[dict[int, list[StackTotal]], dict[int, dict[int, Hold]]] | None = None
         self._begun: dict[int, dict[int, Begun]] = {}
@@ -160,7 +160,7 @@ class WaitsProfiler:
         found = (self.collector.failure, *self._unread.values(), *windows)
         return [failure for failure in found if failure]
 
-    def snapshot(self, number: int, *, settled: bool) -> Found | None:
+    def snapshot(self, number: int, *, settled: bool) -> RecordedData | None:
         """The sums of a process since its first start."""
         if number not in self._opened:
             return None
@@ -184,16 +184,16 @@ class WaitsProfiler:
     def begin(self, _number: int) -> None:
         """Nothing: snapshots have the sums."""
 
-    def read(self, number: int, _mark: None, *, restart: bool) -> Found:
+    def read(self, number: int, _mark: None, *, restart: bool) -> RecordedData:
         """Not to be called: begin() has no mark."""
         raise NotImplementedError
 
-    def report(self, number: int, found: Found, builder: ReportBuilder) -> None:
+    def report(self, number: int, found: RecordedData, builder: ReportBuilder) -> None:
         """Add the block and mutex profiles, the locks and the open waits."""
-        from ebpfprof.profilers.waits.report import FoundWaits, report
+        from ebpfprof.profilers.waits.report import RecordedWaits, report
         from ebpfprof.profilers.waits.stacks import StackTranslator
 
-        assert isinstance(found, FoundWaits)
+        assert isinstance(found, RecordedWaits)
         _, go = self._opened[number]
         if number not in self._translators:
             self._translators[number] = StackTranslator(go)
@@ -209,13 +209,13 @@ class WaitsProfiler:
             windows.stop()
         self.collector.close()
 
-    def _found(self, number: int) -> FoundWaits:
-        from ebpfprof.profilers.waits.report import FoundWaits
+    def _found(self, number: int) -> RecordedWaits:
+        from ebpfprof.profilers.waits.report import RecordedWaits
 
         # Open waits are those at the end.
         chosen = [kind for kind in self._options.recorded_kinds if kind in (BLOCK, MUTEX)]
         open_kinds = [OPEN] if self._options["open_waits"] and self._last else []
-        return FoundWaits(
+        return RecordedWaits(
             kinds=(*chosen, *open_kinds),
             begun=self._begun.get(number, {}),
             parked=self._parked.get(number),

@@ -11,11 +11,11 @@ from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.labels import chosen
-from ebpfprof.profilers.profiler import Found
+from ebpfprof.profilers.profiler import RecordedData
 from ebpfprof.profilers.report_builder import ReportBuilder
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
 from ebpfprof.profilers.waits.locks import LockTable, place
-from ebpfprof.profilers.waits.open_waits import OpenWait, Parked, open_waits
+from ebpfprof.profilers.waits.open_waits import OpenWait, ParkedAtEnd, open_waits
 from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
 from ebpfprof.profilers.waits.samples import wait_samples
 from ebpfprof.profilers.waits.stacks import StackTranslator
@@ -32,7 +32,7 @@ _CUT_BY_GO: Final = "cut off where Go cuts them off, too: the stacks of {} event
 
 
 @dataclass(slots=True, kw_only=True)
-class FoundWaits(Found):
+class RecordedWaits(RecordedData):
     """What the kernel had recorded of the waits of one process.
 
     `kinds` are those to report. `holds` is by semaphore, `begun` by runtime.g. `parked` is None
@@ -44,12 +44,12 @@ class FoundWaits(Found):
     holds: Mapping[int, Hold] = field(default_factory=dict)
     begun: Mapping[int, Begun] = field(default_factory=dict)
     watched: Watched | None = None
-    parked: Parked | None = None
+    parked: ParkedAtEnd | None = None
     unread: Exception | None = None
 
 
 def report(
-    found: FoundWaits, go: GoTarget, translator: StackTranslator, builder: ReportBuilder
+    found: RecordedWaits, go: GoTarget, translator: StackTranslator, builder: ReportBuilder
 ) -> None:
     """Add the profiles of these kinds, and the locks if they are asked for."""
     _WaitReporter(found, go, translator, builder).report()
@@ -57,7 +57,11 @@ def report(
 
 class _WaitReporter:
     def __init__(
-        self, found: FoundWaits, go: GoTarget, translator: StackTranslator, builder: ReportBuilder
+        self,
+        found: RecordedWaits,
+        go: GoTarget,
+        translator: StackTranslator,
+        builder: ReportBuilder,
     ) -> None:
         self._found = found
         self._go = go

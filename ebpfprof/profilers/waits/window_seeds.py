@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.goruntime.goroutines import ParkedGoroutine
-from ebpfprof.goruntime.parked import Census, Wait
+from ebpfprof.goruntime.parked import ParkedScanner, Wait
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.waits.collector import WaitsCollector
@@ -20,7 +20,7 @@ class WindowSeeds:
     def __init__(self, waits: WaitsCollector, index: int, go: GoTarget) -> None:
         """`index` is the number of the process in `waits`. Raises AttachFailed."""
         try:
-            self.census = Census(go, has_labels=waits.has_labels)
+            self.scanner = ParkedScanner(go, has_labels=waits.has_labels)
         except GoTableError as error:
             raise AttachFailed(
                 f"Process {go.target.pid} can't be watched in windows: {error}. Record every "
@@ -37,12 +37,12 @@ class WindowSeeds:
     def begin(self) -> None:
         """Take note of the waits that are older than the recording."""
         with suppress(UnreadableMemory):
-            self.old = self.census.count()
+            self.old = self.scanner.scan()
 
     def look(self) -> bool:
         """Read which goroutines are parked; False if that can't be told now."""
         try:
-            self._parked, self.failure = self.census.parked(), None
+            self._parked, self.failure = self.scanner.parked(), None
         except UnreadableMemory as error:
             self._parked, self.failure = {}, error
         return self.failure is None
@@ -66,11 +66,11 @@ class WindowSeeds:
             return []
 
     def _lasting(self, begin_ns: int, end_ns: int) -> list[Lasting]:
-        now = waits_by_goroutine(self.census.waiting)
+        now = waits_by_goroutine(self.scanner.waiting)
         found = []
         for row in self._waits.tables.waiting(self._index):
             wait, stack = now.get(row.g), row.stack
-            if row.is_again and not (wait and self.census.waits_for_semaphore(wait)):
+            if row.is_again and not (wait and self.scanner.waits_for_semaphore(wait)):
                 continue  # woken, and on its way
             if stack is None:
                 if row.g not in self._seeded:
@@ -84,9 +84,9 @@ class WindowSeeds:
     def times_run(self) -> int:
         """How often goroutines came to run so far; 0 if that can't be told."""
         with suppress(TargetGone, UnreadableMemory):
-            return self.census.times_run()
+            return self.scanner.times_run()
         return 0
 
     def close(self) -> None:
         """Read no more."""
-        self.census.close()
+        self.scanner.close()

@@ -150,7 +150,7 @@ class Watched:
         return [f"not charged: {waited} waited for locks that nobody was seen to release"]
 
 
-class Tally:
+class WindowSums:
     """The sums of one target. Times are of CLOCK_MONOTONIC, in ns."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
 from ebpfprof.profilers.waits.spending import Spending
 from ebpfprof.profilers.waits.window_memory import WindowMemory
 from ebpfprof.profilers.waits.window_seeds import WindowSeeds
-from ebpfprof.profilers.waits.window_sums import Tally, Watched
+from ebpfprof.profilers.waits.window_sums import Watched, WindowSums
 
 _SHORTEST_TICK_S: Final = 0.002
 _TICK_S: Final = 0.05
@@ -71,7 +71,7 @@ class Windows:
         self._waits, self._index, self._go = waits, index, go
         self._share, self._others_ns = share, others_ns
         self._lock = threading.Lock()  # of the tally
-        self._tally = Tally()
+        self._sums = WindowSums()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._lead_ns = _FIRST_LEAD_NS
@@ -96,7 +96,7 @@ class Windows:
         except BaseException:  # what was not started will not be stopped
             self._seeds.close()
             raise
-        self._tally.begin(self._started_ns)
+        self._sums.begin(self._started_ns)
         self._pace, self._clock = Pace(), Clock(self._started_ns, 0, 0, 0)
         self._is_open, self._is_windowed = True, False
         self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0, self._clock)
@@ -125,13 +125,13 @@ class Windows:
         with self._lock:
             self._add_open_window()
             goes_on = self._thread is not None and self._thread.is_alive()
-            return self._tally.totals(kernel_now_ns() if goes_on else None)
+            return self._sums.totals(kernel_now_ns() if goes_on else None)
 
     def settled(self) -> tuple[list[StackTotal], Watched]:
         """The sums of all windows so far, and which time they stand for; nothing is foretold."""
         with self._lock:
             self._add_open_window()
-            return self._tally.settled(), self._tally.watched()
+            return self._sums.settled(), self._sums.watched()
 
     def holds(self) -> dict[int, Hold]:
         """How long locks were held, by semaphore, as far as windows saw it."""
@@ -162,13 +162,13 @@ class Windows:
     def watched(self) -> Watched:
         """How much of it was watched so far."""
         with self._lock:
-            return self._tally.watched()
+            return self._sums.watched()
 
     def _add_open_window(self) -> None:
         """Account for what a window without an end holds until now."""
         if self._is_open:
             found = self._waits.tables.take(self._index)
-            self._tally.add(found, self._window.begin_ns, kernel_now_ns())
+            self._sums.add(found, self._window.begin_ns, kernel_now_ns())
 
     def _run(self) -> None:
         try:
@@ -210,7 +210,7 @@ class Windows:
                 continue
             if turn.window_ns is None:
                 with self._lock:
-                    self._tally.stretch(self._window.begin_ns)
+                    self._sums.stretch(self._window.begin_ns)
                 return True
             self._stopping.wait((self._window.end_ns - kernel_now_ns()) / 1e9)
             self._close(pool)
@@ -259,8 +259,8 @@ class Windows:
         taking_out.result()
         with self._lock:
             found = self._waits.tables.take(self._index)
-            self._tally.add(found, begin_ns, end_ns, lasting, queues, planned_ns, pace)
-            self._tally.settle(self._seeds.census.waiting)
+            self._sums.add(found, begin_ns, end_ns, lasting, queues, planned_ns, pace)
+            self._sums.settle(self._seeds.scanner.waiting)
             self._memory.holds = self._holds()
             self._memory.remember(lasting, begin_ns, end_ns)
             self._window = replace(self._window, end_ns=end_ns)
@@ -283,5 +283,5 @@ class Windows:
         """Account for the rest of the time, and for the waits that have ended meanwhile."""
         with self._lock, suppress(TargetGone, UnreadableMemory):
             if self._is_windowed:
-                self._tally.stretch(min(self._stopped_ns, kernel_now_ns()))
-            self._tally.settle(self._seeds.census.count())
+                self._sums.stretch(min(self._stopped_ns, kernel_now_ns()))
+            self._sums.settle(self._seeds.scanner.scan())

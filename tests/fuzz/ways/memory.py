@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ebpfprof.goruntime import goroutines
-from ebpfprof.goruntime import parked as census
+from ebpfprof.goruntime import parked as parked_module
 from ebpfprof.goruntime.labels import CUT, LabelReader
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.memory import UnreadableMemory
@@ -147,7 +147,7 @@ def _ready(memory: _Memory) -> Iterator[None]:
             goroutines, _PAUSE_S=0, Memory=lambda *_: memory, allgs_address=lambda _: allgs
         ),
         mock.patch.multiple(
-            census, Memory=lambda *_: memory, scheduling_latencies=lambda _: latencies
+            parked_module, Memory=lambda *_: memory, scheduling_latencies=lambda _: latencies
         ),
     ):
         yield
@@ -158,7 +158,7 @@ def ask_goroutines(data: bytes) -> None:
     memory: Any = _Memory(data)
     with _ready(memory):
         found = goroutines.parked_goroutines(go, has_labels=True)
-        with census.Census(go, has_labels=True) as looked:
+        with parked_module.ParkedScanner(go, has_labels=True) as looked:
             parked = looked.parked()
             assert looked.parked().keys() == parked.keys()
             with suppress(UnreadableMemory):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ebpfprof.goruntime.goroutines import ParkedGoroutine
-from ebpfprof.profilers.waits.open_waits import BEGAN_BEFORE, OpenWait, Parked, open_waits
+from ebpfprof.profilers.waits.open_waits import BEGAN_BEFORE, OpenWait, ParkedAtEnd, open_waits
 from ebpfprof.profilers.waits.rows import Begun
 
 STARTED_NS = 1_000
@@ -24,7 +24,7 @@ def waits(
     read_ns: int = READ_NS,
     all_known: bool = True,
 ) -> list[OpenWait]:
-    parked = Parked(goroutines, read_ns, ())
+    parked = ParkedAtEnd(goroutines, read_ns, ())
     return open_waits(parked, begun or {}, STARTED_NS, all_known=all_known)
 
 
@@ -56,7 +56,7 @@ def test_one_that_began_in_the_recording_waits_since_then() -> None:
         (Begun(READ_NS + 1, waits=True), None),  # another wait than the one that was read
         (Begun(3_500, waits=False), None),
         (Begun(3_500, waits=False, woken_ns=READ_NS + 1), None),
-        # Parked although it was woken before: overtaken at the semaphore.
+        # ParkedAtEnd although it was woken before: overtaken at the semaphore.
         (Begun(3_500, waits=False, woken_ns=READ_NS), 1_500),
         (Begun(3_500, waits=False, woken_ns=4_000), 1_500),
     ],

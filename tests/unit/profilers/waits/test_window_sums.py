@@ -6,7 +6,7 @@ import pytest
 
 from ebpfprof.goruntime.parked import Wait
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow, StackTotal
-from ebpfprof.profilers.waits.window_sums import Lasting, Tally
+from ebpfprof.profilers.waits.window_sums import Lasting, WindowSums
 
 A = KnownStack(0, "block", 0, (1, 2), ())
 B = KnownStack(0, "block", 0, (3,), ())
@@ -15,169 +15,169 @@ WAIT = Wait(0xC000, 7, 3)
 OTHER = Wait(0xD000, 8, 1)
 
 
-def begun() -> Tally:
-    tally = Tally()
-    tally.begin(1000)
-    return tally
+def begun() -> WindowSums:
+    sums = WindowSums()
+    sums.begin(1000)
+    return sums
 
 
-def totals(tally: Tally) -> dict[tuple[int, ...], StackTotal]:
-    return {total.return_pcs: total for total in tally.totals()}
+def totals(sums: WindowSums) -> dict[tuple[int, ...], StackTotal]:
+    return {total.return_pcs: total for total in sums.totals()}
 
 
 def test_a_window_stands_for_the_pause_before_it() -> None:
-    tally = begun()
-    tally.add({A: (2, 30)}, 1090, 1100)
-    tally.add({A: (1, 10)}, 1180, 1200)
+    sums = begun()
+    sums.add({A: (2, 30)}, 1090, 1100)
+    sums.add({A: (1, 10)}, 1180, 1200)
 
-    assert totals(tally)[A.return_pcs].count == 2 * 10 + 1 * 5
-    assert totals(tally)[A.return_pcs].delay_ns == 30 * 10 + 10 * 5
-    assert tally.watched().windows == 2
-    assert tally.watched().share == pytest.approx(0.15)
+    assert totals(sums)[A.return_pcs].count == 2 * 10 + 1 * 5
+    assert totals(sums)[A.return_pcs].delay_ns == 30 * 10 + 10 * 5
+    assert sums.watched().windows == 2
+    assert sums.watched().share == pytest.approx(0.15)
 
 
 def test_the_parts_of_a_window_that_goes_on_stand_for_themselves() -> None:
-    tally = begun()
+    sums = begun()
     for end_ns in (1100, 1150, 1300):
-        tally.add({A: (1, 10)}, 1000, end_ns)
+        sums.add({A: (1, 10)}, 1000, end_ns)
 
-    assert totals(tally)[A.return_pcs].count == 3
-    assert tally.watched().share == 1
-    assert tally.watched().windows == 0
+    assert totals(sums)[A.return_pcs].count == 3
+    assert sums.watched().share == 1
+    assert sums.watched().windows == 0
 
 
 def test_a_wait_that_lasts_counts_once_it_has_ended() -> None:
-    tally = begun()
-    tally.add({}, 1090, 1100, [Lasting(WAIT, A, 10), Lasting(OTHER, B, 5)])
-    tally.settle({WAIT, OTHER})
-    assert totals(tally) == {}
+    sums = begun()
+    sums.add({}, 1090, 1100, [Lasting(WAIT, A, 10), Lasting(OTHER, B, 5)])
+    sums.settle({WAIT, OTHER})
+    assert totals(sums) == {}
 
-    tally.add({}, 1190, 1200, [Lasting(WAIT, A, 10)])
-    tally.settle({WAIT})
-    assert {pcs: total.delay_ns for pcs, total in totals(tally).items()} == {B.return_pcs: 50}
+    sums.add({}, 1190, 1200, [Lasting(WAIT, A, 10)])
+    sums.settle({WAIT})
+    assert {pcs: total.delay_ns for pcs, total in totals(sums).items()} == {B.return_pcs: 50}
 
-    tally.settle(set())
-    assert totals(tally)[A.return_pcs].delay_ns == 100 + 100
-    assert totals(tally)[A.return_pcs].count == 0
+    sums.settle(set())
+    assert totals(sums)[A.return_pcs].delay_ns == 100 + 100
+    assert totals(sums)[A.return_pcs].count == 0
 
 
 def test_one_that_ended_right_behind_the_window_counts_at_once() -> None:
-    tally = begun()
-    tally.add({}, 1090, 1100, [Lasting(None, A, 10)])
+    sums = begun()
+    sums.add({}, 1090, 1100, [Lasting(None, A, 10)])
 
-    assert totals(tally)[A.return_pcs].delay_ns == 100
+    assert totals(sums)[A.return_pcs].delay_ns == 100
 
 
 def test_another_wait_of_the_same_goroutine_is_another_one() -> None:
-    tally = begun()
-    tally.add({}, 1090, 1100, [Lasting(WAIT, A, 10)])
-    tally.settle({WAIT._replace(sequence=4)})
+    sums = begun()
+    sums.add({}, 1090, 1100, [Lasting(WAIT, A, 10)])
+    sums.settle({WAIT._replace(sequence=4)})
 
-    assert totals(tally)[A.return_pcs].delay_ns == 100
+    assert totals(sums)[A.return_pcs].delay_ns == 100
 
 
 def test_what_was_waited_for_a_lock_is_charged_to_whom_releases_it() -> None:
-    tally = begun()
-    tally.add({RELEASE: (1, 20)}, 1090, 1100, queues=[QueueRow(0xA0, 5, RELEASE)])
+    sums = begun()
+    sums.add({RELEASE: (1, 20)}, 1090, 1100, queues=[QueueRow(0xA0, 5, RELEASE)])
 
-    assert totals(tally)[RELEASE.return_pcs].delay_ns == 250
-    assert totals(tally)[RELEASE.return_pcs].count == 10
+    assert totals(sums)[RELEASE.return_pcs].delay_ns == 250
+    assert totals(sums)[RELEASE.return_pcs].count == 10
 
 
 def test_nobody_was_seen_to_release_it_until_later() -> None:
-    tally = begun()
-    tally.add({}, 1090, 1100, queues=[QueueRow(0xA0, 10, None), QueueRow(0xB0, 1, None)])
-    assert tally.watched().uncharged_ns == 110
-    tally.add({}, 1190, 1200, queues=[QueueRow(0xA0, 0, RELEASE)])
+    sums = begun()
+    sums.add({}, 1090, 1100, queues=[QueueRow(0xA0, 10, None), QueueRow(0xB0, 1, None)])
+    assert sums.watched().uncharged_ns == 110
+    sums.add({}, 1190, 1200, queues=[QueueRow(0xA0, 0, RELEASE)])
 
-    assert totals(tally)[RELEASE.return_pcs].delay_ns == 100
-    assert tally.watched().uncharged_ns == 10
+    assert totals(sums)[RELEASE.return_pcs].delay_ns == 100
+    assert sums.watched().uncharged_ns == 10
 
 
 def test_the_time_after_the_last_window_is_that_windows() -> None:
-    tally = begun()
-    tally.add({A: (1, 4)}, 1090, 1100, [Lasting(WAIT, B, 10)])
-    tally.stretch(1200)
-    tally.settle(set())
+    sums = begun()
+    sums.add({A: (1, 4)}, 1090, 1100, [Lasting(WAIT, B, 10)])
+    sums.stretch(1200)
+    sums.settle(set())
 
-    assert totals(tally)[A.return_pcs].count == 20
-    assert totals(tally)[A.return_pcs].delay_ns == 80
-    assert totals(tally)[B.return_pcs].delay_ns == 200
+    assert totals(sums)[A.return_pcs].count == 20
+    assert totals(sums)[A.return_pcs].delay_ns == 80
+    assert totals(sums)[B.return_pcs].delay_ns == 200
 
 
 def test_a_window_that_ended_before_its_time_stands_for_less() -> None:
-    tally = begun()
-    tally.add({A: (1, 10)}, 1090, 1100, planned_ns=10)
-    tally.add({B: (1, 2)}, 1198, 1200, planned_ns=10)
+    sums = begun()
+    sums.add({A: (1, 10)}, 1090, 1100, planned_ns=10)
+    sums.add({B: (1, 2)}, 1198, 1200, planned_ns=10)
 
     # Of the second 100 ns a fifth; the rest is the first window's.
-    assert totals(tally)[A.return_pcs].count == 10 + 8
-    assert totals(tally)[B.return_pcs].count == 10
+    assert totals(sums)[A.return_pcs].count == 10 + 8
+    assert totals(sums)[B.return_pcs].count == 10
 
 
 def test_what_runs_more_often_outside_of_windows_waits_more_often() -> None:
-    tally = begun()
-    tally.add({A: (2, 30)}, 1090, 1100, pace=1.5)
+    sums = begun()
+    sums.add({A: (2, 30)}, 1090, 1100, pace=1.5)
 
-    assert totals(tally)[A.return_pcs].count == 2 * (1 + 9 * 1.5)
-    assert totals(tally)[A.return_pcs].delay_ns == 30 * 10
+    assert totals(sums)[A.return_pcs].count == 2 * (1 + 9 * 1.5)
+    assert totals(sums)[A.return_pcs].delay_ns == 30 * 10
 
 
 def test_what_was_watched_all_the_time_is_as_it_was_counted() -> None:
-    tally = begun()
-    tally.add({A: (2, 30)}, 1000, 1100, pace=1.5)
+    sums = begun()
+    sums.add({A: (2, 30)}, 1000, 1100, pace=1.5)
 
-    assert totals(tally)[A.return_pcs].count == 2
+    assert totals(sums)[A.return_pcs].count == 2
 
 
 def test_what_begins_anew_does_not_stand_for_the_time_before() -> None:
-    tally = begun()
-    tally.add({A: (1, 10)}, 1000, 1100)
-    tally.begin(5000)
-    tally.add({A: (1, 10)}, 5090, 5100)
+    sums = begun()
+    sums.add({A: (1, 10)}, 1000, 1100)
+    sums.begin(5000)
+    sums.add({A: (1, 10)}, 5090, 5100)
 
-    assert totals(tally)[A.return_pcs].count == 1 + 10
+    assert totals(sums)[A.return_pcs].count == 1 + 10
 
 
 def test_while_it_goes_on_the_last_window_tells_what_is_likely() -> None:
-    tally = begun()
-    tally.add({A: (1, 10)}, 1090, 1100, [Lasting(WAIT, B, 10)])
+    sums = begun()
+    sums.add({A: (1, 10)}, 1090, 1100, [Lasting(WAIT, B, 10)])
     seen = [
-        {each.return_pcs: (each.count, each.delay_ns) for each in tally.totals(now_ns)}
+        {each.return_pcs: (each.count, each.delay_ns) for each in sums.totals(now_ns)}
         for now_ns in (1100, 1150, 1200)
     ]
     assert seen == [{A.return_pcs: (count, 10 * count)} for count in (10, 15, 20)]
 
     # The next one has less; what was told is not taken back, and made up for later.
-    tally.add({A: (0.5, 5)}, 1190, 1200)
-    assert totals(tally)[A.return_pcs].count == 20
-    assert tally.totals(1250)[0].count == 20
-    assert tally.totals(1350)[0].count == 15 + 0.5 * 15
+    sums.add({A: (0.5, 5)}, 1190, 1200)
+    assert totals(sums)[A.return_pcs].count == 20
+    assert sums.totals(1250)[0].count == 20
+    assert sums.totals(1350)[0].count == 15 + 0.5 * 15
 
 
 def test_what_is_settled_is_of_windows_and_of_the_time_that_they_stand_for() -> None:
-    tally = begun()
-    tally.add({A: (2, 30)}, 1090, 1100)
-    assert [(total.count, total.delay_ns) for total in tally.totals(1200)] == [(40, 600)]
+    sums = begun()
+    sums.add({A: (2, 30)}, 1090, 1100)
+    assert [(total.count, total.delay_ns) for total in sums.totals(1200)] == [(40, 600)]
 
-    (settled,) = tally.settled()
+    (settled,) = sums.settled()
     assert (settled.count, settled.delay_ns) == (20, 300)
-    assert tally.watched().stood_for_ns == 100
-    tally.add({A: (1, 10)}, 1180, 1200)
-    (settled,) = tally.settled()
+    assert sums.watched().stood_for_ns == 100
+    sums.add({A: (1, 10)}, 1180, 1200)
+    (settled,) = sums.settled()
     assert (settled.count, settled.delay_ns) == (20 + 5, 300 + 50)
-    assert tally.watched().stood_for_ns == 200
+    assert sums.watched().stood_for_ns == 200
 
 
 def test_an_error_is_told_in_words() -> None:
-    tally = begun()
-    assert tally.watched().error("block") == ""
-    tally.add({A: (1, 10)}, 1090, 1100)
-    assert "not known" in tally.watched().error("block")
-    tally.add({A: (3, 30)}, 1190, 1200)
+    sums = begun()
+    assert sums.watched().error("block") == ""
+    sums.add({A: (1, 10)}, 1090, 1100)
+    assert "not known" in sums.watched().error("block")
+    sums.add({A: (3, 30)}, 1190, 1200)
     # Two windows: a difference of 2 in 10 ns, for 90 ns that were not watched.
-    assert tally.watched().error("block") == (
+    assert sums.watched().error("block") == (
         "standard error of all counts 45 %, of all delays 45 %"
     )
-    assert tally.watched().error("mutex") == ""
-    assert "10 % of the time, in 2 windows" in str(tally.watched())
+    assert sums.watched().error("mutex") == ""
+    assert "10 % of the time, in 2 windows" in str(sums.watched())

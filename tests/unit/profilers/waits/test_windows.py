@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from ebpfprof.errors import AttachFailed
-from ebpfprof.goruntime.parked import Census
+from ebpfprof.goruntime.parked import ParkedScanner
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.overhead.cost import Runs
 from ebpfprof.profilers.waits.collector import WaitsCollector
@@ -48,11 +48,13 @@ def test_what_a_window_counted_that_was_prepared_too_late_belongs_to_none(
     lead_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who waited was not told in time."""
-    waits, census = Notes(), Notes()
+    waits, scanner = Notes(), Notes()
     go = mock.MagicMock()
     go.target.cpu_ns.return_value = 1
     watch = Windows(cast("WaitsCollector", waits), 0, cast("GoTarget", go), 0.01)
-    monkeypatch.setattr("ebpfprof.profilers.waits.window_seeds.Census", lambda *_, **__: census)
+    monkeypatch.setattr(
+        "ebpfprof.profilers.waits.window_seeds.ParkedScanner", lambda *_, **__: scanner
+    )
     collector, process = cast("WaitsCollector", waits), cast("GoTarget", go)
     watch._seeds = WindowSeeds(collector, 0, process)
     watch._spending = Spending(collector, 0, process, 0.01, lambda: 0.0)
@@ -70,10 +72,10 @@ def test_what_a_window_counted_that_was_prepared_too_late_belongs_to_none(
 def test_a_program_whose_goroutines_cannot_be_found_is_refused_with_a_way_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def census(_: GoTarget, *, has_labels: bool) -> Census:
+    def scanner(_: GoTarget, *, has_labels: bool) -> ParkedScanner:
         raise GoTableError("there is no list of goroutines")
 
-    monkeypatch.setattr("ebpfprof.profilers.waits.window_seeds.Census", census)
+    monkeypatch.setattr("ebpfprof.profilers.waits.window_seeds.ParkedScanner", scanner)
     watch = Windows(cast("WaitsCollector", Notes()), 0, cast("GoTarget", mock.MagicMock()), 0.01)
     with pytest.raises(AttachFailed, match=r"no list of goroutines.*--max-overhead 0"):
         watch.start()
