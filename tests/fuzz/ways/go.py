@@ -323,6 +323,7 @@ GO = (
             "symbolizer.codeanalysis.cgo_callback",
             "symbolizer.codeanalysis.tls",
             "symbolizer.codeanalysis.globals",
+            "symbolizer.go.stack_switch",
         ),
         ask_small,
         small_seeds,
