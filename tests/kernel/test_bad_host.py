@@ -202,8 +202,7 @@ def test_nothing_is_loaded_from_the_current_folder(pid: str, tmp_path: Path) -> 
     for name in ("bcc", "click", "numpy", "symbolizer", "google", "capstone", "rich"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('from the current folder')")
     headers = ("include/linux/types.h", "linux/types.h", "uapi/linux/bpf.h", "asm/page.h")
-    headers += ("common/loss.h", "loss.h")
-    for name in headers:
+    for name in (*headers, "common/loss.h", "loss.h"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("#error from the current folder\n")
     finished = run("--pid", pid, "--duration", "0.1", folder=tmp_path)

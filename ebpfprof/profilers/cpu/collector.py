@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 
 from ebpfprof.goruntime.labels import target_fields as label_fields
+from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.btf import field_offsets
 from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import Program
@@ -49,7 +50,7 @@ _MAX_BATCHES = 128
 _MAX_WAITING = 256  # samples of up to 70 KB
 _UNSAMPLED = "processors that came while it recorded and could not be sampled"
 _RULES_FULL = "processes of which not all rules for unwinding had room: stacks may be cut short"
-_TARGET_SHIFT = 48  # bpf/cpu/table_unwind.h
+_TARGET_SHIFT = c_facts.number("common/keys.h", "TARGET_SHIFT")
 
 
 @dataclass(frozen=True, slots=True)

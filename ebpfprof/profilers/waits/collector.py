@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import Program
@@ -29,8 +30,9 @@ if TYPE_CHECKING:  # the session imports them while BCC compiles
     from ebpfprof.goruntime.goroutines import ParkedGoroutine
     from ebpfprof.goruntime.process import GoTarget
 
-# Rows of goroutines that wait: as many as bpf/waits/locks.h can count at most.
-_MAX_WAITS = (1 << 19) - 1
+_UNIT_SHIFT = c_facts.number("waits/locks.h", "UNIT_SHIFT")
+_WAITERS_BITS = c_facts.number("waits/locks.h", "WAITERS_BITS")
+_MAX_WAITS = (1 << _WAITERS_BITS) - 1  # rows of goroutines that wait: as many as a lock can count
 _USUAL_WAITS = 1 << 18
 _GROWTH = 4  # times as many goroutines as now may come to wait
 _MAX_STACKS = 1 << 15
@@ -42,11 +44,11 @@ _MAX_LOCK_CALLERS = 4  # as symbolizer.codeanalysis.semaphores has it, which is 
 _LARGE_MAPS = ("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS")
 _COUNT_SHIFT = 16
 _SITES_PER_TARGET = 64
-_OVER, _WAITS, _WOKEN = 0, 1, 2  # bpf/waits/waits.bpf.c, enum state
-_UNIT_SHIFT, _WAITERS_BITS = 8, 19  # bpf/waits/locks.h
+_STATES = c_facts.enum("waits/waits.bpf.c", "state")
+_OVER, _WAITS, _WOKEN = (_STATES[name] for name in ("OVER", "WAITS", "WOKEN"))
 FOREVER_NS: Final = (1 << 64) - 1
 """The end of a window that has none."""
-_TARGET_SHIFT = 48  # bpf/waits/target.h, goroutine_key
+_TARGET_SHIFT = c_facts.number("common/keys.h", "TARGET_SHIFT")
 
 
 class WaitsCollector:
