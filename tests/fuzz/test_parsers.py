@@ -26,6 +26,7 @@ OUR_OWN = {
     "symbolizer.unwind.rules": "no code",
     "ebpfprof.kernel.btf": "the kernel's",
     "ebpfprof.privileges.capabilities": "what the kernel says of our own process",
+    "ebpfprof.kernel.c_facts": "our own C",
     "ebpfprof.kernel.clock": "the kernel's clocks",
     "ebpfprof.profilers.cpu.collector": "rows of our own maps",
     "ebpfprof.profilers.waits.runtime_locks": "numbers of our own maps",
