@@ -54,7 +54,7 @@ class Budget:
         """Take note of all that was spent and used since the recording began."""
         self.spent_ns, self.used_ns, self.elapsed_ns = spent_ns, used_ns, elapsed_ns
 
-    def watched(self, spent_ns: float, window_ns: float, around_ns: float) -> None:
+    def note_window(self, spent_ns: float, window_ns: float, around_ns: float) -> None:
         """Take note of what a window cost, with the time that the probes were in around it."""
         rate = spent_ns / (window_ns + around_ns)
         self.rate = max(rate, (self.rate + rate) / 2)

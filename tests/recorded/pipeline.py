@@ -251,7 +251,7 @@ class _Replay:
         begun = {int(g): Begun(*each) for g, each in facts["begun"].items()}
         known = self._with_waits(recording, collector, sums.totals(), holds, begun)
         assert known.waits
-        known.waits.watched = sums.watched()
+        known.waits.coverage = sums.coverage()
         return known, "".join(seen).encode()
 
     def _with_waits(

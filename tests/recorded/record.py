@@ -277,8 +277,8 @@ def _recorded(program: Path, name: str) -> Saved:
         if any(each.mapping and each.mapping.filename != path for each in locations):
             print(f"{name}: a stack leads out of the program; once more")
             continue
-        if report.watched and report.watched.windows < _WINDOWS:
-            print(f"{name}: only {report.watched.windows} windows; once more")
+        if report.coverage and report.coverage.windows < _WINDOWS:
+            print(f"{name}: only {report.coverage.windows} windows; once more")
             continue
         wanted = pipeline.outputs_of(report, path)
         saved.save(name, program.parent)

@@ -173,11 +173,11 @@ class WaitsProfiler:
             )
             found.totals, found.holds = totals.get(number, []), holds.get(number, {})
         elif settled:
-            found.totals, found.watched = windows.settled()
-            found.stands_for_ns = found.watched.stood_for_ns
+            found.totals, found.coverage = windows.settled()
+            found.stands_for_ns = found.coverage.stood_for_ns
             found.holds = windows.holds()
         else:
-            found.totals, found.watched = windows.totals(), windows.watched()
+            found.totals, found.coverage = windows.totals(), windows.coverage()
             found.holds = windows.holds()
         return found
 

@@ -19,7 +19,7 @@ from ebpfprof.profilers.waits.open_waits import OpenWait, ParkedAtEnd, open_wait
 from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
 from ebpfprof.profilers.waits.samples import wait_samples
 from ebpfprof.profilers.waits.stacks import StackTranslator
-from ebpfprof.profilers.waits.window_sums import Watched
+from ebpfprof.profilers.waits.window_sums import WindowCoverage
 
 # Without Go's own profiler, unlock2 releases the lock with an exchange that also takes back the
 # hint that somebody sleeps for it (runtime/lock_spinbit.go).
@@ -43,7 +43,7 @@ class RecordedWaits(RecordedData):
     totals: Sequence[StackTotal] = ()
     holds: Mapping[int, Hold] = field(default_factory=dict)
     begun: Mapping[int, Begun] = field(default_factory=dict)
-    watched: Watched | None = None
+    coverage: WindowCoverage | None = None
     parked: ParkedAtEnd | None = None
     unread: Exception | None = None
 
@@ -70,7 +70,7 @@ class _WaitReporter:
 
     def report(self) -> None:
         found, options = self._found, self._builder.options
-        self._builder.report.watched = found.watched
+        self._builder.report.coverage = found.coverage
         waiting = self._open_waits()
         table = self._lock_table([each.total for each in waiting])
 
@@ -131,7 +131,7 @@ class _WaitReporter:
             missing.append(f"open waits are missing: {printable(str(found.unread))}")
         account = replace(
             builder.account(kind, title, remarks, missing),
-            watched=None if kind.is_moment else found.watched,
+            coverage=None if kind.is_moment else found.coverage,
             spread=spread,
             counted={_CUT_BY_GO: cut},
         )

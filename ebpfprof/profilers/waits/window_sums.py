@@ -63,7 +63,7 @@ class Deviation:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WindowCoverage:
     """How much of a recording was watched, of one target: `watched_ns` of `stood_for_ns`.
 
     `windows` is how many there were besides the time when all of it was watched. `deviations` are
@@ -78,9 +78,9 @@ class Watched:
     uncharged_ns: float
     has_paused: bool
 
-    def __sub__(self, earlier: Watched) -> Watched:
+    def __sub__(self, earlier: WindowCoverage) -> WindowCoverage:
         none = Deviation()
-        return Watched(
+        return WindowCoverage(
             self.watched_ns - earlier.watched_ns,
             self.stood_for_ns - earlier.stood_for_ns,
             self.windows - earlier.windows,
@@ -89,9 +89,9 @@ class Watched:
             self.has_paused,
         )
 
-    def __add__(self, later: Watched) -> Watched:
+    def __add__(self, later: WindowCoverage) -> WindowCoverage:
         none, one, other = Deviation(), self.deviations, later.deviations
-        return Watched(
+        return WindowCoverage(
             self.watched_ns + later.watched_ns,
             self.stood_for_ns + later.stood_for_ns,
             self.windows + later.windows,
@@ -273,7 +273,7 @@ class WindowSums:
                 found[each.stack] = count, max(0.0, ns - part * each.ns)
         return found
 
-    def watched(self) -> Watched:
+    def coverage(self) -> WindowCoverage:
         """How much was watched."""
         estimate = self._estimate
         deviations = {
@@ -282,7 +282,7 @@ class WindowSums:
             if isinstance(kind, str)
         }
         uncharged_ns = sum(self._unclaimed.values())
-        return Watched(
+        return WindowCoverage(
             estimate.watched_ns,
             estimate.stood_for_ns,
             estimate.windows,

@@ -29,7 +29,7 @@ from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
 from ebpfprof.profilers.waits.spending import Spending
 from ebpfprof.profilers.waits.window_memory import WindowMemory
 from ebpfprof.profilers.waits.window_seeds import WindowSeeds
-from ebpfprof.profilers.waits.window_sums import Watched, WindowSums
+from ebpfprof.profilers.waits.window_sums import WindowCoverage, WindowSums
 
 _SHORTEST_TICK_S: Final = 0.002
 _TICK_S: Final = 0.05
@@ -127,11 +127,11 @@ class Windows:
             goes_on = self._thread is not None and self._thread.is_alive()
             return self._sums.totals(kernel_now_ns() if goes_on else None)
 
-    def settled(self) -> tuple[list[StackTotal], Watched]:
+    def settled(self) -> tuple[list[StackTotal], WindowCoverage]:
         """The sums of all windows so far, and which time they stand for; nothing is foretold."""
         with self._lock:
             self._add_open_window()
-            return self._sums.settled(), self._sums.watched()
+            return self._sums.settled(), self._sums.coverage()
 
     def holds(self) -> dict[int, Hold]:
         """How long locks were held, by semaphore, as far as windows saw it."""
@@ -159,10 +159,10 @@ class Windows:
                     found[each.address] = Begun(min(since_ns, self._stopped_ns), waits=True)
             return found
 
-    def watched(self) -> Watched:
+    def coverage(self) -> WindowCoverage:
         """How much of it was watched so far."""
         with self._lock:
-            return self._sums.watched()
+            return self._sums.coverage()
 
     def _add_open_window(self) -> None:
         """Account for what a window without an end holds until now."""
@@ -267,7 +267,7 @@ class Windows:
             self._is_open = False
         self._spending.look()
         spent_ns = self._spending.budget.spent_ns - self._window.spent_before_ns
-        self._spending.budget.watched(spent_ns, end_ns - begin_ns, self._window.around_ns)
+        self._spending.budget.note_window(spent_ns, end_ns - begin_ns, self._window.around_ns)
 
     def _discard(self) -> None:
         """Forget a window that never was."""

@@ -32,8 +32,8 @@ def test_a_window_stands_for_the_pause_before_it() -> None:
 
     assert totals(sums)[A.return_pcs].count == 2 * 10 + 1 * 5
     assert totals(sums)[A.return_pcs].delay_ns == 30 * 10 + 10 * 5
-    assert sums.watched().windows == 2
-    assert sums.watched().share == pytest.approx(0.15)
+    assert sums.coverage().windows == 2
+    assert sums.coverage().share == pytest.approx(0.15)
 
 
 def test_the_parts_of_a_window_that_goes_on_stand_for_themselves() -> None:
@@ -42,8 +42,8 @@ def test_the_parts_of_a_window_that_goes_on_stand_for_themselves() -> None:
         sums.add({A: (1, 10)}, 1000, end_ns)
 
     assert totals(sums)[A.return_pcs].count == 3
-    assert sums.watched().share == 1
-    assert sums.watched().windows == 0
+    assert sums.coverage().share == 1
+    assert sums.coverage().windows == 0
 
 
 def test_a_wait_that_lasts_counts_once_it_has_ended() -> None:
@@ -87,11 +87,11 @@ def test_what_was_waited_for_a_lock_is_charged_to_whom_releases_it() -> None:
 def test_nobody_was_seen_to_release_it_until_later() -> None:
     sums = begun()
     sums.add({}, 1090, 1100, queues=[QueueRow(0xA0, 10, None), QueueRow(0xB0, 1, None)])
-    assert sums.watched().uncharged_ns == 110
+    assert sums.coverage().uncharged_ns == 110
     sums.add({}, 1190, 1200, queues=[QueueRow(0xA0, 0, RELEASE)])
 
     assert totals(sums)[RELEASE.return_pcs].delay_ns == 100
-    assert sums.watched().uncharged_ns == 10
+    assert sums.coverage().uncharged_ns == 10
 
 
 def test_the_time_after_the_last_window_is_that_windows() -> None:
@@ -162,22 +162,22 @@ def test_what_is_settled_is_of_windows_and_of_the_time_that_they_stand_for() -> 
 
     (settled,) = sums.settled()
     assert (settled.count, settled.delay_ns) == (20, 300)
-    assert sums.watched().stood_for_ns == 100
+    assert sums.coverage().stood_for_ns == 100
     sums.add({A: (1, 10)}, 1180, 1200)
     (settled,) = sums.settled()
     assert (settled.count, settled.delay_ns) == (20 + 5, 300 + 50)
-    assert sums.watched().stood_for_ns == 200
+    assert sums.coverage().stood_for_ns == 200
 
 
 def test_an_error_is_told_in_words() -> None:
     sums = begun()
-    assert sums.watched().error("block") == ""
+    assert sums.coverage().error("block") == ""
     sums.add({A: (1, 10)}, 1090, 1100)
-    assert "not known" in sums.watched().error("block")
+    assert "not known" in sums.coverage().error("block")
     sums.add({A: (3, 30)}, 1190, 1200)
     # Two windows: a difference of 2 in 10 ns, for 90 ns that were not watched.
-    assert sums.watched().error("block") == (
+    assert sums.coverage().error("block") == (
         "standard error of all counts 45 %, of all delays 45 %"
     )
-    assert sums.watched().error("mutex") == ""
-    assert "10 % of the time, in 2 windows" in str(sums.watched())
+    assert sums.coverage().error("mutex") == ""
+    assert "10 % of the time, in 2 windows" in str(sums.coverage())
