@@ -65,9 +65,9 @@ class Budget:
         """Whether more was spent than the promise allows."""
         return self.spent_ns > self._allowed_ns
 
-    def lasts_ns(self, spent_before_ns: float, watched_ns: float) -> float:
+    def lasts_ns(self, spent_before_ns: float, recorded_ns: float) -> float:
         """How long it lasts at the rate at which it was spent in the time that was watched."""
-        rate = (self.spent_ns - spent_before_ns) / watched_ns
+        rate = (self.spent_ns - spent_before_ns) / recorded_ns
         left_ns = self._allowed_ns - self.spent_ns
         income = self._allowance_rate if self._earned_ns > LENT_NS else 0.0
         return left_ns / (rate - income) if rate > income else math.inf

@@ -148,11 +148,11 @@ def test_each_start_wants_its_stop(live: LiveSession) -> None:
         live.stop(target)
         recorded.append(target.is_recording)
         assert recorded == [True, False]
-        watched_ns = target.watched_ns
+        recorded_ns = target.recorded_ns
         live.stop(target)
         assert counts(live, target, "main.hand")["block"] == HANDS
         report = live.snapshot(target, ["block"])
-        assert [(p.kind, p.duration_ns) for p in report.profiles] == [("block", watched_ns)]
+        assert [(p.kind, p.duration_ns) for p in report.profiles] == [("block", recorded_ns)]
         live.remove(target)
 
 

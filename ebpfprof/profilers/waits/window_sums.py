@@ -64,14 +64,14 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class WindowCoverage:
-    """How much of a recording was watched, of one target: `watched_ns` of `stood_for_ns`.
+    """How much of a recording was watched, of one target: `recorded_ns` of `stood_for_ns`.
 
     `windows` is how many there were besides the time when all of it was watched. `deviations` are
     by kind. `uncharged_ns` was waited for locks whose releases were in no window. `has_paused`: the
     probes were out, in this time or before.
     """
 
-    watched_ns: int
+    recorded_ns: int
     stood_for_ns: int
     windows: int
     deviations: Mapping[str, Deviation]
@@ -81,7 +81,7 @@ class WindowCoverage:
     def __sub__(self, earlier: WindowCoverage) -> WindowCoverage:
         none = Deviation()
         return WindowCoverage(
-            self.watched_ns - earlier.watched_ns,
+            self.recorded_ns - earlier.recorded_ns,
             self.stood_for_ns - earlier.stood_for_ns,
             self.windows - earlier.windows,
             {k: each - earlier.deviations.get(k, none) for k, each in self.deviations.items()},
@@ -92,7 +92,7 @@ class WindowCoverage:
     def __add__(self, later: WindowCoverage) -> WindowCoverage:
         none, one, other = Deviation(), self.deviations, later.deviations
         return WindowCoverage(
-            self.watched_ns + later.watched_ns,
+            self.recorded_ns + later.recorded_ns,
             self.stood_for_ns + later.stood_for_ns,
             self.windows + later.windows,
             {kind: one.get(kind, none) + other.get(kind, none) for kind in {**one, **other}},
@@ -112,7 +112,7 @@ class WindowCoverage:
         """The part of the time that was watched, 0 to 1."""
         if not self.stood_for_ns:
             return 0.0 if self.has_paused else 1.0
-        return self.watched_ns / self.stood_for_ns
+        return self.recorded_ns / self.stood_for_ns
 
     @property
     def is_scaled(self) -> bool:
@@ -121,7 +121,7 @@ class WindowCoverage:
         Between two windows nothing is accounted for: what is shown is what the next one is likely
         to have.
         """
-        return self.windows > 0 or (self.has_paused and not self.watched_ns)
+        return self.windows > 0 or (self.has_paused and not self.recorded_ns)
 
     @property
     def factor(self) -> float:
@@ -182,16 +182,16 @@ class WindowSums:
         for less: for the rest the one before it does. `pace` is how much more often goroutines wait
         outside of windows.
         """
-        watched_ns = end_ns - max(begin_ns, self._until_ns)
-        if watched_ns <= 0:
+        recorded_ns = end_ns - max(begin_ns, self._until_ns)
+        if recorded_ns <= 0:
             return
-        if watched_ns < planned_ns and self._last[0]:
-            kept_ns = (end_ns - self._until_ns) * watched_ns // planned_ns
+        if recorded_ns < planned_ns and self._last[0]:
+            kept_ns = (end_ns - self._until_ns) * recorded_ns // planned_ns
             self.stretch(end_ns - kept_ns)
         stood_for_ns = end_ns - self._until_ns
         self._until_ns = end_ns
-        weight = stood_for_ns / watched_ns
-        often = (watched_ns + pace * (stood_for_ns - watched_ns)) / stood_for_ns
+        weight = stood_for_ns / recorded_ns
+        often = (recorded_ns + pace * (stood_for_ns - recorded_ns)) / stood_for_ns
         sums: Found = {stack: (often * count, ns) for stack, (count, ns) in found.items()}
         for queue in queues:
             self._charge(sums, queue, weight)
@@ -201,21 +201,21 @@ class WindowSums:
             stacks = [k for k in sums if isinstance(k, KnownStack) and k.kind == kind]
             if stacks:
                 sums[kind] = sum(sums[k][0] for k in stacks), sum(sums[k][1] for k in stacks)
-        self._estimate.add(sums, watched_ns, stood_for_ns)
+        self._estimate.add(sums, recorded_ns, stood_for_ns)
         for each in lasting:
             self._set_aside(each, weight)
-        self._last = sums, lasting, watched_ns
+        self._last = sums, lasting, recorded_ns
 
     def stretch(self, until_ns: int) -> None:
         """Let the last window stand for the time until then, too: there was no other one."""
-        sums, lasting, watched_ns = self._last
+        sums, lasting, recorded_ns = self._last
         more_ns = until_ns - self._until_ns
         if more_ns <= 0:
             return
         self._until_ns = until_ns
-        self._estimate.stretch(sums, watched_ns, more_ns)
+        self._estimate.stretch(sums, recorded_ns, more_ns)
         for each in lasting:
-            self._set_aside(each, more_ns / watched_ns)
+            self._set_aside(each, more_ns / recorded_ns)
 
     def settle(self, waiting: AbstractSet[Wait]) -> None:
         """Count what was set aside of waits that have ended: all but these."""
@@ -260,8 +260,8 @@ class WindowSums:
 
     def _likely(self, until_ns: int) -> dict[KnownStack, tuple[float, float]]:
         """What was counted and delayed since the last window, if all went on as in that one."""
-        sums, lasting, watched_ns = self._last
-        part = max(0, until_ns - self._until_ns) / watched_ns
+        sums, lasting, recorded_ns = self._last
+        part = max(0, until_ns - self._until_ns) / recorded_ns
         found = {
             stack: (part * count, part * ns)
             for stack, (count, ns) in sums.items()
@@ -283,7 +283,7 @@ class WindowSums:
         }
         uncharged_ns = sum(self._unclaimed.values())
         return WindowCoverage(
-            estimate.watched_ns,
+            estimate.recorded_ns,
             estimate.stood_for_ns,
             estimate.windows,
             deviations,

@@ -193,8 +193,8 @@ class Windows:
 
     def _tick_s(self) -> float:
         """When to look again: half way to when there will be nothing left to spend."""
-        watched_ns = max(1, kernel_now_ns() - self._window.begin_ns)
-        lasts_ns = self._spending.budget.lasts_ns(self._window.spent_before_ns, watched_ns)
+        recorded_ns = max(1, kernel_now_ns() - self._window.begin_ns)
+        lasts_ns = self._spending.budget.lasts_ns(self._window.spent_before_ns, recorded_ns)
         return min(_TICK_S, max(_SHORTEST_TICK_S, lasts_ns / 2e9))
 
     def _watch_windows(self, pool: ThreadPoolExecutor) -> bool:
