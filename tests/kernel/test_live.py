@@ -332,11 +332,11 @@ def test_what_was_lost_before_is_no_part_of_a_difference(
         assert not any(each.startswith("incomplete: 7 ") for each in profile.comments)
 
 
-WINDOWS = re.compile(r"watched .* in (\d+) windows? at random times")
+WINDOWS = re.compile(r"recorded .* in (\d+) windows? at random times")
 
 
 def test_comments_are_of_the_windows_between_two_snapshots() -> None:
-    """Of a target that is watched in windows, since every wait would cost too much."""
+    """Of a target that is recorded in windows, since every wait would cost too much."""
     options = Options(kinds=("block", "mutex"), max_overhead=5)
 
     def look(at_least: int) -> Profile:

@@ -103,7 +103,7 @@ class WindowCoverage:
     def __str__(self) -> str:
         windows = "1 window" if self.windows == 1 else f"{self.windows} windows"
         return (
-            f"watched {percent(self.share)} of the time, in {windows} at random times, and scaled: "
+            f"recorded {percent(self.share)} of the time, in {windows} at random times, and scaled: "
             "--max-overhead"
         )
 

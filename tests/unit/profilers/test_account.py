@@ -57,7 +57,7 @@ def test_between_two_snapshots() -> None:
         "timed 100 times)",
         "incomplete: 2 events lost (lost)",
         "incomplete: 1 tables full (full)",
-        "watched 20 % of the time, in 10 windows at random times, and scaled: --max-overhead",
+        "recorded 20 % of the time, in 10 windows at random times, and scaled: --max-overhead",
         "standard error of all counts 0 %, of all delays 6.3 %",
         "of the ten stacks with the longest delays 6.3 % at most",
         "2 stacks lost",
@@ -75,7 +75,9 @@ def test_of_a_time_with_a_single_window_or_none_no_error_is_known() -> None:
     assert known in single.comments()
     none = replace(LATER, coverage=EARLIER.coverage) - EARLIER
     assert "standard error not known, without a window" in none.comments()
-    assert any(each.startswith("watched 0 % of the time, in 0 windows") for each in none.comments())
+    assert any(
+        each.startswith("recorded 0 % of the time, in 0 windows") for each in none.comments()
+    )
     for part in (single, none):
         assert not any("ten stacks" in each for each in part.comments())
 
@@ -85,4 +87,4 @@ def test_where_all_of_it_was_watched_nothing_is_scaled() -> None:
     part = replace(LATER, coverage=coverage(11, 65, 40)) - EARLIER
     said = " ".join(part.comments())
     assert "every event, " not in said
-    assert not any(word in said for word in ("windows", "watched", "error"))
+    assert not any(word in said for word in ("windows", "recorded", "error"))
