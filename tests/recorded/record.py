@@ -200,15 +200,15 @@ class _KeptSums(window_sums.WindowSums):
         lasting: Sequence[window_sums.Lasting] = (),
         queues: Sequence[QueueRow] = (),
         planned_ns: int = 0,
-        pace: float = 1.0,
+        slowdown: float = 1.0,
     ) -> None:
         stacks = self._of.stacks
         listed = [
             [each.wait, stacks.setdefault(each.stack, len(stacks)), each.ns] for each in lasting
         ]
-        self._of.windows.append(["add", begin_ns, end_ns, planned_ns, pace, listed])
+        self._of.windows.append(["add", begin_ns, end_ns, planned_ns, slowdown, listed])
         self._is_adding = True
-        super().add(found, begin_ns, end_ns, lasting, queues, planned_ns, pace)
+        super().add(found, begin_ns, end_ns, lasting, queues, planned_ns, slowdown)
         self._is_adding = False
 
     def stretch(self, until_ns: int) -> None:

@@ -103,8 +103,8 @@ class WindowCoverage:
     def __str__(self) -> str:
         windows = "1 window" if self.windows == 1 else f"{self.windows} windows"
         return (
-            f"recorded {percent(self.share)} of the time, in {windows} at random times, and scaled: "
-            "--max-overhead"
+            f"recorded {percent(self.share)} of the time, in {windows} at random times, and "
+            "scaled: --max-overhead"
         )
 
     @property
@@ -174,13 +174,13 @@ class WindowSums:
         lasting: Sequence[Lasting] = (),
         queues: Sequence[QueueRow] = (),
         planned_ns: int = 0,
-        pace: float = 1.0,
+        slowdown: float = 1.0,
     ) -> None:
-        """Add a window, or a part of one that goes on, and the time before it since the last.
+        """Add a window, or a part of one that goes on, and the time since the last one.
 
-        `found` is what stacks counted and delayed (ns) in it. One that ended before its time stands
-        for less: for the rest the one before it does. `pace` is how much more often goroutines wait
-        outside of windows.
+        `found` is what stacks counted and delayed (ns) in it. A window that ended before its
+        `planned_ns` stands for less time: the window before it stands for the rest. `slowdown` is
+        how much more often goroutines wait outside of windows than in them.
         """
         recorded_ns = end_ns - max(begin_ns, self._until_ns)
         if recorded_ns <= 0:
@@ -191,7 +191,7 @@ class WindowSums:
         stood_for_ns = end_ns - self._until_ns
         self._until_ns = end_ns
         weight = stood_for_ns / recorded_ns
-        often = (recorded_ns + pace * (stood_for_ns - recorded_ns)) / stood_for_ns
+        often = (recorded_ns + slowdown * (stood_for_ns - recorded_ns)) / stood_for_ns
         sums: Found = {stack: (often * count, ns) for stack, (count, ns) in found.items()}
         for queue in queues:
             self._charge(sums, queue, weight)

@@ -22,7 +22,7 @@ from ebpfprof.goruntime.goroutines import ParkedGoroutine
 from ebpfprof.goruntime.parked import Wait
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.overhead.slowdown import Clock, Pace
+from ebpfprof.overhead.slowdown import ActivityCounters, SlowdownEstimator
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.waits.collector import FOREVER_NS, WaitsCollector
 from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
@@ -48,7 +48,7 @@ class _Window:
     end_ns: int
     around_ns: int
     spent_before_ns: float
-    clock: Clock
+    counters: ActivityCounters
 
 
 class Windows:
@@ -97,9 +97,12 @@ class Windows:
             self._seeds.close()
             raise
         self._sums.begin(self._started_ns)
-        self._pace, self._clock = Pace(), Clock(self._started_ns, 0, 0, 0)
+        self._slowdown, self._counters = (
+            SlowdownEstimator(),
+            ActivityCounters(self._started_ns, 0, 0, 0),
+        )
         self._is_open, self._is_windowed = True, False
-        self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0, self._clock)
+        self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0, self._counters)
         self._stopping.clear()
         self.failure = None
         self._stopped_ns = FOREVER_NS
@@ -234,7 +237,7 @@ class Windows:
             self._discard()  # not all that waited when it began are known
             return False
         around_ns, spent_ns = begin_ns - came_ns, self._spending.budget.spent_ns
-        self._window = _Window(begin_ns, end_ns, around_ns, spent_ns, self._read_clock())
+        self._window = _Window(begin_ns, end_ns, around_ns, spent_ns, self._read_counters())
         self._is_open = window_ns is None
         return True
 
@@ -250,8 +253,8 @@ class Windows:
             self._waits.open_window(self._index, begin_ns, end_ns)
         # To its last nanosecond: before, the tables don't have yet who waits at its end.
         time.sleep(max(0.0, (end_ns - kernel_now_ns()) / 1e9))
-        before, self._clock = self._clock, self._read_clock()
-        pace = self._pace.add(before, self._window.clock, self._clock)
+        before, self._counters = self._counters, self._read_counters()
+        slowdown = self._slowdown.add(before, self._window.counters, self._counters)
         taking_out = pool.submit(self._waits.close_window, self._index)
         lasting = self._seeds.lasting(begin_ns, end_ns)
         self.failure = self._seeds.failure
@@ -259,7 +262,7 @@ class Windows:
         taking_out.result()
         with self._lock:
             found = self._waits.tables.take(self._index)
-            self._sums.add(found, begin_ns, end_ns, lasting, queues, planned_ns, pace)
+            self._sums.add(found, begin_ns, end_ns, lasting, queues, planned_ns, slowdown)
             self._sums.settle(self._seeds.scanner.waiting)
             self._memory.holds = self._holds()
             self._memory.remember(lasting, begin_ns, end_ns)
@@ -275,9 +278,9 @@ class Windows:
         self._waits.tables.take(self._index)
         self._is_open = False
 
-    def _read_clock(self) -> Clock:
+    def _read_counters(self) -> ActivityCounters:
         times_run, spending = self._seeds.times_run(), self._spending
-        return Clock(kernel_now_ns(), times_run, spending.used_ns(), spending.spent_ns())
+        return ActivityCounters(kernel_now_ns(), times_run, spending.used_ns(), spending.spent_ns())
 
     def _finish(self) -> None:
         """Account for the rest of the time, and for the waits that have ended meanwhile."""

@@ -117,7 +117,7 @@ def test_a_window_that_ended_before_its_time_stands_for_less() -> None:
 
 def test_what_runs_more_often_outside_of_windows_waits_more_often() -> None:
     sums = begun()
-    sums.add({A: (2, 30)}, 1090, 1100, pace=1.5)
+    sums.add({A: (2, 30)}, 1090, 1100, slowdown=1.5)
 
     assert totals(sums)[A.return_pcs].count == 2 * (1 + 9 * 1.5)
     assert totals(sums)[A.return_pcs].delay_ns == 30 * 10
@@ -125,7 +125,7 @@ def test_what_runs_more_often_outside_of_windows_waits_more_often() -> None:
 
 def test_what_was_watched_all_the_time_is_as_it_was_counted() -> None:
     sums = begun()
-    sums.add({A: (2, 30)}, 1000, 1100, pace=1.5)
+    sums.add({A: (2, 30)}, 1000, 1100, slowdown=1.5)
 
     assert totals(sums)[A.return_pcs].count == 2
 
