@@ -36,7 +36,7 @@ from ebpfprof.profilers.waits import collector as waits
 from ebpfprof.profilers.waits import report as waits_report
 from ebpfprof.profilers.waits import window_sums
 from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
-from ebpfprof.profilers.waits.rows import Begun, Hold, KnownStack, Recipe, StackTotal, WaitRow
+from ebpfprof.profilers.waits.rows import Begun, Hold, KnownStack, StackTotal, WaitRow, WaitsConfig
 from ebpfprof.profilers.waits.stacks import StackTranslator
 from tests.recorded.saved import END, Saved, SavedProgram
 from tests.targets_run import Target as RunningTarget
@@ -147,7 +147,7 @@ class _Replay:
             program = SavedProgram(self.saved.maps["waits"])
             program.show(BEGIN)
             with mock.patch.object(waits, "BpfProgram", return_value=program):
-                collector = waits.WaitsCollector(1, Recipe.of(self.options))
+                collector = waits.WaitsCollector(1, WaitsConfig.of(self.options))
             collector.load()
             collector.attach(0, self.go)
             program.show(END)  # once written, stacks and labels stay as they are
@@ -279,7 +279,7 @@ class _Replay:
         program = SavedProgram(self.saved.maps["cpu"])
         program.show(BEGIN)
         with mock.patch.object(cpu, "BpfProgram", return_value=program):
-            collector = cpu.CpuCollector(1, cpu.CpuRecipe.of(self.options))
+            collector = cpu.CpuCollector(1, cpu.CpuConfig.of(self.options))
         collector.load()
         objects = self.held.enter_context(MappedObjects(self.target))
         collector.attach(0, self.target, objects, self.go)

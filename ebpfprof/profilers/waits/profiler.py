@@ -15,7 +15,7 @@ from ebpfprof.overhead.cost import Runs
 from ebpfprof.profilers.profiler import OpenedProcess, Rights
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
-from ebpfprof.profilers.waits.rows import Recipe
+from ebpfprof.profilers.waits.rows import WaitsConfig
 
 if TYPE_CHECKING:  # they take time to import, which passes while BCC compiles
     from ebpfprof.goruntime.process import GoTarget
@@ -50,7 +50,7 @@ class WaitsProfiler:
 
     def __init__(self, targets: int, options: Options) -> None:
         """Begin to compile; load() ends that."""
-        self.collector = WaitsCollector(targets, Recipe.of(options))
+        self.collector = WaitsCollector(targets, WaitsConfig.of(options))
         self._options = options
         self._opened: dict[int, tuple[OpenedProcess, GoTarget]] = {}
         self._windows: dict[int, Windows] = {}

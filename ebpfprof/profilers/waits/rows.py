@@ -13,7 +13,7 @@ Waiting = Literal["block", "mutex"]
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class WaitsConfig:
     """What to record: one of `block` and `mutex` or both.
 
     `block_rate_ns` is Go's block profile rate: waits that long and longer are all taken, of
