@@ -239,7 +239,7 @@ class CpuCollector(Closing):
         found = list(losses(self._program.maps["losses"].numbers(), more))
         if self._unsampled:
             found.append(Loss("cpus_unsampled", _UNSAMPLED, self._unsampled))
-        if full := self._learner.full_books:
+        if full := self._learner.full_targets:
             found.append(Loss("rules_full", _RULES_FULL, full))
         return found
 
