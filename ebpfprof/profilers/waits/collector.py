@@ -12,7 +12,7 @@ from ebpfprof.overhead.cost import Runs, runs
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.label_pages import AbsentLabels
 from ebpfprof.profilers.waits import runtime_locks
-from ebpfprof.profilers.waits.probe_sites import SITES_PER_TARGET, ProbeSites
+from ebpfprof.profilers.waits.probe_sites import SITES_PER_TARGET, SiteTable
 from ebpfprof.profilers.waits.rows import (
     KnownStack,
     WaitsConfig,
@@ -77,7 +77,7 @@ class WaitsCollector(Closing):
             own_functions=("seed",) if config.windows else (),
         )
         self.tables = WaitTables(self._program, config)
-        self._sites = ProbeSites(self._program, config)
+        self._sites = SiteTable(self._program, config)
         self._absent_labels = AbsentLabels(self._program)
         self._unlabelled = 0
 

@@ -11,7 +11,7 @@ from ebpfprof.profilers.waits.rows import WaitsConfig
 SITES_PER_TARGET = 64
 
 
-class ProbeSites:
+class SiteTable:
     """The rows of the map `sites`: an attach cookie is the number of one."""
 
     def __init__(self, program: BpfProgram, config: WaitsConfig) -> None:

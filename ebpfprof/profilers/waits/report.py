@@ -14,7 +14,7 @@ from ebpfprof.profilers.labels import chosen
 from ebpfprof.profilers.profiler import RecordedData
 from ebpfprof.profilers.report_builder import ReportBuilder
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
-from ebpfprof.profilers.waits.locks import LockTable, place
+from ebpfprof.profilers.waits.locks import LockTable, lock_use
 from ebpfprof.profilers.waits.open_waits import OpenWait, ParkedAtEnd, open_waits
 from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
 from ebpfprof.profilers.waits.samples import wait_samples
@@ -97,7 +97,7 @@ class _WaitReporter:
         )
         if BLOCK in found.kinds:
             return waits
-        return [each for each in waits if place(self._translator, each.total.return_pcs)]
+        return [each for each in waits if lock_use(self._translator, each.total.return_pcs)]
 
     def _lock_table(self, waiting: Sequence[StackTotal]) -> LockTable | None:
         """The locks, if they are asked for and can be told apart."""
