@@ -228,12 +228,12 @@ class _Replay:
                     found = collector.tables.take(0)
                 case "add":
                     begin_ns, end_ns, planned_ns, slowdown, listed = details
-                    lasting = [
-                        window_sums.Lasting(wait and Wait(*wait), stacks[stack], ns)
+                    ongoing = [
+                        window_sums.OngoingWait(wait and Wait(*wait), stacks[stack], ns)
                         for wait, stack, ns in listed
                     ]
                     queues = collector.tables.queues(0, end_ns)
-                    sums.add(found, begin_ns, end_ns, lasting, queues, planned_ns, slowdown)
+                    sums.add(found, begin_ns, end_ns, ongoing, queues, planned_ns, slowdown)
                     seen += [
                         f"window until {end_ns}\n",
                         *map(_wait_line, collector.tables.waiting(0)),

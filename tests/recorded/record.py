@@ -197,18 +197,18 @@ class _KeptSums(window_sums.WindowSums):
         found: Mapping[KnownStack, tuple[float, float]],
         begin_ns: int,
         end_ns: int,
-        lasting: Sequence[window_sums.Lasting] = (),
+        ongoing: Sequence[window_sums.OngoingWait] = (),
         queues: Sequence[QueueRow] = (),
         planned_ns: int = 0,
         slowdown: float = 1.0,
     ) -> None:
         stacks = self._of.stacks
         listed = [
-            [each.wait, stacks.setdefault(each.stack, len(stacks)), each.ns] for each in lasting
+            [each.wait, stacks.setdefault(each.stack, len(stacks)), each.ns] for each in ongoing
         ]
         self._of.windows.append(["add", begin_ns, end_ns, planned_ns, slowdown, listed])
         self._is_adding = True
-        super().add(found, begin_ns, end_ns, lasting, queues, planned_ns, slowdown)
+        super().add(found, begin_ns, end_ns, ongoing, queues, planned_ns, slowdown)
         self._is_adding = False
 
     def stretch(self, until_ns: int) -> None:

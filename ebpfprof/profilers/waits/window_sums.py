@@ -25,7 +25,7 @@ Found = dict[KnownStack | str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Lasting:
+class OngoingWait:
     """A wait that went on beyond a window, of which it lay in it for `ns`.
 
     `wait` is None if it is known to have ended since.
@@ -158,7 +158,7 @@ class WindowSums:
         self._estimate = Estimate[KnownStack | str]()
         self._open = dict[Wait, dict[KnownStack, float]]()
         self._unclaimed = dict[int, float]()  # by semaphore
-        self._last: tuple[Found, Sequence[Lasting], int] = {}, (), 1
+        self._last: tuple[Found, Sequence[OngoingWait], int] = {}, (), 1
         self._told = dict[KnownStack, tuple[float, float]]()
 
     def begin(self, now_ns: int) -> None:
@@ -171,7 +171,7 @@ class WindowSums:
         found: Mapping[KnownStack, tuple[float, float]],
         begin_ns: int,
         end_ns: int,
-        lasting: Sequence[Lasting] = (),
+        ongoing: Sequence[OngoingWait] = (),
         queues: Sequence[QueueRow] = (),
         planned_ns: int = 0,
         slowdown: float = 1.0,
@@ -195,26 +195,26 @@ class WindowSums:
         sums: Found = {stack: (often * count, ns) for stack, (count, ns) in found.items()}
         for queue in queues:
             self._charge(sums, queue, weight)
-        for each in lasting:
+        for each in ongoing:
             _put(sums, each.stack, each.ns)
         for kind in _KINDS:
             stacks = [k for k in sums if isinstance(k, KnownStack) and k.kind == kind]
             if stacks:
                 sums[kind] = sum(sums[k][0] for k in stacks), sum(sums[k][1] for k in stacks)
         self._estimate.add(sums, recorded_ns, stood_for_ns)
-        for each in lasting:
+        for each in ongoing:
             self._set_aside(each, weight)
-        self._last = sums, lasting, recorded_ns
+        self._last = sums, ongoing, recorded_ns
 
     def stretch(self, until_ns: int) -> None:
         """Let the last window stand for the time until then, too: there was no other one."""
-        sums, lasting, recorded_ns = self._last
+        sums, ongoing, recorded_ns = self._last
         more_ns = until_ns - self._until_ns
         if more_ns <= 0:
             return
         self._until_ns = until_ns
         self._estimate.stretch(sums, recorded_ns, more_ns)
-        for each in lasting:
+        for each in ongoing:
             self._set_aside(each, more_ns / recorded_ns)
 
     def settle(self, waiting: AbstractSet[Wait]) -> None:
@@ -260,14 +260,14 @@ class WindowSums:
 
     def _likely(self, until_ns: int) -> dict[KnownStack, tuple[float, float]]:
         """What was counted and delayed since the last window, if all went on as in that one."""
-        sums, lasting, recorded_ns = self._last
+        sums, ongoing, recorded_ns = self._last
         part = max(0, until_ns - self._until_ns) / recorded_ns
         found = {
             stack: (part * count, part * ns)
             for stack, (count, ns) in sums.items()
             if isinstance(stack, KnownStack)
         }
-        for each in lasting:
+        for each in ongoing:
             if each.wait:
                 count, ns = found[each.stack]
                 found[each.stack] = count, max(0.0, ns - part * each.ns)
@@ -302,12 +302,12 @@ class WindowSums:
         if unclaimed_ns:
             self._adjust(queue.releaser, unclaimed_ns)
 
-    def _set_aside(self, lasting: Lasting, weight: float) -> None:
+    def _set_aside(self, ongoing: OngoingWait, weight: float) -> None:
         """Take out again what may turn out not to belong to the profile."""
-        if lasting.wait:
-            kept = self._open.setdefault(lasting.wait, {})
-            kept[lasting.stack] = kept.get(lasting.stack, 0.0) + weight * lasting.ns
-            self._adjust(lasting.stack, -weight * lasting.ns)
+        if ongoing.wait:
+            kept = self._open.setdefault(ongoing.wait, {})
+            kept[ongoing.stack] = kept.get(ongoing.stack, 0.0) + weight * ongoing.ns
+            self._adjust(ongoing.stack, -weight * ongoing.ns)
 
     def _adjust(self, stack: KnownStack, ns: float) -> None:
         self._estimate.adjust(stack, ns)

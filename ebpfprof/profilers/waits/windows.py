@@ -256,16 +256,16 @@ class Windows:
         before, self._counters = self._counters, self._read_counters()
         slowdown = self._slowdown.add(before, self._window.counters, self._counters)
         taking_out = pool.submit(self._waits.close_window, self._index)
-        lasting = self._seeds.lasting(begin_ns, end_ns)
+        ongoing = self._seeds.ongoing(begin_ns, end_ns)
         self.failure = self._seeds.failure
         queues = self._waits.tables.queues(self._index, end_ns)
         taking_out.result()
         with self._lock:
             found = self._waits.tables.take(self._index)
-            self._sums.add(found, begin_ns, end_ns, lasting, queues, planned_ns, slowdown)
+            self._sums.add(found, begin_ns, end_ns, ongoing, queues, planned_ns, slowdown)
             self._sums.settle(self._seeds.scanner.waiting)
             self._memory.holds = self._holds()
-            self._memory.remember(lasting, begin_ns, end_ns)
+            self._memory.remember(ongoing, begin_ns, end_ns)
             self._window = replace(self._window, end_ns=end_ns)
             self._is_open = False
         self._spending.look()

@@ -6,7 +6,7 @@ import pytest
 
 from ebpfprof.goruntime.parked import Wait
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow, StackTotal
-from ebpfprof.profilers.waits.window_sums import Lasting, WindowSums
+from ebpfprof.profilers.waits.window_sums import OngoingWait, WindowSums
 
 A = KnownStack(0, "block", 0, (1, 2), ())
 B = KnownStack(0, "block", 0, (3,), ())
@@ -48,11 +48,11 @@ def test_the_parts_of_a_window_that_goes_on_stand_for_themselves() -> None:
 
 def test_a_wait_that_lasts_counts_once_it_has_ended() -> None:
     sums = begun()
-    sums.add({}, 1090, 1100, [Lasting(WAIT, A, 10), Lasting(OTHER, B, 5)])
+    sums.add({}, 1090, 1100, [OngoingWait(WAIT, A, 10), OngoingWait(OTHER, B, 5)])
     sums.settle({WAIT, OTHER})
     assert totals(sums) == {}
 
-    sums.add({}, 1190, 1200, [Lasting(WAIT, A, 10)])
+    sums.add({}, 1190, 1200, [OngoingWait(WAIT, A, 10)])
     sums.settle({WAIT})
     assert {pcs: total.delay_ns for pcs, total in totals(sums).items()} == {B.return_pcs: 50}
 
@@ -63,14 +63,14 @@ def test_a_wait_that_lasts_counts_once_it_has_ended() -> None:
 
 def test_one_that_ended_right_behind_the_window_counts_at_once() -> None:
     sums = begun()
-    sums.add({}, 1090, 1100, [Lasting(None, A, 10)])
+    sums.add({}, 1090, 1100, [OngoingWait(None, A, 10)])
 
     assert totals(sums)[A.return_pcs].delay_ns == 100
 
 
 def test_another_wait_of_the_same_goroutine_is_another_one() -> None:
     sums = begun()
-    sums.add({}, 1090, 1100, [Lasting(WAIT, A, 10)])
+    sums.add({}, 1090, 1100, [OngoingWait(WAIT, A, 10)])
     sums.settle({WAIT._replace(sequence=4)})
 
     assert totals(sums)[A.return_pcs].delay_ns == 100
@@ -96,7 +96,7 @@ def test_nobody_was_seen_to_release_it_until_later() -> None:
 
 def test_the_time_after_the_last_window_is_that_windows() -> None:
     sums = begun()
-    sums.add({A: (1, 4)}, 1090, 1100, [Lasting(WAIT, B, 10)])
+    sums.add({A: (1, 4)}, 1090, 1100, [OngoingWait(WAIT, B, 10)])
     sums.stretch(1200)
     sums.settle(set())
 
@@ -141,7 +141,7 @@ def test_what_begins_anew_does_not_stand_for_the_time_before() -> None:
 
 def test_while_it_goes_on_the_last_window_tells_what_is_likely() -> None:
     sums = begun()
-    sums.add({A: (1, 10)}, 1090, 1100, [Lasting(WAIT, B, 10)])
+    sums.add({A: (1, 10)}, 1090, 1100, [OngoingWait(WAIT, B, 10)])
     seen = [
         {each.return_pcs: (each.count, each.delay_ns) for each in sums.totals(now_ns)}
         for now_ns in (1100, 1150, 1200)
