@@ -36,7 +36,14 @@ from ebpfprof.profilers.waits import collector as waits
 from ebpfprof.profilers.waits import report as waits_report
 from ebpfprof.profilers.waits import window_sums
 from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
-from ebpfprof.profilers.waits.rows import Begun, Hold, KnownStack, StackTotal, WaitRow, WaitsConfig
+from ebpfprof.profilers.waits.rows import (
+    Hold,
+    KnownStack,
+    LastWait,
+    StackTotal,
+    WaitRow,
+    WaitsConfig,
+)
 from ebpfprof.profilers.waits.stacks import StackTranslator
 from tests.recorded.saved import END, Saved, SavedProgram
 from tests.targets_run import Target as RunningTarget
@@ -209,7 +216,7 @@ class _Replay:
             collector,
             collector.tables.snapshot().get(0, []),
             collector.tables.holds().get(0, {}),
-            collector.tables.begun().get(0, {}),
+            collector.tables.last_waits().get(0, {}),
         )
 
     def _in_windows(
@@ -248,8 +255,8 @@ class _Replay:
                 case "settle":
                     sums.settle({Wait(*each) for each in details[0]})
         program.show(END)
-        begun = {int(g): Begun(*each) for g, each in facts["begun"].items()}
-        known = self._with_waits(recording, collector, sums.totals(), holds, begun)
+        last_waits = {int(g): LastWait(*each) for g, each in facts["begun"].items()}
+        known = self._with_waits(recording, collector, sums.totals(), holds, last_waits)
         assert known.waits
         known.waits.coverage = sums.coverage()
         return known, "".join(seen).encode()
@@ -260,7 +267,7 @@ class _Replay:
         collector: waits.WaitsCollector,
         totals: Sequence[StackTotal],
         holds: Mapping[int, Hold],
-        begun: Mapping[int, Begun],
+        last_waits: Mapping[int, LastWait],
     ) -> _Known:
         cost = Overhead(collector.runs(0), Runs(), collector.hit_ns, self.saved.facts["cpu_ns"])
         parked = self.saved.facts["parked"]
@@ -268,7 +275,7 @@ class _Replay:
             kinds=tuple(kind for kind in self.options.recorded_kinds if kind.name != "cpu"),
             totals=totals,
             holds=holds,
-            begun=begun,
+            last_waits=last_waits,
             parked=_parked(parked) if parked else None,
         )
         known = recording.with_losses(collector.losses())

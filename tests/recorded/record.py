@@ -121,7 +121,7 @@ class _Kept:
             "parked": waits and waits.parked and _parked(waits.parked),
         }
         if self.windows and waits:
-            begun = {g: [b.start_ns, b.waits, b.woken_ns] for g, b in waits.begun.items()}
+            begun = {g: [b.start_ns, b.waits, b.woken_ns] for g, b in waits.last_waits.items()}
             stacks = [[*each[:4], _labels(each.labels)] for each in self.stacks]
             facts |= {"begun": begun, "windows": self.windows, "stacks": stacks}
         return facts

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # they take time to import, which passes while BCC compiles
     from ebpfprof.profilers.report_builder import ReportBuilder
     from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
     from ebpfprof.profilers.waits.report import RecordedWaits
-    from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
+    from ebpfprof.profilers.waits.rows import Hold, LastWait, StackTotal
     from ebpfprof.profilers.waits.stacks import StackTranslator
     from ebpfprof.profilers.waits.windows import Windows
 
@@ -58,7 +58,7 @@ class WaitsProfiler:
         self._parked: dict[int, ParkedAtEnd] = {}
         self._unread: dict[int, Exception] = {}
         self._last: tuple[dict[int, list[StackTotal]], dict[int, dict[int, Hold]]] | None = None
-        self._begun: dict[int, dict[int, Begun]] = {}
+        self._last_waits: dict[int, dict[int, LastWait]] = {}
         if options.open_waits:
             import ebpfprof.profilers.waits.open_waits  # noqa: F401 - no time for it at the end
 
@@ -130,10 +130,10 @@ class WaitsProfiler:
         self.collector.detach()
         self._last = self.collector.tables.snapshot(), self.collector.tables.holds()
         if self._options.open_waits:
-            self._begun = self.collector.tables.begun()
+            self._last_waits = self.collector.tables.last_waits()
             for number, parked in self._parked.items():
                 if number in self._windows:
-                    self._begun[number] = self._windows[number].begun(parked.goroutines)
+                    self._last_waits[number] = self._windows[number].last_waits(parked.goroutines)
 
     def forget(self, number: int) -> None:
         """Forget all of a process that is not recorded."""
@@ -217,7 +217,7 @@ class WaitsProfiler:
         open_kinds = [OPEN] if self._options.open_waits and self._last else []
         return RecordedWaits(
             kinds=(*chosen, *open_kinds),
-            begun=self._begun.get(number, {}),
+            last_waits=self._last_waits.get(number, {}),
             parked=self._parked.get(number),
             unread=self._unread.get(number),
         )

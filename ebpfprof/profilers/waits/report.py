@@ -16,7 +16,7 @@ from ebpfprof.profilers.report_builder import ReportBuilder
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
 from ebpfprof.profilers.waits.locks import LockTable, lock_use
 from ebpfprof.profilers.waits.open_waits import OpenWait, ParkedAtEnd, open_waits
-from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
+from ebpfprof.profilers.waits.rows import Hold, LastWait, StackTotal
 from ebpfprof.profilers.waits.samples import wait_samples
 from ebpfprof.profilers.waits.stacks import StackTranslator
 from ebpfprof.profilers.waits.window_sums import WindowCoverage
@@ -35,14 +35,15 @@ _CUT_BY_GO: Final = "cut off where Go cuts them off, too: the stacks of {} event
 class RecordedWaits(RecordedData):
     """What the kernel had recorded of the waits of one process.
 
-    `kinds` are those to report. `holds` is by semaphore, `begun` by runtime.g. `parked` is None
-    unless open waits were asked for and could be read; `unread` is why they could not.
+    `kinds` are those to report. `holds` has a key for each semaphore, `last_waits` for each
+    runtime.g. `parked` is None unless the user asked for open waits and we could read them;
+    `unread` is why we could not.
     """
 
     kinds: tuple[ProfileKind, ...]
     totals: Sequence[StackTotal] = ()
     holds: Mapping[int, Hold] = field(default_factory=dict)
-    begun: Mapping[int, Begun] = field(default_factory=dict)
+    last_waits: Mapping[int, LastWait] = field(default_factory=dict)
     coverage: WindowCoverage | None = None
     parked: ParkedAtEnd | None = None
     unread: Exception | None = None
@@ -91,7 +92,7 @@ class _WaitReporter:
             return []
         waits = open_waits(
             found.parked,
-            found.begun,
+            found.last_waits,
             recording.started_ns,
             all_known=not any(loss.name == "waits_full" for loss in recording.losses),
         )

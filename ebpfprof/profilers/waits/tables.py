@@ -6,9 +6,9 @@ from typing import Final
 
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profilers.waits.rows import (
-    Begun,
     Hold,
     KnownStack,
+    LastWait,
     QueueRow,
     StackTotal,
     WaitRow,
@@ -68,15 +68,15 @@ class WaitTables:
                 found.setdefault(target, {})[sema] = hold
         return found
 
-    def begun(self) -> dict[int, dict[int, Begun]]:
+    def last_waits(self) -> dict[int, dict[int, LastWait]]:
         """The last wait of each goroutine, by target and address of the runtime.g."""
-        found: dict[int, dict[int, Begun]] = {}
+        found: dict[int, dict[int, LastWait]] = {}
         for key, wait in zip(*self._program.maps["waits"].rows(), strict=True):
             target, g = divmod(int(key), 1 << _TARGET_SHIFT)
             state = int(wait["state"])
             woken_ns = int(wait["since_ns"]) if state == _WOKEN else 0
-            begun = Begun(int(wait["start_ns"]), state == _WAITS, woken_ns)
-            found.setdefault(target, {})[g] = begun
+            last_wait = LastWait(int(wait["start_ns"]), state == _WAITS, woken_ns)
+            found.setdefault(target, {})[g] = last_wait
         return found
 
     def take(self, index: int) -> dict[KnownStack, tuple[float, int]]:

@@ -25,7 +25,7 @@ from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.slowdown import ActivityCounters, SlowdownEstimator
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.waits.collector import FOREVER_NS, WaitsCollector
-from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
+from ebpfprof.profilers.waits.rows import Hold, LastWait, StackTotal
 from ebpfprof.profilers.waits.spending import Spending
 from ebpfprof.profilers.waits.window_memory import WindowMemory
 from ebpfprof.profilers.waits.window_seeds import WindowSeeds
@@ -145,13 +145,13 @@ class Windows:
         """The same with what the present window has seen."""
         return self._memory.holds_with(self._waits.tables.holds().get(self._index, {}))
 
-    def begun(self, parked: Sequence[ParkedGoroutine]) -> dict[int, Begun]:
+    def last_waits(self, parked: Sequence[ParkedGoroutine]) -> dict[int, LastWait]:
         """When the waits of these goroutines began, by runtime.g, but for those from before.
 
         Of a wait that began in a pause, that is the end of the window before it.
         """
         with self._lock:
-            exact = self._waits.tables.begun().get(self._index, {})
+            exact = self._waits.tables.last_waits().get(self._index, {})
             if not self._is_windowed:
                 return exact
             found = {}
@@ -159,7 +159,7 @@ class Windows:
                 wait = Wait(each.address, each.goid, each.sequence)
                 if wait not in self._seeds.old:
                     since_ns = self._memory.since(wait, otherwise_ns=self._window.end_ns)
-                    found[each.address] = Begun(min(since_ns, self._stopped_ns), waits=True)
+                    found[each.address] = LastWait(min(since_ns, self._stopped_ns), waits=True)
             return found
 
     def coverage(self) -> WindowCoverage:
