@@ -19,8 +19,6 @@ SHARED = {
     "Symbol": "a symbol of an ELF file, and a symbol of a Go variable: rooms of the symbolizer",
     "Symbols": "an endpoint of the server, and the symbols of Go variables: neither meets the "
     "other",
-    "Types": "the types in the kernel's BTF, and the types in a program's DWARF: neither meets the "
-    "other",
 }
 """Names that several public classes have, each with the reason why that is no harm."""
 
