@@ -141,10 +141,10 @@ class Writing:
         lines = []
         for each in reports:
             lines.append(f"Process {each.target.pid} lost {each.cost}.")
-            if each.watched and each.watched.windows:
-                lines.append(f"Process {each.target.pid} was {each.watched} 0 records every wait.")
+            if each.coverage and each.coverage.windows:
+                lines.append(f"Process {each.target.pid} was {each.coverage} 0 records every wait.")
                 for profile in each.profiles:
-                    error = each.watched.error(profile.kind)
+                    error = each.coverage.error(profile.kind)
                     title = kind_named(profile.kind).title
                     lines += [f"{title[:1].upper()}{title[1:]} profile: {error}."] if error else []
         text = "\n".join(["", *lines, f"ebpfprof itself took {own_cost()}."])

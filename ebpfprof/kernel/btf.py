@@ -48,7 +48,7 @@ def field_offsets(*fields: tuple[str, str]) -> tuple[int, ...]:
             "Use a kernel with CONFIG_DEBUG_INFO_BTF, as distributions build them, and mount /sys."
         ) from error
     try:
-        types = Types(data, {name for name, _ in fields})
+        types = BtfTypes(data, {name for name, _ in fields})
         return tuple(types.field_offset(name, field) for name, field in fields)
     except (struct.error, IndexError, ValueError) as error:
         raise KernelUnsupported(
@@ -57,7 +57,7 @@ def field_offsets(*fields: tuple[str, str]) -> tuple[int, ...]:
         ) from error
 
 
-class Types:
+class BtfTypes:
     """The structs `names` of one BTF file.
 
     Raises ValueError, IndexError or struct.error if it is corrupt.

@@ -54,7 +54,7 @@ class Budget:
         """Take note of all that was spent and used since the recording began."""
         self.spent_ns, self.used_ns, self.elapsed_ns = spent_ns, used_ns, elapsed_ns
 
-    def watched(self, spent_ns: float, window_ns: float, around_ns: float) -> None:
+    def note_window(self, spent_ns: float, window_ns: float, around_ns: float) -> None:
         """Take note of what a window cost, with the time that the probes were in around it."""
         rate = spent_ns / (window_ns + around_ns)
         self.rate = max(rate, (self.rate + rate) / 2)
@@ -65,9 +65,9 @@ class Budget:
         """Whether more was spent than the promise allows."""
         return self.spent_ns > self._allowed_ns
 
-    def lasts_ns(self, spent_before_ns: float, watched_ns: float) -> float:
+    def lasts_ns(self, spent_before_ns: float, recorded_ns: float) -> float:
         """How long it lasts at the rate at which it was spent in the time that was watched."""
-        rate = (self.spent_ns - spent_before_ns) / watched_ns
+        rate = (self.spent_ns - spent_before_ns) / recorded_ns
         left_ns = self._allowed_ns - self.spent_ns
         income = self._allowance_rate if self._earned_ns > LENT_NS else 0.0
         return left_ns / (rate - income) if rate > income else math.inf

@@ -38,25 +38,25 @@ class Estimate(Generic[Key]):
     sums: dict[Key, Sums] = field(default_factory=dict)
     windows: int = 0
     """How many turns were watched in part only."""
-    watched_ns: int = 0
+    recorded_ns: int = 0
     stood_for_ns: int = 0
     _turns_ns: list[int] = field(default_factory=list)
 
     def add(
-        self, found: Mapping[Key, tuple[float, float]], watched_ns: int, stood_for_ns: int
+        self, found: Mapping[Key, tuple[float, float]], recorded_ns: int, stood_for_ns: int
     ) -> None:
-        """Add a turn: what was counted and delayed (ns) in `watched_ns` of its `stood_for_ns`."""
-        self.watched_ns += watched_ns
+        """Add a turn: what was counted and delayed (ns) in `recorded_ns` of its `stood_for_ns`."""
+        self.recorded_ns += recorded_ns
         self.stood_for_ns += stood_for_ns
-        weight = stood_for_ns / watched_ns
+        weight = stood_for_ns / recorded_ns
         for key, (count, delay_ns) in found.items():
             sums = self.sums.setdefault(key, Sums())
             sums.count += weight * count
             sums.delay_ns += weight * delay_ns
-        if stood_for_ns > watched_ns:
-            self._turns_ns.append(stood_for_ns - watched_ns)
+        if stood_for_ns > recorded_ns:
+            self._turns_ns.append(stood_for_ns - recorded_ns)
             for key, (count, delay_ns) in found.items():
-                rates = count / watched_ns, delay_ns / watched_ns
+                rates = count / recorded_ns, delay_ns / recorded_ns
                 self._vary(self.sums[key], rates, self.windows)
             self.windows += 1
 
@@ -65,13 +65,13 @@ class Estimate(Generic[Key]):
         self.sums.setdefault(key, Sums()).delay_ns += delay_ns
 
     def stretch(
-        self, found: Mapping[Key, tuple[float, float]], watched_ns: int, more_ns: int
+        self, found: Mapping[Key, tuple[float, float]], recorded_ns: int, more_ns: int
     ) -> None:
         """Let the turn that was added last stand for more time, in which there was no window."""
         self.stood_for_ns += more_ns
         for key, (count, delay_ns) in found.items():
-            self.sums[key].count += count * more_ns / watched_ns
-            self.sums[key].delay_ns += delay_ns * more_ns / watched_ns
+            self.sums[key].count += count * more_ns / recorded_ns
+            self.sums[key].delay_ns += delay_ns * more_ns / recorded_ns
 
     def errors(self, key: Key) -> tuple[float, float]:
         """The standard errors of count and delay_ns of one sum; infinite with a single window."""

@@ -17,7 +17,7 @@ _MARGIN: Final = 2.0  # what probes take is an estimate; they also cool down cac
 _MOST: Final = 0.95  # of a processor's time
 
 
-class Clock(NamedTuple):
+class ActivityCounters(NamedTuple):
     """A moment (CLOCK_MONOTONIC), and what was counted until then: 0 where it is not known.
 
     How often goroutines had come to run, the CPU time that the target had used, and what probes had
@@ -29,26 +29,28 @@ class Clock(NamedTuple):
     used_ns: float
     spent_ns: float
 
-    def since(self, earlier: Clock) -> Clock:
+    def since(self, earlier: ActivityCounters) -> ActivityCounters:
         """What passed and was counted since then."""
-        return Clock(*(b - a for a, b in zip(earlier, self, strict=True)))
+        return ActivityCounters(*(b - a for a, b in zip(earlier, self, strict=True)))
 
-    def plus(self, other: Clock) -> Clock:
+    def plus(self, other: ActivityCounters) -> ActivityCounters:
         """The sum of two spans."""
-        return Clock(*map(sum, zip(self, other, strict=True)))
+        return ActivityCounters(*map(sum, zip(self, other, strict=True)))
 
 
-_NOTHING: Final = Clock(0, 0, 0, 0)
+_NOTHING: Final = ActivityCounters(0, 0, 0, 0)
 
 
 @dataclass(slots=True)
-class Pace:
+class SlowdownEstimator:
     """Of one target, from all its windows."""
 
-    _pauses: Clock = _NOTHING
-    _windows: Clock = _NOTHING
+    _pauses: ActivityCounters = _NOTHING
+    _windows: ActivityCounters = _NOTHING
 
-    def add(self, before: Clock, begin: Clock, end: Clock) -> float:
+    def add(
+        self, before: ActivityCounters, begin: ActivityCounters, end: ActivityCounters
+    ) -> float:
         """Take note of a pause and its window; how much more often goroutines wait in pauses."""
         if before.times_run and begin.times_run and end.times_run:
             self._pauses = self._pauses.plus(begin.since(before))

@@ -62,7 +62,7 @@ class RecordingAccount:
 
     `title` says what was recorded, `sampling` how, `length_ns` for how long. `remarks` hold
     whatever the time is. `own_cost` is what ebpfprof itself used until now, if that is to be told.
-    `losses` are those of all targets together. `watched` and `spread` are there if the target was
+    `losses` are those of all targets together. `coverage` and `spread` are there if the target was
     watched in windows only. `counted` are numbers by the sentence in which they stand for {}.
     """
 
@@ -74,7 +74,7 @@ class RecordingAccount:
     overhead: Overhead | None = None
     own_cost: str = ""
     losses: tuple[Loss, ...] = ()
-    watched: Coverage | None = None
+    coverage: Coverage | None = None
     spread: Spread = field(default_factory=dict)
     counted: Mapping[str, int] = field(default_factory=dict)
 
@@ -84,7 +84,7 @@ class RecordingAccount:
             length_ns=max(0, self.length_ns - earlier.length_ns),
             overhead=self.overhead and earlier.overhead and self.overhead - earlier.overhead,
             losses=losses_since(self.losses, earlier.losses),
-            watched=self.watched and earlier.watched and self.watched - earlier.watched,
+            coverage=self.coverage and earlier.coverage and self.coverage - earlier.coverage,
             spread=_changed(self.spread, earlier.spread),
             counted=Counter(self.counted) - Counter(earlier.counted),
         )
@@ -96,33 +96,33 @@ class RecordingAccount:
             remarks=tuple(dict.fromkeys(self.remarks + later.remarks)),
             overhead=self.overhead and later.overhead and self.overhead + later.overhead,
             losses=losses_together(self.losses, later.losses),
-            watched=self.watched and later.watched and self.watched + later.watched,
+            coverage=self.coverage and later.coverage and self.coverage + later.coverage,
             spread=_together(self.spread, later.spread),
             counted=Counter(self.counted) + Counter(later.counted),
         )
 
     def comments(self) -> tuple[str, ...]:
         """The comments of the profile, a sentence each."""
-        watched = self.watched if self.watched and self.watched.is_scaled else None
-        sampling = f"{self.sampling} in windows" if watched else self.sampling
+        coverage = self.coverage if self.coverage and self.coverage.is_scaled else None
+        sampling = f"{self.sampling} in windows" if coverage else self.sampling
         found = [f"{self.title}, {self.length_ns / 1e9:.3f} s, {sampling}", *self.remarks]
         if self.overhead:
             found.append(f"cost of all profiles to the target: {self.overhead}")
         if self.own_cost:
             found.append(f"cost to ebpfprof itself until now: {self.own_cost}")
         found += [f"incomplete: {loss}" for loss in self.losses]
-        if watched:
-            found += [str(watched), watched.error(self.kind), *self._error_of_longest(watched)]
-            found += watched.missing(self.kind)
+        if coverage:
+            found += [str(coverage), coverage.error(self.kind), *self._error_of_longest(coverage)]
+            found += coverage.missing(self.kind)
         found += [sentence.format(n) for sentence, n in self.counted.items() if n > 0]
         return tuple(filter(None, found))
 
-    def _error_of_longest(self, watched: Coverage) -> list[str]:
-        if watched.windows < 2:
+    def _error_of_longest(self, coverage: Coverage) -> list[str]:
+        if coverage.windows < 2:
             return []
         longest = nlargest(_LONGEST, self.spread.values(), key=lambda each: each[0])
         errors = [
-            math.sqrt(watched.factor * variance) / max(delay_ns, 1)
+            math.sqrt(coverage.factor * variance) / max(delay_ns, 1)
             for delay_ns, variance in longest
         ]
         error = percent(max(errors, default=0.0))

@@ -46,7 +46,7 @@ class Report:
     One profile for each kind that was recorded, in order; then those that an option adds. Where
     names can't be had, profiles hold addresses, and `failure` says why. `hints` are sentences for
     the user, about what lies outside of the process: names that are missing for it, debuggers.
-    `cost` says what recording took the process, `watched` how much of the time it was watched for
+    `cost` says what recording took the process, `coverage` how much of the time it was watched for
     waits, where that was bounded.
     """
 
@@ -56,7 +56,7 @@ class Report:
     failure: Exception | None = None
     hints: list[str] = field(default_factory=list)
     cost: str = ""
-    watched: Coverage | None = None
+    coverage: Coverage | None = None
 
 
 class ReportBuilder:

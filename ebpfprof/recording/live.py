@@ -163,7 +163,7 @@ class LiveSession(Closing):
             found = self.profilers.snapshot(target.number, settled=settled) if names else []
             # The time comes last: no more can have been waited in it than the sums have.
             stands_for = [each.found.stands_for_ns for each in found]
-            ended_ns = next((ns for ns in stands_for if ns is not None), target.watched_ns)
+            ended_ns = next((ns for ns in stands_for if ns is not None), target.recorded_ns)
             losses = losses_since(self.losses(), target.losses_before)
             recording = target.recording(names, self.overhead(target), losses)
             recording = replace(recording, ended_ns=ended_ns)
@@ -177,10 +177,10 @@ class LiveSession(Closing):
         """
         with self._lock:
             self._require_held(target)
-            unix_ns, watched_ns = time.time_ns(), target.watched_ns  # before there is a sample
+            unix_ns, recorded_ns = time.time_ns(), target.recorded_ns  # before there is a sample
             overhead, losses = self.overhead(target), self.losses()
             marks = self.profilers.begin(target.number)
-            return IntervalStart(marks, unix_ns, watched_ns, overhead, losses) if marks else None
+            return IntervalStart(marks, unix_ns, recorded_ns, overhead, losses) if marks else None
 
     def read(self, target: LiveTarget, since: IntervalStart, *, restart: bool = False) -> Report:
         """The profiles of what has come since a moment; it is now, from now on, if `restart`.
@@ -192,20 +192,20 @@ class LiveSession(Closing):
             self._require_held(target)
             found = self.profilers.read(target.number, since.marks, restart=restart)
             overhead, losses = self.overhead(target), self.losses()
-            watched_ns = target.watched_ns
+            recorded_ns = target.recorded_ns
             recording = replace(
                 target.recording(
                     target.kinds,
                     overhead - since.overhead,
                     losses_since(losses, since.losses),
                 ),
-                started_ns=since.watched_ns,
+                started_ns=since.recorded_ns,
                 started_unix_ns=since.unix_ns,
-                ended_ns=watched_ns,
+                ended_ns=recorded_ns,
             )
             report = live_report(target, recording, found, self._options)
             if restart:
-                since.unix_ns, since.watched_ns = time.time_ns(), watched_ns
+                since.unix_ns, since.recorded_ns = time.time_ns(), recorded_ns
                 since.overhead, since.losses = overhead, losses
             return report
 

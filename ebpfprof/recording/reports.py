@@ -27,7 +27,7 @@ class IntervalStart:
 
     marks: dict[Profiler, Any]
     unix_ns: int
-    watched_ns: int
+    recorded_ns: int
     overhead: Overhead
     losses: tuple[Loss, ...]
 

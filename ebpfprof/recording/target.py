@@ -115,7 +115,7 @@ class LiveTarget:
         """When it was last started, CLOCK_MONOTONIC."""
         self.started_unix_ns = 0
         """When it was first recorded, Unix time; 0: not yet."""
-        self._watched_ns = 0  # before it was last started
+        self._recorded_ns = 0  # before it was last started
 
     @property
     def pid(self) -> int:
@@ -149,15 +149,15 @@ class LiveTarget:
         return self.users > 0 and self.ending is None
 
     @property
-    def watched_ns(self) -> int:
+    def recorded_ns(self) -> int:
         """For how many nanoseconds it was recorded, until now or until it went."""
         if not self.is_recording:
-            return self._watched_ns
-        return self._watched_ns + kernel_now_ns() - self.started_ns
+            return self._recorded_ns
+        return self._recorded_ns + kernel_now_ns() - self.started_ns
 
     def pause(self) -> None:
         """Stop the clock."""
-        self._watched_ns, self.users = self.watched_ns, 0
+        self._recorded_ns, self.users = self.recorded_ns, 0
 
     def recording(
         self, kinds: tuple[str, ...], overhead: Overhead, losses: tuple[Loss, ...]
@@ -173,7 +173,7 @@ class LiveTarget:
             kinds=kinds,
             started_ns=0,
             started_unix_ns=self.started_unix_ns,
-            ended_ns=self.watched_ns,
+            ended_ns=self.recorded_ns,
             ending=recorded.ending,
             traced=recorded.traced,
             overhead=overhead,

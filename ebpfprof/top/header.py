@@ -85,8 +85,8 @@ def _sums(view: TopView) -> list[Part]:
         each = "target loses" if len(moment.targets) == 1 else "targets lose"
         about = "~" if moment.lost_share >= _LEAST_SHARE else ""
         parts.append(Part(f"{each} {about}{_share(moment.lost_share)}", 3))
-    if moment.watched_share < 1:
-        parts.append(Part(f"watched {_share(moment.watched_share)}, scaled", 2))
+    if moment.recorded_share < 1:
+        parts.append(Part(f"recorded {_share(moment.recorded_share)}, scaled", 2))
     if not moment.losses:
         parts.append(Part("nothing lost", 4))
     return parts

@@ -75,7 +75,7 @@ class Poller:
             uptime_ns=time.monotonic_ns() - self._started_ns,
             own_cpu=self._own_cpu(),
             lost_share=self._lost_share(),
-            watched_share=min((r.watched.share for r in reports if r.watched), default=1.0),
+            recorded_share=min((r.coverage.share for r in reports if r.coverage), default=1.0),
             losses=self._session.losses(),
             notes=notes,
         )

@@ -54,7 +54,7 @@ Total: since the start. Share: of all rows but hidden ones.
 Held: for how long a lock was held while others waited, the mean.
 Target loses ~1.2%: of its CPU time since the start, estimated: ebpfprof
 counts the probes that the target passes, and measures what one costs.
-Watched: the part of the time that --max-overhead allows; sums are scaled.
+Recorded: the part of the time that --max-overhead allows; sums are scaled.
 Waits count when they end: `ebpfprof attach --open` shows those that don't."""
 
 

@@ -18,7 +18,7 @@ from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Profile
-from ebpfprof.profilers.cpu.collector import CpuCollector, CpuRecipe
+from ebpfprof.profilers.cpu.collector import CpuCollector, CpuConfig
 from ebpfprof.profilers.cpu.sample_table import CpuStack
 from ebpfprof.profilers.cpu.unwinder import Ending
 from tests.kernel.namespaces import NEEDS_NAMESPACES
@@ -196,7 +196,7 @@ def sampled(target: Target, line: str, answer: str, *, learn: bool) -> Counter[C
         go = inspect(process)
         held.enter_context(go.binary.elf)
         objects = held.enter_context(MappedObjects(process))
-        collector = held.enter_context(CpuCollector(1, CpuRecipe(hz=199, kernel=False)))
+        collector = held.enter_context(CpuCollector(1, CpuConfig(hz=199, kernel=False)))
         collector.load()
         if not learn:
             collector._learner._install = lambda: None  # type: ignore[method-assign]
@@ -230,7 +230,7 @@ def test_once_the_kernel_has_learnt_it_looks_less_often(hz: int) -> None:
     with ExitStack() as held:
         process = held.enter_context(Process(held.enter_context(busy())))
         objects = held.enter_context(MappedObjects(process))
-        collector = held.enter_context(CpuCollector(1, CpuRecipe(hz=hz, kernel=False)))
+        collector = held.enter_context(CpuCollector(1, CpuConfig(hz=hz, kernel=False)))
         collector.load()
         collector.attach(0, process, objects, None)
         sums = collector.samples.begin(0)

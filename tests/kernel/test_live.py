@@ -148,11 +148,11 @@ def test_each_start_wants_its_stop(live: LiveSession) -> None:
         live.stop(target)
         recorded.append(target.is_recording)
         assert recorded == [True, False]
-        watched_ns = target.watched_ns
+        recorded_ns = target.recorded_ns
         live.stop(target)
         assert counts(live, target, "main.hand")["block"] == HANDS
         report = live.snapshot(target, ["block"])
-        assert [(p.kind, p.duration_ns) for p in report.profiles] == [("block", watched_ns)]
+        assert [(p.kind, p.duration_ns) for p in report.profiles] == [("block", recorded_ns)]
         live.remove(target)
 
 
@@ -332,11 +332,11 @@ def test_what_was_lost_before_is_no_part_of_a_difference(
         assert not any(each.startswith("incomplete: 7 ") for each in profile.comments)
 
 
-WINDOWS = re.compile(r"watched .* in (\d+) windows? at random times")
+WINDOWS = re.compile(r"recorded .* in (\d+) windows? at random times")
 
 
 def test_comments_are_of_the_windows_between_two_snapshots() -> None:
-    """Of a target that is watched in windows, since every wait would cost too much."""
+    """Of a target that is recorded in windows, since every wait would cost too much."""
     options = Options(kinds=("block", "mutex"), max_overhead=5)
 
     def look(at_least: int) -> Profile:

@@ -1,4 +1,4 @@
-"""A target that is watched in windows, to lose no more than was allowed: `--max-overhead`."""
+"""A target that is recorded in windows, to lose no more than was allowed: `--max-overhead`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Run:
 
     go: dict[str, Profile]
     ours: dict[str, Profile]
-    watched: Coverage
+    coverage: Coverage
     overhead: Overhead
     locks: list[Lock]
 
@@ -67,13 +67,13 @@ def record_load(folder: Path, version: str, options: Options, *arguments: str) -
             (overhead,) = session.overheads()
         assert not has_probes(target.pid)
         target.ask("write", "written")
-    assert report.watched is not None
+    assert report.coverage is not None
     go = {
         "block": pprof.decode(own["block"].read_bytes(), kind="block"),
         "mutex": pprof.decode(own["mutex"].read_bytes(), kind="mutex"),
     }
     return Run(
-        go, {each.kind: each for each in report.profiles}, report.watched, overhead, report.locks
+        go, {each.kind: each for each in report.profiles}, report.coverage, overhead, report.locks
     )
 
 
@@ -100,9 +100,9 @@ def record_windows(folder: Path, version: str, options: Options) -> Run:
     for attempt in range(ATTEMPTS):
         (folder / str(attempt)).mkdir()
         run = record_load(folder / str(attempt), version, options)
-        if run.watched.windows > 3:
+        if run.coverage.windows > 3:
             return run
-    raise AssertionError(f"{run.watched.windows} windows in the last of {ATTEMPTS} recordings")
+    raise AssertionError(f"{run.coverage.windows} windows in the last of {ATTEMPTS} recordings")
 
 
 @pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
@@ -112,10 +112,10 @@ def test_windows_show_what_go_counts_all_the_time(version: str, tmp_path: Path) 
     for attempt in range(ATTEMPTS):  # each must be right once: chance hits another one each time
         (tmp_path / f"run{attempt}").mkdir()
         run = record_windows(tmp_path / f"run{attempt}", version, options)
-        assert run.watched.share < 0.9
+        assert run.coverage.share < 0.9
         for profile in run.ours.values():
             assert any("standard error" in comment for comment in profile.comments)
-            assert any(f"in {run.watched.windows} windows" in each for each in profile.comments)
+            assert any(f"in {run.coverage.windows} windows" in each for each in profile.comments)
         wrong = {function for function in wrong if not is_like_go(run, function, version)}
         if not wrong:
             return
@@ -209,8 +209,8 @@ def test_a_list_of_goroutines_that_cannot_be_read_costs_a_window(
     """There are two looks at it when a window is prepared, and one when it ends."""
     report, failures = record_while_the_list_fails(monkeypatch, range(1, 4), until=15)
     assert failures == []
-    assert report.watched is not None
-    assert report.watched.windows > 1
+    assert report.coverage is not None
+    assert report.coverage.windows > 1
 
 
 def test_a_list_of_goroutines_that_is_lost_is_told_once_all_is_written(
@@ -252,8 +252,8 @@ def test_what_is_spent_is_what_was_allowed(tmp_path: Path) -> None:
 
     # The first window ends as soon as we get a processor, and so does each.
     assert run.overhead.ns < 0.02 * run.overhead.cpu_ns + 0.03 * 1e9 * LENGTH_S
-    assert exact.watched.windows == 0
-    assert exact.watched.share == 1
+    assert exact.coverage.windows == 0
+    assert exact.coverage.share == 1
 
 
 @pytest.mark.parametrize("kinds", [("block", "mutex"), ("block",), ("mutex",)])
@@ -268,8 +268,8 @@ def test_within_the_bound_every_event_is_taken(kinds: tuple[str, ...], tmp_path:
         target.ask("go", "done")
         planned = json.loads(target.expect("{"))
         (report,) = session.finish()
-    assert report.watched is not None
-    assert report.watched.windows == 0
+    assert report.coverage is not None
+    assert report.coverage.windows == 0
     for profile in report.profiles:
         assert not any("scaled" in comment for comment in profile.comments)
         if profile.kind == "block":
@@ -299,7 +299,7 @@ def busy(target: Target) -> Iterator[None]:
 def await_windows(session: Session, at_least: int) -> None:
     until = monotonic() + DEADLINE_S
     (windows,) = profiler_of_waits(session._live)._windows.values()
-    while windows.watched().windows < at_least:
+    while windows.coverage().windows < at_least:
         assert monotonic() < until, "there are no windows"
         sleep(0.01)
 
@@ -315,8 +315,8 @@ def test_between_windows_there_is_no_probe_but_the_anchor() -> None:
             assert probed(target.pid)
             (report,) = session.finish()
             assert report.profiles[0].samples
-            assert report.watched is not None
-            assert report.watched.share < 1
+            assert report.coverage is not None
+            assert report.coverage.share < 1
         assert not has_probes(target.pid)
 
 
@@ -350,8 +350,8 @@ def test_all_is_counted_of_a_target_that_ends_within_the_bound() -> None:
         session.wait(DEADLINE_S, lambda _: False)
         (report,) = session.finish()
         assert session.failures() == []
-        assert report.watched is not None
-        assert (report.watched.windows, report.watched.share) == (0, 1)
+        assert report.coverage is not None
+        assert (report.coverage.windows, report.coverage.share) == (0, 1)
     # Each time ten values and the end.
     assert values_below(report.profiles[0], "hand")[0] == 11 * HANDS
 

@@ -9,13 +9,13 @@ from ebpfprof.goruntime.process import inspect
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.process import Target as Opened
 from ebpfprof.profilers.waits.collector import FOREVER_NS, WaitsCollector
-from ebpfprof.profilers.waits.rows import Recipe
+from ebpfprof.profilers.waits.rows import WaitsConfig
 from tests.kernel.programs import program
 from tests.kernel.tampered import command
 from tests.recorder import only_profile, run
 from tests.targets_run import Target
 
-WINDOWS = Recipe(block=True, mutex=False, windows=True)
+WINDOWS = WaitsConfig(block=True, mutex=False, windows=True)
 
 
 def test_a_window_that_is_prepared_at_the_end_ends_first(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.cpu import sample_table
-from ebpfprof.profilers.cpu.collector import CpuCollector, CpuRecipe
+from ebpfprof.profilers.cpu.collector import CpuCollector, CpuConfig
 from ebpfprof.profilers.cpu.sample_table import CpuStack, rows_for
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
@@ -53,8 +53,8 @@ def burnt(held: ExitStack, what: str, ways: int, *keys: str) -> Burnt:
     go = inspect(process)
     held.enter_context(go.binary.elf)
     objects = held.enter_context(MappedObjects(process))
-    recipe = CpuRecipe(hz=HZ, kernel=False, label_keys=labels.key_hashes(keys or None))
-    collector = held.enter_context(CpuCollector(1, recipe))
+    config = CpuConfig(hz=HZ, kernel=False, label_keys=labels.key_hashes(keys or None))
+    collector = held.enter_context(CpuCollector(1, config))
     collector.load()
     collector.attach(0, process, objects, go)
     sums = [collector.samples.begin(0)]

@@ -15,13 +15,13 @@ import pytest
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.process import Target as Process
-from ebpfprof.profilers.cpu.partial_samples import TargetPlaces
+from ebpfprof.profilers.cpu.partial_samples import MappedCode
 from ebpfprof.profilers.cpu.unwinder import (
     Copies,
     Cursor,
     Ending,
     GoState,
-    RuleBook,
+    ProcessRules,
     RuleNumbers,
     unwind,
 )
@@ -88,13 +88,13 @@ def test_systemstack_leads_to_its_caller(minor: str) -> None:
             binary.elf.read(function.entry, function.end - function.entry), function.entry
         )
         crash = next(each.address for each in code if each.refers_to is not None)
-        book = RuleBook(TargetPlaces(objects, go), RuleNumbers(1 << 14))
+        rules = ProcessRules(MappedCode(objects, go), RuleNumbers(1 << 14))
         for address in [each.address for each in code if each.address < crash] * TIMES:
             answer = tracing.ask(f"catch {address:x}", "caught ")
             pc, sp, bp, fs_base, _ = (int(word, 16) for word in answer.split()[1:])
             assert pc == address
             state = state_of(memory, go, fs_base)
-            pcs, ending = unwind(Cursor(pc, sp, bp, True), state, memory, book, [])
+            pcs, ending = unwind(Cursor(pc, sp, bp, True), state, memory, rules, [])
 
             names = [found.name if (found := binary.function_at(pc - 1)) else "?" for pc in pcs]
             told = f"at {address - function.entry:#x}: {' < '.join(names)}"

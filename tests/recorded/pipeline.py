@@ -36,7 +36,14 @@ from ebpfprof.profilers.waits import collector as waits
 from ebpfprof.profilers.waits import report as waits_report
 from ebpfprof.profilers.waits import window_sums
 from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
-from ebpfprof.profilers.waits.rows import Begun, Hold, KnownStack, Recipe, StackTotal, WaitRow
+from ebpfprof.profilers.waits.rows import (
+    Hold,
+    KnownStack,
+    LastWait,
+    StackTotal,
+    WaitRow,
+    WaitsConfig,
+)
 from ebpfprof.profilers.waits.stacks import StackTranslator
 from tests.recorded.saved import END, Saved, SavedProgram
 from tests.targets_run import Target as RunningTarget
@@ -147,7 +154,7 @@ class _Replay:
             program = SavedProgram(self.saved.maps["waits"])
             program.show(BEGIN)
             with mock.patch.object(waits, "BpfProgram", return_value=program):
-                collector = waits.WaitsCollector(1, Recipe.of(self.options))
+                collector = waits.WaitsCollector(1, WaitsConfig.of(self.options))
             collector.load()
             collector.attach(0, self.go)
             program.show(END)  # once written, stacks and labels stay as they are
@@ -209,7 +216,7 @@ class _Replay:
             collector,
             collector.tables.snapshot().get(0, []),
             collector.tables.holds().get(0, {}),
-            collector.tables.begun().get(0, {}),
+            collector.tables.last_waits().get(0, {}),
         )
 
     def _in_windows(
@@ -227,13 +234,13 @@ class _Replay:
                     program.show(*details)
                     found = collector.tables.take(0)
                 case "add":
-                    begin_ns, end_ns, planned_ns, pace, listed = details
-                    lasting = [
-                        window_sums.Lasting(wait and Wait(*wait), stacks[stack], ns)
+                    begin_ns, end_ns, planned_ns, slowdown, listed = details
+                    ongoing = [
+                        window_sums.OngoingWait(wait and Wait(*wait), stacks[stack], ns)
                         for wait, stack, ns in listed
                     ]
                     queues = collector.tables.queues(0, end_ns)
-                    sums.add(found, begin_ns, end_ns, lasting, queues, planned_ns, pace)
+                    sums.add(found, begin_ns, end_ns, ongoing, queues, planned_ns, slowdown)
                     seen += [
                         f"window until {end_ns}\n",
                         *map(_wait_line, collector.tables.waiting(0)),
@@ -248,10 +255,10 @@ class _Replay:
                 case "settle":
                     sums.settle({Wait(*each) for each in details[0]})
         program.show(END)
-        begun = {int(g): Begun(*each) for g, each in facts["begun"].items()}
-        known = self._with_waits(recording, collector, sums.totals(), holds, begun)
+        last_waits = {int(g): LastWait(*each) for g, each in facts["begun"].items()}
+        known = self._with_waits(recording, collector, sums.totals(), holds, last_waits)
         assert known.waits
-        known.waits.watched = sums.watched()
+        known.waits.coverage = sums.coverage()
         return known, "".join(seen).encode()
 
     def _with_waits(
@@ -260,7 +267,7 @@ class _Replay:
         collector: waits.WaitsCollector,
         totals: Sequence[StackTotal],
         holds: Mapping[int, Hold],
-        begun: Mapping[int, Begun],
+        last_waits: Mapping[int, LastWait],
     ) -> _Known:
         cost = Overhead(collector.runs(0), Runs(), collector.hit_ns, self.saved.facts["cpu_ns"])
         parked = self.saved.facts["parked"]
@@ -268,7 +275,7 @@ class _Replay:
             kinds=tuple(kind for kind in self.options.recorded_kinds if kind.name != "cpu"),
             totals=totals,
             holds=holds,
-            begun=begun,
+            last_waits=last_waits,
             parked=_parked(parked) if parked else None,
         )
         known = recording.with_losses(collector.losses())
@@ -279,7 +286,7 @@ class _Replay:
         program = SavedProgram(self.saved.maps["cpu"])
         program.show(BEGIN)
         with mock.patch.object(cpu, "BpfProgram", return_value=program):
-            collector = cpu.CpuCollector(1, cpu.CpuRecipe.of(self.options))
+            collector = cpu.CpuCollector(1, cpu.CpuConfig.of(self.options))
         collector.load()
         objects = self.held.enter_context(MappedObjects(self.target))
         collector.attach(0, self.target, objects, self.go)

@@ -121,7 +121,7 @@ class _Kept:
             "parked": waits and waits.parked and _parked(waits.parked),
         }
         if self.windows and waits:
-            begun = {g: [b.start_ns, b.waits, b.woken_ns] for g, b in waits.begun.items()}
+            begun = {g: [b.start_ns, b.waits, b.woken_ns] for g, b in waits.last_waits.items()}
             stacks = [[*each[:4], _labels(each.labels)] for each in self.stacks]
             facts |= {"begun": begun, "windows": self.windows, "stacks": stacks}
         return facts
@@ -197,18 +197,18 @@ class _KeptSums(window_sums.WindowSums):
         found: Mapping[KnownStack, tuple[float, float]],
         begin_ns: int,
         end_ns: int,
-        lasting: Sequence[window_sums.Lasting] = (),
+        ongoing: Sequence[window_sums.OngoingWait] = (),
         queues: Sequence[QueueRow] = (),
         planned_ns: int = 0,
-        pace: float = 1.0,
+        slowdown: float = 1.0,
     ) -> None:
         stacks = self._of.stacks
         listed = [
-            [each.wait, stacks.setdefault(each.stack, len(stacks)), each.ns] for each in lasting
+            [each.wait, stacks.setdefault(each.stack, len(stacks)), each.ns] for each in ongoing
         ]
-        self._of.windows.append(["add", begin_ns, end_ns, planned_ns, pace, listed])
+        self._of.windows.append(["add", begin_ns, end_ns, planned_ns, slowdown, listed])
         self._is_adding = True
-        super().add(found, begin_ns, end_ns, lasting, queues, planned_ns, pace)
+        super().add(found, begin_ns, end_ns, ongoing, queues, planned_ns, slowdown)
         self._is_adding = False
 
     def stretch(self, until_ns: int) -> None:
@@ -277,8 +277,8 @@ def _recorded(program: Path, name: str) -> Saved:
         if any(each.mapping and each.mapping.filename != path for each in locations):
             print(f"{name}: a stack leads out of the program; once more")
             continue
-        if report.watched and report.watched.windows < _WINDOWS:
-            print(f"{name}: only {report.watched.windows} windows; once more")
+        if report.coverage and report.coverage.windows < _WINDOWS:
+            print(f"{name}: only {report.coverage.windows} windows; once more")
             continue
         wanted = pipeline.outputs_of(report, path)
         saved.save(name, program.parent)

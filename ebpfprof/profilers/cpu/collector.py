@@ -44,7 +44,7 @@ _RULES_FULL = "processes of which not all rules for unwinding had room: stacks m
 
 
 @dataclass(frozen=True, slots=True)
-class CpuRecipe:
+class CpuConfig:
     """How to sample: how often a second of CPU time, and what else than user stacks."""
 
     hz: int = 99
@@ -67,7 +67,7 @@ class CpuRecipe:
 class CpuCollector(Closing):
     """The program, loaded once, with the rules of any number of targets."""
 
-    def __init__(self, targets: int, recipe: CpuRecipe) -> None:
+    def __init__(self, targets: int, config: CpuConfig) -> None:
         """Begin to compile for up to so many targets; load() ends that.
 
         Raises what BpfProgram and field_offsets do.
@@ -75,11 +75,11 @@ class CpuCollector(Closing):
         thread, fs_base, memory = field_offsets(
             ("task_struct", "thread"), ("thread_struct", "fsbase"), ("task_struct", "mm")
         )
-        self._recipe = recipe
+        self._config = config
         self._fields: dict[int, dict[str, int]] = {}
         self._is_active: dict[int, bool] = {}
         self._targets: dict[int, Target] = {}
-        self._bound = SampleBound(recipe.max_share)
+        self._bound = SampleBound(config.max_share)
         self._looked_s = self._looked_around_s = 0.0
         self._lively_until_s = 0.0
         self._is_learning = True
@@ -90,9 +90,9 @@ class CpuCollector(Closing):
         self._program = BpfProgram(
             "cpu/cpu.bpf.c",
             {
-                "WITH_KERNEL": int(recipe.kernel),
-                "WITH_LABELS": int(recipe.labels),
-                **labels.macros(recipe.label_keys),
+                "WITH_KERNEL": int(config.kernel),
+                "WITH_LABELS": int(config.labels),
+                **labels.macros(config.label_keys),
                 # BCC makes maps, too, which nobody uses: those that are large come with load().
                 **dict.fromkeys(_LARGE_MAPS, 1),
                 "MAX_TARGETS": targets,
@@ -107,7 +107,7 @@ class CpuCollector(Closing):
 
     def load(self) -> None:
         """Make the maps and load the program, which records nothing yet. Raises as BpfProgram."""
-        hz, processors = self._recipe.hz, len(online_cpus())
+        hz, processors = self._config.hz, len(online_cpus())
         rows, ring_bytes = rows_for(hz, processors), ring_bytes_for(hz * processors * _TICK_S)
         self._ring_room = ring_bytes // LARGE_BYTES // 2
         self._program.load(
@@ -120,8 +120,8 @@ class CpuCollector(Closing):
             },
             grows=frozenset({"lines"}),
         )
-        labels.choose(self._program, self._recipe.label_keys)
-        self.samples = SampleTable(self._program, rows, has_labels=self._recipe.labels)
+        labels.choose(self._program, self._config.label_keys)
+        self.samples = SampleTable(self._program, rows, has_labels=self._config.labels)
         """The samples that were taken."""
         self._learner = Learner(self._program, self.samples)
 
@@ -142,7 +142,7 @@ class CpuCollector(Closing):
 
     def start(self) -> None:
         """Start the samplers. Raises AttachFailed or PermissionDenied."""
-        self._samplers = Samplers(self._program, _FUNCTION, self._recipe.hz)
+        self._samplers = Samplers(self._program, _FUNCTION, self._config.hz)
         self._samplers.enable()
         self._sampler = self._samplers.kind
 
@@ -161,7 +161,7 @@ class CpuCollector(Closing):
         samplers = self._samplers  # another thread may close them
         if self._is_learning or not samplers:
             return _LEARNING_TICK_S
-        a_second = self._recipe.hz * max(1, len(samplers.cpus))
+        a_second = self._config.hz * max(1, len(samplers.cpus))
         return min(_TICK_S, max(_LEARNING_TICK_S, self._ring_room / a_second))
 
     def poll(self) -> None:
@@ -176,7 +176,7 @@ class CpuCollector(Closing):
             if now_s >= self._looked_s + _LOOK_S:
                 self._looked_s = now_s
                 self.samples.look()
-                if self._recipe.labels:
+                if self._config.labels:
                     self._absent_labels.bring(self._targets)
                 is_lively = self._learner.has_waiting or now_s < self._lively_until_s
                 if is_lively or now_s >= self._looked_around_s + _SELDOM_S:
@@ -239,7 +239,7 @@ class CpuCollector(Closing):
         found = list(losses(self._program.maps["losses"].numbers(), more))
         if self._unsampled:
             found.append(Loss("cpus_unsampled", _UNSAMPLED, self._unsampled))
-        if full := self._learner.full_books:
+        if full := self._learner.full_targets:
             found.append(Loss("rules_full", _RULES_FULL, full))
         return found
 

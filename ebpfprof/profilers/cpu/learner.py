@@ -9,9 +9,9 @@ import numpy as np
 
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.program import BpfProgram
-from ebpfprof.profilers.cpu.partial_samples import TargetPlaces, Unfinished
+from ebpfprof.profilers.cpu.partial_samples import MappedCode, Unfinished
 from ebpfprof.profilers.cpu.sample_table import CpuStack, SampleTable
-from ebpfprof.profilers.cpu.unwinder import Ending, RuleBook, RuleNumbers
+from ebpfprof.profilers.cpu.unwinder import Ending, ProcessRules, RuleNumbers
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
@@ -34,7 +34,7 @@ class Learner:
         self._program = program
         self._table = table
         self._unlearned = program.maps["unlearned"].reader()
-        self._books: dict[int, RuleBook] = {}
+        self._rules: dict[int, ProcessRules] = {}
         self._objects: dict[int, MappedObjects] = {}
         self._numbers = RuleNumbers(MAX_RULES)
         self._installed_rules = 1
@@ -48,21 +48,21 @@ class Learner:
         return bool(self._waiting)
 
     @property
-    def full_books(self) -> int:
+    def full_targets(self) -> int:
         """How many targets have rules that found no room."""
-        return sum(book.is_full for book in self._books.values())
+        return sum(rules.is_full for rules in self._rules.values())
 
     def open(self, index: int, objects: MappedObjects, go: GoTarget | None) -> None:
         """Learn the rules of a target from now on."""
         self._objects[index] = objects
-        self._books[index] = RuleBook(TargetPlaces(objects, go), self._numbers)
+        self._rules[index] = ProcessRules(MappedCode(objects, go), self._numbers)
 
     def forget(self, index: int) -> None:
         """Delete the rules of a target from the kernel."""
         del self._objects[index]
-        book = self._books.pop(index)
+        rules = self._rules.pop(index)
         key_type, _ = self._program.maps["lines"].types
-        lines = np.array(sorted(book.lines), key_type)
+        lines = np.array(sorted(rules.lines), key_type)
         self._program.maps["lines"].delete(lines ^ np.uint64(index << _TARGET_SHIFT))
 
     def learn(self) -> bool:
@@ -94,16 +94,16 @@ class Learner:
         Such as that of a library which was loaded after the last look at what is mapped.
         """
         sample = Unfinished.parse(packed)
-        book = self._books.get(sample.process)
-        if book is None:
+        rules = self._rules.get(sample.process)
+        if rules is None:
             return True  # of a target that was forgotten while this was on its way
-        book.has_met_unmapped = False
+        rules.has_met_unmapped = False
         pcs, ending = sample.pcs, Ending.UNLEARNED
         try:
-            pcs, ending = sample.finish(book)
+            pcs, ending = sample.finish(rules)
         except Exception as error:  # the sample is worth more than its callers
             self.failure = self.failure or error
-        if may_wait and book.has_met_unmapped and ending is not Ending.WHOLE:
+        if may_wait and rules.has_met_unmapped and ending is not Ending.WHOLE:
             return False
         stack = CpuStack(sample.kernel_pcs, pcs, ending)
         self._table.add(sample.process, stack, sample.labels, sample.count)
@@ -111,9 +111,9 @@ class Learner:
 
     def _install(self) -> None:
         """Put the rules that are new into the kernel's maps; first those that lines refer to."""
-        rules = self._numbers.rules
-        for number in range(self._installed_rules, len(rules)):
-            rule = rules[number]
+        all_rules = self._numbers.rules
+        for number in range(self._installed_rules, len(all_rules)):
+            rule = all_rules[number]
             fields: Mapping[str, int] = {
                 "cfa_offset": rule.cfa_offset,
                 "bp_offset": rule.bp_offset or 0,
@@ -121,13 +121,13 @@ class Learner:
                 "exact_caller": int(rule.exact_caller),
             }
             self._program.maps["rules"].set_struct(number, fields)
-        self._installed_rules = len(rules)
-        for index, book in self._books.items():
-            if not book.new_lines:
+        self._installed_rules = len(all_rules)
+        for index, rules in self._rules.items():
+            if not rules.new_lines:
                 continue
             key_type, value_type = self._program.maps["lines"].types
-            keys = np.array(sorted(book.new_lines), key_type)
+            keys = np.array(sorted(rules.new_lines), key_type)
             values = np.zeros(len(keys), value_type)
-            values["rules"] = [book.lines[int(key)] for key in keys]
+            values["rules"] = [rules.lines[int(key)] for key in keys]
             self._program.maps["lines"].update(keys ^ np.uint64(index << _TARGET_SHIFT), values)
-            book.new_lines.clear()
+            rules.new_lines.clear()

@@ -12,12 +12,12 @@ from ebpfprof.kernel import c_facts
 from ebpfprof.profilers.cpu.unwinder import (
     MAX_DEPTH,
     Code,
+    CodeLookup,
     Copies,
     Cursor,
     Ending,
     GoState,
-    Places,
-    RuleBook,
+    ProcessRules,
     interrupted_at,
     unwind,
 )
@@ -43,7 +43,7 @@ def ring_bytes_for(samples: float) -> int:
     return min(_MAX_RING_BYTES, max(_MIN_RING_BYTES, 1 << math.ceil(math.log2(least))))
 
 
-class TargetPlaces(Places):
+class MappedCode(CodeLookup):
     """What is mapped in a target, with Go's own tables for Go's code."""
 
     def __init__(self, objects: MappedObjects, go: GoTarget | None) -> None:
@@ -110,11 +110,11 @@ class Unfinished:
             bool(record["behind_breakpoint"]),
         )
 
-    def finish(self, book: RuleBook) -> tuple[tuple[int, ...], Ending]:
+    def finish(self, rules: ProcessRules) -> tuple[tuple[int, ...], Ending]:
         """The whole stack, and how the walk ended. To be called once: it uses up the cursor."""
         if self.behind_breakpoint:
-            self.at.pc = interrupted_at(self.at.pc, book)
-        pcs, ending = unwind(self.at, self.go, self.copies, book, self.pcs)
+            self.at.pc = interrupted_at(self.at.pc, rules)
+        pcs, ending = unwind(self.at, self.go, self.copies, rules, self.pcs)
         if ending is Ending.UNREADABLE:
             ending = Ending.UNLEARNED  # the stack may be larger than its copy
         return tuple(pcs), ending

@@ -46,9 +46,9 @@ class CpuProfiler:
 
     def __init__(self, targets: int, options: Options) -> None:
         """Begin to compile; load() ends that."""
-        from ebpfprof.profilers.cpu.collector import CpuCollector, CpuRecipe
+        from ebpfprof.profilers.cpu.collector import CpuCollector, CpuConfig
 
-        self.collector: CpuCollector = CpuCollector(targets, CpuRecipe.of(options))
+        self.collector: CpuCollector = CpuCollector(targets, CpuConfig.of(options))
         self._opened: dict[int, tuple[OpenedProcess, MappedObjects]] = {}
         self._sampled: set[int] = set()
         self._translators: dict[int, CpuTranslator] = {}

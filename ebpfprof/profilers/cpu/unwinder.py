@@ -142,7 +142,7 @@ class Code:
     bias: int
 
 
-class Places:
+class CodeLookup:
     """What an address of a process belongs to. Implemented by unfinished for real ones."""
 
     def code_at(self, address: int) -> Code | None:
@@ -155,10 +155,10 @@ class Places:
 
 
 @dataclass(slots=True)
-class RuleBook:
+class ProcessRules:
     """The rules of one process, as far as they are known, and those that the kernel lacks."""
 
-    places: Places
+    lookup: CodeLookup
     numbers: RuleNumbers
     lines: dict[int, npt.NDArray[np.uint16]] = field(default_factory=dict)
     new_lines: set[int] = field(default_factory=set)
@@ -179,7 +179,7 @@ class RuleBook:
         return 0 if line is None else int(line[address & (_LINE_BYTES - 1)])
 
     def _learn(self, address: int) -> None:
-        code = self.places.code_at(address) if address < _ADDRESS_END else None
+        code = self.lookup.code_at(address) if address < _ADDRESS_END else None
         ranges: tuple[RuleRange, ...] = ()
         bias = 0
         if code is not None:
@@ -196,7 +196,7 @@ class RuleBook:
         # Where nothing is mapped, nothing is remembered: a library may be on its way there.
         if self._number(address) or address >= _ADDRESS_END:
             return
-        if self.places.is_code(address):
+        if self.lookup.is_code(address):
             self._put(address, address + 1, _BY_FRAME_POINTER)
         else:
             self.has_met_unmapped = True
@@ -217,18 +217,18 @@ class RuleBook:
             self.new_lines.add(key)
 
 
-def interrupted_at(pc: int, book: RuleBook) -> int:
+def interrupted_at(pc: int, rules: ProcessRules) -> int:
     """Where a thread goes on that entered the kernel at `pc`, one byte behind a breakpoint.
 
     At the breakpoint, if that is a probe on an instruction of a function, which was not run yet; at
     pc, if it is padding in front of a function.
     """
-    kind = book.rule_at(pc - 1).kind
+    kind = rules.rule_at(pc - 1).kind
     return pc if kind in (RuleKind.NONE, RuleKind.GUESS) else pc - 1
 
 
 def unwind(
-    at: Cursor, go: GoState, copies: Copies, book: RuleBook, pcs: Sequence[int]
+    at: Cursor, go: GoState, copies: Copies, rules: ProcessRules, pcs: Sequence[int]
 ) -> tuple[list[int], Ending]:
     """Walk on from the cursor; `pcs` are those found so far, innermost first.
 
@@ -237,7 +237,7 @@ def unwind(
     """
     found = list(pcs)
     for _ in range(MAX_DEPTH):
-        rule = book.rule_at(at.pc - 1 + at.is_exact)
+        rule = rules.rule_at(at.pc - 1 + at.is_exact)
         if rule.kind is RuleKind.MORE_STACK and go.is_other_stack(at.sp):
             at.pc, at.sp, at.is_exact = go.sched_pc, go.sched_sp, False
             continue

@@ -13,10 +13,10 @@ from ebpfprof.overhead.cost import Runs, runs
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.label_pages import AbsentLabels
 from ebpfprof.profilers.waits import runtime_locks
-from ebpfprof.profilers.waits.probe_sites import SITES_PER_TARGET, ProbeSites
+from ebpfprof.profilers.waits.probe_sites import SITES_PER_TARGET, SiteTable
 from ebpfprof.profilers.waits.rows import (
     KnownStack,
-    Recipe,
+    WaitsConfig,
 )
 from ebpfprof.profilers.waits.tables import COUNT_SHIFT, WaitTables
 from ebpfprof.profilers.waits.target_layout import target_fields
@@ -44,25 +44,25 @@ FOREVER_NS: Final = (1 << 64) - 1
 class WaitsCollector(Closing):
     """The program, loaded once, with the probes of any number of targets."""
 
-    def __init__(self, targets: int, recipe: Recipe) -> None:
+    def __init__(self, targets: int, config: WaitsConfig) -> None:
         """Begin to compile for up to so many targets; load() ends it. Raises as BpfProgram."""
-        self._recipe = recipe
+        self._config = config
         self._targets = targets
         self._attached: dict[int, GoTarget] = {}
         self._fields: dict[int, dict[str, Any]] = {}
-        self._wake = "on_wake" if recipe.block else "on_release"
+        self._wake = "on_wake" if config.block else "on_release"
         self._program = BpfProgram(
             "waits/waits.bpf.c",
             {
-                "WITH_BLOCK": int(recipe.block),
-                "WITH_MUTEX": int(recipe.mutex),
-                "BY_LOCK": int(recipe.by_lock),
-                "WITH_LABELS": int(recipe.labels),
-                **labels.macros(recipe.label_keys),
-                "WITH_RUNTIME_LOCKS": int(recipe.runtime_locks),
-                "WITH_WINDOWS": int(recipe.windows),
-                "BLOCK_RATE_NS": f"{recipe.block_rate_ns}ULL",
-                "MUTEX_FRACTION": f"{recipe.mutex_fraction}ULL",
+                "WITH_BLOCK": int(config.block),
+                "WITH_MUTEX": int(config.mutex),
+                "BY_LOCK": int(config.by_lock),
+                "WITH_LABELS": int(config.labels),
+                **labels.macros(config.label_keys),
+                "WITH_RUNTIME_LOCKS": int(config.runtime_locks),
+                "WITH_WINDOWS": int(config.windows),
+                "BLOCK_RATE_NS": f"{config.block_rate_ns}ULL",
+                "MUTEX_FRACTION": f"{config.mutex_fraction}ULL",
                 "MAX_TARGETS": targets,
                 "MAX_SITES": targets * SITES_PER_TARGET,
                 # BCC makes maps, too, which nobody uses: those that are large come with load().
@@ -73,12 +73,12 @@ class WaitsCollector(Closing):
             },
             functions=(
                 *("on_wait", "on_settled", self._wake),
-                *(runtime_locks.FUNCTIONS if recipe.runtime_locks else ()),
+                *(runtime_locks.FUNCTIONS if config.runtime_locks else ()),
             ),
-            own_functions=("seed",) if recipe.windows else (),
+            own_functions=("seed",) if config.windows else (),
         )
-        self.tables = WaitTables(self._program, recipe)
-        self._sites = ProbeSites(self._program, recipe)
+        self.tables = WaitTables(self._program, config)
+        self._sites = SiteTable(self._program, config)
         self._absent_labels = AbsentLabels(self._program)
         self._unlabelled = 0
 
@@ -87,7 +87,7 @@ class WaitsCollector(Closing):
 
         `goroutines` is how many the targets have now, if it is known. Raises what BpfProgram does.
         """
-        stacks = _MAX_STACKS * (_MANY_STACKS if self._recipe.by_lock else 1)
+        stacks = _MAX_STACKS * (_MANY_STACKS if self._config.by_lock else 1)
         stacks *= _MANY_STACKS if self._targets > _FEW_TARGETS else 1
         rows = {
             "waits": min(max(_USUAL_WAITS, _GROWTH * goroutines), _MAX_WAITS),
@@ -98,7 +98,7 @@ class WaitsCollector(Closing):
             "sleepers": runtime_locks.MAX_SLEEPERS,
         }
         self._program.load(rows, grows=frozenset(rows))
-        labels.choose(self._program, self._recipe.label_keys)
+        labels.choose(self._program, self._config.label_keys)
         self.tables.stacks.keep_labelled(stacks // 2)
 
     def attach(self, index: int, go: GoTarget) -> int:
@@ -117,7 +117,7 @@ class WaitsCollector(Closing):
         if index in self._attached:
             self.tables.forget_waits(index)
         if self._attached.get(index) is not go:
-            self._fields[index] = target_fields(go, has_labels=self._recipe.labels)
+            self._fields[index] = target_fields(go, has_labels=self._config.labels)
             self._attached[index] = go
         self._describe(index)
         if go.runtime_locks:
@@ -157,7 +157,7 @@ class WaitsCollector(Closing):
         """What a wait is added up as that the kernel never walked."""
         sema = (
             parked.sema
-            if self._recipe.by_lock and _waits_for_lock(self._attached[index], parked)
+            if self._config.by_lock and _waits_for_lock(self._attached[index], parked)
             else 0
         )
         self._unlabelled += parked.labels is None
@@ -166,7 +166,7 @@ class WaitsCollector(Closing):
     @property
     def has_labels(self) -> bool:
         """Whether goroutines are told apart by their labels."""
-        return self._recipe.labels
+        return self._config.labels
 
     def close_window(self, index: int) -> None:
         """Take the probes of a target out until they are put in again."""
@@ -175,7 +175,7 @@ class WaitsCollector(Closing):
 
     def poll(self) -> None:
         """See to it that labels can be read; to be called now and then while it records."""
-        if self._recipe.labels:
+        if self._config.labels:
             # A copy: other threads attach meanwhile.
             targets = {index: go.target for index, go in dict(self._attached).items()}
             self._absent_labels.bring(targets)

@@ -50,7 +50,7 @@ _FOR_CALLER: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LockUse:
     """What a stack tells of the lock: its type, and where its semaphore lies in it, in bytes.
 
     `caller` is the function that locked or unlocked it.
@@ -95,10 +95,10 @@ class LockTable:
         self._uses: dict[int, _Uses] = defaultdict(_Uses)
         self._locks: dict[int, tuple[str, str | None]] = {}
         for total in waiting:
-            found = place(translator, total.return_pcs)
+            found = lock_use(translator, total.return_pcs)
             if found:  # not the semaphore of a WaitGroup
                 self._use(total.sema, found).waiting.append(total)
-        seen = [(total, place(translator, total.return_pcs)) for total in totals if total.sema]
+        seen = [(total, lock_use(translator, total.return_pcs)) for total in totals if total.sema]
         # Those first that tell where the lock lies.
         for total, found in sorted(seen, key=lambda each: each[1] is None):
             self._use(total.sema, found).totals.append(total)
@@ -139,7 +139,7 @@ class LockTable:
         samples = wait_samples(self._translator, [(total, ()) for total in totals]).samples
         return tuple(samples)
 
-    def _use(self, sema: int, found: Place | None) -> _Uses:
+    def _use(self, sema: int, found: LockUse | None) -> _Uses:
         address = sema - (found.sema_offset if found else 0)
         uses = self._uses[self._of_sema.setdefault(sema, address)]
         if found:
@@ -161,7 +161,7 @@ class LockTable:
         return self._locks[address]
 
 
-def place(translator: StackTranslator, return_pcs: Sequence[int]) -> Place | None:
+def lock_use(translator: StackTranslator, return_pcs: Sequence[int]) -> LockUse | None:
     """What the stack of a wait for a lock, or of a release of one, tells of it; None if nothing."""
     try:
         frames = translator.frames(return_pcs)
@@ -179,7 +179,7 @@ def place(translator: StackTranslator, return_pcs: Sequence[int]) -> Place | Non
         lock_type = RW_MUTEX
     outside = rest[len(inside) :]
     caller = Caller(outside[0].function, outside[0].pc) if outside else None
-    return Place(lock_type, offset, caller)
+    return LockUse(lock_type, offset, caller)
 
 
 def _inside(frames: Iterable[GoFrame]) -> Iterable[GoFrame]:

@@ -8,7 +8,7 @@ from ebpfprof.goruntime.goroutines import ParkedGoroutine, parked_goroutines
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.profile.model import Label
-from ebpfprof.profilers.waits.rows import Begun, StackTotal
+from ebpfprof.profilers.waits.rows import LastWait, StackTotal
 
 BEGAN_BEFORE: Final = Label("began", "before the recording")
 _MOVED = "goroutines that perhaps wait not shown: they could not be read while they changed"
@@ -54,16 +54,17 @@ def read_parked(go: GoTarget, now_ns: int, *, has_labels: bool) -> ParkedAtEnd:
 
 
 def open_waits(
-    parked: ParkedAtEnd, begun: Mapping[int, Begun], started_ns: int, *, all_known: bool
+    parked: ParkedAtEnd, last_waits: Mapping[int, LastWait], started_ns: int, *, all_known: bool
 ) -> list[OpenWait]:
-    """Those of the goroutines that were not woken before the recording ended.
+    """The parked goroutines that the target did not wake before the recording ended.
 
-    `begun` is what the recording knew at its end of each runtime.g; it began at `started_ns`. Where
-    it knows nothing, the wait began before, unless not `all_known`: the table had no more room.
+    `last_waits` is what the recording knew of each runtime.g at its end. It began at `started_ns`.
+    A goroutine without an entry waited before that, unless not `all_known`: then the kernel's table
+    may have been full.
     """
     found = []
     for goroutine in parked.goroutines:
-        known = begun.get(goroutine.address)
+        known = last_waits.get(goroutine.address)
         if known and not _lasted(known, goroutine, parked.read_ns):
             continue  # woken since
         start_ns = known.start_ns if known else started_ns
@@ -79,7 +80,7 @@ def open_waits(
     return found
 
 
-def _lasted(known: Begun, goroutine: ParkedGoroutine, read_ns: int) -> bool:
+def _lasted(known: LastWait, goroutine: ParkedGoroutine, read_ns: int) -> bool:
     """Whether the goroutine, found parked at `read_ns`, was so in the wait that is known of it."""
     if known.waits:
         return known.start_ns <= read_ns

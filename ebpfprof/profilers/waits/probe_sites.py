@@ -6,18 +6,18 @@ from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.uprobe_helper import Uprobe
 from ebpfprof.profilers.waits import runtime_locks
-from ebpfprof.profilers.waits.rows import Recipe
+from ebpfprof.profilers.waits.rows import WaitsConfig
 
 SITES_PER_TARGET = 64
 
 
-class ProbeSites:
+class SiteTable:
     """The rows of the map `sites`: an attach cookie is the number of one."""
 
-    def __init__(self, program: BpfProgram, recipe: Recipe) -> None:
+    def __init__(self, program: BpfProgram, config: WaitsConfig) -> None:
         """Of a program that need not be loaded yet."""
         self._program = program
-        self._recipe = recipe
+        self._config = config
         self._sites: dict[tuple[int, str, int], int] = {}
         self._free: list[int] = []
 
@@ -25,7 +25,7 @@ class ProbeSites:
         """The probes of a target, which becomes number `index`."""
         semaphores = go.sites.semaphores
         probes = []
-        if self._recipe.block:
+        if self._config.block:
             probes.append(self._probe(index, go, "on_wake", go.sites.wake_pc))
         elif semaphores:
             probes += [
@@ -35,7 +35,7 @@ class ProbeSites:
         if semaphores:
             probes.append(self._probe(index, go, "on_settled", semaphores.settled_pc))
         for park in go.sites.parks:
-            if self._recipe.block or park.is_semaphore:
+            if self._config.block or park.is_semaphore:
                 probes.append(
                     self._probe(
                         index,

@@ -15,7 +15,7 @@ from ebpfprof.overhead.cost import Runs
 from ebpfprof.profilers.profiler import OpenedProcess, Rights
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
-from ebpfprof.profilers.waits.rows import Recipe
+from ebpfprof.profilers.waits.rows import WaitsConfig
 
 if TYPE_CHECKING:  # they take time to import, which passes while BCC compiles
     from ebpfprof.goruntime.process import GoTarget
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # they take time to import, which passes while BCC compiles
     from ebpfprof.profilers.report_builder import ReportBuilder
     from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
     from ebpfprof.profilers.waits.report import RecordedWaits
-    from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
+    from ebpfprof.profilers.waits.rows import Hold, LastWait, StackTotal
     from ebpfprof.profilers.waits.stacks import StackTranslator
     from ebpfprof.profilers.waits.windows import Windows
 
@@ -50,7 +50,7 @@ class WaitsProfiler:
 
     def __init__(self, targets: int, options: Options) -> None:
         """Begin to compile; load() ends that."""
-        self.collector = WaitsCollector(targets, Recipe.of(options))
+        self.collector = WaitsCollector(targets, WaitsConfig.of(options))
         self._options = options
         self._opened: dict[int, tuple[OpenedProcess, GoTarget]] = {}
         self._windows: dict[int, Windows] = {}
@@ -58,7 +58,7 @@ class WaitsProfiler:
         self._parked: dict[int, ParkedAtEnd] = {}
         self._unread: dict[int, Exception] = {}
         self._last: tuple[dict[int, list[StackTotal]], dict[int, dict[int, Hold]]] | None = None
-        self._begun: dict[int, dict[int, Begun]] = {}
+        self._last_waits: dict[int, dict[int, LastWait]] = {}
         if options["open_waits"]:
             import ebpfprof.profilers.waits.open_waits  # noqa: F401 - no time for it at the end
 
@@ -129,11 +129,11 @@ class WaitsProfiler:
         """Remove all probes. Nothing is added any more: the sums are read once for all."""
         self.collector.detach()
         self._last = self.collector.tables.snapshot(), self.collector.tables.holds()
-        if self._options["open_waits"]:
-            self._begun = self.collector.tables.begun()
+        if self._options.open_waits:
+            self._last_waits = self.collector.tables.last_waits()
             for number, parked in self._parked.items():
                 if number in self._windows:
-                    self._begun[number] = self._windows[number].begun(parked.goroutines)
+                    self._last_waits[number] = self._windows[number].last_waits(parked.goroutines)
 
     def forget(self, number: int) -> None:
         """Forget all of a process that is not recorded."""
@@ -173,11 +173,11 @@ class WaitsProfiler:
             )
             found.totals, found.holds = totals.get(number, []), holds.get(number, {})
         elif settled:
-            found.totals, found.watched = windows.settled()
-            found.stands_for_ns = found.watched.stood_for_ns
+            found.totals, found.coverage = windows.settled()
+            found.stands_for_ns = found.coverage.stood_for_ns
             found.holds = windows.holds()
         else:
-            found.totals, found.watched = windows.totals(), windows.watched()
+            found.totals, found.coverage = windows.totals(), windows.coverage()
             found.holds = windows.holds()
         return found
 
@@ -217,7 +217,7 @@ class WaitsProfiler:
         open_kinds = [OPEN] if self._options["open_waits"] and self._last else []
         return RecordedWaits(
             kinds=(*chosen, *open_kinds),
-            begun=self._begun.get(number, {}),
+            last_waits=self._last_waits.get(number, {}),
             parked=self._parked.get(number),
             unread=self._unread.get(number),
         )

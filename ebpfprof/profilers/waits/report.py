@@ -14,12 +14,12 @@ from ebpfprof.profilers.labels import chosen
 from ebpfprof.profilers.profiler import RecordedData
 from ebpfprof.profilers.report_builder import ReportBuilder
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
-from ebpfprof.profilers.waits.locks import LockTable, place
+from ebpfprof.profilers.waits.locks import LockTable, lock_use
 from ebpfprof.profilers.waits.open_waits import OpenWait, ParkedAtEnd, open_waits
-from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
+from ebpfprof.profilers.waits.rows import Hold, LastWait, StackTotal
 from ebpfprof.profilers.waits.samples import wait_samples
 from ebpfprof.profilers.waits.stacks import StackTranslator
-from ebpfprof.profilers.waits.window_sums import Watched
+from ebpfprof.profilers.waits.window_sums import WindowCoverage
 
 # Without Go's own profiler, unlock2 releases the lock with an exchange that also takes back the
 # hint that somebody sleeps for it (runtime/lock_spinbit.go).
@@ -35,15 +35,16 @@ _CUT_BY_GO: Final = "cut off where Go cuts them off, too: the stacks of {} event
 class RecordedWaits(RecordedData):
     """What the kernel had recorded of the waits of one process.
 
-    `kinds` are those to report. `holds` is by semaphore, `begun` by runtime.g. `parked` is None
-    unless open waits were asked for and could be read; `unread` is why they could not.
+    `kinds` are those to report. `holds` has a key for each semaphore, `last_waits` for each
+    runtime.g. `parked` is None unless the user asked for open waits and we could read them;
+    `unread` is why we could not.
     """
 
     kinds: tuple[ProfileKind, ...]
     totals: Sequence[StackTotal] = ()
     holds: Mapping[int, Hold] = field(default_factory=dict)
-    begun: Mapping[int, Begun] = field(default_factory=dict)
-    watched: Watched | None = None
+    last_waits: Mapping[int, LastWait] = field(default_factory=dict)
+    coverage: WindowCoverage | None = None
     parked: ParkedAtEnd | None = None
     unread: Exception | None = None
 
@@ -70,7 +71,7 @@ class _WaitReporter:
 
     def report(self) -> None:
         found, options = self._found, self._builder.options
-        self._builder.report.watched = found.watched
+        self._builder.report.coverage = found.coverage
         waiting = self._open_waits()
         table = self._lock_table([each.total for each in waiting])
 
@@ -91,13 +92,13 @@ class _WaitReporter:
             return []
         waits = open_waits(
             found.parked,
-            found.begun,
+            found.last_waits,
             recording.started_ns,
             all_known=not any(loss.name == "waits_full" for loss in recording.losses),
         )
         if BLOCK in found.kinds:
             return waits
-        return [each for each in waits if place(self._translator, each.total.return_pcs)]
+        return [each for each in waits if lock_use(self._translator, each.total.return_pcs)]
 
     def _lock_table(self, waiting: Sequence[StackTotal]) -> LockTable | None:
         """The locks, if they are asked for and can be told apart."""
@@ -131,7 +132,7 @@ class _WaitReporter:
             missing.append(f"open waits are missing: {printable(str(found.unread))}")
         account = replace(
             builder.account(kind, title, remarks, missing),
-            watched=None if kind.is_moment else found.watched,
+            coverage=None if kind.is_moment else found.coverage,
             spread=spread,
             counted={_CUT_BY_GO: cut},
         )

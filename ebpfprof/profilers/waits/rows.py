@@ -13,7 +13,7 @@ Waiting = Literal["block", "mutex"]
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class WaitsConfig:
     """What to record: one of `block` and `mutex` or both.
 
     `block_rate_ns` is Go's block profile rate: waits that long and longer are all taken, of
@@ -80,7 +80,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class LastWait:
     """The last wait of a goroutine: when it began (CLOCK_MONOTONIC), and whether it lasts.
 
     `woken_ns` is when it was woken from it last, 0 if it was not. One in semacquire1 may park once

@@ -7,13 +7,13 @@ from typing import Final
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profilers.waits.rows import (
-    Begun,
     Hold,
     KnownStack,
+    LastWait,
     QueueRow,
-    Recipe,
     StackTotal,
     WaitRow,
+    WaitsConfig,
 )
 from ebpfprof.profilers.waits.stack_table import StackTable
 
@@ -29,12 +29,12 @@ _TARGET_SHIFT = c_facts.number("common/keys.h", "TARGET_SHIFT")
 class WaitTables:
     """The maps of a program that is loaded."""
 
-    def __init__(self, program: BpfProgram, recipe: Recipe) -> None:
+    def __init__(self, program: BpfProgram, config: WaitsConfig) -> None:
         """Of a program that need not be loaded yet."""
         self._program = program
-        self._recipe = recipe
+        self._config = config
         self._taken: dict[int, tuple[int, int]] = {}
-        self.stacks = StackTable(program, has_labels=recipe.labels)
+        self.stacks = StackTable(program, has_labels=config.labels)
 
     def snapshot(self) -> dict[int, list[StackTotal]]:
         """The sums since the start, by target. Never decreasing from one call to the next."""
@@ -62,7 +62,7 @@ class WaitTables:
     def holds(self) -> dict[int, dict[int, Hold]]:
         """How long locks were held, by target and semaphore; empty unless locks are told apart."""
         found: dict[int, dict[int, Hold]] = {}
-        if not self._recipe.by_lock:
+        if not self._config.by_lock:
             return found
         for key, lock in zip(*self._program.maps["locks"].rows(), strict=True):
             if lock["holds"]:
@@ -71,15 +71,15 @@ class WaitTables:
                 found.setdefault(target, {})[sema] = hold
         return found
 
-    def begun(self) -> dict[int, dict[int, Begun]]:
+    def last_waits(self) -> dict[int, dict[int, LastWait]]:
         """The last wait of each goroutine, by target and address of the runtime.g."""
-        found: dict[int, dict[int, Begun]] = {}
+        found: dict[int, dict[int, LastWait]] = {}
         for key, wait in zip(*self._program.maps["waits"].rows(), strict=True):
             target, g = divmod(int(key), 1 << _TARGET_SHIFT)
             state = int(wait["state"])
             woken_ns = int(wait["since_ns"]) if state == _WOKEN else 0
-            begun = Begun(int(wait["start_ns"]), state == _WAITS, woken_ns)
-            found.setdefault(target, {})[g] = begun
+            last_wait = LastWait(int(wait["start_ns"]), state == _WAITS, woken_ns)
+            found.setdefault(target, {})[g] = last_wait
         return found
 
     def take(self, index: int) -> dict[KnownStack, tuple[float, int]]:
@@ -100,7 +100,7 @@ class WaitTables:
 
     def waiting(self, index: int) -> list[WaitRow]:
         """Who waited in a target at the end of its window, as far as the kernel knows."""
-        if not (self._recipe.block or self._recipe.by_lock):
+        if not (self._config.block or self._config.by_lock):
             return []
         keys, waits = self._program.maps["waits"].rows()
         chosen = (keys >> _TARGET_SHIFT == index) & (waits["state"] != _OVER)
@@ -116,7 +116,7 @@ class WaitTables:
 
     def queues(self, index: int, end_ns: int) -> list[QueueRow]:
         """The locks of a target that were waited for in the window that ended then."""
-        if not self._recipe.mutex:
+        if not self._config.mutex:
             return []
         keys, locks = self._program.maps["locks"].rows()
         chosen = keys >> _TARGET_SHIFT == index
@@ -138,8 +138,8 @@ class WaitTables:
     def forget_waits(self, index: int) -> None:
         """Forget who waited when the target was watched last: its wake was not seen."""
         tables = ["waits"]
-        tables += ["locks"] if self._recipe.mutex or self._recipe.by_lock else []
-        tables += ["sleepers"] if self._recipe.runtime_locks else []
+        tables += ["locks"] if self._config.mutex or self._config.by_lock else []
+        tables += ["sleepers"] if self._config.runtime_locks else []
         for table in tables:
             keys, _ = self._program.maps[table].rows()
             self._program.maps[table].delete(keys[keys >> _TARGET_SHIFT == index])

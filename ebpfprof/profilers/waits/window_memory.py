@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ebpfprof.goruntime.parked import Wait
 from ebpfprof.profilers.waits.rows import Hold
-from ebpfprof.profilers.waits.window_sums import Lasting
+from ebpfprof.profilers.waits.window_sums import OngoingWait
 
 
 class WindowMemory:
@@ -25,14 +25,14 @@ class WindowMemory:
             found[sema] = Hold(hold.count + more.count, hold.held_ns + more.held_ns)
         return found
 
-    def remember(self, lasting: Sequence[Lasting], begin_ns: int, end_ns: int) -> None:
+    def remember(self, ongoing: Sequence[OngoingWait], begin_ns: int, end_ns: int) -> None:
         """Take note of when the waits that last began; of one from before the window, since when
         it was known.
         """
         known = self._since
         self._since = {
             each.wait: min(known.get(each.wait, end_ns), max(begin_ns, end_ns - each.ns))
-            for each in lasting
+            for each in ongoing
             if each.wait
         }
 

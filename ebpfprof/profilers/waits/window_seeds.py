@@ -10,7 +10,7 @@ from ebpfprof.goruntime.parked import ParkedScanner, Wait
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.waits.collector import WaitsCollector
-from ebpfprof.profilers.waits.window_sums import Lasting, waits_by_goroutine
+from ebpfprof.profilers.waits.window_sums import OngoingWait, waits_by_goroutine
 from symbolizer import GoTableError
 
 
@@ -57,15 +57,15 @@ class WindowSeeds:
                 self._seeded[wait.address] = wait, parked
         return is_known
 
-    def lasting(self, begin_ns: int, end_ns: int) -> list[Lasting]:
+    def ongoing(self, begin_ns: int, end_ns: int) -> list[OngoingWait]:
         """The waits that went on when a window ended, for as long as they lay in it."""
         try:
             self.look()  # else those of before are taken for what is
-            return self._lasting(begin_ns, end_ns)
+            return self._ongoing(begin_ns, end_ns)
         except TargetGone:  # no wait that lasted will end
             return []
 
-    def _lasting(self, begin_ns: int, end_ns: int) -> list[Lasting]:
+    def _ongoing(self, begin_ns: int, end_ns: int) -> list[OngoingWait]:
         now = waits_by_goroutine(self.scanner.waiting)
         found = []
         for row in self._waits.tables.waiting(self._index):
@@ -78,7 +78,7 @@ class WindowSeeds:
                 before, parked = self._seeded[row.g]
                 stack = self._waits.stack_of(self._index, parked)
                 wait = wait if wait == before else None
-            found.append(Lasting(wait, stack, end_ns - max(row.since_ns, begin_ns)))
+            found.append(OngoingWait(wait, stack, end_ns - max(row.since_ns, begin_ns)))
         return found
 
     def times_run(self) -> int:

@@ -25,7 +25,7 @@ Found = dict[KnownStack | str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Lasting:
+class OngoingWait:
     """A wait that went on beyond a window, of which it lay in it for `ns`.
 
     `wait` is None if it is known to have ended since.
@@ -63,25 +63,25 @@ class Deviation:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """How much of a recording was watched, of one target: `watched_ns` of `stood_for_ns`.
+class WindowCoverage:
+    """How much of a recording was watched, of one target: `recorded_ns` of `stood_for_ns`.
 
     `windows` is how many there were besides the time when all of it was watched. `deviations` are
     by kind. `uncharged_ns` was waited for locks whose releases were in no window. `has_paused`: the
     probes were out, in this time or before.
     """
 
-    watched_ns: int
+    recorded_ns: int
     stood_for_ns: int
     windows: int
     deviations: Mapping[str, Deviation]
     uncharged_ns: float
     has_paused: bool
 
-    def __sub__(self, earlier: Watched) -> Watched:
+    def __sub__(self, earlier: WindowCoverage) -> WindowCoverage:
         none = Deviation()
-        return Watched(
-            self.watched_ns - earlier.watched_ns,
+        return WindowCoverage(
+            self.recorded_ns - earlier.recorded_ns,
             self.stood_for_ns - earlier.stood_for_ns,
             self.windows - earlier.windows,
             {k: each - earlier.deviations.get(k, none) for k, each in self.deviations.items()},
@@ -89,10 +89,10 @@ class Watched:
             self.has_paused,
         )
 
-    def __add__(self, later: Watched) -> Watched:
+    def __add__(self, later: WindowCoverage) -> WindowCoverage:
         none, one, other = Deviation(), self.deviations, later.deviations
-        return Watched(
-            self.watched_ns + later.watched_ns,
+        return WindowCoverage(
+            self.recorded_ns + later.recorded_ns,
             self.stood_for_ns + later.stood_for_ns,
             self.windows + later.windows,
             {kind: one.get(kind, none) + other.get(kind, none) for kind in {**one, **other}},
@@ -103,8 +103,8 @@ class Watched:
     def __str__(self) -> str:
         windows = "1 window" if self.windows == 1 else f"{self.windows} windows"
         return (
-            f"watched {percent(self.share)} of the time, in {windows} at random times, and scaled: "
-            "--max-overhead"
+            f"recorded {percent(self.share)} of the time, in {windows} at random times, and "
+            "scaled: --max-overhead"
         )
 
     @property
@@ -112,7 +112,7 @@ class Watched:
         """The part of the time that was watched, 0 to 1."""
         if not self.stood_for_ns:
             return 0.0 if self.has_paused else 1.0
-        return self.watched_ns / self.stood_for_ns
+        return self.recorded_ns / self.stood_for_ns
 
     @property
     def is_scaled(self) -> bool:
@@ -121,7 +121,7 @@ class Watched:
         Between two windows nothing is accounted for: what is shown is what the next one is likely
         to have.
         """
-        return self.windows > 0 or (self.has_paused and not self.watched_ns)
+        return self.windows > 0 or (self.has_paused and not self.recorded_ns)
 
     @property
     def factor(self) -> float:
@@ -158,7 +158,7 @@ class WindowSums:
         self._estimate = Estimate[KnownStack | str]()
         self._open = dict[Wait, dict[KnownStack, float]]()
         self._unclaimed = dict[int, float]()  # by semaphore
-        self._last: tuple[Found, Sequence[Lasting], int] = {}, (), 1
+        self._last: tuple[Found, Sequence[OngoingWait], int] = {}, (), 1
         self._told = dict[KnownStack, tuple[float, float]]()
 
     def begin(self, now_ns: int) -> None:
@@ -171,51 +171,51 @@ class WindowSums:
         found: Mapping[KnownStack, tuple[float, float]],
         begin_ns: int,
         end_ns: int,
-        lasting: Sequence[Lasting] = (),
+        ongoing: Sequence[OngoingWait] = (),
         queues: Sequence[QueueRow] = (),
         planned_ns: int = 0,
-        pace: float = 1.0,
+        slowdown: float = 1.0,
     ) -> None:
-        """Add a window, or a part of one that goes on, and the time before it since the last.
+        """Add a window, or a part of one that goes on, and the time since the last one.
 
-        `found` is what stacks counted and delayed (ns) in it. One that ended before its time stands
-        for less: for the rest the one before it does. `pace` is how much more often goroutines wait
-        outside of windows.
+        `found` is what stacks counted and delayed (ns) in it. A window that ended before its
+        `planned_ns` stands for less time: the window before it stands for the rest. `slowdown` is
+        how much more often goroutines wait outside of windows than in them.
         """
-        watched_ns = end_ns - max(begin_ns, self._until_ns)
-        if watched_ns <= 0:
+        recorded_ns = end_ns - max(begin_ns, self._until_ns)
+        if recorded_ns <= 0:
             return
-        if watched_ns < planned_ns and self._last[0]:
-            kept_ns = (end_ns - self._until_ns) * watched_ns // planned_ns
+        if recorded_ns < planned_ns and self._last[0]:
+            kept_ns = (end_ns - self._until_ns) * recorded_ns // planned_ns
             self.stretch(end_ns - kept_ns)
         stood_for_ns = end_ns - self._until_ns
         self._until_ns = end_ns
-        weight = stood_for_ns / watched_ns
-        often = (watched_ns + pace * (stood_for_ns - watched_ns)) / stood_for_ns
+        weight = stood_for_ns / recorded_ns
+        often = (recorded_ns + slowdown * (stood_for_ns - recorded_ns)) / stood_for_ns
         sums: Found = {stack: (often * count, ns) for stack, (count, ns) in found.items()}
         for queue in queues:
             self._charge(sums, queue, weight)
-        for each in lasting:
+        for each in ongoing:
             _put(sums, each.stack, each.ns)
         for kind in _KINDS:
             stacks = [k for k in sums if isinstance(k, KnownStack) and k.kind == kind]
             if stacks:
                 sums[kind] = sum(sums[k][0] for k in stacks), sum(sums[k][1] for k in stacks)
-        self._estimate.add(sums, watched_ns, stood_for_ns)
-        for each in lasting:
+        self._estimate.add(sums, recorded_ns, stood_for_ns)
+        for each in ongoing:
             self._set_aside(each, weight)
-        self._last = sums, lasting, watched_ns
+        self._last = sums, ongoing, recorded_ns
 
     def stretch(self, until_ns: int) -> None:
         """Let the last window stand for the time until then, too: there was no other one."""
-        sums, lasting, watched_ns = self._last
+        sums, ongoing, recorded_ns = self._last
         more_ns = until_ns - self._until_ns
         if more_ns <= 0:
             return
         self._until_ns = until_ns
-        self._estimate.stretch(sums, watched_ns, more_ns)
-        for each in lasting:
-            self._set_aside(each, more_ns / watched_ns)
+        self._estimate.stretch(sums, recorded_ns, more_ns)
+        for each in ongoing:
+            self._set_aside(each, more_ns / recorded_ns)
 
     def settle(self, waiting: AbstractSet[Wait]) -> None:
         """Count what was set aside of waits that have ended: all but these."""
@@ -260,20 +260,20 @@ class WindowSums:
 
     def _likely(self, until_ns: int) -> dict[KnownStack, tuple[float, float]]:
         """What was counted and delayed since the last window, if all went on as in that one."""
-        sums, lasting, watched_ns = self._last
-        part = max(0, until_ns - self._until_ns) / watched_ns
+        sums, ongoing, recorded_ns = self._last
+        part = max(0, until_ns - self._until_ns) / recorded_ns
         found = {
             stack: (part * count, part * ns)
             for stack, (count, ns) in sums.items()
             if isinstance(stack, KnownStack)
         }
-        for each in lasting:
+        for each in ongoing:
             if each.wait:
                 count, ns = found[each.stack]
                 found[each.stack] = count, max(0.0, ns - part * each.ns)
         return found
 
-    def watched(self) -> Watched:
+    def coverage(self) -> WindowCoverage:
         """How much was watched."""
         estimate = self._estimate
         deviations = {
@@ -282,8 +282,8 @@ class WindowSums:
             if isinstance(kind, str)
         }
         uncharged_ns = sum(self._unclaimed.values())
-        return Watched(
-            estimate.watched_ns,
+        return WindowCoverage(
+            estimate.recorded_ns,
             estimate.stood_for_ns,
             estimate.windows,
             deviations,
@@ -302,12 +302,12 @@ class WindowSums:
         if unclaimed_ns:
             self._adjust(queue.releaser, unclaimed_ns)
 
-    def _set_aside(self, lasting: Lasting, weight: float) -> None:
+    def _set_aside(self, ongoing: OngoingWait, weight: float) -> None:
         """Take out again what may turn out not to belong to the profile."""
-        if lasting.wait:
-            kept = self._open.setdefault(lasting.wait, {})
-            kept[lasting.stack] = kept.get(lasting.stack, 0.0) + weight * lasting.ns
-            self._adjust(lasting.stack, -weight * lasting.ns)
+        if ongoing.wait:
+            kept = self._open.setdefault(ongoing.wait, {})
+            kept[ongoing.stack] = kept.get(ongoing.stack, 0.0) + weight * ongoing.ns
+            self._adjust(ongoing.stack, -weight * ongoing.ns)
 
     def _adjust(self, stack: KnownStack, ns: float) -> None:
         self._estimate.adjust(stack, ns)

@@ -22,14 +22,14 @@ from ebpfprof.goruntime.goroutines import ParkedGoroutine
 from ebpfprof.goruntime.parked import Wait
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.overhead.slowdown import Clock, Pace
+from ebpfprof.overhead.slowdown import ActivityCounters, SlowdownEstimator
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.waits.collector import FOREVER_NS, WaitsCollector
-from ebpfprof.profilers.waits.rows import Begun, Hold, StackTotal
+from ebpfprof.profilers.waits.rows import Hold, LastWait, StackTotal
 from ebpfprof.profilers.waits.spending import Spending
 from ebpfprof.profilers.waits.window_memory import WindowMemory
 from ebpfprof.profilers.waits.window_seeds import WindowSeeds
-from ebpfprof.profilers.waits.window_sums import Watched, WindowSums
+from ebpfprof.profilers.waits.window_sums import WindowCoverage, WindowSums
 
 _SHORTEST_TICK_S: Final = 0.002
 _TICK_S: Final = 0.05
@@ -48,7 +48,7 @@ class _Window:
     end_ns: int
     around_ns: int
     spent_before_ns: float
-    clock: Clock
+    counters: ActivityCounters
 
 
 class Windows:
@@ -97,9 +97,12 @@ class Windows:
             self._seeds.close()
             raise
         self._sums.begin(self._started_ns)
-        self._pace, self._clock = Pace(), Clock(self._started_ns, 0, 0, 0)
+        self._slowdown, self._counters = (
+            SlowdownEstimator(),
+            ActivityCounters(self._started_ns, 0, 0, 0),
+        )
         self._is_open, self._is_windowed = True, False
-        self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0, self._clock)
+        self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0, self._counters)
         self._stopping.clear()
         self.failure = None
         self._stopped_ns = FOREVER_NS
@@ -127,11 +130,11 @@ class Windows:
             goes_on = self._thread is not None and self._thread.is_alive()
             return self._sums.totals(kernel_now_ns() if goes_on else None)
 
-    def settled(self) -> tuple[list[StackTotal], Watched]:
+    def settled(self) -> tuple[list[StackTotal], WindowCoverage]:
         """The sums of all windows so far, and which time they stand for; nothing is foretold."""
         with self._lock:
             self._add_open_window()
-            return self._sums.settled(), self._sums.watched()
+            return self._sums.settled(), self._sums.coverage()
 
     def holds(self) -> dict[int, Hold]:
         """How long locks were held, by semaphore, as far as windows saw it."""
@@ -142,13 +145,13 @@ class Windows:
         """The same with what the present window has seen."""
         return self._memory.holds_with(self._waits.tables.holds().get(self._index, {}))
 
-    def begun(self, parked: Sequence[ParkedGoroutine]) -> dict[int, Begun]:
+    def last_waits(self, parked: Sequence[ParkedGoroutine]) -> dict[int, LastWait]:
         """When the waits of these goroutines began, by runtime.g, but for those from before.
 
         Of a wait that began in a pause, that is the end of the window before it.
         """
         with self._lock:
-            exact = self._waits.tables.begun().get(self._index, {})
+            exact = self._waits.tables.last_waits().get(self._index, {})
             if not self._is_windowed:
                 return exact
             found = {}
@@ -156,13 +159,13 @@ class Windows:
                 wait = Wait(each.address, each.goid, each.sequence)
                 if wait not in self._seeds.old:
                     since_ns = self._memory.since(wait, otherwise_ns=self._window.end_ns)
-                    found[each.address] = Begun(min(since_ns, self._stopped_ns), waits=True)
+                    found[each.address] = LastWait(min(since_ns, self._stopped_ns), waits=True)
             return found
 
-    def watched(self) -> Watched:
+    def coverage(self) -> WindowCoverage:
         """How much of it was watched so far."""
         with self._lock:
-            return self._sums.watched()
+            return self._sums.coverage()
 
     def _add_open_window(self) -> None:
         """Account for what a window without an end holds until now."""
@@ -193,8 +196,8 @@ class Windows:
 
     def _tick_s(self) -> float:
         """When to look again: half way to when there will be nothing left to spend."""
-        watched_ns = max(1, kernel_now_ns() - self._window.begin_ns)
-        lasts_ns = self._spending.budget.lasts_ns(self._window.spent_before_ns, watched_ns)
+        recorded_ns = max(1, kernel_now_ns() - self._window.begin_ns)
+        lasts_ns = self._spending.budget.lasts_ns(self._window.spent_before_ns, recorded_ns)
         return min(_TICK_S, max(_SHORTEST_TICK_S, lasts_ns / 2e9))
 
     def _watch_windows(self, pool: ThreadPoolExecutor) -> bool:
@@ -234,7 +237,7 @@ class Windows:
             self._discard()  # not all that waited when it began are known
             return False
         around_ns, spent_ns = begin_ns - came_ns, self._spending.budget.spent_ns
-        self._window = _Window(begin_ns, end_ns, around_ns, spent_ns, self._read_clock())
+        self._window = _Window(begin_ns, end_ns, around_ns, spent_ns, self._read_counters())
         self._is_open = window_ns is None
         return True
 
@@ -250,24 +253,24 @@ class Windows:
             self._waits.open_window(self._index, begin_ns, end_ns)
         # To its last nanosecond: before, the tables don't have yet who waits at its end.
         time.sleep(max(0.0, (end_ns - kernel_now_ns()) / 1e9))
-        before, self._clock = self._clock, self._read_clock()
-        pace = self._pace.add(before, self._window.clock, self._clock)
+        before, self._counters = self._counters, self._read_counters()
+        slowdown = self._slowdown.add(before, self._window.counters, self._counters)
         taking_out = pool.submit(self._waits.close_window, self._index)
-        lasting = self._seeds.lasting(begin_ns, end_ns)
+        ongoing = self._seeds.ongoing(begin_ns, end_ns)
         self.failure = self._seeds.failure
         queues = self._waits.tables.queues(self._index, end_ns)
         taking_out.result()
         with self._lock:
             found = self._waits.tables.take(self._index)
-            self._sums.add(found, begin_ns, end_ns, lasting, queues, planned_ns, pace)
+            self._sums.add(found, begin_ns, end_ns, ongoing, queues, planned_ns, slowdown)
             self._sums.settle(self._seeds.scanner.waiting)
             self._memory.holds = self._holds()
-            self._memory.remember(lasting, begin_ns, end_ns)
+            self._memory.remember(ongoing, begin_ns, end_ns)
             self._window = replace(self._window, end_ns=end_ns)
             self._is_open = False
         self._spending.look()
         spent_ns = self._spending.budget.spent_ns - self._window.spent_before_ns
-        self._spending.budget.watched(spent_ns, end_ns - begin_ns, self._window.around_ns)
+        self._spending.budget.note_window(spent_ns, end_ns - begin_ns, self._window.around_ns)
 
     def _discard(self) -> None:
         """Forget a window that never was."""
@@ -275,9 +278,9 @@ class Windows:
         self._waits.tables.take(self._index)
         self._is_open = False
 
-    def _read_clock(self) -> Clock:
+    def _read_counters(self) -> ActivityCounters:
         times_run, spending = self._seeds.times_run(), self._spending
-        return Clock(kernel_now_ns(), times_run, spending.used_ns(), spending.spent_ns())
+        return ActivityCounters(kernel_now_ns(), times_run, spending.used_ns(), spending.spent_ns())
 
     def _finish(self) -> None:
         """Account for the rest of the time, and for the waits that have ended meanwhile."""

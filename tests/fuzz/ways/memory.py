@@ -23,11 +23,11 @@ from ebpfprof.profile.model import Mapping
 from ebpfprof.profilers.cpu.unwinder import (
     MAX_DEPTH,
     Code,
+    CodeLookup,
     Copies,
     Cursor,
     GoState,
-    Places,
-    RuleBook,
+    ProcessRules,
     RuleNumbers,
     interrupted_at,
     unwind,
@@ -262,7 +262,7 @@ def ask_addresses(data: bytes) -> None:
 # Copies of stacks, walked outside of the kernel.
 
 
-class _Places(Places):
+class _CodeLookup(CodeLookup):
     def __init__(self) -> None:
         self._code = Code(GoUnwind(_go().binary), _BIAS)
 
@@ -274,8 +274,8 @@ class _Places(Places):
 
 
 @cache
-def _book() -> RuleBook:
-    return RuleBook(_Places(), RuleNumbers(1 << 12))
+def _process_rules() -> ProcessRules:
+    return ProcessRules(_CodeLookup(), RuleNumbers(1 << 12))
 
 
 @cache
@@ -300,13 +300,13 @@ _HEAD = struct.Struct("<3QB10Q")
 def ask_stack(data: bytes) -> None:
     pc, sp, bp, is_exact, *go = _HEAD.unpack(data[: _HEAD.size].ljust(_HEAD.size, b"\0"))
     copies = Copies([(0x7F00_0000_0000, data[_HEAD.size :])])
-    book = _book()
-    if len(book.lines) > 1 << 12:
-        book.lines.clear()
-        book.new_lines.clear()
-    found, _ = unwind(Cursor(pc, sp, bp, bool(is_exact & 1)), GoState(*go), copies, book, [])
+    rules = _process_rules()
+    if len(rules.lines) > 1 << 12:
+        rules.lines.clear()
+        rules.new_lines.clear()
+    found, _ = unwind(Cursor(pc, sp, bp, bool(is_exact & 1)), GoState(*go), copies, rules, [])
     assert len(found) <= MAX_DEPTH
-    interrupted_at(pc or 1, book)
+    interrupted_at(pc or 1, rules)
 
 
 MEMORY = (

@@ -10,7 +10,7 @@ import pytest
 
 from ebpfprof.errors import KernelUnsupported
 from ebpfprof.kernel import btf
-from ebpfprof.kernel.btf import Types, field_offset, field_offsets
+from ebpfprof.kernel.btf import BtfTypes, field_offset, field_offsets
 
 INT, PTR, ARRAY, STRUCT, UNION, ENUM, FORWARD, TYPEDEF = range(1, 9)
 FUNC, FUNC_PROTO, VAR, DATASEC, FLOAT, DECL_TAG, TYPE_TAG, ENUM64 = range(12, 20)
@@ -53,7 +53,7 @@ class Writer:
 
 
 def offset(writer: Writer, name: str, field: str) -> int:
-    return Types(writer.bytes(), [name]).field_offset(name, field)
+    return BtfTypes(writer.bytes(), [name]).field_offset(name, field)
 
 
 def test_fields_of_a_struct() -> None:

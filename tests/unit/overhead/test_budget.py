@@ -44,7 +44,7 @@ def test_a_little_is_lent_and_paid_back() -> None:
     assert not budget(spent_ns=LENT_NS, used_share=1, elapsed_ns=S // 100).is_overdrawn
     assert budget(spent_ns=LENT_NS + 1, used_share=1, elapsed_ns=S // 100).is_overdrawn
     account = budget(spent_ns=LENT_NS, used_share=1, elapsed_ns=S // 100)
-    account.watched(0.5 * S, S, 0)
+    account.note_window(0.5 * S, S, 0)
     turn = account.next_turn()
     assert turn.window_ns is not None
     # At the end of the turn all has been earned, with what was lent.
@@ -55,7 +55,7 @@ def test_a_little_is_lent_and_paid_back() -> None:
 def test_after_a_while_windows_are_rarer_and_longer_for_the_same_price() -> None:
     def turn_after(elapsed_ns: int) -> tuple[float, int]:
         account = budget(spent_ns=0.01 * elapsed_ns, used_share=1, elapsed_ns=elapsed_ns)
-        account.watched(0.1 * S, S, 0)
+        account.note_window(0.1 * S, S, 0)
         turn = account.next_turn()
         assert turn.window_ns is not None
         return turn.pause_ns, turn.window_ns
@@ -69,7 +69,7 @@ def test_after_a_while_windows_are_rarer_and_longer_for_the_same_price() -> None
 @pytest.mark.parametrize("around_ns", [0, 2_000_000, 50_000_000])
 def test_windows_and_pauses_come_to_the_share_in_the_long_run(rate: float, around_ns: int) -> None:
     account = Budget(0.01)
-    account.watched(rate * (S + around_ns), S, around_ns)
+    account.note_window(rate * (S + around_ns), S, around_ns)
     now_ns, spent_ns = 0.0, 0.0
     for _ in range(200):
         account.look(spent_ns, now_ns, int(now_ns))
@@ -84,7 +84,7 @@ def test_windows_and_pauses_come_to_the_share_in_the_long_run(rate: float, aroun
 
 def test_the_longer_it_takes_to_begin_a_window_the_longer_it_is() -> None:
     account = budget(spent_ns=0, used_share=1)
-    account.watched(0.5 * (S + 50_000_000), S, 50_000_000)
+    account.note_window(0.5 * (S + 50_000_000), S, 50_000_000)
     turn = account.next_turn()
 
     assert turn.window_ns == 100_000_000
@@ -92,24 +92,24 @@ def test_the_longer_it_takes_to_begin_a_window_the_longer_it_is() -> None:
 
 def test_what_costs_less_than_is_allowed_is_watched_all_the_time() -> None:
     account = budget(spent_ns=0, used_share=1)
-    account.watched(0.005 * S, S, 0)
+    account.note_window(0.005 * S, S, 0)
 
     assert account.next_turn().window_ns is None
 
 
 def test_what_came_to_cost_more_is_believed_at_once_and_what_costs_less_by_and_by() -> None:
     account = Budget(0.01)
-    account.watched(0.1 * S, S, 0)
-    account.watched(0.5 * S, S, 0)
+    account.note_window(0.1 * S, S, 0)
+    account.note_window(0.5 * S, S, 0)
     assert account.rate == pytest.approx(0.5)
-    account.watched(0.1 * S, S, 0)
+    account.note_window(0.1 * S, S, 0)
     assert account.rate == pytest.approx(0.3)
 
 
 def test_a_debt_is_paid_by_a_longer_pause() -> None:
     def pause_ns(spent_ns: float) -> float:
         account = budget(spent_ns=spent_ns, used_share=1)
-        account.watched(0.5 * S, S, 0)
+        account.note_window(0.5 * S, S, 0)
         return account.next_turn().pause_ns
 
     assert pause_ns(0.2 * S) - pause_ns(0.15 * S) == pytest.approx(5 * S)

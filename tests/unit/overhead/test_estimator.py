@@ -22,7 +22,7 @@ def test_what_a_window_holds_stands_for_its_turn() -> None:
     sums = estimate.sums
     assert (sums["a"].count, sums["a"].delay_ns) == (20 + 30, 300 + 150)
     assert (sums["b"].count, sums["b"].delay_ns) == (120, 120)
-    assert (estimate.watched_ns, estimate.stood_for_ns) == (20, 400)
+    assert (estimate.recorded_ns, estimate.stood_for_ns) == (20, 400)
     assert estimate.windows == 2
 
 
@@ -33,7 +33,7 @@ def test_what_was_watched_as_a_whole_is_as_it_is_and_has_no_error() -> None:
 
     assert (estimate.sums["a"].count, estimate.sums["a"].delay_ns) == (48, 480)
     assert estimate.errors("a") == (0, 0)
-    assert (estimate.watched_ns, estimate.windows) == (estimate.stood_for_ns, 0)
+    assert (estimate.recorded_ns, estimate.windows) == (estimate.stood_for_ns, 0)
 
 
 def test_one_window_tells_nothing_about_the_error() -> None:
@@ -50,7 +50,7 @@ def test_the_last_window_stands_for_the_time_after_it() -> None:
     estimate.stretch(found, WATCHED_NS, 50)
 
     assert (estimate.sums["a"].count, estimate.sums["a"].delay_ns) == (30, 450)
-    assert estimate.watched_ns / estimate.stood_for_ns == pytest.approx(10 / 150)
+    assert estimate.recorded_ns / estimate.stood_for_ns == pytest.approx(10 / 150)
 
 
 def test_what_turns_out_later_is_added_or_taken_out() -> None:

@@ -4,47 +4,53 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.overhead.slowdown import Clock, Pace
+from ebpfprof.overhead.slowdown import ActivityCounters, SlowdownEstimator
 
 MS = 1_000_000
 
 
-def clock(at_ms: int, times_run: int, used_ms: float = 0, spent_ms: float = 0) -> Clock:
-    return Clock(at_ms * MS, times_run, used_ms * MS, spent_ms * MS)
+def counters(
+    at_ms: int, times_run: int, used_ms: float = 0, spent_ms: float = 0
+) -> ActivityCounters:
+    return ActivityCounters(at_ms * MS, times_run, used_ms * MS, spent_ms * MS)
 
 
-def turn(runs_in_pause: int, runs_in_window: int, spent_ms: float) -> tuple[Clock, Clock, Clock]:
+def turn(
+    runs_in_pause: int, runs_in_window: int, spent_ms: float
+) -> tuple[ActivityCounters, ActivityCounters, ActivityCounters]:
     """90 ms of pause, 10 ms of window, with one processor all the time."""
     begin = 1000 + runs_in_pause
-    end = clock(100, begin + runs_in_window, 100, spent_ms)
-    return clock(0, 1000), clock(90, begin, 90), end
+    end = counters(100, begin + runs_in_window, 100, spent_ms)
+    return counters(0, 1000), counters(90, begin, 90), end
 
 
 def test_a_program_that_is_slower_with_probes_by_what_they_take() -> None:
     """Ping-pong: they take eight tenths of the window, and it runs a fifth as often."""
-    assert Pace().add(*turn(9000, 200, spent_ms=8)) == pytest.approx(9000 / 90 / (200 / 10))
+    assert SlowdownEstimator().add(*turn(9000, 200, spent_ms=8)) == pytest.approx(
+        9000 / 90 / (200 / 10)
+    )
 
 
 def test_no_more_than_what_probes_take_allows() -> None:
     """An HTTP server, whose goroutines run more often for what is no wait in Go's block profile."""
-    pace = Pace().add(*turn(9000, 500, spent_ms=1))
-    assert 1 / (1 - 0.1) < pace < 1.3
+    slowdown = SlowdownEstimator().add(*turn(9000, 500, spent_ms=1))
+    assert 1 / (1 - 0.1) < slowdown < 1.3
 
 
 def test_a_program_that_runs_as_often_in_windows_is_not_scaled() -> None:
     """Such as one that waits for timers, however much of its processor the probes take."""
-    assert Pace().add(*turn(900, 100, spent_ms=5)) == pytest.approx(1)
-    assert Pace().add(*turn(900, 300, spent_ms=5)) == 1  # by chance
+    assert SlowdownEstimator().add(*turn(900, 100, spent_ms=5)) == pytest.approx(1)
+    assert SlowdownEstimator().add(*turn(900, 300, spent_ms=5)) == 1  # by chance
 
 
 def test_windows_are_added_up() -> None:
     """Ten times as many runs in one turn as in the other: each window by itself would mislead."""
-    pace = Pace()
-    pace.add(*turn(900, 1000, spent_ms=8))
-    assert pace.add(*turn(9000, 100, spent_ms=8)) == pytest.approx(9900 / 180 / (1100 / 20))
+    slowdown = SlowdownEstimator()
+    slowdown.add(*turn(900, 1000, spent_ms=8))
+    assert slowdown.add(*turn(9000, 100, spent_ms=8)) == pytest.approx(9900 / 180 / (1100 / 20))
 
 
 def test_nothing_is_told_by_what_is_not_known_or_too_little() -> None:
     before, begin, end = turn(9000, 200, spent_ms=8)
-    assert Pace().add(before._replace(times_run=0), begin, end) == 1
-    assert Pace().add(*turn(9000, 49, spent_ms=8)) == 1
+    assert SlowdownEstimator().add(before._replace(times_run=0), begin, end) == 1
+    assert SlowdownEstimator().add(*turn(9000, 49, spent_ms=8)) == 1

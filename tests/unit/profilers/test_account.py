@@ -7,7 +7,7 @@ from dataclasses import replace
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.profilers.account import RecordingAccount
-from ebpfprof.profilers.waits.window_sums import Deviation, Watched
+from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
 
 S = 1_000_000_000
 LOST, FULL = Loss("lost", "events lost", 5), Loss("full", "tables full", 1)
@@ -17,9 +17,11 @@ def overhead(hits: int, cpu_s: int) -> Overhead:
     return Overhead(Runs(hits, hits * 1000.0, hits), Runs(), 1000.0, cpu_s * S)
 
 
-def watched(watched_s: int, of_s: int, windows: int, variance: float = 0.0) -> Watched:
+def coverage(watched_s: int, of_s: int, windows: int, variance: float = 0.0) -> WindowCoverage:
     deviation = Deviation(count=10.0 * of_s, delay_ns=100.0 * of_s, delay_variance=variance)
-    return Watched(watched_s * S, of_s * S, windows, {"block": deviation}, 0.0, has_paused=True)
+    return WindowCoverage(
+        watched_s * S, of_s * S, windows, {"block": deviation}, 0.0, has_paused=True
+    )
 
 
 EARLIER = RecordingAccount(
@@ -30,7 +32,7 @@ EARLIER = RecordingAccount(
     remarks=("sampled somehow",),
     overhead=overhead(1000, 10),
     losses=(LOST,),
-    watched=watched(6, 60, 40, 4.0e6),
+    coverage=coverage(6, 60, 40, 4.0e6),
     spread={"a": (1000, 100.0), "b": (500, 25.0)},
     counted={"{} stacks cut": 3},
 )
@@ -39,7 +41,7 @@ LATER = replace(
     length_ns=65 * S,
     overhead=overhead(1100, 12),
     losses=(replace(LOST, count=7), FULL),
-    watched=watched(7, 65, 50, 4.0e6 + 900.0),
+    coverage=coverage(7, 65, 50, 4.0e6 + 900.0),
     spread={"a": (1000, 100.0), "b": (600, 61.0), "c": (100, 1.0)},
     counted={"{} stacks cut": 3, "{} stacks lost": 2},
 )
@@ -55,7 +57,7 @@ def test_between_two_snapshots() -> None:
         "timed 100 times)",
         "incomplete: 2 events lost (lost)",
         "incomplete: 1 tables full (full)",
-        "watched 20 % of the time, in 10 windows at random times, and scaled: --max-overhead",
+        "recorded 20 % of the time, in 10 windows at random times, and scaled: --max-overhead",
         "standard error of all counts 0 %, of all delays 6.3 %",
         "of the ten stacks with the longest delays 6.3 % at most",
         "2 stacks lost",
@@ -69,18 +71,20 @@ def test_parts_together_are_the_whole() -> None:
 
 def test_of_a_time_with_a_single_window_or_none_no_error_is_known() -> None:
     known = "standard error not known, from a single window"
-    single = replace(LATER, watched=watched(7, 65, 41)) - EARLIER
+    single = replace(LATER, coverage=coverage(7, 65, 41)) - EARLIER
     assert known in single.comments()
-    none = replace(LATER, watched=EARLIER.watched) - EARLIER
+    none = replace(LATER, coverage=EARLIER.coverage) - EARLIER
     assert "standard error not known, without a window" in none.comments()
-    assert any(each.startswith("watched 0 % of the time, in 0 windows") for each in none.comments())
+    assert any(
+        each.startswith("recorded 0 % of the time, in 0 windows") for each in none.comments()
+    )
     for part in (single, none):
         assert not any("ten stacks" in each for each in part.comments())
 
 
 def test_where_all_of_it_was_watched_nothing_is_scaled() -> None:
     """Also after a time in which that was not so."""
-    part = replace(LATER, watched=watched(11, 65, 40)) - EARLIER
+    part = replace(LATER, coverage=coverage(11, 65, 40)) - EARLIER
     said = " ".join(part.comments())
     assert "every event, " not in said
-    assert not any(word in said for word in ("windows", "watched", "error"))
+    assert not any(word in said for word in ("windows", "recorded", "error"))

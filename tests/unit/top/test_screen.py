@@ -45,10 +45,10 @@ def test_the_header_says_what_is_watched_and_what_is_not_shown() -> None:
 def test_it_says_what_the_targets_lose_and_how_much_is_watched() -> None:
     at = replace(moment(), lost_share=0.0123)
     assert "  target loses ~1.2%  nothing lost" in screen(view(at))
-    at = replace(at, watched_share=0.034)
-    assert "  target loses ~1.2%  watched 3.4%, scaled" in screen(view(at), width=140)
+    at = replace(at, recorded_share=0.034)
+    assert "  target loses ~1.2%  recorded 3.4%, scaled" in screen(view(at), width=140)
     at = replace(at, lost_share=0.115, targets=[*at.targets, *at.targets])
-    assert "  targets lose ~12%  watched 3.4%, scaled" in screen(view(at), width=140)
+    assert "  targets lose ~12%  recorded 3.4%, scaled" in screen(view(at), width=140)
 
 
 def test_a_cost_that_is_not_known_is_no_finding() -> None:
@@ -218,7 +218,7 @@ BUSY = replace(
         ending="process 1234 (shop) has ended: exit code 1",
     ),
     lost_share=0.115,
-    watched_share=0.0034,
+    recorded_share=0.0034,
     own_cpu=0.125,
 )
 LOST = [Loss("stacks_full", "stacks that had no room", 12), Loss("totals_full", "sums", 3)]
@@ -254,8 +254,8 @@ def test_no_word_is_cut_above_and_below_the_table(width: int, losses: list[Loss]
     [
         (19, "delay 300 s/s"),
         (39, "5,500,000 waits/s  delay 300 s/s"),
-        (59, "5,500,000 waits/s  delay 300 s/s  watched 0.34%, scaled"),
-        (79, "5,500,000 waits/s  delay 300 s/s  target loses ~12%  watched 0.34%, scaled"),
+        (59, "5,500,000 waits/s  delay 300 s/s  recorded 0.34%, scaled"),
+        (79, "5,500,000 waits/s  delay 300 s/s  target loses ~12%  recorded 0.34%, scaled"),
     ],
 )
 def test_what_matters_least_is_left_out_first(width: int, said: str) -> None:

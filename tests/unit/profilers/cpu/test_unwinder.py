@@ -11,12 +11,12 @@ import pytest
 from ebpfprof.profilers.cpu.unwinder import (
     MAX_DEPTH,
     Code,
+    CodeLookup,
     Copies,
     Cursor,
     Ending,
     GoState,
-    Places,
-    RuleBook,
+    ProcessRules,
     RuleNumbers,
     interrupted_at,
     unwind,
@@ -46,7 +46,7 @@ class Broken(Table):
         raise ElfError("broken")
 
 
-class OneTable(Places):
+class OneTable(CodeLookup):
     def __init__(self, table: Table, bias: int = 0, code: range = range(0)) -> None:
         self._table, self._bias, self._code = table, bias, code
 
@@ -57,8 +57,8 @@ class OneTable(Places):
         return address in self._code
 
 
-def book(*ranges: RuleRange, bias: int = 0) -> RuleBook:
-    return RuleBook(OneTable(Table(*ranges), bias), RuleNumbers(100))
+def book(*ranges: RuleRange, bias: int = 0) -> ProcessRules:
+    return ProcessRules(OneTable(Table(*ranges), bias), RuleNumbers(100))
 
 
 def words(start: int, *values: int) -> tuple[int, bytes]:
@@ -80,7 +80,7 @@ END = UnwindRule(RuleKind.END)
 
 
 def walked(
-    rules: RuleBook,
+    rules: ProcessRules,
     pieces: list[tuple[int, bytes]],
     *,
     pc: int = at(0),
@@ -233,7 +233,7 @@ def test_a_return_address_of_zero_is_the_end() -> None:
 
 def test_rules_are_found_once_and_wait_for_the_kernel() -> None:
     table = Table(RuleRange(0x1000, 0x1030, FRAMELESS), RuleRange(0x1030, 0x1100, END))
-    rules = RuleBook(OneTable(table, bias=0x5000), RuleNumbers(100))
+    rules = ProcessRules(OneTable(table, bias=0x5000), RuleNumbers(100))
     assert [rules.rule_at(address) for address in (0x6000, 0x602F, 0x6010)] == [FRAMELESS] * 3
     assert table.asked == [0x1000]
     assert rules.new_lines == {0x6000 >> 6}
@@ -242,14 +242,14 @@ def test_rules_are_found_once_and_wait_for_the_kernel() -> None:
 
 def test_of_a_large_function_only_what_lies_near_is_learnt() -> None:
     table = Table(RuleRange(0, 1 << 30, FRAMELESS))
-    rules = RuleBook(OneTable(table), RuleNumbers(100))
+    rules = ProcessRules(OneTable(table), RuleNumbers(100))
     assert rules.rule_at(1 << 20) == FRAMELESS
     assert len(rules.lines) == 64
     assert all(np.all(line == 1) for line in rules.lines.values())
 
 
 def test_code_without_a_table_is_walked_by_frame_pointers_and_the_rest_not() -> None:
-    rules = RuleBook(OneTable(Broken(), code=range(0x1000, 0x2000)), RuleNumbers(100))
+    rules = ProcessRules(OneTable(Broken(), code=range(0x1000, 0x2000)), RuleNumbers(100))
     assert rules.rule_at(0x1234) == UnwindRule(RuleKind.GUESS, 16, -16)
     assert rules.rule_at(0x2234) == UnwindRule(RuleKind.NONE)
     assert rules.rule_at(1 << 63) == UnwindRule(RuleKind.NONE)
@@ -260,14 +260,14 @@ def test_code_without_a_table_is_walked_by_frame_pointers_and_the_rest_not() -> 
     ("address", "is_unmapped"), [(0x1234, False), (0x2234, True), (1 << 63, False)]
 )
 def test_it_is_noted_where_a_library_may_be_mapped_soon(address: int, is_unmapped: bool) -> None:
-    rules = RuleBook(OneTable(Broken(), code=range(0x1000, 0x2000)), RuleNumbers(100))
+    rules = ProcessRules(OneTable(Broken(), code=range(0x1000, 0x2000)), RuleNumbers(100))
     rules.rule_at(address)
     assert rules.has_met_unmapped == is_unmapped
 
 
 def test_rules_for_which_there_is_no_room_are_said() -> None:
     ranges = [RuleRange(64 * i, 64 * (i + 1), UnwindRule(RuleKind.SP, 8 * i)) for i in range(9)]
-    rules = RuleBook(OneTable(Table(*ranges)), RuleNumbers(4))
+    rules = ProcessRules(OneTable(Table(*ranges)), RuleNumbers(4))
     assert [rules.rule_at(64 * i).cfa_offset for i in range(3)] == [0, 8, 16]
     assert not rules.is_full
     assert rules.rule_at(64 * 5).kind is RuleKind.NONE
@@ -279,7 +279,7 @@ def test_a_breakpoint_in_a_function_is_a_probe_and_one_between_functions_is_padd
     rules = book(function(1, FRAMELESS), function(2, padding), function(3, FRAMELESS))
     assert interrupted_at(at(1, 17), rules) == at(1, 16)
     assert interrupted_at(at(3, 0), rules) == at(3, 0)
-    without_table = RuleBook(OneTable(Table(), code=range(0x1000, 0x2000)), RuleNumbers(100))
+    without_table = ProcessRules(OneTable(Table(), code=range(0x1000, 0x2000)), RuleNumbers(100))
     assert interrupted_at(0x1234, without_table) == 0x1234
 
 

@@ -11,7 +11,7 @@ import pytest
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.profile.model import Frame, Label, Location
 from ebpfprof.profilers.waits import locks
-from ebpfprof.profilers.waits.locks import MUTEX, RW_MUTEX, LockTable, Place, place
+from ebpfprof.profilers.waits.locks import MUTEX, RW_MUTEX, LockTable, LockUse, lock_use
 from ebpfprof.profilers.waits.rows import Hold, StackTotal, Waiting
 from ebpfprof.profilers.waits.stacks import StackTranslator, WaitStack
 from symbolizer import Frame as GoFrame
@@ -104,9 +104,9 @@ def caller_of(*names: str) -> str | None:
     return found.caller.function if found.caller else None
 
 
-def told(*names: str) -> Place | None:
+def told(*names: str) -> LockUse | None:
     stacks = Stacks()
-    return place(stacks.translator, stacks.of(*names))
+    return lock_use(stacks.translator, stacks.of(*names))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from ebpfprof.goruntime.goroutines import ParkedGoroutine
 from ebpfprof.profilers.waits.open_waits import BEGAN_BEFORE, OpenWait, ParkedAtEnd, open_waits
-from ebpfprof.profilers.waits.rows import Begun
+from ebpfprof.profilers.waits.rows import LastWait
 
 STARTED_NS = 1_000
 READ_NS = 5_000
@@ -20,12 +20,12 @@ def parked(*, address: int = G, sema: int = SEMA) -> ParkedGoroutine:
 
 def waits(
     *goroutines: ParkedGoroutine,
-    begun: dict[int, Begun] | None = None,
+    last_waits: dict[int, LastWait] | None = None,
     read_ns: int = READ_NS,
     all_known: bool = True,
 ) -> list[OpenWait]:
     parked = ParkedAtEnd(goroutines, read_ns, ())
-    return open_waits(parked, begun or {}, STARTED_NS, all_known=all_known)
+    return open_waits(parked, last_waits or {}, STARTED_NS, all_known=all_known)
 
 
 def test_one_of_whom_nothing_is_known_waits_since_the_recording_began() -> None:
@@ -42,7 +42,7 @@ def test_where_not_all_is_known_nothing_is_said_of_when_it_began() -> None:
 
 def test_one_that_began_in_the_recording_waits_since_then() -> None:
     goroutine = parked()
-    (wait,) = waits(goroutine, begun={G: Begun(3_500, waits=True)})
+    (wait,) = waits(goroutine, last_waits={G: LastWait(3_500, waits=True)})
     assert (wait.total.count, wait.total.delay_ns) == (1, 1_500)
     assert wait.labels == ()
     assert (wait.total.sema, wait.total.return_pcs) == (SEMA, goroutine.return_pcs)
@@ -50,33 +50,35 @@ def test_one_that_began_in_the_recording_waits_since_then() -> None:
 
 
 @pytest.mark.parametrize(
-    ("begun", "waited_ns"),
+    ("last_wait", "waited_ns"),
     [
-        (Begun(READ_NS, waits=True), 1),  # no wait is shown as none
-        (Begun(READ_NS + 1, waits=True), None),  # another wait than the one that was read
-        (Begun(3_500, waits=False), None),
-        (Begun(3_500, waits=False, woken_ns=READ_NS + 1), None),
+        (LastWait(READ_NS, waits=True), 1),  # no wait is shown as none
+        (LastWait(READ_NS + 1, waits=True), None),  # another wait than the one that was read
+        (LastWait(3_500, waits=False), None),
+        (LastWait(3_500, waits=False, woken_ns=READ_NS + 1), None),
         # ParkedAtEnd although it was woken before: overtaken at the semaphore.
-        (Begun(3_500, waits=False, woken_ns=READ_NS), 1_500),
-        (Begun(3_500, waits=False, woken_ns=4_000), 1_500),
+        (LastWait(3_500, waits=False, woken_ns=READ_NS), 1_500),
+        (LastWait(3_500, waits=False, woken_ns=4_000), 1_500),
     ],
 )
 def test_those_that_were_woken_since_they_were_read_are_not_shown(
-    begun: Begun, waited_ns: int | None
+    last_wait: LastWait, waited_ns: int | None
 ) -> None:
-    found = waits(parked(), begun={G: begun})
+    found = waits(parked(), last_waits={G: last_wait})
     assert [wait.total.delay_ns for wait in found] == ([] if waited_ns is None else [waited_ns])
 
 
 def test_only_at_a_semaphore_one_parks_again_in_the_same_wait() -> None:
-    woken = Begun(3_500, waits=False, woken_ns=4_000)
-    assert waits(parked(sema=0), begun={G: woken}) == []
+    woken = LastWait(3_500, waits=False, woken_ns=4_000)
+    assert waits(parked(sema=0), last_waits={G: woken}) == []
 
 
 def test_each_goroutine_by_its_own_address() -> None:
     other = parked(address=G + 0x1A0)
     found = waits(
-        parked(), other, begun={other.address: Begun(4_000, waits=True), 8: Begun(0, True)}
+        parked(),
+        other,
+        last_waits={other.address: LastWait(4_000, waits=True), 8: LastWait(0, True)},
     )
     assert [(wait.total.delay_ns, wait.began_before) for wait in found] == [
         (READ_NS - STARTED_NS, True),

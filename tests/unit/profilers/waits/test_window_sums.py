@@ -6,7 +6,7 @@ import pytest
 
 from ebpfprof.goruntime.parked import Wait
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow, StackTotal
-from ebpfprof.profilers.waits.window_sums import Lasting, WindowSums
+from ebpfprof.profilers.waits.window_sums import OngoingWait, WindowSums
 
 A = KnownStack(0, "block", 0, (1, 2), ())
 B = KnownStack(0, "block", 0, (3,), ())
@@ -32,8 +32,8 @@ def test_a_window_stands_for_the_pause_before_it() -> None:
 
     assert totals(sums)[A.return_pcs].count == 2 * 10 + 1 * 5
     assert totals(sums)[A.return_pcs].delay_ns == 30 * 10 + 10 * 5
-    assert sums.watched().windows == 2
-    assert sums.watched().share == pytest.approx(0.15)
+    assert sums.coverage().windows == 2
+    assert sums.coverage().share == pytest.approx(0.15)
 
 
 def test_the_parts_of_a_window_that_goes_on_stand_for_themselves() -> None:
@@ -42,17 +42,17 @@ def test_the_parts_of_a_window_that_goes_on_stand_for_themselves() -> None:
         sums.add({A: (1, 10)}, 1000, end_ns)
 
     assert totals(sums)[A.return_pcs].count == 3
-    assert sums.watched().share == 1
-    assert sums.watched().windows == 0
+    assert sums.coverage().share == 1
+    assert sums.coverage().windows == 0
 
 
 def test_a_wait_that_lasts_counts_once_it_has_ended() -> None:
     sums = begun()
-    sums.add({}, 1090, 1100, [Lasting(WAIT, A, 10), Lasting(OTHER, B, 5)])
+    sums.add({}, 1090, 1100, [OngoingWait(WAIT, A, 10), OngoingWait(OTHER, B, 5)])
     sums.settle({WAIT, OTHER})
     assert totals(sums) == {}
 
-    sums.add({}, 1190, 1200, [Lasting(WAIT, A, 10)])
+    sums.add({}, 1190, 1200, [OngoingWait(WAIT, A, 10)])
     sums.settle({WAIT})
     assert {pcs: total.delay_ns for pcs, total in totals(sums).items()} == {B.return_pcs: 50}
 
@@ -63,14 +63,14 @@ def test_a_wait_that_lasts_counts_once_it_has_ended() -> None:
 
 def test_one_that_ended_right_behind_the_window_counts_at_once() -> None:
     sums = begun()
-    sums.add({}, 1090, 1100, [Lasting(None, A, 10)])
+    sums.add({}, 1090, 1100, [OngoingWait(None, A, 10)])
 
     assert totals(sums)[A.return_pcs].delay_ns == 100
 
 
 def test_another_wait_of_the_same_goroutine_is_another_one() -> None:
     sums = begun()
-    sums.add({}, 1090, 1100, [Lasting(WAIT, A, 10)])
+    sums.add({}, 1090, 1100, [OngoingWait(WAIT, A, 10)])
     sums.settle({WAIT._replace(sequence=4)})
 
     assert totals(sums)[A.return_pcs].delay_ns == 100
@@ -87,16 +87,16 @@ def test_what_was_waited_for_a_lock_is_charged_to_whom_releases_it() -> None:
 def test_nobody_was_seen_to_release_it_until_later() -> None:
     sums = begun()
     sums.add({}, 1090, 1100, queues=[QueueRow(0xA0, 10, None), QueueRow(0xB0, 1, None)])
-    assert sums.watched().uncharged_ns == 110
+    assert sums.coverage().uncharged_ns == 110
     sums.add({}, 1190, 1200, queues=[QueueRow(0xA0, 0, RELEASE)])
 
     assert totals(sums)[RELEASE.return_pcs].delay_ns == 100
-    assert sums.watched().uncharged_ns == 10
+    assert sums.coverage().uncharged_ns == 10
 
 
 def test_the_time_after_the_last_window_is_that_windows() -> None:
     sums = begun()
-    sums.add({A: (1, 4)}, 1090, 1100, [Lasting(WAIT, B, 10)])
+    sums.add({A: (1, 4)}, 1090, 1100, [OngoingWait(WAIT, B, 10)])
     sums.stretch(1200)
     sums.settle(set())
 
@@ -117,7 +117,7 @@ def test_a_window_that_ended_before_its_time_stands_for_less() -> None:
 
 def test_what_runs_more_often_outside_of_windows_waits_more_often() -> None:
     sums = begun()
-    sums.add({A: (2, 30)}, 1090, 1100, pace=1.5)
+    sums.add({A: (2, 30)}, 1090, 1100, slowdown=1.5)
 
     assert totals(sums)[A.return_pcs].count == 2 * (1 + 9 * 1.5)
     assert totals(sums)[A.return_pcs].delay_ns == 30 * 10
@@ -125,7 +125,7 @@ def test_what_runs_more_often_outside_of_windows_waits_more_often() -> None:
 
 def test_what_was_watched_all_the_time_is_as_it_was_counted() -> None:
     sums = begun()
-    sums.add({A: (2, 30)}, 1000, 1100, pace=1.5)
+    sums.add({A: (2, 30)}, 1000, 1100, slowdown=1.5)
 
     assert totals(sums)[A.return_pcs].count == 2
 
@@ -141,7 +141,7 @@ def test_what_begins_anew_does_not_stand_for_the_time_before() -> None:
 
 def test_while_it_goes_on_the_last_window_tells_what_is_likely() -> None:
     sums = begun()
-    sums.add({A: (1, 10)}, 1090, 1100, [Lasting(WAIT, B, 10)])
+    sums.add({A: (1, 10)}, 1090, 1100, [OngoingWait(WAIT, B, 10)])
     seen = [
         {each.return_pcs: (each.count, each.delay_ns) for each in sums.totals(now_ns)}
         for now_ns in (1100, 1150, 1200)
@@ -162,22 +162,22 @@ def test_what_is_settled_is_of_windows_and_of_the_time_that_they_stand_for() -> 
 
     (settled,) = sums.settled()
     assert (settled.count, settled.delay_ns) == (20, 300)
-    assert sums.watched().stood_for_ns == 100
+    assert sums.coverage().stood_for_ns == 100
     sums.add({A: (1, 10)}, 1180, 1200)
     (settled,) = sums.settled()
     assert (settled.count, settled.delay_ns) == (20 + 5, 300 + 50)
-    assert sums.watched().stood_for_ns == 200
+    assert sums.coverage().stood_for_ns == 200
 
 
 def test_an_error_is_told_in_words() -> None:
     sums = begun()
-    assert sums.watched().error("block") == ""
+    assert sums.coverage().error("block") == ""
     sums.add({A: (1, 10)}, 1090, 1100)
-    assert "not known" in sums.watched().error("block")
+    assert "not known" in sums.coverage().error("block")
     sums.add({A: (3, 30)}, 1190, 1200)
     # Two windows: a difference of 2 in 10 ns, for 90 ns that were not watched.
-    assert sums.watched().error("block") == (
+    assert sums.coverage().error("block") == (
         "standard error of all counts 45 %, of all delays 45 %"
     )
-    assert sums.watched().error("mutex") == ""
-    assert "10 % of the time, in 2 windows" in str(sums.watched())
+    assert sums.coverage().error("mutex") == ""
+    assert "10 % of the time, in 2 windows" in str(sums.coverage())

@@ -1,4 +1,4 @@
-"""When windows are watched and when not; tests/kernel/test_max_overhead.py has the whole."""
+"""When windows are recorded and when not; tests/kernel/test_max_overhead.py has the whole."""
 
 from __future__ import annotations
 
