@@ -14,7 +14,7 @@ from selenium.webdriver import Chrome
 from ebpfprof.console.text import printable
 from ebpfprof.errors import ExitCode
 from tests.browser.flamepage import FlamePage
-from tests.browser.test_page import Page
+from tests.browser.pages import Page
 from tests.browser.test_served_page import SERVE
 from tests.kernel.hostileprogram import LABEL_KEY, MARK, RAW, TITLE, hostile_target
 from tests.recorder import run

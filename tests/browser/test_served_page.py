@@ -13,7 +13,7 @@ import pytest
 from selenium.webdriver import Chrome
 
 from ebpfprof.export import pprof
-from tests.browser.test_page import Page
+from tests.browser.pages import Page
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.targets_run import Target

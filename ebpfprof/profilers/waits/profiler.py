@@ -129,7 +129,7 @@ class WaitsProfiler:
         """Remove all probes. Nothing is added any more: the sums are read once for all."""
         self.collector.detach()
         self._last = self.collector.tables.snapshot(), self.collector.tables.holds()
-        if self._options.open_waits:
+        if self._options["open_waits"]:
             self._last_waits = self.collector.tables.last_waits()
             for number, parked in self._parked.items():
                 if number in self._windows:

@@ -20,12 +20,12 @@ from ebpfprof.profilers.cpu.partial_samples import LARGE_BYTES, Unfinished
 from ebpfprof.profilers.cpu.unwinder import (
     MAX_DEPTH,
     Code,
+    CodeLookup,
     Copies,
     Cursor,
     Ending,
     GoState,
-    Places,
-    RuleBook,
+    ProcessRules,
     RuleNumbers,
     interrupted_at,
 )
@@ -101,7 +101,7 @@ FUNCTIONS, FUNCTION_BYTES = 12, 48
 STACK_WORDS = 48
 
 
-class Made(Places):
+class Made(CodeLookup):
     """Functions in a row, each with a rule for its first half and one for the other."""
 
     def __init__(self, rules: list[UnwindRule]) -> None:
@@ -132,11 +132,11 @@ class Case:
     pieces: list[Piece]
     rules: list[UnwindRule]
 
-    def book(self) -> RuleBook:
-        return RuleBook(Made(self.rules), RuleNumbers(MACROS["MAX_RULES"]))
+    def book(self) -> ProcessRules:
+        return ProcessRules(Made(self.rules), RuleNumbers(MACROS["MAX_RULES"]))
 
     def finish(
-        self, book: RuleBook, at: Cursor, go: GoState, pcs: tuple[int, ...] = ()
+        self, book: ProcessRules, at: Cursor, go: GoState, pcs: tuple[int, ...] = ()
     ) -> tuple[list[int], Ending]:
         """The walk in Python, from there on."""
         return unwinder.unwind(replace(at), replace(go), Copies(self.pieces), book, pcs)
@@ -221,7 +221,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Native:
     return Native(build(tmp_path_factory.mktemp("cpu"), PROGRAM, MACROS))
 
 
-def teach(native: Native, book: RuleBook, lines: set[int]) -> None:
+def teach(native: Native, book: ProcessRules, lines: set[int]) -> None:
     """Give the C the rules of these lines, as CpuCollector does."""
     for number, each in enumerate(book.numbers.rules):
         numbers = (each.cfa_offset, each.bp_offset or 0, int(each.exact_caller))
