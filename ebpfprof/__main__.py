@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 _DEBUG = "EBPFPROF_DEBUG"
 _NO_MEMORY = (
-    "There is not enough memory for this: its limit (ulimit, a control group) is too low, or the "
-    "input too large. Give it more, or ask for less."
+    "There is not enough memory for this: the memory limit (ulimit, a control group) is too low, "
+    "or the input is too large. Raise the limit, or read a smaller file."
 )
 _OBJECTS_PER_COLLECTION = 50_000
 
 
 def main() -> NoReturn:
     """Run the command."""
-    # First of all: SIGINT before that ends in a traceback.
+    # Before anything else: until then, SIGINT ends the process with a traceback.
     from ebpfprof.system import signals
 
     signals.install()
@@ -37,8 +37,8 @@ def main() -> NoReturn:
 def collect_less_often() -> None:
     """Make Python's collector of reference cycles run less often.
 
-    Stacks are many small objects that stay: with the defaults the collector goes through them so
-    often that a snapshot of 20,000 takes half as long again.
+    Stacks are many small, long-lived objects. With the default thresholds the collector visits
+    them so often that a snapshot of 20,000 stacks takes 1.5 times as long.
     """
     gc.set_threshold(_OBJECTS_PER_COLLECTION, 20, 20)
 
@@ -72,7 +72,7 @@ def _run() -> int:
 
 
 def _report(error: Exception) -> int:
-    """Say on stderr what is wrong; return the exit code."""
+    """Print what is wrong to stderr; return the exit code."""
     import traceback
 
     from ebpfprof.console.terminal import say
@@ -80,7 +80,7 @@ def _report(error: Exception) -> int:
     from ebpfprof.errors import EbpfprofError, ExitCode
 
     if isinstance(error, EbpfprofError):
-        # Names of targets and files reach no terminal as escape sequences.
+        # Names of targets and files may hold escape sequences: the terminal must not get them.
         lines = map(printable, str(error).splitlines())
         say("ebpfprof: " + "\n".join(lines), err=True)
         return int(error.exit_code)
@@ -100,7 +100,7 @@ def _report(error: Exception) -> int:
 
 
 def _open_standard_files() -> None:
-    """Open those of stdin, stdout and stderr that are closed, so that no file gets their numbers.
+    """Open stdin, stdout and stderr if they are closed, so that no other file gets their numbers.
 
     Writing to them still fails.
     """
@@ -108,13 +108,13 @@ def _open_standard_files() -> None:
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, mode)  # takes the lowest free number, which is `fd`
+            os.open(os.devnull, mode)  # the kernel gives it the lowest free number: `fd`
 
 
 def _forget_current_folder() -> None:
     """Remove the folder that `python -m` put on the import path, unless ebpfprof itself is in it.
 
-    So root imports nothing from the folder in which the command is called.
+    So root imports nothing from the current folder.
     """
     ours = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
     if not sys.flags.safe_path and os.path.realpath(sys.path[0]) != ours:

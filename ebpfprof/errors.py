@@ -4,20 +4,20 @@ Each message is a sentence for the user that says what to do next.
 
 EbpfprofError            1   anything else that failed
 ├── InvalidProfile       1   profile data that contradicts itself or cannot be read
-├── NoAnswer             1   the executable lies on a file system that does not answer
+├── NoAnswer             1   the executable is on a file system that does not answer
 ├── NoSuchProcess        3   no process has this pid
-├── PermissionDenied     4   neither root nor the capabilities that are needed
+├── PermissionDenied     4   neither root nor the necessary capabilities
 ├── NotGoProgram         5   the process runs no Go code
 ├── UnsupportedGo        6   the Go version is unknown or too old
 ├── UnsupportedTarget    7   32-bit, another architecture, a thread id, a kernel thread, a zombie
-├── TargetGone           8   ended, exec'ed or its pid was reused before anything was recorded
-├── OutputError          9   the output could not be written where it was asked for
+├── TargetGone           8   the target ended or called exec, or its pid was reused, too early
+├── OutputError          9   the output could not be written to where the user wants it
 ├── KernelUnsupported   10   no uprobes, no BPF, too old, or locked down
-├── BccMissing          11   BCC's Python module is not there
+├── BccMissing          11   BCC's Python module is not installed
 ├── CorruptBinary       12   a truncated, corrupt or hostile ELF file or Go table
 ├── AttachFailed        13   the kernel refused a probe
-├── CommandNotRunnable 126   the program that was to be started can't be executed
-├── CommandNotFound    127   there is no such program to start
+├── CommandNotRunnable 126   the program to start can't be executed
+├── CommandNotFound    127   the program to start does not exist
 └── Aborted            130   a second Ctrl-C
 
 Not exceptions of ours: 0 is success, 2 a usage error (click's own).
@@ -53,21 +53,21 @@ class ExitCode(IntEnum):
 
 
 SET_USER_ID = (
-    "This runs as a set-user-id program or with file capabilities, in an environment that somebody "
-    "else made, which would be unsafe. Take the marks off Python's file (chmod u-s,g-s; "
-    "setcap -r), and use sudo."
+    "Python runs as a set-user-id program or with file capabilities. That is unsafe: its caller "
+    "lacks these rights, but controls its environment. Remove the mode bits or capabilities from "
+    "Python's file (chmod u-s,g-s; setcap -r), and use sudo."
 )
-"""Why a process with rights that its caller has not is refused (PermissionDenied)."""
+"""Why we refuse to run with rights that our caller lacks (PermissionDenied)."""
 
 
 class EbpfprofError(Exception):
-    """Anything ebpfprof gives up on; the message is a sentence for the user."""
+    """Any error that ebpfprof reports; the message is a sentence for the user."""
 
     exit_code: ClassVar[int] = ExitCode.FAILURE
 
 
 class InvalidProfile(EbpfprofError):
-    """Profile data that contradicts itself, or a file that holds no profile we can read."""
+    """Profile data that contradicts itself, or a file without a profile that we can read."""
 
 
 class NoSuchProcess(EbpfprofError):
@@ -77,7 +77,7 @@ class NoSuchProcess(EbpfprofError):
 
 
 class PermissionDenied(EbpfprofError):
-    """We are neither root nor have the capabilities; the message names what is missing."""
+    """We are not root and lack capabilities; the message names what is missing."""
 
     exit_code = ExitCode.PERMISSION_DENIED
 
@@ -107,11 +107,11 @@ class TargetGone(EbpfprofError):
 
 
 class NoAnswer(EbpfprofError):
-    """The target's executable lies on a file system that does not answer, or has gone."""
+    """The target's executable is on a file system that does not answer or is gone."""
 
 
 class OutputError(EbpfprofError):
-    """The output cannot be written where it was asked for; the message says where it is."""
+    """The output cannot be written to where the user wants it; the message says where it is."""
 
     exit_code = ExitCode.OUTPUT_ERROR
 
@@ -152,18 +152,18 @@ class AttachFailed(EbpfprofError):
 
 
 class CommandNotRunnable(EbpfprofError):
-    """The program that was to be started is there, but can't be executed."""
+    """The program to start exists, but can't be executed."""
 
     exit_code = ExitCode.COMMAND_NOT_RUNNABLE
 
 
 class CommandNotFound(EbpfprofError):
-    """There is no program of the name that was to be started."""
+    """The program to start does not exist."""
 
     exit_code = ExitCode.COMMAND_NOT_FOUND
 
 
 class Aborted(EbpfprofError):
-    """The user did not want to wait for the end."""
+    """The user aborted the command, with a second Ctrl-C."""
 
     exit_code = ExitCode.ABORTED

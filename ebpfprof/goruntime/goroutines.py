@@ -1,10 +1,10 @@
-"""The goroutines of a target that are parked now, also those that were so before we came.
+"""The goroutines of a target that are parked now, including those parked before the recording.
 
-They are read from outside while the target runs on. A goroutine may wake in the middle, and the
-garbage collector may move its stack (in the order that bpf/waits/goroutine_stack.h tells). So the
-whole runtime.g is read before and after its stack. All that wakes, parks or moves a goroutine
-changes something in there: runtime.casgstatus, for one, counts in g.trackingSeq how often it
-stopped running (runtime/proc.go, Go 1.19 to 1.27).
+We read them from the target's memory while the target runs. A goroutine may wake while we read it,
+and the garbage collector may move its stack (bpf/waits/goroutine_stack.h tells in which order). So
+we read the whole runtime.g before and after the stack. Waking, parking or moving a goroutine
+changes its runtime.g: runtime.casgstatus, for example, counts in g.trackingSeq how often the
+goroutine stopped running (runtime/proc.go, Go 1.19 to 1.27).
 """
 
 import struct
@@ -19,16 +19,16 @@ from ebpfprof.profile.model import Label
 from symbolizer.codeanalysis.globals import allgs_address
 
 _SCAN = 0x1000  # runtime._Gscan
-# _Gwaiting, and _Gleaked: found to wait for what nobody can reach any more (Go 1.26 on).
+# _Gwaiting, and _Gleaked: the goroutine waits for an unreachable object (from Go 1.26 on).
 _PARKED_STATUSES = frozenset({4, 10})
 _PARK = "runtime.gopark"
 
 _MAX_GOROUTINES = 1 << 22
 _MAX_DEPTH = 136  # as in the BPF programs
 _MAX_STACK_BYTES = 1 << 30  # runtime.maxstacksize
-_WINDOW_BYTES = 1 << 14  # read at once: most stacks are not as large
+_WINDOW_BYTES = 1 << 14  # of a stack, read at once: most stacks are smaller
 _ATTEMPTS = 9
-_PAUSE_S = 0.001  # before the second attempt; then twice as long each time
+_PAUSE_S = 0.001  # before the second attempt; each later pause is twice as long
 
 _SLICE = struct.Struct("<QQQ")
 _FRAME = struct.Struct("<QQ")
@@ -39,12 +39,12 @@ _WORD = struct.Struct("<Q")
 class ParkedGoroutine:
     """A goroutine parked in an operation that Go's block profiler hooks.
 
-    `address` is that of its runtime.g. `wait_reason` is a name of RuntimeLayout.wait_reasons, ""
-    if the number is not known. `return_pcs` are runtime addresses, from the call of gopark
-    outwards, as StackTranslator takes those of a wait. `sema` is the address of the semaphore
-    that it waits for in runtime.semacquire1, 0 if it waits elsewhere. `sequence` is
-    g.trackingSeq: another wait of the same goroutine has another one (modulo 256). `labels` are
-    those that the program gave it, None if they could not be read.
+    `address` is the address of its runtime.g. `wait_reason` is a name of
+    RuntimeLayout.wait_reasons, "" if the number is unknown. `return_pcs` are runtime addresses,
+    from the call of gopark outwards, as StackTranslator expects them of a wait. `sema` is the
+    address of the semaphore that it waits for in runtime.semacquire1, 0 if it waits elsewhere.
+    `sequence` is g.trackingSeq: each wait of a goroutine has its own (modulo 256). `labels` are
+    the pprof labels of the goroutine, None if we could not read them.
     """
 
     address: int
@@ -58,10 +58,10 @@ class ParkedGoroutine:
 
 @dataclass(slots=True)
 class ParkedGoroutines:
-    """All goroutines that were found parked, and what is missing.
+    """All parked goroutines, and what is missing.
 
-    `unreadable` goroutines moved whenever they were looked at, or made no sense. `cut_short` are
-    those of `goroutines` whose stack could not be followed to its end.
+    `unreadable` counts the goroutines that changed at each attempt to read them, or made no sense.
+    `cut_short` counts those of `goroutines` whose stack we could not unwind to its end.
     """
 
     goroutines: list[ParkedGoroutine]
@@ -70,9 +70,9 @@ class ParkedGoroutines:
 
 
 def parked_goroutines(go: GoTarget, *, has_labels: bool = False) -> ParkedGoroutines:
-    """Find the goroutines parked at `go.sites.parks`, each as it is when its turn comes.
+    """Find the goroutines parked at `go.sites.parks`, one after the other.
 
-    With their labels, if it `has_labels`. Some 20 µs a goroutine. Raises TargetGone,
+    With `has_labels`, read their labels, too. It takes some 20 µs per goroutine. Raises TargetGone,
     PermissionDenied, UnreadableMemory (there is no list of goroutines) or GoTableError.
     """
     with Memory(go.target) as memory:
@@ -98,7 +98,7 @@ def parked_goroutines(go: GoTarget, *, has_labels: bool = False) -> ParkedGorout
 
 
 def count_goroutines(go: GoTarget) -> int:
-    """How many runtime.g there are, of which some may be dead; they are used again.
+    """The number of runtime.g, including dead ones, which the runtime reuses.
 
     Raises TargetGone, PermissionDenied or UnreadableMemory.
     """
@@ -110,7 +110,7 @@ def count_goroutines(go: GoTarget) -> int:
 
 
 class Unsteady(Exception):  # noqa: N818 (reads better where it is raised)
-    """The goroutine changed while it was read, or makes no sense at this moment."""
+    """The goroutine changed while we read it, or makes no sense at this moment."""
 
 
 class _OffStack(Exception):  # noqa: N818
@@ -118,7 +118,7 @@ class _OffStack(Exception):  # noqa: N818
 
 
 class _G(NamedTuple):
-    """A runtime.g, as far as it matters here, in the order of its fields."""
+    """The fields of a runtime.g that we need, in their order."""
 
     lo: int
     hi: int
@@ -154,7 +154,7 @@ class _Frame(NamedTuple):
 
 
 class _Stack:
-    """The part in use of a parked goroutine's stack."""
+    """The used part of a parked goroutine's stack."""
 
     def __init__(self, memory: Memory, g: _G) -> None:
         if not (g.lo <= g.sp < g.hi and g.hi - g.lo <= _MAX_STACK_BYTES):
@@ -184,7 +184,7 @@ class _Stack:
 
 
 class GoroutineReader:
-    """Reads the goroutines of one target; what is the same for all is looked up once."""
+    """Reads the goroutines of one target. Looks up once what is the same for all of them."""
 
     def __init__(self, go: GoTarget, memory: Memory, *, has_labels: bool) -> None:
         self._memory, self._pid = memory, go.target.pid
@@ -205,33 +205,36 @@ class GoroutineReader:
         self._stacks: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def all_goroutines(self) -> tuple[list[int], int]:
-        """The addresses of all runtime.g, dead ones included, and how many there are beyond."""
+        """The addresses of all runtime.g, dead ones included, and how many more there are.
+
+        Raises UnreadableMemory.
+        """
         for attempt in range(_ATTEMPTS):
             _pause_before(attempt)
             head = self._memory.read(self._allgs, _SLICE.size)
             pointer, length, capacity = _SLICE.unpack(head)
             if length > capacity:
-                continue  # it was growing just now; who changes it may wait for a processor
+                continue  # the list is growing; the thread that grows it may lack a processor
             count = min(length, _MAX_GOROUTINES)
             try:
                 data = self._memory.read(pointer, 8 * count)
             except UnreadableMemory:
                 continue
-            # Only a list that grew lies elsewhere; the old one may be overwritten.
+            # A list that grew has moved, and the runtime may have overwritten the old one.
             if self._memory.read(self._allgs, 8) == head[:8]:
                 addresses = [address for (address,) in _WORD.iter_unpack(data) if address]
                 return addresses, length - count
         raise UnreadableMemory(
             f"The list of goroutines of process {self._pid} makes no sense: the program kept "
-            "changing it, or overwrote it. It is needed to show who still waits (--open), and to "
-            "watch in windows. Record again; if that does not help, without --open and with "
-            "--max-overhead 0."
+            "changing it, or overwrote it. ebpfprof needs it to show goroutines that still wait "
+            "(--open), and to record in windows. Record again; if that does not help, record "
+            "without --open and with --max-overhead 0."
         )
 
     def look(self, address: int) -> tuple[ParkedGoroutine | None, bool]:
         """The goroutine if it is parked in a hooked operation, and whether its stack is whole.
 
-        Raises Unsteady or UnreadableMemory if another look may tell.
+        Raises Unsteady or UnreadableMemory if another attempt may succeed.
         """
         before = self._memory.read(address, self._g_bytes)
         g = _G._make(self._record.unpack_from(before))
@@ -252,12 +255,12 @@ class GoroutineReader:
             raise Unsteady from None
         return_pcs, is_whole = self._walk(bp, frame, stack)
         if not is_whole and g.status & _SCAN:
-            raise Unsteady  # its frame pointers are being changed one by one
+            raise Unsteady  # the garbage collector is changing its frame pointers one by one
         labels = self._labels_of(g)
         was_read_again = stack.was_read_again or g.labels
         if was_read_again and self._memory.read(address, self._g_bytes) != before:
             raise Unsteady
-        pcs = self._stacks.setdefault(return_pcs, return_pcs)  # many goroutines wait alike
+        pcs = self._stacks.setdefault(return_pcs, return_pcs)  # many goroutines share a stack
         reason = self._wait_reasons.get(g.wait_reason, "")
         found = ParkedGoroutine(address, g.goid, reason, pcs, sema, g.sequence, labels)
         return found, is_whole
@@ -271,7 +274,7 @@ class GoroutineReader:
             return None
 
     def _is_in_gopark(self, pc: int) -> bool:
-        """Whether the pc saved is gopark's, inlined or not: other code saves its own there, too."""
+        """Whether the saved pc is in gopark, inlined or not: other code saves its pc there, too."""
         known = self._park_pcs.get(pc)
         if known is None:
             frames = self._binary.frames(pc - 1 - self._bias)
@@ -279,10 +282,10 @@ class GoroutineReader:
         return known
 
     def _start(self, g: _G, stack: _Stack) -> tuple[int, _Frame] | None:
-        """The frame that returns to the operation, and its address; None if it is no hooked one.
+        """The frame that returns to the hooked operation, and its address; None without one.
 
-        As start_parked of bpf/waits/goroutine_stack.h: the frame of gopark as a rule, or of
-        goparkunlock; there is none, and the address 0, where both were inlined.
+        As start_parked of bpf/waits/goroutine_stack.h: usually the frame of gopark, else that of
+        goparkunlock. Where both were inlined there is no frame, and the address is 0.
         """
         first = stack.frame_at(g.bp)
         if first.return_pc in self._returns:
@@ -297,7 +300,7 @@ class GoroutineReader:
         return None
 
     def _walk(self, bp: int, frame: _Frame, stack: _Stack) -> tuple[tuple[int, ...], bool]:
-        """The return addresses from `frame` outwards, and whether they lead to the stack's end."""
+        """The return addresses from `frame` outwards, and whether they reach the stack's end."""
         pcs: list[int] = []
         callback_bp = 0
         while len(pcs) < _MAX_DEPTH:
@@ -317,7 +320,7 @@ class GoroutineReader:
         return tuple(pcs), True
 
     def _frame_below(self, bp: int, frame: _Frame, callback_bp: int) -> int:
-        """Where the caller has its frame, 0 for the outermost: frame_below of fp_unwind.h."""
+        """The address of the caller's frame, 0 for the outermost: frame_below of fp_unwind.h."""
         callback = self._callback
         if callback is None or callback_bp == 0:
             return frame.bp
@@ -327,7 +330,7 @@ class GoroutineReader:
             return switch_bp
         if bp == switch_bp:
             if frame.return_pc != callback.switch_pc + self._bias:
-                return 0  # C called first: no Go below
+                return 0  # C code made the first call: no Go frames below
             return caller_bp or callback_bp + callback.frame_offset
         if bp == caller_bp:
             return callback_bp + callback.frame_offset
@@ -335,13 +338,13 @@ class GoroutineReader:
 
 
 def _pause_before(attempt: int) -> None:
-    """Let the target go on before the second attempt, and longer each time."""
+    """Let the target run before the second attempt, and longer before each later one."""
     if attempt > 0:
         time.sleep(_PAUSE_S * 2 ** (attempt - 1))
 
 
 def _record(fields: list[tuple[int, str]]) -> struct.Struct:
-    """A struct of the fields at these offsets, ascending, given with their format letters."""
+    """A struct of fields, given as ascending offsets with format letters."""
     text, end = "<", 0
     for offset, code in fields:
         text += f"{offset - end}x{code}"

@@ -1,7 +1,7 @@
 """The labels that a program gives its goroutines (runtime/pprof), read from the target's memory.
 
-bpf/common/labels.h reads them the same way; it says what lies where, and how much of a set, a key
-and a value is kept.
+bpf/common/labels.h reads them in the same way. It describes the layout, and how much of a set, a
+key and a value we keep.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ebpfprof.profile.model import Label
 from symbolizer import RuntimeLayout
 
 CUT: Final = "..."
-"""The end of a key or a value of which the rest is missing."""
+"""The end of a key or a value that was cut."""
 LEFT_OUT: Final = "labels_left_out"
-"""The key of the label that says how many more the goroutine had."""
+"""The key of the label that says how many more labels the goroutine had."""
 
 _MAX_LABELS: Final = 8
 _KEY_ROOM: Final = 64
@@ -39,7 +39,7 @@ _Texts = list[tuple[str, str]]
 
 
 def target_fields(layout: RuntimeLayout) -> dict[str, int]:
-    """What label_set of bpf/common/labels.h must know of a target whose runtime is laid out so."""
+    """The fields that label_set of bpf/common/labels.h needs for a runtime of this layout."""
     return {
         "labels_offset": layout.offset("g", "labels"),
         "labels_in_slice": int(layout.labels_in_slice),
@@ -47,7 +47,7 @@ def target_fields(layout: RuntimeLayout) -> dict[str, int]:
 
 
 def labels_of(found: Iterable[tuple[str, str]], count: int) -> tuple[Label, ...]:
-    """The labels of a set of `count`, of which these keys and values were found, by key."""
+    """The labels of a set, ordered by key. It has `count`, of which `found` has those we read."""
     ordered = sorted(found)
     labels = [Label(key, value) for key, value in ordered if key and value]
     if count > len(ordered):
@@ -56,10 +56,10 @@ def labels_of(found: Iterable[tuple[str, str]], count: int) -> tuple[Label, ...]
 
 
 def text(data: bytes, length: int) -> str:
-    """A string of Go of `length` bytes, which may be any, as much of it as was kept."""
+    """A Go string of `length` bytes, of which `data` is what we kept; any bytes are allowed."""
     if length <= len(data):
         return data[:length].decode(errors="backslashreplace")
-    # A character that was cut in two is left out.
+    # The incremental decoder leaves out a character that was cut in two.
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     return decoder.decode(data) + CUT
 
@@ -72,9 +72,9 @@ class LabelReader:
         self._is_slice = layout.labels_in_slice
 
     def read(self, labels: int) -> tuple[Label, ...]:
-        """What a runtime.g.labels stands for, as labels.label_sets has it.
+        """The labels at a runtime.g.labels pointer, as profilers.labels.label_sets returns them.
 
-        Raises UnreadableMemory, also where it holds something else.
+        Raises UnreadableMemory, also where there is something else than labels.
         """
         if not labels:
             return ()
@@ -108,7 +108,7 @@ class LabelReader:
         return count, found
 
     def _buckets(self, first: int, count: int) -> Iterator[bytes]:
-        """The buckets of a map, each with those that it flows over into."""
+        """The buckets of a map, each followed by its overflow buckets."""
         for number in range(count):
             address = first + number * _BUCKET_BYTES
             while address:
@@ -121,10 +121,10 @@ class LabelReader:
 
     def _text(self, address: int, length: int, room: int) -> str:
         kept_bytes = min(length, room)
-        self._memory.bring(address, kept_bytes)  # it may be in a file, and not have been read yet
+        self._memory.bring(address, kept_bytes)  # it may be in a page that is not mapped yet
         return text(self._memory.read(address, kept_bytes), length)
 
 
 def _check(count: int) -> None:
     if count > _MAX_COUNT:
-        raise UnreadableMemory(f"{count} labels are none: runtime.g.labels holds something else.")
+        raise UnreadableMemory(f"{count} labels are too many: runtime.g.labels holds other data.")

@@ -1,4 +1,4 @@
-"""Who is parked in a target, asked again and again: only what changed is read anew."""
+"""The goroutines that are parked in a target, scanned repeatedly: only changes are read again."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from symbolizer.codeanalysis.globals import scheduling_latencies
 _SCAN: Final = 0x1000  # runtime._Gscan
 _WAITING: Final = 4
 _LEAKED: Final = 10  # from Go 1.26 on
-# What many wait for, but in no operation that is hooked (runtime/netpoll.go, runtime/time.go).
+# Frequent wait reasons of operations without a hook (runtime/netpoll.go, runtime/time.go).
 _NEVER_HOOKED: Final = ("IOWait", "Sleep")
 
 
 class Wait(NamedTuple):
-    """One wait of one goroutine, told from all others: the same again means it still lasts.
+    """Identifies one wait of one goroutine: an equal Wait in a later scan is the same wait.
 
     `sequence` is g.trackingSeq, which counts how often the goroutine stopped running, modulo 256
     (runtime/proc.go, casgstatus, Go 1.17 on).
@@ -35,10 +35,10 @@ class Wait(NamedTuple):
 
 
 class ParkedScanner:
-    """The goroutines of one target. A context manager: leaving it closes the target's memory."""
+    """Scans the goroutines of one target. A context manager that closes the target's memory."""
 
     def __init__(self, go: GoTarget, *, has_labels: bool) -> None:
-        """With their labels, if it `has_labels`.
+        """With `has_labels`, read the labels of goroutines, too.
 
         Raises TargetGone, PermissionDenied or GoTableError.
         """
@@ -64,10 +64,13 @@ class ParkedScanner:
         self._looked: dict[Wait, ParkedGoroutine | None] = {}
         self._perhaps_hooked: list[Wait] = []
         self.waiting: frozenset[Wait] = frozenset()
-        """Who waited when they were counted last, for whatever."""
+        """The waits of the last scan, whatever their wait reasons."""
 
     def scan(self) -> frozenset[Wait]:
-        """Who waits now, for whatever. Raises TargetGone or UnreadableMemory."""
+        """The waits of all goroutines now, whatever their wait reasons.
+
+        Raises TargetGone or UnreadableMemory.
+        """
         found, _ = self._reader.all_goroutines()
         addresses = np.array(found, np.uint64)
         records = self._memory.read_records(addresses + np.uint64(self._first), self._kind)
@@ -81,10 +84,10 @@ class ParkedScanner:
         return self.waiting
 
     def parked(self) -> dict[Wait, ParkedGoroutine]:
-        """Who is parked now in an operation that Go's block profiler hooks.
+        """The goroutines that are parked now in an operation that Go's block profiler hooks.
 
-        Each as it was when its turn came; those that changed while they were looked at are left
-        out. Raises TargetGone or UnreadableMemory.
+        It reads one after the other, and leaves out those that change meanwhile. Raises TargetGone
+        or UnreadableMemory.
         """
         known, self._looked = self._looked, {}
         self.scan()
@@ -100,10 +103,10 @@ class ParkedScanner:
         return {wait: found for wait, found in self._looked.items() if found}
 
     def times_run(self) -> int:
-        """How many times goroutines came to run since the program began: one in eight is counted.
+        """How often goroutines left the run queue since the program began, divided by eight.
 
-        Go's scheduler counts them itself, whether anybody watches or not; 0 if it is not known
-        where. Raises TargetGone or UnreadableMemory.
+        Go's scheduler counts one time in eight (runtime.sched.timeToRun), with or without a
+        recording. 0 if we do not find its counters. Raises TargetGone or UnreadableMemory.
         """
         if self._latencies is None:
             return 0
@@ -111,12 +114,12 @@ class ParkedScanner:
         return int(np.frombuffer(data, np.uint64).sum())
 
     def waits_for_semaphore(self, wait: Wait) -> bool:
-        """Whether that is what it was parked for when all were looked at last."""
+        """Whether this wait was for a semaphore, at the last call of parked()."""
         found = self._looked.get(wait)
         return found is not None and found.sema != 0
 
     def close(self) -> None:
-        """Let go of the target's memory."""
+        """Close the target's memory."""
         self._memory.close()
 
     def __enter__(self) -> Self:

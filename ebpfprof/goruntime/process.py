@@ -1,4 +1,4 @@
-"""A target seen as a Go program: its tables, where it is loaded, where its probes go."""
+"""A target as a Go program: its tables, its load address, the places for its probes."""
 
 import struct
 from contextlib import ExitStack
@@ -26,10 +26,10 @@ _MAX_CHILDREN = 8
 
 @dataclass(frozen=True, slots=True)
 class GoProgram:
-    """What a Go program's file tells, whatever process runs it. Holds the file open until close().
+    """What the file of a Go program tells: the same for each process that runs it.
 
-    Sites are linked addresses. `no_runtime_locks` is why `runtime_locks` are missing that were
-    asked for.
+    The file stays open until close(). Sites are linked addresses. `no_runtime_locks` says why
+    `runtime_locks` are missing although the options ask for them.
     """
 
     binary: GoBinary
@@ -39,17 +39,17 @@ class GoProgram:
     no_runtime_locks: str | None = None
 
     def close(self) -> None:
-        """Close the file: nothing can be read of it any more."""
+        """Close the file: nothing can be read from it any more."""
         self.binary.elf.close()
 
 
 @dataclass(frozen=True, slots=True)
 class GoTarget:
-    """What is needed to probe one Go process and to read its stacks.
+    """What we need to probe one Go process and to read its stacks.
 
     `load_bias` is runtime address minus linked address. Sites are linked addresses. `mappings`
-    are the executable ones, the main binary first. `no_runtime_locks` is why `runtime_locks` are
-    missing that were asked for.
+    are the executable ones, the main binary first. `no_runtime_locks` says why `runtime_locks` are
+    missing although the options ask for them.
     """
 
     target: Target
@@ -67,7 +67,7 @@ class GoTarget:
 
     @property
     def assumption(self) -> str | None:
-        """What is assumed of a Go version that is not known; None if it is."""
+        """What we assume about an unknown Go version, in words; None for a known one."""
         version, layout = self.binary.version, self.binary.layout
         if layout.version == f"1.{version.minor}" and version.stage != "devel":
             return None
@@ -79,7 +79,7 @@ def inspect(
 ) -> GoTarget:
     """Read the target's executable and find the places to probe.
 
-    The file stays open; see inspect_program. Raises what that and go_target do.
+    The file stays open. Raises what inspect_program and go_target raise.
     """
     program = inspect_program(
         target, allow_unknown_go=allow_unknown_go, runtime_locks=runtime_locks
@@ -92,8 +92,8 @@ def inspect_program(
 ) -> GoProgram:
     """Read the target's executable and find the places to probe, for any process that runs it.
 
-    Those for the runtime's own locks are found only if asked for, and not in every Go version.
-    Raises NotGoProgram, UnsupportedGo, UnsupportedTarget or CorruptBinary.
+    With `runtime_locks`, also find the places for the runtime's own locks, which not every Go
+    version has. Raises NotGoProgram, UnsupportedGo, UnsupportedTarget or CorruptBinary.
     """
     with ExitStack() as held:
         try:
@@ -109,9 +109,9 @@ def inspect_program(
 
 
 def go_target(target: Target, program: GoProgram) -> GoTarget:
-    """The target, seen as a process of the program that it runs. Raises TargetGone.
+    """The target as a process of `program`, which it runs. Raises TargetGone.
 
-    What may be read of its files is one allowance for all processes of that program.
+    All processes of a program share one allowance for reading its files.
     """
     target.allowance = program.binary.elf.allowance
     binary, refusal = program.binary, program.no_runtime_locks
@@ -132,7 +132,7 @@ def go_target(target: Target, program: GoProgram) -> GoTarget:
 
 
 def _runtime_locks(binary: GoBinary) -> tuple[RuntimeLockSites | None, str | None]:
-    """The places to probe, or in words why there are none."""
+    """The places to probe, or a text that says why there are none."""
     try:
         return runtime_lock_sites(binary), None
     except (UnsupportedGoVersion, GoTableError) as error:
@@ -140,25 +140,29 @@ def _runtime_locks(binary: GoBinary) -> tuple[RuntimeLockSites | None, str | Non
 
 
 def for_user(target: Target, error: Exception) -> Exception:
-    """What an error means that came up while the target's executable was read."""
+    """Translate an error from reading the target's executable into one of ebpfprof.errors.
+
+    The result names the file and the process, and says what to do. Errors that neither the
+    symbolizer nor struct raises come back unchanged.
+    """
     where = f"{printable(target.exe_name)} (process {target.pid}): {str(error).rstrip('.')}."
     match error:
         case NotGoError():
             return NotGoProgram(
-                f"{where} {_children(target.pid)} A program that was packed, with upx for "
-                "example, can't be read."
+                f"{where} {_children(target.pid)} ebpfprof can't read packed programs, by upx for "
+                "example."
             )
         case UnsupportedGoVersion():
-            return UnsupportedGo(f"{where} Newer ones can be tried with --allow-unknown-go.")
+            return UnsupportedGo(f"{where} Try a newer version with --allow-unknown-go.")
         case UnsupportedElf():
             return UnsupportedTarget(where)
         case SymbolizerError() | struct.error():
-            return CorruptBinary(f"{where} If the file is damaged, build it anew.")
+            return CorruptBinary(f"{where} If the file is damaged, build it again.")
     return error
 
 
 def _children(pid: int) -> str:
-    """What the user may have meant instead: a shell's or a supervisor's children, by name."""
+    """Children that the user may have meant instead of a shell or a supervisor, in a sentence."""
     import psutil
 
     try:
@@ -167,5 +171,5 @@ def _children(pid: int) -> str:
     except psutil.Error:
         named = []
     if not named:
-        return "It has no child that could be meant instead."
-    return f"Perhaps one of its children is meant: {', '.join(named)}."
+        return "It has no child that you could record instead."
+    return f"Perhaps you mean one of its children: {', '.join(named)}."

@@ -1,4 +1,4 @@
-"""Go programs' files that were inspected, each once for all the processes that run it now."""
+"""The Go programs that targets run: each file is inspected once for all its processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # what reads executables is imported late, see Session.__init__
+if TYPE_CHECKING:  # the readers of executables are imported late: see Session.__init__
     from ebpfprof.goruntime.process import GoProgram
     from ebpfprof.process.process import Target
 
@@ -18,19 +18,21 @@ _FileId = tuple[int, int, int, int, int]
 
 @dataclass(slots=True)
 class _Shared:
+    """A program, and how many targets use it."""
+
     program: GoProgram
     users: int = 0
 
 
 class Programs:
-    """Programs in use, by their files. Safe to be used by several threads.
+    """The programs that targets run, by file. Several threads may use it.
 
-    To inspect one takes 50 ms of a processor and some megabytes, as much for a process of 300 ms as
-    for a service. Nothing is kept of a file that no process of ours runs any more.
+    Inspecting a program takes 50 ms of CPU time and some megabytes, which is much for a process
+    that lives for 300 ms. A program is closed when the last target that runs it is closed.
     """
 
     def __init__(self, *, allow_unknown_go: bool = False, runtime_locks: bool = False) -> None:
-        """For the options see gotarget.inspect_program."""
+        """For the options see goruntime.process.inspect_program."""
         self._allow_unknown_go = allow_unknown_go
         self._runtime_locks = runtime_locks
         self._lock = threading.Lock()
@@ -38,23 +40,23 @@ class Programs:
 
     @contextmanager
     def of(self, target: Target) -> Iterator[GoProgram]:
-        """What `target` runs, open while the block runs. Raises what inspect_program does."""
+        """The program that `target` runs, open within the block. Raises as inspect_program."""
         file = _file_id(target.exe_fd)
-        shared = self._taken(file) or self._add(file, self._inspected(target))
+        shared = self._acquire(file) or self._add(file, self._inspect(target))
         try:
             yield shared.program
         finally:
-            self._give_back(file, shared)
+            self._release(file, shared)
 
-    def _inspected(self, target: Target) -> GoProgram:
-        """Without the lock: others need not wait for a file that takes its time."""
+    def _inspect(self, target: Target) -> GoProgram:
+        """Runs without the lock: other threads need not wait for a slow file."""
         from ebpfprof.goruntime.process import inspect_program
 
         return inspect_program(
             target, allow_unknown_go=self._allow_unknown_go, runtime_locks=self._runtime_locks
         )
 
-    def _taken(self, file: _FileId) -> _Shared | None:
+    def _acquire(self, file: _FileId) -> _Shared | None:
         with self._lock:
             shared = self._shared.get(file)
             if shared is not None:
@@ -65,11 +67,11 @@ class Programs:
         with self._lock:
             shared = self._shared.setdefault(file, _Shared(program))
             shared.users += 1
-        if shared.program is not program:  # another thread was quicker
+        if shared.program is not program:  # another thread has added it meanwhile
             program.close()
         return shared
 
-    def _give_back(self, file: _FileId, shared: _Shared) -> None:
+    def _release(self, file: _FileId, shared: _Shared) -> None:
         with self._lock:
             shared.users -= 1
             if shared.users:
@@ -79,6 +81,6 @@ class Programs:
 
 
 def _file_id(fd: int) -> _FileId:
-    """A file as it is now: one that is written anew counts as another one."""
+    """Identifies a file and its content: after a write, the file counts as another one."""
     file = os.fstat(fd)
     return (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns)

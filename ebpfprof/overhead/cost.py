@@ -1,4 +1,4 @@
-"""What recording cost the target, estimated from what was counted and measured, and us."""
+"""What a recording costs: the target, estimated from counts and measurements, and ourselves."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ebpfprof.console.text import counted, duration, percent, quantity
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """How often our BPF programs ran for a target, and how long (ns) all of them took.
+    """How often our BPF programs ran for a target, and how long (ns) all runs took together.
 
-    That they ran is counted. `timed` of them were measured, without the longest of each processor
-    and those in which something else came in between; the rest is taken to be alike
+    The programs count each run and time some: `timed` runs, without the longest of each processor
+    and those that something interrupted. The estimate assumes that the others took as long
     (bpf/common/cost.h).
     """
 
@@ -32,11 +32,11 @@ class Runs:
 
     @property
     def each_ns(self) -> float:
-        """How long one took, by estimate."""
+        """How long one run took on average, estimated, in ns."""
         return self.ns / self.count if self.count else 0.0
 
     def each(self, what: str = "") -> str:
-        """How long one took, in words, and where that is from."""
+        """How long one run took, in words, and how many runs were timed."""
         if self.timed < 1:
             return f"{what} not timed".lstrip()
         times = "once" if self.timed == 1 else f"{self.timed} times"
@@ -44,17 +44,17 @@ class Runs:
 
 
 def runs(count: int, timed: int, timed_ns: int) -> Runs:
-    """From the sums of the kernel's `costs` map."""
+    """Runs from the sums of the kernel's `costs` map."""
     return Runs(count, timed_ns * count / timed if timed else 0.0, timed)
 
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """What a recording took a target in all, by our estimate.
+    """What a recording cost a target in all, estimated.
 
-    `hits` are of probes, each of which costs `hit_ns` besides what its program takes, or None if
-    that could not be found out; `samples` are of the CPU profile, whose interrupts are not in it.
-    `cpu_ns` is the CPU time that the target used meanwhile, with all this.
+    `hits` are the runs at probes. Each hit costs `hit_ns` besides the run of our program; None if
+    we could not measure that. `samples` are the runs for the CPU profile, without their
+    interrupts. `cpu_ns` is the CPU time that the target used meanwhile, including this cost.
     """
 
     hits: Runs
@@ -72,12 +72,12 @@ class Overhead:
 
     @property
     def ns(self) -> float:
-        """How long the target's threads were held up, in ns."""
+        """How long the target's threads were delayed, in ns."""
         return self.hits.count * (self.hit_ns or 0.0) + self.hits.ns + self.samples.ns
 
     @property
     def share(self) -> float:
-        """The part of its CPU time that the target lost to that, 0 to 1."""
+        """The part of its CPU time that the target lost, 0 to 1."""
         return min(1.0, self.ns / self.cpu_ns) if self.cpu_ns else 0.0
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ class Overhead:
 
 
 def own_cost() -> str:
-    """What this process, and those that it has waited for, used until now, in words."""
+    """What this process and its ended children used until now, in words."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu_s = sum(usage.ru_utime + usage.ru_stime for usage in usages)
     peak = quantity(_peak_bytes(), "bytes")
@@ -108,7 +108,7 @@ def own_cost() -> str:
 def _peak_bytes() -> int:
     """The most memory that this program ever had.
 
-    Not ru_maxrss: that begins with what the process had that started us (fs/exec.c, exec_mmap).
+    Not ru_maxrss: it starts with the memory of the process that started us (fs/exec.c, exec_mmap).
     """
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))

@@ -1,11 +1,11 @@
-"""Sums of a recording that was watched in windows only: what they hold, scaled to all of its time.
+"""Sums of a recording in windows, scaled to all of its time.
 
-A recording is a row of turns, each of them a pause and, at its end, a window. What a window holds
-stands for its turn. Pauses are drawn at random and don't depend on what happens in the window that
-follows, so on average the sums are those of the whole recording.
+A recording is a sequence of turns: a turn is a pause and the window behind it. What a window holds
+stands for its turn. Lengths of pauses are random and don't depend on what happens in the next
+window. So the expected value of each estimated sum is the sum of the whole recording.
 
-The error comes from how much windows differ from the ones before them: if their rates have the
-variance v, that of a difference is 2v. A turn that was watched as a whole adds none.
+The variance comes from how much each window differs from the one before: if rates have the variance
+v, their differences have the variance 2v. A turn without a pause adds none.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(slots=True)
 class Sums:
-    """Counts and nanoseconds, as estimated, and the variances of both."""
+    """An estimated count and delay (ns), and the variances of both."""
 
     count: float = 0.0
     delay_ns: float = 0.0
     variances: tuple[float, float] = (0.0, 0.0)
     rates: tuple[float, float] = (0.0, 0.0)
-    """Per nanosecond, in the window where it was last."""
+    """Both per nanosecond, in the last window that had events of this key."""
     turn: int = -1
     """The number of that window."""
 
 
 @dataclass(slots=True)
 class Estimate(Generic[Key]):
-    """Adds up turns. What has no entry in a window had no event there."""
+    """Adds up turns. A key without an entry in a window had no event there."""
 
     sums: dict[Key, Sums] = field(default_factory=dict)
     windows: int = 0
-    """How many turns were watched in part only."""
+    """How many turns had a pause."""
     recorded_ns: int = 0
     stood_for_ns: int = 0
     _turns_ns: list[int] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Estimate(Generic[Key]):
     def add(
         self, found: Mapping[Key, tuple[float, float]], recorded_ns: int, stood_for_ns: int
     ) -> None:
-        """Add a turn: what was counted and delayed (ns) in `recorded_ns` of its `stood_for_ns`."""
+        """Add a turn: counts and delays (ns) of `recorded_ns`, the window of `stood_for_ns`."""
         self.recorded_ns += recorded_ns
         self.stood_for_ns += stood_for_ns
         weight = stood_for_ns / recorded_ns
@@ -61,20 +61,20 @@ class Estimate(Generic[Key]):
             self.windows += 1
 
     def adjust(self, key: Key, delay_ns: float) -> None:
-        """Add, or below 0 take out, what is not known to belong here until later."""
+        """Add a delay that became known later; a negative one is subtracted."""
         self.sums.setdefault(key, Sums()).delay_ns += delay_ns
 
     def stretch(
         self, found: Mapping[Key, tuple[float, float]], recorded_ns: int, more_ns: int
     ) -> None:
-        """Let the turn that was added last stand for more time, in which there was no window."""
+        """Let the last turn stand for `more_ns` of time without a window, too."""
         self.stood_for_ns += more_ns
         for key, (count, delay_ns) in found.items():
             self.sums[key].count += count * more_ns / recorded_ns
             self.sums[key].delay_ns += delay_ns * more_ns / recorded_ns
 
     def errors(self, key: Key) -> tuple[float, float]:
-        """The standard errors of count and delay_ns of one sum; infinite with a single window."""
+        """The standard errors of count and delay_ns of a key; infinite after a single window."""
         if self.windows == 0:
             return 0.0, 0.0
         if self.windows == 1:
@@ -84,19 +84,19 @@ class Estimate(Generic[Key]):
         return math.sqrt(factor * counts), math.sqrt(factor * delays)
 
     def variances(self, key: Key) -> tuple[float, float]:
-        """The variances of count and delay_ns of one sum, before of_differences(); they only grow.
+        """The variances of count and delay_ns of a key, before of_differences(). They never fall.
 
-        What they have grown by is the variance of what has come meanwhile.
+        The growth between two calls is the variance of the growth of the sums.
         """
         sums = self.sums[key]
-        if 0 <= sums.turn < self.windows - 1:  # it was not in the last ones
+        if 0 <= sums.turn < self.windows - 1:  # the last windows had no event of it
             self._vary(sums, (0.0, 0.0), sums.turn + 1)
         return sums.variances
 
     def _vary(self, sums: Sums, rates: tuple[float, float], turn: int) -> None:
-        """Take note of the rates (per ns) of one stack in the window of this turn."""
+        """Add the variance from the rates (per ns) of a key in the window of this turn."""
         steps = [(turn, rates)]
-        if sums.turn < turn - 1:  # it was not in those between
+        if sums.turn < turn - 1:  # the windows between had no event of it
             steps.insert(0, (sums.turn + 1, (0.0, 0.0)))
         for number, now in steps:
             if number > 0:
@@ -109,5 +109,5 @@ class Estimate(Generic[Key]):
 
 
 def of_differences(windows: int) -> float:
-    """What variances are multiplied with: of n windows (2 at least) there are n - 1 differences."""
+    """The factor for variances: n windows (at least 2) have n - 1 differences."""
     return windows / (windows - 1)

@@ -1,10 +1,10 @@
-"""How much more often goroutines wait when no probes are in than they do in a window.
+"""How much more often goroutines wait while no probes are attached than in a window.
 
-What waits and is woken all the time comes to it less often while each time costs a probe. Two
-things are known. Go's scheduler counts how often goroutines come to run, for whatever reason, also
-in pauses; but what else they ran for may have changed with the probes, too. And a program can't
-be slower than it would be if all that the probes took was missing to it. So the truth is taken to
-be what the first tells, up to what the second allows.
+Probes slow a program that waits and wakes all the time: in a window it waits less often. Two things
+bound by how much. Go's scheduler counts how often goroutines leave the run queue, in windows and
+pauses; but it counts other reasons than waits, too, which the probes may have changed. And a
+program can lose no more time than the probes take. So the estimate is the ratio of the scheduler's
+counts, limited to what the cost of the probes can explain.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-_LEAST_TIMES_RUN: Final = 50  # counted in windows, to tell anything
-_MARGIN: Final = 2.0  # what probes take is an estimate; they also cool down caches
+_LEAST_TIMES_RUN: Final = 50  # counted in windows: fewer say nothing
+_MARGIN: Final = 2.0  # the cost of probes is an estimate, without the cache misses they cause
 _MOST: Final = 0.95  # of a processor's time
 
 
 class ActivityCounters(NamedTuple):
-    """A moment (CLOCK_MONOTONIC), and what was counted until then: 0 where it is not known.
+    """Counters at a moment `at_ns` (CLOCK_MONOTONIC); or what they counted in a time.
 
-    How often goroutines had come to run, the CPU time that the target had used, and what probes had
-    taken of it.
+    `times_run`: how often goroutines left the run queue, 0 if unknown. `used_ns`: the CPU time of
+    the target. `spent_ns`: what probes took of it.
     """
 
     at_ns: float
@@ -30,11 +30,11 @@ class ActivityCounters(NamedTuple):
     spent_ns: float
 
     def since(self, earlier: ActivityCounters) -> ActivityCounters:
-        """What passed and was counted since then."""
+        """The time since then, and what was counted in it."""
         return ActivityCounters(*(b - a for a, b in zip(earlier, self, strict=True)))
 
     def plus(self, other: ActivityCounters) -> ActivityCounters:
-        """The sum of two spans."""
+        """The sum of two times and their counts."""
         return ActivityCounters(*map(sum, zip(self, other, strict=True)))
 
 
@@ -43,7 +43,7 @@ _NOTHING: Final = ActivityCounters(0, 0, 0, 0)
 
 @dataclass(slots=True)
 class SlowdownEstimator:
-    """Of one target, from all its windows."""
+    """Estimates the slowdown of one target from all its windows."""
 
     _pauses: ActivityCounters = _NOTHING
     _windows: ActivityCounters = _NOTHING
@@ -51,7 +51,7 @@ class SlowdownEstimator:
     def add(
         self, before: ActivityCounters, begin: ActivityCounters, end: ActivityCounters
     ) -> float:
-        """Take note of a pause and its window; how much more often goroutines wait in pauses."""
+        """Add a pause and its window; return how much more often goroutines wait in pauses."""
         if before.times_run and begin.times_run and end.times_run:
             self._pauses = self._pauses.plus(begin.since(before))
             self._windows = self._windows.plus(end.since(begin))

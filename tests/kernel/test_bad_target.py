@@ -90,7 +90,7 @@ def test_what_is_no_go_program_is_refused(tmp_path: Path) -> None:
     with cat(tmp_path / "bin" / "cat") as pid:
         said = refused(ExitCode.NOT_GO_PROGRAM, "--pid", str(pid), folder=tmp_path)
     assert "holds no Go program" in said
-    assert "It has no child that could be meant instead." in said
+    assert "It has no child that you could record instead." in said
 
 
 def test_the_children_of_what_is_no_go_program_are_named(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_the_children_of_what_is_no_go_program_are_named(tmp_path: Path) -> None
     with Target.start(Path("/bin/sh"), "-c", script, str(program("sleeper"))) as shell:
         (child,) = children(shell.pid)
         said = refused(ExitCode.NOT_GO_PROGRAM, "--pid", str(shell.pid), folder=tmp_path)
-    assert f"Perhaps one of its children is meant: {child} (sleeper)." in said
+    assert f"Perhaps you mean one of its children: {child} (sleeper)." in said
 
 
 def test_names_reach_no_terminal_as_escape_sequences(tmp_path: Path) -> None:
