@@ -21,7 +21,7 @@ _DEFINE: Final = re.compile(r"^#define (\w+) (0x[0-9a-fA-F]+|\d+)U?L{0,2} *$", r
 _ENUM: Final = re.compile(r"^enum (\w+) \{\s*(\w+(?:,\s*\w+)*),?\s*\};", re.MULTILINE)
 _STRUCT: Final = re.compile(r"^struct (\w+) \{([^{}]*)\};", re.MULTILINE)
 _MEMBERS: Final = re.compile(r"(?P<kind>struct \w+|unsigned long|[us]\d+) (?P<names>[^;]+);")
-_DECLARATOR: Final = re.compile(r"(\w+)(?:\[(\w+)\])?")
+_DECLARATOR: Final = re.compile(r"(\w+)(?:\[(\w+(?: / \d+)?)\])?")
 _NUMPY: Final = {
     "u8": "u1",
     "u16": "<u2",
@@ -66,11 +66,16 @@ def _struct(name: str, structs: Mapping[str, str], numbers: Mapping[str, int]) -
     for kind, member, length in _members(name, structs[name]):
         inner = kind.removeprefix("struct ")
         dtype = _NUMPY.get(kind) or _struct(inner, structs, numbers)
-        size = int(length) if length.isdigit() else numbers[length]
-        fields.append((member, dtype, size))
+        fields.append((member, dtype, _size(length, numbers)))
     # Of size 1, numpy would make an array of it, too.
     plain = [field if field[2] > 1 else field[:2] for field in fields]
     return np.dtype(plain, align=True)
+
+
+def _size(length: str, numbers: Mapping[str, int]) -> int:
+    """Of an array: a number, a name, or either divided by a number."""
+    whole, _, divisor = length.partition(" / ")
+    return (int(whole) if whole.isdigit() else numbers[whole]) // int(divisor or 1)
 
 
 def _members(name: str, body: str) -> Iterator[tuple[str, str, str]]:

@@ -10,7 +10,7 @@ from bisect import bisect
 
 import pytest
 
-from ebpfprof.kernel.sources import bpf_folder
+from ebpfprof.kernel import c_facts
 from symbolizer import FuncRole, GoVersion, UnsupportedGoVersion, layout_for
 from symbolizer.go import inline, pclntab
 from tests.toolchains import MINORS, toolchain
@@ -135,8 +135,7 @@ def test_the_nearest_layout_stands_in_if_it_may(text: str, nearest: str) -> None
 @pytest.mark.parametrize("minor", MINORS)
 def test_what_is_read_of_a_goroutine_at_once_reaches_to_its_labels(minor: str) -> None:
     """goroutine_stack.h, start_here: one read of up to G_WORDS words, taken modulo that."""
-    header = bpf_folder() / "waits" / "goroutine_stack.h"
-    (words,) = re.findall(r"#define G_WORDS (\d+)", header.read_text())
+    words = c_facts.number("waits/goroutine_stack.h", "G_WORDS")
     layout = layout_for(GoVersion.parse(f"go{minor}"))
     assert layout.offset("g", "stack.lo") == 0
-    assert layout.offset("g", "labels") + 8 < 8 * int(words)
+    assert layout.offset("g", "labels") + 8 < 8 * words
