@@ -70,8 +70,6 @@ class GoBinary:
         self.build_info: Final = build_info
         self.text_start: Final = module.text_start
         self.text_end: Final = module.text_end
-        self.module_vaddr: Final = module.vaddr
-        """Address of runtime.firstmoduledata."""
         self._table = table
         # Searched without a copy, and much faster than a numpy array is by bisect.
         self._entries = table.entries.data

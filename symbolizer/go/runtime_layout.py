@@ -54,15 +54,11 @@ class RuntimeLayout:
 
     version: str
     """"1.27"."""
-    toolchain: str
-    """The release that the layout was read from: "go1.27.3"."""
     structs: Mapping[str, StructLayout]
     roles: tuple[FuncRole, ...]
     """By function id."""
     wait_reasons: Mapping[str, int]
     """Number of each runtime.waitReason, named without that prefix: "ChanReceive"."""
-    pcdata_inl_tree_index: int
-    funcdata_inl_tree: int
     profile_stacks: ProfileStacks
     labels_in_slice: bool
     """Whether runtime.g.labels is a slice; a map in Go 1.23 and older (runtime/pprof/label.go)."""
@@ -138,12 +134,9 @@ def _layout(version: str) -> RuntimeLayout:
     names = sorted(entry["func_ids"], key=entry["func_ids"].__getitem__)
     return RuntimeLayout(
         version=version,
-        toolchain=entry["toolchain"],
         structs=MappingProxyType(structs),
         roles=tuple(FuncRole(_OLD_ROLE_NAMES.get(name, name)) for name in names),
         wait_reasons=MappingProxyType(entry["wait_reasons"]),
-        pcdata_inl_tree_index=entry["pcdata_inl_tree_index"],
-        funcdata_inl_tree=entry["funcdata_inl_tree"],
         profile_stacks=ProfileStacks(**entry["profile_stacks"]),
         labels_in_slice=entry["labels_in_slice"],
         pclntab_magic=int(entry["pclntab_magic"], 16),
