@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -19,10 +20,13 @@ from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.losses import loss_kinds
 from ebpfprof.process.process import Target
 from ebpfprof.profilers.cpu import collector as cpu
+from ebpfprof.profilers.cpu.bound import SampleBound
+from ebpfprof.profilers.cpu.learner import Learner
 from ebpfprof.profilers.cpu.unwinder import MAX_DEPTH, Ending, RuleNumbers
 from ebpfprof.profilers.waits import collector as waits
 from ebpfprof.profilers.waits import locks, runtime_locks
-from ebpfprof.profilers.waits.rows import Recipe
+from ebpfprof.profilers.waits.probe_sites import SiteTable
+from ebpfprof.profilers.waits.rows import WaitsConfig
 from ebpfprof.profilers.waits.target_layout import target_fields
 from symbolizer.codeanalysis.cgo_callback import CgoCallback
 from symbolizer.codeanalysis.park_sites import probe_sites
@@ -33,6 +37,9 @@ from symbolizer.unwind.rules import RuleKind, UnwindRule
 from tests.fuzz.minigo import real
 from tests.toolchains import MINORS
 from tests.unit.bpf.native import Native, build
+
+if TYPE_CHECKING:
+    from ebpfprof.kernel.program import BpfProgram
 
 MACROS = {
     **{"WITH_KERNEL": 1, "WITH_LABELS": 1, "WITH_CHOSEN_LABELS": 0, "BY_LOCK": 0},
@@ -79,7 +86,7 @@ def test_structs_are_laid_out_as_a_compiler_does(program: str, tmp_path: Path) -
         ("cpu/cpu.bpf.c", "cpu/cpu.bpf.c", "COPY_BYTES"),
         ("cpu/cpu.bpf.c", "cpu/table_unwind.h", "ASTRAY"),
         ("cpu/cpu.bpf.c", "cpu/table_unwind.h", "MAX_CFA_BYTES"),
-        ("waits/waits.bpf.c", "waits/waits.bpf.c", "WOKEN"),
+        ("waits/waits.bpf.c", "waits/wait.h", "WOKEN"),
         ("waits/waits.bpf.c", "waits/totals.h", "KIND_MUTEX"),
         ("waits/waits.bpf.c", "common/keys.h", "HASH_FACTOR"),
     ],
@@ -152,7 +159,11 @@ class Elements:
         self.told: Mapping[str, Any] = {}
         self.arguments: tuple[int, ...] = ()
 
-    def set_element(self, array: str, index: int, fields: Mapping[str, Any]) -> None:
+    @property
+    def maps(self) -> defaultdict[str, Elements]:
+        return defaultdict(lambda: self)
+
+    def set_struct(self, index: int, fields: Mapping[str, Any]) -> None:
         self.told = fields
 
     def run(self, function: str, *arguments: int) -> None:
@@ -178,14 +189,14 @@ def go() -> Iterator[GoTarget]:
 def test_waits_are_told_every_field_of_a_target_and_of_its_probes(go: GoTarget) -> None:
     told, collector = Elements(), waits.WaitsCollector.__new__(waits.WaitsCollector)
     collector._program = told  # type: ignore[assignment]
-    collector._recipe = Recipe(block=True, mutex=True)
-    collector._sites, collector._free_sites = {}, []
+    collector._config = WaitsConfig(block=True, mutex=True)
     collector._attached = {3: go}
     collector._fields = {3: target_fields(go, has_labels=True)}
     collector.open_window(3, 1, 2)
     assert told.told.keys() == names("waits/target.h", "target")
     assert told.told["callback"].keys() == names("waits/target.h", "callback", "none")
-    collector._probe(3, go, "on_wait", go.sites.wake_pc)
+    sites = SiteTable(cast("BpfProgram", told), collector._config)
+    sites._probe(3, go, "on_wait", go.sites.wake_pc)
     assert told.told.keys() == names("waits/target.h", "site")
     fields = runtime_locks.layout_fields(go)
     assert fields.keys() == names("waits/runtime_locks.h", "runtime_layout")
@@ -204,11 +215,14 @@ def test_samplers_are_told_every_field_of_a_process_and_of_a_rule(go: GoTarget) 
     told, collector = Elements(), cpu.CpuCollector.__new__(cpu.CpuCollector)
     collector._program = told  # type: ignore[assignment]
     collector._fields, collector._is_active = {3: cpu._process_fields(go.target, go)}, {}
+    collector._bound = SampleBound(0.0)
     collector._describe(3, active=True)
     assert told.told.keys() == names("cpu/cpu.bpf.c", "process", "memory")
-    collector._numbers, collector._installed_rules, collector._books = RuleNumbers(4), 1, {}
-    collector._numbers.of(UnwindRule(RuleKind.END))
-    collector._install()
+    learner = Learner.__new__(Learner)
+    learner._program = cast("BpfProgram", told)
+    learner._numbers, learner._installed_rules, learner._rules = RuleNumbers(4), 1, {}
+    learner._numbers.of(UnwindRule(RuleKind.END))
+    learner._install()
     assert told.told.keys() == names("cpu/table_unwind.h", "rule")
 
 

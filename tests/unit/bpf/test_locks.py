@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebpfprof.profilers.waits import collector
+from ebpfprof.profilers.waits import tables
 from tests.unit.bpf.native import Native, build
 
 PROGRAM = """
@@ -39,7 +39,7 @@ MACROS = {
     "LOCK_CALLERS": 1,
 }
 word = st.integers(0, (1 << 64) - 1)
-UNIT_NS = 1 << collector._UNIT_SHIFT
+UNIT_NS = 1 << tables._UNIT_SHIFT
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Native:
 def test_both_find_the_same_rest_in_a_queue(
     queue: int, charged: int, now_ns: int, native: Native
 ) -> None:
-    left_ns = collector._left_in_queue_ns(queue, charged, now_ns)
+    left_ns = tables._left_in_queue_ns(queue, charged, now_ns)
     assert native.call("charge_at", queue, charged, now_ns) == left_ns
 
 
@@ -82,4 +82,4 @@ def test_a_release_is_charged_what_all_in_the_queue_waited_since_the_last(
     now += 1
     left = sum(now - max(since, last) for since in queue)
     queue_word, charged = (native.call("state", field) for field in range(2))
-    assert collector._left_in_queue_ns(queue_word, charged, now * UNIT_NS) == left * UNIT_NS
+    assert tables._left_in_queue_ns(queue_word, charged, now * UNIT_NS) == left * UNIT_NS
