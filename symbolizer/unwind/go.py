@@ -6,7 +6,6 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
-import capstone
 from capstone import x86_const
 
 from symbolizer.errors import GoTableError
@@ -14,6 +13,7 @@ from symbolizer.frames import FuncRole
 from symbolizer.go.binary import Function, GoBinary
 from symbolizer.go.stack_switch import saved_switch_pc
 from symbolizer.unwind.rules import RuleKind, RuleRange, UnwindRule
+from symbolizer.x86.disasm import detailed_decoder
 
 _TOP_FRAME: Final = 1  # abi.FuncFlagTopFrame
 _SP_WRITE: Final = 2  # abi.FuncFlagSPWrite
@@ -93,12 +93,10 @@ def _stack_switches(binary: GoBinary, function: Function) -> range:
     it finds itself on the thread's stack and only jumps on, it is on its caller's. What is not
     known runs on the thread's stack.
     """
-    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    decoder.detail = True
     code = binary.elf.read(function.entry, min(function.end - function.entry, _MAX_CODE_BYTES))
     loads = [
         int(each.address + each.size)
-        for each in decoder.disasm(code, function.entry)
+        for each in detailed_decoder().disasm(code, function.entry)
         if each.id == x86_const.X86_INS_MOV
         and each.operands[0].type == x86_const.X86_OP_REG
         and each.operands[0].reg == x86_const.X86_REG_RSP
