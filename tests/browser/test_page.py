@@ -30,7 +30,7 @@ from tests.browser.pageserver import (
     page_server,
     stack,
 )
-from tests.continuous.fakes import made_up_kind, registered
+from tests.unit.made_up_kinds import NAPS, registered
 
 DEADLINE_S = 60
 
@@ -168,7 +168,7 @@ def test_another_profile_is_a_click_away(page: FakedPage) -> None:
 def test_a_kind_that_is_only_registered_has_a_tab_with_its_words(
     page: FakedPage, rows: Literal["operations", "functions"], headline: str
 ) -> None:
-    kind = made_up_kind(table=Table(rows, "Rest", "Naps", ("Where",)))
+    kind = replace(NAPS, table=Table(rows, "Rest", "Naps", ("Where",)))
     document = json.loads(json_profile.encode(block_profile())) | {"kind": kind.name}
     page.server.bodies[kind.name] = json.dumps(document).encode()
     page.server.targets[0]["kinds"].append(kind.name)
@@ -192,7 +192,7 @@ def test_a_kind_that_is_only_registered_has_a_tab_with_its_words(
 
 
 def test_the_timeline_of_a_moment_has_no_rate(page: FakedPage) -> None:
-    kind = made_up_kind(is_moment=True)
+    kind = replace(NAPS, is_moment=True)
     document = json.loads(json_profile.encode(block_profile())) | {"kind": kind.name}
     page.server.bodies[kind.name] = json.dumps(document).encode()
     page.server.targets[0]["kinds"].append(kind.name)
