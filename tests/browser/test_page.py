@@ -25,7 +25,7 @@ from tests.browser.pageserver import (
     described,
     stack,
 )
-from tests.continuous.fakes import made_up_kind, registered
+from tests.unit.made_up_kinds import NAPS, registered
 
 
 def test_the_only_process_is_shown_at_once_and_what_is_wrong_with_it(page: FakedPage) -> None:
@@ -86,7 +86,7 @@ def test_another_profile_is_a_click_away(page: FakedPage) -> None:
 def test_a_kind_that_is_only_registered_has_a_tab_with_its_words(
     page: FakedPage, rows: Literal["operations", "functions"], headline: str
 ) -> None:
-    kind = made_up_kind(table=Table(rows, "Rest", "Naps", ("Where",)))
+    kind = replace(NAPS, table=Table(rows, "Rest", "Naps", ("Where",)))
     document = json.loads(json_profile.encode(block_profile())) | {"kind": kind.name}
     page.server.bodies[kind.name] = json.dumps(document).encode()
     page.server.targets[0]["kinds"].append(kind.name)
@@ -110,7 +110,7 @@ def test_a_kind_that_is_only_registered_has_a_tab_with_its_words(
 
 
 def test_the_timeline_of_a_moment_has_no_rate(page: FakedPage) -> None:
-    kind = made_up_kind(is_moment=True)
+    kind = replace(NAPS, is_moment=True)
     document = json.loads(json_profile.encode(block_profile())) | {"kind": kind.name}
     page.server.bodies[kind.name] = json.dumps(document).encode()
     page.server.targets[0]["kinds"].append(kind.name)

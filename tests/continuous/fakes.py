@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -18,9 +17,7 @@ from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profile.delta import difference
-from ebpfprof.profile.kind import Endpoint, Metric, ProfileKind, Table
 from ebpfprof.profile.model import Location, Profile, Sample, ValueType
-from ebpfprof.profilers import registry
 from ebpfprof.profilers.registry import kind_named
 from ebpfprof.profilers.report_builder import Report
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, WORK
@@ -222,37 +219,3 @@ def made(**options: Any) -> tuple[Manager, RecordedProcess, FakeTarget]:  # noqa
     target = FakeTarget(PID)
     manager = Manager(FakeLive({PID: target}), kinds=ALL_KINDS, **options)
     return manager, manager.add_opened(target), target
-
-
-@contextmanager
-def registered(kind: ProfileKind) -> Iterator[ProfileKind]:
-    """A kind of profiles that is there while the block runs."""
-    registry.register(kind)
-    try:
-        yield kind
-    finally:
-        del registry._kinds[kind.name]
-
-
-def made_up_kind(**fields: Any) -> ProfileKind:  # noqa: ANN401
-    """A kind of profiles that the code doesn't know, of three values."""
-    kind = ProfileKind(
-        name="naps",
-        title="nap",
-        subject="Naps",
-        summary="where goroutines took a nap",
-        heading="Naps of {process} in {length}",
-        events="naps",
-        nothing="no goroutine took a nap",
-        headline="of all naps:",
-        sample_types=(
-            ValueType("naps", "count"),
-            ValueType("rest", "nanoseconds"),
-            ValueType("pillows", "bytes"),
-        ),
-        table=Table("operations", "Rest", "Naps", ("Where",)),
-        profiler="tests.continuous.fakes",
-        endpoint=Endpoint("nap", "Where goroutines <napped>", delta="delta_nap"),
-        metric=Metric("ebpfprof_nap_seconds", "Time that goroutines slept."),
-    )
-    return replace(kind, **fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,18 +13,19 @@ from ebpfprof.continuous.readings import NotRecordedError
 from ebpfprof.errors import TargetGone
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Profile
-from tests.continuous.fakes import PID, FakeLive, FakeTarget, made, made_up_kind, registered, run
+from tests.continuous.fakes import PID, FakeLive, FakeTarget, made, run
+from tests.unit.made_up_kinds import NAPS, registered
 
 
 @pytest.fixture(params=[True, False], ids=["keeps sums", "keeps no sums"])
 def kind(request: pytest.FixtureRequest) -> Iterator[ProfileKind]:
-    with registered(made_up_kind(keeps_sums=request.param)) as kind:
+    with registered(replace(NAPS, keeps_sums=request.param)) as kind:
         yield kind
 
 
 @pytest.fixture
 def moment() -> Iterator[ProfileKind]:
-    with registered(made_up_kind(is_moment=True)) as kind:
+    with registered(replace(NAPS, is_moment=True)) as kind:
         yield kind
 
 

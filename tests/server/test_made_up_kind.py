@@ -13,19 +13,20 @@ from ebpfprof.profile.kind import Endpoint, Metric, ProfileKind
 from ebpfprof.server import pprof_endpoints
 from ebpfprof.server.metrics import endpoint
 from ebpfprof.server.page_api import described_kind
-from tests.continuous.fakes import PID, FakeTarget, made_up_kind, registered, run, until
+from tests.continuous.fakes import PID, FakeTarget, run, until
 from tests.server.fakes import Answer, Service
+from tests.unit.made_up_kinds import NAPS, registered
 
 
 @pytest.fixture
 def kind() -> Iterator[ProfileKind]:
-    with registered(made_up_kind()) as kind:
+    with registered(NAPS) as kind:
         yield kind
 
 
 @pytest.fixture
 def unsummed() -> Iterator[ProfileKind]:
-    with registered(made_up_kind(keeps_sums=False)) as kind:
+    with registered(replace(NAPS, keeps_sums=False)) as kind:
         yield kind
 
 
@@ -74,7 +75,7 @@ def test_it_is_text_where_it_has_a_text(
             assert values(answer) == [(1, 10, 10), (4, 4000, 4000)]
         await service.manager.stop()
 
-    with registered(made_up_kind(endpoint=Endpoint("nap", "Naps", text=head))) as kind:
+    with registered(replace(NAPS, endpoint=Endpoint("nap", "Naps", text=head))) as kind:
         run(work(kind))
 
 
@@ -94,7 +95,7 @@ def test_it_records_for_as_long_as_its_endpoint_says(
         await service.manager.stop()
 
     timed = Endpoint("nap", "Naps", seconds=1)
-    with registered(made_up_kind(endpoint=timed, keeps_sums=keeps_sums)) as kind:
+    with registered(replace(NAPS, endpoint=timed, keeps_sums=keeps_sums)) as kind:
         run(work(kind))
 
 
@@ -162,7 +163,7 @@ def test_its_metric(metric: Metric | None) -> None:
         assert (of_time in text) == (metric is not None)
         assert f'ebpfprof_delay_seconds_total{{command="shop",kind="block",pid="{PID}"}}' in text
 
-    with registered(made_up_kind(metric=metric)) as kind:
+    with registered(replace(NAPS, metric=metric)) as kind:
         run(work(kind))
 
 
@@ -176,7 +177,7 @@ def test_kinds_share_a_metric() -> None:
         assert text.count("# TYPE ebpfprof_delay_seconds_total") == 1
 
     shared = Metric("ebpfprof_delay_seconds", "Time.", is_shared=True)
-    with registered(made_up_kind(metric=shared)) as kind:
+    with registered(replace(NAPS, metric=shared)) as kind:
         run(work(kind))
 
 
@@ -195,5 +196,5 @@ def test_a_moment_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "Without (block), all" in (await service.client.ask("/debug/pprof/")).body.decode()
         await service.manager.stop()
 
-    with registered(replace(made_up_kind(), is_moment=True)) as kind:
+    with registered(replace(NAPS, is_moment=True)) as kind:
         run(work(kind))
