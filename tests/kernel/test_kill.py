@@ -226,6 +226,8 @@ def test_left_alone_it_goes_on(how: str, target: Target, tmp_path: Path) -> None
         if how in SETTING_UP:
             recorder.send(signal.SIGCONT)
             recorder.wait_until_recording()
+            for _ in range(2):  # so that a whole round of waits is in the recording
+                assert target.ask("check", "").startswith("ok ")
             signals = [signal.SIGINT]
         finished = tell(recorder, *signals)
     assert finished.code == 0, finished.stderr
