@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,14 +17,14 @@ from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.file_opener import WorkerFileOpener
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.profiler import OpenedProcess
-from ebpfprof.recording.profiler_set import ProfilerSet
+from ebpfprof.recording.profiler_set import ProfilerData, ProfilerSet
 from ebpfprof.recording.reports import IntervalStart, reported
 from ebpfprof.recording.target import LiveTarget, open_target, programs_for
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.heap import give_back_large_blocks
 
 if TYPE_CHECKING:  # the readers of executables are imported late, while BCC compiles
-    from ebpfprof.profilers.report_builder import Report
+    from ebpfprof.profilers.report_builder import Recording, Report
 
 _TICK_S = 0.1  # in a longer time, the first samples of many processors could fill the table
 _ENDINGS_S = 0.5
@@ -166,7 +166,8 @@ class LiveSession(Closing):
             ended_ns = next((ns for ns in stands_for if ns is not None), target.recorded_ns)
             losses = losses_since(self.losses(), target.losses_before)
             recording = target.recording(names, self.overhead(target), losses)
-            return reported(target, replace(recording, ended_ns=ended_ns), found, self._options)
+            recording = replace(recording, ended_ns=ended_ns)
+            return _reported(target, recording, found, self._options)
 
     def begin(self, target: LiveTarget) -> IntervalStart | None:
         """Start to add up samples of a process, for as long as the caller keeps the result.
@@ -202,7 +203,7 @@ class LiveSession(Closing):
                 started_unix_ns=since.unix_ns,
                 ended_ns=recorded_ns,
             )
-            report = reported(target, recording, found, self._options)
+            report = _reported(target, recording, found, self._options)
             if restart:
                 since.unix_ns, since.recorded_ns = time.time_ns(), recorded_ns
                 since.overhead, since.losses = overhead, losses
@@ -290,3 +291,13 @@ class LiveSession(Closing):
             if time.monotonic() >= looked_s + _ENDINGS_S:
                 looked_s = time.monotonic()
                 self.notice_endings()
+
+
+def _reported(
+    target: LiveTarget, recording: Recording, found: Sequence[ProfilerData], options: Options
+) -> Report:
+    """The report of a process, with the warning about a debugger among its hints."""
+    report = reported(target, recording, found, options)
+    if recording.traced:
+        report.hints.append(recording.traced)
+    return report
