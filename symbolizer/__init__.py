@@ -20,8 +20,8 @@ from symbolizer.errors import (
 )
 from symbolizer.frames import Frame, FuncRole
 from symbolizer.go.binary import Function, GoBinary
-from symbolizer.go.buildinfo import BuildInfo, Module, read_build_info
-from symbolizer.go.runtime_layout import RuntimeLayout, StructLayout, layout_for
+from symbolizer.go.buildinfo import BuildInfo, read_build_info
+from symbolizer.go.runtime_layout import RuntimeLayout, layout_for
 from symbolizer.go.version import GoVersion
 
 __all__ = [
@@ -34,12 +34,10 @@ __all__ = [
     "GoBinary",
     "GoTableError",
     "GoVersion",
-    "Module",
     "NotGoError",
     "RuntimeLayout",
     "Section",
     "Segment",
-    "StructLayout",
     "SymbolizerError",
     "UnsupportedElf",
     "UnsupportedGoVersion",

@@ -15,6 +15,7 @@
 #ifndef EBPFPROF_LABELS_H
 #define EBPFPROF_LABELS_H
 
+#include "common/keys.h"
 #include "common/loss.h"
 #include "common/memory.h"
 
@@ -26,7 +27,6 @@
 #define MAX_LABEL_STEPS 20   /* one for each label, and for each bucket of a map */
 #define MAX_LABEL_COUNT 4096 /* more are none: g.labels holds something else */
 #define MAX_ABSENT_LABELS 64
-#define ADDRESS_BITS 48 /* of user space, as in the keys of other maps */
 /* runtime.bmap: tophash [8]uint8, keys [8]string, values [8]string, overflow *bmap. */
 #define BUCKET_SLOTS 8
 #define BUCKET_BYTES 272
@@ -122,11 +122,6 @@ static __always_inline u64 label_owner(u32 target_index, u64 turn) {
     return (u64)target_index << 1 | turn;
 }
 
-static __always_inline u64 mix_label(u64 hash, u64 word) {
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-    return hash ^ hash >> 32;
-}
-
 static __always_inline struct label_reader *take_label_reader(void) {
     for (int i = 0; i < LABEL_READERS; i++) {
         int index = i;
@@ -148,8 +143,8 @@ static __always_inline bool is_absent(struct label_reader *reader, void *to, u32
 }
 
 static __always_inline void tell_absent(struct label_reader *reader, u64 owner) {
-    u64 key = reader->absent | owner >> 1 << ADDRESS_BITS;
-    if (reader->absent && !(reader->absent >> ADDRESS_BITS))
+    u64 key = reader->absent | owner >> 1 << TARGET_SHIFT;
+    if (reader->absent && !(reader->absent >> TARGET_SHIFT))
         absent_labels.update(&key, &reader->absent_bytes);
 }
 
@@ -181,7 +176,7 @@ static __always_inline bool read_label_text(struct label_reader *reader,
         kept = room;
         reader->is_cut = true;
     }
-    *hash = mix_label(*hash, bytes);
+    *hash = mix(*hash, bytes);
     /* What is not hashed is not shown either and may be left from another one. */
     for (int i = 0; i < room / 8 && i * 8 < kept; i += LABEL_CHUNK_WORDS)
         __builtin_memset(&words[i], 0, LABEL_CHUNK_WORDS * 8);
@@ -191,7 +186,7 @@ static __always_inline bool read_label_text(struct label_reader *reader,
         return false;
     for (int i = 0; i < room / 8 && i * 8 < kept; i += LABEL_CHUNK_WORDS)
         for (int j = i; j < i + LABEL_CHUNK_WORDS; j++)
-            *hash = mix_label(*hash, words[j]);
+            *hash = mix(*hash, words[j]);
     return true;
 }
 
@@ -302,7 +297,7 @@ static __always_inline u64 read_labels(struct label_reader *reader, u64 labels, 
     if (!reader->set.count)
         return 0;
 #endif
-    u64 hash = mix_label(mix_label(reader->hash, reader->set.count), owner);
+    u64 hash = mix(mix(reader->hash, reader->set.count), owner);
     if (reader->is_cut)
         count_loss(LOSS_label_cut);
     if (reader->set.count > MAX_LABELS)

@@ -254,7 +254,7 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
         if (size_bytes > 0)
             sample->kernel_depth = size_bytes / 8;
         for (int i = 0; i < KERNEL_FRAMES && i < sample->kernel_depth; i++)
-            sample->user.hash = (sample->user.hash ^ sample->kernel_pcs[i]) * 0x9e3779b97f4a7c15ULL;
+            sample->user.hash = (sample->user.hash ^ sample->kernel_pcs[i]) * HASH_FACTOR;
     }
 #endif
     __builtin_memset(&work->go, 0, sizeof(work->go));

@@ -7,9 +7,10 @@
 #ifndef EBPFPROF_TABLE_UNWIND_H
 #define EBPFPROF_TABLE_UNWIND_H
 
+#include "common/keys.h"
+
 #define LINE_SHIFT 6
 #define LINE_BYTES (1 << LINE_SHIFT)
-#define TARGET_SHIFT 48
 
 /* RuleKind */
 enum kind {
@@ -123,6 +124,7 @@ static __always_inline enum ending interrupted(struct cursor *at) {
     return WHOLE;
 }
 
+#define MAX_CFA_BYTES 0x80000000ULL /* from a stack pointer to the CFA */
 /* From a frame to its caller's; WHOLE where there is none, with pc 0. */
 static __always_inline enum ending caller(struct cursor *at, const struct rule *rule,
                                           const struct go_state *go) {
@@ -138,7 +140,7 @@ static __always_inline enum ending caller(struct cursor *at, const struct rule *
     /* There the caller's frame pointer is the word at ours. */
     if (rule->kind == BP_POINTS && (!read_word(&cfa, cfa) || !read_word(&at->bp, at->bp)))
         return UNREADABLE;
-    if (cfa <= sp || cfa - sp > 1ULL << 31)
+    if (cfa <= sp || cfa - sp > MAX_CFA_BYTES)
         return ASTRAY;
     if (rule->bp_offset && !read_word(&at->bp, cfa + rule->bp_offset))
         return UNREADABLE;
@@ -171,8 +173,7 @@ static __always_inline enum ending unwind(struct cursor *at, struct go_state *go
             return TOO_DEEP;
         to->pcs[depth] = pc;
         to->depth = depth + 1;
-        to->hash = (to->hash ^ pc) * 0x9e3779b97f4a7c15ULL;
-        to->hash ^= to->hash >> 32;
+        to->hash = mix(to->hash, pc);
         enum ending ending = WHOLE;
         switch (rule->kind) {
         case END:

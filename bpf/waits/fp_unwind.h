@@ -6,6 +6,7 @@
 #ifndef EBPFPROF_FP_UNWIND_H
 #define EBPFPROF_FP_UNWIND_H
 
+#include "common/keys.h"
 #include "common/loss.h"
 #include "common/memory.h"
 #include "waits/goroutine_stack.h"
@@ -48,20 +49,15 @@ struct walker {
 /* Of a processor; several, as a program that walks may give way to another one. */
 BPF_PERCPU_ARRAY(walkers, struct walker, WALKERS);
 
-static __always_inline u64 mix_stack(u64 hash, u64 word) {
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-    return hash ^ hash >> 32;
-}
-
 /* Where the hash of a stack begins, so that groups have keys of their own. */
 static __always_inline u64 group_seed(const struct group *group) {
     u64 seed = group->target + 1 + ((u64)group->kind << 32);
-    return BY_LOCK ? seed ^ group->sema * 0x9e3779b97f4a7c15ULL : seed;
+    return BY_LOCK ? seed ^ group->sema * HASH_FACTOR : seed;
 }
 
 /* The key of the stack that was walked. */
 static __always_inline u64 stack_hash(const struct walker *walker) {
-    return WITH_LABELS ? mix_stack(walker->hash, walker->stack.group.labels) : walker->hash;
+    return WITH_LABELS ? mix(walker->hash, walker->stack.group.labels) : walker->hash;
 }
 
 /* A walker that has no start yet, to be given back; NULL, which is counted, if there is none. */
@@ -93,7 +89,7 @@ static __always_inline bool add_pc(struct walker *walker, u64 pc) {
     if (index >= MAX_DEPTH)
         return false;
     walker->stack.pcs[index] = pc;
-    walker->hash = mix_stack(walker->hash, pc);
+    walker->hash = mix(walker->hash, pc);
     walker->stack.depth++;
     return true;
 }

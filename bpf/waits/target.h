@@ -2,6 +2,8 @@
 #ifndef EBPFPROF_TARGET_H
 #define EBPFPROF_TARGET_H
 
+#include "common/keys.h"
+
 /*
  * How the stack goes on below a callback from C: distances in bytes from the frame pointer of
  * the function that runtime.cgocallback called (symbolizer/codeanalysis/cgo_callback.py). return_pc
@@ -59,9 +61,9 @@ static __always_inline struct target *target_at(int index) {
     return targets.lookup(&index);
 }
 
-/* The address of a runtime.g has 47 bits: the rest tells apart the targets. */
+/* The key of a runtime.g, or of another address, of a target. */
 static __always_inline u64 goroutine_key(u64 g, u32 target) {
-    return g ^ ((u64)target << 48);
+    return g ^ ((u64)target << TARGET_SHIFT);
 }
 
 #endif

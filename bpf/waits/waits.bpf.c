@@ -22,37 +22,14 @@
 #include "waits/goroutine_stack.h"
 #include "waits/target.h"
 #include "waits/totals.h"
+#include "waits/wait.h"
 #include "waits/window.h"
 #if WITH_RUNTIME_LOCKS
 #include "waits/runtime_locks.h"
 #endif
 
-#define EVERY_EVENT (BLOCK_RATE_NS == 1)
 #define WITH_WAITERS (WITH_BLOCK || BY_LOCK)
 #define MOVE_SPINS 64
-
-enum state {
-    OVER,  /* nothing is known of what it waits for now */
-    WAITS, /* in a hooked operation */
-    WOKEN, /* from one */
-};
-
-/* The wait that a goroutine is in, or was in last. */
-struct wait {
-    u64 start_ns;   /* when the operation began to wait */
-    u64 since_ns;   /* that, or when it was last woken from it */
-    u64 stack;      /* key in totals and stacks; 0: not known */
-    u64 return_pc;  /* of the call in which it parks */
-    u64 counted_ns; /* what the totals hold of it already; 0: nothing */
-    u64 draw_ns;    /* waits shorter than this are left out by sampling; 0: not drawn yet */
-    u64 sema;       /* address of the semaphore of the lock it waits for; 0: no lock */
-    u32 state;      /* enum state */
-    u8 is_queued;   /* it stands in the queue of that lock */
-    u8 is_semaphore;
-    u8 is_seeded; /* it waited when the window began */
-};
-
-BPF_HASH(waits, u64, struct wait, MAX_WAITS);
 
 /* The kind of what is added up for a wait of g. */
 static __always_inline struct group waiters(u32 target_index, u64 sema, u64 g,
@@ -178,33 +155,6 @@ int on_settled(struct pt_regs *ctx) {
     }
     run_ends(run.cost);
     return 0;
-}
-
-/* Go's sampling by duration (runtime/mprof.go, blocksampled and saveBlockEventStack). */
-static __always_inline bool sampled(struct wait *wait, u64 delay_ns) {
-    if (EVERY_EVENT || delay_ns >= BLOCK_RATE_NS)
-        return true;
-    if (wait->draw_ns == 0) {
-        u64 random = bpf_get_prandom_u32();
-        if (BLOCK_RATE_NS >> 32)
-            random = (random << 32 | bpf_get_prandom_u32()) % BLOCK_RATE_NS;
-        else
-            random = random * BLOCK_RATE_NS >> 32; /* a division would take longer */
-        wait->draw_ns = 1 + random;
-    }
-    return delay_ns >= wait->draw_ns;
-}
-
-/* What a wait of that length stands for: a short one for all those that sampling drops. */
-static __always_inline struct total weight(u64 delay_ns) {
-    struct total total = {.count = COUNT_ONE, .delay_ns = delay_ns};
-    if (delay_ns == 0) {
-        total.count = 0;
-    } else if (delay_ns < BLOCK_RATE_NS) {
-        total.count = (BLOCK_RATE_NS << COUNT_SHIFT) / delay_ns;
-        total.delay_ns = BLOCK_RATE_NS;
-    }
-    return total;
 }
 
 /* The key of the stack of g, which is parked in a call that returns to return_pc; 0 if lost. */

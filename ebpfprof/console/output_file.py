@@ -1,4 +1,4 @@
-"""The output file: created before anything is recorded, complete or absent, never lost silently."""
+"""The output file: created before the recording, complete or absent, never lost silently."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ from ebpfprof.errors import OutputError
 from ebpfprof.system.signals import interruptible
 
 IfTaken = Literal["refuse", "replace", "number"]
-"""What to do where a file has the name: "number" writes to NAME-2, or the next that is free."""
+"""What to do if a file has the name: "number" writes to NAME-2, or the next free number."""
 
 _STDOUT_FD = 1
 _MOST_NUMBERS = 1000
@@ -26,9 +26,9 @@ _MOST_NUMBERS = 1000
 def default_name(
     command: str, pid: int, kind: str, when: time.struct_time, suffix: str = ".pb.gz"
 ) -> str:
-    """COMMAND-PID-DATE-TIME.KIND.pb.gz: of one process they sort as they were recorded.
+    """COMMAND-PID-DATE-TIME.KIND.pb.gz: the files of one process sort by time.
 
-    The command is the target's word and loses all that is unsafe.
+    The command comes from the target: unsafe characters are replaced.
     """
     safe = re.sub(r"[^A-Za-z0-9._+-]", "_", command).lstrip(".-")[:64]
     return f"{safe or 'process'}-{pid}-{time.strftime('%Y%m%d-%H%M%S', when)}.{kind}{suffix}"
@@ -65,12 +65,12 @@ class OutputFile:
         suffix: str = ".pb.gz",
         if_taken: IfTaken = "refuse",
     ) -> Self:
-        """Get everything ready so that writing can hardly fail later; "-" is stdout.
+        """Prepare the output, so that writing can hardly fail later; "-" is stdout.
 
         The file appears under its name, with mode 0600 and belonging to `owner`, at commit().
-        `suffix` is how the names of files of its format end. Raises OutputError if `path` is there
-        already and `if_taken` is "refuse", if it cannot be written, is a directory, a symbolic
-        link or anything but a regular file, or if stdout is a terminal, unless it `is_text`.
+        File names of its format end in `suffix`. Raises OutputError if `path` exists and `if_taken`
+        is "refuse", if it cannot be written, is a directory, a symbolic link or anything but a
+        regular file, or if stdout is a terminal, unless it `is_text`.
         """
         if path == "-":
             fd = _stdout(is_text=is_text)
@@ -101,7 +101,7 @@ class OutputFile:
 
     @property
     def name(self) -> str:
-        """The path as it was asked for, or numbered, once it is written; "-" is stdout."""
+        """The path that was given, or, once it is written, with its number; "-" is stdout."""
         return self._name
 
     def commit(self, data: bytes) -> None:
@@ -129,7 +129,7 @@ class OutputFile:
             self.discard()
 
     def _publish(self, directory: "OutputFolder") -> None:
-        """Give the file its name, or the next that is free. Raises OSError, OutputError."""
+        """Give the file its name, or the next free one. Raises OSError, OutputError."""
         path = Path(self._name)
         replaces = self._if_taken == "replace"
         if self._if_taken != "number":

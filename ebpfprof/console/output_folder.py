@@ -1,13 +1,14 @@
-"""The folder that an output file is made in, held open: what is done there, and as whom.
+"""The folder of an output file, held open, and the steps that create the file in it.
 
-We run as root, perhaps in a directory that belongs to someone hostile. Hence:
+ebpfprof runs as root, perhaps in a directory of a hostile user. Hence:
 - every step goes through one descriptor of the directory; a path is resolved once;
-- we write only to a file that we created (a nameless one where the file system can do it,
-  else under an unguessable name), never to one that was there: no symlink or hard link put
-  in our way can turn a write or a change of owner towards another file;
-- link() gives it its name. What has that by then stays; only if it is to be replaced rename()
-  puts ours in its place: it is replaced, not followed;
-- the invoking user is given the file only in a directory where he could have made it himself.
+- it writes only to a file that it created (a nameless one if the file system can do that, else
+  under an unguessable name), never to an existing one: no symlink or hard link that another user
+  makes can lead a write or a change of owner to another file;
+- link() gives the file its name. A file that has the name by then stays; only if it is to be
+  replaced, rename() puts ours in its place: links are replaced, not followed;
+- the invoking user becomes the owner only in a directory where that user could have created the
+  file.
 """
 
 import errno
@@ -39,21 +40,21 @@ class Owner:
 
 
 def invoking_user() -> Owner | None:
-    """The user who typed sudo, or None if we are not root by sudo or its variables are odd."""
+    """The user who typed sudo; None if we are not root by sudo, or its variables are unusable."""
     if os.getuid() != 0 or os.geteuid() != 0:
         return None
     ids = [os.environ.get(name, "") for name in ("SUDO_UID", "SUDO_GID")]
     if not all(re.fullmatch(r"[0-9]{1,10}", value) for value in ids):
         return None
     uid, gid = (int(value) for value in ids)
-    # The last id means "leave it as it is" to chown; root owns the file anyway.
+    # For chown the last id means "leave it as it is"; root owns the file anyway.
     if uid == 0 or max(uid, gid) >= (1 << 32) - 1:
         return None
     return Owner(uid, gid)
 
 
 class OutputFolder:
-    """A directory held open, and the one unfinished file that we made in it."""
+    """A directory held open, and the one unfinished file in it."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -120,16 +121,19 @@ class OutputFolder:
                 self._replace(fd, name)
             else:
                 self._take(fd, name)
-        # In a directory of someone hostile the temporary name may have been swapped.
+        # In a directory of a hostile user the temporary name may have been swapped.
         if not os.path.samestat(
             os.fstat(fd), os.stat(name, dir_fd=self._fd, follow_symlinks=False)
         ):
-            raise OutputError(f"{printable(name)} was replaced by someone else meanwhile.")
+            raise OutputError(f"{printable(name)} was replaced by another process meanwhile.")
         with suppress(OSError):  # not every file system can
             os.fsync(self._fd)
 
     def _take(self, fd: int, name: str) -> None:
-        """Give the file a free name in a way that all file systems know. Raises FileExistsError."""
+        """Give the file a free name in a way that all file systems support.
+
+        Raises FileExistsError.
+        """
         os.close(os.open(name, _NEW_FILE, _MODE, dir_fd=self._fd))
         try:
             self._replace(fd, name)
@@ -138,7 +142,7 @@ class OutputFolder:
             raise
 
     def _link(self, fd: int, name: str) -> bool:
-        """Give the nameless file `name` in one step; False if something else has it."""
+        """Give the nameless file `name` in one step; False if another file has it."""
         try:
             os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=self._fd, follow_symlinks=True)
         except FileExistsError:
@@ -146,7 +150,7 @@ class OutputFolder:
         return True
 
     def _replace(self, fd: int, name: str) -> None:
-        """Put the file in the place of what is called `name`, which takes a name before."""
+        """Replace what is called `name` by the file, which needs a temporary name for that."""
         if self._temporary is None:
             temporary = unguessable()
             if not self._link(fd, temporary):
@@ -156,7 +160,7 @@ class OutputFolder:
         self._temporary = None
 
     def close(self) -> None:
-        """Remove the unfinished file, if there is one, and let go of the directory."""
+        """Remove the unfinished file, if there is one, and close the directory."""
         if self._temporary is not None:
             with suppress(OSError):
                 os.unlink(self._temporary, dir_fd=self._fd)
@@ -170,7 +174,7 @@ class OutputFolder:
         made = os.fstat(fd)
         if made.st_uid != os.geteuid() or stat.S_IMODE(made.st_mode) & 0o077:
             os.close(fd)
-            raise OutputError("Someone else meddles with the temporary directory.")
+            raise OutputError("Another process meddles with the temporary directory.")
         self.give(fd, owner)
         return OutputFolder(fd)
 
@@ -180,15 +184,15 @@ class OutputFolder:
             os.rmdir(name, dir_fd=self._fd)
 
     def give(self, fd: int, owner: Owner | None) -> None:
-        """Make `owner` the owner of what we created here, if he could have created it himself."""
+        """Make `owner` the owner of a file of ours, if that user could have created it here."""
         if owner is not None and self._in_reach_of(owner):
-            # Some file systems know no owners: the profile matters more.
+            # Some file systems have no owners: the profile matters more.
             with suppress(OSError):
                 os.fchown(fd, owner.uid, owner.gid)
 
     def _in_reach_of(self, owner: Owner) -> bool:
-        # By the mode bits: else sudo rights to profile would be rights to own, say, a file in
-        # /etc/profile.d.
+        # By the mode bits: otherwise the right to profile by sudo would be the right to own a file
+        # in /etc/profile.d, for example.
         found = os.fstat(self._fd)
         if found.st_uid == owner.uid:
             wanted = stat.S_IWUSR | stat.S_IXUSR
@@ -212,5 +216,5 @@ def _groups(owner: Owner) -> set[int]:
 
 
 def unguessable() -> str:
-    """A name for what is unfinished, which nobody can put something else under before."""
+    """A name for an unfinished file, which no other process can take before."""
     return f".ebpfprof-{secrets.token_hex(16)}"

@@ -1,4 +1,4 @@
-"""Talking to the user: lines on stdout and stderr, their width, a progress bar."""
+"""Output to the user: lines on stdout and stderr, their width, a progress bar."""
 
 import errno
 import os
@@ -15,9 +15,9 @@ _ERASE_LINE = "\r\x1b[K"
 
 
 def say(text: str, *, err: bool = False, end: str = "\n") -> None:
-    """Print to stdout or stderr; that nobody reads it any more (`| head`) is no error.
+    """Print to stdout or stderr; a pipe without a reader (`| head`) is no error.
 
-    Raises OutputError if stdout cannot take it for another reason, such as a full disk.
+    Raises OutputError if writing to stdout fails for another reason, such as a full disk.
     """
     stream = sys.stderr if err else sys.stdout
     if stream is None:  # it was closed when we were started
@@ -36,7 +36,7 @@ def say(text: str, *, err: bool = False, end: str = "\n") -> None:
 
 
 def write_bytes(data: bytes) -> None:
-    """Write to stdout what a program is to read, as it is; else as say()."""
+    """Write bytes for a program to stdout, unchanged; errors are as those of say()."""
     if sys.stdout is None:
         return
     try:
@@ -47,11 +47,11 @@ def write_bytes(data: bytes) -> None:
 
 
 def _write(stream: IO[AnyStr], what: AnyStr) -> None:
-    """Write all of it now, however long the reader takes."""
+    """Write and flush all of it, however long the reader takes."""
     try:
         stream.write(what)
         stream.flush()
-    except KeyboardInterrupt:  # the exit would wait for the reader again, with the rest
+    except KeyboardInterrupt:  # at exit Python would flush the rest, and wait for the reader again
         _silence(stream)
         raise
 
@@ -67,7 +67,7 @@ def has_color(stream: TextIO | None) -> bool:
 
 
 def width(stream: TextIO | None) -> int | None:
-    """Columns of the terminal behind the stream, None if it is none or doesn't know."""
+    """Columns of the terminal behind the stream; None if it is none, or has no size."""
     if stream is None or not stream.isatty():
         return None
     try:
@@ -116,7 +116,7 @@ def _raise_unless_unread(error: OSError) -> None:
 
 
 def _silence(stream: IO[AnyStr]) -> None:
-    """Let what is still to come, and the flush at exit, go nowhere."""
+    """Discard all further output, and the flush at exit."""
     null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     os.dup2(null, stream.fileno())
     os.close(null)

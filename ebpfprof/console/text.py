@@ -1,4 +1,4 @@
-"""Text for people: what a target says made harmless, and numbers with units."""
+"""Text for people: strings of targets made harmless, and numbers with units."""
 
 from collections.abc import Sequence
 

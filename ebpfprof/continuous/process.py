@@ -47,7 +47,7 @@ class Live(Protocol):
     def remove(self, target: Any) -> None: ...  # noqa: ANN401, D102
     def snapshot(self, target: Any, kinds: Collection[str] | None = None) -> Report: ...  # noqa: ANN401, D102
     def begin(self, target: Any) -> Any: ...  # noqa: ANN401, D102
-    def read(self, target: Any, samples: Any, *, restart: bool = False) -> Report: ...  # noqa: ANN401, D102
+    def read(self, target: Any, since: Any, *, restart: bool = False) -> Report: ...  # noqa: ANN401, D102
     def overhead(self, target: Any) -> Overhead: ...  # noqa: ANN401, D102
     def losses(self) -> Iterable[Loss]: ...  # noqa: D102
 

@@ -1,4 +1,4 @@
-"""Which container a process runs in, by the names that runtimes give their control groups."""
+"""Which container a process runs in, by the names that container runtimes give control groups."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # include/linux/proc_ns.h, PROC_PID_INIT_INO
 
 SHORT_ID = 12
-"""As many digits of an id as Docker shows."""
+"""The number of digits of an id that Docker shows."""
 
 # Docker, containerd, CRI-O and Podman: "<id>", "docker-<id>.scope", "crio-<id>.scope",
 # "libpod-<id>.scope", "nerdctl-<id>.scope", "kubepods-pod<uid>.slice:cri-containerd:<id>"; and
 # AWS Fargate's "<32 digits>-<number>".
 _ID = re.compile(r"(?:.*[-:])?(?:([0-9a-f]{64})(?:\.scope)?|([0-9a-f]{32}-[0-9]{1,20}))", re.ASCII)
-# Who watches a container from outside has a group with the container's id, too.
+# A container's monitor, which runs outside, has a group with the container's id, too.
 _MONITOR = re.compile(r"(?:crio|libpod)-conmon-|lxc\.monitor")
 _LXC = re.compile(r"lxc\.payload\.([\w.-]{1,128})", re.ASCII)
 _LXC_PARENTS = ("lxc", "lxc.payload")
@@ -30,7 +30,7 @@ _BUILDKIT = re.compile(r"[0-9a-z]{25}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container: its `id`, which is its name where it has no other (LXC).
+    """A container: its `id`, which is its name if it has no other (LXC).
 
     `pod` is the uid of the Kubernetes pod around it, written with dashes as Kubernetes does.
     """
@@ -40,7 +40,7 @@ class Container:
 
 
 def sees_whole_machine() -> bool:
-    """Whether we are in the machine's own pid namespace: in others one sees only what is below."""
+    """Whether we are in the machine's own pid namespace: others show only their own processes."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
     except OSError:  # a kernel without pid namespaces
@@ -48,10 +48,10 @@ def sees_whole_machine() -> bool:
 
 
 def container_of(cgroups: str) -> Container | None:
-    """The container that the text of a /proc/PID/cgroup tells of; None if it tells of none.
+    """The container in the text of a /proc/PID/cgroup; None without one.
 
-    Each line is "number:controllers:path", proc(5) and cgroups(7). Of containers within each other
-    the innermost is returned.
+    Each line is "number:controllers:path", proc(5) and cgroups(7). Of nested containers it is the
+    innermost.
     """
     for line in cgroups.splitlines():
         parts = line.split(":", 2)[-1].split("/")

@@ -1,4 +1,4 @@
-"""What the executables of running processes are: Go or not, of which version, built how."""
+"""Which executables of running processes are Go's, of which version and build mode."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ NOT_GO = "not a Go program"
 
 @dataclass(frozen=True, slots=True)
 class Executable:
-    """What is known of an executable file.
+    """An executable file.
 
-    `go_version` is None where it doesn't tell. `build_mode` is "exe" or "pie", and behind it what
-    else there is of "cgo", "race" and "stripped" (of its symbol table). `why_not` is "" if ebpfprof
-    knows the version.
+    `go_version` is None if the file hides it. `build_mode` is "exe" or "pie", followed by those of
+    "cgo", "race" and "stripped" (without a symbol table) that apply. `why_not` is "" if ebpfprof
+    supports it.
     """
 
     is_go: bool
@@ -50,16 +50,16 @@ class Executable:
 
 _NO_PROGRAM = Executable(is_go=False, why_not=NOT_GO)
 _TOO_MUCH = Executable(
-    is_go=False, why_not="not looked into: too large for a file whose sections are not known"
+    is_go=False, why_not="not read: too large for a file without a section table"
 )
 
 
 class Executables:
-    """Looks into each file once, however many processes run it, and however often it is asked.
+    """Reads each file once, however many processes run it, and however often callers ask.
 
-    A file is recognised as Go the way `attach` does it, but not at any cost: one that has sections,
-    and none of those that Go's linker writes, is taken to be something else; in files without a
-    section table not more than 512 MiB are searched in a survey.
+    It recognises Go programs as `attach` does, but at a limited cost: a file with sections, but
+    none that Go's linker writes, counts as no Go program; and one survey searches at most 512 MiB
+    of files without a section table.
     """
 
     def __init__(self) -> None:
@@ -67,11 +67,11 @@ class Executables:
         self._to_search_bytes = 0
 
     def begin_survey(self) -> None:
-        """Allow as much searching as one survey may take."""
+        """Allow as many bytes of searching as one survey may take."""
         self._to_search_bytes = _MAX_SEARCHED_BYTES
 
     def of(self, pid: int) -> Executable:
-        """What process `pid` runs. Raises OSError if its executable can't be had."""
+        """The executable of process `pid`. Raises OSError if it can't be opened."""
         path = f"/proc/{pid}/exe"
         found = self._known.get(_identity(os.stat(path)))
         if found is not None:
@@ -88,7 +88,7 @@ class Executables:
         return found
 
     def of_file(self, fd: int) -> Executable:
-        """What an open file is; nothing is kept of it. Never fails."""
+        """The executable in an open file; it is not remembered. Never fails."""
         try:
             allowance = Allowance(max_bytes=_MAX_KEPT_BYTES, max_cpu_s=_MAX_CPU_S)
             with ElfFile.open(fd, allowance) as elf, allowance:
@@ -138,8 +138,8 @@ def _build_info(elf: ElfFile) -> BuildInfo | None:
 
 def _mode(elf: ElfFile, info: BuildInfo | None, binary: GoBinary | None = None) -> str:
     words = ["pie" if elf.is_pie else "exe"]
-    # Linked by C's linker, a program begins with code of C's runtime, not of Go's; linked by Go's
-    # own, cgo needs libraries.
+    # A cgo program from C's linker starts in code of C's runtime; one from Go's own linker needs
+    # shared libraries.
     starts_in_c = binary is not None and not binary.text_start <= elf.entry < binary.text_end
     if starts_in_c or _needs_libraries(elf):
         words.append("cgo")
@@ -162,7 +162,7 @@ def _needs_libraries(elf: ElfFile) -> bool:
 
 
 def _holds_build_info(fd: int) -> bool:
-    """Whether Go's linker left its mark in a file of another architecture."""
+    """Whether a file of another architecture has Go's build info."""
     offset, tail = 0, b""
     while data := os.pread(fd, _CHUNK_BYTES, offset):
         if _BUILD_INFO_MAGIC in tail + data:

@@ -1,4 +1,8 @@
-"""The Go processes of this machine, as far as we may see them, and how the user names them."""
+"""The Go processes of this machine that we may see, and those that a user's options select.
+
+/proc is read here, not through psutil: for 5,000 processes that takes 0.83 s of CPU time in place
+of 0.49 s, and psutil tells neither kernel threads from others nor effective users from real ones.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from ebpfprof.errors import NoSuchProcess
 from ebpfprof.privileges.checks import no_proc
 from ebpfprof.system.file_worker import PATIENCE_S, FileWorker, NoAnswerError
 
-if TYPE_CHECKING:  # what reads executables is imported by the child that does
+if TYPE_CHECKING:  # the worker that reads executables imports it
     from ebpfprof.discovery.executables import Executable
 
 _PF_KTHREAD = 0x0020_0000  # include/linux/sched.h
@@ -36,11 +40,11 @@ LIST = "`ebpfprof list` shows the Go processes here"
 class GoProcess:
     """A process, most often of a Go program.
 
-    `name` is the kernel's (at most 15 bytes), `executable` the file's path where it runs,
+    `name` is the kernel's (at most 15 bytes), `executable` the file's path in the process's root,
     `command` the whole command line. `user` is the effective one, its number if it has no name
-    here. `go_version` is None where the program doesn't tell. `build_mode`: see Executable.
-    `container` and `pod`: see Container. `why_not` says why it is not `supported`. What they say
-    comes from the process: it may hold anything, but is valid UTF-8.
+    here. `go_version` is None if the program hides it. `build_mode`: see Executable. `container`
+    and `pod`: see Container. `why_not` says why it is not `supported`. All text comes from the
+    process: it may have any characters, but is valid UTF-8.
     """
 
     pid: int
@@ -59,9 +63,10 @@ class GoProcess:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """All processes that run a program, by pid, and the number of those we may not look into.
+    """All processes that run a program, by pid, and the number of those that we may not read.
 
-    `unanswered` are those of which nothing can be told, by pid: to look at them does not end.
+    `unanswered` are the pids of processes whose executable lies on a file system that does not
+    answer.
     """
 
     processes: tuple[GoProcess, ...]
@@ -75,7 +80,7 @@ class Survey:
 
 
 def not_answered(pids: Iterable[int]) -> str:
-    """A sentence about processes that could not be looked at; "" if there are none."""
+    """A sentence about processes that could not be read; "" if there are none."""
     named = [f"{pid} ({printable(_name(pid))})" for pid in pids]
     if not named:
         return ""
@@ -88,20 +93,20 @@ def not_answered(pids: Iterable[int]) -> str:
 
 
 class ProcessTable:
-    """Finds processes; one that is asked again looks only into files that it has not seen.
+    """Finds processes; later surveys read only executables that are new.
 
-    A child looks: some can't be looked at without an end. So it is to be made before there are
-    threads. A context manager.
+    A file worker reads them, since some files may never answer. So a table is to be made before
+    there are threads. A context manager.
     """
 
     def __init__(self) -> None:
-        self._worker = FileWorker(_Looking)
+        self._worker = FileWorker(_DescribeTask)
         self._unanswered: set[tuple[int, str]] = set()
 
     def survey(self) -> Survey:
-        """The processes there are now. What comes or goes meanwhile may be missing.
+        """The current processes. Those that start or end meanwhile may be missing.
 
-        One that did not answer is not asked again before it does. Raises KernelUnsupported if /proc
+        A process that did not answer is left out until it does. Raises KernelUnsupported if /proc
         is not mounted.
         """
         self._unanswered -= {(pid, started) for pid, started in self._worker.answered_late()}
@@ -119,7 +124,7 @@ class ProcessTable:
         return Survey(tuple(found), unseen, tuple(sorted(pid for pid, _ in self._unanswered)))
 
     def close(self) -> None:
-        """End the child; one that is stuck is not waited for."""
+        """End the worker; if it is stuck, leave it behind."""
         self._worker.close()
 
     def __enter__(self) -> Self:
@@ -129,8 +134,8 @@ class ProcessTable:
         self.close()
 
 
-class _Looking:
-    """The child's part."""
+class _DescribeTask:
+    """What the file worker does."""
 
     def __init__(self) -> None:
         from ebpfprof.discovery.executables import Executables
@@ -138,11 +143,11 @@ class _Looking:
         self._executables = Executables()
 
     def begin(self) -> None:
-        """Of each survey."""
+        """Begin a survey."""
         self._executables.begin_survey()
 
     def answer(self, request: Any, fds: Sequence[int]) -> tuple[Any, list[int]]:  # noqa: ANN401
-        """What is known of a process: a GoProcess as a dict."""
+        """A GoProcess as a dict, _NOT_OURS or _GONE."""
         pid, _started = request
         try:
             return asdict(_described(pid, self._executables.of(pid))), []
@@ -155,12 +160,12 @@ class _Looking:
 def find(
     pids: Sequence[int], names: Sequence[str], containers: Sequence[str], all_go: bool
 ) -> list[int]:
-    """The pids that the user means: those given, and those that match.
+    """The pids that the user selects: those given, and those that match.
 
     A process matches if it has one of the `names` (command or base name of the executable, or a
-    shell pattern of it) and runs in one of the `containers` (beginnings of ids), as far as either
-    is given. `all_go` takes all Go processes that are supported. Neither we nor our children match.
-    Raises NoSuchProcess if nothing does.
+    shell pattern of it) and runs in one of the `containers` (beginnings of ids), if any are given.
+    `all_go` selects all supported Go processes. Neither ebpfprof nor its children match. Raises
+    NoSuchProcess if there is no match.
     """
     found = list(pids)
     if names or containers or all_go:
@@ -175,10 +180,10 @@ def find(
 def _best(
     survey: Survey, names: Sequence[str], containers: Sequence[str], all_go: bool
 ) -> list[GoProcess]:
-    """Those that match; only supported ones if there are any, else those that come nearest.
+    """The matches: supported ones if there are any, else Go programs, else all with the names.
 
-    So of a service and the shell script around it the service is meant; and where nothing can be
-    recorded, whoever tries says why.
+    So of a service and the shell script around it, it is the service; and if none can be recorded,
+    the attempt says why.
     """
     ids = {found for each in containers if (found := _the_container(survey, each))}
     matching = [
@@ -200,13 +205,13 @@ def _best(
 
 
 def has_name(process: GoProcess, patterns: Iterable[str]) -> bool:
-    """Whether its command or its executable's base name is one of these, or fits the pattern."""
+    """Whether its command or its executable's base name is one of these, or fits a pattern."""
     own = (process.name, os.path.basename(process.executable))
     return any(name and (name == p or fnmatchcase(name, p)) for p in patterns for name in own)
 
 
 def _the_container(survey: Survey, prefix: str) -> str | None:
-    """The one id that begins with `prefix`, or is it; None if none does."""
+    """The id that is `prefix` or begins with it; None without one. Raises NoSuchProcess."""
     ids = sorted({process.container for process in survey.processes if process.container})
     found = [prefix] if prefix in ids else [each for each in ids if each.startswith(prefix)]
     if len(found) > 1:
@@ -222,7 +227,7 @@ def _nothing(survey: Survey, names: Sequence[str], containers: Sequence[str]) ->
     where = f" in a container whose id begins with {' or '.join(containers)}" if containers else ""
     kind = "process" if names else "Go process that can be profiled"
     hidden = (
-        f" {survey.unseen} processes of others were not looked into: try it as root."
+        f" {survey.unseen} processes of other users were not read: try it as root."
         if survey.unseen
         else ""
     )
@@ -242,7 +247,7 @@ def _is_ours(pid: int) -> bool:
 
 
 def _pids() -> list[int]:
-    """The numbers of all processes in sight, ascending. Raises KernelUnsupported."""
+    """The pids of all visible processes, ascending. Raises KernelUnsupported."""
     try:
         os.stat("/proc/self")
         names = os.listdir("/proc")
@@ -252,7 +257,7 @@ def _pids() -> list[int]:
 
 
 def _described(pid: int, executable: Executable) -> GoProcess:
-    """What /proc tells. Raises OSError if the process has ended."""
+    """A process as /proc shows it. Raises OSError if it has ended."""
     folder = f"/proc/{pid}/"
     container = container_of(_text(_read(folder + "cgroup")))
     uid = _EFFECTIVE_UID.search(_read(folder + "status"))
@@ -279,7 +284,7 @@ def _is_kernel_thread(pid: int) -> bool:
 
 
 def _started(pid: int) -> str:
-    """When it began, which with its number tells it from all others; "" if it has ended."""
+    """Its start time, which together with the pid identifies it; "" if it has ended."""
     fields = _stat_fields(pid)
     return b"".join(fields[19:20]).decode()
 

@@ -20,7 +20,6 @@ CUT: Final = "..."
 LEFT_OUT: Final = "labels_left_out"
 """The key of the label that says how many more labels the goroutine had."""
 
-_FIRST_MINOR_WITH_SLICE: Final = 24
 _MAX_LABELS: Final = 8
 _KEY_ROOM: Final = 64
 _VALUE_ROOM: Final = 128
@@ -41,10 +40,9 @@ _Texts = list[tuple[str, str]]
 
 def target_fields(layout: RuntimeLayout) -> dict[str, int]:
     """The fields that label_set of bpf/common/labels.h needs for a runtime of this layout."""
-    minor = int(layout.version.removeprefix("1."))
     return {
         "labels_offset": layout.offset("g", "labels"),
-        "labels_in_slice": int(minor >= _FIRST_MINOR_WITH_SLICE),
+        "labels_in_slice": int(layout.labels_in_slice),
     }
 
 
@@ -71,7 +69,7 @@ class LabelReader:
 
     def __init__(self, memory: Memory, layout: RuntimeLayout) -> None:
         self._memory = memory
-        self._is_slice = bool(target_fields(layout)["labels_in_slice"])
+        self._is_slice = layout.labels_in_slice
 
     def read(self, labels: int) -> tuple[Label, ...]:
         """The labels at a runtime.g.labels pointer, as profilers.labels.label_sets returns them.

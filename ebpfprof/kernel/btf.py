@@ -1,7 +1,7 @@
-"""Where the fields of the kernel's own structs lie: /sys/kernel/btf/vmlinux, read quickly.
+"""Offsets of the fields of the kernel's own structs, from /sys/kernel/btf/vmlinux.
 
 The format: Documentation/bpf/btf.rst. One pass over the headers of all types gives their ids;
-only the structs asked for are read.
+only the wanted structs are read.
 """
 
 import os
@@ -38,14 +38,14 @@ def field_offsets(*fields: tuple[str, str]) -> tuple[int, ...]:
 
     Fields of anonymous structs and unions inside belong to the struct around them, as in C.
     Raises KernelUnsupported if the kernel has no (readable) BTF, no such field, or several
-    structs of that name that disagree about it.
+    structs of that name with different offsets.
     """
     try:
         data = _FILE.read_bytes()
     except OSError as error:
         raise KernelUnsupported(
-            f"The kernel does not tell the layout of its structs ({_FILE}: {error.strerror}). "
-            "Use a kernel built with CONFIG_DEBUG_INFO_BTF, as distributions' are, and mount /sys."
+            f"The kernel does not describe its structs ({_FILE}: {error.strerror}). "
+            "Use a kernel with CONFIG_DEBUG_INFO_BTF, as distributions build them, and mount /sys."
         ) from error
     try:
         types = BtfTypes(data, {name for name, _ in fields})
@@ -89,7 +89,7 @@ class BtfTypes:
         if len(found) != 1 or (bits := found.pop()) % _BITS_PER_BYTE:
             raise KernelUnsupported(
                 f"This kernel ({_release()}) has no plain field {struct_name}.{field}, or several: "
-                "it is of a kind that ebpfprof does not know. Please report its version."
+                "ebpfprof does not know this layout. Please report the kernel's version."
             )
         return bits // _BITS_PER_BYTE
 
@@ -149,7 +149,7 @@ def _kind(info: int) -> int:
 
 
 def _all(data: bytes, wanted: bytes) -> Iterator[int]:
-    """Where `wanted` stands in `data`."""
+    """All offsets of `wanted` in `data`."""
     at = data.find(wanted)
     while at >= 0:
         yield at

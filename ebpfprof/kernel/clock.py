@@ -1,4 +1,4 @@
-"""The kernel's own clock, by which BPF programs note times."""
+"""The kernel's own clock, in which BPF programs note times."""
 
 import re
 import time
@@ -9,9 +9,9 @@ _OFFSETS = Path("/proc/self/timens_offsets")
 
 
 def kernel_now_ns() -> int:
-    """CLOCK_MONOTONIC as bpf_ktime_get_ns() has it, in nanoseconds.
+    """CLOCK_MONOTONIC as bpf_ktime_get_ns() returns it, in nanoseconds.
 
-    In a time namespace, as a restored container may be, it differs from time.monotonic_ns().
+    In a time namespace (a restored container may have one) it differs from time.monotonic_ns().
     """
     return time.monotonic_ns() - _offset_ns()
 

@@ -1,6 +1,6 @@
 """Names of the kernel's functions, from /proc/kallsyms.
 
-numpy is imported when it is needed: it takes as long to import as BCC to get going.
+numpy is imported when it is needed: that takes as long as it takes BCC to start.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _TYPE_AT = 17
 _NAME_AT = 19
 _LINE_END = ord("\n")
 
-# Text, best first: of several names for one address, a global one is what people know.
+# Text, best first: of several names for one address, the global one is known best.
 _TEXT = b"TtWw"
 
-# kallsyms tells no sizes. Nothing that is text is longer; behind it there is no code we know.
+# kallsyms has no sizes. No function is longer; the code behind it belongs to none that we know.
 _MAX_FUNCTION_BYTES = 1 << 18
 
 
@@ -45,12 +45,12 @@ class KernelSymbol:
 
 
 class KernelSymbols:
-    """All functions of the running kernel, its modules and its BPF programs, as they are now."""
+    """All functions of the running kernel, its modules and its BPF programs at this moment."""
 
     _last: ClassVar[tuple[float, KernelSymbols] | None] = None
 
     def __init__(self, text: bytes, hidden_text: str = "") -> None:
-        """From the bytes of /proc/kallsyms; `hidden_text` says why they tell nothing."""
+        """From the bytes of /proc/kallsyms; `hidden_text` says why there are no addresses."""
         self._text = text
         self._addresses, self._lines = _index(text)
         self.hidden = not self._addresses.any()
@@ -70,9 +70,9 @@ class KernelSymbols:
 
     @classmethod
     def shared(cls) -> KernelSymbols:
-        """As read(), the same for all who ask within a minute: 8 MB, and 0.1 s to read.
+        """As read(), the same object for all calls within a minute: 8 MB, and 0.1 s to read.
 
-        Not to be kept, or there will be more of them.
+        Callers must not keep it, or there will be several.
         """
         now_s = time.monotonic()
         if cls._last is None or now_s >= cls._last[0] + _SHARED_S:
@@ -98,7 +98,7 @@ class KernelSymbols:
         return KernelSymbol(_decoded(name), _decoded(module.strip(b"[]")), start)
 
     def _rank(self, line: int) -> tuple[int, int]:
-        """How good a line's name is, of several for one address; the best is the least."""
+        """The rank of a line's name among those for one address; the least is the best."""
         name = self._text[line + _NAME_AT : self._end(line)]
         return _TEXT.index(self._text[line + _TYPE_AT]), len(name) - len(name.lstrip(b"_"))
 

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from ebpfprof.kernel.sources import bpf_folder
 
@@ -20,6 +21,7 @@ class Loss:
         return f"{self.count} {self.text} ({self.name})"
 
 
+@cache
 def loss_kinds() -> tuple[tuple[str, str], ...]:
     """All (name, text) pairs, in the order of the kernel's `losses` array."""
     source = (bpf_folder() / "common" / "losses.h").read_text()

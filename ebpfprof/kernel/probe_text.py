@@ -1,4 +1,4 @@
-"""The bytes of a target's code where probes are: whether they are again what they were."""
+"""The bytes of a target's code where probes are, and whether they were restored."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _WARNING: Final = 4  # include/linux/kern_levels.h
 
 
 class ProbeText:
-    """Places in a process's code, as they were before probes of ours were there."""
+    """Bytes of a process's code as they were before our probes were there."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._before: dict[int, bytes] = {}  # by runtime address
 
     def note(self, addresses: Collection[int]) -> None:
-        """Take note of places that have no probe of ours; those that are known stay as they are."""
+        """Note the bytes at addresses without probes of ours; known addresses keep theirs."""
         for address in addresses:
             if address not in self._before:
                 self._before[address] = peek(self._pid, address, 1)
 
     def breakpoints(self) -> list[int]:
-        """Where a breakpoint is now that was not there before: ours, or another profiler's.
+        """Addresses of breakpoints that were not there before: ours, or another profiler's.
 
-        Nowhere once the process has ended.
+        None once the process has ended.
         """
         return [
             address
@@ -41,10 +41,10 @@ class ProbeText:
 
 
 class KernelLog:
-    """What the kernel says from now on of breakpoints that it could not remove."""
+    """The kernel's messages, from now on, about breakpoints that it could not remove."""
 
     def __init__(self, name: str) -> None:
-        """Listen for those of processes of this name."""
+        """Count those about processes of this name."""
         # uprobe_warn(), kernel/events/uprobes.c
         self._begin = f"uprobe: {name}:".encode()
         self._leaks = 0
@@ -54,7 +54,7 @@ class KernelLog:
             os.lseek(self._fd, 0, os.SEEK_END)
 
     def leaks(self) -> int | None:
-        """How many there were; None where the log may not be read."""
+        """How many there were; None if we may not read the log."""
         if self._fd < 0:
             return None
         while True:
@@ -68,7 +68,7 @@ class KernelLog:
 
 
 def warn_in_kernel_log(text: str) -> None:
-    """Add a line to the kernel's log, where it is beside what the kernel says of the same thing."""
+    """Add a line to the kernel's log, next to the kernel's own message about the same."""
     with suppress(OSError):
         fd = os.open(_KERNEL_LOG, os.O_WRONLY | os.O_CLOEXEC)
         try:

@@ -1,8 +1,8 @@
-"""Compiled programs, kept until the machine boots again: the second recording begins sooner.
+"""Compiled programs, kept until the machine boots again, so that later recordings start sooner.
 
-Compiling takes a second of processor time, which on a machine in trouble is a second too much.
-Only root has such a cache, in a folder of /run that nobody else can enter: what lies in it goes
-into the kernel. Whatever is odd there is passed over, and compiled again.
+Compiling takes a second of CPU time, which is too much on a machine in trouble. Only root has a
+cache, in a folder of /run that no other user can enter: what is in it goes into the kernel. Files
+that are not as expected are ignored, and their program is compiled again.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import Any, Final
 
 FOLDER: Final = Path("/run/ebpfprof")
 MOST_PROGRAMS: Final = 32
-"""The oldest go: each has options of its own, and takes less than 0.1 MB."""
+"""Then the oldest are deleted. Each is for other options, and takes less than 0.1 MB."""
 _MAX_BYTES: Final = 8 << 20
 _OPEN: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def key_of(parts: Sequence[str]) -> str:
-    """The name of what was made from these: all that it depends on."""
+    """The name of a result that depends on these `parts` and nothing else."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def find(key: str) -> dict[str, Any] | None:
-    """What was kept by that name, if it is there."""
-    # What can't be read is compiled again, which tells what is wrong with the machine, if it is.
+    """What was kept under that name, None without it."""
+    # Errors are ignored: the program is compiled again, and if the machine is broken, that says so.
     with contextlib.suppress(OSError, ValueError), _folder() as folder:
         fd = os.open(key, os.O_RDONLY | os.O_NONBLOCK | _OPEN, dir_fd=folder)
         with open(fd, "rb") as file:
@@ -42,8 +42,8 @@ def find(key: str) -> dict[str, Any] | None:
 
 
 def keep(key: str, made: dict[str, Any]) -> None:
-    """Keep it for the next one who asks, if that is possible."""
-    # Full, read-only, not root: then the next one compiles, too.
+    """Keep it for later calls of find(), if that is possible."""
+    # If the file system is full or read-only, or we are not root, the next recording compiles, too.
     with contextlib.suppress(OSError), _folder() as folder:
         unfinished = secrets.token_hex(16)
         fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600, dir_fd=folder)
@@ -54,14 +54,14 @@ def keep(key: str, made: dict[str, Any]) -> None:
         except BaseException:
             os.unlink(unfinished, dir_fd=folder)
             raise
-        _forget_the_oldest(folder)
+        _delete_the_oldest(folder)
 
 
 @contextlib.contextmanager
 def _folder() -> Iterator[int]:
-    """The folder, open, made if need be. Raises OSError if it is not root's alone, or we are not.
+    """The folder, open, made if need be. Raises OSError unless we are root, and it is root's alone.
 
-    /run belongs to root, so nobody else can have put something in its place.
+    /run belongs to root, so no other user can have put another folder in its place.
     """
     if os.getuid() or os.geteuid():
         raise PermissionError("only root has a cache")
@@ -80,8 +80,8 @@ def _is_ours(found: os.stat_result, is_kind: Callable[[int], bool]) -> bool:
     return is_kind(found.st_mode) and found.st_uid == 0 and not found.st_mode & 0o077
 
 
-def _forget_the_oldest(folder: int) -> None:
-    """Of too many files; some may be what a process left that was killed while it wrote."""
+def _delete_the_oldest(folder: int) -> None:
+    """Delete the oldest of too many files; a process that was killed may have left some."""
     ages = {name: os.stat(name, dir_fd=folder).st_mtime_ns for name in os.listdir(folder)}
     for name in sorted(ages, key=ages.__getitem__)[:-MOST_PROGRAMS]:
         os.unlink(name, dir_fd=folder)

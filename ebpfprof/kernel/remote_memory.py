@@ -1,4 +1,4 @@
-"""The memory of another process, read by a system call that names it by its pid."""
+"""Reads the memory of another process by a system call that takes its pid."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ process_vm_readv.argtypes = [
 
 
 def peek(pid: int, address: int, size: int) -> bytes:
-    """What process `pid` has at a runtime address now: at most `size` bytes, none if it can't be.
+    """The memory of process `pid` at a runtime address: up to `size` bytes, none if unreadable.
 
-    Waits for a disk or whatever else brings them, for ever if that never comes, but the target
-    need not wait for us: unlike a read of /proc/PID/mem, this leaves its lock of memory (mmap_lock)
-    alone meanwhile (Linux mm/process_vm_access.c, mm/gup.c).
+    Waits until a disk or file system brings the pages, for ever if they never come. The target
+    does not wait for us: unlike a read of /proc/PID/mem, this does not hold its mmap_lock meanwhile
+    (Linux mm/process_vm_access.c, mm/gup.c).
     """
     into = ctypes.create_string_buffer(size)
     here = (ctypes.c_size_t * 2)(ctypes.addressof(into), size)

@@ -1,7 +1,7 @@
-"""The capabilities of this thread: which are in force, and how to give the others up for good.
+"""The capabilities of this thread: which are in force, and how to drop others for good.
 
-Linux keeps them per thread; a thread has those of the one that started it. So they are given up
-before other threads are there, or in each.
+Linux keeps them per thread; a thread inherits those of the thread that started it. So capabilities
+are dropped before there are other threads, or in each thread.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def effective() -> frozenset[int]:
 
 
 def give_up(keep: Collection[str]) -> None:
-    """Keep at most the capabilities of these names, for good, in this thread and those to come.
+    """Keep at most the capabilities of these names, for good, in this thread and those it starts.
 
-    Programs that are executed get none of them, unless they are executed by root; then none that
-    were given up; and no set-user-id bit counts any more. Raises OSError.
+    Programs that it executes get none of them; as root they get those that were kept. Set-user-id
+    bits have no effect on them. Raises OSError.
     """
     kept = sum(1 << NUMBERS[name] for name in keep)
     if os.geteuid() == 0 or _CAP_SETPCAP in effective():
-        # What root executes gets all that the bounding set has.
+        # Programs that root executes get the whole bounding set.
         for number in range(64):
             if kept >> number & 1 or _libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) != 1:
                 continue
@@ -93,7 +93,7 @@ def give_up(keep: Collection[str]) -> None:
 
 @contextmanager
 def set_aside(name: str) -> Iterator[None]:
-    """Do without a capability in this thread, for as long as this is held. Raises OSError."""
+    """Drop a capability of this thread while the block runs. Raises OSError."""
     header, before, less = _Header(_VERSION_3, 0), (_Data * 2)(), (_Data * 2)()
     for sets in (before, less):
         if _libc.capget(ctypes.byref(header), sets):
@@ -110,7 +110,7 @@ def set_aside(name: str) -> Iterator[None]:
 
 
 def _of_status(name: str) -> frozenset[int]:
-    # Of this thread: /proc/self is the first one's.
+    # /proc/self would be the first thread's.
     status = Path("/proc/thread-self/status").read_text()
     match = re.search(rf"^{name}:\s*([0-9a-f]+)$", status, re.MULTILINE)
     mask = int(match[1], 16) if match else 0

@@ -1,6 +1,6 @@
-"""What the kernel lets this process do, asked before anything is attempted.
+"""Which rights this process has, checked before it does anything.
 
-SECURITY.md says which capability is for what.
+SECURITY.md says what each capability is for.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ _FIRST_USER_NAMESPACE = 0xEFFFFFFD  # include/linux/proc_ns.h, PROC_USER_INIT_IN
 
 # CAP_SYS_ADMIN stands for both (bpf_capable and perfmon_capable, include/linux/capability.h).
 TO_RECORD = ("CAP_BPF", "CAP_PERFMON")
-# For processes of other users: their memory and executables, and /proc/PID/auxv, mode 0400.
+# For processes of other users: their memory, executables, and /proc/PID/auxv, which has mode 0400.
 _FOR_OTHERS = ("CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH")
 
 _libc = ctypes.CDLL(None)
@@ -31,11 +31,11 @@ RECORDING = frozenset(
         "CAP_CHECKPOINT_RESTORE",  # mapped files that were deleted or replaced (map_files)
     }
 )
-"""What is of use while something is recorded."""
+"""The capabilities that a recording uses."""
 LOOKING = frozenset({*_FOR_OTHERS, "CAP_CHECKPOINT_RESTORE"})
-"""What is of use to see which programs the processes run."""
+"""The capabilities for looking up which programs the processes run."""
 WRITING = frozenset({"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER"})
-"""What root needs to write in folders of others, and to give them the file."""
+"""The capabilities for writing in other users' folders, and giving them the file."""
 
 
 def effective_capabilities() -> frozenset[int]:
@@ -47,18 +47,17 @@ def effective_capabilities() -> frozenset[int]:
 
 
 def missing_capabilities() -> list[str]:
-    """Names of the capabilities that are needed for all processes, and not in force."""
+    """Names of the capabilities for recording any process that are not in force."""
     held = effective_capabilities()
     needed = _FOR_OTHERS if may_put_perf_uprobes() else (*TO_RECORD, *_FOR_OTHERS)
     return [name for name in needed if NUMBERS[name] not in held]
 
 
 def require_capabilities() -> None:
-    """Raise PermissionDenied, naming what is missing and what to type, unless BPF may be used.
+    """Raise PermissionDenied, with what is missing and what to type, unless we may use BPF.
 
-    Also if we have got rights by how our file is marked, which the environment was not made for.
-
-    What is missing for processes of other users, those say when they are opened.
+    Also raises it if our rights come from the mode or capabilities of our file: our environment is
+    the caller's. Rights for processes of other users are checked when those are opened.
     """
     if _libc.getauxval(_AT_SECURE):
         raise PermissionDenied(SET_USER_ID)
@@ -69,18 +68,18 @@ def require_capabilities() -> None:
         )
     if not in_first_user_namespace():
         raise PermissionDenied(
-            "This is root in a user namespace only, which may not trace. Run ebpfprof as root of "
-            "the machine, outside of the container."
+            "This is root in a user namespace only, which may not trace. Run ebpfprof as the "
+            "machine's root, outside of the container."
         )
 
 
 def may_put_perf_uprobes() -> bool:
-    """Whether all kernels let us have perf events for uprobes: with CAP_SYS_ADMIN."""
+    """Whether we may open perf events for uprobes on any kernel: with CAP_SYS_ADMIN."""
     return NUMBERS["CAP_SYS_ADMIN"] in effective_capabilities()
 
 
 def not_yours(pid: int, what: str) -> PermissionDenied:
-    """The kernel does not let us see `what` (such as "its memory") of a process."""
+    """The error if the kernel does not let us open `what` (such as "its memory") of a process."""
     missing = missing_capabilities()
     why = f" {_are_missing(missing)}" if missing else ""
     return PermissionDenied(
@@ -90,7 +89,7 @@ def not_yours(pid: int, what: str) -> PermissionDenied:
 
 
 def no_proc(error: OSError) -> KernelUnsupported:
-    """What is wrong where /proc is not there."""
+    """The error if /proc can't be read."""
     return KernelUnsupported(
         f"Processes can't be seen: /proc can't be read ({error.strerror}). Mount it: "
         "mount -t proc proc /proc"
@@ -98,7 +97,7 @@ def no_proc(error: OSError) -> KernelUnsupported:
 
 
 def way_out() -> str:
-    """What to do about a missing right, with what was typed."""
+    """What to do about a missing right, with the command line as it was typed."""
     if os.geteuid() == 0:
         return (
             "This root is a container's or a sandbox's: run ebpfprof outside of it, or give the "
@@ -108,7 +107,7 @@ def way_out() -> str:
 
 
 def in_first_user_namespace() -> bool:
-    """Whether this is the machine's own user namespace: only there the capabilities count."""
+    """Whether this is the machine's own user namespace: capabilities of others don't count."""
     try:
         return os.stat("/proc/self/ns/user").st_ino == _FIRST_USER_NAMESPACE
     except OSError:  # a kernel without user namespaces
@@ -135,4 +134,4 @@ def _folder() -> str:
         return "."
 
 
-_FOLDER = _folder()  # the loader changes it for a while
+_FOLDER = _folder()  # at the start, as the user's shell had it

@@ -1,8 +1,8 @@
-"""Separate debug files: found in the target's own root, and taken only if they belong to the file.
+"""Finds separate debug files in the target's own root, and checks that they belong to the file.
 
-They are looked for where gdb does (gdb manual, "Debugging Information in Separate Files"): by build
-id, and by the name in .gnu_debuglink. Nothing in the target's root leads out of it, and nothing
-but regular files is opened: opening a FIFO or a device could block, or do something.
+It searches where gdb does (gdb manual, "Debugging Information in Separate Files"): by build id, and
+by the name in .gnu_debuglink. No path leads out of the target's root, and only regular files are
+opened: opening a FIFO or a device could block, or have effects.
 """
 
 import errno
@@ -37,9 +37,9 @@ _MAX_PROGRAM_HEADERS = 512
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A debug file, opened, and its path in the root it was found in; None and "" without one.
+    """A debug file, opened, and its path in the root that has it; None and "" without one.
 
-    `refused` says of each file that was there and did not fit why it was not taken.
+    `refused` has a sentence for each file that was there but is not used.
     """
 
     elf: ElfFile | None
@@ -48,10 +48,10 @@ class Found:
 
 
 class DebugFiles:
-    """Finds the debug files of one process's files. Each CRC is computed once."""
+    """Finds the debug files of one process's files. It computes each CRC once."""
 
     def __init__(self, files: FileOpener) -> None:
-        """`files` opens what is found."""
+        """`files` opens the candidates."""
         self._files = files
         self._crcs: dict[tuple[int, ...], int] = {}
 
@@ -59,8 +59,8 @@ class DebugFiles:
         """The separate debug file of `elf`, whose path in the root `root_fd` is `path`.
 
         Looks in that root by build id and by .gnu_debuglink, then in our own root by build id.
-        There is none for a file that has its DWARF itself. Never raises for what stands in files,
-        but TooMuchToRead.
+        There is none for a file with DWARF of its own. Of errors in files it raises only
+        TooMuchToRead.
         """
         if {".debug_info", ".zdebug_info"} & elf.sections.keys():
             return Found(None, "", ())
@@ -88,7 +88,7 @@ class DebugFiles:
     def _fitting(self, elf: ElfFile, fd: int, crc: int | None) -> ElfFile:
         """The debug file, if it is that of `elf`. Raises DoesNotFitError, ElfError or OSError.
 
-        Where both have the same build id, that is enough, and takes no CRC of all the file.
+        Equal build ids are enough; the CRC, for which all of the file is read, is for the others.
         """
         debug = ElfFile(_DebugSource(fd), elf.allowance)
         try:
@@ -118,7 +118,7 @@ class DoesNotFitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """Where a debug file may be; `crc` is what it must have, None if found by its build id."""
+    """Where a debug file may be, and its `crc`; None for one that is found by build id."""
 
     path: str
     crc: int | None
@@ -157,7 +157,7 @@ def _open_in_own_root(other_root_fd: int, path: str, files: FileOpener) -> int:
 
 
 def _debug_link(elf: ElfFile) -> tuple[str, int]:
-    """Name and CRC-32 in .gnu_debuglink; ("", 0) if there is none that can be followed."""
+    """Name and CRC-32 in .gnu_debuglink; ("", 0) if there is none, or it is no plain file name."""
     section = elf.sections.get(".gnu_debuglink")
     if section is None or section.nobits or section.size > _MAX_LINK_BYTES:
         return "", 0
@@ -189,10 +189,10 @@ def _crc32(fd: int, debug: ElfFile) -> int:
 
 
 class _DebugSource(FileSource):
-    """A debug file whose segments are empty, whatever its program headers say.
+    """A debug file whose segments read as empty, whatever its program headers say.
 
-    Their bytes are in the stripped file. binutils say so in the headers, elfutils leave them as
-    they were, so that they run past the end of the file, or hold other bytes.
+    Their bytes are in the stripped file. binutils sets the sizes in the headers to 0; elfutils
+    leaves them, so that segments run past the end of the file, or have other bytes.
     """
 
     def __init__(self, fd: int) -> None:
@@ -205,7 +205,7 @@ class _DebugSource(FileSource):
             raise
         (first,) = struct.unpack_from("<Q", header, _PROGRAM_HEADERS_AT)
         size, count = struct.unpack_from("<HH", header, _PROGRAM_HEADER_SIZE_AT)
-        # A file with more is refused, however it tells their number.
+        # ElfFile refuses files with more.
         count = min(count, _MAX_PROGRAM_HEADERS)
         self._sizes_at = tuple(first + index * size + _FILE_SIZE_AT for index in range(count))
 

@@ -1,7 +1,7 @@
-"""Opens files of targets: regular ones only, in their own root, and never waits without an end.
+"""Opens files of targets: regular files only, in the target's own root, with a time limit.
 
-Opening a FIFO or a device could block, or do something. A file system that does not answer blocks
-who opens a file of it, or reads it, in a way that no signal ends.
+Opening a FIFO or a device could block, or have effects. A file system that does not answer blocks
+the process that opens or reads a file of it, and no signal ends that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FileOpener:
     """Opens files in this process."""
 
     def open(self, link: str) -> int:
-        """Open for reading what a link in /proc stands for, a regular file. Raises OSError."""
+        """Open the regular file behind a link in /proc for reading. Raises OSError."""
         path_fd = os.open(link, os.O_PATH | os.O_CLOEXEC)
         try:
             return _reopen_regular(path_fd)
@@ -48,14 +48,14 @@ class FileOpener:
             os.close(path_fd)
 
     def open_in_root(self, root_fd: int, path: str) -> int:
-        """Open a regular file for reading, `path` as seen by a process whose root `root_fd` is.
+        """Open a regular file for reading, by its `path` in the root folder `root_fd`.
 
         No symbolic link and no ".." leads out of the root. Raises OSError if there is no such file
         or it is not a regular one.
         """
         how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
         code = errno.EAGAIN
-        for _ in range(_OPEN_ATTEMPTS):  # EAGAIN: something was renamed meanwhile
+        for _ in range(_OPEN_ATTEMPTS):  # EAGAIN: a folder was renamed meanwhile
             path_fd = _libc.syscall(
                 _SYS_OPENAT2, root_fd, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
             )
@@ -71,13 +71,14 @@ class FileOpener:
 
 
 class WorkerFileOpener(FileOpener):
-    """Has a child open them, and read a few pages of each; one that does not answer is given up.
+    """Opens files in a file worker, which also reads a few pages of each.
 
-    That is a TimeoutError. To be made before there are threads. A context manager.
+    A file that takes too long raises TimeoutError. To be made before there are threads; a context
+    manager.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
-        self._worker = FileWorker(_Opening, patience_s)
+        self._worker = FileWorker(_OpenTask, patience_s)
 
     def open(self, link: str) -> int:
         """See FileOpener."""
@@ -88,7 +89,7 @@ class WorkerFileOpener(FileOpener):
         return self._ask([path], [root_fd])
 
     def close(self) -> None:
-        """End the child; one that is stuck is not waited for."""
+        """End the worker; if it is stuck, leave it behind."""
         self._worker.close()
 
     def __enter__(self) -> Self:
@@ -107,17 +108,17 @@ class WorkerFileOpener(FileOpener):
         return given[0]
 
 
-class _Opening:
-    """The child's part."""
+class _OpenTask:
+    """What the file worker does."""
 
     def __init__(self) -> None:
         self._files = FileOpener()
 
     def begin(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: each request stands alone."""
 
     def answer(self, request: Any, fds: Sequence[int]) -> tuple[int, list[int]]:  # noqa: ANN401
-        """Open what a link stands for, or with a root folder a file in it."""
+        """Open the file behind a link, or with a root folder in `fds` a file in that."""
         (path,) = request
         try:
             fd = self._files.open_in_root(fds[0], path) if fds else self._files.open(path)
@@ -128,7 +129,7 @@ class _Opening:
 
 
 def _touch(fd: int) -> None:
-    """Read pages from all over the file: what they hold does not matter, only that they come."""
+    """Read pages from all over the file, only to see that the file system delivers them."""
     with contextlib.suppress(OSError):
         size = os.fstat(fd).st_size
         for part in range(_TOUCHED + 1):
@@ -136,9 +137,9 @@ def _touch(fd: int) -> None:
 
 
 def _reopen_regular(path_fd: int) -> int:
-    """Open for reading what an O_PATH descriptor stands for. Raises OSError if not a regular file.
+    """Open the file of an O_PATH descriptor for reading. Raises OSError unless it is regular.
 
-    Only what is known to be a regular file is opened.
+    The check comes first: other files are never opened.
     """
     if not stat.S_ISREG(os.fstat(path_fd).st_mode):
         raise OSError(errno.EINVAL, "not a regular file")

@@ -1,12 +1,12 @@
 """Starts a program, and stops it before its first instruction.
 
-The program is a child of ours that we trace (ptrace(2)) until it is told to run: at the end of
-execve() the kernel stops it. Its memory, its executable and its auxiliary vector are those of the
-new program then, and nothing of it has been executed, not even the dynamic loader. If we die in
+The program is a child process that we trace (ptrace(2)) until run(): at the end of execve() the
+kernel stops it. Then its memory, its executable and its auxiliary vector are those of the new
+program, and nothing of it has been executed, not even the dynamic loader. If ebpfprof dies in
 between, the kernel kills it (PTRACE_O_EXITKILL).
 
-Who lets it run either lets go of it, or follows it to the next program that it replaces itself by
-(`sh -c ./prog`, `env A=1 ./prog`), where it is stopped again.
+run() either ends the tracing, or follows the child to the next program that it replaces itself by
+(`sh -c ./prog`, `env A=1 ./prog`), at whose beginning it is stopped again.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _libc.ptrace.restype = ctypes.c_long
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Whom a program is to run as."""
+    """The user as whom a program is to run."""
 
     name: str
     uid: int
@@ -86,9 +86,9 @@ class User:
 
 
 class LaunchedProgram:
-    """A program that was started and has not executed an instruction yet.
+    """A program that was started, stopped before its first instruction.
 
-    A context manager: a child that is stopped when it is left is killed, one that runs goes on.
+    A context manager: at its end a stopped child is killed; a running one goes on.
     """
 
     def __init__(
@@ -100,9 +100,10 @@ class LaunchedProgram:
     ) -> None:
         """Start the command, found as a shell does; return once it is stopped at its beginning.
 
-        Its environment, folder, files, signals and rights are those that we were given. What
-        `on_forked` changes of ours is no longer the child's, but still its tracer's. Raises
-        CommandNotFound, CommandNotRunnable, PermissionDenied or AttachFailed.
+        It has the environment, folder, files, signals and rights that ebpfprof was given.
+        `on_forked` is called after the fork and before the tracer starts: rights that it drops the
+        child keeps, and the tracer loses. Raises CommandNotFound, CommandNotRunnable,
+        PermissionDenied or AttachFailed.
         """
         self._follows: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._stops: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -137,7 +138,7 @@ class LaunchedProgram:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it stands at the beginning of a program and waits for run()."""
+        """Whether it is stopped at the beginning of a program, until run()."""
         return self._is_stopped.is_set() and not self._is_left
 
     @property
@@ -153,7 +154,7 @@ class LaunchedProgram:
         self._follows.put(follow)
 
     def leave(self) -> None:
-        """Don't stop a child that is followed any more; one that is stopped goes on, untraced."""
+        """Stop following a running child; a stopped one goes on, untraced."""
         self._is_left = True
         self._follows.put(False)  # it may begin its next program just now
 
@@ -162,7 +163,7 @@ class LaunchedProgram:
         return self._stops.get()
 
     def send(self, number: int) -> None:
-        """Send it a signal, if it is still there."""
+        """Send it a signal, unless it has ended."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, number)
 
@@ -172,7 +173,7 @@ class LaunchedProgram:
         return self._reap()
 
     def close(self) -> None:
-        """Kill it if it is stopped; let go of it else. May be called twice."""
+        """Kill it if it is stopped, and close its pidfd. May be called twice."""
         if self._pidfd < 0:
             return
         if self.is_stopped:
@@ -201,7 +202,7 @@ class LaunchedProgram:
         return self._status
 
     def _trace(self, start: int) -> None:
-        """Trace the child; only the thread that began with it can. Returns when it is untraced."""
+        """Trace the child, which only this thread can, until it ends or run() ends the tracing."""
         if _ptrace(_SEIZE, self.pid, _O_TRACEEXEC | _O_EXITKILL):
             with suppress(BrokenPipeError):  # it was killed
                 os.write(start, b"x")
@@ -215,7 +216,7 @@ class LaunchedProgram:
                 if not self._hold():
                     return
             elif event == _EVENT_STOP and number in _STOPPING:
-                _ptrace(_LISTEN, self.pid)  # as if it weren't traced: until SIGCONT
+                _ptrace(_LISTEN, self.pid)  # stopped until SIGCONT, as if it weren't traced
             else:
                 _ptrace(_CONT, self.pid, 0 if event else number)
         self._stops.put(False)
@@ -223,17 +224,17 @@ class LaunchedProgram:
     def _next_stop(self) -> int | None:
         """Wait for the next stop: its signal, and above that its event; None once it has ended."""
         while True:
-            # Who has ended is kept, so that no other process gets its number.
+            # A child that has ended stays a zombie, so that no other process gets its pid.
             found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
             assert found is not None
             if found.si_code in _ENDED:
                 return None
-            # It may be killed in between.
+            # None if it was killed in between.
             if os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG) is not None:
                 return found.si_status
 
     def _hold(self) -> bool:
-        """Keep it stopped until it is told to run; whether it is still traced then."""
+        """Keep it stopped until run(); returns whether it is still traced then."""
         _ptrace(_SETOPTIONS, self.pid, _O_TRACEEXEC | _O_EXITKILL)
         self._is_stopped.set()
         self._stops.put(True)
@@ -246,7 +247,7 @@ class LaunchedProgram:
 
 
 class SignalRelay:
-    """Passes signals that we get on to a child, so that we outlive it. A context manager."""
+    """Passes our signals on to a child, so that we outlive it. A context manager."""
 
     _NUMBERS = (
         signal.SIGINT,
@@ -256,7 +257,7 @@ class SignalRelay:
         signal.SIGUSR1,
         signal.SIGUSR2,
     )
-    # Those that a terminal sends to all of its foreground, and so to the child as well.
+    # A terminal sends these to its foreground process group, and so to the child as well.
     _OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
     def __init__(self, child: LaunchedProgram) -> None:
@@ -279,7 +280,7 @@ class SignalRelay:
 
 
 def _in_foreground() -> bool:
-    """Whether we are what our terminal sends the signals of its keys to; False without one."""
+    """Whether our terminal sends the signals of its keys to us; False without a terminal."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -293,14 +294,14 @@ def _in_foreground() -> bool:
 
 
 def _ptrace(request: int, pid: int, data: int = 0) -> bool:
-    """Whether the request succeeded. It fails, too, if the process was killed meanwhile."""
+    """Whether the request succeeded; it also fails if the process was killed meanwhile."""
     return bool(_libc.ptrace(request, pid, 0, data) == 0)
 
 
 def _become(
     command: Sequence[str], user: User | None, start: int, our_start: int, failures: int
 ) -> NoReturn:
-    """In the child: wait for the word that it is traced, then become the command."""
+    """In the child: wait until it is traced, then become the command."""
     try:
         os.close(our_start)
         if os.read(start, 1):
@@ -318,7 +319,7 @@ def _not_traced(code: int) -> EbpfprofError:
     if code == errno.EPERM:
         return PermissionDenied(
             "The kernel does not let this user trace a program of its own (ptrace). Look at "
-            f"`cat {_YAMA}`: with 3 nobody may. Start the program by itself, and use "
+            f"`cat {_YAMA}`: 3 forbids it to all users. Start the program by itself, and use "
             "`ebpfprof attach`."
         )
     return AttachFailed(
@@ -340,7 +341,7 @@ def _not_run(command: str, answer: bytes) -> EbpfprofError:
                 "searches other folders than your shell does: give the whole path."
             )
         return CommandNotRunnable(
-            f"{shown} is there, but not the program that is to run it: a script names that in its "
+            f"{shown} exists, but the program that runs it does not: a script names that in its "
             "first line (#!), a binary names its dynamic loader."
         )
     if code == errno.EACCES:
@@ -350,7 +351,7 @@ def _not_run(command: str, answer: bytes) -> EbpfprofError:
         )
     if code == errno.ENOEXEC:
         return CommandNotRunnable(
-            f"{shown} is neither a program for this machine nor a script with a first line that "
-            "says what runs it (#!/bin/sh)."
+            f"{shown} is neither a program for this machine nor a script whose first line names "
+            "its interpreter (#!/bin/sh)."
         )
     return CommandNotRunnable(f"{shown} can't be executed: {os.strerror(code)}.")

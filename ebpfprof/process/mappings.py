@@ -1,4 +1,4 @@
-"""What is mapped executable in a target: files, the vDSO, JIT pages; now, or once."""
+"""The executable mappings of a target, past and present: files, the vDSO, JIT pages."""
 
 import contextlib
 import os
@@ -32,23 +32,22 @@ _MAX_LOOK_SHARE = 0.1
 
 
 class ObjectKind(Enum):
-    """What a mapping shows."""
+    """What is mapped."""
 
     FILE = "file"
     VDSO = "vdso"
     VSYSCALL = "vsyscall"
     ANONYMOUS = "anonymous"
-    """Pages without a file, such as those of a JIT compiler."""
+    """Pages without a file, for example of a JIT compiler."""
     UNREADABLE = "unreadable"
-    """A file that can't be opened, or that is no ELF file of this machine."""
+    """A file that can't be opened, or is no ELF file for this machine."""
 
 
 @dataclass(slots=True)
 class Image:
-    """An ELF file, or the vDSO, with what is made of it when it is first asked for.
+    """An ELF file, or the vDSO, with its names and its unwind table, each made at its first use.
 
-    `path` is its name in the target's root, which `root_fd` stands for; -1 where no debug file
-    is to be looked for.
+    `path` is its name in the target's root folder `root_fd`; -1 if there is no debug file to find.
     """
 
     elf: ElfFile
@@ -75,7 +74,7 @@ class Image:
         return self._native
 
     def unwind_table(self) -> "EhFrame | None":
-        """Its .eh_frame; None if it has none that can be read."""
+        """Its .eh_frame; None without one, or if it can't be read."""
         if not self._table_was_opened:
             self._table_was_opened = True
             from symbolizer.unwind.eh_frame import EhFrame
@@ -83,14 +82,14 @@ class Image:
             try:
                 self._table = EhFrame.open(self.elf)
             except TooMuchToRead:
-                pass  # which is said once for all files
+                pass  # there is one warning for all files
             except (SymbolizerError, struct.error) as error:
                 self.warn(f"{printable(self.path)} has an .eh_frame that can't be read: {error}")
         return self._table
 
     @property
     def failure(self) -> str:
-        """Why names are missing that were asked for; "" if none are."""
+        """Why some names are missing; "" if none are."""
         if self._native is None or self._native.failure is None:
             return ""
         return f"{printable(self.path)} lacks names or lines: {self._native.failure}"
@@ -113,27 +112,27 @@ class MappedObject:
 
     @property
     def elf(self) -> ElfFile | None:
-        """The file that is mapped, None if it is none that can be read."""
+        """The mapped file; None without one, or if it can't be read."""
         return self.image.elf if self.image else None
 
     def native(self) -> "NativeBinary | None":
-        """Names for the linked addresses of the file, also from its debug file; None without.
+        """Names for the file's linked addresses, also from its debug file; None without a file.
 
         Raises TooMuchToRead.
         """
         return self.image.native() if self.image else None
 
     def unwind_table(self) -> "EhFrame | None":
-        """The file's .eh_frame, by linked addresses; None without."""
+        """The file's .eh_frame, by linked addresses; None without one."""
         return self.image.unwind_table() if self.image else None
 
 
 class MappedObjects:
-    """All that was ever seen mapped executable in a target, the newest where they overlap.
+    """All executable mappings ever seen in a target; where they overlap, the newest.
 
-    Each file is opened once and stays open, so that what was mapped can be read after the target
-    has unmapped or deleted it, and after it has ended. What can't be read has no names; nothing
-    here raises for what a target does.
+    Each file is opened once and stays open, so that it can be read after the target has unmapped or
+    deleted it, and after it has ended. Files that can't be read have no names; nothing that a
+    target does raises here.
     """
 
     def __init__(self, target: Target, clock: Callable[[], float] = time.monotonic) -> None:
@@ -141,7 +140,7 @@ class MappedObjects:
         self._target = target
         self._clock = clock
         self._next_look_s = 0.0
-        self._pieces = AddressRanges()
+        self._ranges = AddressRanges()
         self._now: dict[MapsLine, MappedObject] = {}
         self._given: dict[Mapping, None] = {}
         self._images: dict[_FileId, Image | None] = {}
@@ -157,52 +156,52 @@ class MappedObjects:
         self.refresh()
 
     def at(self, address: int) -> MappedObject | None:
-        """What is, or was, mapped executable at the runtime address; None if nothing is known.
+        """The mapping that has, or had, the runtime address; None if none is known.
 
-        For an unknown address it looks again at what is mapped, a few times a second at most.
+        For an unknown address it reads the mappings again, a few times a second at most.
         """
-        found = self._pieces.at(address)
+        found = self._ranges.at(address)
         if found is None and self._clock() >= self._next_look_s:
             self.refresh()
-            found = self._pieces.at(address)
+            found = self._ranges.at(address)
         if found is not None:
             self._given[found.mapping] = None
         return found
 
     def refresh(self) -> None:
-        """Look at what is mapped now. What was seen before stays known where nothing new is."""
+        """Read the current mappings. Earlier ones stay known where no new one is."""
         began_s = self._clock()
         lines = self._target.executable_lines()
         came = self._look_at([line for line in lines if line not in self._now])
-        # What is found by an address in /proc/PID/map_files belongs to the line if the line stands
+        # A file opened by its addresses in /proc/PID/map_files belongs to the line if the line is
         # there before and after; and to the target if that has not ended or called exec.
         after = set(self._target.executable_lines()) if came else set(lines)
         if self._target.ending() is None:
             came = {line: each for line, each in came.items() if line in after}
             self._now = {line: self._now[line] for line in lines if line in self._now} | came
             for each in came.values():
-                self._pieces.put(each)
+                self._ranges.put(each)
         ended_s = self._clock()
         took_s = ended_s - began_s
         self._next_look_s = ended_s + max(_LOOK_INTERVAL_S, took_s / _MAX_LOOK_SHARE)
 
     @property
     def mappings(self) -> tuple[Mapping, ...]:
-        """All that are known, and all that `at` ever gave; the main binary's first, by address."""
-        known = {each.mapping: None for each in self._pieces.objects()} | self._given
+        """All that are known, and all that at() returned; the main binary's first, by address."""
+        known = {each.mapping: None for each in self._ranges.objects()} | self._given
         main = self._target.exe_name
         return tuple(sorted(known, key=lambda each: (each.filename != main, each.start)))
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Why names may be missing: what could not be opened or read, what did not fit."""
+        """Why names may be missing: files that could not be opened or read, or did not fit."""
         for image in self._all_images():
             if image.failure:
                 self._warn(image.failure)
         return tuple(self._warnings)
 
     def close(self) -> None:
-        """Close all files. What `at` gave can't be read afterwards."""
+        """Close all files. Objects that at() returned can't be read afterwards."""
         for image in self._all_images():
             image.close()
         self._images, self._vdso = {}, None
@@ -228,7 +227,9 @@ class MappedObjects:
 
     def _look_at(self, lines: list[MapsLine]) -> dict[MapsLine, MappedObject]:
         if len(lines) > self._left:
-            self._warn(f"more than {_MAX_OBJECTS} executable mappings came up; the rest is unknown")
+            self._warn(
+                f"more than {_MAX_OBJECTS} executable mappings were seen; the rest is unknown"
+            )
         taken = lines[: self._left]
         self._left -= len(taken)
         return {line: self._object(line) for line in taken}
@@ -308,7 +309,7 @@ class MappedObjects:
 
 
 class _FileId(NamedTuple):
-    """A file as it was when it was opened: one that is written anew counts as another one."""
+    """A file as it was when it was opened: a file that was written since counts as another one."""
 
     device: int
     inode: int
@@ -321,46 +322,46 @@ class _FileId(NamedTuple):
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-class _Piece(NamedTuple):
+class _Range(NamedTuple):
     start: int
     limit: int
     object: MappedObject
 
 
 class AddressRanges:
-    """Which object is where: ranges that don't overlap, sorted."""
+    """Which object has which addresses: sorted ranges that don't overlap."""
 
     def __init__(self) -> None:
-        self._pieces: list[_Piece] = []
+        self._ranges: list[_Range] = []
 
     def put(self, new: MappedObject) -> None:
-        """Put an object over those that are there."""
+        """Add an object; it replaces others at its addresses."""
         start, limit = new.mapping.start, new.mapping.limit
-        first = bisect_right(self._pieces, start, key=lambda piece: piece.limit)
-        end = bisect_left(self._pieces, limit, key=lambda piece: piece.start)
-        covered = self._pieces[first:end]
+        first = bisect_right(self._ranges, start, key=lambda each: each.limit)
+        end = bisect_left(self._ranges, limit, key=lambda each: each.start)
+        covered = self._ranges[first:end]
         before = [p._replace(limit=start) for p in covered[:1] if p.start < start]
         behind = [p._replace(start=limit) for p in covered[-1:] if p.limit > limit]
-        self._pieces[first:end] = [*before, _Piece(start, limit, new), *behind]
+        self._ranges[first:end] = [*before, _Range(start, limit, new), *behind]
 
     def at(self, address: int) -> MappedObject | None:
         """The object at the address."""
-        index = bisect_right(self._pieces, address, key=lambda piece: piece.start) - 1
-        if index >= 0 and address < self._pieces[index].limit:
-            return self._pieces[index].object
+        index = bisect_right(self._ranges, address, key=lambda each: each.start) - 1
+        if index >= 0 and address < self._ranges[index].limit:
+            return self._ranges[index].object
         return None
 
     def objects(self) -> list[MappedObject]:
-        """All of which a piece is left, by address."""
-        return list(dict.fromkeys(piece.object for piece in self._pieces))
+        """All objects that still have addresses, by address."""
+        return list(dict.fromkeys(each.object for each in self._ranges))
 
 
 def bias_of(line: MapsLine, elf: ElfFile) -> int | None:
     """Runtime address minus linked address; None if no segment of the file is mapped there.
 
-    The kernel maps whole pages, so the first and last page of a segment may hold bytes of its
-    neighbours too: the executable segment is the one that is meant, and of several the one
-    that has most in the mapping.
+    The kernel maps whole pages, so the first and last page of a segment may have bytes of its
+    neighbours, too: this takes the executable segment, and of several the one with most bytes in
+    the mapping.
     """
 
     def shared_bytes(segment: Segment) -> tuple[bool, int]:
@@ -380,7 +381,7 @@ def _mapping(line: MapsLine, build_id: str) -> Mapping:
 
 
 def _open_root(target: Target) -> int:
-    """The target's root folder; -1 if it can't be had."""
+    """The target's root folder, opened; -1 if it can't be."""
     try:
         fd = os.open(f"/proc/{target.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:

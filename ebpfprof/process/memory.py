@@ -9,7 +9,7 @@ from ebpfprof.errors import EbpfprofError, PermissionDenied, TargetGone
 from ebpfprof.kernel.remote_memory import peek, process_vm_readv
 from ebpfprof.process.process import Target
 
-if TYPE_CHECKING:  # it takes time to import, and not everybody needs it
+if TYPE_CHECKING:  # it takes time to import, and not every caller needs it
     import numpy as np
     import numpy.typing as npt
 
@@ -22,10 +22,10 @@ class UnreadableMemory(EbpfprofError):  # noqa: N818 (reads better where it is r
 
 
 class Memory:
-    """What a target has in its memory at this moment; the target runs on meanwhile.
+    """Reads a target's memory while the target runs on.
 
     /proc/PID/mem stays bound to the program that ran when it was opened (Linux fs/proc/base.c,
-    mem_open): after an exec, or under a reused pid, it reads nothing.
+    mem_open): after an exec, or if the pid is reused, it reads nothing.
     """
 
     def __init__(self, target: Target) -> None:
@@ -43,7 +43,7 @@ class Memory:
             ) from error
         except OSError as error:
             raise TargetGone(self._gone()) from error
-        # /proc goes by the number: it was that process if the pinned one still lives.
+        # The path has only the pid: it was the pinned process if that still runs.
         if target.ending():
             self.close()
             raise TargetGone(self._gone())
@@ -69,9 +69,9 @@ class Memory:
     def read_records(
         self, addresses: npt.NDArray[np.uint64], kind: np.dtype[Any]
     ) -> npt.NDArray[Any]:
-        """Read a struct at each of the runtime addresses; 0 is what can't be read.
+        """Read a struct at each of the runtime addresses; unreadable ones are all 0.
 
-        Takes a fraction of the time of as many read(). Raises TargetGone as that does.
+        Takes a fraction of the time of as many calls of read(). Raises TargetGone as that does.
         """
         import numpy as np
 
@@ -84,17 +84,18 @@ class Memory:
             local = np.array([found[done:].ctypes.data, count * kind.itemsize], np.uint64)
             there = pieces[done : done + count]
             data = process_vm_readv(self._pid, local.ctypes.data, 1, there.ctypes.data, count, 0)
-            # It ends at the first that it can't read, of which it may have read a part.
+            # The call ends at the first struct that it can't read, or only in part.
             whole = max(0, data) // kind.itemsize
             if whole < count:
                 found[done + whole] = np.zeros(1, kind)[0]
                 whole += 1
             done += whole
-        self.read(int(addresses[0]), 1) if len(addresses) else None  # by number: is it still it?
+        if len(addresses):
+            self.read(int(addresses[0]), 1)  # the call took a pid: raises if it was reused
         return found
 
     def bring(self, address: int, size: int) -> None:
-        """Have so many bytes from the runtime address be in memory, if that can be: see peek."""
+        """Have the kernel bring `size` bytes from the runtime address into memory: see peek()."""
         peek(self._pid, address, size)
 
     def close(self) -> None:
@@ -111,6 +112,6 @@ class Memory:
 
     def _gone(self) -> str:
         return (
-            f"The memory of process {self._pid} can't be read any more: it ended, or replaced "
+            f"The memory of process {self._pid} can no longer be read: it ended, or replaced "
             "itself by another program (exec)."
         )

@@ -1,4 +1,4 @@
-"""The process that is profiled: who it is, what file it runs, where that file is mapped."""
+"""The process that is profiled: its identity, the file that it runs, and its mappings."""
 
 import os
 import re
@@ -29,7 +29,7 @@ _DELETED = " (deleted)"
 
 @dataclass(frozen=True, slots=True)
 class TargetEnd:
-    """Why nothing more can be recorded from a target."""
+    """Why a target can't be recorded any longer."""
 
     text: str
 
@@ -39,7 +39,7 @@ class MapsLine:
     """An executable line of /proc/PID/maps: addresses [start, limit) from `offset` of a file.
 
     `device` and `inode` are those of the file, 0 if there is none. `name` is as the kernel writes
-    it, with " (deleted)" behind a file's name that is gone.
+    it, with " (deleted)" behind the name of a deleted file.
     """
 
     start: int
@@ -56,10 +56,10 @@ class MapsLine:
 
 
 class Target:
-    """One running process, pinned: its pidfd, its executable and its start are held.
+    """One running process, pinned by its pidfd, its open executable and its auxiliary vector.
 
-    So a pid that is reused, an exec and an end are noticed, and what is read of the file
-    stays the file that runs, deleted or replaced on disk as it may be.
+    So we notice if its pid is reused, if it calls exec or ends, and read the file that it runs even
+    if that is deleted or replaced on disk.
     """
 
     _known_lines: tuple[bytes, tuple[MapsLine, ...]] = b"", ()
@@ -75,15 +75,15 @@ class Target:
         self.pid = pid
         self.files = files or FileOpener()
         self.allowance = Allowance()
-        """What reading its files may take, all together."""
+        """What reading all of its files may take."""
         self._pidfd = _pidfd(pid)
         try:
             _refuse_what_runs_no_program(pid)
             self._auxv = self._read("auxv")
             self.exe_fd = self.files.open(f"/proc/{pid}/exe")
             self.exe_name = os.readlink(f"/proc/{pid}/exe").removesuffix(_DELETED)
-            # /proc goes by the number. If the pinned process lives, and has not called exec, then
-            # all that was the same program's.
+            # Paths in /proc have only the pid. If the pinned process still runs, and has not called
+            # exec, then all that was read belongs to the same program.
             self.require_running()
         except BaseException as error:
             self.close()
@@ -137,7 +137,7 @@ class Target:
         except OSError:
             return ()
         known_text, lines = self._known_lines
-        if text != known_text:  # it is asked for again and again
+        if text != known_text:  # callers ask often, and mappings rarely change
             lines = _executable_lines(text)
             self._known_lines = text, lines
         return lines
@@ -185,14 +185,14 @@ class Target:
         return found.st_dev, found.st_ino
 
     def cpu_ns(self) -> int | None:
-        """The CPU time of all its threads since it began, in ns; None if it has ended."""
+        """The CPU time of all its threads since it started, in ns; None if it has ended."""
         try:
             return time.clock_gettime_ns(~self.pid << 3 | _CPUCLOCK_SCHED)
         except OSError:
             return None
 
     def tracer(self) -> str:
-        """Who traces the process, such as "process 99 (gdb)"; "" if nobody but ourselves does."""
+        """The tracer, such as "process 99 (gdb)"; "" if there is none, or it is ebpfprof."""
         try:
             match = re.search(rb"^TracerPid:\t([1-9]\d*)$", self._read("status"), re.MULTILINE)
             # The number is that of a thread.
@@ -205,11 +205,11 @@ class Target:
 
     @property
     def pidfd(self) -> int:
-        """Readable (in the sense of poll) once the process has ended."""
+        """Its pidfd, which poll() reports as readable once the process has ended."""
         return self._pidfd
 
     def close(self) -> None:
-        """Let go of the process and its file."""
+        """Close the pidfd and the executable."""
         for name in ("_pidfd", "exe_fd"):
             fd = self.__dict__.pop(name, None)
             if fd is not None:
@@ -231,7 +231,7 @@ class Target:
 
 def _executable_lines(maps: bytes) -> tuple[MapsLine, ...]:
     found = []
-    # Not splitlines: in names the kernel escapes newlines only (fs/proc/task_mmu.c).
+    # Not splitlines(): in names the kernel escapes newlines only (fs/proc/task_mmu.c).
     for line in maps.split(b"\n")[:-1]:
         match = _MAPS_LINE.fullmatch(line)
         if match:
@@ -244,7 +244,7 @@ def _executable_lines(maps: bytes) -> tuple[MapsLine, ...]:
 
 def _gone(pid: int) -> str:
     return (
-        f"There is no process {pid} (any more). Look it up with `pgrep -a NAME`; inside a "
+        f"There is no process {pid}, or it has ended. Look it up with `pgrep -a NAME`; inside a "
         "container pids differ from those outside."
     )
 

@@ -19,13 +19,14 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError
+from ebpfprof.kernel import c_facts
 from ebpfprof.process.memory import Memory
 
 if TYPE_CHECKING:
     from ebpfprof.kernel.program import BpfProgram
     from ebpfprof.process.process import Target
 
-_ADDRESS_BITS: Final = 48  # bpf/common/labels.h
+_ADDRESS_BITS: Final = c_facts.number("common/keys.h", "TARGET_SHIFT")
 _MAX_WANTED: Final = 64
 _LOOK_S: Final = 0.19  # profilers call bring() at least every 0.2 s
 

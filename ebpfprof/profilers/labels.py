@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.goruntime.labels import LEFT_OUT, labels_of, text
+from ebpfprof.kernel import c_facts
 from ebpfprof.profile.model import Label
 
 if TYPE_CHECKING:
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
 MAX_LABEL_SETS: Final = 1 << 12
 """The size of the map label_sets: how many different sets of labels a recording can hold."""
-# bpf/common/labels.h
-_KEY_ROOM_BYTES: Final = 64
-_CHUNK_BYTES: Final = 32
+_KEY_ROOM_BYTES: Final = c_facts.number("common/labels.h", "LABEL_KEY_ROOM")
 _WORD_BYTES: Final = 8
+_CHUNK_BYTES: Final = c_facts.number("common/labels.h", "LABEL_CHUNK_WORDS") * _WORD_BYTES
+_HASH_FACTOR: Final = c_facts.number("common/keys.h", "HASH_FACTOR")
 
 
 def key_hashes(keys: tuple[str, ...] | None) -> tuple[int, ...]:
@@ -44,7 +45,7 @@ def _key_hash(text: bytes) -> int:
 
 
 def _mixed(found: int, word: int) -> int:
-    found = (found ^ word) * 0x9E3779B97F4A7C15 % (1 << 64)
+    found = (found ^ word) * _HASH_FACTOR % (1 << 64)
     return found ^ found >> 32
 
 

@@ -72,12 +72,6 @@ class Options:
         """The value of a kind's own option. Raises KeyError if no kind has it."""
         return self.of_kinds[name]
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        """The value of a kind's own option, as options[name]."""
-        if name not in options_of_kinds():
-            raise AttributeError(f"There is no recording option {name!r}.")
-        return self[name]
-
     @property
     def recorded_kinds(self) -> tuple[ProfileKind, ...]:
         """The chosen kinds, and the kinds that an option adds, in the order of the registry."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,14 +17,14 @@ from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.file_opener import WorkerFileOpener
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.profiler import OpenedProcess
-from ebpfprof.recording.profiler_set import ProfilerData, ProfilerSet
-from ebpfprof.recording.reports import IntervalStart, reported
+from ebpfprof.recording.profiler_set import ProfilerSet
+from ebpfprof.recording.reports import IntervalStart, live_report
 from ebpfprof.recording.target import LiveTarget, open_target, programs_for
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.heap import give_back_large_blocks
 
 if TYPE_CHECKING:  # the readers of executables are imported late, while BCC compiles
-    from ebpfprof.profilers.report_builder import Recording, Report
+    from ebpfprof.profilers.report_builder import Report
 
 _TICK_S = 0.1  # in a longer time, the first samples of many processors could fill the table
 _ENDINGS_S = 0.5
@@ -167,7 +167,7 @@ class LiveSession(Closing):
             losses = losses_since(self.losses(), target.losses_before)
             recording = target.recording(names, self.overhead(target), losses)
             recording = replace(recording, ended_ns=ended_ns)
-            return _reported(target, recording, found, self._options)
+            return live_report(target, recording, found, self._options)
 
     def begin(self, target: LiveTarget) -> IntervalStart | None:
         """Start to add up samples of a process, for as long as the caller keeps the result.
@@ -203,7 +203,7 @@ class LiveSession(Closing):
                 started_unix_ns=since.unix_ns,
                 ended_ns=recorded_ns,
             )
-            report = _reported(target, recording, found, self._options)
+            report = live_report(target, recording, found, self._options)
             if restart:
                 since.unix_ns, since.recorded_ns = time.time_ns(), recorded_ns
                 since.overhead, since.losses = overhead, losses
@@ -256,8 +256,8 @@ class LiveSession(Closing):
         began_ns = self.profilers.start(target.number)
         target.recorded.begin_cpu()
         target.started_ns = began_ns
-        target.started_unix_ns = target.started_unix_ns or time.time_ns()
         self._require_running(target)
+        target.started_unix_ns = target.started_unix_ns or time.time_ns()
 
     def _detach(self, target: LiveTarget) -> None:
         target.recorded.look_at_cpu(is_over=True)
@@ -269,6 +269,8 @@ class LiveSession(Closing):
 
     def _require_running(self, target: LiveTarget) -> None:
         self._notice_ending(target)
+        if not target.started_unix_ns:  # nothing was recorded before, either
+            target.recorded.target.require_running()
         if target.ending:
             raise TargetGone(f"Nothing is recorded any more: {target.ending.text}.")
         self._require_held(target)
@@ -291,13 +293,3 @@ class LiveSession(Closing):
             if time.monotonic() >= looked_s + _ENDINGS_S:
                 looked_s = time.monotonic()
                 self.notice_endings()
-
-
-def _reported(
-    target: LiveTarget, recording: Recording, found: Sequence[ProfilerData], options: Options
-) -> Report:
-    """The report of a process, with the warning about a debugger among its hints."""
-    report = reported(target, recording, found, options)
-    if recording.traced:
-        report.hints.append(recording.traced)
-    return report

@@ -42,3 +42,13 @@ def reported(
     for each in found:
         each.profiler.report(target.number, each.found, builder)
     return builder.finished()
+
+
+def live_report(
+    target: LiveTarget, recording: Recording, found: Sequence[ProfilerData], options: Options
+) -> Report:
+    """The same of a process that goes on being recorded: each report warns of a debugger."""
+    report = reported(target, recording, found, options)
+    if recording.traced:
+        report.hints.append(recording.traced)
+    return report

@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ebpfprof.console.text import listed
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, own_cost
 from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.registry import kind_named
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.reports import IntervalStart, reported
 from ebpfprof.system.closing import Closing
@@ -34,7 +36,7 @@ class Session(Closing):
         Raises any of ebpfprof.errors.
         """
         self._options = options
-        self._at_the_end: tuple[list[Overhead], Sequence[Loss]] | None = None
+        self._at_the_end: tuple[list[Overhead], list[Loss]] | None = None
         self._names_failed: list[Exception] = []
         # BCC compiles in another process, for a second. Meanwhile we import the readers of
         # executables and read the executables, which takes as long.
@@ -157,12 +159,7 @@ class Session(Closing):
     def refusals(self) -> list[str]:
         """What the options ask for and some processes can't have, and why, in words."""
         found = (each.go.no_runtime_locks for each in self._recorded() if each.go)
-        no_go = [
-            f"process {each.target.pid} ({each.target.name}) is no Go program: only its CPU "
-            "profile is recorded"
-            for each in self._recorded()
-            if each.kinds != self._options.kinds
-        ]
+        no_go = [_no_go(each) for each in self._recorded() if each.kinds != self._options.kinds]
         return [*no_go, *(refusal for refusal in found if refusal)]
 
     def tracers(self) -> list[str]:
@@ -179,9 +176,9 @@ class Session(Closing):
             return self._at_the_end[0]
         return [self._live.overhead(target) for target in self._targets]
 
-    def losses(self) -> Sequence[Loss]:
+    def losses(self) -> list[Loss]:
         """What the profilers lost so far, of all processes together."""
-        return self._at_the_end[1] if self._at_the_end else self._live.losses()
+        return self._at_the_end[1] if self._at_the_end else list(self._live.losses())
 
     def close(self) -> None:
         """Detach all probes and close the processes."""
@@ -189,3 +186,11 @@ class Session(Closing):
 
     def _recorded(self) -> list[RecordedTarget]:
         return [target.recorded for target in self._targets]
+
+
+def _no_go(recorded: RecordedTarget) -> str:
+    """That only some kinds of profile are recorded of a process that runs no Go program."""
+    profiles = "profile is" if len(recorded.kinds) == 1 else "profiles are"
+    titles = listed([kind_named(name).title for name in recorded.kinds])
+    process = f"process {recorded.target.pid} ({recorded.target.name})"
+    return f"{process} is no Go program: only its {titles} {profiles} recorded"

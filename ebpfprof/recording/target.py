@@ -183,7 +183,8 @@ class LiveTarget:
 
 def programs_for(options: Options) -> Programs:
     """The programs that open_target shares among the processes of a session."""
-    return Programs(allow_unknown_go=options.allow_unknown_go, runtime_locks=options.runtime_locks)
+    runtime_locks = bool(options["runtime_locks"])
+    return Programs(allow_unknown_go=options.allow_unknown_go, runtime_locks=runtime_locks)
 
 
 def open_target(

@@ -1,4 +1,4 @@
-"""What the page asks for, as JSON: processes, their timelines, and profiles of a time."""
+"""The data of the page, as JSON: processes, their timelines, and profiles of a time."""
 
 from __future__ import annotations
 
@@ -162,38 +162,39 @@ def described_kind(kind: ProfileKind) -> dict[str, Any]:
 
 
 def _served(process: RecordedProcess) -> dict[str, Any]:
-    about = process.about
     version = process.target.go_version if process.target else None
+    return _listed(
+        process.pid,
+        process.name,
+        process.about,
+        recording=process.is_recording,
+        kinds=list(process.kinds),
+        ended=process.ending,
+        **({"go": version} if version else {}),
+    )
+
+
+def _unserved(about: GoProcess) -> dict[str, Any]:
+    why_not = about.why_not or "there are too many processes to serve them all"
+    return _listed(about.pid, about.name, about, supported=about.supported, why_not=why_not)
+
+
+def _listed(pid: int, name: str, about: GoProcess | None, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A process as the page lists it; `about` is what the survey knows of it."""
     return {
-        "pid": process.pid,
-        "name": process.name,
-        "command": about.command if about else process.name,
-        "go": version or (about.go_version if about else None),
+        "pid": pid,
+        "name": name,
+        "command": about.command if about else name,
+        "go": about.go_version if about else None,
         "container": about.container if about else None,
         "user": about.user if about else "",
+        "prefix": f"/proc/{pid}",
         "supported": True,
         "why_not": "",
-        "recording": process.is_recording,
-        "kinds": list(process.kinds),
-        "prefix": f"/proc/{process.pid}",
-        "ended": process.ending,
-    }
-
-
-def _unserved(process: GoProcess) -> dict[str, Any]:
-    return {
-        "pid": process.pid,
-        "name": process.name,
-        "command": process.command,
-        "go": process.go_version,
-        "container": process.container,
-        "user": process.user,
-        "supported": process.supported,
-        "why_not": process.why_not or "there are too many processes to serve them all",
         "recording": False,
         "kinds": [],
-        "prefix": f"/proc/{process.pid}",
         "ended": None,
+        **fields,
     }
 
 

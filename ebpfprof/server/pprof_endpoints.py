@@ -233,7 +233,7 @@ class PprofEndpoints:
             process=html.escape(f"Process {process.pid} ({process.name})"),
             rows=rows,
             descriptions=items,
-            sums=_SUMS.format(names=" and ".join(of_sums)) if of_sums else "",
+            sums=_SUMS.format(names=", ".join(of_sums)) if of_sums else "",
         )
         return HTMLResponse(page, headers=_NOSNIFF)
 
@@ -367,6 +367,6 @@ Profile Descriptions:
 {sums}The process is recorded while a request waits, or all the time with --continuous.</p>
 </body>
 </html>"""
-_SUMS = f"""Without, {{names}} hold all that happened while the process was recorded by this server:
-at least {FIRST_S:g} s before the answer, and {LEASE_S:g} s after it.
+_SUMS = f"""Without ({{names}}), all that happened while this server recorded the process: at least
+in the {FIRST_S:g} s before the answer. It goes on recording for {LEASE_S:g} s after it.
 """

@@ -1,4 +1,4 @@
-"""How the C library keeps freed memory: blocks that are large go back to the kernel at once."""
+"""How the C library keeps freed memory: large blocks go back to the kernel at once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _M_MMAP_THRESHOLD: Final = -3  # malloc.h
 
 
 def give_back_large_blocks() -> None:
-    """Have blocks of LARGE_BYTES and more mapped apart, for good; without glibc nothing happens.
+    """Map blocks of LARGE_BYTES and more apart, for good; without glibc nothing happens.
 
-    Otherwise each one that is freed raises that bound up to its own size (32 MB at most): tables of
-    the kernel, read for a moment by one thread and then another, leave holes in each thread's heap.
+    Otherwise each freed block raises that bound up to its own size (32 MB at most): the kernel's
+    tables, which one thread after the other reads for a moment, leave holes in each thread's heap.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -1,10 +1,10 @@
 """SIGINT, SIGTERM and SIGHUP: counted at any moment, acted on where that is safe.
 
 An exception that a signal handler raises is not safe everywhere. Code that catches everything
-swallows it (`except:`, `__del__`, what Python calls after a fork), or it comes between an action
-and the note that it has to be undone. So the handler counts, and code that takes time looks at the
-count, by check(). KeyboardInterrupt is raised only in interruptible() work, and if it is swallowed
-there, the count is looked at when the work ends.
+swallows it (`except:`, `__del__`, functions that Python calls after a fork), or it comes between an
+action and the note that it has to be undone. So the handler counts, and code that takes time calls
+check(), which looks at the count. KeyboardInterrupt is raised only in interruptible() work; if code
+swallows it there, check() raises it again when the work ends.
 
 Signal handlers belong to the process, and so does this state. They run in the main thread; in other
 threads the functions here have no effect.
@@ -57,7 +57,7 @@ def install() -> None:
 
 
 def ignore() -> None:
-    """Ignore signals from now on: the exit code is known."""
+    """Ignore signals from now on, since the exit code is known."""
     for number in NUMBERS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -72,8 +72,8 @@ def check() -> None:
 def interruptible(work: Callable[[], _T]) -> _T:
     """Do `work`; a signal that aborts raises KeyboardInterrupt at any place in it.
 
-    What it leaves half done must end with this process. Raises KeyboardInterrupt, too, if such a
-    signal came before, or if the exception was swallowed.
+    What it leaves half done must end with this process. Raises KeyboardInterrupt also if such a
+    signal came before, or if code in `work` swallowed the exception.
     """
     if not _is_main_thread():
         return work()
@@ -89,7 +89,7 @@ def interruptible(work: Callable[[], _T]) -> _T:
 
 
 class Deferred:
-    """No KeyboardInterrupt in the block, but in what is interruptible() there; after it, if any.
+    """Raises KeyboardInterrupt not in its block but after it, except in interruptible() work there.
 
     A context manager.
     """
@@ -114,10 +114,10 @@ class Deferred:
 
 
 class Signals(Deferred):
-    """While something is recorded: the first signal ends that, the second one aborts.
+    """Signals during a recording: the first ends the recording, the second aborts.
 
-    The first one aborts, too, if it came before there was something to write. At the end of the
-    block those that came are dealt with.
+    The first one aborts, too, if it comes before there is anything to write. At the end of the
+    block all signals that came are dealt with.
     """
 
     @property
@@ -154,6 +154,6 @@ def _is_main_thread() -> bool:
 
 
 def _unless_interrupted(unraisable: UnraisableHookArgs) -> None:
-    """Say nothing of what is swallowed when it comes of an interrupt: half made, half undone."""
+    """Report a swallowed exception unless an interrupt caused it: objects are half made then."""
     if not _state.has_raised:
         sys.__unraisablehook__(unraisable)

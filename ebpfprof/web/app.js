@@ -83,7 +83,10 @@ class Page {
       this.refresh(true);
     });
     byId("pause").addEventListener("click", () => this.pause(!this.paused));
-    byId("theme").addEventListener("click", toggleTheme);
+    byId("theme").addEventListener("click", () => {
+      toggleTheme();
+      this.draw();
+    });
     byId("live").addEventListener("click", () => this.set({ window: null }));
     byId("uncompare").addEventListener("click", () => this.set({ base: null }));
     byId("value").addEventListener("change", (event) => this.set({ value: Number(event.target.value) }));
@@ -309,7 +312,7 @@ class Page {
     if (document.activeElement !== byId("search")) byId("search").value = state.search;
     if (isEmpty) return;
     const valueIndex = state.value !== null && state.value < profile.sample_types.length ? state.value : profile.default;
-    const kind = this.kinds.get(profile.kind); // a profile of the kind before, until the new one is there
+    const kind = this.kinds.get(profile.kind); // state.kind may be one whose profile is not there yet
     const group = this.fillChoices(profile, valueIndex);
     byId("headline").textContent = headline(profile, kind, valueIndex, state.hideIdle);
     this.showIdle(profile, valueIndex);
@@ -371,32 +374,6 @@ class Page {
       list.append(name, reason);
     }
   }
-}
-
-function storedTheme() {
-  try {
-    return localStorage.getItem("theme");
-  } catch {
-    return null;
-  }
-}
-
-function applyTheme(theme) {
-  if (theme === "dark" || theme === "light") document.documentElement.dataset.theme = theme;
-}
-
-function toggleTheme() {
-  const isDark = document.documentElement.dataset.theme
-    ? document.documentElement.dataset.theme === "dark"
-    : matchMedia("(prefers-color-scheme: dark)").matches;
-  const theme = isDark ? "light" : "dark";
-  try {
-    localStorage.setItem("theme", theme);
-  } catch {
-    // Without storage the theme lasts until the page is closed.
-  }
-  applyTheme(theme);
-  page.draw();
 }
 
 applyTheme(storedTheme());

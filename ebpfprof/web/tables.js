@@ -1,5 +1,5 @@
 "use strict";
-// What a profile says of functions, as a table and in a sentence.
+// The functions of a profile as a table, and its largest place in a sentence.
 
 const MAX_ROWS = 100; // more come with a button
 const INSIDE_GO = new Set(["runtime", "internal", "sync", "reflect"]);
@@ -17,7 +17,7 @@ function remembering(compute) {
   };
 }
 
-/** Whether a function is one of Go's own that wait: the first path element has no dot. */
+/** Whether a function is of Go's runtime, sync, internal or reflect packages: its callers matter. */
 function isInsideGo(name) {
   const path = name.split("[", 1)[0];
   const slash = path.indexOf("/");
@@ -25,7 +25,7 @@ function isInsideGo(name) {
   return INSIDE_GO.has(path.split(/[/.]/, 1)[0]);
 }
 
-/** What was hidden as idle: a row for each rule, and the sum. */
+/** The idle waits of a profile: a row for each rule that found some, and the sum. */
 function idleRows(profile, valueIndex) {
   const rows = profile.idle_rules.map((rule) => ({ ...rule, value: 0, count: 0 }));
   profile.idle.forEach((rule, index) => {
@@ -43,7 +43,7 @@ const headline = remembering((profile, kind, valueIndex, hideIdle) => {
   const isOfFunctions = kind.table.rows === "functions";
   const { strings, frames, stacks, values, idle, operations } = profile;
   const isInside = frames.map(([name]) => isInsideGo(strings[name]));
-  // Places that read the same are one: each has the number of the first frame there.
+  // Frames with the same text are one place, which has the number of the first of them.
   const places = new Map();
   const placeOf = frames.map(([name, , line], index) => {
     const place = isOfFunctions ? `${name}` : `${name} ${line}`;

@@ -1,5 +1,5 @@
 "use strict";
-// The last minutes as bars, from which a time can be picked with the mouse or the keyboard.
+// The windows of the history as bars; the mouse or the keyboard picks a time from them.
 
 const SVG = "http://www.w3.org/2000/svg";
 const TIMELINE_HEIGHT = 72;
@@ -17,7 +17,7 @@ class Timeline {
     this._svg.setAttribute("tabindex", "0");
     this._svg.setAttribute("role", "slider");
     this._svg.setAttribute("aria-label",
-      "Timeline. Left and right move, with Shift they take more, Enter picks.");
+      "Timeline. Left and right move, with Shift they select more, Enter picks.");
     this._text = document.createElement("p");
     this._text.className = "timeline-text";
     this._text.setAttribute("aria-live", "polite");

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from symbolizer.go.binary import Function, GoBinary
+from symbolizer.go.stack_switch import saved_switch_pc
 from symbolizer.x86.disasm import Instruction, decode
 
 _WORD_BYTES = 8
@@ -35,7 +36,6 @@ class CgoCallback:
 
 _CALLBACK = "runtime.cgocallback"
 _CALLED_BACK = "runtime.cgocallbackg"
-_SAVE_SWITCH = "gosave_systemstack_switch"
 _CALL = "runtime.cgocall"
 _ASM_CALL = "runtime.asmcgocall"
 
@@ -45,9 +45,9 @@ def cgo_callback(binary: GoBinary) -> CgoCallback | None:
 
     Raises GoTableError if the tables contradict themselves.
     """
-    functions = binary.functions_by_name([_CALLBACK, _CALLED_BACK, _SAVE_SWITCH, _CALL, _ASM_CALL])
+    functions = binary.functions_by_name([_CALLBACK, _CALLED_BACK, _CALL, _ASM_CALL])
     call = _callback_call(binary, functions)
-    switch_pc = _switch_pc(binary, functions)
+    switch_pc = saved_switch_pc(binary)
     if call is None or switch_pc is None:
         return None
     switch_offset = 2 * _WORD_BYTES + binary.sp_delta(call.address)
@@ -70,21 +70,9 @@ def _callback_call(
     called_back = {function.entry for function in functions[_CALLED_BACK]}
     for function in functions[_CALLBACK]:
         named = None
-        for each in _decoded(binary, function):
+        code = binary.elf.read(function.entry, function.end - function.entry)
+        for each in decode(code, function.entry):
             if each.is_call and (each.target in called_back or named in called_back):
                 return each
             named = each.refers_to
     return None
-
-
-def _switch_pc(binary: GoBinary, functions: Mapping[str, tuple[Function, ...]]) -> int | None:
-    """The address that gosave_systemstack_switch stores as the goroutine's pc."""
-    for function in functions[_SAVE_SWITCH]:
-        for each in _decoded(binary, function):
-            if each.refers_to is not None:
-                return each.refers_to
-    return None
-
-
-def _decoded(binary: GoBinary, function: Function) -> tuple[Instruction, ...]:
-    return decode(binary.elf.read(function.entry, function.end - function.entry), function.entry)

@@ -5,13 +5,12 @@ Stripped programs have no symbol table, but pclntab still names every function.
 
 from typing import Final
 
-import capstone
 from capstone import x86_const
 
 from symbolizer.elf.file import ElfFile
 from symbolizer.errors import ElfError, GoTableError
 from symbolizer.go.binary import Function, GoBinary
-from symbolizer.x86.disasm import decode
+from symbolizer.x86.disasm import decode, detailed_decoder
 
 _FOR_EACH_G: Final = "runtime.forEachG"
 _SET_STATUS: Final = "runtime.casgstatus"
@@ -73,10 +72,8 @@ def _loaded_words(elf: ElfFile, function: Function) -> list[int]:
         code = elf.read(function.entry, min(function.end - function.entry, _MAX_CODE_BYTES))
     except ElfError as error:
         raise GoTableError(f"the program's text is not in the file: {error}") from error
-    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    decoder.detail = True
     found = []
-    for each in decoder.disasm(code, function.entry):
+    for each in detailed_decoder().disasm(code, function.entry):
         if each.id != x86_const.X86_INS_MOV:
             continue
         target, source = each.operands

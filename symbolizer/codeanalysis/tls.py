@@ -9,6 +9,7 @@ from symbolizer.codeanalysis.runtime_functions import unknown_code
 from symbolizer.elf.file import ElfFile
 from symbolizer.errors import ElfError
 from symbolizer.go.binary import Function, GoBinary
+from symbolizer.x86.disasm import detailed_decoder
 
 _READERS: Final = ("runtime.systemstack", "runtime.mcall")
 _MAX_CODE_BYTES = 512
@@ -31,14 +32,12 @@ def g_offset(binary: GoBinary) -> int:
 
 def _fs_offset(elf: ElfFile, function: Function) -> int | None:
     """The offset of the first access by the FS register, plain or by way of a register."""
-    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    decoder.detail = True
     try:
         code = elf.read(function.entry, min(function.end - function.entry, _MAX_CODE_BYTES))
     except ElfError:
         return None
     loaded: dict[int, int] = {}
-    for each in decoder.disasm(code, function.entry):
+    for each in detailed_decoder().disasm(code, function.entry):
         for operand in each.operands:
             if operand.type == x86_const.X86_OP_MEM and operand.mem.segment == x86_const.X86_REG_FS:
                 base = operand.mem.base

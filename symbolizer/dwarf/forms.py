@@ -1,12 +1,47 @@
-"""How values are written in DWARF 4 and 5: forms, and numbers of variable length (LEB128)."""
+"""How values are written in DWARF 2 to 5: forms, and numbers of variable length (LEB128)."""
 
 from collections.abc import Callable
 from typing import Final
 
 from symbolizer.errors import SymbolizerError
 
+FORM_ADDR: Final = 0x01
+FORM_DATA8: Final = 0x07
 FORM_STRING: Final = 0x08
+FORM_SDATA: Final = 0x0D
+FORM_STRP: Final = 0x0E
+FORM_REF_ADDR: Final = 0x10
+FORM_REF_UDATA: Final = 0x15
+FORM_FLAG_PRESENT: Final = 0x19
+FORM_LINE_STRP: Final = 0x1F
 FORM_IMPLICIT_CONST: Final = 0x21
+FORM_RNGLISTX: Final = 0x23
+ADDRX_FORMS: Final = frozenset((0x1B, 0x29, 0x2A, 0x2B, 0x2C))
+STRX_FORMS: Final = frozenset((0x1A, 0x25, 0x26, 0x27, 0x28))
+
+_ELSEWHERE_SIZES = {0x1F20: 4, 0x1F21: 4, 0x1C: 4, 0x1D: 4}
+_ELSEWHERE_ULEBS = frozenset((0x1F01, 0x1F02))
+ELSEWHERE: Final = frozenset((*_ELSEWHERE_ULEBS, *_ELSEWHERE_SIZES))
+"""References into another file, which dwz and -gsplit-dwarf write: nothing is found behind them."""
+
+SIZES: Final[dict[int, int]] = {
+    **dict.fromkeys((FORM_FLAG_PRESENT, FORM_IMPLICIT_CONST), 0),
+    **dict.fromkeys((0x0B, 0x0C, 0x11, 0x25, 0x29), 1),
+    **dict.fromkeys((0x05, 0x12, 0x26, 0x2A), 2),
+    **dict.fromkeys((0x27, 0x2B), 3),
+    **dict.fromkeys((0x06, FORM_STRP, FORM_REF_ADDR, 0x13, 0x17, FORM_LINE_STRP, 0x28, 0x2C), 4),
+    **dict.fromkeys((FORM_ADDR, FORM_DATA8, 0x14, 0x20, 0x24), 8),
+    0x1E: 16,
+    **_ELSEWHERE_SIZES,
+}
+"""Bytes that a value takes in an entry, of the forms that have a fixed size."""
+ULEBS: Final = _ELSEWHERE_ULEBS | frozenset(
+    (FORM_SDATA, 0x0F, FORM_REF_UDATA, 0x1A, 0x1B, 0x22, FORM_RNGLISTX)
+)
+"""Forms that are one LEB128 number."""
+BLOCKS: Final = {0x0A: 1, 0x03: 2, 0x04: 4, 0x09: 0, 0x18: 0}
+"""Forms that are bytes behind their length; how many bytes the length takes, 0 for LEB128."""
+_RELATIVE: Final = {0x11: 1, 0x12: 2, 0x13: 4, 0x14: 8}
 _MAX_NAME_BYTES = 1 << 14
 
 Value = int | bytes
@@ -86,20 +121,15 @@ def _string(data: bytes, at: int, _unit: int) -> tuple[Value, int]:
     return data[at:end], end + 1
 
 
-# The forms of DWARF 4 and 5 (section 7.5.5 of the standard); what they index is not looked up.
+# The forms of DWARF 5, section 7.5.5, and GNU's; what they index is not looked up.
 FORMS: Final[dict[int, Reader]] = {
-    **{form: _fixed(1) for form in (0x0B, 0x0C, 0x25, 0x29)},
-    **{form: _fixed(2) for form in (0x05, 0x26, 0x2A)},
-    **{form: _fixed(3) for form in (0x27, 0x2B)},
-    **{form: _fixed(4) for form in (0x06, 0x0E, 0x10, 0x17, 0x1C, 0x1D, 0x1F, 0x28, 0x2C)},
-    **{form: _fixed(8) for form in (0x01, 0x07, 0x20, 0x24)},
-    **{form: lambda data, at, _: uleb(data, at) for form in (0x0F, 0x1A, 0x1B, 0x22, 0x23)},
-    **{form: _relative(size) for form, size in ((0x11, 1), (0x12, 2), (0x13, 4), (0x14, 8))},
-    **{form: _block(size) for form, size in ((0x0A, 1), (0x03, 2), (0x04, 4), (0x09, 0))},
+    **{form: _fixed(size) for form, size in SIZES.items() if form != FORM_IMPLICIT_CONST},
+    **dict.fromkeys(ULEBS, lambda data, at, _unit: uleb(data, at)),
+    **{form: _relative(size) for form, size in _RELATIVE.items()},
+    **{form: _block(size) for form, size in BLOCKS.items()},
     FORM_STRING: _string,
-    0x0D: lambda data, at, _: sleb(data, at),
-    0x15: _relative_uleb,
-    0x18: _block(0),
-    0x19: lambda _data, at, _unit: (1, at),
-    0x1E: _fixed(16),
+    FORM_SDATA: lambda data, at, _unit: sleb(data, at),
+    FORM_REF_UDATA: _relative_uleb,
+    FORM_FLAG_PRESENT: lambda _data, at, _unit: (1, at),
 }
+"""Readers of values; FORM_IMPLICIT_CONST has none, its value stands in the abbreviation."""

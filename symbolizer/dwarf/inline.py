@@ -10,21 +10,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from symbolizer.dwarf.abbrevs import (
+from symbolizer.dwarf.abbrevs import SKIP, Abbrev, skip
+from symbolizer.dwarf.constants import (
     AT_ABSTRACT_ORIGIN,
+    AT_ADDR_BASE,
     AT_CALL_FILE,
     AT_CALL_LINE,
+    AT_COMP_DIR,
     AT_DECL_LINE,
+    AT_HIGH_PC,
     AT_LINKAGE_NAME,
+    AT_LOW_PC,
+    AT_MIPS_LINKAGE_NAME,
     AT_NAME,
+    AT_RANGES,
+    AT_RNGLISTS_BASE,
     AT_SIBLING,
     AT_SPECIFICATION,
-    SKIP,
+    AT_STMT_LIST,
+    AT_STR_OFFSETS_BASE,
+    TAG_ARRAY,
+    TAG_CLASS,
+    TAG_COMPILE_UNIT,
+    TAG_ENUMERATION,
     TAG_INLINED,
+    TAG_INTERFACE,
+    TAG_PARTIAL_UNIT,
+    TAG_SKELETON_UNIT,
+    TAG_STRUCTURE,
     TAG_SUBPROGRAM,
-    TYPE_TAGS,
-    Abbrev,
-    skip,
+    TAG_SUBROUTINE_TYPE,
+    TAG_UNION,
 )
 from symbolizer.dwarf.forms import DwarfError, uleb
 from symbolizer.dwarf.ranges import entry_ranges
@@ -36,6 +52,31 @@ _MAX_UNIT_BYTES = 256 << 20
 _MAX_FUNCTIONS = 1 << 18
 _ORIGIN_BYTES = 1 << 8
 _MAX_INLINED = 128
+
+_UNIT_TAGS = (TAG_COMPILE_UNIT, TAG_PARTIAL_UNIT, TAG_SKELETON_UNIT)
+_CODE_TAGS = frozenset((TAG_INLINED, TAG_SUBPROGRAM, *_UNIT_TAGS))
+# Types with children: entries of code are never among them.
+_TYPE_TAGS = frozenset(
+    (
+        *(TAG_ARRAY, TAG_CLASS, TAG_ENUMERATION, TAG_INTERFACE),
+        *(TAG_STRUCTURE, TAG_SUBROUTINE_TYPE, TAG_UNION),
+    )
+)
+_CODE_ATTRIBUTES = frozenset(
+    (
+        *(AT_NAME, AT_LINKAGE_NAME, AT_MIPS_LINKAGE_NAME, AT_DECL_LINE, AT_SIBLING),
+        *(AT_ABSTRACT_ORIGIN, AT_SPECIFICATION, AT_CALL_FILE, AT_CALL_LINE),
+        *(AT_LOW_PC, AT_HIGH_PC, AT_RANGES, AT_STMT_LIST, AT_COMP_DIR),
+        *(AT_STR_OFFSETS_BASE, AT_ADDR_BASE, AT_RNGLISTS_BASE),
+    )
+)
+
+
+def attributes_of_code(tag: int) -> frozenset[int]:
+    """Which attributes `Functions` needs of entries with a tag, and what reads lines of units."""
+    if tag in _CODE_TAGS:
+        return _CODE_ATTRIBUTES
+    return frozenset({AT_SIBLING}) if tag in _TYPE_TAGS else frozenset()
 
 
 class Named(NamedTuple):
@@ -147,7 +188,7 @@ class Functions:
                 has_jumped |= AT_SIBLING in values
             elif abbrev.reads and tag != TAG_INLINED:
                 values, at = read_values(data, at, unit, abbrev)
-                if tag not in TYPE_TAGS:
+                if tag not in _TYPE_TAGS:
                     continue
             else:
                 for op, size, _, _, _ in abbrev.skips:
@@ -222,10 +263,9 @@ class Functions:
         if said is not None:
             return said
         units = self._units
-        at = bisect_right(units.starts, offset) - 1
-        if links > _MAX_CHAIN or at < 0 or not units.all[at].first <= offset < units.all[at].end:
+        unit = units.at(offset)
+        if links > _MAX_CHAIN or unit is None:
             return "", False, 0
-        unit = units.all[at]
         units.open(unit)
         said = self._said(unit, units.entry(unit, offset), links)
         if len(self._origins) < _MAX_FUNCTIONS:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from symbolizer.allowance import Allowance
-from symbolizer.dwarf.abbrevs import AT_COMP_DIR, AT_STMT_LIST
+from symbolizer.dwarf.constants import AT_COMP_DIR, AT_STMT_LIST
 from symbolizer.dwarf.forms import FORMS, DwarfError, sleb, uleb
 from symbolizer.dwarf.units import Unit, Units
 

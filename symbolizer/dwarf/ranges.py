@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Final
 
-from symbolizer.dwarf.abbrevs import AT_HIGH_PC, AT_LOW_PC, AT_RANGES, AT_RNGLISTS_BASE
-from symbolizer.dwarf.forms import DwarfError, uleb
-from symbolizer.dwarf.units import FORM_RNGLISTX, Unit, Units, Values, unpack
+from symbolizer.dwarf.constants import AT_HIGH_PC, AT_LOW_PC, AT_RANGES, AT_RNGLISTS_BASE
+from symbolizer.dwarf.forms import FORM_RNGLISTX, DwarfError, uleb
+from symbolizer.dwarf.units import Unit, Units, Values, unpack
 from symbolizer.errors import ElfError
 
 _MAX_RANGES = 1 << 16

@@ -4,45 +4,40 @@ A section that is not compressed is read piece by piece.
 """
 
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from symbolizer.dwarf.abbrevs import (
+from symbolizer.dwarf.abbrevs import READ, Abbrev, AbbrevTable, Wanted, skip
+from symbolizer.dwarf.constants import (
     AT_ADDR_BASE,
     AT_LINKAGE_NAME,
     AT_MIPS_LINKAGE_NAME,
     AT_STR_OFFSETS_BASE,
-    READ,
-    Abbrev,
-    AbbrevTable,
-    Work,
-    skip,
 )
-from symbolizer.dwarf.entries import dwarf_section
 from symbolizer.dwarf.forms import (
+    ADDRX_FORMS,
+    FORM_ADDR,
     FORM_IMPLICIT_CONST,
+    FORM_LINE_STRP,
     FORM_STRING,
+    FORM_STRP,
     FORMS,
+    STRX_FORMS,
     DwarfError,
     Value,
     uleb,
 )
+from symbolizer.dwarf.sections import LazySection, dwarf_section
+from symbolizer.dwarf.work import Work
 from symbolizer.elf.file import ElfFile
 
-FORM_ADDR: Final = 0x01
-FORM_RNGLISTX: Final = 0x23
-ADDRX_FORMS: Final = frozenset((0x1B, 0x29, 0x2A, 0x2B, 0x2C))
-_STRX_FORMS = frozenset((0x1A, 0x25, 0x26, 0x27, 0x28))
-_FORM_STRP, _FORM_LINE_STRP = 0x0E, 0x1F
-
-_MAX_SECTION_BYTES = 256 << 20
 _MAX_UNITS = 1 << 17
 _UNIT_BYTES = 1 << 8
 _UNIT_VALUES_BYTES = 1 << 10
 _HEAD_BYTES = 1 << 10
 _NAME_BYTES = 1 << 8
-_MAX_NAME_BYTES = 1 << 14
 _MAX_NAMES_BYTES = 64 << 20
 
 
@@ -69,46 +64,17 @@ class Unit:
         return value if isinstance(value, int) else default
 
 
-class LazySection:
-    """A section's bytes, in memory only if it is compressed."""
-
-    def __init__(self, elf: ElfFile, name: str) -> None:
-        """Raises DwarfError if the section is compressed and corrupt."""
-        self._elf = elf
-        self._data: bytes | None = None
-        section = elf.sections.get(f".{name}")
-        self._offset, self.size = 0, 0
-        if section is not None and not section.nobits and not section.flags & 0x800:
-            self._offset, self.size = section.offset, section.size
-        else:
-            self._data = dwarf_section(elf, name, _MAX_SECTION_BYTES)
-            self.size = len(self._data)
-
-    def read(self, at: int, size: int) -> bytes:
-        """Return up to `size` bytes, fewer at the end of the section. Raises ElfError."""
-        size = max(0, min(size, self.size - at))
-        if at < 0 or not size:
-            return b""
-        if self._data is not None:
-            return self._data[at : at + size]
-        return self._elf.read_offset(self._offset + at, size)
-
-    def string(self, at: int) -> str:
-        """Return the string at an offset. Raises DwarfError, ElfError."""
-        for size in (_NAME_BYTES, _MAX_NAME_BYTES):
-            data, zero, _ = self.read(at, size).partition(b"\0")
-            if zero:
-                return data.decode("utf-8", "replace")
-        raise DwarfError("a name does not end")
-
-
 class Units:
     """The units of a file, and what their entries say."""
 
-    def __init__(self, elf: ElfFile) -> None:
-        """Read the headers of all units. Raises DwarfError, ElfError."""
+    def __init__(self, elf: ElfFile, wanted: Wanted, work: Work) -> None:
+        """Read the headers of all units; of entries, the attributes that are `wanted` are read.
+
+        Raises DwarfError, ElfError, TooMuchToRead.
+        """
         self.elf: Final = elf
-        self.work: Final = Work(elf)
+        self.work: Final = work
+        self._wanted = wanted
         self._sections: dict[str, LazySection] = {}
         self._whole: dict[str, bytes] = {}
         self._tables: dict[tuple[int, int], AbbrevTable] = {}
@@ -127,7 +93,7 @@ class Units:
     def whole(self, name: str) -> bytes:
         """Return all bytes of a small section. Raises DwarfError if it is corrupt."""
         if name not in self._whole:
-            self._whole[name] = dwarf_section(self.elf, name, _MAX_SECTION_BYTES)
+            self._whole[name] = dwarf_section(self.elf, name)
         return self._whole[name]
 
     def table(self, unit: Unit) -> AbbrevTable:
@@ -135,8 +101,16 @@ class Units:
         key = unit.abbrevs, unit.version
         if key not in self._tables:
             data = self.whole("debug_abbrev")
-            self._tables[key] = AbbrevTable(data, unit.abbrevs, unit.version, self.work)
+            self._tables[key] = AbbrevTable(
+                data, unit.abbrevs, unit.version, self._wanted, self.work
+            )
         return self._tables[key]
+
+    def at(self, offset: int) -> Unit | None:
+        """Return the unit that has an entry at an offset, if one may be there."""
+        index = bisect_right(self.starts, offset) - 1
+        unit = self.all[index] if index >= 0 else None
+        return unit if unit is not None and unit.first <= offset < unit.end else None
 
     def open(self, unit: Unit) -> None:
         """Read a unit's first entry. Raises DwarfError, ElfError."""
@@ -165,11 +139,11 @@ class Units:
         """Return the string that an attribute stands for, "" if it is elsewhere."""
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace") if form == FORM_STRING else ""
-        if form == _FORM_STRP:
+        if form == FORM_STRP:
             return self._string("debug_str", value)
-        if form == _FORM_LINE_STRP:
+        if form == FORM_LINE_STRP:
             return self._string("debug_line_str", value)
-        if form in _STRX_FORMS:
+        if form in STRX_FORMS:
             table = self.whole("debug_str_offsets")
             at = unit.number(AT_STR_OFFSETS_BASE, 8) + 4 * value
             return self._string("debug_str", unpack(_WORD4, table, at))

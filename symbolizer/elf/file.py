@@ -15,7 +15,6 @@ from symbolizer.errors import ElfError, UnsupportedElf
 
 PF_X: Final = 1
 PF_W: Final = 2
-PF_R: Final = 4
 
 _HEADER_BYTES = 64
 _MAX_SEGMENTS = 512
@@ -37,7 +36,7 @@ _ET_EXEC, _ET_DYN, _EM_X86_64 = 2, 3, 62
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A PT_LOAD program header. Addresses and sizes in bytes; `flags` of PF_R, PF_W, PF_X."""
+    """A PT_LOAD program header. Addresses and sizes in bytes; `flags` of PF_* (elf.h)."""
 
     vaddr: int
     memsz: int
@@ -142,11 +141,6 @@ class ElfFile:
         self._kept_bytes += size_bytes
 
     @property
-    def machine(self) -> str:
-        """The architecture; there is only one so far."""
-        return _MACHINES[_EM_X86_64]
-
-    @property
     def size(self) -> int:
         """Size of the file in bytes when it was opened."""
         return self._source.size
@@ -157,10 +151,6 @@ class ElfFile:
         if self._build_id is None:
             self._build_id = self._find_build_id()
         return self._build_id
-
-    def stream(self) -> IO[bytes]:
-        """Return a new seekable stream over the whole file, for libraries that want one."""
-        return cast("IO[bytes]", SourceStream(self._source))
 
     def read_offset(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from the file offset; raise ElfError if they are not all there."""

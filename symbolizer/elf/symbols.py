@@ -10,7 +10,7 @@ import numpy.typing as npt
 from symbolizer.elf.file import ElfFile, Section
 from symbolizer.errors import ElfError
 
-_SYMBOL = np.dtype(
+SYMBOL: Final = np.dtype(
     [
         ("name", "<u4"),
         ("info", "u1"),
@@ -20,8 +20,9 @@ _SYMBOL = np.dtype(
         ("size", "<u8"),
     ]
 )
+"""A row of .symtab or .dynsym (Elf64_Sym, elf.h)."""
 _MAX_SYMBOLS: Final = 4_000_000
-_KEPT_BYTES: Final = _SYMBOL.itemsize + 16
+_KEPT_BYTES: Final = SYMBOL.itemsize + 16
 _MAX_NAME_BYTES: Final = 4096
 _MAX_UNSIZED_BYTES: Final = 1 << 16
 _MAX_NESTED: Final = 64
@@ -117,13 +118,13 @@ class SymbolTable:
 
 def _functions(file: ElfFile, table: Section, code: ElfFile) -> npt.NDArray[np.void]:
     """The functions' symbols in order of address, one for each address."""
-    count = table.size // _SYMBOL.itemsize
+    count = table.size // SYMBOL.itemsize
     if table.nobits or count == 0:
-        return np.zeros(0, _SYMBOL)
+        return np.zeros(0, SYMBOL)
     if count > _MAX_SYMBOLS:
         raise ElfError(f"the table {table.name} claims {count} symbols")
-    data = file.read_offset(table.offset, count * _SYMBOL.itemsize)
-    symbols = np.frombuffer(data, _SYMBOL)
+    data = file.read_offset(table.offset, count * SYMBOL.itemsize)
+    symbols = np.frombuffer(data, SYMBOL)
     kind, binding = symbols["info"] & 15, symbols["info"] >> 4
     is_code = np.zeros(count, bool)
     for segment in code.segments:
@@ -182,7 +183,7 @@ def _dynamic_tables(elf: ElfFile) -> tuple[Section, Section] | None:
         return None
     symbols, strings = (elf.vaddr_to_offset(tags[tag]) for tag in (_DT_SYMTAB, _DT_STRTAB))
     return (
-        Section(".dynsym", tags[_DT_SYMTAB], symbols, count * _SYMBOL.itemsize, 0),
+        Section(".dynsym", tags[_DT_SYMTAB], symbols, count * SYMBOL.itemsize, 0),
         Section(".dynstr", tags[_DT_STRTAB], strings, tags[_DT_STRSZ], 0),
     )
 

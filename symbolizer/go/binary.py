@@ -21,7 +21,7 @@ from symbolizer.go.inline import InlineTables
 from symbolizer.go.lookup import FrameLookup
 from symbolizer.go.moduledata import ModuleData, find_moduledata
 from symbolizer.go.name_index import NameIndex
-from symbolizer.go.pclntab import GO_1_18, FuncRecord, PclnTable, find_pclntab
+from symbolizer.go.pclntab import FuncRecord, PclnTable, find_pclntab
 from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table
 from symbolizer.go.runtime_layout import RuntimeLayout, known_range, layout_for
 from symbolizer.go.version import GoVersion
@@ -30,7 +30,6 @@ from symbolizer.x86.call_sites import CALL_BYTES, InstructionStarts, candidate_c
 
 _MAX_DECODED_BYTES = 64 << 20
 _MAX_SCHEDINIT_BYTES = 1 << 16
-_MINOR_OF_NEW_TABLES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,6 @@ class GoBinary:
         self.build_info: Final = build_info
         self.text_start: Final = module.text_start
         self.text_end: Final = module.text_end
-        self.module_vaddr: Final = module.vaddr
-        """Address of runtime.firstmoduledata."""
         self._table = table
         # Searched without a copy, and much faster than a numpy array is by bisect.
         self._entries = table.entries.data
@@ -97,7 +94,7 @@ class GoBinary:
             build_info = None
         version = _version(elf, table, module, words, build_info)
         layout = layout_for(version, allow_unknown_version=allow_unknown_version)
-        if (version.minor < _MINOR_OF_NEW_TABLES) != (table.header.magic == GO_1_18):
+        if table.header.magic != layout.pclntab_magic:
             raise GoTableError(
                 f"the version that the program names, {version}, contradicts pclntab"
             )

@@ -1,4 +1,4 @@
-"""Go build information: the version, the module and the settings that a program was built with.
+"""Go build information: the version and the settings that a program was built with.
 
 The linker writes it into every program, and stripping leaves it (debug/buildinfo, Go 1.27). Both
 forms are read: strings in place (Go 1.18 and later), and pointers to strings (Go 1.13 to 1.17), so
@@ -6,15 +6,12 @@ that a program that is too old can be refused by name.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from symbolizer.elf.file import ElfFile
 from symbolizer.errors import ElfError, GoTableError
-
-# GoVersion belongs with the build information for most readers.
-from symbolizer.go.version import GoVersion as GoVersion
 
 _SECTION = ".go.buildinfo"
 _MAGIC: Final = b"\xff Go buildinf:"
@@ -33,23 +30,11 @@ _CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
-    """A Go module: its path and its version ("" or "(devel)" if it has none)."""
-
-    path: str
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
 class BuildInfo:
-    """What `go version -m` prints. A module that was replaced is given as its replacement."""
+    """The version and the build settings that `go version -m` prints."""
 
     version: str
-    path: str
-    main_module: str
-    main_version: str
     settings: Mapping[str, str]
-    dependencies: tuple[Module, ...]
 
 
 def read_build_info(elf: ElfFile) -> BuildInfo | None:
@@ -72,7 +57,7 @@ def read_build_info(elf: ElfFile) -> BuildInfo | None:
             modules = _string_at(elf, header[24:32], _MAX_MODULE_BYTES)
     except ElfError as error:
         raise GoTableError(f"the Go build information is cut off: {error}") from error
-    return _parse(version.decode("utf-8", "replace"), modules)
+    return BuildInfo(version.decode("utf-8", "replace"), _settings(modules))
 
 
 def _find(elf: ElfFile) -> int | None:
@@ -122,32 +107,11 @@ def _limited(elf: ElfFile, vaddr: int, length: int, limit: int) -> bytes:
     return elf.read(vaddr, length) if length else b""
 
 
-def _parse(version: str, modules: bytes) -> BuildInfo:
-    path, main = "", Module("", "")
-    settings: dict[str, str] = {}
-    dependencies: list[Module] = []
-    for kind, fields in _lines(modules):
-        if kind == "path":
-            path = fields[0]
-        elif kind == "mod":
-            main = Module(fields[0], fields[1] if len(fields) > 1 else "")
-        elif kind == "dep":
-            dependencies.append(Module(fields[0], fields[1] if len(fields) > 1 else ""))
-        elif kind == "=>" and dependencies:
-            dependencies[-1] = Module(fields[0], fields[1] if len(fields) > 1 else "")
-        elif kind == "build":
-            key, value = _setting(fields[0])
-            settings[key] = value
-    return BuildInfo(version, path, main.path, main.version, settings, tuple(dependencies))
-
-
-def _lines(modules: bytes) -> Iterator[tuple[str, list[str]]]:
-    """Yield the first word of each line, and the rest, of which there is at least one word."""
+def _settings(modules: bytes) -> dict[str, str]:
+    """The settings in the module text: lines of "build", a tab, and key=value."""
     text = modules[_FRAME_BYTES:-_FRAME_BYTES] if len(modules) > 2 * _FRAME_BYTES else b""
-    for line in text.decode("utf-8", "replace").split("\n"):
-        kind, *fields = line.split("\t")
-        if fields:
-            yield kind, fields
+    lines = (line.split("\t") for line in text.decode("utf-8", "replace").split("\n"))
+    return dict(_setting(words[1]) for words in lines if words[0] == "build" and len(words) > 1)
 
 
 def _setting(text: str) -> tuple[str, str]:

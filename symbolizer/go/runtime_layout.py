@@ -1,4 +1,4 @@
-"""What is known about Go's runtime, version by version: struct layouts and function ids.
+"""What is known about Go's runtime, version by version: struct layouts, function ids, habits.
 
 The knowledge is data: data/goruntime.json, which tests/tools/generate_goruntime.py writes from real
 toolchains. amd64 only.
@@ -29,6 +29,23 @@ class StructLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfileStacks:
+    """How the runtime records the stacks of its block and mutex profiles (runtime/mprof.go).
+
+    Depths are in logical frames. `max_depth` is that of events, unless GODEBUG sets another;
+    `runtime_lock_depth` that of releases of the runtime's own locks, which are always unwound by
+    tables, 0 if the version records none. Events are unwound by tables in Go 1.22 and older
+    (`unwinds_by_tables`): then all wrappers are left out. Else by frame pointers, unless C called
+    back: then a wrapper is left out only where the function that it wraps was inlined into it
+    (runtime/symtab.go, Frames.Next).
+    """
+
+    max_depth: int
+    unwinds_by_tables: bool
+    runtime_lock_depth: int
+
+
+@dataclass(frozen=True, slots=True)
 class RuntimeLayout:
     """The runtime of one minor version of Go.
 
@@ -37,15 +54,16 @@ class RuntimeLayout:
 
     version: str
     """"1.27"."""
-    toolchain: str
-    """The release that the layout was read from: "go1.27.3"."""
     structs: Mapping[str, StructLayout]
     roles: tuple[FuncRole, ...]
     """By function id."""
     wait_reasons: Mapping[str, int]
     """Number of each runtime.waitReason, named without that prefix: "ChanReceive"."""
-    pcdata_inl_tree_index: int
-    funcdata_inl_tree: int
+    profile_stacks: ProfileStacks
+    labels_in_slice: bool
+    """Whether runtime.g.labels is a slice; a map in Go 1.23 and older (runtime/pprof/label.go)."""
+    pclntab_magic: int
+    """What a program's pclntab begins with."""
 
     def offset(self, struct: str, field: str) -> int:
         """Return a field's offset in bytes; raise KeyError if this version has no such field."""
@@ -116,10 +134,10 @@ def _layout(version: str) -> RuntimeLayout:
     names = sorted(entry["func_ids"], key=entry["func_ids"].__getitem__)
     return RuntimeLayout(
         version=version,
-        toolchain=entry["toolchain"],
         structs=MappingProxyType(structs),
         roles=tuple(FuncRole(_OLD_ROLE_NAMES.get(name, name)) for name in names),
         wait_reasons=MappingProxyType(entry["wait_reasons"]),
-        pcdata_inl_tree_index=entry["pcdata_inl_tree_index"],
-        funcdata_inl_tree=entry["funcdata_inl_tree"],
+        profile_stacks=ProfileStacks(**entry["profile_stacks"]),
+        labels_in_slice=entry["labels_in_slice"],
+        pclntab_magic=int(entry["pclntab_magic"], 16),
     )

@@ -6,12 +6,12 @@ string stands in schedinit's code, as an operand relative to the instruction poi
 
 from collections.abc import Iterator
 
-import capstone
 from capstone import x86
 
 from symbolizer.elf.file import ElfFile
 from symbolizer.elf.relocations import RelocatedWords
 from symbolizer.errors import ElfError
+from symbolizer.x86.disasm import detailed_decoder
 
 _MAX_VERSION_BYTES = 256
 _PREFIXES = (b"go1.", b"devel go1.")
@@ -33,9 +33,7 @@ def find_build_version(elf: ElfFile, words: RelocatedWords, schedinit: int, code
 
 def _operand_addresses(code: bytes, entry: int) -> Iterator[int]:
     """Yield the target of each operand that is relative to the instruction pointer."""
-    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    decoder.detail = True
-    for instruction in decoder.disasm(code, entry):
+    for instruction in detailed_decoder().disasm(code, entry):
         for operand in instruction.operands:
             if operand.type == x86.X86_OP_MEM and operand.mem.base == x86.X86_REG_RIP:
                 yield instruction.address + instruction.size + operand.mem.disp

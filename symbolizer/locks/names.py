@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
-from symbolizer.dwarf.entries import (
+from symbolizer.dwarf.constants import (
     AT_LOCATION,
     AT_TYPE,
+    AT_VARIABLE_PARAMETER,
     TAG_FORMAL_PARAMETER,
     TAG_LEXICAL_BLOCK,
     TAG_POINTER,
     TAG_STRUCTURE,
     TAG_SUBPROGRAM,
     TAG_VARIABLE,
-    Die,
-    Dwarf,
 )
+from symbolizer.dwarf.entries import Die, Dwarf
 from symbolizer.errors import SymbolizerError
 from symbolizer.go.binary import GoBinary
 from symbolizer.locks.types import (
@@ -36,7 +36,6 @@ from symbolizer.locks.types import (
 )
 from symbolizer.locks.variables import StaticPointers, Symbol, Symbols, is_data, loads
 
-_AT_VARIABLE_PARAMETER = 0x4B
 _DW_OP_ADDR = 0x03
 _MAX_STATIC_DEPTH = 2
 _MADE_UP = "."  # ".autotmp_3", in programs built without optimization
@@ -237,7 +236,7 @@ class LockNames:
 
     def _is_any_lock(self, variable: Die, kind: Die, wanted: Sequence[str]) -> bool:
         """Whether it points to a lock that may lie anywhere: a parameter, or the compiler's own."""
-        is_result = bool(variable.values.get(_AT_VARIABLE_PARAMETER))
+        is_result = bool(variable.values.get(AT_VARIABLE_PARAMETER))
         is_parameter = variable.tag == TAG_FORMAL_PARAMETER and not is_result
         if not is_parameter and not variable.name.startswith(_MADE_UP):
             return False

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from symbolizer.dwarf.entries import (
+from symbolizer.dwarf.constants import (
     AT_BYTE_SIZE,
     AT_GO_EMBEDDED,
     AT_GO_KIND,
@@ -16,9 +16,8 @@ from symbolizer.dwarf.entries import (
     TAG_POINTER,
     TAG_STRUCTURE,
     TAG_TYPEDEF,
-    Die,
-    Dwarf,
 )
+from symbolizer.dwarf.entries import Die, Dwarf
 from symbolizer.dwarf.forms import DwarfError
 
 LOCK_TYPES: Final = frozenset({"sync.Mutex", "sync.RWMutex", "internal/sync.Mutex"})

@@ -15,14 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from symbolizer.elf.file import ElfFile
+from symbolizer.elf.symbols import SYMBOL
 from symbolizer.errors import ElfError
 
-_SYMBOL = np.dtype(
-    [
-        *(("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")),
-        *(("value", "<u8"), ("size", "<u8")),
-    ]
-)
 _OBJECT: Final = 1
 _NAMELESS: Final = "..stmp_"
 _MAX_NAME_BYTES = 1 << 12
@@ -83,11 +78,11 @@ class Symbols:
 
     def _read(self) -> npt.NDArray[np.void]:
         section = self._elf.sections.get(".symtab")
-        table = np.empty(0, _SYMBOL)
+        table = np.empty(0, SYMBOL)
         if section is not None:
             try:
-                size = section.size // _SYMBOL.itemsize * _SYMBOL.itemsize
-                table = np.frombuffer(self._elf.read_offset(section.offset, size), _SYMBOL)
+                size = section.size // SYMBOL.itemsize * SYMBOL.itemsize
+                table = np.frombuffer(self._elf.read_offset(section.offset, size), SYMBOL)
             except ElfError:
                 pass  # As if it were stripped.
         table = table[(table["info"] & 0xF == _OBJECT) & (table["size"] > 0)]

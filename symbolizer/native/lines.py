@@ -9,15 +9,20 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Self
 
-from symbolizer.dwarf.inline import Functions
+from symbolizer.dwarf.inline import Functions, attributes_of_code
 from symbolizer.dwarf.lines import LineProgram, find_lines, line_program
 from symbolizer.dwarf.ranges import UnitRanges
+from symbolizer.dwarf.sections import has_dwarf
 from symbolizer.dwarf.units import Unit, Units
+from symbolizer.dwarf.work import Work
 from symbolizer.elf.file import ElfFile
 from symbolizer.errors import SymbolizerError
 
 _MAX_LINE = (1 << 31) - 1
 """A file may claim any number; what is written down has no room for all."""
+
+_MAX_WORK = 30_000_000
+"""Entries, attributes, ranges and rows of lines read for one question: some half a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ class NativeLines:
 
     def __init__(self, elf: ElfFile) -> None:
         """Find the units. Raises DwarfError, ElfError."""
-        self._units = Units(elf)
+        self._units = Units(elf, attributes_of_code, Work(elf, _MAX_WORK))
         self._functions = Functions(self._units)
         self._ranges: UnitRanges | None = None
         self.failure: SymbolizerError | None = None
@@ -49,10 +54,7 @@ class NativeLines:
     @classmethod
     def open(cls, elf: ElfFile) -> Self | None:
         """Return the lines of a file, None if it has no DWARF. Raises DwarfError, ElfError."""
-        present = (elf.sections.get(name) for name in (".debug_info", ".zdebug_info"))
-        if all(section is None or section.nobits for section in present):
-            return None
-        return cls(elf)
+        return cls(elf) if has_dwarf(elf) else None
 
     def frames(self, vaddrs: Collection[int]) -> dict[int, tuple[NativeFrame, ...]]:
         """The logical frames at each address, as linked, innermost inlined call first.

@@ -2,21 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
-import capstone
 from capstone import x86_const
 
 from symbolizer.errors import GoTableError
 from symbolizer.frames import FuncRole
 from symbolizer.go.binary import Function, GoBinary
+from symbolizer.go.stack_switch import saved_switch_pc
 from symbolizer.unwind.rules import RuleKind, RuleRange, UnwindRule
+from symbolizer.x86.disasm import detailed_decoder
 
 _TOP_FRAME: Final = 1  # abi.FuncFlagTopFrame
 _SP_WRITE: Final = 2  # abi.FuncFlagSPWrite
 _WORD_BYTES = 8
-_MINOR_OF_SAVED_PC: Final = 21
 _MAX_OFFSET_BYTES = (1 << 31) - 1
 _MAX_CODE_BYTES = 512  # of systemstack, which has 160
 # The signal's return, named differently over the versions (runtime/sys_linux_amd64.s).
@@ -31,6 +32,13 @@ class GoUnwind:
 
     def __init__(self, binary: GoBinary) -> None:
         self._binary = binary
+
+    @cached_property
+    def _callbacks_return_to_an_entry(self) -> bool:
+        """Whether the return address of cgocallback is the entry of a function."""
+        pc = saved_switch_pc(self._binary)
+        function = None if pc is None else self._binary.function_at(pc)
+        return function is not None and function.entry == pc
 
     def ranges(self, vaddr: int) -> tuple[RuleRange, ...]:
         """The rules of the function around `vaddr`; () outside of Go's text.
@@ -72,8 +80,7 @@ class GoUnwind:
         role = self._binary.layout.role(function.func_id)
         # A signal's return address is the first byte of what returns from it.
         is_exact = role in _INTERRUPTED or function.name == _SIGNAL_ENTRY
-        # Up to Go 1.20, so is what gosave_systemstack_switch saves for callbacks to return to.
-        is_exact |= role is FuncRole.CGOCALLBACK and self._binary.version.minor < _MINOR_OF_SAVED_PC
+        is_exact |= role is FuncRole.CGOCALLBACK and self._callbacks_return_to_an_entry
         # Where a function has a frame, the assembler saves the frame pointer at its top.
         bp_offset = -2 * _WORD_BYTES if delta >= _WORD_BYTES else None
         return UnwindRule(RuleKind.SP, delta + _WORD_BYTES, bp_offset, exact_caller=is_exact)
@@ -86,12 +93,10 @@ def _stack_switches(binary: GoBinary, function: Function) -> range:
     it finds itself on the thread's stack and only jumps on, it is on its caller's. What is not
     known runs on the thread's stack.
     """
-    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    decoder.detail = True
     code = binary.elf.read(function.entry, min(function.end - function.entry, _MAX_CODE_BYTES))
     loads = [
         int(each.address + each.size)
-        for each in decoder.disasm(code, function.entry)
+        for each in detailed_decoder().disasm(code, function.entry)
         if each.id == x86_const.X86_INS_MOV
         and each.operands[0].type == x86_const.X86_OP_REG
         and each.operands[0].reg == x86_const.X86_REG_RSP

@@ -66,7 +66,8 @@ def is_emulated(code: bytes) -> bool:
     )
 
 
-def _decoder() -> capstone.Cs:
+def detailed_decoder() -> capstone.Cs:
+    """Return capstone's decoder of 64-bit code, with operands."""
     decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     decoder.detail = True
     return decoder
@@ -82,7 +83,7 @@ def decode(code: bytes, address: int) -> tuple[Instruction, ...]:
         raise GoTableError(
             f"The function at {address:#x} claims {len(code)} bytes of code; its table is corrupt."
         )
-    return tuple(_instruction(raw) for raw in _decoder().disasm(code, address))
+    return tuple(_instruction(raw) for raw in detailed_decoder().disasm(code, address))
 
 
 def _instruction(raw: capstone.CsInsn) -> Instruction:

@@ -29,7 +29,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 CHILD: Final = """
 import json, sys
 from symbolizer import ElfFile
-from symbolizer.dwarf.entries import dwarf_section
+from symbolizer.dwarf.sections import dwarf_section
 from symbolizer.native.lines import NativeLines
 
 with ElfFile.open(sys.argv[1]) as elf:
@@ -39,7 +39,7 @@ with ElfFile.open(sys.argv[1]) as elf:
         "known": sum(map(bool, frames.values())),
         "frames": sum(map(len, frames.values())),
         "decoded_bytes": lines.decoded_bytes,
-        "line_bytes": len(dwarf_section(elf, "debug_line", 1 << 28)),
+        "line_bytes": len(dwarf_section(elf, "debug_line")),
     }, sys.stdout)
 """
 

@@ -1,4 +1,4 @@
-"""One browser for all tests, which fails a test that makes it complain."""
+"""One browser for all tests, which fails a test that makes it complain; and the page in it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+
+from tests.browser.pages import FakedPage
+from tests.browser.pageserver import PageServer, page_server
 
 FLAGS = (
     "--headless=new",
@@ -44,3 +47,15 @@ def browser(chromium: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
     said = [entry["message"] for entry in chromium.get_log("browser")]  # type: ignore[no-untyped-call]
     chromium.get("about:blank")
     assert said == []
+
+
+@pytest.fixture
+def server() -> Iterator[PageServer]:
+    with page_server() as served:
+        yield served
+
+
+@pytest.fixture
+def page(browser: webdriver.Chrome, server: PageServer) -> Iterator[FakedPage]:
+    yield FakedPage(browser, server)
+    browser.get("about:blank")  # asks no more before the server is gone

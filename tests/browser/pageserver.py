@@ -137,14 +137,14 @@ class PageServer:
         if self.refusal:
             return self.refusal[0], "application/json", _error(self.refusal[1])
         if path == "/api/targets":
-            targets = {
+            found = {
                 "version": "1.2.3",
                 "interval_s": 60.0,
                 "retention_s": 600.0,
                 "kinds": [described_kind(kind) for kind in kinds()],
                 "targets": self.targets,
             }
-            return 200, "application/json", json.dumps(targets).encode()
+            return 200, "application/json", json.dumps(found).encode()
         kind = query.get("kind", "block")
         if path.endswith("/timeline"):
             return 200, "application/json", self._timeline(kind)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +11,8 @@ from selenium.webdriver import Chrome
 from ebpfprof.console.text import printable
 from ebpfprof.errors import ExitCode
 from tests.browser.flamepage import FlamePage
-from tests.browser.test_page import Page
-from tests.browser.test_served_page import SERVE
+from tests.browser.pages import Page
+from tests.browser.servedpage import serving
 from tests.kernel.hostileprogram import LABEL_KEY, MARK, RAW, TITLE, hostile_target
 from tests.recorder import run
 from tests.targets_run import Target
@@ -32,18 +29,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.fixture
 def page(chromium: Chrome, target: Target, tmp_path: Path) -> Iterator[Page]:
-    command = [*SERVE, "--pid", str(target.pid)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as server:
-        assert server.stderr is not None
-        said = server.stderr.readline()
-        address = re.search(r"http://[\d.:]+/", said)
-        assert address, said
-        assert not RAW & set(said)
-        yield Page(chromium, address.group())
-        chromium.get("about:blank")
-        server.send_signal(signal.SIGTERM)
-        rest = server.communicate(timeout=60)[1]
-        assert all(line.isprintable() for line in rest.split("\n"))
+    with serving(chromium, target.pid, tmp_path) as address:
+        yield Page(chromium, address)
 
 
 def assert_harmless(browser: Chrome) -> None:

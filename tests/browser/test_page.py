@@ -1,109 +1,31 @@
-"""The page in a real browser: what it shows, what can be done with it, and what goes wrong."""
+"""The page in a real browser: what it shows, and what can be done with it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from urllib.parse import parse_qs, urlsplit
+from typing import Literal
+from urllib.parse import urlsplit
 
 import pytest
-from selenium.common.exceptions import StaleElementReferenceException
-from selenium.webdriver import Chrome, Keys
+from selenium.webdriver import Keys
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
-from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import WebDriverWait
 
-from ebpfprof.profile.model import Label, Sample
+from ebpfprof.export import json_profile
+from ebpfprof.profile.kind import Table
+from ebpfprof.profile.model import Sample
+from tests.browser.pages import FakedPage
 from tests.browser.pageserver import (
     HOSTILE,
     START_S,
     WINDOW_S,
     WINDOWS,
-    PageServer,
     block_profile,
     described,
-    page_server,
     stack,
 )
-
-DEADLINE_S = 60
-
-
-@pytest.fixture
-def server() -> Iterator[PageServer]:
-    with page_server() as served:
-        yield served
-
-
-class Page:
-    """What a user sees of the page at `url`."""
-
-    def __init__(self, browser: Chrome, url: str) -> None:
-        self.browser = browser
-        self.url = url
-
-    def open(self, fragment: str = "") -> Page:
-        self.browser.get("about:blank")  # or only the fragment would change
-        self.browser.get(self.url + fragment)
-        return self
-
-    def one(self, css: str) -> WebElement:
-        return self.browser.find_element(By.CSS_SELECTOR, css)
-
-    def texts(self, css: str) -> list[str]:
-        """The visible texts, all taken at once: the page may replace them meanwhile."""
-        script = "return [...document.querySelectorAll(arguments[0])].map((e) => e.innerText)"
-        return [str(text) for text in self.browser.execute_script(script, css)]
-
-    def text(self, css: str) -> str:
-        return "\n".join(self.texts(css))
-
-    def until(self, is_so: Callable[[Page], bool], what: str) -> None:
-        WebDriverWait(self.browser, DEADLINE_S, 0.05).until(lambda _: is_so(self), what)
-
-    def until_text(self, css: str, wanted: str) -> None:
-        self.until(lambda page: wanted in page.text(css), f"{wanted!r} in {css}")
-
-    def functions(self) -> list[str]:
-        return self.texts("#functions .function")
-
-    def click(self, css: str) -> None:
-        """Click on what is there then: the page may replace it meanwhile."""
-
-        def clicked(_: Chrome) -> bool:
-            self.one(css).click()
-            return True
-
-        waiting = WebDriverWait(self.browser, DEADLINE_S, 0.05, [StaleElementReferenceException])
-        waiting.until(clicked, css)
-
-    def attribute(self, css: str, name: str) -> str:
-        """An attribute of the first such element, found and read at once."""
-        script = "return document.querySelector(arguments[0]).getAttribute(arguments[1])"
-        return str(self.browser.execute_script(script, css, name))
-
-    def fragment(self) -> dict[str, str]:
-        words = parse_qs(urlsplit(self.browser.current_url).fragment)
-        return {key: values[0] for key, values in words.items()}
-
-    def graph(self, expression: str) -> object:
-        return self.browser.execute_script(f"return page.graph.{expression}")
-
-
-class FakedPage(Page):
-    """The page of made-up processes."""
-
-    def __init__(self, browser: Chrome, server: PageServer) -> None:
-        super().__init__(browser, server.url)
-        self.server = server
-
-
-@pytest.fixture
-def page(browser: Chrome, server: PageServer) -> Iterator[FakedPage]:
-    yield FakedPage(browser, server)
-    browser.get("about:blank")  # asks no more before the server is gone
+from tests.unit.made_up_kinds import NAPS, registered
 
 
 def test_the_only_process_is_shown_at_once_and_what_is_wrong_with_it(page: FakedPage) -> None:
@@ -149,6 +71,53 @@ def test_another_profile_is_a_click_away(page: FakedPage) -> None:
     assert page.functions()[0] == "main.hash"
     assert page.fragment()["kind"] == "cpu"
     assert not page.one("#hide-idle").is_displayed()
+
+
+@pytest.mark.parametrize(
+    ("rows", "headline"),
+    [
+        (
+            "operations",
+            "80 % of all naps: Mutex.Lock in main.(*Cache).Get, ",
+        ),
+        ("functions", "80 % of all naps: sync.(*Mutex).Lock (8.00 s)"),
+    ],
+)
+def test_a_kind_that_is_only_registered_has_a_tab_with_its_words(
+    page: FakedPage, rows: Literal["operations", "functions"], headline: str
+) -> None:
+    kind = replace(NAPS, table=Table(rows, "Rest", "Naps", ("Where",)))
+    document = json.loads(json_profile.encode(block_profile())) | {"kind": kind.name}
+    page.server.bodies[kind.name] = json.dumps(document).encode()
+    page.server.targets[0]["kinds"].append(kind.name)
+    with registered(kind):
+        page.open()
+        page.until_text("#headline", "Mutex.Lock")
+        assert page.texts("[role=tab]") == ["Block", "Mutex", "CPU", "Nap"]
+        assert page.attribute("[data-kind=naps]", "title") == "where goroutines took a nap"
+        page.click("[data-kind=naps]")
+        page.until_text("#headline", "of all naps:")
+        assert page.text("#headline").startswith(headline)
+        assert page.text("#headline").endswith("naps)") == (rows == "operations")
+        assert page.texts("#functions th")[2] == "Naps"
+        assert page.one("#hide-idle").is_displayed() == (rows == "operations")
+        assert ("wait reason" in page.texts("#group option")) == (rows == "operations")
+        assert page.fragment()["kind"] == "naps"
+        # The values of its windows are bytes: it has more types than two.
+        page.until_text(".timeline-text", "38.1 MiB in 5.00 s")
+        page.open("#kind=naps")
+        page.until_text("#headline", "of all naps:")
+
+
+def test_the_timeline_of_a_moment_has_no_rate(page: FakedPage) -> None:
+    kind = replace(NAPS, is_moment=True)
+    document = json.loads(json_profile.encode(block_profile())) | {"kind": kind.name}
+    page.server.bodies[kind.name] = json.dumps(document).encode()
+    page.server.targets[0]["kinds"].append(kind.name)
+    with registered(kind):
+        page.open("#kind=naps")
+        page.until_text("#headline", "of all naps:")
+        assert page.text(".timeline-text").endswith(": 38.1 MiB")
 
 
 def test_idle_waits_are_hidden_with_their_sum_and_reason(page: FakedPage) -> None:
@@ -302,76 +271,6 @@ def test_a_link_shows_what_was_zoomed_into(page: FakedPage) -> None:
     assert "zoom" not in page.fragment()
 
 
-@pytest.mark.parametrize(
-    "fragment", ["#pid=-1", "#pid=x&kind=nonsense", "#pid=1234&from=5&to=1&value=99&group=label:x"]
-)
-def test_a_broken_link_does_no_harm(page: FakedPage, fragment: str) -> None:
-    page.open(fragment)
-    page.until_text("#targets", "shop")
-    page.open("#pid=1234&value=99")
-    page.until_text("#headline", "Mutex.Lock")
-
-
-def test_names_are_never_markup(page: FakedPage) -> None:
-    page.server.targets[0]["name"] = HOSTILE
-    page.open()
-    page.until(lambda p: HOSTILE in p.functions(), "the hostile function")
-    assert HOSTILE in page.text("#targets")
-    assert page.browser.title.startswith("<img src=x")
-    assert page.texts("main img, main b, #targets img") == []
-
-
-def test_an_empty_profile_is_told(page: FakedPage) -> None:
-    page.server.profiles["block"] = replace(block_profile(), samples=())
-    page.open()
-    page.until_text("#nothing", "Nothing was recorded in this time.")
-    assert not page.one("#graph").is_displayed()
-
-
-def test_losses_are_told(page: FakedPage) -> None:
-    page.open()
-    page.until_text("#status", "incomplete: 3 events")
-
-
-def test_a_time_that_was_not_recorded_is_told(page: FakedPage) -> None:
-    page.server.no_profile = "Process 1234 was not recorded in that time."
-    page.open(f"#pid=1234&from={START_S}&to={START_S + 5}")
-    page.until_text("#nothing", "Process 1234 was not recorded in that time.")
-    page.open("#pid=1234")
-    page.until_text("#nothing", "Recording has begun")
-    forget_errors(page)
-
-
-def test_a_process_that_is_not_there_is_told(page: FakedPage) -> None:
-    page.open("#pid=77")
-    page.until_text("#welcome", "Process 77 is not served here")
-
-
-def test_a_token_is_asked_for(page: FakedPage) -> None:
-    page.server.refusal = (401, "A token is needed.")
-    page.open()
-    page.until_text("#error", "A token is needed.")
-    page.server.refusal = None
-    page.one("#token").send_keys("secret&word", Keys.ENTER)
-    page.until_text("#headline", "Mutex.Lock")
-    forget_errors(page)
-    assert "/?token=secret%26word" in page.server.asked
-    assert not page.one("#access").is_displayed()
-
-
-@pytest.mark.parametrize("code", [403, 500, 503])
-def test_an_error_of_the_server_is_told_and_forgotten(page: FakedPage, code: int) -> None:
-    page.open()
-    page.until_text("#headline", "Mutex.Lock")
-    page.server.refusal = (code, "It is not possible now.")
-    page.click("[data-kind=cpu]")
-    page.until_text("#error", "It is not possible now.")
-    page.server.refusal = None
-    page.click("[data-kind=block]")
-    page.until(lambda p: not p.one("#error").is_displayed(), "no error")
-    forget_errors(page)
-
-
 def test_refreshing_can_be_paused(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
@@ -436,30 +335,6 @@ def test_keys_search_and_pause(page: FakedPage) -> None:
     assert page.one("#pause").get_attribute("aria-pressed") == "true"
 
 
-def test_nothing_is_asked_of_any_other_server(page: FakedPage) -> None:
-    page.open()
-    page.until_text("#headline", "Mutex.Lock")
-    page.browser.get_log("performance")  # type: ignore[no-untyped-call]
-    page.open()
-    page.until_text("#headline", "Mutex.Lock")
-    page.click("[data-kind=cpu]")
-    page.until_text("#headline", "main.hash")
-    entries = page.browser.get_log("performance")  # type: ignore[no-untyped-call]
-    messages = [json.loads(entry["message"])["message"] for entry in entries]
-    asked = [
-        message["params"]["request"]["url"]
-        for message in messages
-        if message["method"] == "Network.requestWillBeSent"
-    ]
-    assert f"{page.url}assets/flamegraph.js" in asked
-    assert all(url.startswith((page.url, "about:", "chrome")) for url in asked)
-
-
-def forget_errors(page: FakedPage) -> None:
-    """The browser itself notes answers that are errors."""
-    page.browser.get_log("browser")  # type: ignore[no-untyped-call]
-
-
 def test_a_comparison_is_told_in_the_table(page: FakedPage) -> None:
     page.server.profiles["block"] = block_profile(scale=3)
     page.server.base = block_profile()
@@ -480,18 +355,3 @@ def test_all_functions_of_a_long_table_come_with_a_button(page: FakedPage) -> No
     assert len(page.functions()) == 100
     page.browser.find_element("xpath", "//button[.='All 103 functions']").click()
     assert len(page.functions()) == 103
-
-
-def test_escape_sequences_are_made_visible(page: FakedPage) -> None:
-    odd = "a\x1b[31m\u202eb"
-    page.server.targets[0] |= {"name": odd, "command": odd}
-    profile = block_profile()
-    sample = replace(profile.samples[0], locations=stack(odd), labels=(Label(odd, odd),))
-    page.server.profiles["block"] = replace(
-        profile, samples=(sample,), comments=(f"incomplete: {odd}",)
-    )
-    page.open()
-    page.until_text("#functions", "\\x1b[31m\\u202e")
-    shown = page.browser.execute_script("return document.body.textContent + document.title")
-    assert shown.count("\\x1b[31m\\u202e") >= 6
-    assert not {"\x1b", "\u202e"} & set(shown)

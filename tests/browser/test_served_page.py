@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +9,11 @@ import pytest
 from selenium.webdriver import Chrome
 
 from ebpfprof.export import pprof
-from tests.browser.test_page import Page
+from tests.browser.pages import Page
+from tests.browser.servedpage import serving
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.targets_run import Target
-
-SERVE = (sys.executable, "-m", "ebpfprof", "serve", "--listen", "127.0.0.1:0", "--window", "1")
 
 
 @pytest.fixture
@@ -29,16 +24,8 @@ def demo() -> Iterator[Target]:
 
 @pytest.fixture
 def served(chromium: Chrome, demo: Target, tmp_path: Path) -> Iterator[str]:
-    command = [*SERVE, "--pid", str(demo.pid)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as server:
-        assert server.stderr is not None
-        said = server.stderr.readline()
-        address = re.search(r"http://[\d.:]+/", said)
-        assert address, said
-        yield address.group()
-        chromium.get("about:blank")
-        server.send_signal(signal.SIGTERM)
-        server.communicate(timeout=60)
+    with serving(chromium, demo.pid, tmp_path) as address:
+        yield address
 
 
 def test_the_page_records_while_it_is_open(

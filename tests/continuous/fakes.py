@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -18,9 +17,7 @@ from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profile.delta import difference
-from ebpfprof.profile.kind import ProfileKind
-from ebpfprof.profile.model import Profile, Sample
-from ebpfprof.profilers import registry
+from ebpfprof.profile.model import Location, Profile, Sample, ValueType
 from ebpfprof.profilers.registry import kind_named
 from ebpfprof.profilers.report_builder import Report
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, WORK
@@ -77,8 +74,8 @@ class FakeTarget:
     def profile(self, kind: Any) -> Profile:  # noqa: ANN401
         """All so far: events of a microsecond each, and one more once it was recorded."""
         types = kind_named(kind).sample_types
-        events = [Sample((LOCK, WORK), (self.events, self.events * 1000))] if self.events else []
-        steady = [Sample((RECEIVE, WORK), (1, 10))] if self.starts else []
+        events = _samples((LOCK, WORK), self.events, 1000, types)
+        steady = _samples((RECEIVE, WORK), min(self.starts, 1), 10, types)
         profile = Profile(
             kind=kind,
             sample_types=types,
@@ -96,6 +93,14 @@ class FakeTarget:
         """Those of kinds of which the kernel keeps the sums, or of the others."""
         wanted = [each for each in self.kinds if kind_named(each).keeps_sums == are_sums]
         return {kind: self.profile(kind) for kind in wanted}
+
+
+def _samples(
+    stack: tuple[Location, ...], count: int, value: int, types: Sequence[ValueType]
+) -> list[Sample]:
+    """A sample of so many events, with `value` of each other type for each of them."""
+    values = (count, *[count * value for _ in types[1:]])
+    return [Sample(stack, values)] if count else []
 
 
 @dataclass(eq=False)
@@ -151,6 +156,8 @@ class FakeLive:
 
     def begin(self, target: FakeTarget) -> FakeMark:
         assert not target.is_removed
+        if target.users:  # for a caller: that of the windows is made before the start
+            target.snapshots += 1
         return FakeMark(target.profiles(are_sums=False))
 
     def read(self, target: FakeTarget, samples: FakeMark, *, restart: bool = False) -> Report:
@@ -212,13 +219,3 @@ def made(**options: Any) -> tuple[Manager, RecordedProcess, FakeTarget]:  # noqa
     target = FakeTarget(PID)
     manager = Manager(FakeLive({PID: target}), kinds=ALL_KINDS, **options)
     return manager, manager.add_opened(target), target
-
-
-@contextmanager
-def registered(kind: ProfileKind) -> Iterator[ProfileKind]:
-    """A kind of profiles that is there while the block runs."""
-    registry.register(kind)
-    try:
-        yield kind
-    finally:
-        del registry._kinds[kind.name]

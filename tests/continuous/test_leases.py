@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from ebpfprof.continuous import manager as manager_module
 from ebpfprof.continuous.manager import Manager
 from tests.continuous.fakes import (
     ALL_KINDS,
@@ -20,11 +19,6 @@ from tests.continuous.fakes import (
     run,
     until,
 )
-
-
-@pytest.fixture(autouse=True)
-def _check_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager_module, "CHECK_S", 0.005)
 
 
 def test_the_last_of_several_users_stops_the_recording() -> None:

@@ -30,11 +30,6 @@ from tests.continuous.fakes import (
 )
 
 
-@pytest.fixture(autouse=True)
-def _check_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager_module, "CHECK_S", 0.005)
-
-
 def test_waiting_ends_at_the_event_the_end_of_the_process_or_of_the_manager() -> None:
     async def work() -> None:
         manager, process, _ = made()

@@ -15,13 +15,14 @@ from typing import Final
 from unittest import mock
 
 from symbolizer.codeanalysis import cgo_callback, globals, park_sites, runtime_functions
+from symbolizer.go import stack_switch
 from symbolizer.x86 import disasm
 from symbolizer.x86.call_sites import InstructionStarts
 from symbolizer.x86.disasm import Instruction
 
 _LONGEST_BYTES: Final = 15
 _FUNCTIONS: Final = 1 << 10
-_DECODER: Final = disasm._decoder()
+_DECODER: Final = disasm.detailed_decoder()
 
 
 @lru_cache(maxsize=_FUNCTIONS)
@@ -65,7 +66,7 @@ def _first(code: bytes, address: int) -> Instruction | None:
 def remembering() -> Iterator[None]:
     """Let all that decodes functions of a program go this way."""
     with ExitStack() as held:
-        for module in (cgo_callback, globals, park_sites, runtime_functions):
+        for module in (cgo_callback, globals, park_sites, runtime_functions, stack_switch):
             held.enter_context(mock.patch.object(module, "decode", decode))
         held.enter_context(mock.patch.object(InstructionStarts, "among", among))
         yield

@@ -23,6 +23,7 @@ from symbolizer.elf.relocations import RelocatedWords
 from symbolizer.go.pcvalue import PcValues, read_table
 from tests.fuzz.elfs import PF_R, PF_W, PF_X, Load, Part, small_elf
 from tests.toolchains import MINORS, toolchain
+from tests.unit.symbolizer.go_programs import module_vaddr
 
 TARGETS: Final = Path(__file__).resolve().parents[1] / "targets"
 NEWEST: Final = MINORS[-1]
@@ -198,7 +199,7 @@ def mini(
     text = _moved(shrunk, text_vaddr)
     header = _HEADER.unpack_from(table)
     _, name_at, unit_at, file_at, pctab_at, pcln_at = header[6], *header[7:]
-    module = bytearray(binary.elf.read(binary.module_vaddr, binary.layout.size("moduledata")))
+    module = bytearray(binary.elf.read(module_vaddr(binary.elf), binary.layout.size("moduledata")))
     tables = (0, name_at, unit_at, file_at, pctab_at, pcln_at, pcln_at)
     for word, offset in zip((0, 1, 4, 7, 10, 13, 16), tables, strict=True):
         struct.pack_into("<Q", module, 8 * word, TABLE_VADDR + offset)

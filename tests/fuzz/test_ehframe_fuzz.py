@@ -30,7 +30,7 @@ from tests.unit.symbolizer.unwind.eh_writer import CODE_VADDR, INITIAL, Cie, Fde
 
 pytestmark = pytest.mark.long
 
-SOURCE: Final = Path(__file__).parents[1] / "unit" / "ehframes.c"
+SOURCE: Final = Path(__file__).parents[1] / "unit/symbolizer/unwind/eh_frames.c"
 REGIONS: Final = ("elf", "hdr", "pairs", "frames", "common", "jumps", "sections")
 CHANGES: Final = st.builds(
     Change,

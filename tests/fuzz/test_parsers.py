@@ -20,11 +20,13 @@ NAMES = [parser.name for parser in PARSERS]
 # Modules that take bytes apart, but none that a target or a stranger's file has chosen.
 OUR_OWN = {
     "symbolizer.allowance": "counts what the parsers take",
+    "symbolizer.dwarf.constants": "no code",
     "symbolizer.errors": "no code",
     "symbolizer.frames": "no code",
     "symbolizer.unwind.rules": "no code",
     "ebpfprof.kernel.btf": "the kernel's",
     "ebpfprof.privileges.capabilities": "what the kernel says of our own process",
+    "ebpfprof.kernel.c_facts": "our own C",
     "ebpfprof.kernel.clock": "the kernel's clocks",
     "ebpfprof.profilers.cpu.collector": "rows of our own maps",
     "ebpfprof.profilers.waits.runtime_locks": "numbers of our own maps",

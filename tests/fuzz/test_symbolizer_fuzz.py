@@ -18,9 +18,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from symbolizer import ElfFile, GoBinary, SymbolizerError, read_build_info
-from symbolizer.dwarf.entries import TAG_STRUCTURE, TAG_SUBPROGRAM, TAG_VARIABLE, Dwarf
+from symbolizer.dwarf.constants import TAG_STRUCTURE, TAG_SUBPROGRAM, TAG_VARIABLE
+from symbolizer.dwarf.entries import Dwarf
 from symbolizer.locks.names import LockNames
 from tests.toolchains import MINORS, toolchain
+from tests.unit.symbolizer.go_programs import module_vaddr
 from tests.unit.symbolizer.locks import locks_program as locksprogram
 
 pytestmark = pytest.mark.long
@@ -100,7 +102,10 @@ def sound(minor: str, mode: str) -> Program:
         "units": (start + header.cu_offset, header.file_offset - header.cu_offset),
         "files": (start + header.file_offset, header.pctab_offset - header.file_offset),
         "names": (start + header.name_offset, header.cu_offset - header.name_offset),
-        "moduledata": (elf.vaddr_to_offset(binary.module_vaddr), binary.layout.size("moduledata")),
+        "moduledata": (
+            elf.vaddr_to_offset(module_vaddr(binary.elf)),
+            binary.layout.size("moduledata"),
+        ),
         "buildinfo": (info, 256),
         "schedinit": (elf.vaddr_to_offset(schedinit.entry), schedinit.end - schedinit.entry),
         "anywhere": (0, len(data)),
@@ -110,7 +115,7 @@ def sound(minor: str, mode: str) -> Program:
 
 
 def gofunc(binary: GoBinary) -> int:
-    offset = binary.module_vaddr + binary.layout.offset("moduledata", "gofunc")
+    offset = module_vaddr(binary.elf) + binary.layout.offset("moduledata", "gofunc")
     return int.from_bytes(binary.elf.read(offset, 8), "little")
 
 

@@ -15,8 +15,8 @@ from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from tests.differential.mutexes import losses
+from tests.kernel.labelled_runs import NO_LABELS, Labels, functions, labels_of
 from tests.kernel.programs import program
-from tests.kernel.test_labels import NO_LABELS, Labels, functions, labels_of
 from tests.kernel.unanswered import unanswered
 from tests.recorder import Recorder, only_profile, recording
 from tests.targets_run import DEADLINE_S, Target

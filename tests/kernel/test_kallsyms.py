@@ -125,7 +125,7 @@ def test_of_all_targets_together_there_is_one(
             made.add(self)
 
     monkeypatch.setattr(kallsyms, "_SHARED_S", shared_s)
-    monkeypatch.setattr(kallsyms, "KernelSymbols", Counted)
+    monkeypatch.setattr("ebpfprof.profilers.cpu.report.KernelSymbols", Counted)
     with (
         LiveSession(Options(kinds=("block", "cpu"), hz=999), capacity=2) as live,
         Target.start(program("pingpong")) as one,

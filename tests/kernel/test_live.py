@@ -10,42 +10,22 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ebpfprof.errors import AttachFailed, NoSuchProcess, NotGoProgram, TargetGone
+from ebpfprof.errors import NoSuchProcess, NotGoProgram, TargetGone
 from ebpfprof.profile.delta import difference
-from ebpfprof.profile.model import Kind, Profile
+from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
-from ebpfprof.recording.reports import IntervalStart
-from ebpfprof.recording.target import LiveTarget
 from tests.kernel.inside import collector_of_waits
-from tests.kernel.kernel_state import has_probes, open_files
+from tests.kernel.kernel_state import has_probes
+from tests.kernel.live_counts import HANDS, count_in, counts
 from tests.kernel.programs import program
 from tests.targets_run import DEADLINE_S, Target
-
-HANDS = 11  # ten values and the end
 
 
 @pytest.fixture(scope="module")
 def live() -> Iterator[LiveSession]:
     with LiveSession(Options(kinds=("block", "mutex", "cpu")), capacity=16) as session:
         yield session
-
-
-def count_in(profile: Profile, function: str) -> int:
-    return sum(
-        sample.values[0]
-        for sample in profile.samples
-        if any(f.function.startswith(function) for at in sample.locations for f in at.frames)
-    )
-
-
-def counts(
-    live: LiveSession, target: LiveTarget, function: str, samples: IntervalStart | None = None
-) -> dict[str, int]:
-    reports = [live.snapshot(target), *([live.read(target, samples)] if samples else [])]
-    assert [report.failure for report in reports if report.failure] == []
-    profiles = [profile for report in reports for profile in report.profiles]
-    return {profile.kind: count_in(profile, function) for profile in profiles}
 
 
 @pytest.mark.parametrize("minor", ["1.19", "1.27"])
@@ -233,47 +213,6 @@ def test_what_cannot_be_recorded_is_refused(live: LiveSession) -> None:
         live.add((1 << 22) - 1)
 
 
-def test_it_is_full_and_it_leaves_no_probe() -> None:
-    with Target.start(program("steps")) as steps:
-        with LiveSession(Options(), capacity=2) as live:
-            targets = [live.add(steps.pid), live.add(steps.pid)]
-            for target in targets:
-                live.start(target)
-            steps.ask("hand", "done")
-            assert [counts(live, t, "main.hand")["block"] for t in targets] == [HANDS, HANDS]
-            with pytest.raises(AttachFailed, match="no room"):
-                live.add(steps.pid)
-            assert has_probes(steps.pid)
-        assert not has_probes(steps.pid)
-
-
-def test_the_room_of_one_that_was_let_go_of_is_used_again() -> None:
-    """Nothing of the one before is left: not its sums, rows, rules or samples."""
-    options = Options(kinds=("block", "mutex", "cpu"))
-    with LiveSession(options, capacity=1) as live, Target.start(program("steps")) as steps:
-        for step in ("hand", "park", "burn", "hand"):
-            target = live.add(steps.pid)
-            samples = live.begin(target)
-            live.start(target)
-            steps.ask(step, "done")
-            found = counts(live, target, f"main.{step}", samples)
-            others = {"main.hand", "main.burn", "main.park"} - {f"main.{step}"}
-            assert found["block"] == (HANDS if step == "hand" else 0)
-            assert found["cpu"] > 0 or step != "burn"
-            for other in others:
-                assert set(counts(live, target, other, samples).values()) == {0}, (step, other)
-            live.remove(target)
-            with pytest.raises(TargetGone):
-                live.snapshot(target)
-            assert samples
-            with pytest.raises(TargetGone):
-                live.read(target, samples)
-            if step == "park":
-                steps.ask("wake", "done")  # while nobody watches
-            live.stop(target)
-        assert not has_probes(steps.pid)
-
-
 HITS = re.compile(r"cost of all profiles to the target: .*?([0-9,]+) probe hits?")
 LENGTH = re.compile(r", ([0-9.]+) s, every event")
 
@@ -336,7 +275,7 @@ WINDOWS = re.compile(r"recorded .* in (\d+) windows? at random times")
 
 
 def test_comments_are_of_the_windows_between_two_snapshots() -> None:
-    """Of a target that is recorded in windows, since every wait would cost too much."""
+    """Of a target that is watched in windows, since every wait would cost too much."""
     options = Options(kinds=("block", "mutex"), max_overhead=5)
 
     def look(at_least: int) -> Profile:
@@ -366,31 +305,6 @@ def test_comments_are_of_the_windows_between_two_snapshots() -> None:
     (error,) = [each for each in part.comments if each.startswith("standard error of all")]
     assert error not in (*before.comments, *after.comments)
     assert f"{part.duration_ns / 1e9:.3f} s, every event in windows" in part.comments[0]
-
-
-@pytest.mark.parametrize("max_overhead", [0, 1])
-@pytest.mark.parametrize("kinds", [("cpu",), ("block", "mutex"), ("block", "cpu")])
-def test_one_that_goes_while_it_is_started_gives_its_room_back(
-    kinds: tuple[Kind, ...], max_overhead: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    attach = LiveSession._attach
-
-    def killed_before(live: LiveSession, target: LiveTarget) -> None:
-        steps.kill()
-        attach(live, target)
-
-    monkeypatch.setattr(LiveSession, "_attach", killed_before)
-    options = Options(kinds=kinds, max_overhead=max_overhead)
-    with LiveSession(options, capacity=1) as live:
-        files = []
-        for _ in range(3):
-            with Target.start(program("steps")) as steps:
-                target = live.add(steps.pid)
-                with pytest.raises(TargetGone):
-                    live.start(target)
-            live.remove(target)
-            files.append(open_files(os.getpid()))
-        assert files[1] == files[0] == files[2]
 
 
 def test_a_program_that_is_no_go_has_a_cpu_profile_only(live: LiveSession) -> None:

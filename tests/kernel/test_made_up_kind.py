@@ -118,7 +118,7 @@ def test_diff_compares_two(target: Target, tmp_path: Path) -> None:
     recorded(tmp_path, target, "one.pb.gz", "--widget-size", "1")
     recorded(tmp_path, target, "two.pb.gz", "--widget-size", "99")
     text = said("diff", "one.pb.gz", "two.pb.gz", folder=tmp_path)
-    assert text.startswith("Widgets")
+    assert "\nWidgets: " in f"\n{text}"
     assert "More:" in text
     assert "main.throw" in text
 

@@ -23,8 +23,8 @@ from ebpfprof.profilers.waits.rows import Waiting
 from ebpfprof.recording.session import Session
 from symbolizer import GoTableError
 from tests.differential.mutexes import losses, total
+from tests.kernel.contended_locks import BUILDS, labels_of, truths
 from tests.kernel.programs import program
-from tests.kernel.test_by_lock import BUILDS, labels_of, truths
 from tests.recorder import Finished, recording, run, timeless
 from tests.targets_run import SLOWNESS, Target
 from tests.toolchains import toolchain

@@ -221,7 +221,7 @@ def test_a_signal_ends_what_records(verb: str, step: str, target: Target, folder
     ("verb", "step"),
     [
         ("attach", "ebpfprof.kernel.uprobe_helper:UprobeHelper.detach"),
-        ("attach", "ebpfprof.recording.live:reported"),
+        ("attach", "ebpfprof.recording.reports:reported"),
         ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
         ("serve", "ebpfprof.continuous.manager:Manager.stop"),
         ("top on a screen", "ebpfprof.top.terminal:TopTerminal._give_back"),

@@ -5,58 +5,18 @@ The two run over the same process: it has an endpoint of its own, and is served 
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import socket
-import subprocess
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from pathlib import Path
-from time import monotonic, sleep
+from dataclasses import replace
 
 import pytest
 
 from ebpfprof.profile.model import Kind, Location, Profile, Sample
 from ebpfprof.server.pprof_text import aligned
-from tests.server.serving import DEADLINE_S, Answer, Server, ask, httppprof
-from tests.targets_run import Target
-from tests.toolchains import toolchain
+from tests.server.go_pair import Pair
+from tests.server.serving import Answer, ask
 
 # Of the transport, not of the answer.
 TRANSPORT = {"date", "content-length", "transfer-encoding", "connection"}
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A process, its own address and ours."""
-
-    minor: str
-    target: Target
-    go: str
-    ours: Server
-
-    def both(self, path: str, **options: str) -> tuple[Answer, Answer]:
-        """Go's answer and ours, asked for at the same time."""
-        method = options.get("method", "GET")
-        with ThreadPoolExecutor(2) as pool:
-            asked = [
-                pool.submit(ask, each, f"/debug/pprof{path}", method=method)
-                for each in (self.go, self.ours.address)
-            ]
-            first, second = (each.result() for each in asked)
-        return first, second
-
-
-@pytest.fixture(scope="module", params=["1.19", "1.27"])
-def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    with (
-        httppprof(request.param) as (target, go),
-        Server("--pid", str(target.pid), "--continuous") as ours,
-    ):
-        assert ours.ready
-        yield Pair(request.param, target, go, ours)
 
 
 def headers(answer: Answer) -> dict[str, str]:
@@ -295,115 +255,3 @@ def test_the_index_has_the_same_shape(pair: Pair) -> None:
     assert set(texts) == {"block", "cmdline", "mutex", "profile", "symbol"}
     for name, text in texts.items():
         assert text.replace("&#x27;", "&#39;") == gos.get(name, text.replace("&#x27;", "&#39;"))
-
-
-def by_addresses(profile: Profile) -> dict[tuple[object, ...], tuple[int, ...]]:
-    """As Alloy tells samples apart, which makes the differences itself (its fastdelta)."""
-    return {
-        (tuple(at.address for at in sample.locations), sample.labels): tuple(sample.values)
-        for sample in profile.samples
-    }
-
-
-@pytest.mark.parametrize("kind", ["block", "mutex"])
-def test_alloy_makes_a_difference_of_two_scrapes(pair: Pair, kind: Kind) -> None:
-    """Without `seconds`: sums that never decrease, no duration, a time that moves."""
-    path = f"/proc/{pair.target.pid}/debug/pprof/{kind}"  # __profile_path_prefix__
-    first = second = pair.ours.get(path).profile(kind)
-    before = by_addresses(first)
-    assert len(before) == len(first.samples)
-    until = monotonic() + DEADLINE_S
-    while total(second) == total(first):
-        assert monotonic() < until, "nothing happens"
-        second = pair.ours.get(path).profile(kind)
-    assert (first.duration_ns, second.duration_ns) == (0, 0)
-    assert first.time_ns < second.time_ns
-    after = by_addresses(second)
-    for key, values in before.items():
-        assert all(now >= then for now, then in zip(after[key], values, strict=True))
-
-
-@pytest.mark.parametrize("kind", ["block", "mutex"])
-def test_parca_and_godeltaprof_are_given_differences(pair: Pair, kind: Kind) -> None:
-    """Those of Parca have `seconds` (delta: true); Alloy's others ask for delta_block."""
-    for name in (f"{kind}?seconds=1", f"delta_{kind}"):
-        profile = pair.ours.get(f"/proc/{pair.target.pid}/debug/pprof/{name}").profile(kind)
-        assert profile.duration_ns > 0
-    sums = pair.ours.get(f"/proc/{pair.target.pid}/debug/pprof/{kind}").profile(kind)
-    again = pair.ours.get(f"/proc/{pair.target.pid}/debug/pprof/delta_{kind}").profile(kind)
-    assert again.duration_ns > 0
-    assert total(again) < total(sums)
-
-
-def total(profile: Profile) -> int:
-    return sum(sample.values[0] for sample in profile.samples)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "path", "shown"),
-    [
-        ((), "block?seconds=1", "main.holdLock"),
-        (("-seconds=1",), "mutex", "sync.(*Mutex).Unlock"),
-        ((), "block", "runtime.chanrecv"),
-        (("-seconds=1",), "profile", "Type: cpu"),
-        ((), "delta_mutex", "main.holdLock"),
-    ],
-)
-def test_go_tool_pprof_is_a_client(
-    pair: Pair, arguments: tuple[str, ...], path: str, shown: str, tmp_path: Path
-) -> None:
-    url = f"http://{pair.ours.address}/proc/{pair.target.pid}/debug/pprof/{path}"
-    env = {"PPROF_TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
-    found = toolchain(pair.minor).go("tool", "pprof", "-top", *arguments, url, env=env)
-    assert shown in found
-    assert "File: httppprof" in found
-
-
-def is_listening(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    with socket.socket() as probe:
-        return probe.connect_ex((host, int(port))) == 0
-
-
-def test_go_tool_pprof_shows_it_in_the_browser(pair: Pair, tmp_path: Path) -> None:
-    go = toolchain(pair.minor)
-    url = f"http://{pair.ours.address}/debug/pprof/block?seconds=1"
-    arguments = ["tool", "pprof", "-http=127.0.0.1:", "-no_browser", url]
-    with subprocess.Popen(
-        [str(go.goroot / "bin" / "go"), *arguments],
-        env={**go.environment(), "PPROF_TMPDIR": str(tmp_path), "HOME": str(tmp_path)},
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # `go` has pprof for a child
-    ) as shown:
-        assert shown.stderr is not None
-        try:
-            lines, match = [], None
-            for line in shown.stderr:
-                lines.append(line)
-                if match := re.search(r"Serving web UI on http://(\S+)", line):
-                    break
-            assert match, lines
-            # It says so a moment before it listens.
-            until = monotonic() + DEADLINE_S
-            while not is_listening(match[1]):
-                assert monotonic() < until
-                sleep(0.05)
-            assert b"main.holdLock" in ask(match[1], "/ui/top").body
-        finally:
-            os.killpg(shown.pid, signal.SIGKILL)
-
-
-def test_go_tool_pprof_prints_our_errors(pair: Pair, tmp_path: Path) -> None:
-    go = toolchain(pair.minor)
-    command = [str(go.goroot / "bin" / "go"), "tool", "pprof", "-top"]
-    env = {**go.environment(), "PPROF_TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
-    for path, sentence in (
-        ("debug/pprof/heap", "Unknown profile"),
-        ("proc/1/debug/pprof/block", "Process 1 is not served here"),
-    ):
-        url = f"http://{pair.ours.address}/{path}"
-        done = subprocess.run([*command, url], env=env, capture_output=True, text=True)
-        assert done.returncode != 0
-        assert sentence in done.stderr

@@ -115,8 +115,9 @@ def test_at_a_signal_it_answers_and_leaves_no_probe(
             answer = asked.result()
         assert answer.profile("cpu" if name == "profile" else "block").duration_ns > 0
         assert server.finish() == 0
-        assert "ebpfprof:" not in server.said
-        assert "Traceback" not in server.said
+        # Another test may have a process beside this one that does not answer.
+        said = [line for line in server.said.splitlines() if "is left out" not in line]
+        assert not any("ebpfprof:" in line or "Traceback" in line for line in said), said
     assert not has_probes(target.pid)
 
 
@@ -153,16 +154,19 @@ def test_a_process_ends_and_the_other_is_still_served(target: Target) -> None:
         assert server.finish() == 0
 
 
-@pytest.mark.parametrize("follows", [False, True])
-def test_the_address_that_it_says_stays_right(
-    follows: bool, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("follows", "kinds", "name"),
+    [(False, ALL_KINDS, "block"), (True, ALL_KINDS, "block"), (False, ("cpu",), "profile")],
+)
+def test_the_address_that_it_prints_stays_right(
+    follows: bool, kinds: tuple[str, ...], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With --all-go other processes may start, and then the address must name one."""
-    manager = Manager(FakeLive(), kinds=ALL_KINDS)
-    manager.add_opened(FakeTarget(PID))
+    manager = Manager(FakeLive(), kinds=kinds)
+    manager.add_opened(FakeTarget(PID, kinds=kinds))
     _say_ready(manager, Address("127.0.0.1", 0), 6060, Policy(), None, follows)
     prefix = f"/proc/{PID}" if follows else ""
-    url = f"http://127.0.0.1:6060{prefix}/debug/pprof/block?seconds=5"
+    url = f"http://127.0.0.1:6060{prefix}/debug/pprof/{name}?seconds=5"
     assert f"Next: go tool pprof '{url}'\n" in capsys.readouterr().err
 
 

@@ -2,8 +2,9 @@
 
     python -m tests.tools.generate_goruntime GOROOT...
 
-Each toolchain builds tests/targets/layout; struct layouts come from its DWARF, function ids from
-the runtime's source. Versions of the file for which no GOROOT is given are kept as they are.
+Each toolchain builds tests/targets/layout; struct layouts come from its DWARF, what marks its
+pclntab from the program itself, all else from the runtime's source. Versions of the file for which
+no GOROOT is given are kept as they are.
 """
 
 from __future__ import annotations
@@ -82,6 +83,17 @@ CONSTANT_FILES: Final = ("src/internal/abi/symtab.go", "src/runtime/symtab.go")
 WAIT_REASON_FILE: Final = "src/runtime/runtime2.go"
 WAIT_REASON: Final = re.compile(r"^\twaitReason(\w+)", re.MULTILINE)
 FUNC_ID: Final = re.compile(r"^\t(?:FuncID_?|funcID_)(\w+)", re.MULTILINE)
+# Where Go says how it records the stacks of its block and mutex profiles, and what labels are.
+PROFILE_FILE: Final = "src/runtime/mprof.go"
+DEBUG_FILE: Final = "src/runtime/runtime1.go"
+LABEL_FILE: Final = "src/runtime/pprof/label.go"
+# Go 1.19 to 1.22: an array. Later: the default of a variable that GODEBUG sets.
+STACK_ARRAY: Final = re.compile(r"^\tmaxStack = (\d+)$", re.MULTILINE)
+STACK_VARIABLE: Final = re.compile(r"&debug\.profstackdepth, def: (\d+)\}")
+BY_FRAME_POINTERS: Final = "= fpTracebackPartialExpand("
+RECORDS_RUNTIME_LOCKS: Final = "func (prof *mLockProfile) captureStack("
+SENTINEL_IN_STACK: Final = "prof.stack[0] = logicalStackSentinel"
+LABELS: Final = re.compile(r"^type labelMap (map\[string\]string|struct \{)$", re.MULTILINE)
 INLINE_CONSTANTS: Final = {
     "pcdata_inl_tree_index": re.compile(r"^\s*_?PCDATA_InlTreeIndex\s*=\s*(\d+)", re.MULTILINE),
     "funcdata_inl_tree": re.compile(r"^\s*_?FUNCDATA_InlTree\s*=\s*(\d+)", re.MULTILINE),
@@ -100,7 +112,11 @@ def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
         entry[name] = int(match[1])
     entry["func_ids"] = func_ids(text)
     entry["wait_reasons"] = wait_reasons((goroot / WAIT_REASON_FILE).read_text())
-    entry["structs"] = struct_layouts(toolchain.build(LAYOUT_TARGET))
+    entry["profile_stacks"] = profile_stacks(goroot)
+    entry["labels_in_slice"] = labels_in_slice((goroot / LABEL_FILE).read_text())
+    program = toolchain.build(LAYOUT_TARGET)
+    entry["pclntab_magic"] = pclntab_magic(program)
+    entry["structs"] = struct_layouts(program)
     return toolchain.minor, entry
 
 
@@ -127,6 +143,39 @@ def wait_reasons(source: str) -> dict[str, int]:
     start = source.index("\twaitReasonZero ")
     names = WAIT_REASON.findall(source[start : source.index("\n)", start)])
     return {name: number for number, name in enumerate(names)}
+
+
+def profile_stacks(goroot: Path) -> dict[str, Any]:
+    """Return how the stacks of Go's block and mutex profiles are recorded, as ProfileStacks has it.
+
+    A stack of the runtime's own locks is recorded in a buffer of the same size, the first word of
+    which may be taken by logicalStackSentinel.
+    """
+    source = (goroot / PROFILE_FILE).read_text()
+    match = STACK_ARRAY.search(source) or STACK_VARIABLE.search((goroot / DEBUG_FILE).read_text())
+    assert match, f"{goroot}: no depth of recorded stacks"
+    depth = int(match[1])
+    records = RECORDS_RUNTIME_LOCKS in source
+    return {
+        "max_depth": depth,
+        "unwinds_by_tables": BY_FRAME_POINTERS not in source,
+        "runtime_lock_depth": depth - (SENTINEL_IN_STACK in source) if records else 0,
+    }
+
+
+def labels_in_slice(source: str) -> bool:
+    """Return whether the labels of a goroutine are a slice; a map else."""
+    match = LABELS.search(source)
+    assert match, "no type of labels"
+    return match[1].startswith("struct")
+
+
+def pclntab_magic(program: Path) -> str:
+    """Return the number that a program's pclntab begins with, in hexadecimal."""
+    with program.open("rb") as file:
+        section = ELFFile(file).get_section_by_name(".gopclntab")
+        assert section, f"{program}: no pclntab"
+        return f"{int.from_bytes(section.data()[:4], 'little'):#x}"
 
 
 def struct_layouts(program: Path) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
-from ebpfprof.profile.kind import Option, ProfileKind, Table
+from ebpfprof.profile.kind import Endpoint, Metric, Option, ProfileKind, Table
 from ebpfprof.profile.model import ValueType
 from ebpfprof.profilers import registry
 
@@ -55,6 +58,37 @@ GOROUTINES = ProfileKind(
     is_moment=True,
 )
 """A moment, of which samples have one value. Its key is one of those that move."""
+
+NAPS = ProfileKind(
+    name="naps",
+    title="nap",
+    subject="Naps",
+    summary="where goroutines took a nap",
+    heading="Naps of {process} in {length}",
+    events="naps",
+    nothing="no goroutine took a nap",
+    headline="of all naps:",
+    sample_types=(
+        ValueType("naps", "count"),
+        ValueType("rest", "nanoseconds"),
+        ValueType("pillows", "bytes"),
+    ),
+    table=Table("operations", "Rest", "Naps", ("Where",)),
+    profiler="tests.nowhere",
+    endpoint=Endpoint("nap", "Where goroutines <napped>", delta="delta_nap"),
+    metric=Metric("ebpfprof_nap_seconds", "Time that goroutines slept."),
+)
+"""Sums of three values, with an endpoint that is not called as the kind, and a metric."""
+
+
+@contextmanager
+def registered(kind: ProfileKind) -> Iterator[ProfileKind]:
+    """The registry has the kind, too, while the block runs."""
+    registry.register(kind)
+    try:
+        yield kind
+    finally:
+        del registry._kinds[kind.name]
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profilers.cpu.partial_samples import MappedCode, Unfinished
 from ebpfprof.profilers.cpu.sample_table import CpuStack, SampleTable
@@ -22,7 +23,7 @@ MAX_LINES: Final = 1 << 16
 _BATCH = 32  # samples that are finished before their rules go to the kernel
 _MAX_BATCHES = 128
 _MAX_WAITING = 256  # samples of up to 70 KB
-_TARGET_SHIFT = 48  # bpf/cpu/table_unwind.h
+_TARGET_SHIFT = c_facts.number("common/keys.h", "TARGET_SHIFT")
 
 
 class Learner:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
+from ebpfprof.kernel import c_facts
 from ebpfprof.profilers.cpu.unwinder import (
     MAX_DEPTH,
     Code,
@@ -30,32 +31,7 @@ LARGE_BYTES: Final = 70 << 10
 """What a sample takes in the ring buffer with the most of its stack; with little, a tenth."""
 _MIN_RING_BYTES = 1 << 22
 _MAX_RING_BYTES = 1 << 24  # some 240 of the largest size
-_KERNEL_FRAMES = 64
-_U64 = "<u8"
-# struct unfinished of bpf/cpu/cpu.bpf.c
-_SAMPLE = np.dtype(
-    [
-        ("count", _U64),
-        ("labels", _U64),
-        ("process", "<u4"),
-        ("ending", "<u4"),
-        ("kernel_depth", _U64),
-        ("kernel_pcs", _U64, _KERNEL_FRAMES),
-        ("hash", _U64),
-        ("depth", _U64),
-        ("pcs", _U64, MAX_DEPTH),
-    ]
-)
-_UNFINISHED = np.dtype(
-    [
-        ("sample", _SAMPLE),
-        ("at", _U64, 4),
-        ("go", _U64, 10),
-        ("stacks", _U64, 2),
-        ("missing", _U64, 2),
-        ("behind_breakpoint", _U64),
-    ]
-)
+_UNFINISHED = c_facts.struct("cpu/cpu.bpf.c", "unfinished", {"MAX_DEPTH": MAX_DEPTH})
 
 
 def ring_bytes_for(samples: float) -> int:
@@ -114,8 +90,8 @@ class Unfinished:
     def parse(cls, packed: bytes) -> Self:
         """Take a record of the ring buffer apart."""
         record: Any = np.frombuffer(packed, _UNFINISHED, 1)[0]
-        sample = record["sample"]
-        pc, sp, bp, is_exact = (int(word) for word in record["at"])
+        sample, at, go = record["sample"], record["at"], record["go"]
+        user = sample["user"]
         copied = packed[_UNFINISHED.itemsize :]
         half = len(copied) // 2
         halves = copied[:half], copied[half:]
@@ -127,9 +103,9 @@ class Unfinished:
             int(sample["labels"]),
             int(sample["count"]),
             tuple(sample["kernel_pcs"][: sample["kernel_depth"]].tolist()),
-            tuple(sample["pcs"][: sample["depth"]].tolist()),
-            Cursor(pc, sp, bp, bool(is_exact)),
-            GoState(*(int(word) for word in record["go"])),
+            tuple(user["pcs"][: user["depth"]].tolist()),
+            Cursor(int(at["pc"]), int(at["sp"]), int(at["bp"]), bool(at["is_exact"])),
+            GoState(**{name: int(go[name]) for name in go.dtype.names}),
             copies,
             bool(record["behind_breakpoint"]),
         )

@@ -38,7 +38,7 @@ def report(
     recording, options = builder.recording, builder.options
     in_kernel = any(stack.kernel_pcs for stack in found.stacks)
     kernel = KernelSymbols.shared() if in_kernel else None
-    period_ns = 1_000_000_000 // options.hz
+    period_ns = 1_000_000_000 // options["hz"]
     labels = {stack: chosen(stack.labels, options.labels) for stack in found.stacks}
     samples = translator.samples(found.stacks, period_ns, labels, kernel)
     if translator.failure:

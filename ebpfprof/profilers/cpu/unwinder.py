@@ -13,21 +13,24 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ebpfprof.kernel import c_facts
 from symbolizer.errors import SymbolizerError
 from symbolizer.unwind.rules import RuleKind, RuleRange, UnwindRule, UnwindTable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-LINE_SHIFT: Final = 6
+LINE_SHIFT: Final = c_facts.number("cpu/table_unwind.h", "LINE_SHIFT")
 MAX_DEPTH: Final = 128
 _LINE_BYTES = 1 << LINE_SHIFT
-_MAX_CFA_BYTES = 1 << 31
+_MAX_CFA_BYTES = c_facts.number("cpu/table_unwind.h", "MAX_CFA_BYTES")
 _WINDOW_BYTES = 2048  # of a large function, on both sides of the address that was met
 _MAX_LINES = 1 << 20  # of one process
-_UCONTEXT_BP, _UCONTEXT_SP, _UCONTEXT_PC = 120, 160, 168
+_UCONTEXT_BP, _UCONTEXT_SP, _UCONTEXT_PC = (
+    c_facts.number("cpu/table_unwind.h", f"UCONTEXT_{name}") for name in ("BP", "SP", "PC")
+)
 _ADDRESS_END = 1 << 47
-_COPY_BYTES = 1024  # bpf/cpu/cpu.bpf.c
+_COPY_BYTES = c_facts.number("cpu/cpu.bpf.c", "COPY_BYTES")
 
 # Code that nothing is known of most likely keeps a frame pointer, as compilers of JIT code do.
 _BY_FRAME_POINTER = UnwindRule(RuleKind.GUESS, 16, -16)
@@ -276,12 +279,10 @@ def _go_on(at: Cursor, go: GoState) -> bool:
 
 
 def _interrupted(at: Cursor, copies: Copies) -> Ending:
-    pc, sp, bp = (
-        copies.word(at.sp + offset) for offset in (_UCONTEXT_PC, _UCONTEXT_SP, _UCONTEXT_BP)
-    )
-    if pc is None or sp is None or bp is None:
+    pc, sp = (copies.word(at.sp + offset) for offset in (_UCONTEXT_PC, _UCONTEXT_SP))
+    if pc is None or sp is None or not _load_bp(at, copies, at.sp + _UCONTEXT_BP):
         return Ending.UNREADABLE
-    at.pc, at.sp, at.bp, at.is_exact = pc, sp, bp, True
+    at.pc, at.sp, at.is_exact = pc, sp, True
     return Ending.WHOLE
 
 
@@ -293,20 +294,25 @@ def _caller(at: Cursor, rule: UnwindRule, go: GoState, copies: Copies) -> Ending
             return Ending.WHOLE
         sp = go.sched_sp
     by_bp = rule.kind in (RuleKind.BP, RuleKind.BP_POINTS, RuleKind.GUESS)
-    cfa: int | None = (at.bp if by_bp else sp) + rule.cfa_offset
-    if rule.kind is RuleKind.BP_POINTS and cfa is not None:
-        cfa = copies.word(cfa)
-    if cfa is None:
-        return Ending.UNREADABLE
+    cfa = (at.bp if by_bp else sp) + rule.cfa_offset
+    if rule.kind is RuleKind.BP_POINTS:
+        pointed = copies.word(cfa)
+        if pointed is None or not _load_bp(at, copies, at.bp):
+            return Ending.UNREADABLE
+        cfa = pointed
     if not 0 < cfa - sp <= _MAX_CFA_BYTES:
         return Ending.ASTRAY
-    bp: int | None = at.bp
-    if rule.kind is RuleKind.BP_POINTS:
-        bp = copies.word(at.bp)
-    elif rule.bp_offset is not None:
-        bp = copies.word(cfa + rule.bp_offset)
-    pc = copies.word(cfa - 8)
-    if bp is None or pc is None:
+    if rule.bp_offset is not None and not _load_bp(at, copies, cfa + rule.bp_offset):
         return Ending.UNREADABLE
-    at.pc, at.sp, at.bp, at.is_exact = pc, cfa, bp, rule.exact_caller
+    pc = copies.word(cfa - 8)
+    if pc is None:
+        return Ending.UNREADABLE
+    at.pc, at.sp, at.is_exact = pc, cfa, rule.exact_caller
     return Ending.WHOLE
+
+
+def _load_bp(at: Cursor, copies: Copies, address: int) -> bool:
+    """Load the frame pointer; as in the kernel, it is 0 after a load that failed."""
+    bp = copies.word(address)
+    at.bp = bp or 0
+    return bp is not None

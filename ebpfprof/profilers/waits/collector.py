@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import BpfProgram
@@ -25,8 +26,8 @@ if TYPE_CHECKING:  # the session imports them while BCC compiles
     from ebpfprof.goruntime.goroutines import ParkedGoroutine
     from ebpfprof.goruntime.process import GoTarget
 
-# Rows of goroutines that wait: as many as bpf/waits/locks.h can count at most.
-_MAX_WAITS = (1 << 19) - 1
+_WAITERS_BITS = c_facts.number("waits/locks.h", "WAITERS_BITS")
+_MAX_WAITS = (1 << _WAITERS_BITS) - 1  # rows of goroutines that wait: as many as a lock can count
 _USUAL_WAITS = 1 << 18
 _GROWTH = 4  # times as many goroutines as now may come to wait
 _MAX_STACKS = 1 << 15

@@ -59,7 +59,7 @@ class WaitsProfiler:
         self._unread: dict[int, Exception] = {}
         self._last: tuple[dict[int, list[StackTotal]], dict[int, dict[int, Hold]]] | None = None
         self._last_waits: dict[int, dict[int, LastWait]] = {}
-        if options.open_waits:
+        if options["open_waits"]:
             import ebpfprof.profilers.waits.open_waits  # noqa: F401 - no time for it at the end
 
     @property
@@ -101,7 +101,7 @@ class WaitsProfiler:
 
     def note_end(self, number: int) -> None:
         """Read which goroutines wait now, if that is asked for."""
-        if not self._options.open_waits or number not in self._opened:
+        if not self._options["open_waits"] or number not in self._opened:
             return
         from ebpfprof.goruntime.process import for_user
         from ebpfprof.profilers.waits.open_waits import read_parked
@@ -129,7 +129,7 @@ class WaitsProfiler:
         """Remove all probes. Nothing is added any more: the sums are read once for all."""
         self.collector.detach()
         self._last = self.collector.tables.snapshot(), self.collector.tables.holds()
-        if self._options.open_waits:
+        if self._options["open_waits"]:
             self._last_waits = self.collector.tables.last_waits()
             for number, parked in self._parked.items():
                 if number in self._windows:
@@ -214,7 +214,7 @@ class WaitsProfiler:
 
         # Open waits are those at the end.
         chosen = [kind for kind in self._options.recorded_kinds if kind in (BLOCK, MUTEX)]
-        open_kinds = [OPEN] if self._options.open_waits and self._last else []
+        open_kinds = [OPEN] if self._options["open_waits"] and self._last else []
         return RecordedWaits(
             kinds=(*chosen, *open_kinds),
             last_waits=self._last_waits.get(number, {}),

@@ -76,7 +76,7 @@ class _WaitReporter:
         table = self._lock_table([each.total for each in waiting])
 
         def labels(total: StackTotal) -> tuple[Label, ...]:
-            of_lock = table.labels(total.sema) if table and options.lock_labels else ()
+            of_lock = table.labels(total.sema) if table and options["lock_labels"] else ()
             return chosen(total.labels, options.labels) + of_lock
 
         for kind in (kind for kind in found.kinds if kind is not OPEN):
@@ -103,7 +103,7 @@ class _WaitReporter:
     def _lock_table(self, waiting: Sequence[StackTotal]) -> LockTable | None:
         """The locks, if they are asked for and can be told apart."""
         found, options = self._found, self._builder.options
-        if not (options.by_lock or options.lock_labels):
+        if not (options["by_lock"] or options["lock_labels"]):
             return None
         try:
             table = LockTable(self._go, self._translator, found.totals, found.holds, waiting)
@@ -111,7 +111,7 @@ class _WaitReporter:
         except Exception as error:  # whatever it is: what was recorded is worth more than names
             self._builder.fail(error)
             return None
-        if options.by_lock:
+        if options["by_lock"]:
             self._builder.report.locks = locks
         return table
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from operator import itemgetter
 
+from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.labels import delete_sets, label_sets
 from ebpfprof.profilers.waits.rows import KnownStack, Waiting
 
-_KINDS: tuple[Waiting, ...] = ("block", "mutex")  # by number: bpf/waits/totals.h
+_KINDS: dict[int, Waiting] = {
+    c_facts.number("waits/totals.h", "KIND_BLOCK"): "block",
+    c_facts.number("waits/totals.h", "KIND_MUTEX"): "mutex",
+}
 
 
 class StackTable:

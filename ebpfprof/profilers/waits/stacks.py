@@ -75,28 +75,6 @@ class WaitStack:
         return self.key
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """How a version of Go records a blocked stack (runtime/mprof.go, saveblockevent)."""
-
-    max_depth: int
-    unwinds_by_tables: bool
-    # Of a release of one of the runtime's own locks, which is always unwound by tables. A word of
-    # the buffer may be taken by runtime.logicalStackSentinel.
-    runtime_lock_depth: int = 0
-
-
-# As any traceback of Go (runtime/traceback.go, tracebackPCs): all wrappers are left out.
-# maxStack is the depth.
-_RULES_TO_1_22 = _Rules(max_depth=32, unwinds_by_tables=True)
-# By frame pointers, unless C called back: a wrapper is left out only where its callee was
-# inlined into it (runtime/symtab.go, Frames.Next). The depth is debug.profstackdepth, unless
-# GODEBUG sets it.
-_RULES_TO_1_26 = _Rules(max_depth=128, unwinds_by_tables=False, runtime_lock_depth=127)
-_RULES_FROM_1_27 = _Rules(max_depth=128, unwinds_by_tables=False, runtime_lock_depth=128)
-_RULES = ((22, _RULES_TO_1_22), (26, _RULES_TO_1_26))
-
-
 @dataclass(slots=True)  # not frozen: that takes three times as long to make
 class _Logical:
     """A logical frame of the physical frame number `index`; `frame` is None outside of Go code."""
@@ -122,8 +100,7 @@ class StackTranslator:
         self._load_bias = go.load_bias
         self._mappings = go.mappings
         self._runtime_locks = go.runtime_locks
-        minor = go.binary.version.minor
-        self._rules = next((rules for last, rules in _RULES if minor <= last), _RULES_FROM_1_27)
+        self._rules = go.binary.layout.profile_stacks
         # Go takes the stack where it records the event, a few lines below the park.
         self._recorded_pcs = {
             park.return_pc + go.load_bias: park.recorded_pc + go.load_bias

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profilers.waits.rows import (
     Hold,
@@ -18,9 +19,11 @@ from ebpfprof.profilers.waits.stack_table import StackTable
 
 COUNT_SHIFT: Final = 16
 """Counts in the kernel have so many bits behind the point."""
-_OVER, _WAITS, _WOKEN = 0, 1, 2  # bpf/waits/waits.bpf.c, enum state
-_UNIT_SHIFT, _WAITERS_BITS = 8, 19  # bpf/waits/locks.h
-_TARGET_SHIFT = 48  # bpf/waits/target.h, goroutine_key
+_STATES = c_facts.enum("waits/wait.h", "state")
+_OVER, _WAITS, _WOKEN = (_STATES[name] for name in ("OVER", "WAITS", "WOKEN"))
+_UNIT_SHIFT = c_facts.number("waits/locks.h", "UNIT_SHIFT")
+_WAITERS_BITS = c_facts.number("waits/locks.h", "WAITERS_BITS")
+_TARGET_SHIFT = c_facts.number("common/keys.h", "TARGET_SHIFT")
 
 
 class WaitTables:

@@ -323,6 +323,7 @@ GO = (
             "symbolizer.codeanalysis.cgo_callback",
             "symbolizer.codeanalysis.tls",
             "symbolizer.codeanalysis.globals",
+            "symbolizer.go.stack_switch",
         ),
         ask_small,
         small_seeds,
@@ -341,7 +342,7 @@ GO = (
         "lock-names",
         (
             *("symbolizer.dwarf.entries", "symbolizer.locks.types", "symbolizer.locks.names"),
-            "symbolizer.locks.variables",
+            *("symbolizer.locks.variables", "symbolizer.dwarf.units", "symbolizer.dwarf.abbrevs"),
         ),
         ask_locks,
         lock_seeds,

@@ -328,7 +328,7 @@ NATIVE = (
         (
             *("symbolizer.native.lines", "symbolizer.dwarf.lines", "symbolizer.dwarf.abbrevs"),
             *("symbolizer.dwarf.inline", "symbolizer.dwarf.ranges", "symbolizer.dwarf.units"),
-            "symbolizer.dwarf.forms",
+            *("symbolizer.dwarf.forms", "symbolizer.dwarf.sections", "symbolizer.dwarf.work"),
         ),
         ask_lines,
         line_seeds,

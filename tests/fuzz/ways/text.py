@@ -133,16 +133,16 @@ MAPS = (
 
 def ask_maps(data: bytes) -> None:
     process = _Process(data)
-    pieces = AddressRanges()
+    ranges = AddressRanges()
     for line in process.executable_lines():
         assert "\n" not in line.name
         assert "\n" not in line.path
         if line.start < line.limit:
-            pieces.put(MappedObject(_mapping(line, ""), ObjectKind.ANONYMOUS))
-    found = [(each.start, each.limit) for each in pieces._pieces]
+            ranges.put(MappedObject(_mapping(line, ""), ObjectKind.ANONYMOUS))
+    found = [(each.start, each.limit) for each in ranges._ranges]
     assert found == sorted(found)
     for each in process.executable_mappings("c0ffee"):
-        pieces.at(each.start)
+        ranges.at(each.start)
 
 
 def ask_status(data: bytes) -> None:

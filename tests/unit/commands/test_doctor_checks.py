@@ -260,7 +260,7 @@ def test_a_full_or_forbidden_folder_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     assert check("disk space").found == "not writable"
 
 
-def test_the_code_is_that_of_what_takes_most_to_mend() -> None:
+def test_the_code_is_that_of_what_takes_most_to_fix() -> None:
     order = [10, 11, 4, 13, 1]
     checks = [Check("x", "missing", "", "", "", ExitCode(code)) for code in order]
     for first, code in enumerate(order):

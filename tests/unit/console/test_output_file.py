@@ -1,70 +1,20 @@
 """The output file: complete or absent, never through someone's link, never lost in silence."""
 
-import errno
 import os
-import re
 import secrets
-import signal
 import socket
 import stat
-import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ebpfprof.console import output_file
 from ebpfprof.console.output_file import OutputFile
 from ebpfprof.console.output_folder import OutputFolder
 from ebpfprof.errors import OutputError
-from tests.unit.console.output_child import ROOT, spawn
+from tests.unit.console.saved_output import DATA, rescued
 
-DATA = os.urandom(200_000)
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
-
-
-@pytest.fixture(params=["nameless", "named"])
-def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test runs with O_TMPFILE, and as if the file system did not know it."""
-    if request.param == "named":
-        real = os.open
-
-        def without_tmpfile(
-            path: str | Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None
-        ) -> int:
-            if flags & os.O_TMPFILE == os.O_TMPFILE:
-                raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-            return real(path, flags, mode, dir_fd=dir_fd)
-
-        monkeypatch.setattr(os, "open", without_tmpfile)
-
-
-@pytest.fixture(autouse=True)
-def no_descriptor_leaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Also the working directory and the temporary one are the test's own."""
-    (tmp_path / "cwd").mkdir()
-    (tmp_path / "temp").mkdir()
-    monkeypatch.chdir(tmp_path / "cwd")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temp"))
-    before = set(os.listdir("/proc/self/fd"))
-    yield
-    assert set(os.listdir("/proc/self/fd")) == before
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "out"
-    made.mkdir()
-    return made
-
-
-def rescued(error: pytest.ExceptionInfo[OutputError]) -> Path:
-    """The file that the message says the profile was saved as."""
-    found = re.search(r"saved as (\S+) instead\.$", str(error.value))
-    assert found, str(error.value)
-    return Path(found[1])
+pytestmark = pytest.mark.usefixtures("no_descriptor_leaks")
 
 
 @pytest.mark.usefixtures("either_way")
@@ -261,7 +211,7 @@ def test_a_swapped_temporary_file_is_noticed_and_the_profile_saved(
 
     monkeypatch.setattr(os, "rename", swapped)
     (folder / "x").write_text("older: only to replace a file a temporary name is needed")
-    with pytest.raises(OutputError, match="replaced by someone else") as error:
+    with pytest.raises(OutputError, match="replaced by another process") as error:
         OutputFile.prepare(folder / "x", if_taken="replace").commit(DATA)
     assert rescued(error).read_bytes() == DATA
 
@@ -286,18 +236,6 @@ def test_a_temporary_name_that_was_guessed_is_not_written_through(
     assert (folder / "x").read_text() == "older"
 
 
-def test_a_nameless_file_that_gets_no_name_costs_no_profile(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*args: object, **options: object) -> None:
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
-    with pytest.raises(OutputError, match="Operation not permitted") as error:
-        OutputFile.prepare(folder / "x").commit(DATA)
-    assert rescued(error).read_bytes() == DATA
-
-
 @pytest.mark.usefixtures("either_way")
 def test_a_directory_swapped_for_a_link_does_not_lead_us_elsewhere(
     folder: Path, tmp_path: Path
@@ -309,134 +247,6 @@ def test_a_directory_swapped_for_a_link_does_not_lead_us_elsewhere(
     file.commit(DATA)
     assert os.listdir(tmp_path / "etc") == []
     assert (tmp_path / "moved" / "x").read_bytes() == DATA
-
-
-@pytest.mark.usefixtures("either_way")
-def test_a_directory_that_vanished_costs_no_profile(folder: Path, tmp_path: Path) -> None:
-    file = OutputFile.prepare(folder / "x")
-    for name in os.listdir(folder):
-        (folder / name).unlink()
-    folder.rmdir()
-    with pytest.raises(OutputError, match=r"Could not write .*/out/x: No such file") as error:
-        file.commit(DATA)
-    saved = rescued(error)
-    assert saved.parent == tmp_path / "cwd"
-    assert saved.read_bytes() == DATA
-
-
-def test_the_temporary_directory_is_next_in_a_private_folder(folder: Path, tmp_path: Path) -> None:
-    os.chdir(folder)
-    file = OutputFile.prepare(Path("x"))
-    folder.rmdir()
-    with pytest.raises(OutputError) as error:
-        file.commit(DATA)
-    saved = rescued(error)
-    assert saved.read_bytes() == DATA
-    assert saved.parent.parent == tmp_path / "temp"
-    assert stat.S_IMODE(saved.parent.stat().st_mode) == 0o700
-
-
-def test_a_profile_that_no_place_takes_is_said_to_be_lost(folder: Path, tmp_path: Path) -> None:
-    os.chdir(folder)
-    file = OutputFile.prepare(Path("x"))
-    folder.rmdir()
-    (tmp_path / "temp").rmdir()
-    with pytest.raises(OutputError, match=r"is lost: .*No such file.*; No such file"):
-        file.commit(DATA)
-
-
-@pytest.fixture
-def tiny(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB."""
-    where = tmp_path / "tiny"
-    where.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=0777", "tmpfs", where], check=True)
-    yield where
-    os.chdir("/")
-    subprocess.run(["umount", where], check=True)
-
-
-@needs_root
-@pytest.mark.usefixtures("either_way")
-def test_a_full_disk_costs_no_profile_and_no_older_file(tiny: Path, tmp_path: Path) -> None:
-    (tiny / "x").write_text("older")
-    with pytest.raises(OutputError, match="No space left on device") as error:
-        OutputFile.prepare(tiny / "x", if_taken="replace").commit(DATA)
-    saved = rescued(error)
-    assert saved.parent == tmp_path / "cwd"
-    assert saved.read_bytes() == DATA
-    assert os.listdir(tiny) == ["x"]
-    assert (tiny / "x").read_text() == "older"
-
-
-@needs_root
-def test_full_disks_everywhere_leave_no_debris(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tiny))
-    os.chdir(tiny)
-    with pytest.raises(OutputError, match=r"is lost: .*No space.*; No space"):
-        OutputFile.prepare(Path("x")).commit(DATA)
-    assert os.listdir(tiny) == []
-
-
-@needs_root
-def test_a_read_only_file_system_is_refused_at_once(tiny: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", tiny], check=True)
-    with pytest.raises(OutputError, match="Read-only file system"):
-        OutputFile.prepare(tiny / "x")
-
-
-def test_a_killed_run_leaves_nothing() -> None:
-    # /dev/shm is a tmpfs, which knows O_TMPFILE.
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        child = spawn(
-            "file = OutputFile.prepare(Path(sys.argv[1])); print('ready', flush=True); input()",
-            f"{folder}/x",
-        )
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
-        child.kill()
-        child.communicate()
-        assert child.returncode == -signal.SIGKILL
-        assert os.listdir(folder) == []
-
-
-KILLED_AT_ITS_NAME = """
-import signal
-def killed(name):
-    real = getattr(os, name)
-    def at_once(*given, **how):
-        real(*given, **how)
-        os.kill(os.getpid(), signal.SIGKILL)
-    setattr(os, name, at_once)
-killed("link")
-killed("rename")
-OutputFile.prepare(Path(sys.argv[1]), if_taken="replace").commit(b"whole")
-"""
-
-
-def test_killed_between_any_two_steps_a_new_file_is_whole_and_alone() -> None:
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        child = spawn(KILLED_AT_ITS_NAME, f"{folder}/x")
-        _, said = child.communicate()
-        assert child.returncode == -signal.SIGKILL, said
-        assert os.listdir(folder) == ["x"]
-        assert (Path(folder) / "x").read_bytes() == b"whole"
-
-
-def test_killed_while_it_replaces_a_file_that_one_is_whole() -> None:
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        (Path(folder) / "x").write_text("older")
-        child = spawn(KILLED_AT_ITS_NAME, f"{folder}/x")
-        _, said = child.communicate()
-        assert child.returncode == -signal.SIGKILL, said
-        # The new one has its temporary name still: docs/faults.md tells of it.
-        left, name = sorted(os.listdir(folder))
-        assert (name, (Path(folder) / "x").read_text()) == ("x", "older")
-        assert re.fullmatch(r"\.ebpfprof-[0-9a-f]{32}", left)
-
-
-def test_the_children_of_these_tests_run_the_code_under_test() -> None:
-    assert Path(output_file.__file__) == ROOT / "ebpfprof" / "console" / "output_file.py"
 
 
 @pytest.mark.usefixtures("either_way")

@@ -196,8 +196,8 @@ def test_a_profile_saved_elsewhere_is_his_too(
 @pytest.mark.parametrize(
     ("swap", "complaint"),
     [
-        (lambda path: os.chown(path, 12345, 12345), "Someone else meddles"),
-        (lambda path: path.chmod(0o777), "Someone else meddles"),
+        (lambda path: os.chown(path, 12345, 12345), "Another process meddles"),
+        (lambda path: path.chmod(0o777), "Another process meddles"),
         (lambda path: (path.rmdir(), path.symlink_to("roots_own")), "Not a directory"),
     ],
 )

@@ -166,7 +166,7 @@ def test_nothing_that_fits_is_an_error_with_a_way_out(
     with pytest.raises(NoSuchProcess) as raised:
         found(names, all_go=all_go)
     assert words in str(raised.value)
-    assert "3 processes of others were not looked into" in str(raised.value)
+    assert "3 processes of other users were not read" in str(raised.value)
     assert "`ebpfprof list`" in str(raised.value)
 
 

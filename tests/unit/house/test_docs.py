@@ -130,6 +130,19 @@ def test_links_in_the_docs_lead_somewhere() -> None:
     assert links > 100
 
 
+def test_files_that_the_docs_name_exist() -> None:
+    folders = "ebpfprof|symbolizer|bpf|tests|vagrant"
+    named = [
+        (page.name, file)
+        for page in pages()
+        for file in re.findall(
+            rf"`((?:{folders})/[\w./-]+\.(?:py|h|c|toml|json))", page.read_text()
+        )
+    ]
+    assert len(named) > 100
+    assert [each for each in named if not (ROOT / each[1]).exists()] == []
+
+
 def test_all_pages_can_be_reached_from_the_readme() -> None:
     reached, new = set[Path](), {ROOT / "README.md"}
     while new:

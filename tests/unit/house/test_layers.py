@@ -45,7 +45,7 @@ SYMBOLIZER_ROOMS = {
     "codeanalysis": "go x86 elf",
     "locks": "go dwarf elf",
     "native": "dwarf elf frames",
-    "unwind": "go dwarf elf frames",
+    "unwind": "go dwarf elf x86 frames",
     "go": "elf x86 frames",
     "dwarf": "elf allowance",
     "elf": "allowance",

@@ -17,6 +17,7 @@ SOURCES = [
     for path in sorted((ROOT / package).rglob("*.*"))
     if path.suffix in (".py", ".c", ".h") and "headers" not in path.parts
 ]
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 
 def methods(source: str) -> Iterator[tuple[str, int]]:
@@ -32,6 +33,12 @@ def methods(source: str) -> Iterator[tuple[str, int]]:
 def test_a_file_has_at_most_400_lines() -> None:
     lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in SOURCES}
     assert len(lengths) > 150
+    assert {path: lines for path, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
+def test_a_test_module_has_at_most_400_lines() -> None:
+    lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in TESTS}
+    assert len(lengths) > 300
     assert {path: lines for path, lines in lengths.items() if lines > MOST_LINES} == {}
 
 

@@ -1,4 +1,4 @@
-"""How counts of windows are put right; tests/kernel/test_max_overhead.py has real programs."""
+"""How counts of windows are put right; tests/kernel/test_window_profiles.py has real programs."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -13,63 +12,18 @@ import pytest
 
 import symbolizer.native.binary
 from ebpfprof.process import mappings
-from ebpfprof.process.file_opener import FileOpener
 from ebpfprof.process.mappings import (
-    AddressRanges,
-    MappedObject,
     MappedObjects,
     ObjectKind,
-    bias_of,
 )
-from ebpfprof.process.process import MapsLine, Target, TargetEnd
+from ebpfprof.process.process import MapsLine, TargetEnd
 from ebpfprof.profile.model import Mapping
 from symbolizer import ElfError, ElfFile
-from symbolizer.allowance import Allowance
 from symbolizer.native.binary import NativeBinary
 from symbolizer.unwind.eh_frame import EhFrame
-from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_W, PF_X, PT_NOTE, ElfWriter, Load, note
+from tests.unit.process.scripted_target import BUILD_ID, CODE, Clock, ScriptedTarget, image, line
 
-BUILD_ID = bytes(range(20))
-CODE = Load(0x401000, b"code" * 1024, PF_R | PF_X)
 TEXT_AT = 64 + 2 * 56  # where ElfWriter puts the first segment's bytes
-
-
-def image(build_id: bytes = BUILD_ID) -> bytes:
-    return ElfWriter([CODE, Load(0x400000, note(b"GNU\0", 3, build_id), kind=PT_NOTE)]).build()
-
-
-class ScriptedTarget(Target):
-    """This very process as a target whose /proc/PID/maps says what the test wants."""
-
-    def __init__(self, exe: Path) -> None:
-        self.pid = os.getpid()
-        self.exe_fd = os.open(exe, os.O_RDONLY)
-        self.exe_name = str(exe)
-        self.files = FileOpener()
-        self.allowance = Allowance()
-        self._pidfd = os.pidfd_open(self.pid)
-        self.lines: list[MapsLine] = []
-        self.later: list[list[MapsLine]] = []
-        self.looks = 0
-        self.ended: TargetEnd | None = None
-
-    def executable_lines(self) -> tuple[MapsLine, ...]:
-        self.looks += 1
-        seen = tuple(self.lines)
-        if self.later:
-            self.lines = self.later.pop(0)
-        return seen
-
-    def ending(self) -> TargetEnd | None:
-        return self.ended
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture
@@ -80,79 +34,6 @@ def target(tmp_path: Path) -> Iterator[ScriptedTarget]:
     with ScriptedTarget(exe) as made:
         yield made
     assert len(os.listdir("/proc/self/fd")) == files
-
-
-def line(start: int, limit: int, file: Path | None = None, name: str = "") -> MapsLine:
-    if file is None:
-        return MapsLine(start, limit, 0, 0, 0, name)
-    status = file.lstat()
-    return MapsLine(start, limit, 0, status.st_dev, status.st_ino, name or str(file))
-
-
-def anonymous(start: int, limit: int) -> MappedObject:
-    return MappedObject(Mapping(start, limit, 0, "[jit]", ""), ObjectKind.ANONYMOUS)
-
-
-def test_the_newest_object_wins_wherever_they_overlap() -> None:
-    dice = random.Random(1)
-    for _ in range(300):
-        pieces, expected = AddressRanges(), dict[int, MappedObject]()
-        for _ in range(12):
-            start = dice.randrange(30)
-            limit = start + 1 + dice.randrange(12)
-            new = anonymous(start, limit)
-            pieces.put(new)
-            expected |= dict.fromkeys(range(start, limit), new)
-            found = {at: each for at in range(50) if (each := pieces.at(at))}
-            assert found == expected
-            assert set(pieces.objects()) == set(expected.values())
-
-
-def test_no_object_is_below_the_first_or_above_the_last() -> None:
-    pieces = AddressRanges()
-    assert pieces.at(5) is None
-    pieces.put(anonymous(10, 20))
-    assert pieces.at(9) is None
-    assert pieces.at(20) is None
-    assert pieces.at((1 << 64) - 1) is None
-
-
-def bias(offset: int, size: int, *segments: Load) -> int | None:
-    """Of pages mapped at 0x7f0000000000."""
-    start = 0x7F0000000000
-    mapped = MapsLine(start, start + size, offset, 1, 1, "x")
-    return bias_of(mapped, ElfFile.from_bytes(ElfWriter(list(segments)).build()))
-
-
-def test_the_bias_comes_from_the_segment_that_is_mapped() -> None:
-    # As lld lays out a file: segments follow each other in the file without a gap, and one page
-    # of it is mapped three times.
-    header = 64 + 3 * 56
-    read_only = Load(0, bytes(0x1670 - header), PF_R)
-    code = Load(0x2670, bytes(0x3000), PF_R | PF_X)
-    data = Load(0x6670, bytes(0x2000), PF_R | PF_W)
-    segments = (read_only, code, data)
-    assert bias(0x1000, 0x4000, *segments) == 0x7F0000000000 - 0x1000 - (0x2670 - 0x1670)
-    # A part of the code, as mprotect splits a mapping.
-    assert bias(0x3000, 0x1000, *segments) == 0x7F0000000000 - 0x3000 - (0x2670 - 0x1670)
-    # Data that was made executable.
-    assert bias(0x5000, 0x1000, *segments) == 0x7F0000000000 - 0x5000 - (0x6670 - 0x4670)
-    assert bias(0x9000, 0x1000, *segments) is None
-
-
-def test_code_counts_however_little_of_it_is_in_the_mapping() -> None:
-    header = 64 + 2 * 56
-    read_only = Load(0, bytes(0x1F00 - header), PF_R)
-    code = Load(0x2F00, bytes(0x80), PF_R | PF_X)
-    assert bias(0x1000, 0x1000, read_only, code) == 0x7F0000000000 - 0x1000 - 0x1000
-
-
-def test_of_two_segments_of_code_that_with_most_of_the_mapping_counts() -> None:
-    header = 64 + 2 * 56
-    first = Load(0x1000, bytes(0x1800 - header), PF_R | PF_X)
-    second = Load(0x12800, bytes(0x3000), PF_R | PF_X)
-    assert bias(0x1000, 0x4000, first, second) == 0x7F0000000000 - 0x1000 - (0x12800 - 0x1800)
-    assert bias(0, 0x2000, first, second) == 0x7F0000000000 - (0x1000 - header)
 
 
 def test_files_and_their_build_ids_the_main_binary_first(
@@ -374,7 +255,7 @@ def test_there_is_an_end_to_mappings_and_files(
         assert len(found.mappings) == 5
         read = [file for n, file in enumerate(files, 1) if (f := found.at(0x10000 * n)) and f.elf]
         assert read == files[:2]  # and the main binary
-        assert "more than 5 executable mappings came up; the rest is unknown" in found.warnings
+        assert "more than 5 executable mappings were seen; the rest is unknown" in found.warnings
         assert "more than 3 files are mapped; the rest have no names" in found.warnings
         found.refresh()
         assert len(found.mappings) == 5

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.labels import CUT, LEFT_OUT, target_fields
+from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.losses import loss_kinds
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.labels import chosen, label_sets
@@ -19,29 +18,11 @@ from symbolizer.go.runtime_layout import layout_for
 from symbolizer.go.version import GoVersion
 from tests.unit.export.small_profile import SMALL
 
-HEADER = (Path(__file__).parents[3] / "bpf" / "common" / "labels.h").read_text()
-
-
-def defined(name: str) -> int:
-    """A number that bpf/common/labels.h defines."""
-    match = re.search(rf"^#define {name} (\d+)", HEADER, re.MULTILINE)
-    assert match
-    return int(match[1])
-
-
-KEPT, KEY_ROOM, VALUE_ROOM = map(defined, ("MAX_LABELS", "LABEL_KEY_ROOM", "LABEL_VALUE_ROOM"))
-# As BCC has the C types: struct label and struct label_set of bpf/common/labels.h.
-LABEL = np.dtype(
-    [
-        ("key_bytes", "<u4"),
-        ("value_bytes", "<u4"),
-        ("key", "<u8", (KEY_ROOM // 8,)),
-        ("value", "<u8", (VALUE_ROOM // 8,)),
-    ]
+KEPT, KEY_ROOM, VALUE_ROOM = (
+    c_facts.number("common/labels.h", name)
+    for name in ("MAX_LABELS", "LABEL_KEY_ROOM", "LABEL_VALUE_ROOM")
 )
-LABEL_SET = np.dtype(
-    [("owner", "<u8"), ("count", "<u4"), ("stored", "<u4"), ("labels", LABEL, (KEPT,))]
-)
+LABEL_SET = c_facts.struct("common/labels.h", "label_set")
 
 
 def row(*labels: tuple[bytes, bytes], rest: bytes = b"\0") -> np.ndarray[Any, Any]:

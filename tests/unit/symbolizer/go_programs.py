@@ -8,6 +8,8 @@ from typing import Final
 
 from symbolizer import ElfFile, Function, GoBinary
 from symbolizer.elf.relocations import RelocatedWords
+from symbolizer.go.moduledata import find_moduledata
+from symbolizer.go.pclntab import find_pclntab
 from tests.toolchains import MINORS, toolchain
 
 FRAMES: Final = Path(__file__).resolve().parents[2] / "targets" / "frames"
@@ -28,6 +30,11 @@ def binary(minor: str = NEWEST, mode: str = "plain") -> GoBinary:
 def only(found: GoBinary, name: str) -> Function:
     (function,) = found.functions_named(name)
     return function
+
+
+def module_vaddr(elf: ElfFile) -> int:
+    """Address of runtime.firstmoduledata, as linked."""
+    return find_moduledata(elf, find_pclntab(elf), RelocatedWords(elf)).vaddr
 
 
 def without_sections(data: bytes) -> bytes:

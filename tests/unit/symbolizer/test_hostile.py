@@ -11,7 +11,7 @@ import pytest
 from symbolizer import ElfError, ElfFile, GoBinary, GoTableError
 from symbolizer.x86.call_sites import candidate_calls
 from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_X, ElfWriter, Load
-from tests.unit.symbolizer.go_programs import NEWEST, binary, only, program
+from tests.unit.symbolizer.go_programs import NEWEST, binary, module_vaddr, only, program
 
 
 def table_offset(found: GoBinary) -> int:
@@ -25,7 +25,7 @@ def test_an_inline_tree_that_is_a_circle(minor: str) -> None:
     exercise = only(found, "main.exercise")
     inlined = next(pc for pc in range(exercise.entry, exercise.end) if len(found.frames(pc)) > 1)
     record = found._table.function(exercise.index)
-    word = found.module_vaddr + found.layout.offset("moduledata", "gofunc")
+    word = module_vaddr(found.elf) + found.layout.offset("moduledata", "gofunc")
     gofunc = int.from_bytes(found.elf.read(word, 8), "little")
     tree = found.elf.vaddr_to_offset(gofunc + (record.inline_tree or 0))
     data = bytearray(program(minor))

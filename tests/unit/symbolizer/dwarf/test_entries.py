@@ -8,19 +8,19 @@ import zlib
 import pytest
 
 from symbolizer import ElfFile
-from symbolizer.dwarf.entries import (
+from symbolizer.dwarf.constants import (
+    TAG_INLINED,
     TAG_LEXICAL_BLOCK,
     TAG_POINTER,
     TAG_STRUCTURE,
     TAG_SUBPROGRAM,
     TAG_VARIABLE,
-    Dwarf,
 )
+from symbolizer.dwarf.entries import Dwarf
 from symbolizer.dwarf.forms import DwarfError, sleb, uleb
+from symbolizer.dwarf.sections import dwarf_section
 from tests.unit.symbolizer.elf.elf_writer import ElfWriter, Load, Part
 from tests.unit.symbolizer.locks.locks_program import NEWEST, binary
-
-INLINED = 0x1D
 
 
 def dwarf_file(info: bytes, abbrev: bytes, *, compress: bool = False, claim: int = 0) -> ElfFile:
@@ -38,9 +38,10 @@ def dwarf_file(info: bytes, abbrev: bytes, *, compress: bool = False, claim: int
 @pytest.mark.parametrize("compress", [False, True])
 @pytest.mark.parametrize("minor", ["1.19", NEWEST])
 def test_every_way_to_store_dwarf(minor: str, compress: bool) -> None:
-    dwarf = Dwarf(binary(minor, "plain").elf)
-    (expected,) = dwarf.find("main.plain", (TAG_VARIABLE,))
-    elf = dwarf_file(dwarf._load(), dwarf._abbrev_bytes, compress=compress)
+    program = binary(minor, "plain").elf
+    (expected,) = Dwarf(program).find("main.plain", (TAG_VARIABLE,))
+    info, abbrev = (dwarf_section(program, name) for name in ("debug_info", "debug_abbrev"))
+    elf = dwarf_file(info, abbrev, compress=compress)
     assert Dwarf(elf).find("main.plain", (TAG_VARIABLE,)) == [expected]
 
 
@@ -66,7 +67,7 @@ def test_entries_nested_without_end() -> None:
 
 def test_entries_below_entries() -> None:
     """Of what a function inlines, nothing is its own: not even what is in a block of it."""
-    tags = {1: TAG_SUBPROGRAM, 2: TAG_LEXICAL_BLOCK, 3: INLINED, 4: TAG_VARIABLE}
+    tags = {1: TAG_SUBPROGRAM, 2: TAG_LEXICAL_BLOCK, 3: TAG_INLINED, 4: TAG_VARIABLE}
     table = b"".join(bytes([code, tag, code < 4, 3, 8, 0, 0]) for code, tag in tags.items())
 
     def entry(code: int, name: str, *inside: bytes) -> bytes:
@@ -123,6 +124,44 @@ def test_abbreviations_that_are_cut_off() -> None:
     for size in range(1, len(whole)):
         with pytest.raises(DwarfError):
             Dwarf(dwarf_file(unit, whole[:size])).die(11)
+
+
+@pytest.mark.parametrize(("version", "kind"), [(2, 0), (3, 0), (4, 0), (5, 1), (5, 3), (5, 4)])
+def test_units_of_each_version_and_kind(version: int, kind: int) -> None:
+    """Compilation units, and of version 5 partial ones and skeletons, too."""
+    table = bytes([1, TAG_VARIABLE, 0, 3, 8, 0, 0, 0])
+    entry = b"\x01main.v\0"
+    head = struct.pack("<IB", 0, 8) if kind == 0 else struct.pack("<BBI", kind, 8, 0)
+    head += bytes(8) if kind == 4 else b""
+    unit = struct.pack("<IH", len(head) + len(entry) + 2, version) + head + entry
+    (found,) = Dwarf(dwarf_file(unit, table)).find("main.v", (TAG_VARIABLE,))
+    assert found.offset == len(unit) - len(entry)
+
+
+def test_an_unknown_form_loses_only_the_entries_that_have_it() -> None:
+    unknown = 0x7E
+    table = bytes([1, TAG_STRUCTURE, 0, 3, 8, 0x0B, unknown, 0, 0])
+    table += bytes([2, TAG_VARIABLE, 0, 3, 8, 0, 0, 0])
+    entries = b"\x01main.T\0\x07" + b"\x02main.v\0"
+    header = struct.pack("<IHIB", len(entries) + 7, 4, 0, 8)
+    dwarf = Dwarf(dwarf_file(header + entries, table))
+    (found,) = dwarf.find("main.v", (TAG_VARIABLE,))
+    assert found.name == "main.v"
+    with pytest.raises(DwarfError, match="unknown form"):
+        dwarf.find("main.T", (TAG_STRUCTURE,))
+
+
+def test_references_into_another_file_are_passed_over() -> None:
+    """Forms that dwz and -gsplit-dwarf write: 4 bytes, or a LEB128 number."""
+    forms = {0x1F20: 4, 0x1F21: 4, 0x1C: 4, 0x1D: 4, 0x1F01: 2, 0x1F02: 2}
+    table, entries = b"", b""
+    for code, (form, size) in enumerate(forms.items(), start=1):
+        encoded = bytes([form]) if form < 0x80 else bytes([form & 0x7F | 0x80, form >> 7])
+        table += bytes([code, TAG_VARIABLE, 0, 3, 8, 0x49]) + encoded + bytes([0x0B, 0x0B, 0, 0])
+        entries += bytes([code]) + b"main.v\0" + b"\x81" * (size - 1) + b"\x01" + bytes([code])
+    header = struct.pack("<IHIB", len(entries) + 7, 4, 0, 8)
+    found = Dwarf(dwarf_file(header + entries, table + b"\0")).find("main.v", (TAG_VARIABLE,))
+    assert [die.values for die in found] == [{3: b"main.v", 0x0B: code} for code in range(1, 7)]
 
 
 def test_a_name_that_ends_another() -> None:

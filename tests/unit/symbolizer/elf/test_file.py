@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from symbolizer import ElfError, ElfFile, Section, Segment, UnsupportedElf
+from symbolizer.elf.source import MemorySource, SourceStream
 from tests.unit.symbolizer.elf.elf_writer import (
     PF_R,
     PF_W,
@@ -39,7 +40,6 @@ def test_segments_and_sections() -> None:
         Part(".comment", data=b"hello"),
     ]
     file = elf(sections=sections)
-    assert file.machine == "x86-64"
     assert not file.is_pie
     offset = 64 + 2 * 56
     assert file.segments == (
@@ -176,7 +176,7 @@ def test_scan_repeats_the_overlap() -> None:
 
 def test_stream_reads_the_whole_file() -> None:
     data = ElfWriter([TEXT]).build()
-    stream = ElfFile.from_bytes(data).stream()
+    stream = SourceStream(MemorySource(data))
     assert stream.read(4) == b"\x7fELF"
     assert stream.seek(-2, os.SEEK_END) == len(data) - 2
     assert stream.read() == b".."

@@ -12,7 +12,6 @@ from symbolizer import (
     ElfFile,
     GoTableError,
     GoVersion,
-    Module,
     UnsupportedGoVersion,
     read_build_info,
 )
@@ -33,9 +32,6 @@ build\tGOARCH=amd64
 """
 INFO = BuildInfo(
     version="go1.27.3",
-    path="example.com/app/cmd/app",
-    main_module="example.com/app",
-    main_version="v1.2.3",
     settings={
         "-compiler": "gc",
         "-ldflags": '-s -w -X "main.name=a b"',
@@ -43,7 +39,6 @@ INFO = BuildInfo(
         "odd key": 'a "raw" value',
         "GOARCH": "amd64",
     },
-    dependencies=(Module("example.com/one", "v0.1.0"), Module("example.com/fork", "v0.2.1")),
 )
 
 
@@ -90,10 +85,12 @@ def test_strings_in_place() -> None:
 
 
 def test_pointers_to_strings_name_an_old_version() -> None:
-    info = read(pointers(b"go1.16.5", framed("path\tcommand-line-arguments\n")))
+    info = read(
+        pointers(b"go1.16.5", framed("path\tcommand-line-arguments\nbuild\tGOARCH=amd64\n"))
+    )
     assert info is not None
     assert info.version == "go1.16.5"
-    assert info.path == "command-line-arguments"
+    assert info.settings == {"GOARCH": "amd64"}
 
 
 @pytest.mark.parametrize("before", [16, 4096, (1 << 20) - 16, (1 << 20) + 16])
@@ -111,7 +108,7 @@ def test_none() -> None:
 
 def test_a_program_that_is_no_module() -> None:
     info = read(inline(modules=b""))
-    assert info == BuildInfo("go1.27.3", "", "", "", {}, ())
+    assert info == BuildInfo("go1.27.3", {})
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import json
 import re
+from bisect import bisect
 
 import pytest
 
-from ebpfprof.kernel.sources import bpf_folder
+from ebpfprof.kernel import c_facts
 from symbolizer import FuncRole, GoVersion, UnsupportedGoVersion, layout_for
 from symbolizer.go import inline, pclntab
 from tests.toolchains import MINORS, toolchain
-from tests.tools.generate_goruntime import OUTPUT, describe, render
+from tests.tools.generate_goruntime import OUTPUT, ROOT, describe, render
 
 STORED = json.loads(OUTPUT.read_text())
 
@@ -52,17 +54,57 @@ def test_what_the_code_takes_for_granted_holds(minor: str) -> None:
     node = inline._NODE_1_18 if old else inline._NODE_1_20
     assert layout.size("_func") == func.size
     assert layout.size("inlinedCall") == node.size
-    assert layout.pcdata_inl_tree_index == pclntab._PCDATA_INL_TREE_INDEX
-    assert layout.funcdata_inl_tree == pclntab._FUNCDATA_INL_TREE
+    assert STORED[minor]["pcdata_inl_tree_index"] == pclntab._PCDATA_INL_TREE_INDEX
+    assert STORED[minor]["funcdata_inl_tree"] == pclntab._FUNCDATA_INL_TREE
     words = ("pcHeader", "funcnametab", "cutab", "filetab", "pctab", "pclntable", "ftab")
     offsets = [layout.offset("moduledata", name) for name in (*words, "minpc", "text", "etext")]
     assert offsets == [0, 8, 32, 56, 80, 104, 128, 160, 176, 184]
 
 
+@pytest.mark.parametrize("minor", MINORS)
+def test_how_stacks_are_recorded(minor: str) -> None:
+    number = int(minor.removeprefix("1."))
+    stacks = layout_for(GoVersion.parse(f"go{minor}")).profile_stacks
+    assert stacks.max_depth == (32 if number <= 22 else 128)
+    assert stacks.unwinds_by_tables == (number <= 22)
+    # The first release that records the runtime's own locks is 1.22; 1.27 has no sentinel there.
+    assert stacks.runtime_lock_depth == (0, 32, 127, 128)[bisect((22, 23, 27), number)]
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_how_labels_are_stored(minor: str) -> None:
+    layout = layout_for(GoVersion.parse(f"go{minor}"))
+    assert layout.labels_in_slice == (int(minor.removeprefix("1.")) >= 24)
+
+
+@pytest.mark.parametrize(
+    "text", ["go1.18", *(f"go{minor}" for minor in MINORS), "go1.20", "go1.99"]
+)
+def test_the_number_that_pclntab_begins_with(text: str) -> None:
+    version = GoVersion.parse(text)
+    layout = layout_for(version, allow_unknown_version=True)
+    expected = pclntab.GO_1_18 if version.minor < 20 else pclntab.GO_1_20
+    assert layout.pclntab_magic == expected
+
+
+def test_a_version_is_never_compared_in_code() -> None:
+    """What differs between versions stands in the data, or is read from the program."""
+    folders = ("symbolizer", "ebpfprof/goruntime", "ebpfprof/profilers")
+    compared = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for folder in folders
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Compare)
+        and any(isinstance(each, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for each in node.ops)
+        and re.search(r"\bminor\b", ast.unparse(node))
+    ]
+    assert compared == []
+
+
 def test_lookups() -> None:
     layout = layout_for(GoVersion.parse("go1.27.3"))
     assert layout.version == "1.27"
-    assert layout.toolchain == "go1.27.3"
     assert layout.offset("g", "sched.pc") == 64
     assert layout.size("g") == 456
     assert layout.has("g", "bubble")
@@ -92,8 +134,7 @@ def test_the_nearest_layout_stands_in_if_it_may(text: str, nearest: str) -> None
 @pytest.mark.parametrize("minor", MINORS)
 def test_what_is_read_of_a_goroutine_at_once_reaches_to_its_labels(minor: str) -> None:
     """goroutine_stack.h, start_here: one read of up to G_WORDS words, taken modulo that."""
-    header = bpf_folder() / "waits" / "goroutine_stack.h"
-    (words,) = re.findall(r"#define G_WORDS (\d+)", header.read_text())
+    words = c_facts.number("waits/goroutine_stack.h", "G_WORDS")
     layout = layout_for(GoVersion.parse(f"go{minor}"))
     assert layout.offset("g", "stack.lo") == 0
-    assert layout.offset("g", "labels") + 8 < 8 * int(words)
+    assert layout.offset("g", "labels") + 8 < 8 * words

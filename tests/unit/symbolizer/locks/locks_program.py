@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from symbolizer import ElfFile, GoBinary
-from symbolizer.dwarf.entries import Dwarf
+from symbolizer.dwarf.sections import dwarf_section
 from symbolizer.locks.names import Caller
 from tests.targets_run import Target
 from tests.toolchains import MINORS, toolchain
@@ -66,8 +66,7 @@ def uncompressed(minor: str, mode: str = "plain") -> bytes:
     """The file with .debug_info and .debug_abbrev as they are without compression."""
     data = bytearray(path(minor, mode).read_bytes())
     elf = ElfFile.from_bytes(bytes(data))
-    dwarf = Dwarf(elf)
-    contents = {".debug_info": dwarf._load(), ".debug_abbrev": dwarf._abbrev_bytes}
+    contents = {f".{name}": dwarf_section(elf, name) for name in ("debug_info", "debug_abbrev")}
     shoff, count = struct.unpack_from("<Q", data, 40)[0], struct.unpack_from("<H", data, 60)[0]
     for name, content in contents.items():
         section = elf.sections[name]

@@ -8,7 +8,8 @@ from collections import defaultdict
 import pytest
 
 from symbolizer import ElfFile, GoBinary
-from symbolizer.dwarf.entries import AT_TYPE, TAG_MEMBER, TAG_STRUCTURE, TAG_VARIABLE, Dwarf
+from symbolizer.dwarf.constants import AT_TYPE, TAG_MEMBER, TAG_STRUCTURE, TAG_VARIABLE
+from symbolizer.dwarf.entries import Dwarf
 from symbolizer.elf.source import MemorySource
 from symbolizer.locks.names import Caller, LockNames, _text
 from symbolizer.locks.types import LockName, Types, package_of, without_type_arguments

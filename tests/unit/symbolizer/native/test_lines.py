@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from symbolizer import ElfFile
-from symbolizer.dwarf.entries import dwarf_section
+from symbolizer.dwarf.sections import dwarf_section
 from symbolizer.native.lines import NativeFrame, NativeLines
 from tests.unit.symbolizer.elf.elf_writer import ElfWriter, Load
 from tests.unit.symbolizer.native.native_programs import LANGUAGES, native_program
@@ -111,7 +111,7 @@ def test_only_the_units_that_are_asked_for(tmp_path: Path) -> None:
         again = NativeLines.open(elf)
         assert again is not None
         assert again.frames([known[0]])[known[0]]
-        assert 0 < again.decoded_bytes < all_bytes < len(dwarf_section(elf, "debug_line", 1 << 24))
+        assert 0 < again.decoded_bytes < all_bytes < len(dwarf_section(elf, "debug_line"))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -192,8 +192,8 @@ def test_who_is_not_root_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
 KEEPING_IN = """
 import sys
 from pathlib import Path
-from ebpfprof import programcache
-programcache.FOLDER = Path(sys.argv.pop(1))
+from ebpfprof.kernel import program_cache
+program_cache.FOLDER = Path(sys.argv.pop(1))
 from ebpfprof.__main__ import main
 main()
 """

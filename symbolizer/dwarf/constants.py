@@ -1,0 +1,48 @@
+"""Numbers of DWARF's tags and attributes (DWARF 5, sections 7.5.3 and 7.5.4), and Go's own."""
+
+from typing import Final
+
+TAG_ARRAY: Final = 0x01
+TAG_CLASS: Final = 0x02
+TAG_ENUMERATION: Final = 0x04
+TAG_FORMAL_PARAMETER: Final = 0x05
+TAG_LEXICAL_BLOCK: Final = 0x0B
+TAG_MEMBER: Final = 0x0D
+TAG_POINTER: Final = 0x0F
+TAG_COMPILE_UNIT: Final = 0x11
+TAG_STRUCTURE: Final = 0x13
+TAG_SUBROUTINE_TYPE: Final = 0x15
+TAG_TYPEDEF: Final = 0x16
+TAG_UNION: Final = 0x17
+TAG_INLINED: Final = 0x1D
+TAG_SUBPROGRAM: Final = 0x2E
+TAG_VARIABLE: Final = 0x34
+TAG_INTERFACE: Final = 0x38
+TAG_PARTIAL_UNIT: Final = 0x3C
+TAG_SKELETON_UNIT: Final = 0x4A
+
+AT_SIBLING: Final = 0x01
+AT_LOCATION: Final = 0x02
+AT_NAME: Final = 0x03
+AT_BYTE_SIZE: Final = 0x0B
+AT_STMT_LIST: Final = 0x10
+AT_LOW_PC: Final = 0x11
+AT_HIGH_PC: Final = 0x12
+AT_COMP_DIR: Final = 0x1B
+AT_ABSTRACT_ORIGIN: Final = 0x31
+AT_MEMBER_LOCATION: Final = 0x38
+AT_DECL_LINE: Final = 0x3B
+AT_SPECIFICATION: Final = 0x47
+AT_TYPE: Final = 0x49
+AT_VARIABLE_PARAMETER: Final = 0x4B
+AT_RANGES: Final = 0x55
+AT_CALL_FILE: Final = 0x58
+AT_CALL_LINE: Final = 0x59
+AT_LINKAGE_NAME: Final = 0x6E
+AT_STR_OFFSETS_BASE: Final = 0x72
+AT_ADDR_BASE: Final = 0x73
+AT_RNGLISTS_BASE: Final = 0x74
+AT_MIPS_LINKAGE_NAME: Final = 0x2007
+# cmd/internal/dwarf/dwarf.go, Go 1.19 to 1.27.
+AT_GO_KIND: Final = 0x2900
+AT_GO_EMBEDDED: Final = 0x2903

@@ -1,0 +1,113 @@
+"""Profiles of any kind are read, whether the kernel keeps their sums or not, or of a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ebpfprof.continuous.manager import Manager
+from ebpfprof.continuous.readings import NotRecordedError
+from ebpfprof.errors import TargetGone
+from ebpfprof.profile.kind import ProfileKind
+from ebpfprof.profile.model import Profile
+from tests.continuous.fakes import PID, FakeLive, FakeTarget, made, run
+from tests.unit.made_up_kinds import NAPS, registered
+
+
+@pytest.fixture(params=[True, False], ids=["keeps sums", "keeps no sums"])
+def kind(request: pytest.FixtureRequest) -> Iterator[ProfileKind]:
+    with registered(replace(NAPS, keeps_sums=request.param)) as kind:
+        yield kind
+
+
+@pytest.fixture
+def moment() -> Iterator[ProfileKind]:
+    with registered(replace(NAPS, is_moment=True)) as kind:
+        yield kind
+
+
+def of_kind(kind: ProfileKind) -> tuple[Manager, Any, FakeTarget]:
+    target = FakeTarget(PID, kinds=("block", kind.name))
+    manager = Manager(FakeLive({PID: target}), kinds=target.kinds)
+    return manager, manager.add_opened(target), target
+
+
+def counts(profile: Profile) -> list[int]:
+    return [sample.values[0] for sample in profile.samples]
+
+
+def test_what_is_recorded_from_now_on(kind: ProfileKind) -> None:
+    async def work() -> None:
+        manager, process, target = of_kind(kind)
+        async with manager.leases.recording(process):
+            target.work(5)
+            since = await manager.readings.begin(process, kind.name)
+            target.work(3)
+            assert counts(await since()) == [3]
+            target.work(1)
+            assert counts(await since()) == [4]
+
+    run(work())
+
+
+def test_windows_hold_what_is_new_in_them(kind: ProfileKind) -> None:
+    async def work() -> None:
+        manager, process, target = of_kind(kind)
+        async with manager.leases.recording(process):
+            for seconds in (5, 3):
+                target.work(seconds)
+                await manager.readings.end_window(process)
+        windows = [counts(w.profiles[kind.name]) for w in process.history.windows]
+        assert [window[0] for window in windows[:2]] == [5, 3]
+        whole = await manager.readings.between(process, kind.name, 0, float("inf"))
+        assert counts(whole)[0] == 8
+        assert process.history.totals[kind.name][0] == 8 + 1
+        assert len(process.history.totals[kind.name]) == len(kind.sample_types)
+
+    run(work())
+
+
+def test_a_moment_is_neither_subtracted_nor_added_up(moment: ProfileKind) -> None:
+    async def work() -> None:
+        manager, process, target = of_kind(moment)
+        async with manager.leases.recording(process):
+            for seconds in (5, 3):
+                target.work(seconds)
+                await manager.readings.end_window(process)
+        windows = [counts(w.profiles[moment.name])[0] for w in process.history.windows]
+        assert windows[:2] == [5, 8]
+        whole = await manager.readings.between(process, moment.name, 0, float("inf"))
+        assert counts(whole)[0] == 8
+        assert list(process.history.totals) == ["block"]
+
+    run(work())
+
+
+def test_what_was_recorded_since_the_last_call() -> None:
+    async def work() -> None:
+        manager, process, target = made()
+        async with manager.leases.recording(process):
+            target.work(4)
+            assert counts(await manager.readings.since_last(process, "mutex")) == [4, 1]
+            target.work(2)
+            assert counts(await manager.readings.since_last(process, "block")) == [6, 1]
+            assert counts(await manager.readings.since_last(process, "mutex")) == [2]
+
+    run(work())
+
+
+def test_what_was_never_recorded_cannot_be_read() -> None:
+    async def work() -> None:
+        manager, process, _ = made()
+        process.target = None
+        with pytest.raises(TargetGone):
+            await manager.readings.snapshot(process, "block")
+        with pytest.raises(TargetGone):
+            await manager.readings.begin(process, "cpu")
+        with pytest.raises(NotRecordedError, match=f"Process {PID} was not recorded in that time"):
+            await manager.readings.between(process, "block", 0, float("inf"))
+
+    run(work())

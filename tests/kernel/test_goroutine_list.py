@@ -1,0 +1,76 @@
+"""The runtime's list of goroutines, where it makes no sense, changes or is too long."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.errors import ExitCode
+from ebpfprof.export import pprof
+from ebpfprof.goruntime import goroutines
+from ebpfprof.goruntime.goroutines import parked_goroutines
+from ebpfprof.process.memory import Memory, UnreadableMemory
+from symbolizer.codeanalysis.globals import allgs_address
+from tests.builds import VERSIONS
+from tests.kernel.parked_program import all_goroutines, expected, facts, poke, running, word
+from tests.recorder import names_in, recording
+
+BOTH = ("--profile", "block,mutex")
+
+
+def test_a_list_that_makes_no_sense_is_refused() -> None:
+    with running(VERSIONS[-1], "plain") as run:
+        poke(run.target.pid, allgs_address(run.go.binary) + run.go.load_bias + 16, 0)
+        with pytest.raises(UnreadableMemory, match=r"makes no sense: .* Record again"):
+            parked_goroutines(run.go)
+        run.target.kill()
+
+
+def test_without_the_list_all_else_is_written(tmp_path: Path) -> None:
+    with running(VERSIONS[-1], "plain") as run:
+        with recording(run.target.pid, tmp_path, "--open", "--by-lock", *BOTH) as recorder:
+            poke(run.target.pid, allgs_address(run.go.binary) + run.go.load_bias + 16, 0)
+            recorder.interrupt()
+            finished = recorder.finish()
+        run.target.kill()
+    assert finished.code == ExitCode.FAILURE
+    assert names_in(tmp_path) == {
+        f"parked-{run.target.pid}.{kind}.pb.gz" for kind in ("block", "mutex", "open")
+    }
+    assert finished.stdout.decode().count("Written: ") == 3
+    assert "Record again; if that does not help, without --open" in finished.stderr
+    assert "This is a bug" not in finished.stderr
+    (path,) = tmp_path.glob("*.open.pb.gz")
+    comments = pprof.decode(path.read_bytes()).comments
+    assert any(each.startswith("open waits are missing: The list of ") for each in comments)
+
+
+def test_a_list_that_is_being_changed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that changes it may have lost its processor in the midst of it."""
+    with running(VERSIONS[-1], "plain") as run:
+        everything = expected(run)
+        capacity_at = allgs_address(run.go.binary) + run.go.load_bias + 16
+        with Memory(run.go.target) as memory:
+            capacity = word(memory, capacity_at)
+        poke(run.target.pid, capacity_at, 0)
+        pauses: list[float] = []
+
+        def sleep(pause_s: float) -> None:
+            pauses.append(pause_s)
+            if len(pauses) == 3:
+                poke(run.target.pid, capacity_at, capacity)
+
+        monkeypatch.setattr(time, "sleep", sleep)
+        assert facts(run, parked_goroutines(run.go)) == everything
+        assert pauses == sorted(pauses)
+
+
+def test_goroutines_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(VERSIONS[-1], "plain") as run, Memory(run.go.target) as memory:
+        total = len(all_goroutines(run, memory))
+        monkeypatch.setattr(goroutines, "_MAX_GOROUTINES", 10)
+        parked = parked_goroutines(run.go)
+        assert parked.unreadable == total - 10
+        assert len(parked.goroutines) <= 10

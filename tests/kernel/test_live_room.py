@@ -1,0 +1,83 @@
+"""The room that a live session has for targets, and gives to the next ones."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ebpfprof.errors import AttachFailed, TargetGone
+from ebpfprof.profile.model import Kind
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.live import LiveSession
+from ebpfprof.recording.target import LiveTarget
+from tests.kernel.kernel_state import has_probes, open_files
+from tests.kernel.live_counts import HANDS, counts
+from tests.kernel.programs import program
+from tests.targets_run import Target
+
+
+def test_it_is_full_and_it_leaves_no_probe() -> None:
+    with Target.start(program("steps")) as steps:
+        with LiveSession(Options(), capacity=2) as live:
+            targets = [live.add(steps.pid), live.add(steps.pid)]
+            for target in targets:
+                live.start(target)
+            steps.ask("hand", "done")
+            assert [counts(live, t, "main.hand")["block"] for t in targets] == [HANDS, HANDS]
+            with pytest.raises(AttachFailed, match="no room"):
+                live.add(steps.pid)
+            assert has_probes(steps.pid)
+        assert not has_probes(steps.pid)
+
+
+def test_the_room_of_one_that_was_let_go_of_is_used_again() -> None:
+    """Nothing of the one before is left: not its sums, rows, rules or samples."""
+    options = Options(kinds=("block", "mutex", "cpu"))
+    with LiveSession(options, capacity=1) as live, Target.start(program("steps")) as steps:
+        for step in ("hand", "park", "burn", "hand"):
+            target = live.add(steps.pid)
+            samples = live.begin(target)
+            live.start(target)
+            steps.ask(step, "done")
+            found = counts(live, target, f"main.{step}", samples)
+            others = {"main.hand", "main.burn", "main.park"} - {f"main.{step}"}
+            assert found["block"] == (HANDS if step == "hand" else 0)
+            assert found["cpu"] > 0 or step != "burn"
+            for other in others:
+                assert set(counts(live, target, other, samples).values()) == {0}, (step, other)
+            live.remove(target)
+            with pytest.raises(TargetGone):
+                live.snapshot(target)
+            assert samples
+            with pytest.raises(TargetGone):
+                live.read(target, samples)
+            if step == "park":
+                steps.ask("wake", "done")  # while nobody watches
+            live.stop(target)
+        assert not has_probes(steps.pid)
+
+
+@pytest.mark.parametrize("max_overhead", [0, 1])
+@pytest.mark.parametrize("kinds", [("cpu",), ("block", "mutex"), ("block", "cpu")])
+def test_one_that_goes_while_it_is_started_gives_its_room_back(
+    kinds: tuple[Kind, ...], max_overhead: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach = LiveSession._attach
+
+    def killed_before(live: LiveSession, target: LiveTarget) -> None:
+        steps.kill()
+        attach(live, target)
+
+    monkeypatch.setattr(LiveSession, "_attach", killed_before)
+    options = Options(kinds=kinds, max_overhead=max_overhead)
+    with LiveSession(options, capacity=1) as live:
+        files = []
+        for _ in range(3):
+            with Target.start(program("steps")) as steps:
+                target = live.add(steps.pid)
+                with pytest.raises(TargetGone):
+                    live.start(target)
+            live.remove(target)
+            files.append(open_files(os.getpid()))
+        assert files[1] == files[0] == files[2]

@@ -1,0 +1,79 @@
+"""The memory of a target, read from outside: only that of the program that was opened."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.errors import TargetGone
+from ebpfprof.goruntime.goroutines import parked_goroutines
+from ebpfprof.process.memory import Memory, UnreadableMemory
+from ebpfprof.process.process import Target as Process
+from tests.builds import VERSIONS
+from tests.kernel.parked_program import running
+from tests.targets_run import Target
+
+SHELL = Path("/bin/sh")
+
+
+def test_a_target_that_ended_is_gone() -> None:
+    with running(VERSIONS[-1], "plain") as run, Memory(run.go.target) as memory:
+        run.target.kill()
+        with pytest.raises(TargetGone):
+            memory.read(run.go.binary.text_start + run.go.load_bias, 8)
+        with pytest.raises(TargetGone):
+            parked_goroutines(run.go)
+
+
+def test_the_memory_of_a_program_that_was_replaced_is_not_read() -> None:
+    script = "echo ready; read line; exec cat"
+    with (
+        Target.start(SHELL, "-c", script, ready="ready") as target,
+        Process(target.pid) as own,
+        Memory(own) as memory,
+    ):
+        assert memory.read(code_of(target.pid), 8)
+        target.say("go")
+        target.ask("cat runs", "cat runs")
+        with pytest.raises(TargetGone):
+            memory.read(code_of(target.pid), 8)
+        with pytest.raises(TargetGone):
+            Memory(own)
+
+
+def test_memory_that_is_not_mapped_is_refused() -> None:
+    with Target.start(SHELL, "-c", "echo ready; read line", ready="ready") as target:
+        with Process(target.pid) as own, Memory(own) as memory:
+            hole = hole_of(target.pid)
+            assert memory.read(hole - 8, 8)
+            for address in (hole - 4, hole, 0, 1 << 47, (1 << 64) - 8, -8, 1 << 70):
+                with pytest.raises(UnreadableMemory):
+                    memory.read(address, 8)
+        with pytest.raises(UnreadableMemory):
+            memory.read(hole - 8, 8)
+        target.say("end")
+
+
+def test_memory_is_opened_for_reading_only() -> None:
+    with Target.start(SHELL, "-c", "echo ready; read line", ready="ready") as target:
+        with Process(target.pid) as own, Memory(own) as memory:
+            flags = fcntl.fcntl(memory._fd, fcntl.F_GETFL)
+            assert flags & os.O_ACCMODE == os.O_RDONLY
+        target.say("end")
+
+
+def code_of(pid: int) -> int:
+    """Where the first executable mapping of a process begins."""
+    lines = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    return int(next(span for span, flags, *_ in lines if "x" in flags).split("-")[0], 16)
+
+
+def hole_of(pid: int) -> int:
+    """Where a mapping of a process ends and no other begins."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    spans = [[int(end, 16) for end in line.split()[0].split("-")] for line in lines]
+    return next(end for (_, end), (start, _) in pairwise(spans) if start > end)

@@ -1,0 +1,77 @@
+"""Recordings of the target `load` with a bound on the overhead, and of what Go counts itself."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ebpfprof.export import pprof
+from ebpfprof.overhead.cost import Overhead
+from ebpfprof.profile.model import Lock, Profile, Sample
+from ebpfprof.profilers.account import Coverage
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.session import Session
+from tests.kernel.kernel_state import has_probes
+from tests.kernel.programs import program
+from tests.targets_run import Target
+
+LENGTH_S = 6
+# Load of other programs on this machine changes the pace of the target from one window to the next.
+MUCH = 0.2
+ATTEMPTS = 4
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of `load` under both profilers: Go's own profiles and ours, by kind."""
+
+    go: dict[str, Profile]
+    ours: dict[str, Profile]
+    coverage: Coverage
+    overhead: Overhead
+    locks: list[Lock]
+
+
+def record_load(folder: Path, version: str, options: Options, *arguments: str) -> Run:
+    own = {kind: folder / kind for kind in ("block", "mutex")}
+    writes = [f"-{kind}={path}" for kind, path in own.items()]
+    length = f"-length={LENGTH_S}s"
+    with Target.start(program("load", version), length, *writes, *arguments) as target:
+        with Session([target.pid], options) as session:
+            session.start()
+            target.ask("go", "done")
+            (report,) = session.finish()
+            assert session.failures() == []
+            (overhead,) = session.overheads()
+        assert not has_probes(target.pid)
+        target.ask("write", "written")
+    assert report.coverage is not None
+    go = {
+        "block": pprof.decode(own["block"].read_bytes(), kind="block"),
+        "mutex": pprof.decode(own["mutex"].read_bytes(), kind="mutex"),
+    }
+    return Run(
+        go, {each.kind: each for each in report.profiles}, report.coverage, overhead, report.locks
+    )
+
+
+def values_below(profile: Profile, function: str) -> tuple[int, int]:
+    """Count and delay (ns) of all stacks in which there is a function or method of that name."""
+    found = [sample.values for sample in profile.samples if is_below(sample, function)]
+    return sum(count for count, _ in found), sum(delay_ns for _, delay_ns in found)
+
+
+def is_below(sample: Sample, function: str) -> bool:
+    name = re.compile(rf"main\.(\(\*?\w+\)\.)?{function}\b")
+    return any(name.match(f.function) for at in sample.locations for f in at.frames)
+
+
+def record_windows(folder: Path, version: str, options: Options) -> Run:
+    """Record until there was time for a few windows: on a busy machine the first costs too much."""
+    for attempt in range(ATTEMPTS):
+        (folder / str(attempt)).mkdir()
+        run = record_load(folder / str(attempt), version, options)
+        if run.coverage.windows > 3:
+            return run
+    raise AssertionError(f"{run.coverage.windows} windows in the last of {ATTEMPTS} recordings")

@@ -1,0 +1,235 @@
+"""What Python shares with the C files: read from there as a compiler would, or the same in both."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pytest
+
+from ebpfprof.goruntime import goroutines, labels
+from ebpfprof.goruntime.goroutines import ParkedGoroutine
+from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.kernel import c_facts
+from ebpfprof.kernel.losses import loss_kinds
+from ebpfprof.process.process import Target
+from ebpfprof.profilers.cpu import collector as cpu
+from ebpfprof.profilers.cpu.bound import SampleBound
+from ebpfprof.profilers.cpu.learner import Learner
+from ebpfprof.profilers.cpu.unwinder import MAX_DEPTH, Ending, RuleNumbers
+from ebpfprof.profilers.waits import collector as waits
+from ebpfprof.profilers.waits import locks, runtime_locks
+from ebpfprof.profilers.waits.probe_sites import SiteTable
+from ebpfprof.profilers.waits.rows import WaitsConfig
+from ebpfprof.profilers.waits.target_layout import target_fields
+from symbolizer.codeanalysis.cgo_callback import CgoCallback
+from symbolizer.codeanalysis.park_sites import probe_sites
+from symbolizer.codeanalysis.runtime_locks import runtime_lock_sites
+from symbolizer.go.runtime_layout import layout_for
+from symbolizer.go.version import GoVersion
+from symbolizer.unwind.rules import RuleKind, UnwindRule
+from tests.fuzz.minigo import real
+from tests.toolchains import MINORS
+from tests.unit.bpf.native import Native, build
+
+if TYPE_CHECKING:
+    from ebpfprof.kernel.program import BpfProgram
+
+MACROS = {
+    **{"WITH_KERNEL": 1, "WITH_LABELS": 1, "WITH_CHOSEN_LABELS": 0, "BY_LOCK": 0},
+    **{"WITH_WINDOWS": 1, "WITH_BLOCK": 1, "WITH_MUTEX": 1, "WITH_RUNTIME_LOCKS": 1},
+    **{"BLOCK_RATE_NS": 1, "MUTEX_FRACTION": 1, "COUNT_SHIFT": 16, "LOCK_CALLERS": 4},
+    **{"MAX_TARGETS": 1, "MAX_SITES": 1, "MAX_DEPTH": MAX_DEPTH, "MAX_LABEL_SETS": 1},
+    **{"MAX_SAMPLES": 1, "MAX_LINES": 1, "MAX_RULES": 1, "RING_PAGES": 1, "MAX_WAITS": 1},
+    **{"MAX_STACKS": 1, "MAX_LOCKS": 1, "MAX_SLEEPERS": 1},
+    **{"FS_BASE_OFFSET": 0, "MEMORY_OFFSET": 0},
+}
+STRUCTS = {
+    "cpu/cpu.bpf.c": ("unfinished", "process", "label_set"),
+    "waits/waits.bpf.c": ("target", "site", "wait", "seed", "stack", "total", "label_set"),
+}
+
+
+def all_members(dtype: np.dtype[Any], path: str = "") -> Iterator[tuple[str, int]]:
+    """All members of a struct, as C names them, and where they are."""
+    for name, (inner, offset, *_) in (dtype.fields or {}).items():
+        yield f"{path}{name}", int(offset)
+        element = inner.subdtype[0] if inner.subdtype else inner
+        index = "[0]" if inner.subdtype else ""
+        for member, further in all_members(element, f"{path}{name}{index}."):
+            yield member, int(offset) + further
+
+
+@pytest.mark.parametrize("program", STRUCTS)
+def test_structs_are_laid_out_as_a_compiler_does(program: str, tmp_path: Path) -> None:
+    said, expected = [], []
+    for name in STRUCTS[program]:
+        dtype = c_facts.struct(program, name, MACROS)
+        found = dict(all_members(dtype))
+        said += [f"sizeof(struct {name})"]
+        said += [f"__builtin_offsetof(struct {name}, {member})" for member in found]
+        expected += [dtype.itemsize, *found.values()]
+    text = f'#include "{program}"\nstatic u64 all[] = {{{", ".join(said)}}};\n'
+    native = Native(build(tmp_path, text + "u64 said(u64 index) { return all[index]; }", MACROS))
+    assert [native.call("said", index) for index in range(len(said))] == expected
+
+
+@pytest.mark.parametrize(
+    ("program", "path", "name"),
+    [
+        ("cpu/cpu.bpf.c", "cpu/cpu.bpf.c", "COPY_BYTES"),
+        ("cpu/cpu.bpf.c", "cpu/table_unwind.h", "ASTRAY"),
+        ("cpu/cpu.bpf.c", "cpu/table_unwind.h", "MAX_CFA_BYTES"),
+        ("waits/waits.bpf.c", "waits/wait.h", "WOKEN"),
+        ("waits/waits.bpf.c", "waits/totals.h", "KIND_MUTEX"),
+        ("waits/waits.bpf.c", "common/keys.h", "HASH_FACTOR"),
+    ],
+)
+def test_numbers_are_those_of_a_compiler(
+    program: str, path: str, name: str, tmp_path: Path
+) -> None:
+    text = f'#include "{program}"\nu64 said(void) {{ return {name}; }}\n'
+    native = Native(build(tmp_path, text, MACROS))
+    assert native.call("said") == c_facts.number(path, name)
+
+
+def test_what_is_not_there_is_no_number_and_no_struct() -> None:
+    with pytest.raises(KeyError, match=r"bpf/common/keys\.h has no number NOTHING"):
+        c_facts.number("common/keys.h", "NOTHING")
+    with pytest.raises(KeyError):
+        c_facts.struct("common/keys.h", "nothing")
+    with pytest.raises(ValueError, match="struct lock has more than plain members: #if BY_LOCK"):
+        c_facts.struct("waits/locks.h", "lock")
+
+
+@pytest.mark.parametrize(("members", "name"), [(Ending, "ending"), (RuleKind, "kind")])
+def test_enums_of_python_have_the_numbers_of_the_c(members: type[IntEnum], name: str) -> None:
+    ours = {each.name: each.value for each in members}
+    assert ours == c_facts.enum("cpu/table_unwind.h", name)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MAX_LABELS", labels._MAX_LABELS),
+        ("LABEL_KEY_ROOM", labels._KEY_ROOM),
+        ("LABEL_VALUE_ROOM", labels._VALUE_ROOM),
+        ("MAX_LABEL_STEPS", labels._MAX_STEPS),
+        ("MAX_LABEL_COUNT", labels._MAX_COUNT),
+        ("BUCKET_SLOTS", labels._BUCKET_SLOTS),
+        ("BUCKET_BYTES", labels._BUCKET_BYTES),
+        ("MIN_TOP_HASH", labels._MIN_TOP_HASH),
+    ],
+)
+def test_goruntime_reads_labels_by_the_numbers_of_the_c(name: str, value: int) -> None:
+    assert c_facts.number("common/labels.h", name) == value
+
+
+def test_goruntime_walks_stacks_by_the_numbers_of_the_c() -> None:
+    assert goroutines._MAX_DEPTH == waits._MAX_DEPTH
+    assert c_facts.number("waits/goroutine_stack.h", "G_SCAN") == goroutines._SCAN
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_what_the_c_knows_of_a_runtime_g_holds_for_every_version(minor: str) -> None:
+    layout = layout_for(GoVersion.parse(f"go{minor}"))
+    for path, name, field in (
+        ("waits/goroutine_stack.h", "G_SCHED_PC", "sched.pc"),
+        ("waits/runtime_locks.h", "G_SCHED_SP", "sched.sp"),
+    ):
+        assert c_facts.number(path, name) == layout.offset("g", field)
+
+
+def test_registers_have_the_order_of_struct_pt_regs() -> None:
+    names = c_facts.struct("headers/include/linux/types.h", "pt_regs").names or ()
+    ours = [re.sub("^r(?=[a-z])", "", name) for name in runtime_locks._REGISTERS]
+    assert list(names[: len(ours)]) == ours
+
+
+class Elements:
+    """What a collector tells its program."""
+
+    def __init__(self) -> None:
+        self.told: Mapping[str, Any] = {}
+        self.arguments: tuple[int, ...] = ()
+
+    @property
+    def maps(self) -> defaultdict[str, Elements]:
+        return defaultdict(lambda: self)
+
+    def set_struct(self, index: int, fields: Mapping[str, Any]) -> None:
+        self.told = fields
+
+    def run(self, function: str, *arguments: int) -> None:
+        self.arguments = arguments
+
+
+def names(path: str, struct: str, *unset: str) -> set[str]:
+    """The fields of a struct, but for those that only the C sets."""
+    found = set(c_facts.struct(path, struct, MACROS).names or ())
+    assert set(unset) <= found
+    return found - set(unset)
+
+
+@pytest.fixture(scope="module")
+def go() -> Iterator[GoTarget]:
+    binary = real("frames")
+    callback, runtime = CgoCallback(1, 2, 3, 4, 5), runtime_lock_sites(binary)
+    target = Target(os.getpid())
+    yield GoTarget(target, binary, 0, (), probe_sites(binary), callback, runtime, None)
+    target.close()
+
+
+def test_waits_are_told_every_field_of_a_target_and_of_its_probes(go: GoTarget) -> None:
+    told, collector = Elements(), waits.WaitsCollector.__new__(waits.WaitsCollector)
+    collector._program = told  # type: ignore[assignment]
+    collector._config = WaitsConfig(block=True, mutex=True)
+    collector._attached = {3: go}
+    collector._fields = {3: target_fields(go, has_labels=True)}
+    collector.open_window(3, 1, 2)
+    assert told.told.keys() == names("waits/target.h", "target")
+    assert told.told["callback"].keys() == names("waits/target.h", "callback", "none")
+    sites = SiteTable(cast("BpfProgram", told), collector._config)
+    sites._probe(3, go, "on_wait", go.sites.wake_pc)
+    assert told.told.keys() == names("waits/target.h", "site")
+    fields = runtime_locks.layout_fields(go)
+    assert fields.keys() == names("waits/runtime_locks.h", "runtime_layout")
+
+    assert go.sites.semaphores
+    caller = go.sites.semaphores.lock_callers[0]
+    collector.seed(3, ParkedGoroutine(4, 5, "", (6, caller), 7))
+    seed = c_facts.struct("waits/waits.bpf.c", "seed")
+    assert dict(zip(seed.names or (), told.arguments, strict=True)) == {
+        **{"target": 3, "g": 4, "return_pc": 6, "sema": 7, "is_semaphore": 1}
+    }
+    assert {seed[name] for name in seed.names or ()} == {np.dtype("<u8")}
+
+
+def test_samplers_are_told_every_field_of_a_process_and_of_a_rule(go: GoTarget) -> None:
+    told, collector = Elements(), cpu.CpuCollector.__new__(cpu.CpuCollector)
+    collector._program = told  # type: ignore[assignment]
+    collector._fields, collector._is_active = {3: cpu._process_fields(go.target, go)}, {}
+    collector._bound = SampleBound(0.0)
+    collector._describe(3, active=True)
+    assert told.told.keys() == names("cpu/cpu.bpf.c", "process", "memory")
+    learner = Learner.__new__(Learner)
+    learner._program = cast("BpfProgram", told)
+    learner._numbers, learner._installed_rules, learner._rules = RuleNumbers(4), 1, {}
+    learner._numbers.of(UnwindRule(RuleKind.END))
+    learner._install()
+    assert told.told.keys() == names("cpu/table_unwind.h", "rule")
+
+
+def test_the_semaphores_of_a_rwmutex_are_as_far_apart_as_python_has_them() -> None:
+    (_, mutex), (_, writer) = locks._IN_MUTEX, locks._IN_WRITER_SEM
+    assert c_facts.number("waits/locks.h", "WRITER_SEM_OFFSET") == writer - mutex
+
+
+def test_losses_that_python_counts_too_are_in_the_list() -> None:
+    assert {"labels_unreadable", "samples_full"} <= dict(loss_kinds()).keys()

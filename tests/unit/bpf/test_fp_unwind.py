@@ -1,0 +1,185 @@
+"""The walk along frame pointers in C (bpf/waits) beside the one in Python, on random stacks."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from ebpfprof.goruntime.goroutines import _G, GoroutineReader, _Frame, _OffStack, _Stack
+from ebpfprof.kernel import c_facts
+from ebpfprof.profilers.waits import collector
+from symbolizer.codeanalysis.cgo_callback import CgoCallback
+from tests.unit.bpf.native import Native, PiecesMemory, build
+
+PROGRAM = """
+#include "waits/fp_unwind.h"
+u64 walk(const struct target *target, const struct start *start, u64 *pcs, u64 *is_whole) {
+    struct group group = {};
+    struct walker *walker = take_walker(&group);
+    walker->start = *start;
+    walk_stack(walker, target);
+    u64 depth = walker->stack.depth;
+    __builtin_memcpy(pcs, walker->stack.pcs, sizeof(walker->stack.pcs));
+    *is_whole = walker->loss < 0;
+    give_walker(walker);
+    return depth;
+}
+u64 find_start(const struct target *target, u64 g, u64 return_pc, struct start *start) {
+    return start_parked(g, target, return_pc, start);
+}
+"""
+MACROS = {
+    "BY_LOCK": 0,
+    "WITH_LABELS": 0,
+    "MAX_TARGETS": 1,
+    "MAX_SITES": 1,
+    "MAX_DEPTH": collector._MAX_DEPTH,
+    "LOCK_CALLERS": 1,
+}
+TARGET = c_facts.struct("waits/target.h", "target", MACROS)
+START = c_facts.struct("waits/goroutine_stack.h", "start", MACROS)
+G_SCHED_PC = c_facts.number("waits/goroutine_stack.h", "G_SCHED_PC")
+
+LO, G = 0xC000_0100_00, 0xC000_0001_00
+CALLBACK_PC, SWITCH_PC, PARK_PC = 0x40_1000, 0x40_2000, 0x40_3000
+WORDS = 3000  # more than both read at once
+FILLER = LO + 8 * WORDS - 24
+
+callbacks = st.builds(
+    lambda switch, caller, frame: CgoCallback(
+        CALLBACK_PC,
+        SWITCH_PC,
+        8 * switch,
+        8 * (switch + caller) if caller else 0,
+        8 * (switch + caller + frame),
+    ),
+    st.integers(3, 6),
+    st.sampled_from([0, 2, 3]),
+    st.integers(1, 5),
+)
+plain_pc = st.integers(0x41_0000, 0x42_0000)
+pc = st.sampled_from([CALLBACK_PC, SWITCH_PC, 0x41_0001, 0x41_0002, 0x41_0003])
+garbage = st.one_of(
+    st.integers(0, WORDS).map(lambda index: LO + 8 * index),
+    st.sampled_from([0, 1, LO - 8, LO + 12, LO + 8 * WORDS - 8, LO + 8 * WORDS]),
+    st.integers(0, (1 << 64) - 1),
+)
+
+
+class Walker(GoroutineReader):
+    """The walk alone."""
+
+    def __init__(self, callback: CgoCallback | None) -> None:
+        self._callback, self._bias, self._returns = callback, 0, {PARK_PC}
+
+
+class Made:
+    """A stack that is laid out frame by frame, upwards from its stack pointer, which is LO."""
+
+    def __init__(self, callback: CgoCallback | None) -> None:
+        self._callback = callback
+        self.words = [FILLER] * WORDS
+        self.next = LO
+
+    def frame(self, at: int, bp: int, return_pc: int) -> None:
+        index = (at - LO) // 8
+        if index + 1 < WORDS:
+            self.words[index : index + 2] = [bp, return_pc]
+
+    def push(self, gap_words: int, return_pc: int) -> None:
+        """A frame whose caller has its own so many words further up."""
+        at, callback = self.next, self._callback
+        self.next = at + 8 * gap_words
+        if callback and return_pc == CALLBACK_PC:
+            self.next = at + callback.frame_offset
+            self.frame(at + callback.switch_offset - 8, 1, SWITCH_PC)
+            if callback.caller_offset:
+                self.frame(at + callback.caller_offset - 8, 1, 0x41_0004)
+        self.frame(at, self.next, return_pc)
+
+    def data(self) -> bytes:
+        return struct.pack(f"<{WORDS}Q", *self.words)
+
+
+@st.composite
+def stacks(draw: st.DrawFn) -> tuple[CgoCallback | None, bytes]:
+    """A callback's distances, and a stack, which begins with a frame."""
+    made = Made(draw(st.none() | callbacks))
+    callback = made._callback
+    few = draw(st.lists(st.tuples(st.sampled_from([2, 3, 8, 40, 300]), pc), min_size=1, max_size=8))
+    for number in draw(st.binary(max_size=2 * collector._MAX_DEPTH)):
+        made.push(*few[number % len(few)])
+    made.frame(made.next, 0, 0x41_0005)
+    for index, value in draw(st.lists(st.tuples(st.integers(0, 400), garbage), max_size=3)):
+        made.words[index] = value
+    return callback, made.data()
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Native:
+    return Native(build(tmp_path_factory.mktemp("fp"), PROGRAM, MACROS))
+
+
+def target_of(callback: CgoCallback | None) -> Any:  # noqa: ANN401 - a record of numpy
+    target: Any = np.zeros(1, TARGET)
+    target["sched_bp_offset"] = G_SCHED_PC + 8
+    if callback:
+        for name in CgoCallback.__slots__:
+            target["callback"][name] = getattr(callback, name)
+    return target
+
+
+def parked(pc: int, bp: int) -> _G:
+    return _G(LO, LO + 8 * WORDS, LO, pc, bp, 4, 1, 0, 0, 0)
+
+
+@given(made=stacks(), first_pc=plain_pc, is_inlined=st.booleans())
+def test_both_walks_find_the_same_return_addresses(
+    made: tuple[CgoCallback | None, bytes], first_pc: int, is_inlined: bool, native: Native
+) -> None:
+    callback, data = made
+    memory = PiecesMemory([(LO, data)])
+    stack = _Stack(memory, parked(0, LO))
+    bp, frame = (0, _Frame(LO, first_pc)) if is_inlined else (LO, stack.frame_at(LO))
+    pcs, is_whole = Walker(callback)._walk(bp, frame, stack)
+    # In a target without callbacks, to the C, a return address of 0 would be that of one.
+    assume(callback or 0 not in pcs)
+
+    start: Any = np.zeros(1, START)
+    start["bounds"]["lo"], start["bounds"]["hi"], start["bp"] = LO, LO + len(data), bp
+    start["frame"]["bp"], start["frame"]["return_pc"] = frame
+    found, whole = np.zeros(MACROS["MAX_DEPTH"], np.uint64), np.zeros(1, np.uint64)
+    native.set_memory([(LO, data)])
+    depth = native.call("walk", target_of(callback), start, found, whole)
+    assert (tuple(found[:depth].tolist()), bool(whole[0])) == (pcs, is_whole)
+
+
+@given(
+    saved_pc=st.sampled_from([PARK_PC, 0x41_0000]),
+    bp=st.one_of(garbage, st.just(LO)),
+    words=st.lists(st.one_of(garbage, st.just(PARK_PC)), min_size=8, max_size=8),
+)
+def test_both_find_the_same_frame_of_the_operation(
+    saved_pc: int, bp: int, words: list[int], native: Native
+) -> None:
+    data = struct.pack(f"<{WORDS}Q", *words, *[FILLER] * (WORDS - len(words)))
+    g = parked(saved_pc, bp)
+    try:
+        expected = Walker(None)._start(g, _Stack(PiecesMemory([(LO, data)]), g))
+    except _OffStack:
+        expected = None
+    record = bytearray(G_SCHED_PC + 16)
+    struct.pack_into("<QQ", record, 0, g.lo, g.hi)
+    struct.pack_into("<QQ", record, G_SCHED_PC, g.pc, g.bp)
+    native.set_memory([(LO, data), (G, bytes(record))])
+    start: Any = np.zeros(1, START)
+    found = None
+    if native.call("find_start", target_of(None), G, PARK_PC, start):
+        frame = start["frame"][0]
+        found = int(start["bp"][0]), _Frame(int(frame["bp"]), int(frame["return_pc"]))
+    assert found == expected
