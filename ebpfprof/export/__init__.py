@@ -1,1 +1,1 @@
-"""Output formats, one module each. They know the profile model and nothing of BPF."""
+"""Output formats, one module each. They use the profile model and are independent of BPF."""

@@ -1,12 +1,11 @@
 """A flame graph as one HTML file that needs no other file and no network.
 
-Its script is that of the page of `serve` (ebpfprof/web). The file holds names of the target only as
-JSON, which a browser does not take for markup; its content security policy lets a browser run only
-our own script.
+It shares its script with the page of `serve` (ebpfprof/web). The file holds names from the target
+only as JSON, which browsers don't parse as markup. Its content security policy lets browsers run
+only our own script.
 
-standalone.js finds the JSON of the profile in #profile, that of the base to compare it with in
-#base, if there is one. Where <main id="app"> has the attribute data-hide-idle, it begins with idle
-waits hidden.
+standalone.js reads the JSON of the profile from #profile, and that of a base to compare with from
+#base. If <main id="app"> has the attribute data-hide-idle, it hides idle waits at first.
 """
 
 import base64
@@ -27,10 +26,10 @@ _STYLE = "flamegraph.css"
 def encode(
     profile: Profile, *, index: int = -1, base: Profile | None = None, hide_idle: bool = False
 ) -> bytes:
-    """The profile as a page with a flame graph; with `base`, of what has changed since the base.
+    """The profile as a page with a flame graph; with `base`, the change from `base` to it.
 
-    `index` is that of the sample type to show first. With `hide_idle` the page begins with idle
-    waits hidden; a reader can show them again.
+    `index` selects the sample type to show first. With `hide_idle` the page hides idle waits at
+    first; the user can show them again.
     """
     script = "\n".join(_asset(name) for name in _SCRIPTS)
     style = _asset(_STYLE)

@@ -1,7 +1,7 @@
 """Folded stacks: a line for each stack, `root;caller;leaf 42`, as flamegraph.pl reads them.
 
-Speedscope, Perfetto, Firefox's profiler and Pyroscope read them, too. (Firefox makes a sample for
-each 1 of the number: give it counts, not nanoseconds.)
+Speedscope, Perfetto, Firefox's profiler and Pyroscope read them, too. (Firefox makes one sample for
+each unit of the number: give it counts, not nanoseconds.)
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,23 +13,23 @@ from ebpfprof.export.frames import FrameTable
 from ebpfprof.profile.model import UNKNOWN, Profile
 
 MAX_BYTES = 1 << 30
-"""The largest output: each line repeats names, so the lines of a small file may have any size."""
+"""The largest output: each line repeats names, so the output for a small file may be huge."""
 
 
 def encode(profile: Profile, *, index: int = -1) -> bytes:
-    """The stacks with the values at `index` of their samples; those of equal names are one line.
+    """The stacks with the values at `index`; stacks of equal names share one line.
 
-    Inlined functions are frames like others. Raises InvalidProfile if a value is negative, as in
-    a difference, since readers refuse that; or if the result would be larger than MAX_BYTES.
+    Inlined functions are frames, too. Raises InvalidProfile if a value is negative, as in a
+    difference, which readers refuse; or if the result would be larger than MAX_BYTES.
     """
     sums = _sums([profile], index)
     return _lines((stack, f"{value}") for stack, (value,) in sums.items())
 
 
 def encode_difference(profile: Profile, base: Profile, *, index: int = -1) -> bytes:
-    """The stacks of both, `root;caller;leaf BASE VALUE`, as difffolded.pl writes them.
+    """The stacks of both profiles, `root;caller;leaf BASE VALUE`, as difffolded.pl writes them.
 
-    flamegraph.pl draws it. Raises InvalidProfile as encode() does.
+    flamegraph.pl draws them. Raises InvalidProfile as encode() does.
     """
     sums = _sums([base, profile], index)
     return _lines((stack, f"{before} {after}") for stack, (before, after) in sums.items())
@@ -60,7 +60,7 @@ def _sums(profiles: Sequence[Profile], index: int) -> dict[tuple[str, ...], list
 
 
 def _name(function: str) -> str:
-    # Semicolons separate frames; other writers of this format, too, put colons in their place.
+    # Semicolons separate frames. Other writers of this format, too, replace them by colons.
     return printable(function).replace(";", ":") or UNKNOWN
 
 

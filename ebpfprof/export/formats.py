@@ -1,4 +1,4 @@
-"""The formats of a profile, by the name that -f/--format gives them."""
+"""The formats of profiles, by their names in -f/--format."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ FORMATS = {
 
 
 def of_name(path: str) -> str | None:
-    """The format whose suffix the file's name has, the longest one that fits; else None."""
+    """The format with the longest suffix that matches the file name; None if none matches."""
     found = [each for each in FORMATS.values() if path.lower().endswith(each.suffix)]
     return max(found, key=lambda each: len(each.suffix)).name if found else None
 
@@ -48,11 +48,11 @@ def encode(
 ) -> bytes:
     """The profile in the format `name`.
 
-    With `hide_idle` idle waits (profile.idle) are left out, and a comment says how much that was,
-    where the format has comments; an HTML file holds them, but begins with them hidden.
-    `sample_type` is the one to write, or to show first where a format holds all of them; None is
-    the last one. Raises InvalidProfile if the profile has no such type or the format can't hold
-    it, ValueError for a pprof file with `hide_idle` or `sample_type`.
+    `hide_idle` leaves out idle waits (profile.idle); in formats with comments, a comment says how
+    much that was. An HTML file holds idle waits, but hides them at first. `sample_type` is the
+    sample type to write, or to show first if the format holds all of them; by default the last one.
+    Raises InvalidProfile if the profile has no such type or the format can't hold it, ValueError
+    for a pprof file with `hide_idle` or `sample_type`.
     """
     if name == "pprof":
         if hide_idle or sample_type:
@@ -77,10 +77,10 @@ def encode_difference(
     hide_idle: bool = False,
     sample_type: str | None = None,
 ) -> bytes:
-    """What has changed from `base` to `profile`, in one of DIFFERENCE_FORMATS.
+    """The change from `base` to `profile`, in one of DIFFERENCE_FORMATS.
 
     For `hide_idle` and `sample_type` see encode(). Raises InvalidProfile if the profiles have
-    different sample types, or if the format can't hold what has changed.
+    different sample types, or if the format can't hold the change.
     """
     if name == "pprof" and (hide_idle or sample_type):
         raise ValueError("A pprof file always holds everything.")
@@ -102,7 +102,7 @@ def encode_difference(
 
 
 def index_of(profile: Profile, sample_type: str) -> int:
-    """The index of that sample type. Raises InvalidProfile if the profile does not have it."""
+    """The index of a sample type. Raises InvalidProfile if the profile does not have it."""
     names = [each.type for each in profile.sample_types]
     if sample_type not in names:
         raise InvalidProfile(
@@ -112,7 +112,7 @@ def index_of(profile: Profile, sample_type: str) -> int:
 
 
 def without_idle(profile: Profile) -> Profile:
-    """The profile without idle waits, with a comment that says how much they were."""
+    """The profile without idle waits, with a comment about their number and delay."""
     kept, hidden = split(profile)
     comment = hidden_line(hidden).strip()
     return replace(kept, comments=(*kept.comments, comment)) if comment else kept

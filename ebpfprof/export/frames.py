@@ -1,4 +1,4 @@
-"""A profile's stacks as viewers draw them: a table of all frames, and stacks, the root first."""
+"""A profile's stacks as viewers draw them: a table of all frames, and stacks, root first."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from ebpfprof.profile.model import UNKNOWN, Location, Sample
 
 @dataclass(frozen=True, slots=True)
 class ShownFrame:
-    """A frame of a stack. `mapping` is a file name or ""; `line` is 0 if it is not known."""
+    """A frame of a stack. `mapping` is a file name or ""; `line` is 0 if unknown."""
 
     function: str
     file: str
@@ -22,7 +22,7 @@ class FrameTable:
 
     def __init__(self) -> None:
         self._numbers: dict[ShownFrame, int] = {}
-        # By id(). The location is kept, too: when it is freed, another may get its id.
+        # By id(). We keep the location, too: after it is freed, another could get its id.
         self._of_location: dict[int, tuple[Location, list[int]]] = {}
 
     @property
@@ -31,7 +31,7 @@ class FrameTable:
         return list(self._numbers)
 
     def stack(self, sample: Sample) -> list[int]:
-        """The numbers of a sample's frames, root first, inlined calls as frames of their own."""
+        """The numbers of a sample's frames, root first; an inlined call is a frame, too."""
         numbers: list[int] = []
         known = self._of_location
         for location in reversed(sample.locations):
@@ -48,9 +48,9 @@ class FrameTable:
 
 
 def shown_frames(location: Location) -> Iterator[ShownFrame]:
-    """The frames of a location, the outermost first; one made up where the location has none.
+    """The frames of a location, outermost first.
 
-    As in pprof, an address without a name is shown by the name of the file it lies in.
+    As in pprof, an address without a name becomes a frame with the name of its file.
     """
     mapping = location.mapping.filename if location.mapping else ""
     if not location.frames:

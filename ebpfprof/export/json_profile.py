@@ -1,23 +1,23 @@
 """A profile as JSON, for programs and for our own pages.
 
-An object with these fields (most strings are given by their index in "strings"):
+An object with these fields (most strings are an index into "strings"):
 
     format         "ebpfprof-profile-1"
     kind           the name of its kind, such as "block", or "" for a profile of another tool
     moment         true if the values are those of a moment ("open"); left out if they are sums over
-                   the time that was recorded
+                   the recorded time
     title          a few words
-    time_s         when it began, in seconds of Unix time; duration_s: its length, in seconds
+    time_s         its begin, in seconds of Unix time; duration_s: its duration, in seconds
     sample_types   [{"type", "unit"} ...]; default: index of the one to show first
-    period         one sample was taken in each so much of period_type {"type", "unit"}
+    period         the amount of period_type {"type", "unit"} per sample
     strings        [text ...]
     frames         [[function, file, line, mapping, 1 if inlined into its caller] ...]: function,
                    file and mapping are strings; line is 0 if unknown
     stacks         [[frame, root first ...] ...]; the lists below have an element for each stack
     values         [[one integer for each sample type] ...]
-    operations     [string ...]: what was waited for ("chan receive"), "" in profiles of functions
+    operations     [string ...]: the operation ("chan receive"), "" in profiles of functions
     labels         [[[key, value] ...] ...]: strings, or {"n": number, "u": unit} as the value
-    idle           [index of the idle rule or -1 ...]: by which rule the wait is no problem
+    idle           [index into idle_rules or -1 ...]: the rule that makes the wait idle
     idle_rules     [{"name", "reason"} ...]
     comments       [text ...]
 """
@@ -70,7 +70,7 @@ class _Document:
     def fields(self, default: int) -> dict[str, Any]:
         profile = self._profile
         samples = profile.samples
-        # The order matters: each line fills the tables of strings and rules further.
+        # The order matters: each line adds to the tables of strings and rules.
         stacks = [self._frames.stack(sample) for sample in samples]
         frames = [
             [

@@ -1,4 +1,4 @@
-"""What formats show of a profile's kind; for a profile of another tool, defaults."""
+"""What formats show of a profile's kind, with defaults for profiles of other tools."""
 
 from ebpfprof.console.text import well_formed
 from ebpfprof.profile.model import Profile
@@ -8,7 +8,7 @@ _SUBJECT_OF_OTHERS = "Profile"
 
 
 def title(profile: Profile) -> str:
-    """What the profile shows, and of which program, in a few words."""
+    """A few words: what the profile shows, and of which program."""
     kind = find_kind(profile.kind)
     subject = kind.subject if kind else _SUBJECT_OF_OTHERS
     program = profile.mappings[0].filename.rpartition("/")[2] if profile.mappings else ""
@@ -16,12 +16,12 @@ def title(profile: Profile) -> str:
 
 
 def has_operations(profile: Profile) -> bool:
-    """Whether its stacks are those of operations (profile.operations) of goroutines."""
+    """Whether its stacks are operations (profile.operations) of goroutines."""
     kind = find_kind(profile.kind)
     return kind is not None and kind.table.rows == "operations"
 
 
 def is_moment(profile: Profile) -> bool:
-    """Whether it shows a moment, not a sum over the time that was recorded."""
+    """Whether it shows a moment, rather than sums over the recorded time."""
     kind = find_kind(profile.kind)
     return kind is not None and kind.is_moment

@@ -1,6 +1,6 @@
-"""The file format of speedscope (https://www.speedscope.app), one of its profiles per sample type.
+"""The file format of speedscope (https://www.speedscope.app), with one profile per sample type.
 
-Speedscope reads pprof files, too, but shows one sample type of them, and no inlined functions.
+Speedscope reads pprof files, too, but shows only one sample type and no inlined functions of them.
 Source of the format: speedscope's src/lib/file-format-spec.ts.
 """
 
@@ -18,7 +18,7 @@ _UNITS = ("nanoseconds", "microseconds", "milliseconds", "seconds", "bytes")
 
 
 def encode(profile: Profile, *, index: int = -1) -> bytes:
-    """The profile as speedscope's JSON, in ASCII; `index` is that of the sample type to show first.
+    """The profile as speedscope's JSON, in ASCII; `index` selects the sample type to show first.
 
     Raises InvalidProfile if a value is negative, as in a difference: speedscope can't show that.
     """
@@ -34,7 +34,7 @@ def encode(profile: Profile, *, index: int = -1) -> bytes:
         for column, value in enumerate(sample.values):
             known[column] += value
     frames = table.frames
-    # In speedscope's view by time, stacks with the same callers then stand side by side.
+    # Sorted, stacks with the same callers are neighbours in speedscope's view by time.
     ordered = sorted(sums.items(), key=lambda item: [frames[n].function for n in item[0]])
     return dumped(
         {

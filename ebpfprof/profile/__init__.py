@@ -1,1 +1,1 @@
-"""The profile model. It knows nothing of BPF."""
+"""The profile model, independent of BPF."""

@@ -1,7 +1,7 @@
 """Sums and differences of profiles: windows of a recording, comparisons.
 
-Samples are the same if their locations and labels are equal. It is fast for snapshots of one
-recording, since they share their Location objects.
+Two samples count as the same if their locations and labels are equal. Snapshots of one recording
+share their Location objects, which makes this fast.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +13,7 @@ from ebpfprof.errors import InvalidProfile
 from ebpfprof.profile.model import Label, Location, Mapping, Profile, Sample
 
 BASE_LABEL = Label("pprof::base", "true")
-"""On the samples of the base of a comparison, as pprof's -diff_base does."""
+"""The label of samples of the base of a comparison, as with pprof's -diff_base."""
 
 _INT64_MAX = (1 << 63) - 1
 _Key = tuple[tuple[int | None, ...], tuple[Label, ...]]
@@ -22,10 +22,10 @@ _Key = tuple[tuple[int | None, ...], tuple[Label, ...]]
 def difference(later: Profile, earlier: Profile) -> Profile:
     """The values of `later` minus those of `earlier`: two snapshots of sums that only grow.
 
-    As net/http/pprof's deltas: samples that have not changed are left out, and a value that has
-    decreased is negative. The difference begins when `earlier` ended and ends when `later` did. Its
-    comments are about that time where both profiles have accounts, else those of `later`. Raises
-    InvalidProfile if the sample types differ.
+    As in net/http/pprof's deltas, samples without a change are left out, and a value that decreased
+    is negative. The difference covers the time from the end of `earlier` to the end of `later`. If
+    both profiles have accounts, its comments describe that time; else they are those of `later`.
+    Raises InvalidProfile if the sample types differ.
     """
     require_same_types(later, earlier)
     sums = _Sums()
@@ -46,10 +46,10 @@ def difference(later: Profile, earlier: Profile) -> Profile:
 def merged(profiles: Sequence[Profile]) -> Profile:
     """The sum of several profiles, of the kind of the first.
 
-    As pprof's Merge: the sum begins with the first of them, is as long as all together, and samples
-    whose values are all zero are left out. Its comments are about all that time where all profiles
-    have accounts, else the comments of all. Raises InvalidProfile if the sample types differ,
-    ValueError if there is no profile.
+    As in pprof's Merge, the sum begins when the first profile begins, its duration is the sum of
+    the durations, and samples with only zeros are left out. If all profiles have accounts, its
+    comments describe all that time; else it has the comments of each profile. Raises InvalidProfile
+    if the sample types differ, ValueError if there is no profile.
     """
     if not profiles:
         raise ValueError("There is no profile to merge.")
@@ -74,8 +74,8 @@ def merged(profiles: Sequence[Profile]) -> Profile:
 def compared(profile: Profile, base: Profile) -> Profile:
     """Both profiles in one, the samples of `base` negative and with BASE_LABEL.
 
-    As pprof's -diff_base, which then shows shares of `base`. It is as long as both together. Raises
-    InvalidProfile if the sample types differ.
+    As with pprof's -diff_base: pprof then shows shares of `base`. The duration is the sum of both.
+    Raises InvalidProfile if the sample types differ.
     """
     labelled = [
         Sample(each.locations, each.values, (*each.labels, BASE_LABEL)) for each in base.samples
@@ -94,10 +94,11 @@ def compared(profile: Profile, base: Profile) -> Profile:
 
 
 def normalized(profile: Profile, base: Profile) -> Profile:
-    """`profile` scaled so that each of its totals is that of `base`, as pprof's -normalize.
+    """`profile` scaled so that each of its totals equals that of `base`, as pprof's -normalize.
 
-    So profiles of different length or load can be compared. It gets the length of `base`, so that
-    the flame graph does not scale it again. Raises InvalidProfile if the sample types differ.
+    This makes profiles of different duration or load comparable. The result has the duration of
+    `base`, so that the flame graph does not scale it again. Raises InvalidProfile if the sample
+    types differ.
     """
     require_same_types(profile, base)
     ratios = [
@@ -147,8 +148,8 @@ class _Sums:
 
     def __init__(self) -> None:
         self._numbers: dict[Location, int] = {}
-        # Hashing a Location goes through all its frames; the object's id() is a cheaper key, and
-        # stable since the caller's profiles hold all the objects.
+        # The object's id() is a cheaper key than a Location, and stable: the caller's profiles
+        # keep all objects alive.
         self._by_id: dict[int, int] = {}
         self._sums: dict[_Key, tuple[Sample, list[int]]] = {}
 
@@ -156,7 +157,7 @@ class _Sums:
         by_id, sums = self._by_id, self._sums
         for sample in samples:
             stack = tuple(map(by_id.get, map(id, sample.locations)))
-            if None in stack:  # rare: most locations are known by then
+            if None in stack:  # rare: most locations have a number already
                 stack = tuple(map(self._number, sample.locations))
             key = (stack, sample.labels)
             known = sums.get(key)
@@ -175,7 +176,7 @@ class _Sums:
         return number
 
     def samples(self) -> tuple[Sample, ...]:
-        """The sums that are not zero, in the order in which their samples came first."""
+        """The sums that are not all zero, in the order in which their samples were added first."""
         return tuple(
             Sample(sample.locations, _checked(tuple(values)), sample.labels)
             for sample, values in self._sums.values()
@@ -191,7 +192,7 @@ def _checked(values: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _in_int64(time_ns: int) -> int:
-    """A time cut to what a file can hold: an absurd time is no reason to refuse the samples."""
+    """A time clamped to 64 bits: an absurd time is no reason to refuse the samples."""
     return max(-_INT64_MAX, min(time_ns, _INT64_MAX))
 
 

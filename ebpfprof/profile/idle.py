@@ -1,8 +1,8 @@
-"""Which waits of a profile are idle, since waiting for work is no problem, and why.
+"""Finds the idle waits of a profile, such as those of a worker for work, and says why they are.
 
-The rules are data (data/idle.toml), and so are the kinds of profiles that they are for. A wait that
-may be a problem is never idle: to show too much is a nuisance, to hide a problem is a fault. So
-sends, locks and all that a request waits for are always shown.
+The rules are data (data/idle.toml), including the kinds of profiles that they apply to. A wait that
+may be a problem is never idle: hiding a problem is worse than showing too much. So we always show
+sends, locks and all waits of a request.
 """
 
 import re
@@ -17,16 +17,16 @@ from ebpfprof.profile.model import Frame, Kind, Location, Profile, Sample
 
 _DATA: Final = "data/idle.toml"
 _MAX_CACHED: Final = 1 << 16
-# Up to Go 1.22 a stack ends there: its last frame is then not the goroutine's own function.
+# Go up to 1.22 cuts stacks there: the last frame may not be the goroutine's own function.
 _MAX_KNOWN_DEPTH: Final = 31
-# A goroutine that waits in the function it began with, or near it, has a short stack.
+# A goroutine that waits in or near the function that it was started with has a short stack.
 _MAX_SHORT: Final = 8
 _MAX_NAME: Final = 1024
 _UNKNOWN: Final = ""
 _NO_FRAMES: Final = (Frame(_UNKNOWN, "", 0),)
 
 _BRACKETS = re.compile(r"[\[\]]")
-# Functions that the compiler makes for `go f(x)` and for method values: not the program's own.
+# Functions that the compiler makes for `go f(x)` and for method values.
 _WRAPPER = re.compile(r"(?:\.(?:go|defer)wrap\d+|·d?wrap·\d+|-fm)$")
 _VERSION = re.compile(r"(?<=/)(.+?)(?:/|\.|%2e)v\d+(?=[./])")
 _CLOSURE = re.compile(r"(?:\.\d+)?\.func\d+(?P<inner>.*)$")  # in "init.0", too
@@ -37,9 +37,9 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 class IdleRule:
     """A rule that finds idle waits. `reason` is a sentence: why these waits are no problem.
 
-    It is for profiles of `kinds`, and for `operations`, by their names in data/idle.toml. `calls`
-    are functions as they stand behind the operation, innermost first. `goroutines` are functions
-    that a goroutine was started with and that wait themselves. `shape` is "runtime", "main",
+    It applies to profiles of `kinds`, and to `operations`, by their names in data/idle.toml.
+    `calls` are the functions that called the operation, innermost first. `goroutines` are functions
+    that goroutines are started with and that wait themselves. `shape` is "runtime", "main",
     "worker" or "".
     """
 
@@ -54,7 +54,7 @@ class IdleRule:
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """The waits of a profile that one rule hides: how many, and how long they were altogether."""
+    """The waits of a profile that one rule hides: their number and their delay in all."""
 
     rule: IdleRule
     count: int
@@ -62,12 +62,12 @@ class Hidden:
 
 
 def rules() -> tuple[IdleRule, ...]:
-    """All rules, in the order in which they are tried."""
+    """All rules, in the order in which we try them."""
     return _rules().all
 
 
 def rule_of(profile_kind: Kind, sample: Sample) -> IdleRule | None:
-    """The rule by which a sample of a profile of that kind is idle; None if it is not idle."""
+    """The rule that makes a sample of a profile of this kind idle; None if it is not idle."""
     if not sample.locations:
         return None
     known = _rules()
@@ -82,7 +82,7 @@ def rule_of(profile_kind: Kind, sample: Sample) -> IdleRule | None:
 
 
 def _names(locations: Iterable[Location]) -> list[str]:
-    """The plain names of all logical frames but wrappers, leaf first."""
+    """The plain names of all logical frames except wrappers, leaf first."""
     return [
         name
         for location in locations
@@ -92,9 +92,9 @@ def _names(locations: Iterable[Location]) -> list[str]:
 
 
 def split(profile: Profile) -> tuple[Profile, list[Hidden]]:
-    """The profile without idle waits, and what was left out, by rule, longest first.
+    """The profile without idle waits, and the hidden waits by rule, longest first.
 
-    A profile without idle waits comes back as it is. Of a kind that a rule names, values must be
+    A profile without idle waits comes back unchanged. Kinds that rules name must have values
     (count, nanoseconds).
     """
     kept = []
@@ -148,11 +148,11 @@ class _Rules:
         rule = self._of_call(operation, behind)
         if rule is None and len(stack) <= _MAX_KNOWN_DEPTH:
             rule = self._of_goroutine(operation, self._without_runners(behind))
-        # Last, since it goes through the whole stack, and few stacks come so far.
+        # Last, since it visits the whole stack, and few stacks get here.
         return None if rule is None or self._is_request(stack) else rule
 
     def may_be_called(self, stack: Sequence[str]) -> bool:
-        """Whether a rule's calls begin with the function behind the operation."""
+        """Whether the `calls` of some rule begin with the caller of the operation."""
         behind = self._behind(stack)
         return bool(behind) and _owner(behind[0]) in self._by_call
 
@@ -169,7 +169,7 @@ class _Rules:
         return None
 
     def _of_goroutine(self, operation: str, body: Sequence[str]) -> IdleRule | None:
-        """The rule for the frames from the function that waits to that the goroutine began with."""
+        """The rule for a goroutine; `body` has the functions from the waiting one outwards."""
         if len(body) == 1:
             for rule in self._by_goroutine.get(_owner(body[0]), ()):
                 if operation in rule.operations:
@@ -187,7 +187,7 @@ class _Rules:
         return "worker" if self._is_worker(body) else ""
 
     def _waits_in_main(self, body: Sequence[str]) -> bool:
-        """Whether main waits, or what it calls to stay there until the program ends."""
+        """Whether main.main waits, or a function that it calls to wait for the program's end."""
         if body[-1] != "main.main" or len(body) > 2:
             return False
         name = body[0]
@@ -197,9 +197,9 @@ class _Rules:
         return _package(name) == "main" and not self._staying_in_main.isdisjoint(words)
 
     def _is_worker(self, body: Sequence[str]) -> bool:
-        """Whether a goroutine waits in the function it began with, and that is made to stay.
+        """Whether a goroutine waits in the function that it was started with, a long-lived one.
 
-        Or right below it, if it began with a closure that only calls the function that stays.
+        Or right below it, if that is a closure that only calls the long-lived function.
         """
         if len(body) == 1:
             return self._is_loop(body[0]) or self._is_started_to_stay(body[0])
@@ -208,7 +208,7 @@ class _Rules:
         return False
 
     def _is_loop(self, name: str) -> bool:
-        """Whether it is the name of a function that loops for ever, and not of one for a task."""
+        """Whether a name is that of a function that loops for ever, not of one for a task."""
         if _CLOSURE.search(name):
             return False
         *around, function = _parts(name)
@@ -220,9 +220,10 @@ class _Rules:
         return words[-1] in self._looping_last and self._tasks.isdisjoint(words)
 
     def _is_started_to_stay(self, name: str) -> bool:
-        """Whether it is a closure in a function that sets things up, not in one that does a task.
+        """Whether a name is that of a closure in a function that starts something long-lived.
 
-        A closure in a closure may belong to a request handler, one in a loop to a task.
+        Not in a function that does a task. A closure in a closure may belong to a request handler,
+        a closure in a loop to a task.
         """
         closure = _CLOSURE.search(name)
         if closure is None or closure["inner"]:
@@ -237,7 +238,7 @@ class _Rules:
         return words[0] in self._starting
 
     def _is_of_task(self, around: Iterable[str]) -> bool:
-        """Whether a receiver's type, or a function that another was inlined into, is for a task."""
+        """Whether the type of a receiver, or an outer function, is for a task by its name."""
         for part in around:
             words = _words(part)
             # A type JobRunner is not a job.
@@ -249,7 +250,7 @@ class _Rules:
         return not self._requests.isdisjoint(stack) or any(map(_is_handler, stack))
 
     def _without_runners(self, behind: Sequence[str]) -> Sequence[str]:
-        """The frames without those that only call the goroutine's function, e.g. pprof.Do."""
+        """The frames without runners: functions like pprof.Do that only call another one."""
         body = list(behind)
         while len(body) > 1 and _owner(body[-1]) in self._runners:
             body.pop()
@@ -269,7 +270,7 @@ def _is_called(call: Sequence[str], behind: Sequence[str]) -> bool:
 
 @lru_cache(_MAX_CACHED)
 def _plain(function: str) -> str | None:
-    """The name without type arguments and without the version of the module; None of a wrapper."""
+    """The name without type arguments and without the module's version; None for a wrapper."""
     if _WRAPPER.search(function):
         return None
     name = _without_type_arguments(function) if "[" in function else function
@@ -288,7 +289,7 @@ def _without_type_arguments(name: str) -> str:
 
 @lru_cache(_MAX_CACHED)
 def _owner(name: str) -> str:
-    """Of a closure: the function it stands in, with ".func"; any other name as it is."""
+    """For a closure, the name of the enclosing function and ".func"; any other name unchanged."""
     closure = _CLOSURE.search(name)
     return f"{name[: closure.start()]}.func" if closure else name
 
@@ -311,13 +312,13 @@ def _last(name: str) -> str:
 
 @lru_cache(_MAX_CACHED)
 def _parts(name: str) -> list[str]:
-    """The parts behind the package: of "main.(*Pool).work", ["(*Pool)", "work"]."""
+    """The parts after the package: "main.(*Pool).work" gives ["(*Pool)", "work"]."""
     return name[len(_package(name)) + 1 :].split(".")
 
 
 @lru_cache(_MAX_CACHED)
 def _words(name: str) -> tuple[str, ...]:
-    """The words of a name: of "(*Pool).startWorker2", ("pool", "start", "worker")."""
+    """The words of a name: "(*Pool).startWorker2" gives ("pool", "start", "worker")."""
     return tuple(word.lower() for word in _WORD.findall(name))
 
 
@@ -328,7 +329,7 @@ def _rules() -> _Rules:
 
 
 def _rule(data: dict[str, Any], kinds: Sequence[Kind]) -> IdleRule:
-    """The rule that stands in the file; it is for `kinds` unless it names its own."""
+    """A rule of the file; it applies to `kinds` unless it names its own."""
     calls = (each if isinstance(each, list) else [each] for each in data.get("calls", ()))
     return IdleRule(
         name=data["name"],

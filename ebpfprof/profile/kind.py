@@ -1,7 +1,7 @@
-"""What a kind of profile is, to all that records, shows, serves and saves profiles.
+"""What a kind of profile is to the code that records, shows, serves and saves profiles.
 
-A kind is declared once, in the folder of what records it (ebpfprof/profilers), and registered in
-ebpfprof.profilers.registry. Everything else asks the registry.
+Each kind is declared once, in the folder of its profiler (ebpfprof/profilers), and registered in
+ebpfprof.profilers.registry. All other code asks the registry.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Values = AbstractMapping[str, Any]
 class Option:
     """A recording option of a kind: a number, or a switch if `default` is a bool.
 
-    `flags` is what the command line calls it ("--hz", "--kernel/--no-kernel"). A number lies
-    between `least` and `most`. An option that `chooses_events` says itself which events count:
-    it can't be had together with --max-overhead.
+    `flags` is its name on the command line ("--hz", "--kernel/--no-kernel"). A number is between
+    `least` and `most`. An option that `chooses_events` decides itself which events are recorded: it
+    excludes --max-overhead.
     """
 
     field: str
@@ -38,12 +38,12 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where net/http/pprof has the profile: /debug/pprof/NAME.
+    """The endpoint of the profile in net/http/pprof: /debug/pprof/NAME.
 
-    With `seconds` a request records for so long unless it says otherwise, as `profile` does;
-    without, it gets the sums since the process was first recorded, as `block` does. `delta` is the
-    name under which godeltaprof has it, "" for none. `text` are the first lines of the legacy
-    format (?debug=1); none if there is no such format.
+    With `seconds`, a request records for so long unless it sets its own time, as `profile` does.
+    Without, a request gets the sums since the first recording of the process, as `block` does.
+    `delta` is the name of the endpoint in godeltaprof, "" for none. `text` has the first lines of
+    the legacy format (?debug=1), () if there is no such format.
     """
 
     name: str
@@ -55,9 +55,9 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """The counter of Prometheus that the second value of samples adds to, in seconds.
+    """The Prometheus counter to which the second value of samples adds, in seconds.
 
-    Kinds that share one have a label `kind` in it.
+    Kinds that share a counter set its label `kind`.
     """
 
     name: str
@@ -67,11 +67,11 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """How tables for people show samples: a row for each operation and caller, or each function.
+    """How tables show samples: a row for each operation and caller, or for each function.
 
-    `value` and `count` are the headings of the two values, `place` that of the last column, from
-    the longest wording to the shortest. `rate` is what the value is in a second: time that passes
-    for several goroutines at once, or parts of a processor.
+    `value` and `count` are the headings of the two values, `place` those of the last column, from
+    the longest to the shortest. `rate` is the unit of the value per second: "time" of several
+    goroutines at once, or "processors".
     """
 
     rows: Literal["operations", "functions"]
@@ -85,13 +85,13 @@ class Table:
 class ProfileKind:
     """One kind of profile.
 
-    Words: `name` is what the user types and files are called by; `title` stands before "profile";
-    `subject` is what it shows ("Waits"), `summary` says so in a line; `heading` is the line above a
-    table, with {process} and {length}; `events` are what it counts, in the plural; `nothing` says
-    that there were none; `headline` introduces the largest place: "82 % of waiting: ...".
+    Texts: the user types `name`, and file names contain it; `title` precedes "profile"; `subject`
+    is what it shows ("Waits"), `summary` the same in a line; `heading` is the line above a table,
+    with {process} and {length}; `events` is what it counts, in the plural; `nothing` says that
+    there were no events; `headline` introduces the largest place: "82 % of waiting: ...".
 
-    `profiler` is the module that records it, with a function open_profiler(targets, options):
-    kinds with the same one are recorded together. `key` is that of `top`.
+    `profiler` is the module that records it, with a function open_profiler(targets, options). Kinds
+    with the same module are recorded together. `key` selects the kind in `top`.
     """
 
     name: str
@@ -110,23 +110,23 @@ class ProfileKind:
     metric: Metric | None = None
     options: tuple[Option, ...] = ()
     period_type: ValueType | None = None
-    """What a profile's period is an amount of; None: of the first sample type."""
+    """The type of a profile's period; None: the first sample type."""
     sampling: Callable[[Values], str] = lambda _: "every event"
-    """In words, which events these options record."""
+    """Which events these options record, in words."""
     is_of: Callable[[Sequence[Sample]], bool] | None = None
-    """Whether samples of these types are of this kind, where several kinds have the same types."""
+    """Whether samples are of this kind, where several kinds have the same sample types."""
     enabled_by: str = ""
-    """The option (Option.field) that adds this kind to those chosen; "": --profile chooses it."""
+    """The option (Option.field) that adds this kind; "" if --profile selects it."""
     is_moment: bool = False
-    """Whether it shows a moment, not a sum over the time that was recorded."""
+    """Whether it shows a moment, rather than sums over the recorded time."""
     keeps_sums: bool = True
-    """Whether the kernel keeps sums since the start, or adds up from when they are asked for."""
+    """Whether the kernel keeps sums since the start. Else we add up samples on request."""
     needs_go: bool = True
     """Whether only Go programs have it."""
     is_windowed: bool = False
-    """Whether targets are watched in windows where --max-overhead asks for that."""
+    """Whether --max-overhead may record it in windows."""
     uses_probes: bool = True
-    """Whether breakpoints are put into the target."""
+    """Whether its profiler attaches probes to the target, which are breakpoints."""
 
     @property
     def is_chosen_by_name(self) -> bool:
@@ -145,7 +145,7 @@ class ProfileKind:
     ) -> Profile:
         """A profile of this kind. Each sample has one value for each of the kind's sample types.
 
-        One sample was taken in each `period`, an amount of `period_type`. `time_ns` is Unix time.
+        There is one sample per `period`, an amount of `period_type`. `time_ns` is Unix time.
         """
         return Profile(
             kind=self.name,

@@ -1,18 +1,18 @@
-"""The profile as every exporter sees it: samples, stacks, mappings. Knows nothing of BPF.
+"""The profile as every exporter sees it: samples, stacks, mappings. Independent of BPF.
 
-The shapes are those of profile.proto with references in place of ids. To an exporter equal objects
-are the same object. A producer should make each Location once and share it: that makes encoding
-fast.
+The classes mirror the messages of profile.proto, with references instead of ids. Exporters treat
+equal objects as one object. A producer should make each Location once and share it: that makes
+encoding fast.
 """
 
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
 UNKNOWN = "[unknown]"
-"""The name of a frame without one, for people."""
+"""The name that tables show for a frame without one."""
 
 Kind = str
-"""What was profiled, by ProfileKind.name; "" is a profile of something else, read from a file."""
+"""The kind of a profile, by ProfileKind.name; "" for a profile of another tool, from a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class Frame:
 class Location:
     """One physical frame.
 
-    `address` is that of the call, as Go writes it (return address - 1; the exact pc only for
+    `address` is the address of the call, as Go writes it (return address - 1; the exact pc only for
     the interrupted leaf of a CPU sample). `frames` holds the logical frames at that address,
-    innermost inlined call first; it is empty where no name is known.
+    innermost inlined call first; it is empty if the name is unknown.
     """
 
     address: int
@@ -58,7 +58,7 @@ class Location:
     frames: tuple[Frame, ...]
 
     def __hash__(self) -> int:
-        # The hash of all frames takes many times as long; this tells nearly all locations apart.
+        # Hashing all frames takes many times as long; this separates nearly all locations.
         if not self.frames:
             return hash(self.address)
         leaf = self.frames[0]
@@ -84,7 +84,7 @@ class Sample:
 
     @property
     def frames(self) -> list[Frame]:
-        """All logical frames of its stack, the innermost first."""
+        """All logical frames of its stack, innermost first."""
         return [frame for location in self.locations for frame in location.frames]
 
 
@@ -96,14 +96,14 @@ class Account(Protocol):
     def __add__(self, later: Self) -> Self: ...
 
     def comments(self) -> tuple[str, ...]:
-        """The comments, in words, of a profile with this account."""
+        """The comments of a profile with this account, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """A whole profile. `mappings[0]` is the main binary; `time_ns` is Unix time, the beginning.
 
-    Where there is an `account`, `comments` are those that it makes; else they are mere text.
+    With an `account`, `comments` are its comments.
     """
 
     kind: Kind
@@ -118,7 +118,7 @@ class Profile:
     account: Account | None = field(default=None, compare=False)
 
     def accounted(self, account: Account | None) -> Self:
-        """The same profile with this account and its comments; unchanged if it is None."""
+        """A copy with this account and its comments; the profile itself for None."""
         if account is None:
             return self
         return replace(self, account=account, comments=account.comments())
@@ -128,12 +128,12 @@ class Profile:
 class Lock:
     """A lock that goroutines waited for.
 
-    `address` is that of the sync.Mutex or sync.RWMutex, and `type` one of these names, or "" if
-    the semaphore at `address` belongs to something else. `name` is that of its variable or field,
-    None if it is not known. `waits` are the stacks that waited for it, `releases` those that made
-    others wait, with (count, nanoseconds); `still_waiting` are those that wait at the end, with
-    (goroutines, nanoseconds so far). `holds` is the number of holds whose length is known,
-    `held_ns` the length of these together.
+    `address` is the address of the sync.Mutex or sync.RWMutex, and `type` one of these names, or ""
+    if the semaphore at `address` belongs to something else. `name` is the name of its variable or
+    field, None if unknown. `waits` are the stacks that waited for it, `releases` those
+    that made others wait, with (count, nanoseconds). `still_waiting` are the stacks that wait at
+    the end, with (goroutines, nanoseconds so far). `holds` is the number of holds of known length,
+    `held_ns` their length together.
     """
 
     address: int
@@ -147,12 +147,12 @@ class Lock:
 
     @property
     def contentions(self) -> int:
-        """How often it was released while others waited."""
+        """How often a goroutine released it while others waited."""
         return sum(sample.values[0] for sample in self.releases)
 
     @property
     def delay_ns(self) -> int:
-        """How long others waited for it until it was released, in nanoseconds."""
+        """How long others waited for it until its release, in nanoseconds."""
         return sum(sample.values[1] for sample in self.releases)
 
     @property

@@ -1,4 +1,4 @@
-"""Operations: what a goroutine waited for or did, in words, and which frame called for it."""
+"""Operations: what a goroutine waited for or did, in words, and the frame that called it."""
 
 import re
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ _LEAVES = {
     "reflect.chanrecv": "chan receive",
     "internal/poll.(*fdMutex).rwlock": "fd lock",
 }
-# By the innermost function outside of Go's inside, where that says more than the leaf. Callers in
-# the same package then say nothing new.
+# By the innermost function outside of Go's runtime and sync packages, where it says more than the
+# leaf. Callers in the same package then add nothing.
 _CALLS = {
     "database/sql.(*DB).conn": "sql connection",
     "golang.org/x/sync/errgroup.(*Group).Go": "errgroup Go",
@@ -34,15 +34,15 @@ _CALLS = {
     "net/http.(*persistConn).roundTrip": "HTTP answer",
 }
 _SYNC = re.compile(r"(?:internal/)?sync\.(?:\(\*(?P<type>\w+)(?:\[.*\])?\)\.)?(?P<function>\w+)")
-# The lock of a Cond is the program's own; a rlocker is a RWMutex seen as a Locker.
+# The lock of a Cond belongs to the program; a rlocker is a RWMutex in the form of a Locker.
 _LOCKS_OF_OTHERS = ("Cond", "rlocker")
 _INSIDE_GO = ("runtime", "internal", "sync", "reflect")
 
 
 def operation(frames: Sequence[Frame]) -> str:
-    """What the goroutine waited for, in words; the leaf function where there are none.
+    """What the goroutine waited for, in words; the leaf function if we have no words for it.
 
-    `frames` are those of its stack, the innermost first.
+    `frames` are those of its stack, innermost first.
     """
     if not frames:
         return UNKNOWN
@@ -53,7 +53,7 @@ def operation(frames: Sequence[Frame]) -> str:
     if leaf in _LEAVES:
         return _LEAVES[leaf]
     name = leaf
-    # sync is built on itself: Mutex.Lock called by Once.Do is Once.Do to the program.
+    # sync uses itself: a Mutex.Lock that Once.Do calls is Once.Do to the program.
     for frame in frames:
         match = _SYNC.match(frame.function)
         if match is None or (name != leaf and match["type"] in _LOCKS_OF_OTHERS):
@@ -63,9 +63,9 @@ def operation(frames: Sequence[Frame]) -> str:
 
 
 def caller(frames: Sequence[Frame]) -> Frame:
-    """The innermost frame outside of Go's inside; the outermost frame if there is none.
+    """The innermost frame outside of Go's runtime, sync, internal and reflect packages.
 
-    `frames` are those of a stack, the innermost first.
+    The outermost frame if there is none. `frames` are those of a stack, innermost first.
     """
     at = _first_outside(frames)
     if at == len(frames):
@@ -79,7 +79,7 @@ def caller(frames: Sequence[Frame]) -> Frame:
 
 
 def _first_outside(frames: Sequence[Frame]) -> int:
-    """The index of the innermost frame outside of Go's inside; their number if there is none."""
+    """The index of the innermost frame outside of _INSIDE_GO; len(frames) if there is none."""
     for index, frame in enumerate(frames):
         if not _is_inside_go(frame.function):
             return index

@@ -1,4 +1,4 @@
-"""Checks whether a profile is one that all readers of pprof files accept."""
+"""Checks that all readers of pprof files accept a profile."""
 
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.profile.model import Location, Mapping, Profile, Sample
@@ -10,14 +10,14 @@ _UINT64_MAX = (1 << 64) - 1
 def check(profile: Profile) -> None:
     """Check what every exporter relies on.
 
-    Stricter than pprof's own CheckValid: it also refuses what only other readers (Parca,
-    Pyroscope, Alloy) refuse or misread. Raises InvalidProfile, which names the first fault.
+    Stricter than pprof's own CheckValid: it also refuses what other readers (Parca, Pyroscope,
+    Alloy) refuse or misread. Raises InvalidProfile, which names the first fault.
     """
     _check_header(profile)
     for mapping in profile.mappings:
         _check_mapping(mapping)
     if len(set(profile.mappings)) != len(profile.mappings):
-        raise InvalidProfile("A mapping stands in the table twice.")
+        raise InvalidProfile("The table has the same mapping twice.")
     known = set(profile.mappings)
     seen: set[Location] = set()
     for sample in profile.samples:
@@ -54,7 +54,8 @@ def _check_header(profile: Profile) -> None:
 def _check_mapping(mapping: Mapping) -> None:
     if not 0 <= mapping.start < mapping.limit <= _UINT64_MAX:
         raise InvalidProfile(
-            f"The mapping {mapping.start:#x}-{mapping.limit:#x} is empty or upside down."
+            f"The mapping {mapping.start:#x}-{mapping.limit:#x} is empty, or its end is below its "
+            "start."
         )
     if not 0 <= mapping.offset <= _UINT64_MAX:
         raise InvalidProfile(f"The mapping's file offset {mapping.offset:#x} is out of range.")

@@ -1,7 +1,7 @@
-"""What is to be said of a profile besides its samples: quantities that are added and subtracted.
+"""What the comments of a profile say: quantities that add up and subtract like its samples.
 
-A snapshot has those since the recording began. What is said of the time between two snapshots is
-their difference, as its samples are.
+A snapshot has the quantities since the recording began. The comments on the time between two
+snapshots come from the difference.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ _LONGEST = 10
 
 
 class Coverage(Protocol):
-    """How much of the time a process was watched, and what that leaves uncertain; str() says it."""
+    """How much of the time was recorded, and the errors of the estimate; str() says it in words."""
 
     @property
     def windows(self) -> int:
-        """How many windows there were besides the time when all of it was watched."""
+        """How many windows there were, besides times in which every event was recorded."""
 
     @property
     def share(self) -> float:
-        """The part of the time that was watched, 0 to 1."""
+        """The part of the time that was recorded, 0 to 1."""
 
     @property
     def is_scaled(self) -> bool:
-        """Whether there was a time that was not watched."""
+        """Whether sums are scaled: some of the time was not recorded."""
 
     @property
     def factor(self) -> float:
-        """What variances are multiplied with."""
+        """The factor for variances: estimator.of_differences."""
 
     def error(self, kind: str) -> str:
-        """In words, the standard error of all that the profile of a kind has; "" if none."""
+        """In words, the standard errors of the totals of a kind's profile; "" if it has none."""
 
     def missing(self, kind: str) -> list[str]:
-        """In words, what is not in the profile of a kind for want of windows."""
+        """In words, what the profile of a kind lacks since no window recorded it."""
 
     def __sub__(self, earlier: Self) -> Self: ...
 
@@ -58,12 +58,13 @@ Spread = Mapping[Any, tuple[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class RecordingAccount:
-    """Of one profile of one target; comments() is what is written.
+    """The account of one profile of one target; comments() puts it in words.
 
-    `title` says what was recorded, `sampling` how, `length_ns` for how long. `remarks` hold
-    whatever the time is. `own_cost` is what ebpfprof itself used until now, if that is to be told.
-    `losses` are those of all targets together. `coverage` and `spread` are there if the target was
-    watched in windows only. `counted` are numbers by the sentence in which they stand for {}.
+    `title` says what was recorded, `sampling` which events, `length_ns` for how long. `remarks` are
+    sentences that hold for any part of the time. `own_cost` is what ebpfprof itself used until now,
+    in words, "" to leave it out. `losses` are those of all targets together. `coverage` and
+    `spread` describe the estimate of a target that was recorded in windows. `counted` has a number
+    for each sentence, in which it replaces {}.
     """
 
     kind: str

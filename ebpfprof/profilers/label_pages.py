@@ -1,12 +1,12 @@
-"""Labels that are not in the target's memory when an event wants them: brings them for the next.
+"""Reads label pages that are not in memory, so that the next event can read its labels.
 
-A program that passes a string on need never have looked at it: the page of its file that has it is
-not mapped then, or memory was paged out. A BPF program can't wait until it is there, and the event
-goes without its labels, which is counted. Reading it from outside is what a look by the program
-itself would be (Memory.bring: the page is mapped, nothing is changed in it).
+A program may pass a string on without reading it: then the page of its file is not mapped yet. Or
+the kernel has paged it out. A BPF program can't wait for a page: it records the event without its
+labels, and counts the loss. Our read from outside maps the page as a read by the program itself
+would (Memory.bring), and changes nothing in it.
 
-A page may come from a slow disk, or from a file system that never answers (FUSE): a thread of its
-own reads, for which nobody waits.
+A page may come from a slow disk, or from a file system that never answers (FUSE). So a separate
+thread reads, and nothing waits for it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 _ADDRESS_BITS: Final = c_facts.number("common/keys.h", "TARGET_SHIFT")
 _MAX_WANTED: Final = 64
-_LOOK_S: Final = 0.19  # it is asked for each 0.2 s or oftener
+_LOOK_S: Final = 0.19  # profilers call bring() at least every 0.2 s
 
 
 class AbsentLabels:
-    """Those that one program could not read."""
+    """The labels that one BPF program could not read."""
 
     def __init__(self, program: BpfProgram) -> None:
         self._program = program
@@ -41,11 +41,11 @@ class AbsentLabels:
         self._looked_s = 0.0
 
     def bring(self, targets: Mapping[int, Target]) -> None:
-        """See to it that what the kernel could not read since the last time is there soon.
+        """Let the thread read the pages that the program could not read since the last call.
 
-        `targets` are the program's, by number. To be called some times a second while it records;
-        it looks five times a second at most. What can't be read by us either stays lost: it is no
-        label, or the target has gone.
+        `targets` are the program's targets, by number. Call it some times a second while the
+        program records; it reads the map five times a second at most. It ignores what we can't
+        read either: that is no label, or the target has ended.
         """
         if time.monotonic() < self._looked_s + _LOOK_S:
             return
@@ -53,7 +53,7 @@ class AbsentLabels:
         keys, sizes_bytes = self._program.maps["absent_labels"].rows()
         for key, size_bytes in zip(keys.tolist(), sizes_bytes.tolist(), strict=True):
             index, address = divmod(key, 1 << _ADDRESS_BITS)
-            # What finds no room will be wanted again.
+            # A page beyond the limit comes again with the next event that needs it.
             if index in targets and self._wanted.qsize() < _MAX_WANTED:
                 self._wanted.put((targets[index], address, size_bytes))
         self._program.maps["absent_labels"].delete(keys)
@@ -62,12 +62,12 @@ class AbsentLabels:
             self._reader.start()
 
     def close(self) -> None:
-        """Bring nothing more."""
+        """End the thread."""
         self._wanted.put(None)
 
     def _read(self) -> None:
         while wanted := self._wanted.get():
             target, address, size_bytes = wanted
-            # It may have gone, and be closed meanwhile by who opened it (an AttributeError).
+            # The target may have ended, or been closed by its owner (an AttributeError).
             with suppress(EbpfprofError, OSError, AttributeError), Memory(target) as memory:
                 memory.bring(address, size_bytes)

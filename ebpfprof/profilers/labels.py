@@ -1,4 +1,4 @@
-"""Labels that BPF programs recorded: which keys to record, and the rows of label_sets as Labels."""
+"""Labels that BPF programs record: which keys to select, and label_sets rows as Labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ebpfprof.kernel.program import BpfProgram
 
 MAX_LABEL_SETS: Final = 1 << 12
-"""The size of the map label_sets: how many different sets a recording can tell apart."""
+"""The size of the map label_sets: how many different sets of labels a recording can hold."""
 _KEY_ROOM_BYTES: Final = c_facts.number("common/labels.h", "LABEL_KEY_ROOM")
 _WORD_BYTES: Final = 8
 _CHUNK_BYTES: Final = c_facts.number("common/labels.h", "LABEL_CHUNK_WORDS") * _WORD_BYTES
@@ -24,14 +24,14 @@ _HASH_FACTOR: Final = c_facts.number("common/keys.h", "HASH_FACTOR")
 
 
 def key_hashes(keys: tuple[str, ...] | None) -> tuple[int, ...]:
-    """Hashes of keys, as take_label of bpf/common/labels.h makes them; () if all keys are wanted.
+    """Hashes of the selected keys, as take_label of bpf/common/labels.h computes them.
 
-    Also () if that can't be told by hashes: keys of which the end was cut, or which are no UTF-8,
-    are shown otherwise than they are.
+    () selects all keys: for None, and where hashes can't select them. A key that was cut, or is no
+    UTF-8, appears in profiles in another form than in the target.
     """
     texts = [key.encode(errors="surrogateescape") for key in keys or ()]
-    is_shown_otherwise = [len(text) > _KEY_ROOM_BYTES or b"\\" in text for text in texts]
-    if any(is_shown_otherwise) or LEFT_OUT in (keys or ()):
+    is_changed = [len(text) > _KEY_ROOM_BYTES or b"\\" in text for text in texts]
+    if any(is_changed) or LEFT_OUT in (keys or ()):
         return ()
     return tuple(map(_key_hash, texts))
 
@@ -50,7 +50,7 @@ def _mixed(found: int, word: int) -> int:
 
 
 def macros(chosen_hashes: tuple[int, ...]) -> dict[str, int]:
-    """What bpf/common/labels.h must know of the keys that are wanted; see key_hashes."""
+    """The macros of bpf/common/labels.h for these selected keys; see key_hashes."""
     return {
         "WITH_CHOSEN_LABELS": int(bool(chosen_hashes)),
         "MAX_CHOSEN_LABELS": max(len(chosen_hashes), 1),
@@ -58,7 +58,7 @@ def macros(chosen_hashes: tuple[int, ...]) -> dict[str, int]:
 
 
 def choose(program: BpfProgram, chosen_hashes: tuple[int, ...]) -> None:
-    """Tell a program with these macros which keys are wanted; before it takes anything."""
+    """Give a program with these macros the selected keys, before it records anything."""
     if chosen_hashes:
         import numpy as np
 
@@ -69,10 +69,10 @@ def choose(program: BpfProgram, chosen_hashes: tuple[int, ...]) -> None:
 
 
 def label_sets(hashes: npt.NDArray[Any], rows: npt.NDArray[Any]) -> dict[int, tuple[Label, ...]]:
-    """The labels of each set, ordered by key; equal ones are equal whatever their hash.
+    """The labels of each set, by hash, ordered by key.
 
-    The arguments are what BpfMap.rows returns of the map label_sets. Keys and values that
-    were cut end with CUT. As in Go's own profiles, pprof has no label without a key or a value.
+    The arguments are the result of BpfMap.rows for the map label_sets. Keys and values that were
+    cut end with CUT. As in Go's own profiles, labels without a key or a value are left out.
     """
     return {int(key): _labels(row) for key, row in zip(hashes, rows, strict=True)}
 
@@ -80,13 +80,13 @@ def label_sets(hashes: npt.NDArray[Any], rows: npt.NDArray[Any]) -> dict[int, tu
 def delete_sets(
     program: BpfProgram, is_gone: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
 ) -> None:
-    """Delete the sets of those owners (label_owner in labels.h) to which nothing refers."""
+    """Delete the sets of the owners (label_owner in labels.h) for which `is_gone` returns True."""
     keys, sets = program.maps["label_sets"].rows()
     program.maps["label_sets"].delete(keys[is_gone(sets["owner"])])
 
 
 def chosen(labels: Iterable[Label], keys: tuple[str, ...] | None) -> tuple[Label, ...]:
-    """Those of the labels that have one of the keys; all of them for None."""
+    """The labels with one of the keys; all labels for None."""
     return tuple(label for label in labels if keys is None or label.key in keys)
 
 

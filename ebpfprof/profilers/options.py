@@ -1,4 +1,4 @@
-"""How to record: what the command line asks for."""
+"""Recording options, as the command line gives them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ebpfprof.profilers.registry import kind_named, kinds, kinds_to_choose, opti
 
 @dataclass(frozen=True, slots=True, init=False)
 class Options:
-    """How to record: which kinds, what all kinds have in common, and the kinds' own options.
+    """How to record: which kinds, options that all kinds share, and options of single kinds.
 
-    Unless `kinds_given`, programs that are not Go programs get the kinds that they can have.
-    `labels` are the keys of the pprof labels to show: None for all, () for none. `max_overhead` is
-    what the recording may take of the target's CPU time, in percent; 0: whatever it takes.
+    Without `kinds_given`, a program that is no Go program gets the kinds that it can have. `labels`
+    are the keys of the pprof labels to show: None for all, () for none. `max_overhead` is the part
+    of the target's CPU time that the recording may take, in percent; 0 sets no bound.
 
-    The value of a kind's own option is `options[FIELD]`, as ProfileKind.options declare it.
+    `options[FIELD]` is the value of a kind's own option, as ProfileKind.options declares it.
     """
 
     kinds: tuple[Kind, ...]
@@ -29,7 +29,7 @@ class Options:
     max_overhead: float
     allow_unknown_go: bool
     of_kinds: Mapping[str, int] = field(hash=False)
-    """The values of the kinds' own options, by Option.field; that of a switch is a bool."""
+    """The values of the kinds' own options, by Option.field; a switch has a bool."""
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class Options:
         allow_unknown_go: bool = False,
         **of_kinds: int,
     ) -> None:
-        """`kinds` are by default the first kind that --profile offers.
+        """Without `kinds`, record the first kind that --profile offers.
 
-        The kinds' own options are keywords by their fields, and have the kinds' defaults. Raises
-        TypeError for one that no kind has.
+        `of_kinds` are options of kinds by Option.field; others have the defaults that the kinds
+        declare. Raises TypeError for an option that no kind has.
         """
         declared = options_of_kinds()
         for name in of_kinds:
@@ -63,7 +63,7 @@ class Options:
             object.__setattr__(self, name, value)
 
     def replace(self, **changes: Any) -> Self:  # noqa: ANN401
-        """The same options but for some, named as the constructor names them."""
+        """A copy with some options changed, which have the names of the constructor's arguments."""
         common = {each.name: getattr(self, each.name) for each in fields(self)}
         of_kinds = common.pop("of_kinds")
         return type(self)(**{**common, **of_kinds, **changes})
@@ -74,7 +74,7 @@ class Options:
 
     @property
     def recorded_kinds(self) -> tuple[ProfileKind, ...]:
-        """The chosen kinds, and those that an option adds, in the order in which they are shown."""
+        """The chosen kinds, and the kinds that an option adds, in the order of the registry."""
         return tuple(
             kind
             for kind in kinds()
@@ -83,20 +83,20 @@ class Options:
 
     @property
     def takes_any_program(self) -> bool:
-        """Whether there is something to record of a program that is not a Go program."""
+        """Whether a program that is no Go program can be recorded."""
         needs_go = {kind_named(name).needs_go for name in self.kinds}
         return False in needs_go and not (self.kinds_given and True in needs_go)
 
     @property
     def waiting(self) -> bool:
-        """Whether a kind is recorded whose targets may be watched in windows."""
+        """Whether it records a kind that may be recorded in windows."""
         return any(kind_named(name).is_windowed for name in self.kinds)
 
     @property
     def is_bounded(self) -> bool:
-        """Whether targets are watched in windows, where watching them all the time costs more."""
+        """Whether targets are recorded in windows where recording every event costs too much."""
         return self.max_overhead > 0 and self.waiting
 
     def sampling(self, kind: Kind) -> str:
-        """In words, which events of a kind are recorded."""
+        """Which events of a kind are recorded, in words."""
         return kind_named(kind).sampling(self.of_kinds)

@@ -1,7 +1,7 @@
-"""What a profiler can do: it records some kinds of profile, of any number of processes.
+"""The protocol of profilers: each records some kinds of profiles, of any number of processes.
 
 Each module that ProfileKind.profiler names has two functions: open_profiler(targets, options)
-returns one, and rights(options) the Rights that it needs.
+returns a Profiler, rights(options) the Rights that it needs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Rights(NamedTuple):
-    """For what the kernel wants CAP_SYS_ADMIN: to put probes in, and as long as it is recorded."""
+    """When the kernel requires CAP_SYS_ADMIN: while probes are attached, and during recording."""
 
     to_attach: bool = False
     to_record: bool = False
@@ -29,10 +29,10 @@ class Rights(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenedProcess:
-    """A process that was opened to be recorded; `go` is None if it is no Go program.
+    """A process that is open for recording; `go` is None if it is no Go program.
 
-    `held` closes what profilers open for it. `others_ns` tells what all other profilers than the
-    one that is given took of the process's CPU time until now.
+    `held` closes what profilers open for it. `others_ns(profiler)` is the CPU time (ns) that all
+    other profilers took of the process until now.
     """
 
     process: Target
@@ -43,9 +43,9 @@ class OpenedProcess:
 
 @dataclass(slots=True, kw_only=True)
 class RecordedData:
-    """What a profiler has recorded of a process, as it is read out of the kernel.
+    """What a profiler read from the kernel about one process.
 
-    `stands_for_ns` is the time that it is of, where that is not the time that was recorded.
+    `stands_for_ns` is the time that an estimate stands for; None: it is the time of the recording.
     """
 
     stands_for_ns: int | None = None
@@ -54,75 +54,78 @@ class RecordedData:
 class Profiler(Protocol):
     """One loaded BPF program, or several that belong together.
 
-    Processes have numbers below the `targets` that it was opened for. It is used by one thread at a
-    time. In this order: load(); open(), start() and stop() of each process, any number of times;
-    end(), detach(), and at last close(). What was read is still named after close().
+    Each process has a number below the `targets` of open_profiler. One thread at a time may use a
+    profiler. The order of calls: load(); open(), start() and stop() for each process, any number of
+    times; end(), detach(), and close(). report() works after close(), too.
     """
 
     @property
     def tick_s(self) -> float:
-        """How soon it is to be polled again while a process is recorded, in seconds."""
+        """The time until the next poll() while it records a process, in seconds."""
 
     @property
     def hit_ns(self) -> float | None:
-        """What it costs a thread to pass a probe, in ns, without our program; None: not known."""
+        """What a probe hit costs a thread, in ns, without our program; None if unknown."""
 
     def load(self, goroutines: int) -> None:
-        """Make the maps and load the program; `goroutines` is how many there are now, 0: unknown.
+        """Make the maps and load the program, for now `goroutines` goroutines; 0: unknown.
 
-        Raises KernelUnsupported, PermissionDenied or what the compiler does.
+        Raises KernelUnsupported, PermissionDenied or what the compiler raises.
         """
 
     def open(self, number: int, opened: OpenedProcess) -> None:
-        """Make a process number `number`. Raises any of ebpfprof.errors."""
+        """Give an open process this number. Raises any of ebpfprof.errors."""
 
     def start(self, number: int) -> int:
-        """Record a process from now on, until stop(): when that was (CLOCK_MONOTONIC, ns).
+        """Start to record a process, until stop(). Returns the start time (CLOCK_MONOTONIC, ns).
 
-        Sums go on. Raises AttachFailed, TargetGone or PermissionDenied.
+        Earlier sums go on. Raises AttachFailed, TargetGone or PermissionDenied.
         """
 
     def stop(self, number: int) -> None:
-        """Record a process no more; its sums stay. Nothing happens if it is not recorded."""
+        """Stop recording a process, if it is recorded; its sums stay."""
 
     def note_end(self, number: int) -> None:
-        """Read what must be read of a process before its recording ends."""
+        """Read from a process what must be read before its recording ends."""
 
     def end(self) -> None:
-        """End the recording of all processes at once: what comes now leaves no trace."""
+        """End the recording of all processes at once: later events are not recorded."""
 
     def detach(self) -> None:
-        """Remove all probes and samplers; sums stay readable."""
+        """Detach all probes and close all samplers; sums stay readable."""
 
     def forget(self, number: int) -> None:
-        """Forget all of a process that is not recorded; another may have its number then."""
+        """Delete all data of a process that is not recorded, so that its number is free."""
 
     def poll(self) -> None:
-        """Do what must be done now and then while processes are recorded."""
+        """Do the regular work while it records processes; call it every `tick_s`."""
 
     def runs(self, number: int) -> tuple[Runs, Runs]:
-        """How often programs ran for the processes of a number: by probe hits, by CPU samples."""
+        """The runs of its programs for this number so far: at probes, at CPU samples."""
 
     def losses(self) -> Sequence[Loss]:
-        """What was lost so far, all processes together."""
+        """What it lost so far, of all processes together."""
 
     def failures(self) -> Sequence[Exception]:
-        """Why something is missing of what was recorded."""
+        """The errors because of which data is missing."""
 
     def snapshot(self, number: int, *, settled: bool) -> RecordedData | None:
-        """The sums of a process since its first start; None if this one keeps no sums.
+        """The sums of a process since its first start; None if the profiler keeps no sums.
 
-        If they are to be `settled`, they hold nothing that is only likely to come.
+        `settled` sums hold no extrapolation beyond the last window.
         """
 
     def begin(self, number: int) -> Any:  # noqa: ANN401 - its own
-        """Add up what comes from now on, as long as the result is kept; None: snapshots do."""
+        """Start to add up samples, for as long as the caller keeps the result, a mark for read().
+
+        None if the profiler keeps sums: then snapshot() has them.
+        """
 
     def read(self, number: int, mark: Any, *, restart: bool) -> RecordedData:  # noqa: ANN401
-        """What has come since begin() returned `mark`; it begins anew now if `restart`."""
+        """The samples since begin() returned `mark`; with `restart`, the sums restart at 0."""
 
     def report(self, number: int, found: RecordedData, builder: ReportBuilder) -> None:
-        """Add the profiles of what was found, with names."""
+        """Add the profiles made of the data, with names, to the builder."""
 
     def close(self) -> None:
-        """Remove what is left in the kernel."""
+        """Free everything that is left in the kernel."""

@@ -1,4 +1,4 @@
-"""The kinds of profiles that there are, each declared in its own folder."""
+"""The registry of profile kinds; each kind is declared in its profiler's folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _kinds: dict[str, ProfileKind] = {}
 
 
 def register(kind: ProfileKind) -> None:
-    """Add a kind. Raises ValueError if its name, its key or one of its options is taken."""
+    """Add a kind. Raises ValueError if another kind has its name, key or one of its options."""
     if kind.name in _kinds or (kind.key and kind.key in {each.key for each in kinds()}):
         raise ValueError(f"There is a profile kind {kind.name!r} or key {kind.key!r} already.")
     for option in kind.options:
@@ -25,7 +25,7 @@ def register(kind: ProfileKind) -> None:
 
 @contextmanager
 def registered(kind: ProfileKind) -> Iterator[ProfileKind]:
-    """Add a kind for as long as the context lasts: for tests. Raises as register() does."""
+    """Add a kind within the context, for tests. Raises what register() raises."""
     register(kind)
     try:
         yield kind
@@ -34,17 +34,17 @@ def registered(kind: ProfileKind) -> Iterator[ProfileKind]:
 
 
 def kinds() -> tuple[ProfileKind, ...]:
-    """All kinds, in the order in which they are shown."""
+    """All kinds, in the order in which we show them."""
     return tuple(_kinds.values())
 
 
 def kinds_to_choose() -> tuple[ProfileKind, ...]:
-    """Those that --profile offers."""
+    """The kinds that --profile offers."""
     return tuple(kind for kind in kinds() if kind.is_chosen_by_name)
 
 
 def kinds_of_any_program() -> tuple[ProfileKind, ...]:
-    """Those of them that a program can have that is not a Go program."""
+    """The kinds that --profile offers and that need no Go program."""
     return tuple(kind for kind in kinds_to_choose() if not kind.needs_go)
 
 
@@ -54,12 +54,12 @@ def kind_named(name: str) -> ProfileKind:
 
 
 def find_kind(name: str) -> ProfileKind | None:
-    """The kind of that name; None for a profile of something else, read from a file."""
+    """The kind of that name; None if no kind has it, as for a file of another tool."""
     return _kinds.get(name)
 
 
 def kind_of(sample_types: Sequence[ValueType], samples: Sequence[Sample]) -> ProfileKind | None:
-    """The kind of a profile with these types of values and these samples, if it is one of ours."""
+    """The kind whose profiles have these sample types and samples; None if none fits."""
     types = [each.type for each in sample_types]
     fitting = [k for k in kinds() if [each.type for each in k.sample_types] == types]
     told = [kind for kind in fitting if kind.is_of and samples and kind.is_of(samples)]

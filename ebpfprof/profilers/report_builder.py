@@ -1,4 +1,4 @@
-"""What was recorded of one process → its profiles: what all kinds have in common."""
+"""Builds the report of one process: its profiles, and what all kinds have in common."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ebpfprof.profilers.options import Options
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What is known of the recording of one process, whatever was recorded.
+    """The facts about the recording of one process, the same for all kinds.
 
-    Times are of CLOCK_MONOTONIC, but for `started_unix_ns`. `own_cost` is in words what ebpfprof
-    used until now, "" if that is not to be told. `traced` is a warning of a debugger, or "".
-    `losses` are those of all processes together.
+    Times are CLOCK_MONOTONIC, except `started_unix_ns`. `own_cost` is what ebpfprof itself used
+    until now, in words, "" to leave it out. `traced` is a warning about a debugger, or "". `losses`
+    are those of all processes together.
     """
 
     target: Target
@@ -41,13 +41,13 @@ class Recording:
 
 @dataclass(slots=True)
 class Report:
-    """What to write and show of one process.
+    """What to write and show about one process.
 
-    One profile for each kind that was recorded, in order; then those that an option adds. Where
-    names can't be had, profiles hold addresses, and `failure` says why. `hints` are sentences for
-    the user, about what lies outside of the process: names that are missing for it, debuggers.
-    `cost` says what recording took the process, `coverage` how much of the time it was watched for
-    waits, where that was bounded.
+    `profiles` has one profile for each recorded kind, in order, then those that options add.
+    Without names, profiles hold addresses, and `failure` says why. `hints` are sentences for the
+    user about causes outside of the process: why names are missing, or a debugger. `cost` says what
+    recording cost the process, `coverage` for how much of the time a bounded recording recorded
+    its waits.
     """
 
     target: Target
@@ -60,7 +60,7 @@ class Report:
 
 
 class ReportBuilder:
-    """Collects what profilers have to report of one process."""
+    """Collects the profiles and remarks of all profilers about one process."""
 
     def __init__(self, recording: Recording, options: Options) -> None:
         self.recording = recording
@@ -75,10 +75,10 @@ class ReportBuilder:
         remarks: Sequence[str] = (),
         missing: Sequence[str] = (),
     ) -> RecordingAccount:
-        """What is to be said of a profile.
+        """The account for a profile of this kind.
 
-        `remarks` are those that only this kind has, `missing` say what could not be read of the
-        process.
+        `remarks` are sentences for this kind only, `missing` sentences about what we could not read
+        from the process.
         """
         recording = self.recording
         target, go = recording.target, recording.go
@@ -110,20 +110,20 @@ class ReportBuilder:
         )
 
     def add(self, profile: Profile, account: RecordingAccount) -> None:
-        """Add a profile, with what is to be said of it."""
+        """Add a profile, with its account."""
         self.report.profiles.append(profile.accounted(account))
 
     def fail(self, error: Exception) -> None:
-        """Names are missing: what was recorded is worth more."""
+        """Note why names are missing. The report goes on without them."""
         self.report.failure = for_user(self.recording.target, error)
 
     def note_given_up(self, events: str, count: float, total: float) -> None:
-        """Of `total` events, so many lack names since finding them would have taken too much."""
+        """Note that `count` of `total` events lack names: finding them would take too much."""
         if count:
             self._unnamed.append(f"{percent(count / total)} of its {events}")
 
     def finished(self) -> Report:
-        """The report, its profiles in the order in which they were asked for."""
+        """The report, with its profiles in the order in which the user named the kinds."""
         if self.recording.target.allowance.exceeded:
             self.report.hints.append(self._given_up())
         order = {name: index for index, name in enumerate(self.recording.kinds)}
@@ -131,14 +131,14 @@ class ReportBuilder:
         return self.report
 
     def _given_up(self) -> str:
-        """That names are missing since it would have taken too much to find them, and of how many.
+        """A sentence about names that are missing because finding them would take too much.
 
-        Of locks it can't be told of how many.
+        It says how many events lack names; for locks we don't know.
         """
         target = self.recording.target
         lacking = " and ".join(self._unnamed)
         what = f"{lacking} lack names or lines" if lacking else "Locks may lack names"
         return (
-            f"names of process {target.pid} ({target.name}) were given up: to read its files "
+            f"some names of process {target.pid} ({target.name}) are missing: reading its files "
             f"takes {target.allowance.exceeded}. {what}."
         )

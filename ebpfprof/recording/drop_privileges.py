@@ -1,4 +1,4 @@
-"""Gives up the rights that a verb does not need, before it does what it is for."""
+"""Gives up the capabilities that a command does not need, before it does its work."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ebpfprof.recording.profiler_set import rights_for
 def give_up_before_recording(
     options: Options, *, writes: bool = False, has_child: bool = False
 ) -> None:
-    """Keep what recording takes, and writing files or signals to a child where that is said.
+    """Keep the capabilities for recording, and for writing files or signalling a child if asked.
 
-    To be called before other threads are there, which would keep what they have. CAP_SYS_ADMIN
-    stays only where the kernel wants it for what is recorded, or it stands for what is not there.
+    Call it before other threads start: they would keep their capabilities. CAP_SYS_ADMIN stays only
+    where the kernel requires it for these options, or where it replaces capabilities that we lack.
     Raises OSError.
     """
     keep = RECORDING | (WRITING if writes else set()) | ({"CAP_KILL"} if has_child else set())
@@ -24,18 +24,18 @@ def give_up_before_recording(
 
 
 def give_up_probing(options: Options) -> None:
-    """Keep what is of use once all probes are in. Raises OSError."""
+    """Keep the capabilities that are useful after all probes are attached. Raises OSError."""
     keep = RECORDING | WRITING
     needs_admin = _stands_for_others() or rights_for(options).to_record
     give_up(keep | {"CAP_SYS_ADMIN"} if needs_admin else keep)
 
 
 def give_up_before_looking() -> None:
-    """Keep what it takes to look at processes: nothing is recorded. Raises OSError."""
+    """Keep the capabilities for looking at processes without recording. Raises OSError."""
     give_up(LOOKING)
 
 
 def _stands_for_others() -> bool:
-    """Whether CAP_SYS_ADMIN is there in place of rights of its own."""
+    """Whether CAP_SYS_ADMIN replaces capabilities that we lack, such as CAP_BPF."""
     held = effective()
     return any(NUMBERS[name] not in held for name in TO_RECORD)

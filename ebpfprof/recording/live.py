@@ -1,4 +1,4 @@
-"""Processes that are recorded for as long as is asked for, by programs that are loaded once."""
+"""Records processes for as long as callers want, by BPF programs that are loaded once."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from ebpfprof.recording.target import LiveTarget, open_target, programs_for
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.heap import give_back_large_blocks
 
-if TYPE_CHECKING:  # what reads executables is imported late, while BCC compiles
+if TYPE_CHECKING:  # the readers of executables are imported late, while BCC compiles
     from ebpfprof.profilers.report_builder import Report
 
-_TICK_S = 0.1  # longer, and the first samples of many processors would not find room
+_TICK_S = 0.1  # in a longer time, the first samples of many processors could fill the table
 _ENDINGS_S = 0.5
 
 
 class LiveSession(Closing):
-    """Programs that are loaded once, and processes that come and go. Any thread may use it.
+    """BPF programs that are loaded once, and processes that come and go. Any thread may use it.
 
-    A context manager: leaving it removes every probe. Profilers are polled, and endings of
-    processes noticed, by a thread of its own, or, if there `is_no_thread`, whenever poll() is
-    called.
+    A context manager: leaving it detaches every probe. Its own thread polls the profilers and
+    notices the ends of processes. With `is_no_thread` the caller does that: it calls poll() and
+    notice_endings().
     """
 
     def __init__(self, options: Options, *, capacity: int = 64, is_no_thread: bool = False) -> None:
-        """Compile for up to `capacity` processes, and load unless there `is_no_thread`.
+        """Compile for up to `capacity` processes, and load the programs.
 
-        Without a thread, load() is for the caller. Raises any of ebpfprof.errors.
+        With `is_no_thread`, the caller calls load(). Raises any of ebpfprof.errors.
         """
         give_back_large_blocks()
         self._options = options
@@ -49,7 +49,7 @@ class LiveSession(Closing):
         self._programs = programs_for(options)
         self._lock = threading.RLock()
         self._targets: dict[int, LiveTarget] = {}  # by number
-        # The one that is free longest is taken first: an event may still have been on its way.
+        # Reuse the number that has been free longest: a late event may still carry it.
         self._free_numbers = deque(range(capacity))
         self._is_loaded = False
         self._closing = threading.Event()
@@ -68,24 +68,24 @@ class LiveSession(Closing):
     def load(self) -> None:
         """Make the maps, large enough for the goroutines of the processes, and load the programs.
 
-        Raises KernelUnsupported, PermissionDenied and what compiling does.
+        Raises KernelUnsupported, PermissionDenied and what the compiler raises.
         """
         self.profilers.load(sum(each.recorded.goroutines() for each in self._targets.values()))
         self._is_loaded = True
 
     def add(self, pid: int) -> LiveTarget:
-        """Open and inspect a process; no probe yet.
+        """Open and inspect a process, without attaching probes.
 
         Raises any of ebpfprof.errors: NoSuchProcess, NotGoProgram, UnsupportedGo, PermissionDenied
-        and so on; AttachFailed if there are too many, until remove() makes room.
+        and so on; AttachFailed if there are `capacity` processes already.
         """
         with ExitStack() as held:
             recorded = open_target(pid, self._options, held, self._files, self._programs)
             with self._lock:
                 if not self._free_numbers:
                     raise AttachFailed(
-                        f"Process {pid} has no room: {self._capacity} processes are recorded "
-                        "already. Record it by an ebpfprof of its own."
+                        f"Process {pid} can't be added: ebpfprof records {self._capacity} "
+                        "processes already. Record it with another ebpfprof."
                     )
                 number = self._free_numbers[0]
                 opened = OpenedProcess(
@@ -104,9 +104,9 @@ class LiveSession(Closing):
         return target
 
     def start(self, target: LiveTarget) -> None:
-        """Record a process, unless it is recorded; each start wants its stop().
+        """Start to record a process, unless it is recorded. Each start needs a stop().
 
-        Raises AttachFailed, or TargetGone if it has gone.
+        Raises AttachFailed, or TargetGone if the process has ended.
         """
         with self._lock:
             self._require_running(target)
@@ -115,12 +115,12 @@ class LiveSession(Closing):
                     self._attach(target)
                 except BaseException:
                     self._detach(target)
-                    self._require_running(target)  # that it went says more
+                    self._require_running(target)  # that it ended says more
                     raise
             target.users += 1
 
     def stop(self, target: LiveTarget) -> None:
-        """Record a process no more unless others want that; the sums stay."""
+        """Undo one start(). After the last one, stop recording the process; its sums stay."""
         with self._lock:
             if target.users > 1:
                 target.users -= 1
@@ -129,7 +129,7 @@ class LiveSession(Closing):
                 self._detach(target)
 
     def remove(self, target: LiveTarget) -> None:
-        """Close a process, whatever wants it recorded. Nothing more can be had of it."""
+        """Stop recording a process, however many starts it has, and close it with its sums."""
         with self._lock:
             if self._targets.get(target.number) is not target:
                 return
@@ -150,18 +150,18 @@ class LiveSession(Closing):
     ) -> Report:
         """The sums of a process since its first start, which never decrease.
 
-        Of those of `kinds`, or of all, that keep sums. Locations are the same objects in later
-        snapshots. The time of a profile is when the first start was, its duration how long the
-        process was watched since. In a pause between windows, what the next one is likely to hold
-        is in the sums; if they are to be `settled`, that is not so, and the duration is the time
-        that windows until now stand for. Raises TargetGone if it was removed.
+        It has a profile for each of `kinds` (by default all) that keeps sums. Later snapshots share
+        the Location objects. The time of a profile is the first start, its duration the time that
+        the process was recorded since. In a pause between windows the sums include an
+        extrapolation to the next window. With `settled` they do not, and the duration is the time
+        that the windows so far stand for. Raises TargetGone if the process was removed.
         """
         with self._lock:
             self._require_held(target)
             wanted = target.kinds if kinds is None else kinds
             names = tuple(name for name in target.kinds if name in wanted)
             found = self.profilers.snapshot(target.number, settled=settled) if names else []
-            # The time comes last: no more can have been waited in it than the sums have.
+            # Take the time last: the sums can't hold waits that are later than it.
             stands_for = [each.found.stands_for_ns for each in found]
             ended_ns = next((ns for ns in stands_for if ns is not None), target.recorded_ns)
             losses = losses_since(self.losses(), target.losses_before)
@@ -170,10 +170,10 @@ class LiveSession(Closing):
             return live_report(target, recording, found, self._options)
 
     def begin(self, target: LiveTarget) -> IntervalStart | None:
-        """Add up samples of a process from now on, for as long as the caller keeps the result.
+        """Start to add up samples of a process, for as long as the caller keeps the result.
 
-        Of the kinds that keep no sums; None if it has none of them. Raises TargetGone if it was
-        removed.
+        For the kinds that keep no sums; None if the process has no such kind. Raises TargetGone if
+        the process was removed.
         """
         with self._lock:
             self._require_held(target)
@@ -183,10 +183,10 @@ class LiveSession(Closing):
             return IntervalStart(marks, unix_ns, recorded_ns, overhead, losses) if marks else None
 
     def read(self, target: LiveTarget, since: IntervalStart, *, restart: bool = False) -> Report:
-        """The profiles of what has come since a moment; it is now, from now on, if `restart`.
+        """The profiles of the time since `since`; with `restart`, `since` becomes now.
 
-        Their duration is how long the process was watched in that time. Raises TargetGone if the
-        process was removed.
+        Their duration is the time that the process was recorded. Raises TargetGone if the process
+        was removed.
         """
         with self._lock:
             self._require_held(target)
@@ -212,7 +212,7 @@ class LiveSession(Closing):
     def overhead(self, target: LiveTarget) -> Overhead:
         """What recording has cost a process since its first start, estimated.
 
-        Raises TargetGone if it was removed.
+        Raises TargetGone if the process was removed.
         """
         with self._lock:
             self._require_held(target)
@@ -224,24 +224,24 @@ class LiveSession(Closing):
             return Overhead(hits - hits_before, samples - samples_before, hit_ns, recorded.cpu_ns)
 
     def losses(self) -> tuple[Loss, ...]:
-        """What was lost so far, all processes together."""
+        """What the profilers lost so far, of all processes together."""
         with self._lock:
             return self.profilers.losses()
 
     def poll(self) -> None:
-        """Have profilers do what must be done while processes are recorded."""
+        """Poll the profilers if a process is recorded."""
         with self._lock:
             if any(each.is_recording for each in self._targets.values()):
                 self.profilers.poll()
 
     def notice_endings(self) -> None:
-        """Look which processes have gone, and record these no more."""
+        """Check which processes have ended, and stop recording them."""
         with self._lock:
             for target in list(self._targets.values()):
                 self._notice_ending(target)
 
     def close(self) -> None:
-        """Remove all probes and close all processes."""
+        """Detach all probes and close all processes."""
         self._closing.set()
         if self._thread:
             self._thread.join()

@@ -1,4 +1,4 @@
-"""All profilers of a session: what is done with each of them, in order."""
+"""All profilers of a session, used like one."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _TICK_S = 0.1
 
 
 def rights_for(options: Options) -> Rights:
-    """For what the kernel wants CAP_SYS_ADMIN, of all that the options ask for."""
+    """When the kernel requires CAP_SYS_ADMIN for what these options record."""
     found = [_module(name).rights(options) for name in _modules(options)]
     return Rights(any(each.to_attach for each in found), any(each.to_record for each in found))
 
 
 class ProfilerData(NamedTuple):
-    """What one profiler has found of a process."""
+    """What one profiler recorded of a process."""
 
     profiler: Profiler
     found: RecordedData
 
 
 class ProfilerSet:
-    """The profilers that record what the options ask for."""
+    """The profilers of the kinds that the options select."""
 
     def __init__(self, targets: int, options: Options) -> None:
-        """Begin to compile, for up to so many processes. Raises what profilers do."""
+        """Start to compile, for up to `targets` processes. Raises what profilers raise."""
         self._kinds: dict[Profiler, set[str]] = {}
         self._of_number: dict[int, list[Profiler]] = {}
         with ExitStack() as held:
@@ -45,12 +45,12 @@ class ProfilerSet:
             self._held = held.pop_all()
 
     def load(self, goroutines: int) -> None:
-        """Make the maps and load the programs; `goroutines` is how many there are, 0: unknown."""
+        """Make the maps and load the programs, for `goroutines` goroutines; 0: unknown."""
         for profiler in self._kinds:
             profiler.load(goroutines)
 
     def open(self, number: int, opened: OpenedProcess, names: Iterable[str]) -> None:
-        """Make a process number `number`, of which these kinds are recorded."""
+        """Give an open process this number, and record these kinds of it later."""
         wanted = set(names)
         found = [profiler for profiler, kinds in self._kinds.items() if kinds & wanted]
         for profiler in found:
@@ -58,19 +58,22 @@ class ProfilerSet:
         self._of_number[number] = found
 
     def start(self, number: int) -> int:
-        """Record a process from now on: when the first profiler began (CLOCK_MONOTONIC, ns).
+        """Start to record a process. Returns when the first profiler began (CLOCK_MONOTONIC, ns).
 
-        Raises what Profiler.start does.
+        Raises what Profiler.start raises.
         """
         return min([profiler.start(number) for profiler in self._of_number[number]])
 
     def stop(self, number: int) -> None:
-        """Record a process no more; the last profiler that began is the first to stop."""
+        """Stop recording a process; profilers stop in the reverse order of their start."""
         for profiler in reversed(self._of_number.get(number, ())):
             profiler.stop(number)
 
     def end(self, numbers: Sequence[int]) -> None:
-        """End the recording of all processes at once; of these, what must be is read before."""
+        """End the recording of all processes at once.
+
+        Before that, profilers read what they need from the processes with these numbers.
+        """
         for number in numbers:
             for profiler in self._of_number[number]:
                 profiler.note_end(number)
@@ -78,68 +81,68 @@ class ProfilerSet:
             profiler.end()
 
     def detach(self) -> None:
-        """Remove all probes and samplers; sums stay readable."""
+        """Detach all probes and close all samplers; sums stay readable."""
         for profiler in reversed(self._kinds):
             profiler.detach()
 
     def forget(self, number: int) -> None:
-        """Forget all of a process that is not recorded."""
+        """Delete all data of a process that is not recorded."""
         for profiler in self._of_number.pop(number, ()):
             profiler.forget(number)
 
     def poll(self) -> None:
-        """Do what must be done every `tick_s` while processes are recorded."""
+        """Do the regular work of all profilers; call it every `tick_s` during a recording."""
         for profiler in self._kinds:
             profiler.poll()
 
     @property
     def tick_s(self) -> float:
-        """How soon the next poll() is wanted, in seconds."""
+        """The time until the next poll(), in seconds."""
         return min((profiler.tick_s for profiler in self._kinds), default=_TICK_S)
 
     @property
     def hit_ns(self) -> float | None:
-        """What it costs a thread to pass a probe, in ns; None if there are none, or not known."""
+        """What a probe hit costs a thread, in ns; None without probes, or if unknown."""
         return next((each.hit_ns for each in self._kinds if each.hit_ns is not None), None)
 
     def runs(self, number: int) -> tuple[Runs, Runs]:
-        """How often our programs ran for the processes of a number: by probe hits, by samples."""
+        """The runs of all our programs for this number: at probes, at CPU samples."""
         found = [profiler.runs(number) for profiler in self._kinds]
         hits, samples = (sum(column, Runs()) for column in zip(*found, strict=True))
         return hits, samples
 
     def ns_of_others(self, number: int, own: Profiler) -> float:
-        """What all profilers but one took of the CPU time of the processes of a number, in ns."""
+        """What all profilers but `own` took of the CPU time of this number's processes, in ns."""
         others = [profiler.runs(number) for profiler in self._kinds if profiler is not own]
         return sum(runs.ns for both in others for runs in both)
 
     def losses(self) -> tuple[Loss, ...]:
-        """What was lost so far, all processes together."""
+        """What the profilers lost so far, of all processes together."""
         return losses_together(*(profiler.losses() for profiler in self._kinds))
 
     def failures(self) -> list[Exception]:
-        """Why something is missing of what was recorded."""
+        """The errors because of which data is missing."""
         return [failure for profiler in self._kinds for failure in profiler.failures()]
 
     def snapshot(self, number: int, *, settled: bool) -> list[ProfilerData]:
-        """The sums of a process since its first start, of profilers that keep some."""
+        """The sums of a process since its first start, from the profilers that keep sums."""
         found = ((each, each.snapshot(number, settled=settled)) for each in self._of_number[number])
         return [ProfilerData(profiler, sums) for profiler, sums in found if sums is not None]
 
     def begin(self, number: int) -> dict[Profiler, Any]:
-        """Marks of now, of the profilers that keep no sums: what read() takes."""
+        """Marks of this moment for read(), from the profilers that keep no sums."""
         marks = ((each, each.begin(number)) for each in self._of_number[number])
         return {profiler: mark for profiler, mark in marks if mark is not None}
 
     def read(self, number: int, marks: dict[Profiler, Any], *, restart: bool) -> list[ProfilerData]:
-        """What has come since the marks; they are of now if `restart`."""
+        """The samples since the marks; with `restart`, the marks become now."""
         return [
             ProfilerData(profiler, profiler.read(number, mark, restart=restart))
             for profiler, mark in marks.items()
         ]
 
     def close(self) -> None:
-        """Remove what is left in the kernel. May be called twice."""
+        """Free everything that is left in the kernel. May be called twice."""
         self._held.close()
 
 
@@ -148,7 +151,7 @@ def _module(name: str) -> Any:  # noqa: ANN401 - its functions are those that pr
 
 
 def _modules(options: Options) -> dict[str, set[str]]:
-    """The modules that record, each with the names of its kinds that are wanted."""
+    """The modules that record these options, each with the names of its selected kinds."""
     found: dict[str, set[str]] = {}
     for kind in options.recorded_kinds:
         found.setdefault(kind.profiler, set()).add(kind.name)

@@ -1,4 +1,4 @@
-"""What profilers have found of a process → a report, with names."""
+"""Turns what profilers recorded of a process into a report, with names."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ebpfprof.profilers.profiler import Profiler
 from ebpfprof.recording.profiler_set import ProfilerData
 from ebpfprof.recording.target import LiveTarget
 
-if TYPE_CHECKING:  # what reads executables is imported late, while BCC compiles
+if TYPE_CHECKING:  # the readers of executables are imported late, while BCC compiles
     from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.report_builder import Recording, Report
 
 
 @dataclass(eq=False, slots=True)
 class IntervalStart:
-    """A moment from which on samples of a process are added up; made by LiveSession.begin.
+    """The moment from which samples of a process add up; LiveSession.begin makes it.
 
-    It is told by Unix time, and by how long the process had been watched by then, what that had
-    cost it and what had been lost.
+    It holds the Unix time, and what had accumulated by then: the recorded time, the cost to the
+    process, and the losses.
     """
 
     marks: dict[Profiler, Any]
@@ -35,7 +35,7 @@ class IntervalStart:
 def reported(
     target: LiveTarget, recording: Recording, found: Sequence[ProfilerData], options: Options
 ) -> Report:
-    """The profiles of what profilers have found of a process, with names."""
+    """The report with the profiles of what profilers recorded of a process."""
     from ebpfprof.profilers.report_builder import ReportBuilder
 
     builder = ReportBuilder(recording, options)

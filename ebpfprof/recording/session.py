@@ -20,7 +20,7 @@ from ebpfprof.recording.reports import IntervalStart, reported
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.signals import check, interruptible
 
-if TYPE_CHECKING:  # what reads executables is imported late, while BCC compiles
+if TYPE_CHECKING:  # the readers of executables are imported late, while BCC compiles
     from ebpfprof.profilers.report_builder import Report
     from ebpfprof.recording.target import RecordedTarget
 
@@ -28,18 +28,18 @@ _TICK_S = 0.1
 
 
 class Session(Closing):
-    """Records some processes once. A context manager: leaving it removes every probe."""
+    """Records some processes once. A context manager: leaving it detaches every probe."""
 
     def __init__(self, pids: Sequence[int], options: Options) -> None:
-        """Open and inspect the processes, compile and load the programs; nothing is probed yet.
+        """Open and inspect the processes, compile and load the programs; attach no probe yet.
 
         Raises any of ebpfprof.errors.
         """
         self._options = options
         self._at_the_end: tuple[list[Overhead], list[Loss]] | None = None
         self._names_failed: list[Exception] = []
-        # BCC takes a second to compile, in a process of its own. Meanwhile the libraries that read
-        # executables are imported and the executables read, which takes as long.
+        # BCC compiles in another process, for a second. Meanwhile we import the readers of
+        # executables and read the executables, which takes as long.
         self._live = LiveSession(options, capacity=len(pids), is_no_thread=True)
         try:
             self._targets = [self._live.add(pid) for pid in pids]
@@ -50,20 +50,20 @@ class Session(Closing):
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """The processes, in the order in which they were named."""
+        """The processes, in the order of the pids."""
         return tuple(each.target for each in self._recorded())
 
     def files(self, target: Target) -> tuple[str, ...]:
-        """The profiles that finish() has of a process, in order."""
+        """The names of the profiles that finish() returns for a process, in order."""
         recorded = next(each for each in self._recorded() if each.target is target)
         added = [kind for kind in self._options.recorded_kinds if kind.enabled_by]
         fitting = (kind.name for kind in added if recorded.go or not kind.needs_go)
         return (*recorded.kinds, *fitting)
 
     def start(self) -> None:
-        """Begin to record. Raises AttachFailed, or TargetGone if a process has gone.
+        """Start to record. Raises AttachFailed, or TargetGone if a process has ended.
 
-        A signal that aborts is looked at before each process.
+        Between processes it checks for a signal that aborts.
         """
         for target in self._targets:
             check()
@@ -74,9 +74,9 @@ class Session(Closing):
         self._started_ns, self._started_unix_ns = kernel_now_ns(), time.time_ns()
 
     def wait(self, duration_s: float, should_stop: Callable[[float], bool]) -> None:
-        """Let it record until the duration has passed, all processes ended, or told to stop.
+        """Record until the duration is over, all processes have ended, or should_stop() is true.
 
-        `should_stop` is asked about ten times a second, with the seconds gone so far.
+        It calls `should_stop` about ten times a second, with the seconds since the start.
         """
         looks_s = 0.0
         while running := [each for each in self._recorded() if each.ending is None]:
@@ -88,7 +88,7 @@ class Session(Closing):
                 self._live.notice_endings()
                 if should_stop(gone_s):
                     break
-            # Not select(): it knows no file descriptors above 1023.
+            # Not select(): it fails for file descriptors above 1023.
             endings = select.poll()
             for recorded in running:
                 endings.register(recorded.target.pidfd, select.POLLIN)
@@ -100,13 +100,13 @@ class Session(Closing):
             self._live.poll()
 
     def finish(self) -> list[Report]:
-        """End the recording and return what was recorded of the processes, in order."""
+        """End the recording and return the report of each process, in order."""
         from ebpfprof.profilers.report_builder import Recording
 
         live, profilers = self._live, self._live.profilers
         live.notice_endings()
         recorded = self._recorded()
-        come = [each.notice_tracer(is_over=True) for each in recorded]
+        new_tracers = [each.notice_tracer(is_over=True) for each in recorded]
         profilers.end([each.number for each in self._targets if not each.ending])
         ended_ns = kernel_now_ns()
         live.notice_endings()
@@ -121,7 +121,7 @@ class Session(Closing):
             for target, since in zip(self._targets, self._since, strict=True)
         ]
         overheads, losses = self._at_the_end = self.overheads(), self.losses()
-        # What the kernel holds for us counts where memory is short, and names take some.
+        # Free the maps first: finding names needs memory, which may be short.
         profilers.close()
         reports = []
         for index, each in enumerate(recorded):
@@ -138,36 +138,36 @@ class Session(Closing):
                 own_cost=own_cost(),
                 losses=losses,
             )
-            name = partial(reported, self._targets[index], recording, found[index], self._options)
-            report = interruptible(name)
+            make = partial(reported, self._targets[index], recording, found[index], self._options)
+            report = interruptible(make)
             if report.failure:
                 self._names_failed.append(report.failure)
-            if come[index]:
+            if new_tracers[index]:
                 report.hints.append(each.traced)
             reports.append(report)
         return reports
 
     def endings(self) -> list[TargetEnd]:
-        """Why processes went before the time was over, for those that did."""
+        """How processes ended, for those that ended before the recording."""
         return [each.ending for each in self._recorded() if each.ending]
 
     def assumptions(self) -> list[str]:
-        """What is assumed of unknown versions of Go: what these programs show may be wrong."""
+        """What we assume about unknown versions of Go, so that their profiles may be wrong."""
         found = (each.go.assumption for each in self._recorded() if each.go)
         return [assumption for assumption in found if assumption]
 
     def refusals(self) -> list[str]:
-        """What was asked for and can't be had of some processes, and why."""
+        """What the options ask for and some processes can't have, and why, in words."""
         found = (each.go.no_runtime_locks for each in self._recorded() if each.go)
         no_go = [_no_go(each) for each in self._recorded() if each.kinds != self._options.kinds]
         return [*no_go, *(refusal for refusal in found if refusal)]
 
     def tracers(self) -> list[str]:
-        """Warnings, of debuggers that trace processes."""
+        """Warnings about debuggers that trace processes."""
         return [each.traced for each in self._recorded() if each.traced]
 
     def failures(self) -> list[Exception]:
-        """Why names, callers, open waits or what came last are missing in profiles."""
+        """The errors because of which names, callers, open waits or late events are missing."""
         return [*self._live.profilers.failures(), *self._names_failed]
 
     def overheads(self) -> list[Overhead]:
@@ -177,11 +177,11 @@ class Session(Closing):
         return [self._live.overhead(target) for target in self._targets]
 
     def losses(self) -> list[Loss]:
-        """What was lost so far, all processes together."""
+        """What the profilers lost so far, of all processes together."""
         return self._at_the_end[1] if self._at_the_end else list(self._live.losses())
 
     def close(self) -> None:
-        """Remove all probes and close the processes."""
+        """Detach all probes and close the processes."""
         self._live.close()
 
     def _recorded(self) -> list[RecordedTarget]:

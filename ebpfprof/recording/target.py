@@ -1,4 +1,4 @@
-"""A process that is recorded: what it is, what it used meanwhile, how it ended."""
+"""A target of a recording: its program, the CPU time that it used, how it ended."""
 
 from __future__ import annotations
 
@@ -17,51 +17,54 @@ from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.registry import kind_named
 
-if TYPE_CHECKING:  # what reads executables is imported late, while BCC compiles
+if TYPE_CHECKING:  # the readers of executables are imported late, while BCC compiles
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profilers.report_builder import Recording
 
-# What a debugger and the kernel do to each other's breakpoints: docs/faults.md.
+# How breakpoints of a debugger and of the kernel conflict: docs/faults.md.
 _TRACED = (
-    "Process {pid} is traced by {tracer}: a breakpoint that it sets on a probe, within Go's "
-    "runtime, and that is still there when the recording ends, kills the process later. Remove "
-    "such breakpoints before."
+    "Process {pid} is traced by {tracer}: if it sets a breakpoint on one of our probes, within "
+    "Go's runtime, and the breakpoint is still there when the recording ends, the process dies "
+    "later. Remove such breakpoints before."
 )
 _TRACED_AT_THE_END = (
-    "Process {pid} has come to be traced by {tracer} while it was recorded: should it die of "
-    "SIGTRAP later, the debugger had set a breakpoint on a probe, within Go's runtime. Remove such "
-    "breakpoints before a recording ends."
+    "Process {pid} is now traced by {tracer}, which attached during the recording: if the process "
+    "dies of SIGTRAP later, the debugger had set a breakpoint on one of our probes, within Go's "
+    "runtime. Remove such breakpoints before a recording ends."
 )
 
 
 @dataclass(slots=True)
 class RecordedTarget:
-    """A process that is recorded, with what is known of its program."""
+    """A process of a recording, with its program and what it used.
+
+    `kinds` are the names of the kinds to record. `ending` is None while the process runs.
+    """
 
     target: Target
     go: GoTarget | None
     kinds: tuple[str, ...]
     ending: TargetEnd | None = None
     ended_ns: int = 0
-    """When it was seen to have ended, CLOCK_MONOTONIC; 0: it was not."""
+    """When we noticed its end, CLOCK_MONOTONIC; 0 while it runs."""
     cpu_ns: int = 0
-    """What its threads used while it was recorded, as far as it was looked at."""
+    """The CPU time of its threads while it was recorded, until the last look_at_cpu()."""
     cpu_before_ns: int | None = None
-    """What they had used when that began, without what is in cpu_ns; None: it is not recorded."""
+    """Their CPU time before the recording, minus cpu_ns of it; None: it is not recorded."""
     traced: str = ""
-    """A warning, of a debugger that was seen at a process with probes in it; "" if none was."""
+    """A warning about a debugger that traces the process and its probes; "" without one."""
 
     def goroutines(self) -> int:
-        """How many goroutines it has now; 0 if that can't be told."""
+        """How many goroutines it has now; 0 if we can't read that."""
         from ebpfprof.goruntime.goroutines import count_goroutines
 
         try:
             return count_goroutines(self.go) if self.go else 0
-        except Exception:  # whatever it is: tables have the usual size then
+        except Exception:  # any error: the maps then get their usual size
             return 0
 
     def note_ending(self) -> bool:
-        """Look whether it has ended, unless that is known; whether it is news."""
+        """Check whether it has ended, unless that is known; return whether that is new."""
         if self.ending is None:
             self.ending = self.target.ending()
             self.ended_ns = kernel_now_ns() if self.ending else 0
@@ -69,15 +72,12 @@ class RecordedTarget:
         return False
 
     def begin_cpu(self) -> None:
-        """From now on the process's CPU time counts."""
+        """Count the process's CPU time from now on."""
         total_ns = self.target.cpu_ns()
         self.cpu_before_ns = None if total_ns is None else total_ns - self.cpu_ns
 
     def look_at_cpu(self, *, is_over: bool = False) -> None:
-        """Take note of the CPU time that the process has used, while it can be asked.
-
-        If it `is_over`, what it uses from now on does not count.
-        """
+        """Update cpu_ns, unless the process has ended. With `is_over`, stop counting."""
         total_ns = self.target.cpu_ns() if self.ending is None else None
         if total_ns is not None and self.cpu_before_ns is not None:
             self.cpu_ns = total_ns - self.cpu_before_ns
@@ -85,37 +85,37 @@ class RecordedTarget:
             self.cpu_before_ns = None
 
     def notice_tracer(self, *, is_over: bool = False) -> bool:
-        """Look whether a debugger traces the process, unless one was seen; whether that is new."""
+        """Check whether a debugger traces the process; return whether that is new."""
         has_probes = self.go and any(kind_named(name).uses_probes for name in self.kinds)
         if self.traced or not has_probes:
             return False
         tracer = self.target.tracer()
         if tracer:
-            said = _TRACED_AT_THE_END if is_over else _TRACED
-            self.traced = said.format(pid=self.target.pid, tracer=tracer)
+            text = _TRACED_AT_THE_END if is_over else _TRACED
+            self.traced = text.format(pid=self.target.pid, tracer=tracer)
         return bool(self.traced)
 
 
 class LiveTarget:
-    """A process that can be recorded at any time; made by LiveSession.add, which keeps it up."""
+    """A process that a LiveSession can record at any time; LiveSession.add makes it."""
 
     def __init__(self, number: int, recorded: RecordedTarget, held: ExitStack) -> None:
         self.number = number
-        """Its number among those that are recorded together."""
+        """Its number among the targets of the session."""
         self.recorded = recorded
         self.held = held
-        """Closes it."""
+        """Closes the process and all that profilers opened for it."""
         self.users = 0
-        """How many starts wait for their stop."""
+        """How many starts have no stop yet."""
         self.runs_before = Runs(), Runs()
-        """What processes cost that had its number before it: by probe hits, by samples."""
+        """The runs for earlier processes with this number: at probes, at CPU samples."""
         self.losses_before: tuple[Loss, ...] = ()
-        """What was lost before it was opened."""
+        """The losses of the session before it was opened."""
         self.started_ns = 0
-        """When it was last started, CLOCK_MONOTONIC."""
+        """The last start, CLOCK_MONOTONIC."""
         self.started_unix_ns = 0
-        """When it was first recorded, Unix time; 0: not yet."""
-        self._recorded_ns = 0  # before it was last started
+        """The first start, Unix time; 0 before it."""
+        self._recorded_ns = 0  # before the last start
 
     @property
     def pid(self) -> int:
@@ -124,7 +124,7 @@ class LiveTarget:
 
     @property
     def name(self) -> str:
-        """What its command is called, made harmless."""
+        """The name of its command, printable."""
         return self.recorded.target.name
 
     @property
@@ -140,7 +140,7 @@ class LiveTarget:
 
     @property
     def ending(self) -> TargetEnd | None:
-        """Why it went; None while it runs."""
+        """How it ended; None while it runs."""
         return self.recorded.ending
 
     @property
@@ -150,19 +150,19 @@ class LiveTarget:
 
     @property
     def recorded_ns(self) -> int:
-        """For how many nanoseconds it was recorded, until now or until it went."""
+        """For how long it was recorded, until now or until its end, in ns."""
         if not self.is_recording:
             return self._recorded_ns
         return self._recorded_ns + kernel_now_ns() - self.started_ns
 
     def pause(self) -> None:
-        """Stop the clock."""
+        """Stop counting recorded_ns, and drop all starts."""
         self._recorded_ns, self.users = self.recorded_ns, 0
 
     def recording(
         self, kinds: tuple[str, ...], overhead: Overhead, losses: tuple[Loss, ...]
     ) -> Recording:
-        """What is known of its recording until now, since its first start."""
+        """The facts about its recording, from the first start until now."""
         from ebpfprof.profilers.report_builder import Recording
 
         recorded = self.recorded
@@ -182,7 +182,7 @@ class LiveTarget:
 
 
 def programs_for(options: Options) -> Programs:
-    """Where open_target finds what is known of programs that others run, too."""
+    """The programs that open_target shares among the processes of a session."""
     runtime_locks = bool(options["runtime_locks"])
     return Programs(allow_unknown_go=options.allow_unknown_go, runtime_locks=runtime_locks)
 
@@ -192,8 +192,8 @@ def open_target(
 ) -> RecordedTarget:
     """Open and inspect a process; `held` will close it. Raises any of ebpfprof.errors.
 
-    `files` opens what it runs and has mapped, `programs` knows those that others run, too. Of one
-    that is no Go program, the kinds that any program can have are recorded.
+    `files` opens its executable and its mapped files, `programs` shares inspected programs. A
+    process that runs no Go program gets the kinds that any program can have.
     """
     from ebpfprof.goruntime.process import go_target
 

@@ -103,7 +103,7 @@ def test_a_debugger_that_comes_and_stays_is_told_at_the_end(tmp_path: Path) -> N
     ):
         tracing.ask("attach", "attached")
         (said,) = warnings(end(recorder))
-        assert f"{target.pid} has come to be traced by process {tracing.pid} (" in said
+        assert f"{target.pid} is now traced by process {tracing.pid} (" in said
         assert warned(tmp_path) == [said] * 4
 
 

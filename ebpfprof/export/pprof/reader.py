@@ -1,9 +1,9 @@
-"""Reads the pprof format (profile.proto): files of ours, of Go, of other tools, and hostile ones.
+"""Reads the pprof format (profile.proto): our files, files of Go and other tools, hostile files.
 
-A small file may need much memory: gzip unpacks to a thousand times its size, an empty message takes
-two bytes in the file and fifty in memory. So the file is unpacked and parsed a piece at a time,
-samples of the same stack are added up as they come, and all entries are counted: memory grows with
-the number of distinct entries only.
+A small file may need much memory: gzip data unpack to a thousand times their size, and an empty
+message takes two bytes in the file and fifty in memory. So we unpack and parse the file in pieces,
+add up samples of the same stack at once, and count all entries. Memory grows only with the number
+of distinct entries.
 """
 
 import operator
@@ -23,10 +23,10 @@ MAX_ITEMS = 1 << 22
 """The most samples, locations, lines, labels, functions, mappings and strings, all together."""
 
 MAX_DISTINCT = 1 << 20
-"""The same, but samples with the same stack and labels are one. 100,000 stacks need a tenth."""
+"""The same, but samples with the same stack and labels count once. 100,000 stacks take a tenth."""
 
 MAX_DEPTH = 1 << 14
-"""The most frames of one stack, inlined ones included; Go's own have 1,024 at most."""
+"""The most frames of one stack, inlined ones included; Go's own profiles have 1,024 at most."""
 
 MAX_FRAMES = 1 << 25
 """The most frames of all distinct stacks together, inlined ones included."""
@@ -37,13 +37,13 @@ MAX_TYPES = 64
 MAX_COMMENTS = 4096
 """The most comments."""
 
-_MAX_HEADER = 1 << 20  # bytes of all but tables
+_MAX_HEADER = 1 << 20  # bytes of all fields except tables
 _MAX_STRINGS = 64 << 20  # bytes of all strings
 _SAMPLES_AT_ONCE = 1 << 14
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 _TOO_DEEP = f"A stack has more than {MAX_DEPTH} frames."
-# Beginnings of files that are often mistaken for pprof files, and keys of _ADVICE.
+# Beginnings of files that users mistake for pprof files, and keys of _ADVICE.
 _OTHER_FILES = (
     (b"--- contention", "text"),
     (b"--- mutex", "text"),
@@ -60,16 +60,16 @@ _OTHER_FILES = (
 _LONGEST_START = 512
 _COUNTS_AS_TEXT = re.compile(rb"[^\n]{1,256} profile: total [0-9]")
 _ADVICE = {
-    "text": "This is a profile in Go's old text form: fetch it again without `debug=`.",
-    "gperftools": "This is a CPU profile in the old form of gperftools: convert it with "
+    "text": "This is a profile in Go's old text format: fetch it again without `debug=`.",
+    "gperftools": "This is a CPU profile in the old format of gperftools: convert it with "
     "`go tool pprof -proto PROGRAM FILE`.",
-    "trace": "This is an execution trace of Go's: use `go tool trace` for it, or make a profile "
-    "of it with `go tool trace -pprof=sync`.",
-    "perf": "These are data of perf: use `perf report` for them, or convert them with "
+    "trace": "This is a Go execution trace: open it with `go tool trace`, or make a profile of it "
+    "with `go tool trace -pprof=sync`.",
+    "perf": "This is a data file of perf: read it with `perf report`, or convert it with "
     "perf_to_profile.",
     "program": "This is a program, not a profile: record it with `ebpfprof run`.",
-    "page": "This is a web page, not a profile: the address it came from may be wrong.",
-    "json": "This is JSON, not a pprof file: give the pprof file that it was made from.",
+    "page": "This is a web page, not a profile: its address may be wrong.",
+    "json": "This is JSON, not a pprof file: use the pprof file that it was made from.",
 }
 # Fields of Profile by number: those with many entries, and the others.
 _SAMPLE, _MAPPING, _LOCATION, _FUNCTION, _STRING = 2, 3, 4, 5, 6
@@ -81,16 +81,16 @@ _HEADER = (1, *range(7, 16))
 def decode(data: bytes, *, kind: Kind | None = None) -> Profile:
     """Read a profile.proto, gzipped or not; refuse what pprof's own CheckValid refuses.
 
-    The format has no field for the kind. Without `kind` the registry tells it from the sample types
-    and the samples; it is "" if no kind fits. Values of samples with the same stack and labels are
-    added up. Raises InvalidProfile, also if the file holds more than the bounds of this module and
-    of export.pprof.wire.
+    The format has no field for the kind. Without `kind`, the registry finds it by the sample types
+    and the samples; it is "" if no kind fits. Samples with the same stack and labels are added up.
+    Raises InvalidProfile, also if the file exceeds the bounds of this module and of
+    export.pprof.wire.
     """
     return _Decoder(_refusing_others(unpacked(data))).profile(kind)
 
 
 def _refusing_others(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces. Raises InvalidProfile if they begin like one of _OTHER_FILES."""
+    """Yields the pieces. Raises InvalidProfile if they begin like one of _OTHER_FILES."""
     first = b""
     for piece in pieces:
         first += piece
@@ -126,7 +126,7 @@ class _Decoder:
             raise InvalidProfile("The profile's string table does not begin with an empty string.")
 
     def _split(self, pieces: Iterable[bytes]) -> "ProtoMessage":
-        """Parse each entry of the tables by itself; return a message of all other fields."""
+        """Parse each entry of the tables separately; return a message of all other fields."""
         from ebpfprof.export.pprof.schema import message_class
 
         classes = {number: message_class(name) for number, name in _TABLES.items()}
@@ -156,8 +156,8 @@ class _Decoder:
                 header.append(whole * count)
         if times > 1:
             raise InvalidProfile(
-                "The file holds several profiles, one behind the other: give one of them, or "
-                "merge them with `go tool pprof -proto FILE FILE...`."
+                "The file holds several profiles, one after the other: use one of them, or merge "
+                "them with `go tool pprof -proto FILE FILE...`."
             )
         self._merged.settle()
         message = message_class("Profile").FromString(b"".join(header))
@@ -168,12 +168,12 @@ class _Decoder:
         return message
 
     def _keep(self, count: int) -> None:
-        """Count entries that are held in memory. Raises InvalidProfile."""
+        """Count entries that we hold in memory. Raises InvalidProfile."""
         self._distinct += count
         if self._distinct > MAX_DISTINCT:
             raise InvalidProfile(
-                f"The profile has more than {MAX_DISTINCT} different entries: read a part of it, "
-                "as `go tool pprof -proto -focus=REGEXP FILE` writes it."
+                f"The profile has more than {MAX_DISTINCT} different entries: use a part of it, "
+                "which `go tool pprof -proto -focus=REGEXP FILE` writes."
             )
 
     def _keep_strings(self, content: bytes, count: int) -> None:
@@ -193,7 +193,7 @@ class _Decoder:
             for item, values in self._merged.drained()
         )
         if not sample_types:
-            raise InvalidProfile("The profile is of nothing: it has no sample types.")
+            raise InvalidProfile("The profile has no sample types.")
         return Profile(
             kind=_name_of_kind(sample_types, samples) if kind is None else kind,
             sample_types=sample_types,
@@ -234,7 +234,7 @@ class _Decoder:
         for item in _drained(self._messages[_LOCATION]):
             _check_id("location", item.id, table)
             if item.mapping_id and item.mapping_id not in mappings:
-                raise InvalidProfile(f"Location {item.id} has a mapping that is not there.")
+                raise InvalidProfile(f"Location {item.id} has a mapping that does not exist.")
             frames = []
             for line in item.line:
                 if line.function_id not in functions:
@@ -258,7 +258,9 @@ class _Decoder:
         try:
             stack = tuple([locations[number] for number in item.location_id])
         except KeyError as error:
-            raise InvalidProfile(f"A sample has a location, {error}, that is not there.") from error
+            raise InvalidProfile(
+                f"A sample has a location, {error}, that does not exist."
+            ) from error
         depth = sum([len(location.frames) or 1 for location in stack])
         if depth > MAX_DEPTH:
             raise InvalidProfile(_TOO_DEEP)
@@ -272,7 +274,7 @@ class _Decoder:
             key = self._string(item.key)
             if item.str:
                 yield Label(key, self._string(item.str))
-            elif item.num or item.num_unit:  # pprof, too, drops the others
+            elif item.num or item.num_unit:  # like pprof, ignore other labels
                 yield Label(key, item.num, self._string(item.num_unit))
 
     def _value_type(self, item: "ProtoMessage") -> ValueType:
@@ -285,15 +287,15 @@ class _Decoder:
 
 
 class _Merged:
-    """Samples added up, by all of their bytes but those of their values."""
+    """Samples added up by all of their bytes except those of their values."""
 
     def __init__(self, keep: Callable[[int], None]) -> None:
-        """Calls `keep` with the number of entries that it holds in addition."""
+        """`keep` is called with the number of each new entry in memory."""
         from ebpfprof.export.pprof.schema import message_class
 
         self._class = message_class("Sample")
         self._keep = keep
-        self._counts: dict[bytes, int] = {}  # of samples as they came, to parse each once
+        self._counts: dict[bytes, int] = {}  # of samples as in the file, to parse each once
         self._sums: dict[tuple[bytes, int], tuple[int, ...]] = {}
 
     def add(self, content: bytes, count: int) -> None:
@@ -322,13 +324,13 @@ class _Merged:
         self._counts.clear()
 
     def drained(self) -> "Iterator[tuple[ProtoMessage, tuple[int, ...]]]":
-        """Each sample without its values, and its values, in order; frees each as it goes."""
+        """Each sample without its values, and its values, in order; frees each one."""
         for key in list(self._sums):
             yield self._class.FromString(key[0]), self._sums.pop(key)
 
 
 def _drained(messages: "list[ProtoMessage]") -> "Iterator[ProtoMessage]":
-    """The messages in order, each freed before the next: the model's objects need the memory."""
+    """The messages in order; frees each before the next, since the model needs the memory."""
     messages.reverse()
     while messages:
         yield messages.pop()

@@ -1,7 +1,7 @@
-"""profile.proto's messages, built at run time from a table of its field numbers.
+"""The messages of profile.proto, built at run time from a table of its field numbers.
 
 Generated code would tie us to one protobuf version, and the default pool would clash with
-another profile.proto in the process; a private pool does neither.
+another profile.proto in the process. A private pool avoids both.
 Source of the numbers: github.com/google/pprof, proto/profile.proto.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 ProtoMessage: TypeAlias = Any
-"""A message, or a class of messages, made at run time: no type checker knows its fields."""
+"""A message, or a class of messages, made at run time: type checkers don't know its fields."""
 
 _PACKAGE = "perftools.profiles"
 _Field = descriptor_pb2.FieldDescriptorProto
@@ -19,7 +19,7 @@ _SCALARS: dict[str, "descriptor_pb2.FieldDescriptorProto.Type.ValueType"] = {
     "int64": _Field.TYPE_INT64,
     "uint64": _Field.TYPE_UINT64,
     "bool": _Field.TYPE_BOOL,
-    # Strings on the wire, but a reader must not fail on a name that is no UTF-8.
+    # Strings in profile.proto, but a reader must accept names that are not UTF-8.
     "bytes": _Field.TYPE_BYTES,
 }
 
@@ -92,7 +92,7 @@ def message_class(name: str) -> ProtoMessage:
     descriptor = pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")
     if hasattr(message_factory, "GetMessageClass"):
         return message_factory.GetMessageClass(descriptor)
-    # protobuf 4.21 (Debian 12) knows only the older way, which later versions dropped.
+    # protobuf 4.21 (Debian 12) has only the older interface, which later versions dropped.
     factory: Any = message_factory.MessageFactory(pool)
     return factory.GetPrototype(descriptor)
 

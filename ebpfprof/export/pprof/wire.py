@@ -1,6 +1,6 @@
-"""The bytes of a pprof file: unpacked a piece at a time, and split into fields of protobuf.
+"""Unpacks the bytes of a pprof file in pieces, and splits them into protobuf fields.
 
-Memory holds one piece and one field at a time, whatever the file unpacks to.
+Memory holds one piece and one field at a time, however large the unpacked file is.
 """
 
 import zlib
@@ -10,10 +10,10 @@ from typing import NamedTuple
 from ebpfprof.errors import InvalidProfile
 
 MAX_DECODED_BYTES = 256 << 20
-"""The largest profile, unpacked, that is read: some forty times what 100,000 stacks take."""
+"""The largest unpacked profile that we read: some forty times what 100,000 stacks take."""
 
 MAX_MEMBERS = 64
-"""The most gzip streams, one behind the other, that one file may hold."""
+"""The most gzip streams, one after the other, that one file may hold."""
 
 MAX_FIELD = 1 << 20
 """The most bytes of one sample, mapping, location, function or string."""
@@ -28,7 +28,7 @@ _FIXED = {_FIXED64: 8, _FIXED32: 4}
 class Field(NamedTuple):
     """A field of a message: `content` without its tag and length, `whole` with them.
 
-    It comes `times` times in a row.
+    The message has it `times` times in a row.
     """
 
     number: int
@@ -83,7 +83,7 @@ def _gunzipped(data: bytes) -> Iterator[bytes]:
 def fields(pieces: Iterable[bytes]) -> Iterator[Field]:
     """The fields of the message that the pieces make up.
 
-    Raises ValueError if it is malformed, InvalidProfile if one is huge.
+    Raises ValueError if the message is malformed, InvalidProfile if a field is huge.
     """
     buffer = b""
     for piece in pieces:
@@ -102,7 +102,7 @@ def fields(pieces: Iterable[bytes]) -> Iterator[Field]:
 
 
 def _field(data: bytes, at: int) -> tuple[int, bool, int, int] | None:
-    """The field at an offset: its number, whether it has a length, begin and end of its content.
+    """The field at an offset: its number, whether it has a length, start and end of its content.
 
     None if `data` ends before the field does. Raises ValueError, InvalidProfile.
     """

@@ -1,6 +1,6 @@
-"""The pprof format (profile.proto in gzip), written as Go's runtime/pprof writes it.
+"""Writes the pprof format (profile.proto in gzip) as Go's runtime/pprof writes it.
 
-Same profile, same bytes: they depend neither on the clock nor on hashes nor on the samples' order.
+Equal profiles give equal bytes, independent of the clock, of hashes and of the samples' order.
 """
 
 import gzip
@@ -21,9 +21,10 @@ _SAMPLES_AT_ONCE = 512
 def encode(profile: Profile) -> bytes:
     """The profile as a gzipped profile.proto.
 
-    As Go does (runtime/pprof/proto.go): samples by their last value, descending; ids from 1 in
-    the order of first use; has_functions on each mapping whose addresses all have names; no
-    default_sample_type. Beyond Go: comments, and the duration for every kind of profile.
+    As in Go (runtime/pprof/proto.go), samples are sorted by their last value, descending; ids
+    count from 1 in the order of first use; mappings whose addresses all have names have
+    has_functions; there is no default_sample_type. Unlike Go, it writes comments, and the duration
+    for every kind of profile.
     """
     message = _Encoder().encode(profile)
     # gzip level 1 is Go's BestSpeed.
@@ -34,7 +35,7 @@ class _Encoder:
     """The tables of one profile while it is written."""
 
     def __init__(self) -> None:
-        # protobuf takes some 20 ms to import: only commands that write a profile pay for it.
+        # Importing protobuf takes some 20 ms: only commands that write a profile pay for it.
         from ebpfprof.export.pprof.schema import profile_class
 
         self._message: ProtoMessage = profile_class()()
@@ -48,7 +49,7 @@ class _Encoder:
         message = self._message
         for value_type in profile.sample_types:
             message.sample_type.add(**self._value_type(value_type))
-        # Protobuf: the parts of a message, one behind the other, are that message.
+        # In protobuf, the concatenated parts of a message are that message.
         parts = [bytes(message.SerializeToString())]
         message.Clear()
         for mapping in profile.mappings:
@@ -62,15 +63,15 @@ class _Encoder:
             setattr(message.period_type, field, value)
         message.period = profile.period
         message.comment.extend([self._string(comment) for comment in profile.comments])
-        # A strict reader would refuse the whole profile for one name that is not UTF-8.
+        # Strict readers refuse a whole profile because of one name that is not UTF-8.
         message.string_table.extend([s.encode("utf-8", "backslashreplace") for s in self._strings])
         return b"".join([*parts, bytes(message.SerializeToString())])
 
     def _samples(self, samples: "Iterable[Sample]") -> "Iterator[bytes]":
-        """The samples, some at a time: 20,000 deep stacks at once would take 30 MB."""
+        """The samples, in parts: 20,000 deep stacks at once would take 30 MB."""
         part = type(self._message)()
-        # Hashing a Location goes through all its frames; the address of the object is a
-        # cheaper key, and stable since the profile holds every one of them.
+        # The object's id() is a cheaper key than a Location, and stable: the profile keeps all
+        # locations alive.
         ids: dict[int, int] = {}
         for sample in _in_order(samples):
             try:
@@ -83,7 +84,7 @@ class _Encoder:
                 self._label(message, label)
             if len(part.sample) == _SAMPLES_AT_ONCE:
                 yield bytes(part.SerializeToString())
-                part = type(part)()  # one that is cleared keeps its memory
+                part = type(part)()  # Clear() would keep the memory
         yield bytes(part.SerializeToString())
 
     def _label(self, message: "ProtoMessage", label: Label) -> None:
@@ -149,7 +150,7 @@ class _Encoder:
 
 
 def _in_order(samples: "Iterable[Sample]") -> "Iterator[Sample]":
-    # Go sorts by the delay alone; addresses and labels order samples of the same delay.
+    # Go sorts only by the delay. We sort samples of the same delay by addresses and labels.
     for _, group in groupby(sorted(samples, key=_descending), key=_descending):
         alike = list(group)
         yield from sorted(alike, key=_order_of_equals) if len(alike) > 1 else alike

@@ -1,1 +1,1 @@
-"""Profiles as tables for people."""
+"""Profiles as tables of text."""

@@ -1,6 +1,6 @@
-"""Columns of text, as all tables for people have them.
+"""Columns of text, for all tables.
 
-Nothing that a target or a file says reaches the terminal as a control character.
+No text of a target or a file reaches the terminal as a control character.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _MAX_OPERATION = 40  # columns
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a table: `cells` of all columns but the last, which holds a name.
+    """A row of a table: `cells` of all columns except the last one, which holds a name.
 
-    The name is cut on the left to the room there is. `before` stands in front of it, `after` behind
-    it where there is room for both, and `below` on a line of its own. `name`, `after` and `below`
-    may be text of a target; `cells` and `before` must be printable.
+    A name that is too long is cut on the left. `before` precedes it, `after` follows it if there
+    is space for both, and `below` has its own line. `name`, `after` and `below` may be text of a
+    target; `cells` and `before` must be printable.
     """
 
     cells: Sequence[str]
@@ -47,12 +47,12 @@ def table(
     width: int | None,
     color: bool,
 ) -> str:
-    """The rows below their headings, in at most `width` columns; None: as many as it takes.
+    """The rows below their headings, in at most `width` columns; None: no limit.
 
     The last `left` columns are aligned on the left, the others on the right. Without `color` the
     text is plain ASCII. Ends with a newline.
     """
-    # rich takes some 30 ms to import: only commands that print a table pay for it.
+    # Importing rich takes some 30 ms: only commands that print a table pay for it.
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
@@ -86,7 +86,7 @@ def _last_cell(row: Row, room: int | None, *, color: bool) -> Text:
 
 
 def operation_cell(operation: str, *, color: bool) -> str:
-    """An operation as a cell of a row, printable, cut where it is the name of a function."""
+    """An operation as a cell of a row, printable, and cut if it is a long function name."""
     from rich.cells import cell_len
 
     return fit(_printable(operation, color), _MAX_OPERATION, cell_len)
@@ -112,7 +112,7 @@ def rendered(table: Table, *, width: int, color: bool) -> str:
 
 
 def fit(text: str, room: int | None, cell_len: Callable[[str], int]) -> str:
-    """Cut `text` on the left, where a package or a path says least, to `room` columns."""
+    """Cut `text` to `room` columns on the left, where packages and paths say least."""
     if room is None or cell_len(text) <= room:
         return text
     dots = "..." if room > 3 else ""

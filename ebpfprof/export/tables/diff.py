@@ -1,4 +1,4 @@
-"""What has changed from one profile to another, as tables for people."""
+"""The change from one profile to another, as tables of text."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ _Amount = Callable[[int], str]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A place in both profiles: an operation, "" if there is none, and a function; its values.
+    """A place in the program: an operation ("" without one) and a function; its two values.
 
-    Lines are no part of it: the next build of a program has others. Text is as the target has
-    it: not fit for a terminal before text.printable().
+    A place has no line, since lines differ between builds. Text comes from the target unchanged:
+    pass it through text.printable() before a terminal.
     """
 
     operation: str
@@ -31,15 +31,14 @@ class Change:
 
     @property
     def difference(self) -> int:
-        """How much there is more of it, negative if it is less."""
+        """How much the value grew, negative if it shrank."""
         return self.after - self.before
 
 
 def changes(profile: Profile, base: Profile, index: int = -1) -> list[Change]:
-    """All that differs from `base` to `profile`, by the value at `index`, what grew most first.
+    """The places whose value at `index` differs between `base` and `profile`, most grown first.
 
-    Places are told apart by operation and caller where the kind has operations, else by the leaf
-    function.
+    A place is an operation and its caller for kinds with operations, else a leaf function.
     """
     sums: dict[tuple[str, str], list[int]] = {}
     for column, each in enumerate((base, profile)):
@@ -51,7 +50,7 @@ def changes(profile: Profile, base: Profile, index: int = -1) -> list[Change]:
 
 
 def encode(profile: Profile, base: Profile, *, index: int = -1, hide_idle: bool = False) -> bytes:
-    """The text of render() in ASCII, as wide as it takes, as a file."""
+    """The text of render() for a file: ASCII, of unlimited width."""
     text = render(profile, base, index=index, hide_idle=hide_idle, width=None, color=False)
     return text.encode()
 
@@ -68,8 +67,8 @@ def render(
 ) -> str:
     """What grew and what shrank most, `limit` places each, at most `width` columns wide.
 
-    Shares are those of the whole of `base`. Nothing that the files say reaches the terminal as a
-    control character. Ends with a newline.
+    Shares are parts of the total of `base`. No text of the files reaches the terminal as a control
+    character. Ends with a newline.
     """
     hidden = ""
     if hide_idle:
@@ -121,7 +120,7 @@ def _percent(change: int, whole: int) -> str:
 
 
 def _relative(change: Change) -> str:
-    """How much a place has changed, compared with what it was before."""
+    """The change of a place relative to its value before."""
     if not change.before:
         return "new"
     if not change.after:

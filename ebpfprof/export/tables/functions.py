@@ -1,4 +1,4 @@
-"""A profile as a table of functions: what each used itself, and with all that it called."""
+"""A profile as a table of functions: what each used itself, and including its callees."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ _HEADINGS = ("Share", "With callees", "Share", "Function")
 
 @dataclass(frozen=True, slots=True)
 class FunctionSums:
-    """A function: a value in itself, and in itself and all that it called.
+    """A function: `own` is its own value, `total` its value including its callees.
 
-    Text is as the target has it: not fit for a terminal before text.printable().
+    Text comes from the target unchanged: pass it through text.printable() before a terminal.
     """
 
     function: str
@@ -25,12 +25,12 @@ class FunctionSums:
 
 
 def function_sums(samples: Iterable[Sample], index: int = -1) -> list[FunctionSums]:
-    """All functions, by the value at `index`, those with the most in themselves first."""
+    """All functions with their values at `index`, largest own value first."""
     sums: dict[tuple[str, str], list[int]] = {}
     for sample in samples:
         value = sample.values[index]
         keys = [(frame.function, frame.file) for frame in sample.frames] or [(UNKNOWN, "")]
-        for key in dict.fromkeys(keys):  # once, however often it called itself
+        for key in dict.fromkeys(keys):  # once for a recursive function, too
             sums.setdefault(key, [0, 0])[1] += value
         sums[keys[0]][0] += value
     rows = [FunctionSums(*key, own=own, total=total) for key, (own, total) in sums.items()]
@@ -46,9 +46,9 @@ def render(
     width: int | None,
     color: bool,
 ) -> str:
-    """The first functions by the value at `index`, as a table (see columns.table()).
+    """The functions with the largest values at `index`, as a table (see columns.table()).
 
-    Without `value_heading` the column has the name of the sample type.
+    Without `value_heading`, the heading of the column is the sample type.
     """
     found = function_sums(profile.samples, index)
     whole = sum(sample.values[index] for sample in profile.samples)

@@ -1,4 +1,4 @@
-"""What is said of idle waits that a table or a file leaves out."""
+"""The line about idle waits that a table or a file hides."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ _MAX_RULES_NAMED = 4
 
 
 def hidden_line(hidden: Sequence[Hidden]) -> str:
-    """What was left out as idle, in a line that ends with a newline; "" if nothing was."""
+    """What was hidden as idle, in a line that ends with a newline; "" without hidden waits."""
     if not hidden:
         return ""
     whole_ns = sum(each.delay_ns for each in hidden)

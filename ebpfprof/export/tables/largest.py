@@ -1,4 +1,4 @@
-"""The largest rows of any profile, in the table that its kind wants."""
+"""The largest rows of any profile, in the table of its kind."""
 
 from ebpfprof.export.tables import functions, operations
 from ebpfprof.export.tables.idle import hidden_line
@@ -16,12 +16,12 @@ def render(
     width: int | None,
     color: bool,
 ) -> str:
-    """The largest rows in at most `width` columns, None for as many as it takes.
+    """The largest rows in at most `width` columns; None: no limit.
 
-    They are those of operations or of functions, as the profile's kind says; those of functions for
-    a profile of no known kind, or by the value at `index` if that is given. With `hide_idle` idle
-    waits are left out, and a line below says how much that is. Without `color` the text is plain
-    ASCII. Nothing that the file says reaches the terminal as a control character. Ends with a
+    The profile's kind decides whether rows are operations or functions. A profile of an unknown
+    kind has functions, and so has any profile with an `index`, which selects the value. `hide_idle`
+    leaves out idle waits, and adds a line that says how much that is. Without `color` the text is
+    plain ASCII. No text of the file reaches the terminal as a control character. Ends with a
     newline.
     """
     hidden = ""

@@ -1,4 +1,4 @@
-"""Locks as a table for people: which, how long others waited, what released them, what waited."""
+"""Locks as a table: how long others waited for each, what released it, and what waited."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,10 +14,10 @@ _HEADINGS = ("Delay", "Share", "Count", "Mean", "Held", "Lock")
 
 
 def render(locks: Sequence[Lock], *, limit: int = 10, width: int | None, color: bool) -> str:
-    """The first `limit` locks, below each the places that released it and those that waited for it.
+    """The first `limit` locks, each with the places that released it and that waited for it.
 
-    "Held" is the mean of the holds whose length is known. For `width` and `color` see
-    columns.table(), which nothing that a target says can break. Ends with a newline.
+    "Held" is the mean of the holds of known length. For `width` and `color` see columns.table(),
+    which makes text of the target printable. Ends with a newline.
     """
     whole_ns = sum(lock.delay_ns for lock in locks)
     rows = [row for lock in locks[:limit] for row in _rows(lock, whole_ns)]

@@ -1,4 +1,4 @@
-"""A profile as a table of operations: for each operation and the line that called it, its sums."""
+"""A profile as a table of operations: the sums of each operation and the line that called it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from ebpfprof.profile.operations import caller, operation
 
 @dataclass(frozen=True, slots=True)
 class OperationSums:
-    """All samples with one operation called from one line.
+    """The sums of all samples with one operation called from one line.
 
-    `count` is the sum of their first values, `value` that of their last ones, `share` the part
-    (0 to 1) of the last values of all samples. Text is as the target has it: not fit for a terminal
-    before text.printable().
+    `count` is the sum of their first values, `value` the sum of their last ones, `share` the part
+    (0 to 1) of the last values of all samples. Text comes from the target unchanged: pass it
+    through text.printable() before a terminal.
     """
 
     operation: str
@@ -33,7 +33,7 @@ class OperationSums:
 
 
 def operation_sums(samples: Iterable[Sample]) -> list[OperationSums]:
-    """By operation and the line that called it, those with the largest value first."""
+    """The sums for each operation and the line that called it, largest value first."""
     sums: dict[tuple[str, str, str, int], list[int]] = {}
     for sample in samples:
         frames = sample.frames

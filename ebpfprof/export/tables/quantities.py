@@ -1,4 +1,4 @@
-"""Values of a profile, and the names of their types, as cells of a table."""
+"""Values of a profile, and the names of their sample types, as cells of a table."""
 
 from ebpfprof.console.text import printable, quantity
 
@@ -6,7 +6,7 @@ _MAX_TEXT = 24
 
 
 def amount(value: float, unit: str, *, color: bool) -> str:
-    """A value with its unit, printable: a file may name any unit. Without `color` it is ASCII."""
+    """A value with its unit, printable, since files may have any unit. ASCII without `color`."""
     return printable(quantity(value, unit)[:_MAX_TEXT], ascii_only=not color)
 
 

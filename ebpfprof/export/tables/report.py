@@ -1,4 +1,4 @@
-"""A profile as text for people: what it is, its largest rows, what was hidden and what was lost."""
+"""A profile as text: its title, its largest rows, hidden waits, and its comments."""
 
 from ebpfprof.console.text import duration, printable
 from ebpfprof.export.kinds import title
@@ -10,7 +10,7 @@ _MAX_COMMENT = 1024
 
 
 def encode(profile: Profile, *, index: int | None = None, hide_idle: bool = False) -> bytes:
-    """The text of render() in ASCII, as wide as it takes, as a file."""
+    """The text of render() for a file: ASCII, of unlimited width."""
     return render(profile, index=index, hide_idle=hide_idle, width=None, color=False).encode()
 
 
@@ -22,7 +22,7 @@ def render(
     width: int | None,
     color: bool,
 ) -> str:
-    """The table of largest.render() with a line above that says what it is, and comments below."""
+    """The table of largest.render(), between a line with the title and the comments."""
     length = f" in {duration(profile.duration_ns)}" if profile.duration_ns > 0 else ""
     heading = printable(f"{title(profile)}{length}:", ascii_only=not color)
     table = largest.render(profile, index=index, hide_idle=hide_idle, width=width, color=color)

@@ -109,7 +109,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "mapping id twice": (broken(set_("mapping[1].id", 1)), "mapping whose id, 1"),
     "function id 0": (broken(set_("function[0].id", 0)), "function whose id, 0"),
     "function id twice": (broken(set_("function[1].id", 1)), "function whose id, 1"),
-    "mapping not there": (broken(set_("location[0].mapping_id", 9)), "mapping that is not there"),
+    "mapping not there": (broken(set_("location[0].mapping_id", 9)), "mapping that does not exist"),
     "line without function": (
         broken(set_("location[0].line[1].function_id", 0)),
         "line without a function",
