@@ -5,7 +5,7 @@
         for frame in program.frames(0x4a2c01):
             print(frame.function, frame.file, frame.line)
 
-Bytes in, frozen dataclasses out. Nothing that stands in a file is trusted: an answer is right, or a
+Bytes in, frozen dataclasses out. No byte of a file is trusted: an answer is right, or a
 SymbolizerError is raised.
 """
 

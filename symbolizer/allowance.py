@@ -1,8 +1,8 @@
-"""What reading the files of one process may take of us, all of them together.
+"""How much memory and CPU time ebpfprof spends on all files of one process together.
 
 Each table has bounds of its own, but a process can map hundreds of files, and each of them can be
-made to take as much as those bounds allow. So they share one allowance: bytes that are kept in
-memory, and seconds of CPU time. What real programs take lies far below (docs/faults.md).
+made to use as much as those bounds allow. So they share one allowance: bytes that are kept in
+memory, and seconds of CPU time. Real programs use far less (docs/faults.md).
 """
 
 import threading
@@ -15,20 +15,20 @@ from symbolizer.errors import TooMuchToRead
 _MAX_BYTES: Final = 512 << 20
 _MAX_CPU_S: Final = 30.0
 _SHARE: Final = 0.1
-"""Of the time that passes: a server asks for names for as long as it runs."""
+"""CPU time per elapsed time that is allowed on top: a server needs names for as long as it runs."""
 
 
 class _Inside(threading.local):
-    """How deep in contexts a thread is, and the CPU time that it had used when it came."""
+    """How many contexts a thread is in, and the CPU time that it had used when it entered."""
 
     depth = 0
     entered_s = 0.0
 
 
 class Allowance:
-    """Counts what is kept of files, and the CPU time of what runs while this context is entered.
+    """Counts the bytes that are kept of files, and the CPU time that is spent inside this context.
 
-    Safe to be used by several threads. Contexts may lie within each other.
+    Several threads may use it at the same time. Contexts may be nested.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class Allowance:
         cpu_clock: Callable[[], float] = time.thread_time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Allow so many bytes at a time, and so many seconds and a tenth of all that pass."""
+        """Allow `max_bytes` at a time, and `max_cpu_s` plus a tenth of the elapsed time."""
         self.exceeded: str = ""
-        """What was exceeded first, as the end of a sentence; "" if nothing was."""
+        """Which limit was exceeded first, as the end of a sentence; "" if none was."""
         self._max_bytes, self._max_cpu_s = max_bytes, max_cpu_s
         self._cpu_clock, self._clock = cpu_clock, clock
         self._began_s = clock()
@@ -51,25 +51,25 @@ class Allowance:
         self._inside = _Inside()
 
     def keep(self, size_bytes: int) -> None:
-        """Count what is kept from now on. Raises TooMuchToRead; then it is not counted."""
+        """Count bytes that are kept from now on. Raises TooMuchToRead, and counts none then."""
         with self._lock:
             if self._kept_bytes + size_bytes > self._max_bytes:
                 raise self._exceeded(f"more than {self._max_bytes >> 20} MiB of memory")
             self._kept_bytes += size_bytes
 
     def release(self, size_bytes: int) -> None:
-        """What was kept no longer is."""
+        """Count bytes as no longer kept."""
         with self._lock:
             self._kept_bytes -= size_bytes
 
     def check(self) -> None:
-        """Raise TooMuchToRead if the time is used up."""
+        """Raise TooMuchToRead if the CPU time is used up."""
         inside = self._inside
         if inside.depth and self._cpu_clock() - inside.entered_s + self._used_s > self._max_s():
             raise self._exceeded(f"more than {self._max_s():.0f} s of CPU time")
 
     def __enter__(self) -> Self:
-        """Begin to count the time of this thread. Raises TooMuchToRead if it is used up."""
+        """Start to count this thread's CPU time. Raises TooMuchToRead if no time is left."""
         if not self._inside.depth:
             self._inside.entered_s = self._cpu_clock()
         self._inside.depth += 1
@@ -91,4 +91,4 @@ class Allowance:
 
     def _exceeded(self, what: str) -> TooMuchToRead:
         self.exceeded = self.exceeded or what
-        return TooMuchToRead(f"to read the files of this process takes {what}")
+        return TooMuchToRead(f"reading the files of this process takes {what}")

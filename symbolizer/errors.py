@@ -3,19 +3,19 @@
 SymbolizerError
 ├── ElfError              not an ELF file, truncated, corrupt or hostile
 │   └── UnsupportedElf    a sound ELF file, but of another architecture or word size
-├── NotGoError            no trace of Go in it
-├── UnsupportedGoVersion  a Go version whose layout is not known
+├── NotGoError            not a Go program
+├── UnsupportedGoVersion  a Go version whose runtime layout is unknown
 ├── GoTableError          pclntab, moduledata or build info that contradicts itself
-└── TooMuchToRead         the files of a process take more memory or time than they are allowed
+└── TooMuchToRead         reading a process's files takes more memory or CPU time than is allowed
 """
 
 
 class SymbolizerError(Exception):
-    """Anything the symbolizer gives up on."""
+    """The symbolizer cannot read a file, or a part of it."""
 
 
 class ElfError(SymbolizerError):
-    """The file is not an ELF file, or its headers contradict its size or each other."""
+    """Not an ELF file, or its headers contradict its size or each other."""
 
 
 class UnsupportedElf(ElfError):  # noqa: N818 (reads better where it is raised)
@@ -27,7 +27,7 @@ class NotGoError(SymbolizerError):
 
 
 class UnsupportedGoVersion(SymbolizerError):  # noqa: N818 (reads better where it is raised)
-    """A Go program of a version whose runtime layout is not known."""
+    """A Go program of a version whose runtime layout is unknown."""
 
 
 class GoTableError(SymbolizerError):

@@ -1,1 +1,1 @@
-"""What only the machine code of a Go program tells: where to put probes, where variables lie."""
+"""Facts that only a Go program's machine code has: where probes go, where variables are."""

@@ -1,8 +1,8 @@
-"""How a goroutine's stack goes on where C called back into Go.
+"""How a goroutine's stack continues where C called back into Go.
 
-runtime.cgocallback runs on the thread's own stack and lets the callback run on the goroutine's,
-below what the goroutine had there when it called C. The saved frame pointer of the callback
-leads into C, so frame pointers alone lose the callers. Go's own unwinder knows the distances
+runtime.cgocallback runs on the thread's own stack and runs the callback on the goroutine's, below
+the frames that the goroutine had when it called C. The callback's saved frame pointer leads into C,
+so frame pointers alone lose the callers. Go's own unwinder uses known distances
 (runtime/asm_amd64.s, cgocallback and gosave_systemstack_switch; Go 1.19 to 1.27).
 """
 
@@ -20,11 +20,11 @@ _WORD_BYTES = 8
 class CgoCallback:
     """Distances in bytes from the frame pointer of the function that cgocallback called.
 
-    The frame whose return address is `return_pc` is that function's. `switch_offset` leads to
-    the return address `switch_pc`, which Go puts there for its unwinder; `frame_offset` to the
-    next frame (saved frame pointer, return address) of the goroutine that called C. Before
-    frame pointers in assembly (Go 1.21) another return address stands between, at
-    `caller_offset`; 0 if none. The pcs are addresses as linked.
+    That function's frame is the one with the return address `return_pc`. At `switch_offset` is
+    the return address `switch_pc`, which Go stores for its unwinder; at `frame_offset` the next
+    frame (saved frame pointer, return address) of the goroutine that called C. Before assembly
+    had frame pointers (Go 1.21), another return address is between them, at `caller_offset`;
+    0 if there is none. The pcs are addresses as linked.
     """
 
     return_pc: int
@@ -41,7 +41,7 @@ _ASM_CALL = "runtime.asmcgocall"
 
 
 def cgo_callback(binary: GoBinary) -> CgoCallback | None:
-    """The distances in this program; None if it has no callbacks or lays them out otherwise.
+    """Return the distances in this program; None if it has no callbacks or another layout.
 
     Raises GoTableError if the tables contradict themselves.
     """

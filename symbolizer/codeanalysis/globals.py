@@ -1,4 +1,4 @@
-"""Where the runtime's variables lie, told by the code that uses them.
+"""Addresses of the runtime's variables, found in the code that uses them.
 
 Stripped programs have no symbol table, but pclntab still names every function.
 """
@@ -23,8 +23,8 @@ _SLICE_BYTES = 3 * _WORD_BYTES
 def allgs_address(binary: GoBinary) -> int:
     """Return the linked address of runtime.allgs, a slice {pointer, length, capacity}.
 
-    It is what runtime.forEachG (runtime/proc.go, Go 1.19 to 1.27) loads first: the pointer, then
-    the length. Raises GoTableError if the code is not so.
+    runtime.forEachG (runtime/proc.go, Go 1.19 to 1.27) loads it first: the pointer, then the
+    length. Raises GoTableError if its code differs.
     """
     for function in binary.functions_named(_FOR_EACH_G):
         loads = _loaded_words(binary.elf, function)[:2]
@@ -35,17 +35,18 @@ def allgs_address(binary: GoBinary) -> int:
         ):
             return loads[0]
     raise GoTableError(
-        f"the list of goroutines is not where {_FOR_EACH_G} should look for it: this program was "
-        "compiled in a way that is not known here"
+        f"{_FOR_EACH_G} does not load the list of goroutines first: this program was compiled in "
+        "an unknown way"
     )
 
 
 def scheduling_latencies(binary: GoBinary) -> int | None:
     """Return the linked address of runtime.sched.timeToRun, a runtime.timeHistogram.
 
-    It counts how long goroutines waited for a processor, one time in eight that they come to run.
-    runtime.casgstatus passes it on, or counts itself: the code refers to its beginning and, of Go
-    1.19, to its last word (runtime/proc.go, Go 1.19 to 1.27). None if it is not so.
+    The histogram has how long goroutines waited in a run queue, for one time in eight that they
+    start to run. runtime.casgstatus passes its address on, or in Go 1.19 counts itself: then the
+    code refers to its beginning and its last word (runtime/proc.go, Go 1.19 to 1.27). None if the
+    code differs.
     """
     records = {each.entry for each in binary.functions_named(_RECORD_TIME)}
     size = binary.layout.size("timeHistogram")
@@ -67,7 +68,7 @@ def scheduling_latencies(binary: GoBinary) -> int | None:
 
 
 def _loaded_words(elf: ElfFile, function: Function) -> list[int]:
-    """Addresses of the 8-byte variables that the function loads, in the order of its code."""
+    """Return the addresses of the 8-byte variables that the function loads, in code order."""
     try:
         code = elf.read(function.entry, min(function.end - function.entry, _MAX_CODE_BYTES))
     except ElfError as error:
@@ -88,7 +89,7 @@ def _loaded_words(elf: ElfFile, function: Function) -> list[int]:
 
 
 def _is_variable(elf: ElfFile, vaddr: int, size: int) -> bool:
-    """Whether all those bytes are writable and aligned as Go aligns words."""
+    """Whether those bytes are aligned and in writable memory."""
     return vaddr % _WORD_BYTES == 0 and any(
         segment.writable and segment.vaddr <= vaddr <= segment.vaddr + segment.memsz - size
         for segment in elf.segments

@@ -1,7 +1,7 @@
-"""Where to stand to see goroutines block and wake: probe addresses found in the machine code.
+"""Probe addresses for goroutines that block and wake, found in the machine code.
 
 Go's block profiler hooks a handful of runtime functions. Each of them blocks by calling
-runtime.gopark, and every goroutine that they block is made runnable by runtime.ready
+runtime.gopark, and runtime.ready makes every goroutine that they block runnable
 (Go 1.19 to 1.27: runtime/chan.go, select.go, sema.go, proc.go). All sites are instructions
 that uprobes emulate, and never a function's first one.
 """
@@ -23,9 +23,9 @@ from symbolizer.go.binary import GoBinary
 from symbolizer.x86.call_sites import CALL_BYTES
 from symbolizer.x86.disasm import decode
 
-# Logical functions (so also where they are inlined) in which a park is a block event to Go.
-# notifyListWait carries the name it is linked under; reflect's and internal/poll's
-# operations go through these, too.
+# Logical functions (so also where they are inlined) whose parks are block events in Go.
+# notifyListWait has the name that it is linked with; operations of reflect and internal/poll call
+# these, too.
 HOOKED: Final = frozenset(
     {
         "runtime.chansend",
@@ -37,12 +37,12 @@ HOOKED: Final = frozenset(
     }
 )
 _PARK = "runtime.gopark"
-# Most call gopark by way of this one, which is always inlined but in profile-guided builds.
+# Most call gopark through this one, which is always inlined except in profile-guided builds.
 _PARK_UNLOCK = "runtime.goparkunlock"
-# What gopark calls in the end, also where a profile-guided build inlines gopark.
+# gopark calls it last, even where a profile-guided build inlines gopark.
 _LEAVE = "runtime.mcall"
 _WAKE = "runtime.ready"
-# The closures that call it for the operations above, by the function goready is inlined into.
+# The closures that call it for the operations above, by the function that goready is inlined in.
 _WAKERS = (
     "runtime.goready.func1",
     "runtime.send.goready.func1",
@@ -59,11 +59,10 @@ _DEAD_END_BYTES = 32
 class ParkSite:
     """One place where goroutines block.
 
-    `start_pc` is passed exactly once by each blocking operation, shortly before it parks for
-    the first time; there R14 holds the address of its runtime.g. At `call_pc` it calls what parks
-    it: gopark or goparkunlock, or mcall where both were inlined. `recorded_pc` is the return
-    address that stands in place of that call's in Go's own profile: that of the call of
-    blockevent. All are addresses as linked.
+    Each blocking operation passes `start_pc` exactly once, shortly before it parks for the first
+    time; there R14 has the address of its runtime.g. At `call_pc` it calls gopark or goparkunlock,
+    or mcall where both were inlined. `recorded_pc` is the return address that Go's own profile has
+    in place of that call's: that of the call of blockevent. All are addresses as linked.
     """
 
     operation: str
@@ -86,9 +85,9 @@ class ParkSite:
 class ProbeSites:
     """Where the probes for goroutines that block and wake go. Addresses as linked.
 
-    At `wake_pc`, in runtime.ready behind its stack check, RAX holds the woken runtime.g. A
+    At `wake_pc`, in runtime.ready behind its stack check, RAX has the woken runtime.g. A
     program that links none of the blocking operations has no `parks`, and one that links no
-    semaphores no `semaphores`. Past `anchor_pc`, in runtime.throw, comes only who is about to die.
+    semaphores no `semaphores`. `anchor_pc` is in runtime.throw: only a dying program passes it.
     """
 
     parks: tuple[ParkSite, ...]
@@ -100,7 +99,7 @@ class ProbeSites:
 def probe_sites(binary: GoBinary) -> ProbeSites:
     """Find the places to probe, the parks in ascending order.
 
-    Raises GoTableError if the code is not as any known Go version compiles it.
+    Raises GoTableError if no known Go version compiles such code.
     """
     code = RuntimeCode(
         binary,
@@ -118,7 +117,7 @@ def probe_sites(binary: GoBinary) -> ProbeSites:
     )
     for name in (_PARK, _LEAVE, _WAKE, THROW):
         if not code.functions(name):
-            raise GoTableError(f"{name} is not in the function table; it may be obfuscated.")
+            raise GoTableError(f"the function table lacks {name}: the program may be obfuscated")
     calls = _parking_calls(code)
     in_semaphores = [call_pc for call_pc, operation in calls.items() if operation == ACQUIRE]
     if len(in_semaphores) > 1:
@@ -137,7 +136,7 @@ def probe_sites(binary: GoBinary) -> ProbeSites:
 
 
 def _hooked_operation(code: RuntimeCode, call_pc: int, called: str) -> str | None:
-    """The hooked logical function that the call at `call_pc` parks or records for, if any."""
+    """Return the hooked function that the call at `call_pc` parks or records for, if any."""
     names = code.names_at(call_pc)
     if called == _LEAVE and _PARK not in names:
         return None
@@ -145,7 +144,7 @@ def _hooked_operation(code: RuntimeCode, call_pc: int, called: str) -> str | Non
 
 
 def _parking_calls(code: RuntimeCode) -> dict[int, str]:
-    """Addresses of the calls that park, with the hooked operation that each stands in."""
+    """Return the addresses of the calls that park, each with its hooked operation."""
     throws = {function.entry for function in code.functions(THROW)}
     calls = {}
     for name in (_PARK, _PARK_UNLOCK, _LEAVE):
@@ -176,7 +175,7 @@ def _wake(code: RuntimeCode) -> int:
 
 
 def _is_dead_end(code: RuntimeCode, call_pc: int, throws: set[int]) -> bool:
-    """Whether nothing but a throw follows: so it is with nil channels, which block forever."""
+    """Whether only a throw follows: a park on a nil channel, which blocks forever."""
     after = call_pc + CALL_BYTES
     for each in decode(code.binary.elf.read(after, _DEAD_END_BYTES), after):
         if each.is_call:
@@ -187,7 +186,7 @@ def _is_dead_end(code: RuntimeCode, call_pc: int, throws: set[int]) -> bool:
 
 
 def _recorded_pc(code: RuntimeCode, operation: str, park_pc: int) -> int:
-    """Return address of the call that records; that of the park if it can't be told."""
+    """The return address of the call that records; that of the park if there is no single one."""
     parks_in = code.binary.function_at(park_pc)
     calls = [
         call_pc

@@ -1,9 +1,9 @@
-"""Where to stand to see threads wait for the runtime's own locks, and who makes them wait.
+"""Probe addresses for threads that wait for the runtime's own locks, and that release them.
 
-A thread (an M) that does not get a runtime.mutex puts itself on the lock's list and sleeps in
-lock2. unlock2 calls unlock2Wake if there may be somebody on the list, which takes one of them off
-it and wakes it (runtime/lock_spinbit.go, Go 1.25 to 1.27). Only threads that sleep pass any of
-these places. Before Go 1.25 who waits, and since when, is not kept in a way that can be followed.
+A thread (an M) that does not get a runtime.mutex adds itself to the lock's list and sleeps in
+lock2. unlock2 calls unlock2Wake if a thread may be on the list, which removes one thread and wakes
+it (runtime/lock_spinbit.go, Go 1.25 to 1.27). Threads that don't sleep pass none of these places.
+Before Go 1.25 the runtime keeps no record of the waiting threads that could be followed.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _THREAD_START: Final = "runtime.mstart"
 _THREAD_BODY: Final = "runtime.mstart0"
 _ARGUMENT: Final = "rax"  # the first one of a Go function
 _NO_THREAD: Final = ("rsp", "rip")
-# An indirect call, which systemstack makes, is the only one of this size.
+# systemstack makes an indirect call; only indirect calls have this size.
 _INDIRECT_CALL_BYTES: Final = 2
 
 
@@ -35,7 +35,7 @@ _INDIRECT_CALL_BYTES: Final = 2
 class UnlockSite:
     """A call of unlock2Wake in unlock2, as linked.
 
-    There RAX holds the address of a lock that was just released, and R14 the runtime.g.
+    There RAX has the address of a lock that was just released, and R14 the runtime.g.
     """
 
     call_pc: int
@@ -50,12 +50,12 @@ class UnlockSite:
 class RuntimeLockSites:
     """Addresses as linked.
 
-    At `sleep_pc` R14 holds the runtime.g, whose thread is about to sleep, and the word at the
-    frame pointer + 16 is the address of the lock. At `wake_pc` the register of the name
-    `wake_register` holds the runtime.m that is about to be woken, or 0.
+    At `sleep_pc` R14 has the runtime.g whose thread is about to sleep, and the word at the frame
+    pointer + 16 is the address of the lock. At `wake_pc` the register `wake_register` has the
+    runtime.m that is about to be woken, or 0.
     `system_stack_pc` and `more_stack_pc` are the return addresses of systemstack's and morestack's
-    calls on the system stack: there the stack goes on on the goroutine's own. `thread_start_pc`
-    is the return address of mstart0 in mstart, where all system stacks of Go's threads begin.
+    calls on the system stack: there the stack continues on the goroutine's own. `thread_start_pc`
+    is the return address of mstart0 in mstart, where the system stacks of all Go threads begin.
     """
 
     sleep_pc: int
@@ -68,10 +68,10 @@ class RuntimeLockSites:
 
 
 def runtime_lock_sites(binary: GoBinary) -> RuntimeLockSites:
-    """Find them.
+    """Find the addresses.
 
-    Raises UnsupportedGoVersion for versions whose locks can't be followed, and GoTableError if
-    the code is not as any known Go version compiles it.
+    Raises UnsupportedGoVersion for versions without a record of the waiting threads, and
+    GoTableError if no known Go version compiles such code.
     """
     layout = binary.layout
     if not layout.has("m", "mWaitList.startTicks"):
@@ -114,10 +114,10 @@ def _sleep(code: RuntimeCode) -> int:
 
 
 def _wake(code: RuntimeCode, semaphore_offset: int) -> tuple[int, str]:
-    """The place before the thread's semaphore is raised, and the register that holds the thread.
+    """The place before the thread's semaphore is raised, and the register that has the thread.
 
-    That is the call of semawakeup, or where that is inlined, as it is as a rule, a place before it
-    from which all is straight: nobody can jump in between, and the register is not written.
+    That is the call of semawakeup. Where that is inlined, as usual, it is an instruction before it
+    from which the code is straight: no jump leads in between, and nothing writes the register.
     """
     calls = [pc for pc in code.calls(_WAKE) if code.names_at(pc)[:1] == [_FIND_NEXT]]
     if len(calls) == 1:
@@ -143,7 +143,7 @@ def _wake(code: RuntimeCode, semaphore_offset: int) -> tuple[int, str]:
 def _straight_before(
     instructions: tuple[Instruction, ...], jumped_to: set[int | None], register: str
 ) -> int | None:
-    """The last emulated instruction from which control comes to the last one in one line."""
+    """The last emulated instruction from which straight code leads to the last instruction."""
     next_address = instructions[-1].address
     for each in reversed(instructions[:-1]):
         if next_address in jumped_to or each.end != next_address or register in each.written:
@@ -157,7 +157,7 @@ def _straight_before(
 
 
 def _system_stack(code: RuntimeCode) -> int:
-    """Return address of the call that systemstack makes on the system stack: its first one."""
+    """The return address of systemstack's call on the system stack, its first one."""
     for function in code.functions(_SYSTEM_STACK):
         for each in code.decoded(function):
             if each.is_call and each.target is None and each.size == _INDIRECT_CALL_BYTES:
@@ -166,7 +166,7 @@ def _system_stack(code: RuntimeCode) -> int:
 
 
 def _return_pc(code: RuntimeCode, called: str, caller: str) -> int:
-    """Return address of the only call of one function in another."""
+    """The return address of the only call of one function in another."""
     calls = [pc for pc in code.calls(called) if code.names_at(pc)[:1] == [caller]]
     if len(calls) != 1:
         raise unknown_code(f"{caller} does not call {called} in the one place known")

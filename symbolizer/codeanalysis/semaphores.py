@@ -1,7 +1,7 @@
-"""What must be known of the runtime's semaphores, on which sync's locks are built.
+"""Probe addresses in the runtime's semaphores, on which sync's locks are built.
 
-runtime.semacquire1 parks in a loop, and sync's locks call it by way of functions of their own
-(Go 1.19 to 1.27: runtime/sema.go). runtime.semrelease1 wakes one of those who wait.
+runtime.semacquire1 parks in a loop, and sync's locks call it through functions of their own
+(Go 1.19 to 1.27: runtime/sema.go). runtime.semrelease1 wakes one of the waiting goroutines.
 """
 
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from typing import Final
 from symbolizer.codeanalysis.runtime_functions import RuntimeCode, unknown_code
 from symbolizer.go.binary import Function
 from symbolizer.x86.call_sites import CALL_BYTES
-from symbolizer.x86.disasm import Instruction, passed_always, reachable, successors
+from symbolizer.x86.disasm import Instruction, on_every_path, reachable, successors
 
 ACQUIRE: Final = "runtime.semacquire1"
 WAKE: Final = "runtime.readyWithTime"
 RELEASE: Final = "runtime.semrelease1"
 THROW: Final = "runtime.throw"
 UNLOCK: Final = "runtime.unlock2"
-# semacquire1 calls the last, or where nothing is inlined the first (runtime/lockrank_off.go).
+# semacquire1 calls the last, or without inlining the first (runtime/lockrank_off.go).
 UNLOCKS: Final = ("runtime.unlock", "runtime.unlockWithRank", UNLOCK)
-# What sync.Mutex and sync.RWMutex call to wait; WaitGroup, fdMutex and the runtime call others.
+# sync.Mutex and sync.RWMutex call these to wait; WaitGroup, fdMutex and the runtime call others.
 _FOR_LOCKS: Final = frozenset(
     {
         "sync.runtime_SemacquireMutex",
@@ -28,11 +28,11 @@ _FOR_LOCKS: Final = frozenset(
         "internal/sync.runtime_SemacquireMutex",
     }
 )
-# As many as there is room for in the BPF program; no known version has more than three.
+# The BPF program has room for so many; no known version has more than three.
 MAX_LOCK_CALLERS: Final = 4
-# The first argument of a Go function arrives in this register. Where it must be kept, that is as
-# a rule in its slot above the return address, which the caller leaves free
-# (cmd/compile/abi-internal.md); where nothing is inlined, it may be in the function's own frame.
+# The first argument of a Go function arrives in this register. A function that keeps it usually
+# stores it in its slot above the return address, which the caller leaves free
+# (cmd/compile/abi-internal.md); without inlining, it may be in the function's own frame.
 _ARGUMENT: Final = "rax"
 _SLOT_OFFSET: Final = 16
 _WORD_BYTES: Final = 8
@@ -43,7 +43,7 @@ _MAX_SAVES: Final = 64
 class ReleaseSite:
     """A call of readyWithTime in semrelease1, as linked.
 
-    There RAX holds the sudog of the waiter that is woken, and R14 the runtime.g that releases.
+    There RAX has the sudog of the goroutine that is woken, and R14 the runtime.g that releases.
     """
 
     call_pc: int
@@ -58,11 +58,11 @@ class ReleaseSite:
 class SemaphoreSites:
     """Addresses as linked.
 
-    `start_pc` is passed once by each call of semacquire1 that is about to wait, before it parks
-    for the first time; `settled_pc` by those which get the semaphore after all and don't park, or
-    not once more. At both R14 holds the runtime.g. `lock_callers` are the return addresses of
-    semacquire1 in what locks call: its frame then belongs to a wait for a lock. The word that
-    lies `address_offset` bytes from its frame pointer is the address of the semaphore.
+    Each call of semacquire1 that is about to wait passes `start_pc` once, before it parks for the
+    first time. Calls that get the semaphore after all, and don't park (again), pass `settled_pc`.
+    At both R14 has the runtime.g. `lock_callers` are the return addresses of semacquire1 in the
+    functions that locks call: with one of them, its frame belongs to a wait for a lock. The word
+    `address_offset` bytes from its frame pointer is the address of the semaphore.
     """
 
     start_pc: int
@@ -73,9 +73,9 @@ class SemaphoreSites:
 
 
 def semaphore_sites(code: RuntimeCode, park_pc: int) -> SemaphoreSites:
-    """Find them, given the address of the call in semacquire1 that parks.
+    """Find the addresses, given that of the call in semacquire1 that parks.
 
-    Raises GoTableError if the code is not as any known Go version compiles it.
+    Raises GoTableError if no known Go version compiles such code.
     """
     function = code.binary.function_at(park_pc)
     if function is None or function.name != ACQUIRE:
@@ -115,9 +115,9 @@ def require_argument_on_stack(
     flow: dict[int, tuple[int, ...]],
     pc: int,
 ) -> None:
-    """Check that every path to `pc` in the function has put its first argument into its slot.
+    """Check that every path to `pc` in the function stores its first argument in its slot.
 
-    That is the word at the frame pointer + 16. Raises GoTableError if it has not.
+    That is the word at the frame pointer + 16. Raises GoTableError if one does not.
     """
     if _kept_argument(code, function, instructions, flow, pc) != _SLOT_OFFSET:
         raise unknown_code(f"{function.name} does not keep its argument in the slot for it")
@@ -130,14 +130,14 @@ def _kept_argument(
     flow: dict[int, tuple[int, ...]],
     pc: int,
 ) -> int:
-    """Where every path to `pc` has put the first argument, in bytes from the frame pointer."""
-    always = passed_always(flow, function.entry, pc)
+    """Where every path to `pc` stores the first argument, in bytes from the frame pointer."""
+    always = on_every_path(flow, function.entry, pc)
     saves = [each for each in instructions.values() if each.saves and each.saves[0] == _ARGUMENT]
     for each in [each for each in saves if each.address in always][:_MAX_SAVES]:
         assert each.saves
         before = reachable(flow, [function.entry], without=each.address)
         offset = each.saves[1] - (code.binary.sp_delta(each.address) - _WORD_BYTES)
-        # Without a frame only the stack is grown, which puts the arguments back.
+        # Code without a frame only grows the stack, which restores the arguments.
         is_argument = not any(
             _ARGUMENT in instructions[passed].written and code.binary.sp_delta(passed) > 0
             for passed in before.intersection(_backwards(flow, each.address))
@@ -154,13 +154,13 @@ def _before_loop(
     function: Function,
     park_pc: int,
 ) -> int:
-    """Last emulated instruction that every path to the park passes, and passes only once.
+    """The last emulated instruction that every path to the park passes, and only once.
 
-    semacquire1 parks again when another goroutine took the semaphore first. Go times the
-    operation from before that loop, so the call itself is the wrong place to start the clock.
+    semacquire1 parks again if another goroutine took the semaphore first. Go times the operation
+    from before that loop, so the call itself is the wrong place to start the clock.
     """
     in_loop = reachable(flow, flow[park_pc])
-    always = passed_always(flow, function.entry, park_pc)
+    always = on_every_path(flow, function.entry, park_pc)
     for address in _backwards(flow, park_pc):
         if (
             address not in in_loop
@@ -173,7 +173,7 @@ def _before_loop(
 
 
 def _backwards(flow: dict[int, tuple[int, ...]], start: int) -> list[int]:
-    """Addresses that lead to `start`, nearest first (`start` itself is the first)."""
+    """Return the addresses that lead to `start`, nearest first, beginning with itself."""
     origins: dict[int, list[int]] = {}
     for address, leads in flow.items():
         for to in leads:

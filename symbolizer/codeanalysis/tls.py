@@ -1,4 +1,4 @@
-"""Where a thread keeps its runtime.g, told by the code that loads it from there."""
+"""Where a thread keeps its runtime.g, found in the code that loads it."""
 
 from typing import Final
 
@@ -17,21 +17,21 @@ _WORD_BYTES = 8
 
 
 def g_offset(binary: GoBinary) -> int:
-    """Return where the address of the running g lies, in bytes from the thread's FS base.
+    """Return the offset of the word that points to the running g, in bytes from the FS base.
 
-    -8 in programs that Go linked itself; what the system's linker chose in others
-    (runtime/asm_amd64.s, get_tls). Raises GoTableError if the code is not as expected.
+    -8 in programs that Go's own linker linked; chosen by the system's linker in others
+    (runtime/asm_amd64.s, get_tls). Raises GoTableError if the code differs from all known.
     """
     for name in _READERS:
         for function in binary.functions_named(name):
             found = _fs_offset(binary.elf, function)
             if found is not None and -(1 << 31) <= found < 0:
                 return found
-    raise unknown_code("the place of the running goroutine can't be found")
+    raise unknown_code("the word that points to the running goroutine cannot be found")
 
 
 def _fs_offset(elf: ElfFile, function: Function) -> int | None:
-    """The offset of the first access by the FS register, plain or by way of a register."""
+    """The offset of the first access relative to FS, direct or through a register."""
     try:
         code = elf.read(function.entry, min(function.end - function.entry, _MAX_CODE_BYTES))
     except ElfError:
@@ -56,7 +56,7 @@ def _fs_offset(elf: ElfFile, function: Function) -> int | None:
 
 
 def _value(elf: ElfFile, instruction: capstone.CsInsn, source: capstone.x86.X86Op) -> int | None:
-    """What a mov loads, if it is a constant or a word of the file."""
+    """The value that a mov loads, if it is a constant or a word of the file."""
     if source.type == x86_const.X86_OP_IMM:
         return int(source.imm)
     if source.type == x86_const.X86_OP_MEM and source.mem.base == x86_const.X86_REG_RIP:

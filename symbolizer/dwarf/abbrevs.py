@@ -1,7 +1,7 @@
-"""Abbreviations (.debug_abbrev, DWARF 2 to 5): what the entries of a unit look like.
+"""Abbreviations (.debug_abbrev, DWARF 2 to 5): the layout of the entries of a unit.
 
-An abbreviation becomes a list of steps: attributes that were not asked for are stepped over,
-neighbours of fixed size at once.
+An abbreviation becomes a list of steps. Attributes that the caller does not want are skipped,
+neighbours of fixed size in one step.
 """
 
 from collections.abc import Callable, Set
@@ -30,11 +30,11 @@ _MAX_ABBREVS = 1 << 14
 _SPEC_BYTES = 256  # of an attribute of an abbreviation: in two lists of steps
 
 Wanted = Callable[[int], Set[int]]
-"""Which attributes to read (DW_AT_*), of entries with a tag."""
+"""Returns which attributes (DW_AT_*) to read of entries with a tag (DW_TAG_*)."""
 
 
 class Step(NamedTuple):
-    """What to do with the next bytes of an entry: SKIP `size` bytes, ..., or READ an attribute."""
+    """How to handle the next bytes of an entry: SKIP `size` bytes, ..., or READ an attribute."""
 
     op: int
     size: int
@@ -45,9 +45,9 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Abbrev:
-    """What an entry looks like. `fixed` is its size if nothing of it is read, else -1.
+    """The layout of an entry. `fixed` is its size in bytes if it is skipped as a whole, else -1.
 
-    `reads` says whether anything of it is read; `skips` are the steps that read nothing.
+    `reads`: whether any attribute is read. `skips` are the steps that read none.
     """
 
     tag: int
@@ -59,7 +59,7 @@ class Abbrev:
 
 
 class AbbrevTable:
-    """Abbreviations, read as far as they are needed: units are many, and most are not entered."""
+    """The abbreviations of a unit, read as far as they are needed: most units are never entered."""
 
     def __init__(self, data: bytes, at: int, version: int, wanted: Wanted, work: Work) -> None:
         self._data = data
@@ -82,14 +82,14 @@ class AbbrevTable:
         return self.known.get(number)
 
     def get(self, number: int) -> Abbrev:
-        """Raises DwarfError if there is none of that number."""
+        """Return the abbreviation of that number. Raises DwarfError if there is none."""
         abbrev = self.find(number)
         if abbrev is None:
             raise DwarfError(f"there is no abbreviation {number}")
         return abbrev
 
     def _read(self, at: int) -> tuple[Abbrev, int]:
-        """Return the abbreviation whose number ends at an offset, and the offset behind it."""
+        """Return the abbreviation whose code ends at an offset, and the offset behind it."""
         data = self._data
         tag, at = uleb(data, at)
         has_children = data[at : at + 1] == b"\1"
@@ -116,7 +116,7 @@ class AbbrevTable:
 
 
 def skip(data: bytes, at: int, op: int, size: int) -> int:
-    """Return the offset behind a value that was not asked for. Raises DwarfError, IndexError."""
+    """Return the offset behind a value that is not read. Raises DwarfError, IndexError."""
     if op == SKIP:
         return at + size
     if op == SKIP_ULEB:
@@ -155,6 +155,6 @@ def _steps(specs: list[tuple[int, int, int]], wanted: Set[int]) -> tuple[Step, .
         elif form in BLOCKS:
             steps.append(Step(SKIP_BLOCK, BLOCKS[form]))
         else:
-            # Only an entry that has it can't be read, nor what follows that entry.
+            # Reading fails once an entry has it, not for the unit's other abbreviations.
             steps.append(Step(UNKNOWN, 0))
     return tuple(steps)

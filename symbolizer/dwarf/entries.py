@@ -1,11 +1,11 @@
-"""DWARF entries (DIEs) of a Go program, read one by one where they are needed; never all of them.
+"""DWARF entries (DIEs) of a Go program, found by name and read one by one.
 
 Go's linker writes the name of an entry in place, as its first attribute (cmd/internal/dwarf
 dwarf.go, Go 1.19 to 1.27). So an entry is found by searching the bytes of .debug_info for its name,
-at the speed of memory, and what precedes the name tells whether an entry begins there. Its type is
-then one reference away. pyelftools would have to parse all that stands before an entry, and takes
-each size that a file claims at its word: a few bytes can make it build millions of attributes. Here
-each attribute is counted, against one limit for the file.
+at the speed of memory; the byte in front of the name shows whether an entry begins there. Its type
+is then one reference away. pyelftools would have to parse all entries before it, and trusts each
+size that a file claims: a few bytes can make it build millions of attributes. Here each attribute
+counts against one limit for the file.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -35,10 +35,10 @@ _ATTRIBUTES: Final = frozenset(
         *(AT_GO_KIND, AT_GO_EMBEDDED),
     )
 )
-"""All that is read of an entry."""
+"""The attributes that are read of an entry."""
 
 _MAX_WORK = 10_000_000
-"""Attributes read, and blocks of 4 KiB searched: some 15 s. An answer seldom takes a thousand."""
+"""Attributes read, and blocks of 4 KiB searched: some 15 s. A lookup rarely needs a thousand."""
 
 _SEARCHED_BYTES = 1 << 12
 _MAX_DEPTH = 256
@@ -76,7 +76,7 @@ class Die:
 
 
 class Dwarf:
-    """The entries of a file. Reads nothing before the first question; then all of .debug_info."""
+    """The entries of a file. Reads nothing before the first lookup; then all of .debug_info."""
 
     def __init__(self, elf: ElfFile) -> None:
         self._elf = elf
@@ -96,7 +96,7 @@ class Dwarf:
         """
         units, info = self._load()
         wanted = name.encode("utf-8", "replace")
-        # The name of a unit is in place, and is its first attribute, too.
+        # The name of a unit is its first attribute, in place, too.
         key = package.encode("utf-8", "replace") + b"\0"
         for unit in units.all if package else ():
             if info.startswith(key, unit.first + 1):
@@ -114,7 +114,7 @@ class Dwarf:
         hit = info.find(needle, start, end)
         while hit >= 0 and len(found) < _MAX_HITS:
             units.work.spend(1)
-            # Go has less than 128 abbreviations: they take one byte.
+            # Go has fewer than 128 abbreviations: their numbers take one byte.
             unit = units.at(hit - 1)
             if unit is not None and self._begins(unit, hit - 1, tags):
                 die = self.die(hit - 1)
@@ -165,20 +165,20 @@ class Dwarf:
                     raise DwarfError("entries are nested deeper than in any real program")
 
     def _begins(self, unit: Unit, at: int, tags: Collection[int]) -> bool:
-        """Whether an entry begins here with its abbreviation, one byte, and then its name."""
+        """Whether an entry begins here: with its abbreviation's number, one byte, and its name."""
         units, info = self._load()
         code = info[at]
         abbrev = units.table(unit).find(code) if 0 < code < _CODE_END else None
         if abbrev is None or abbrev.tag not in tags or not abbrev.steps:
             return False
-        # A name that ends with the one we look for: no entry ends with a printable byte.
+        # Then a longer name ends with this one: no entry ends with a printable byte.
         if code >= _PRINTABLE and info[at - 1] >= _PRINTABLE:
             return False
         first = abbrev.steps[0]
         return (first.op, first.attribute, first.form) == (READ, AT_NAME, FORM_STRING)
 
     def _load(self) -> tuple[Units, bytes]:
-        """Return the units and all of .debug_info; what can't be read once is not read again."""
+        """Return the units and all of .debug_info. If that fails once, it is not tried again."""
         if self._info is None:
             self._info = b""
             work = Work(self._elf, _MAX_WORK)

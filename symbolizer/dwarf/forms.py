@@ -22,7 +22,7 @@ STRX_FORMS: Final = frozenset((0x1A, 0x25, 0x26, 0x27, 0x28))
 _ELSEWHERE_SIZES = {0x1F20: 4, 0x1F21: 4, 0x1C: 4, 0x1D: 4}
 _ELSEWHERE_ULEBS = frozenset((0x1F01, 0x1F02))
 ELSEWHERE: Final = frozenset((*_ELSEWHERE_ULEBS, *_ELSEWHERE_SIZES))
-"""References into another file, which dwz and -gsplit-dwarf write: nothing is found behind them."""
+"""References into another file, as dwz and -gsplit-dwarf write them; they are not followed."""
 
 SIZES: Final[dict[int, int]] = {
     **dict.fromkeys((FORM_FLAG_PRESENT, FORM_IMPLICIT_CONST), 0),
@@ -34,13 +34,13 @@ SIZES: Final[dict[int, int]] = {
     0x1E: 16,
     **_ELSEWHERE_SIZES,
 }
-"""Bytes that a value takes in an entry, of the forms that have a fixed size."""
+"""Size in bytes of a value in an entry, of the forms with a fixed size."""
 ULEBS: Final = _ELSEWHERE_ULEBS | frozenset(
     (FORM_SDATA, 0x0F, FORM_REF_UDATA, 0x1A, 0x1B, 0x22, FORM_RNGLISTX)
 )
 """Forms that are one LEB128 number."""
 BLOCKS: Final = {0x0A: 1, 0x03: 2, 0x04: 4, 0x09: 0, 0x18: 0}
-"""Forms that are bytes behind their length; how many bytes the length takes, 0 for LEB128."""
+"""Forms that are bytes behind their length; the length's size in bytes, 0 for LEB128."""
 _RELATIVE: Final = {0x11: 1, 0x12: 2, 0x13: 4, 0x14: 8}
 _MAX_NAME_BYTES = 1 << 14
 
@@ -48,7 +48,7 @@ Value = int | bytes
 
 
 class DwarfError(SymbolizerError):
-    """The DWARF is corrupt, or says more than a real program has to say."""
+    """The DWARF is corrupt, or larger or deeper than that of any real program."""
 
 
 def take(data: bytes, at: int, size: int) -> bytes:
@@ -77,7 +77,7 @@ def sleb(data: bytes, at: int) -> tuple[int, int]:
 
 
 Reader = Callable[[bytes, int, int], tuple[Value, int]]
-"""Takes the section, an offset and where the unit starts; returns a value and what follows it."""
+"""Takes the section, an offset and the unit's start; returns a value and the offset behind it."""
 
 
 def _fixed(size: int) -> Reader:
@@ -121,7 +121,7 @@ def _string(data: bytes, at: int, _unit: int) -> tuple[Value, int]:
     return data[at:end], end + 1
 
 
-# The forms of DWARF 5, section 7.5.5, and GNU's; what they index is not looked up.
+# The forms of DWARF 5, section 7.5.5, and GNU's. Of indices, these return the index itself.
 FORMS: Final[dict[int, Reader]] = {
     **{form: _fixed(size) for form, size in SIZES.items() if form != FORM_IMPLICIT_CONST},
     **dict.fromkeys(ULEBS, lambda data, at, _unit: uleb(data, at)),
@@ -132,4 +132,4 @@ FORMS: Final[dict[int, Reader]] = {
     FORM_REF_UDATA: _relative_uleb,
     FORM_FLAG_PRESENT: lambda _data, at, _unit: (1, at),
 }
-"""Readers of values; FORM_IMPLICIT_CONST has none, its value stands in the abbreviation."""
+"""Readers of values; FORM_IMPLICIT_CONST has none: the abbreviation has its value."""

@@ -1,8 +1,8 @@
 """Functions and the calls inlined into them, from a unit's entries (DWARF 2 to 5).
 
-Every entry of the unit is stepped over in turn: those of functions and inlined calls are read, and
-where the compiler says how to get past a type or a function of no interest (DW_AT_sibling), that
-way is taken.
+The walk passes every entry of the unit and reads those of functions and inlined calls. It jumps
+over a type or a function that it does not need where the compiler wrote the offset of the next
+entry (DW_AT_sibling).
 """
 
 from bisect import bisect_left, bisect_right
@@ -55,7 +55,7 @@ _MAX_INLINED = 128
 
 _UNIT_TAGS = (TAG_COMPILE_UNIT, TAG_PARTIAL_UNIT, TAG_SKELETON_UNIT)
 _CODE_TAGS = frozenset((TAG_INLINED, TAG_SUBPROGRAM, *_UNIT_TAGS))
-# Types with children: entries of code are never among them.
+# Types with children, none of which is an entry of code.
 _TYPE_TAGS = frozenset(
     (
         *(TAG_ARRAY, TAG_CLASS, TAG_ENUMERATION, TAG_INTERFACE),
@@ -73,7 +73,7 @@ _CODE_ATTRIBUTES = frozenset(
 
 
 def attributes_of_code(tag: int) -> frozenset[int]:
-    """Which attributes `Functions` needs of entries with a tag, and what reads lines of units."""
+    """Return the attributes that `Functions`, `UnitRanges` and `line_program` need of a tag."""
     if tag in _CODE_TAGS:
         return _CODE_ATTRIBUTES
     return frozenset({AT_SIBLING}) if tag in _TYPE_TAGS else frozenset()
@@ -88,30 +88,30 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function, or a call inlined into one; `depth` of its entry, `values` what it says."""
+    """A function, or a call inlined into one: the depth and the values of its entry."""
 
     depth: int
     unit: Unit
     values: Values = field(repr=False)
 
     def number(self, attribute: int) -> int:
-        """Return a number that the entry says, 0 if it does not."""
+        """Return a number of the entry, 0 if it has none."""
         value = self.values.get(attribute, (0, 0))[1]
         return value if isinstance(value, int) else 0
 
     @property
     def call_file(self) -> int:
-        """Number of the file of the call."""
+        """Number of the file that the call is in."""
         return self.number(AT_CALL_FILE)
 
     @property
     def call_line(self) -> int:
-        """Line of the call."""
+        """Line that the call is in."""
         return self.number(AT_CALL_LINE)
 
 
 class Functions:
-    """Finds the functions and the inlined calls of addresses, and their names."""
+    """Finds the functions and the inlined calls at addresses, and their names."""
 
     def __init__(self, units: Units) -> None:
         self._units: Final = units
@@ -125,7 +125,7 @@ class Functions:
         found, has_jumped = self._scan(unit, wanted, skips_functions=True)
         left = [address for address in wanted if address not in found]
         if left and has_jumped:
-            # A function nested in another one's entry has code of its own.
+            # A function nested in another one's entry has its own code.
             found |= self._scan(unit, left, skips_functions=False)[0]
         return found
 
@@ -134,7 +134,7 @@ class Functions:
     ) -> tuple[dict[int, list[Call]], bool]:
         size = unit.end - unit.first
         if size > _MAX_UNIT_BYTES:
-            raise DwarfError("a unit is larger than any real program's")
+            raise DwarfError("a unit is larger than in any real program")
         data = self._units.info.read(unit.first, size)
         try:
             return self._walk(unit, data, wanted, skips_functions)
@@ -144,13 +144,13 @@ class Functions:
     def _walk(
         self, unit: Unit, data: bytes, wanted: Sequence[int], skips_functions: bool
     ) -> tuple[dict[int, list[Call]], bool]:
-        """Return what `chains` does, and whether a function was passed by."""
+        """Return what `chains` does, and whether the walk jumped over a function."""
         found: dict[int, list[Call]] = {}
         table = self._units.table(unit)
         known = table.known
         spend = self._units.work.spend
         at, end, depth, count = 0, len(data), 0, 0
-        # From this depth on, calls are inside a function or call that holds no wanted address.
+        # From this depth on, calls are inside a function or call that has no wanted address.
         quiet, has_jumped = _MAX_UNIT_BYTES, False
         while at < end:
             count += 1
@@ -215,9 +215,9 @@ class Functions:
         call: Call,
         abbrev: Abbrev,
     ) -> bool:
-        """Add a function or call to the addresses it holds; say whether there are any."""
+        """Add a function or call to the chains of its addresses; return whether there are any."""
         holds = False
-        # The entry's own depth, whether or not it has children.
+        # The entry's own depth, with or without children.
         depth = call.depth - abbrev.has_children
         call = Call(depth, unit, call.values)
         for low, high in entry_ranges(self._units, unit, call.values):
@@ -237,13 +237,13 @@ class Functions:
 
     def named(self, call: Call) -> Named:
         """Return the name of a function or of an inlined one. Raises DwarfError, ElfError."""
-        name, _, line = self._said(call.unit, call.values, 0)
+        name, _, line = self._described(call.unit, call.values, 0)
         return Named(name, line)
 
-    def _said(self, unit: Unit, values: Values, links: int) -> tuple[str, bool, int]:
-        """Return the name, whether it is a linkage name, and the line, of the entry or its origin.
+    def _described(self, unit: Unit, values: Values, links: int) -> tuple[str, bool, int]:
+        """Return the name, whether it is a linkage name, and the line, of an entry or its origins.
 
-        The first linkage name of the chain counts, then the first name.
+        The first linkage name of the chain has precedence, then the first name.
         """
         name, is_linkage = self._text(unit, values, AT_LINKAGE_NAME), True
         if not name:
@@ -259,19 +259,19 @@ class Functions:
         return name, is_linkage, line or further_line
 
     def _origin(self, offset: int, links: int) -> tuple[str, bool, int]:
-        said = self._origins.get(offset)
-        if said is not None:
-            return said
+        description = self._origins.get(offset)
+        if description is not None:
+            return description
         units = self._units
         unit = units.at(offset)
         if links > _MAX_CHAIN or unit is None:
             return "", False, 0
         units.open(unit)
-        said = self._said(unit, units.entry(unit, offset), links)
+        description = self._described(unit, units.entry(unit, offset), links)
         if len(self._origins) < _MAX_FUNCTIONS:
-            units.work.keep(1, _ORIGIN_BYTES + len(said[0]))
-            self._origins[offset] = said
-        return said
+            units.work.keep(1, _ORIGIN_BYTES + len(description[0]))
+            self._origins[offset] = description
+        return description
 
     def _text(self, unit: Unit, values: Values, attribute: int) -> str:
         return self._units.text(unit, *values[attribute]) if attribute in values else ""

@@ -1,7 +1,7 @@
 """Line programs (.debug_line, DWARF 2 to 5): which line of which file an address belongs to.
 
-A program is decoded only where an address of its unit is asked for, and its rows are not kept: only
-those that the addresses fall into.
+A program is decoded when an address of its unit is looked up. Of its rows, only those with such an
+address are kept.
 """
 
 import struct
@@ -21,17 +21,17 @@ _MAX_FORMATS = 16
 _MAX_PATH_BYTES = 1 << 14
 _CONTENT_PATH, _CONTENT_DIRECTORY = 1, 2
 _ADDRESS_MASK = (1 << 64) - 1
-# Linkers write 0 or 1 as the address of a function that they left out.
+# Linkers write 0 or 1 as the address of a function that they removed.
 _FIRST_ADDRESS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class LineProgram:
-    """The header of a unit's program: its files, and how to run it. `code` are its opcodes."""
+    """A unit's line program: its files, the parameters of its opcodes, and these (`code`)."""
 
     directories: tuple[str, ...]
     files: tuple[tuple[str, int], ...]
-    """Names, and which directory each is in, by file number."""
+    """Name and number of the directory, by file number."""
     comp_dir: str
     step: int
     line_base: int
@@ -40,7 +40,7 @@ class LineProgram:
     code: bytes
 
     def path(self, number: int) -> str:
-        """Return the full path of a file, "" if there is none of that number."""
+        """Return the full path of a file, "" if no file has that number."""
         if not 0 <= number < len(self.files):
             return ""
         name, directory = self.files[number]
@@ -66,7 +66,7 @@ def line_program(units: Units, unit: Unit) -> LineProgram | None:
         raise DwarfError("a unit's line program lies outside its section")
     length, version = struct.unpack("<IH", head)
     if not 2 <= version <= 5 or not 16 <= length <= _MAX_PROGRAM_BYTES:
-        raise DwarfError("a line program's header makes no sense")
+        raise DwarfError("a line program's header contradicts itself")
     data = section.read(start, 4 + length)
     if len(data) != 4 + length:
         raise DwarfError("a line program runs past the end of its section")
@@ -80,12 +80,12 @@ def _parsed(units: Units, unit: Unit, data: bytes, version: int) -> LineProgram:
     at = 8 if version >= 5 else 6
     (header_bytes,) = struct.unpack_from("<I", data, at)
     code_at = at + 4 + header_bytes
-    # Then: default_is_stmt, and from version 4 on the operations of one instruction (1 on x86).
+    # Then default_is_stmt, and from version 4 on operations per instruction (1 on x86).
     at += 4
     step, at = data[at], at + (3 if version >= 4 else 2)
     line_base, line_range, opcodes = struct.unpack_from("<bBB", data, at)
     if not line_range or not opcodes or code_at > len(data):
-        raise DwarfError("a line program's header makes no sense")
+        raise DwarfError("a line program's header contradicts itself")
     at += 3
     operands = b"\0" + data[at : at + opcodes - 1]
     at += opcodes - 1
@@ -115,7 +115,7 @@ def _entries(units: Units, unit: Unit, data: bytes, at: int) -> tuple[list[tuple
     formats = []
     count, at = data[at], at + 1
     if count > _MAX_FORMATS:
-        raise DwarfError("a line program's header makes no sense")
+        raise DwarfError("a line program's header contradicts itself")
     for _ in range(count):
         content, at = uleb(data, at)
         form, at = uleb(data, at)
@@ -124,7 +124,7 @@ def _entries(units: Units, unit: Unit, data: bytes, at: int) -> tuple[list[tuple
         formats.append((content, form))
     count, at = uleb(data, at)
     if count > _MAX_FILES:
-        raise DwarfError("a line program has more files than any real program's")
+        raise DwarfError("a line program has more files than any real one")
     units.work.spend(count * (len(formats) + 1))
     entries = []
     for _ in range(count):
@@ -142,7 +142,7 @@ def _entries(units: Units, unit: Unit, data: bytes, at: int) -> tuple[list[tuple
 def _old_entries(
     units: Units, data: bytes, at: int, comp_dir: str
 ) -> tuple[list[str], list[tuple[str, int]]]:
-    """Return directories and files before version 5: they count from 1."""
+    """Return directories and files of versions before 5: they count from 1."""
     directories = [comp_dir]
     files = [("", 0)]
     while data[at]:
@@ -168,19 +168,19 @@ def _string(data: bytes, at: int) -> tuple[str, int]:
 
 
 class _Rows:
-    """Holds the rows of a program against the addresses asked for."""
+    """Finds the wanted addresses in the rows of a program."""
 
     def __init__(self, wanted: Sequence[int]) -> None:
         self._wanted = wanted
         self.found: dict[int, tuple[int, int]] = {}
 
     def next(self, address: int) -> int:
-        """Return the first address asked for from `address` on, or one behind all."""
+        """Return the first wanted address from `address` on, or one behind all."""
         index = bisect_left(self._wanted, address)
         return self._wanted[index] if index < len(self._wanted) else _ADDRESS_MASK
 
     def take(self, start: int, end: int, file: int, line: int) -> int:
-        """Give the row's line to all addresses in it; return the next address after it."""
+        """Give the row's line to all wanted addresses in it; return the first one behind it."""
         first, last = bisect_left(self._wanted, start), bisect_left(self._wanted, end)
         for address in self._wanted[first:last]:
             self.found.setdefault(address, (file, line))
@@ -190,7 +190,7 @@ class _Rows:
 def find_lines(
     units: Units, program: LineProgram, wanted: Sequence[int]
 ) -> dict[int, tuple[int, int]]:
-    """Return file number and line of each address, sorted, that the program knows.
+    """Return the file number and the line of each of the sorted addresses that the program has.
 
     Raises DwarfError.
     """
@@ -208,7 +208,7 @@ def _run(program: LineProgram, rows: _Rows, allowance: Allowance) -> dict[int, t
     advances = [0] * first_special + [op // program.line_range * step for op in specials]
     lines = [0] * first_special + [program.line_base + op % program.line_range for op in specials]
     at, address, file, line, pause = 0, 0, 1, 1, 0
-    # The row that holds until the next one, and the next address that is asked for.
+    # The current row, which ends where the next one begins, and the next wanted address.
     start, start_file, start_line, want = -1, 1, 1, 0
     while at < end:
         if at >= pause:
@@ -247,7 +247,7 @@ def _run(program: LineProgram, rows: _Rows, allowance: Allowance) -> dict[int, t
                 for _ in range(operands[op]):
                     _, at = uleb(code, at)
             continue
-        # A row: it ends the one before.
+        # A new row: it ends the current one.
         if start < 0:
             want = rows.next(address) if address >= _FIRST_ADDRESS else _ADDRESS_MASK
         elif want < address:

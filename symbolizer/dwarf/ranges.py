@@ -1,4 +1,4 @@
-"""Which addresses belong to a unit or an entry: .debug_aranges, .debug_ranges, .debug_rnglists."""
+"""The addresses of a unit or an entry: .debug_aranges, .debug_ranges, .debug_rnglists."""
 
 import struct
 from bisect import bisect_right
@@ -18,7 +18,7 @@ _RANGE_BYTES = 256
 _WORD4 = struct.Struct("<I")
 _WORD8 = struct.Struct("<Q")
 _PAIR = struct.Struct("<QQ")
-# Linkers write 0 or 1 as the address of a function that they left out.
+# Linkers write 0 or 1 as the address of a function that they removed.
 _FIRST_ADDRESS = 2
 
 Range = tuple[int, int]
@@ -29,7 +29,7 @@ class UnitRanges:
     """Finds the unit that an address belongs to."""
 
     def __init__(self, units: Units) -> None:
-        """Read .debug_aranges, and the first entry of each unit that it leaves out."""
+        """Read .debug_aranges, and the first entry of each unit that is not in it."""
         self.failure: DwarfError | ElfError | None = None
         found: list[tuple[int, int, int]] = []
         for each in self._from_table(units):
@@ -51,7 +51,7 @@ class UnitRanges:
         self._reach: Final = list(accumulate((high for _, high, _ in found), max))
 
     def units_of(self, address: int) -> list[int]:
-        """Return where the units of an address start, the closest range first."""
+        """Return the starts of the units that have an address, the closest range first."""
         at = bisect_right(self._lows, address) - 1
         starts: list[int] = []
         for index in range(at, max(-1, at - _MAX_OVERLAPS), -1):
@@ -75,7 +75,7 @@ class UnitRanges:
             end = at + 4 + length
             if end > len(data) or version != 2 or data[at + 10] != 8 or start not in known:
                 return
-            # Pairs are aligned to their own size, from the start of the table.
+            # The pairs begin at a multiple of their size, counted from the start of the table.
             pairs = data[at + 16 : end]
             for low, size in _PAIR.iter_unpack(pairs[: len(pairs) & ~15]):
                 if low >= _FIRST_ADDRESS and size:
@@ -84,7 +84,7 @@ class UnitRanges:
 
 
 def entry_ranges(units: Units, unit: Unit, values: Values | None = None) -> list[Range]:
-    """Return the addresses of an entry, of the unit's first if none is given.
+    """Return the addresses of an entry, by default of the unit's first one.
 
     Raises DwarfError.
     """
@@ -112,7 +112,7 @@ def entry_ranges(units: Units, unit: Unit, values: Values | None = None) -> list
 def _sound(units: Units, ranges: Iterable[Range]) -> Iterator[Range]:
     for index, (low, high) in enumerate(ranges):
         if index >= _MAX_RANGES:
-            raise DwarfError("an entry has more ranges than any real program's")
+            raise DwarfError("an entry has more ranges than in any real program")
         units.work.spend(1)
         if _FIRST_ADDRESS <= low < high <= _ADDRESS_END:
             yield low, high
@@ -143,7 +143,7 @@ def _rnglist(units: Units, unit: Unit, form: int, value: int) -> Iterator[Range]
     data = units.whole("debug_rnglists")
     at = value
     if form == FORM_RNGLISTX:
-        # Behind the header of 12 bytes, if the unit does not say where.
+        # By default behind the header of 12 bytes.
         table = unit.number(AT_RNGLISTS_BASE, 12)
         at = table + unpack(_WORD4, data, table + 4 * value)
     base = _base(units, unit)

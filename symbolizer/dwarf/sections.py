@@ -16,10 +16,10 @@ _ZLIB = 1
 
 
 class LazySection:
-    """A section's bytes, in memory only if it is compressed."""
+    """A section; only a compressed one is kept in memory."""
 
     def __init__(self, elf: ElfFile, name: str) -> None:
-        """Raises DwarfError if the section is compressed and corrupt, TooMuchToRead."""
+        """Raise DwarfError if the section is compressed and corrupt; TooMuchToRead."""
         self._elf = elf
         self._data: bytes | None = None
         section = elf.sections.get(f".{name}")
@@ -49,7 +49,7 @@ class LazySection:
 
 
 def has_dwarf(elf: ElfFile) -> bool:
-    """Whether the file has DWARF, as far as its section headers say."""
+    """Whether the file's section headers list DWARF."""
     present = (elf.sections.get(name) for name in (".debug_info", ".zdebug_info"))
     return any(section is not None and not section.nobits for section in present)
 
@@ -74,7 +74,7 @@ def _read_section(elf: ElfFile, name: str) -> bytes:
             data = _raw(elf, plain)
             kind, _, size, _ = _COMPRESSION_HEADER.unpack_from(data)
             if kind != _ZLIB:
-                raise DwarfError(f".{name} is compressed in a way that cannot be read")
+                raise DwarfError(f".{name} is compressed, but not with zlib")
             return _inflated(elf, data[_COMPRESSION_HEADER.size :], size)
         if old is not None and not old.nobits:
             data = _raw(elf, old)
@@ -88,13 +88,13 @@ def _read_section(elf: ElfFile, name: str) -> bytes:
 
 def _raw(elf: ElfFile, section: Section) -> bytes:
     if section.size > _MAX_SECTION_BYTES:
-        raise DwarfError(f"{section.name} is larger than any real program's")
+        raise DwarfError(f"{section.name} is larger than in any real program")
     return elf.read_offset(section.offset, section.size)
 
 
 def _inflated(elf: ElfFile, data: bytes, size: int) -> bytes:
     if not 0 < size <= _MAX_SECTION_BYTES:
-        raise DwarfError(f"a section of {size} bytes is not one of a real program")
+        raise DwarfError(f"a section claims {size} bytes, which no real program's has")
     elf.keep(size)
     inflated = zlib.decompressobj().decompress(data, size)
     if len(inflated) != size:

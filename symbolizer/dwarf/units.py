@@ -1,6 +1,7 @@
-"""Units of .debug_info, DWARF 2 to 5: their headers, abbreviations, and the values of entries.
+"""Units of .debug_info, DWARF 2 to 5: headers, abbreviations, and the values of entries.
 
-A section that is not compressed is read piece by piece.
+One reader for native code, of which whole units are walked, and for Go's entries that are found by
+name. A section that is not compressed is read piece by piece.
 """
 
 import struct
@@ -55,7 +56,7 @@ class Unit:
     version: int
     abbrevs: int
     values: Values = field(default_factory=dict)
-    """Of its first entry."""
+    """The values of its first entry."""
     is_opened: bool = False
 
     def number(self, attribute: int, default: int = 0) -> int:
@@ -65,10 +66,10 @@ class Unit:
 
 
 class Units:
-    """The units of a file, and what their entries say."""
+    """The units of a file, and the values of their entries."""
 
     def __init__(self, elf: ElfFile, wanted: Wanted, work: Work) -> None:
-        """Read the headers of all units; of entries, the attributes that are `wanted` are read.
+        """Read the headers of all units. `wanted` selects the attributes that are read of entries.
 
         Raises DwarfError, ElfError, TooMuchToRead.
         """
@@ -107,7 +108,7 @@ class Units:
         return self._tables[key]
 
     def at(self, offset: int) -> Unit | None:
-        """Return the unit that has an entry at an offset, if one may be there."""
+        """Return the unit that has the offset among its entries, None if there is none."""
         index = bisect_right(self.starts, offset) - 1
         unit = self.all[index] if index >= 0 else None
         return unit if unit is not None and unit.first <= offset < unit.end else None
@@ -120,7 +121,7 @@ class Units:
             unit.values = self.entry(unit, unit.first)
 
     def entry(self, unit: Unit, offset: int) -> Values:
-        """Return what the entry at an offset says. Raises DwarfError, ElfError."""
+        """Return the values of the entry at an offset. Raises DwarfError, ElfError."""
         for size in (_HEAD_BYTES, unit.end - offset):
             data = self.info.read(offset, min(size, unit.end - offset))
             try:
@@ -136,7 +137,7 @@ class Units:
         raise DwarfError(f"the entry at {offset:#x} cannot be read: {failure}")
 
     def text(self, unit: Unit, form: int, value: Value) -> str:
-        """Return the string that an attribute stands for, "" if it is elsewhere."""
+        """Return the string that an attribute refers to, "" if it is in another file."""
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace") if form == FORM_STRING else ""
         if form == FORM_STRP:
@@ -150,7 +151,7 @@ class Units:
         return ""
 
     def address(self, unit: Unit, form: int, value: Value) -> int | None:
-        """Return the address that an attribute stands for; None if it is not an address."""
+        """Return the address that an attribute refers to; None if it is not an address."""
         if not isinstance(value, int):
             return None
         if form == FORM_ADDR:
@@ -179,7 +180,7 @@ _WORD8 = struct.Struct("<Q")
 
 
 def unpack(layout: struct.Struct, data: bytes, at: int) -> int:
-    """Return a number. Raises DwarfError if it is not all there."""
+    """Return the number at an offset. Raises DwarfError if it is cut off."""
     if at < 0 or at + layout.size > len(data):
         raise DwarfError("an index points outside its section")
     number: int = layout.unpack_from(data, at)[0]
@@ -187,7 +188,7 @@ def unpack(layout: struct.Struct, data: bytes, at: int) -> int:
 
 
 def read_values(data: bytes, at: int, unit: Unit, abbrev: Abbrev) -> tuple[Values, int]:
-    """Return what an entry says, and the offset behind it.
+    """Return the values of an entry, and the offset behind it.
 
     `data` are bytes of the unit, `at` an offset in them, behind the abbreviation's number.
     Raises DwarfError, IndexError.
@@ -208,7 +209,7 @@ def read_values(data: bytes, at: int, unit: Unit, abbrev: Abbrev) -> tuple[Value
 
 
 def _units(info: LazySection, work: Work) -> Iterator[Unit]:
-    """Yield the units with code of 32-bit DWARF; end at the first that does not fit."""
+    """Yield the units with code of 32-bit DWARF; stop at the first that does not fit."""
     at = 0
     for _ in range(_MAX_UNITS):
         work.keep(1, _UNIT_BYTES)
@@ -218,7 +219,7 @@ def _units(info: LazySection, work: Work) -> Iterator[Unit]:
         length, version = struct.unpack_from("<IH", header)
         is_long = length == 0xFFFFFFFF
         if is_long and len(header) >= 12:
-            # 64-bit DWARF, which no compiler writes unless asked to.
+            # 64-bit DWARF, which compilers write only with an option.
             (length,) = struct.unpack_from("<Q", header, 4)
         end = at + (12 if is_long else 4) + length
         if length < 8 or end > info.size:

@@ -74,14 +74,14 @@ class ElfFile:
     """A 64-bit little-endian x86-64 executable or shared object.
 
     Headers are read once, when it is opened; everything else is read on demand. Every read is
-    bounded by the size that the file had when it was opened. What readers keep of it, and the time
-    that they take, counts against its `allowance`, which files of one process share.
+    bounded by the size that the file had when it was opened. The memory and the CPU time that
+    readers use count against its `allowance`, which the files of one process share.
     """
 
     def __init__(self, source: ByteSource, allowance: Allowance | None = None) -> None:
-        """Parse the headers of `source`, and own it from here on, also when this raises.
+        """Parse the headers of `source`, and own it from now on, even if this raises.
 
-        Raises ElfError for what is not a sound ELF file, UnsupportedElf for another machine.
+        Raises ElfError if it is not a valid ELF file, UnsupportedElf for another machine.
         """
         self._source = source
         self.allowance: Final = allowance or Allowance()
@@ -107,8 +107,8 @@ class ElfFile:
     def open(cls, file: int | str | os.PathLike[str], allowance: Allowance | None = None) -> Self:
         """Open a regular file by path, or by a descriptor, which is duplicated.
 
-        Raises ElfError if it cannot be read or is not a sound ELF file, UnsupportedElf if it is
-        one of another machine or kind.
+        Raises ElfError if it cannot be read or is not a valid ELF file, UnsupportedElf if it is
+        of another machine or kind.
         """
         return cls(FileSource(file), allowance)
 
@@ -136,7 +136,7 @@ class ElfFile:
         self._kept_bytes = 0
 
     def keep(self, size_bytes: int) -> None:
-        """Count memory that is kept until the file is closed. Raises TooMuchToRead."""
+        """Count bytes that are kept until the file is closed. Raises TooMuchToRead."""
         self.allowance.keep(size_bytes)
         self._kept_bytes += size_bytes
 
@@ -215,7 +215,7 @@ class _Parsed:
 
 
 def _checked_header(source: ByteSource) -> bytes:
-    """Return the ELF header; refuse what is not x86-64 by name."""
+    """Return the ELF header. Raises UnsupportedElf with the architecture if it is not x86-64."""
     if source.size < _HEADER_BYTES:
         raise ElfError(f"a file of {source.size} bytes is too small to be an ELF file")
     header = source.read(0, _HEADER_BYTES)
@@ -227,7 +227,7 @@ def _checked_header(source: ByteSource) -> bytes:
         bits = {1: "32-bit", 2: "64-bit"}.get(word, "")
         endian = {1: "little-endian", 2: "big-endian"}.get(order, "")
         if not bits or not endian:
-            raise ElfError("the ELF header names no word size or byte order that exists")
+            raise ElfError("the ELF header has an unknown word size or byte order")
         name = _MACHINES.get(machine, f"machine {machine}")
         raise UnsupportedElf(
             f"this is a {bits} {endian} {name} program; only 64-bit x86-64 programs can be read"
@@ -241,11 +241,11 @@ def _checked_header(source: ByteSource) -> bytes:
 
 
 def _parse(source: ByteSource, header: bytes) -> _Parsed:
-    """Read segments and sections; do without sections if their headers make no sense."""
+    """Read segments and sections; without sections if their headers contradict themselves."""
     try:
         return _parse_with(SourceStream(source, budget=_HEADERS_BUDGET_BYTES), source.size)
     except ElfError:
-        # e_shoff, and e_shentsize to e_shstrndx: as if there never were sections.
+        # Zero e_shoff, and e_shentsize to e_shstrndx: as if the file had no sections.
         bare = header[:40] + bytes(8) + header[48:58] + bytes(6)
         stream = SourceStream(source, head=bare, budget=_HEADERS_BUDGET_BYTES)
         return _parse_with(stream, source.size)
@@ -313,7 +313,7 @@ def _section(name: str, header: Mapping[str, Any]) -> Section:
 
 
 def _notes(data: bytes) -> Iterator[tuple[bytes, int, bytes]]:
-    """Yield (name, type, description) of each note; end at the first that does not fit."""
+    """Yield (name, type, description) of each note; stop at the first that does not fit."""
     position = 0
     while position + 12 <= len(data):
         name_size, size, kind = struct.unpack_from("<III", data, position)

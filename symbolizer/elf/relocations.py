@@ -1,8 +1,8 @@
 """Words of a position-independent file that the dynamic loader fills in.
 
-Go's linker, GNU ld and gold also write such a word's value in place. lld leaves zero there: the
-value is only in the relocation. Of the relocations only R_X86_64_RELATIVE is needed, the kind that
-a program's pointers to its own tables have.
+Go's linker, GNU ld and gold also write the value in place. lld leaves zero there: only the
+relocation has the value. Only relocations of the kind R_X86_64_RELATIVE are read, which a
+program's pointers to its own tables have.
 """
 
 import struct
@@ -27,7 +27,7 @@ _Addresses = npt.NDArray[np.uint64]
 class RelocatedWords:
     """Reads 8-byte words as they are once the program is loaded at address 0.
 
-    The relocations are read when a word is zero in the file, which is seldom.
+    The relocations are read once a word is zero in the file, which is rare.
     """
 
     def __init__(self, elf: ElfFile) -> None:
@@ -53,7 +53,7 @@ class RelocatedWords:
         return int(addends[index]) if index < len(vaddrs) and vaddrs[index] == vaddr else 0
 
     def _load(self) -> tuple[_Addresses, _Addresses]:
-        """Return the addresses in ascending order, and their values; none if unreadable."""
+        """Return the addresses, ascending, and their values; none if they are unreadable."""
         if self._relocations is None:
             try:
                 table = self._read_table()

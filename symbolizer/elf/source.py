@@ -1,8 +1,8 @@
 """Where an ELF file's bytes come from: a file read with pread, or bytes in memory.
 
-The file is never mapped. A mapped file that somebody truncates answers the next access with
-SIGBUS, and a profiler that reads strangers' files as root must not die of that. A pread past the
-new end comes back short, which is an error like any other.
+The file is never mapped. If a mapped file is truncated, the next access gets SIGBUS, and a
+profiler that reads other users' files as root must survive that. A pread past the new end comes
+back short, which is an error like any other.
 """
 
 import io
@@ -13,7 +13,7 @@ from typing import Protocol
 from symbolizer.errors import ElfError
 
 MAX_READ_BYTES = 256 << 20
-"""No table of a real program is larger; a sparse file can claim any size."""
+"""No table of a real program is larger, but a sparse file can claim any size."""
 
 
 class ByteSource(Protocol):
@@ -25,7 +25,7 @@ class ByteSource(Protocol):
         """Return exactly `size` bytes from `offset`; raise ElfError if they are not all there."""
 
     def close(self) -> None:
-        """Release what is held; reading afterwards raises ElfError."""
+        """Release the file or the memory; reading afterwards raises ElfError."""
 
 
 class FileSource:
@@ -92,10 +92,10 @@ class MemorySource:
 
 
 class SourceStream(io.RawIOBase):
-    """A ByteSource as a seekable binary stream, as pyelftools wants one.
+    """A ByteSource as the seekable binary stream that pyelftools needs.
 
-    `head` replaces the first bytes of the file. Reading more than `budget` bytes in all raises
-    ElfError: a string without an end must not make a parser read the whole file.
+    `head` replaces the first bytes of the file. Reading more than `budget` bytes in total raises
+    ElfError: a string that does not end must not make a parser read the whole file.
     """
 
     def __init__(self, source: ByteSource, head: bytes = b"", budget: int = MAX_READ_BYTES) -> None:
@@ -129,7 +129,7 @@ class SourceStream(io.RawIOBase):
         size = left if size is None or size < 0 else min(size, left)
         self._budget -= size
         if self._budget < 0:
-            raise ElfError("the file's headers make a reader run on without end")
+            raise ElfError("the file's headers make a reader read without end")
         data = self._source.read(self._position, size)
         if self._position < len(self._head):
             head = self._head[self._position : self._position + size]
@@ -144,7 +144,7 @@ def _check_range(offset: int, size: int, total: int) -> None:
             f"bytes {offset:#x} to {offset + size:#x} lie outside the file of {total:#x} bytes"
         )
     if size > MAX_READ_BYTES:
-        raise ElfError(f"a table of {size} bytes is larger than any that a real program has")
+        raise ElfError(f"a table of {size} bytes is larger than that of any real program")
 
 
 def _name(file: int | str | os.PathLike[str]) -> str:

@@ -37,7 +37,7 @@ _TABLES: Final = ((".symtab", ".strtab"), (".dynsym", ".dynstr"))
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A function's symbol: its name as it stands there (mangled), and its addresses, as linked."""
+    """A function's symbol: its name (mangled), and its addresses, as linked."""
 
     name: str
     start: int
@@ -59,9 +59,9 @@ class SymbolTable:
 
     @classmethod
     def open(cls, elf: ElfFile, debug: ElfFile | None = None) -> Self | None:
-        """Read the best table of the file or of its separate debug file; None without any.
+        """Read the best table of the file or of its separate debug file; None if there is none.
 
-        Raises ElfError if the table can't be read.
+        Raises ElfError if the table cannot be read.
         """
         for names, strings in _TABLES:
             for file in (elf, debug):
@@ -79,9 +79,9 @@ class SymbolTable:
         return None
 
     def at(self, vaddr: int) -> Symbol | None:
-        """The function at an address, the innermost if one lies in another; None if there is none.
+        """Return the function at an address, the innermost if they overlap; None if there is none.
 
-        A symbol without a size, of assembly, reaches to the next one in its section.
+        A symbol without a size (assembly) extends to the next one in its section.
         """
         if not 0 <= vaddr < 1 << 64:
             return None
@@ -117,7 +117,7 @@ class SymbolTable:
 
 
 def _functions(file: ElfFile, table: Section, code: ElfFile) -> npt.NDArray[np.void]:
-    """The functions' symbols in order of address, one for each address."""
+    """Return the functions' symbols in order of address, one for each address."""
     count = table.size // SYMBOL.itemsize
     if table.nobits or count == 0:
         return np.zeros(0, SYMBOL)
@@ -134,7 +134,7 @@ def _functions(file: ElfFile, table: Section, code: ElfFile) -> npt.NDArray[np.v
     is_function = (kind == _FUNC) | (kind == _IFUNC) | (kind == _NOTYPE)
     chosen = is_code & is_function & (symbols["section"] != 0) & (symbols["name"] != 0)
     symbols, kind, binding = symbols[chosen], kind[chosen], binding[chosen]
-    # Of several at one address: one with a size, a function, a global name, the first.
+    # Of several at one address prefer one with a size, a function, a global name, the first.
     rank = np.select([binding == _GLOBAL, binding == _WEAK], [0, 1], 2)
     order = np.lexsort(
         (symbols["name"], rank, kind == _NOTYPE, symbols["size"] == 0, symbols["value"])
@@ -143,7 +143,7 @@ def _functions(file: ElfFile, table: Section, code: ElfFile) -> npt.NDArray[np.v
     first = np.ones(len(symbols), bool)
     first[1:] = symbols["value"][1:] != symbols["value"][:-1]
     symbols = symbols[first]
-    # A label in a function that has a size is no function.
+    # A label inside a function that has a size is not a function.
     ends = _ends(symbols)
     inside = np.zeros(len(symbols), bool)
     inside[1:] = np.maximum.accumulate(ends)[:-1] > symbols["value"][1:]
@@ -152,7 +152,7 @@ def _functions(file: ElfFile, table: Section, code: ElfFile) -> npt.NDArray[np.v
 
 
 def _ends(symbols: npt.NDArray[np.void]) -> npt.NDArray[np.uint64]:
-    """Where each symbol ends; no further than the addresses do."""
+    """Return where each symbol ends, at most at the end of the address space."""
     starts: npt.NDArray[np.uint64] = symbols["value"].astype(np.uint64)
     sizes: npt.NDArray[np.uint64] = symbols["size"].astype(np.uint64)
     ends: npt.NDArray[np.uint64] = starts + np.minimum(sizes, np.uint64((1 << 64) - 1) - starts)
@@ -160,9 +160,9 @@ def _ends(symbols: npt.NDArray[np.void]) -> npt.NDArray[np.uint64]:
 
 
 def _dynamic_tables(elf: ElfFile) -> tuple[Section, Section] | None:
-    """The dynamic symbols and their strings, by PT_DYNAMIC, of a file without section headers.
+    """Return the dynamic symbols and their strings of a file without section headers.
 
-    None if it does not name both. Raises ElfError.
+    PT_DYNAMIC has their addresses; None if it lacks one. Raises ElfError.
     """
     if elf.dynamic is None:
         return None
@@ -189,14 +189,17 @@ def _dynamic_tables(elf: ElfFile) -> tuple[Section, Section] | None:
 
 
 def _count_of_gnu_hash(elf: ElfFile, vaddr: int) -> int:
-    """How many symbols there are: one more than the last of the last chain. Raises ElfError."""
+    """Return how many symbols there are: one more than the last of the last chain.
+
+    Raises ElfError.
+    """
     buckets, first, bloom_words, _ = struct.unpack("<IIII", elf.read(vaddr, 16))
     if max(buckets, bloom_words) > _MAX_SYMBOLS:
         raise ElfError(f"the table .gnu.hash claims {max(buckets, bloom_words)} entries")
     at = vaddr + 16 + 8 * bloom_words
     last = int(np.frombuffer(elf.read(at, 4 * buckets), "<u4").max(initial=0))
     if last < first:
-        return int(first)  # no symbol is in a chain
+        return int(first)  # no chain has a symbol
     chain = at + 4 * buckets + 4 * (last - first)
     for number in range(last, last + _MAX_CHAIN):
         (word,) = struct.unpack("<I", elf.read(chain + 4 * (number - last), 4))

@@ -1,4 +1,4 @@
-"""A table inside an ELF file, read in blocks as it is needed instead of copied whole."""
+"""A table inside an ELF file, read in blocks when they are needed, not copied as a whole."""
 
 from typing import Final
 
@@ -35,9 +35,9 @@ class FileTable:
         return self._read_file(position, size)
 
     def window(self, position: int, at_least: int = 1) -> tuple[bytes, int]:
-        """Return bytes and an index in them that corresponds to `position`, without a copy.
+        """Return bytes, and the index in them that corresponds to `position`, without a copy.
 
-        From the index on there are `at_least` bytes, or all up to the end of the table.
+        Behind the index are `at_least` bytes, or all up to the end of the table.
         """
         if not 0 <= position < self.size:
             raise GoTableError(f"the table {self.name} has no position {position:#x}")
@@ -59,7 +59,7 @@ class FileTable:
             data, start = self.window(position, limit)
             end = data.find(0, start + skip, start + limit)
             if end < 0:
-                raise GoTableError(f"what begins at {position:#x} of {self.name} does not end")
+                raise GoTableError(f"the entry at {position:#x} of {self.name} does not end")
         return data[start:end]
 
     def string(self, position: int, limit: int) -> str:
@@ -94,10 +94,10 @@ class FileTable:
 
 
 class Ledger:
-    """Notices that the entries of a table overlap, as no linker lays them out.
+    """Detects a table whose entries overlap; no linker writes such a table.
 
-    A hostile table can have each of a million references point into the same megabyte. What lies
-    in an honest one is read once for each place, and altogether no more than there is.
+    In a hostile table a million references can point into the same megabyte. The entries of an
+    honest one, each read once, are together no longer than the table.
     """
 
     def __init__(self, table: FileTable) -> None:
@@ -106,7 +106,7 @@ class Ledger:
         self._seen: set[int] = set()
 
     def charge(self, position: int, size: int) -> None:
-        """Note that the entry at `position` has `size` bytes. Raises GoTableError."""
+        """Count the `size` bytes of the entry at `position`, once. Raises GoTableError."""
         if position not in self._seen:
             self._seen.add(position)
             self._left -= size
@@ -115,10 +115,10 @@ class Ledger:
 
 
 class StringTable:
-    """The NUL-terminated strings of a table, each kept once it was asked for."""
+    """The NUL-terminated strings of a table; each is kept once it has been read."""
 
     def __init__(self, table: FileTable, limit: int) -> None:
-        """Take strings of at most `limit` bytes."""
+        """Strings have at most `limit` bytes."""
         self._table = table
         self._limit = limit
         self._ledger = Ledger(table)

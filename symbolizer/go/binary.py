@@ -1,7 +1,7 @@
-"""A Go program's file as a whole: functions by name and by address, frames, stack depths, calls.
+"""A whole Go program: functions by name and by address, frames, stack deltas, calls.
 
-Addresses are virtual addresses as linked: of a position-independent program, subtract the address
-that it was loaded at.
+Addresses are virtual addresses as linked: from an address in a running position-independent
+program, subtract the address that it was loaded at.
 """
 
 from bisect import bisect_right
@@ -34,10 +34,10 @@ _MAX_SCHEDINIT_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of the program. `end` is where the next one begins: padding belongs to it.
+    """A function of the program. `end` is where the next one begins, so it includes padding.
 
-    `start_line` is the line of the `func` keyword, 0 before Go 1.20. `flags` are abi.FuncFlag: 1 a
-    stack ends here, 2 it writes SP, 4 it is assembly.
+    `start_line` is the line of the `func` keyword, 0 before Go 1.20. `flags` are abi.FuncFlag:
+    1 it is the outermost function of a stack, 2 it writes SP, 4 it is assembly.
     """
 
     name: str
@@ -47,11 +47,11 @@ class Function:
     func_id: int
     flags: int
     index: int
-    """Its place in the program's function table."""
+    """Its index in the program's function table."""
 
 
 class GoBinary:
-    """A Go program, looked up as needed. Not for use by several threads at a time."""
+    """A Go program; tables are read when they are needed. One thread at a time may use it."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class GoBinary:
 
     @classmethod
     def open(cls, elf: ElfFile, *, allow_unknown_version: bool = False) -> Self:
-        """Find the program's tables in `elf`, which stays the caller's to close.
+        """Find the program's tables in `elf`, which the caller closes.
 
-        Raises NotGoError if it holds no Go program, UnsupportedGoVersion if its runtime's layout
-        is not known (unless `allow_unknown_version`: then the nearest known one is used), and
+        Raises NotGoError if it is not a Go program, UnsupportedGoVersion if its runtime's layout
+        is unknown (unless `allow_unknown_version`: then the nearest known layout is used), and
         GoTableError if its tables contradict themselves.
         """
         table = find_pclntab(elf)
@@ -96,21 +96,21 @@ class GoBinary:
         layout = layout_for(version, allow_unknown_version=allow_unknown_version)
         if table.header.magic != layout.pclntab_magic:
             raise GoTableError(
-                f"the version that the program names, {version}, contradicts pclntab"
+                f"pclntab contradicts the Go version that the program names, {version}"
             )
         gofunc = module.pointer(words, layout.offset("moduledata", "gofunc"))
         return cls(elf, table, module, gofunc, version, layout, build_info)
 
     def functions_named(self, name: str) -> tuple[Function, ...]:
-        """Return the functions of that name, in order of address; more than one is possible.
+        """Return all functions of that name, in order of address.
 
-        In Go 1.19 all instances of a generic function share a name that ends with "[...]".
+        In Go 1.19 all instances of a generic function share one name, which ends with "[...]".
         Raises GoTableError.
         """
         return self.functions_by_name([name])[name]
 
     def functions_by_name(self, names: Collection[str]) -> dict[str, tuple[Function, ...]]:
-        """Return `functions_named` of each name, in one pass over the program's names."""
+        """Return `functions_named` for each name, in one pass over the program's names."""
         with self.elf.allowance:
             return {
                 name: tuple(map(self._function, indices))
@@ -118,7 +118,7 @@ class GoBinary:
             }
 
     def function_at(self, pc: int) -> Function | None:
-        """Return the function whose text holds the address, None if it is not Go's text."""
+        """Return the function at the address, None outside of Go's text."""
         index = self._index_at(pc)
         return None if index is None else self._function(index)
 
@@ -131,8 +131,8 @@ class GoBinary:
         """Return the logical frames at an instruction, innermost inlined call first.
 
         The physical function comes last; () where there is none. For a return address pass the
-        address minus 1. Wrappers are included. Use `frames_many` for more than a few addresses: it
-        is ten times faster. Raises GoTableError if the tables are corrupt.
+        address minus 1. Wrappers are included. For many addresses use `frames_many`, which is ten
+        times faster. Raises GoTableError if the tables are corrupt.
         """
         return self.frames_many([pc])[pc]
 
@@ -153,9 +153,9 @@ class GoBinary:
         return result | self._lookup.frames(wanted)
 
     def sp_delta(self, pc: int) -> int:
-        """Return how many bytes lie between the stack pointer at `pc` and the return address.
+        """Return the distance in bytes from the stack pointer at `pc` to the return address.
 
-        -1 where Go's table says nothing, and outside of Go's text. Raises GoTableError.
+        -1 where Go's table has no value, and outside of Go's text. Raises GoTableError.
         """
         index = self._index_at(pc)
         if index is None:
@@ -165,7 +165,7 @@ class GoBinary:
         return int(depth[0])
 
     def sp_deltas(self, function: Function) -> tuple[tuple[int, int, int], ...]:
-        """Return what `sp_delta` is all over a function: (start, end, delta) of each stretch.
+        """Return `sp_delta` of a whole function, as ranges: (start, end, delta).
 
         Raises GoTableError.
         """
@@ -186,9 +186,9 @@ class GoBinary:
         return tuple(found)
 
     def call_sites(self, *targets: Function) -> dict[int, tuple[int, ...]]:
-        """Return the address of each `call` of the functions, by the entry of the function.
+        """Return the addresses of the instructions that call each function, by its entry.
 
-        Calls through registers, and jumps, are not among them. Raises GoTableError.
+        Calls through registers, and jumps, are not included. Raises GoTableError.
         """
         starts = InstructionStarts()
         entries = {target.entry for target in targets}
@@ -205,7 +205,9 @@ class GoBinary:
                     code = self.elf.read(entry, addresses[-1] + CALL_BYTES - entry)
                     size += len(code)
                     if size > _MAX_DECODED_BYTES:
-                        raise GoTableError("a function is called from more code than can be read")
+                        raise GoTableError(
+                            "a function is called from more code than in any real program"
+                        )
                     found += starts.among(code, entry, addresses)
                 result[target] = tuple(found)
         except ElfError as error:
@@ -244,7 +246,7 @@ def _version(
         try:
             return GoVersion.parse(build_info.version)
         except UnsupportedGoVersion:
-            pass  # Overwritten by an obfuscator, perhaps; the runtime's own variable may be whole.
+            pass  # An obfuscator may have overwritten it, and left the runtime's own variable.
     for index in NameIndex(table).indices(["runtime.schedinit"])["runtime.schedinit"]:
         entry, end = (module.text_start + int(table.entries[i]) for i in (index, index + 1))
         try:
@@ -255,5 +257,5 @@ def _version(
         if text:
             return GoVersion.parse(text)
     raise UnsupportedGoVersion(
-        f"the program does not say which version of Go it was built with; known are {known_range()}"
+        f"the program does not name the Go version that built it; known are {known_range()}"
     )

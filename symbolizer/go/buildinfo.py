@@ -1,8 +1,8 @@
 """Go build information: the version and the settings that a program was built with.
 
-The linker writes it into every program, and stripping leaves it (debug/buildinfo, Go 1.27). Both
-forms are read: strings in place (Go 1.18 and later), and pointers to strings (Go 1.13 to 1.17), so
-that a program that is too old can be refused by name.
+The linker writes it into every program, and strip keeps it (debug/buildinfo, Go 1.27). Both forms
+are read: strings in place (Go 1.18 and later), and pointers to strings (Go 1.13 to 1.17), so that
+the error for a program that is too old names its version.
 """
 
 import re
@@ -22,7 +22,7 @@ _FLAG_INLINE = 2
 _MAX_VERSION_BYTES = 256
 _MAX_MODULE_BYTES = 4 << 20
 _FRAME_BYTES = 16
-"""The module text stands between two sentinels of 16 bytes (cmd/go/internal/modload)."""
+"""The module text is between two sentinels of 16 bytes (cmd/go/internal/modload)."""
 
 _SCAN_CHUNK_BYTES = 1 << 20
 _ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|.)", re.DOTALL)
@@ -38,9 +38,9 @@ class BuildInfo:
 
 
 def read_build_info(elf: ElfFile) -> BuildInfo | None:
-    """Read the build information; None if there is none.
+    """Read the build information; None if the file has none.
 
-    Raises GoTableError if there is some that is cut off or contradicts itself.
+    Raises GoTableError if it is cut off or contradicts itself.
     """
     vaddr = _find(elf)
     if vaddr is None:
@@ -68,7 +68,7 @@ def _find(elf: ElfFile) -> int | None:
             if elf.read(section.vaddr, len(_MAGIC)) == _MAGIC:
                 return section.vaddr
         except ElfError:
-            pass  # A section header that no segment agrees with.
+            pass  # No segment has the section's address.
     for segment in elf.segments:
         if not segment.writable:
             continue
@@ -82,7 +82,7 @@ def _find(elf: ElfFile) -> int | None:
 
 
 def _inline_string(elf: ElfFile, vaddr: int, limit: int) -> tuple[bytes, int]:
-    """Return a string behind its length as a varint, and the address after it."""
+    """Return a string that follows its length, a varint, and the address behind it."""
     length = 0
     for index, byte in enumerate(elf.read(vaddr, min(5, elf.file_bytes_after(vaddr)))):
         length |= (byte & 0x7F) << 7 * index
@@ -103,7 +103,7 @@ def _string_at(elf: ElfFile, pointer: bytes, limit: int) -> bytes:
 
 def _limited(elf: ElfFile, vaddr: int, length: int, limit: int) -> bytes:
     if length > limit:
-        raise GoTableError(f"a string of {length} bytes in the Go build information")
+        raise GoTableError(f"a string of the Go build information claims {length} bytes")
     return elf.read(vaddr, length) if length else b""
 
 
@@ -115,7 +115,7 @@ def _settings(modules: bytes) -> dict[str, str]:
 
 
 def _setting(text: str) -> tuple[str, str]:
-    """Split key=value, either of which may be quoted as Go quotes strings."""
+    """Split key=value; each of them may be quoted as Go quotes strings."""
     if text.startswith(('"', "`")):
         end = re.compile(r'"(?:[^"\\]|\\.)*"|`[^`]*`').match(text)
         key = text[: end.end()] if end else text

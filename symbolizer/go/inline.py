@@ -1,4 +1,4 @@
-"""Inline trees: which functions the compiler put into another's code (runtime/symtabinl.go)."""
+"""Inline trees: which functions the compiler inlined into another one (runtime/symtabinl.go)."""
 
 import struct
 from typing import Final, NamedTuple
@@ -19,7 +19,7 @@ _MAX_NODES = 1 << 20
 
 
 class Callee(NamedTuple):
-    """An inlined function, or the physical one, and from where in the code it was called."""
+    """An inlined function, or the physical one, and the offset in the code of the call."""
 
     name: str
     start_line: int
@@ -28,16 +28,16 @@ class Callee(NamedTuple):
 
 
 class InlineTables:
-    """What all functions of a program share: strings, inline trees, the layout."""
+    """Tables that all functions of a program share: strings, inline trees, the layout."""
 
     def __init__(self, elf: ElfFile, table: PclnTable, layout: RuntimeLayout, gofunc: int) -> None:
-        """Take `gofunc`, the address that inline trees are counted from (moduledata.gofunc)."""
+        """`gofunc` is the address that offsets of inline trees count from (moduledata.gofunc)."""
         self.table: Final = table
         self.layout: Final = layout
         try:
             offset, size = elf.vaddr_to_offset(gofunc), elf.file_bytes_after(gofunc)
         except ElfError as error:
-            raise GoTableError(f"moduledata.gofunc points nowhere: {error}") from error
+            raise GoTableError(f"moduledata.gofunc points outside the file: {error}") from error
         self._trees = FileTable(elf, offset, size, "go:func.*")
         self._node = _NODE_1_18 if table.header.magic == GO_1_18 else _NODE_1_20
         self._names = StringTable(table.names, MAX_NAME_BYTES)
@@ -55,7 +55,7 @@ class InlineTables:
     def callee(self, tree: int, index: int) -> Callee:
         """Return node `index` of the inline tree at `tree`. Raises GoTableError."""
         if index >= _MAX_NODES:
-            raise GoTableError(f"no function has {index} inlined calls")
+            raise GoTableError(f"a function claims {index} inlined calls")
         data = self._trees.read(tree + index * self._node.size, self._node.size)
         if self._node is _NODE_1_18:
             _, func_id, _line, name_offset, parent_pc = self._node.unpack(data)

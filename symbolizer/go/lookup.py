@@ -1,7 +1,7 @@
 """From addresses to logical frames, many addresses at a time.
 
-Decoding a table costs the more the larger the function; a lookup in a profile's worth of functions
-is fast because all their tables are decoded at once, and all innermost frames are looked up before
+The larger a function, the longer its tables take to decode. The addresses of a whole profile are
+looked up fast since all tables are decoded at once, and all innermost frames are looked up before
 all their callers.
 """
 
@@ -19,11 +19,11 @@ from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table
 
 _MAX_DEPTH: Final = 128
 _MAX_BATCH_BYTES = 1 << 19
-"""Tables of so many bytes take some 50 MB while they are decoded."""
+"""Tables of this size use some 50 MB while they are decoded."""
 
 
 class FrameLookup:
-    """Looks up frames in a program's tables. Keeps nothing but names and paths."""
+    """Looks up frames in a program's tables. Keeps names and paths, nothing else."""
 
     def __init__(self, tables: InlineTables, text_start: int) -> None:
         self._tables = tables
@@ -48,14 +48,14 @@ class FrameLookup:
 
 
 class _Batch:
-    """Addresses to be looked up together, and the functions and the tables that they need."""
+    """Addresses to look up together, and the functions and the tables that they need."""
 
     def __init__(self, tables: InlineTables, ledger: Ledger) -> None:
         self.size_bytes = 0
         self._tables = tables
         self._ledger = ledger
         self._functions: list[tuple[FuncRecord, int]] = []
-        # The linker stores equal tables of several functions once.
+        # Functions with equal tables share one: the linker stores it once.
         self._table_numbers: dict[int, int] = {}
         self._table_bytes: list[bytes] = []
         self._function_tables: list[tuple[int, int, int]] = []
@@ -95,7 +95,7 @@ class _Batch:
                 return dict(zip(self._pcs, map(tuple, stacks), strict=True))
             asked = np.array(list(callers), dtype=np.int64)
             offsets[asked] = list(callers.values())
-        raise GoTableError("an inline tree is deeper than any real one, or a circle")
+        raise GoTableError("an inline tree is a circle, or deeper than any real one")
 
     def _callee(self, function: int, call: int) -> Callee:
         """Return inlined call number `call` of a function, or the function itself for -1."""

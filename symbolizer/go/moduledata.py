@@ -1,8 +1,8 @@
-"""runtime.firstmoduledata: where a Go program says where its text and its tables are.
+"""runtime.firstmoduledata: the addresses of a Go program's text and tables.
 
-Its first fields have the same offsets in Go 1.19 to 1.27; the position of `gofunc` depends on the
-version and comes from `go.runtime_layout`. From Go 1.26 on it is a section of its own; before, it
-lies among the writable data, where the pointer to pclntab in its first word gives it away.
+Its first fields have the same offsets in Go 1.19 to 1.27; the offset of `gofunc` depends on the
+version and comes from `symbolizer.go.runtime_layout`. From Go 1.26 on it has its own section;
+before, it is in the writable data, where it is found by its first word, the pointer to pclntab.
 """
 
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ _MAX_CANDIDATES = 1024
 _HEAD_WORDS = 24
 
 _ADDRESS_END = 1 << 63
-"""Of user space; and signed integers hold what is below."""
+"""The end of user space; lower addresses fit a signed integer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleData:
-    """What moduledata's head says. Virtual addresses as linked."""
+    """The first fields of moduledata. Virtual addresses as linked."""
 
     vaddr: int
     text_start: int
@@ -84,7 +84,7 @@ def _pointers_to(elf: ElfFile, segment: Segment, target: int) -> Iterator[int]:
 
 
 def _checked(vaddr: int, words: tuple[int, ...], table: PclnTable) -> ModuleData | None:
-    """Return the moduledata if it agrees with the table in everything, as Go itself demands."""
+    """Return the moduledata if all its fields match the table, as Go itself demands."""
     header = table.header
     first_entry, end_entry = int(table.entries[0]), int(table.entries[-1])
     minpc, maxpc, text_start, text_end = words[20:24]
@@ -106,7 +106,7 @@ def _checked(vaddr: int, words: tuple[int, ...], table: PclnTable) -> ModuleData
 
 
 def _in_text(elf: ElfFile, module: ModuleData) -> bool:
-    """Whether the text that moduledata names lies in one executable segment."""
+    """Whether one executable segment has all of moduledata's text."""
     return module.text_end < _ADDRESS_END and any(
         segment.executable
         and segment.vaddr <= module.text_start

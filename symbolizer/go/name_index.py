@@ -1,4 +1,4 @@
-"""Find functions by name in a pclntab, without a copy of its names."""
+"""Find functions by name in a pclntab, without copying its names."""
 
 import re
 from collections.abc import Collection
@@ -14,14 +14,14 @@ _MAX_HITS = 1024
 
 
 class NameIndex:
-    """Which functions bear a name. Keeps four bytes per function, read on the first search."""
+    """The functions of each name. Keeps four bytes per function, read on the first search."""
 
     def __init__(self, table: PclnTable) -> None:
         self._table = table
         self._name_offsets: FuncOffsets | None = None
 
     def indices(self, names: Collection[str]) -> dict[str, list[int]]:
-        """Return the functions of each name, by their place in the function table.
+        """Return the functions of each name, as indices in the function table.
 
         One pass over all names of the program. Raises GoTableError if a record or the names
         cannot be read.
@@ -35,12 +35,12 @@ class NameIndex:
         }
 
     def _positions(self, names: dict[str, bytes]) -> dict[str, list[int]]:
-        """Return where in funcnametab each whole name stands: as a rule once or never."""
+        """Return the offsets of each whole name in funcnametab: usually one or none."""
         found: dict[str, list[int]] = {name: [] for name in names}
         if not names:
             return found
         by_bytes = {encoded: name for name, encoded in names.items()}
-        # What follows a name is not consumed: it may be what precedes the next.
+        # The zero behind a name is not consumed: it is also the one in front of the next.
         any_of_them = b"|".join(re.escape(encoded) for encoded in by_bytes)
         pattern = re.compile(b"\0(?=(" + any_of_them + b")\0)")
         longest = max(map(len, by_bytes)) + 2

@@ -1,7 +1,8 @@
-"""pclntab: the table that maps Go code to functions, files and lines. It survives stripping.
+"""pclntab: the table that maps Go code to functions, files and lines. strip keeps it.
 
 Formats read: Go 1.18 and 1.19, and Go 1.20 and later (internal/abi/symtab.go, runtime/symtab.go
-and cmd/link/internal/ld/pcln.go). Older ones are recognised so that they can be refused by name.
+and cmd/link/internal/ld/pcln.go). Older formats are recognised, so that
+the error names their Go version.
 Virtual addresses are as linked.
 """
 
@@ -36,7 +37,7 @@ _FUNCDATA_INL_TREE = 3
 _NO_FUNCDATA = 0xFFFFFFFF
 _NO_FILE = 0xFFFFFFFF
 _RECORD_WINDOW_BYTES = 44 + 4 * (16 + 16)
-"""A record with more pcdata and funcdata than any version of Go has."""
+"""A record with more pcdata and funcdata than any version of Go writes."""
 _FUNCTAB_ENTRY_BYTES = 8
 _MIN_FUNC_BYTES = 40
 _MAX_FUNCTIONS = 1 << 22
@@ -67,7 +68,7 @@ class PclnHeader:
 
 
 class FuncRecord(NamedTuple):
-    """The parts of a runtime._func that matter here.
+    """The fields of a runtime._func that the symbolizer uses.
 
     `pcsp`, `pcfile`, `pcln` and `inline_index` are positions of pc-value tables in pctab, 0 for
     none. `inline_tree` counts from moduledata.gofunc, None if nothing was inlined. `start_line` is
@@ -87,10 +88,10 @@ class FuncRecord(NamedTuple):
 
 
 class PclnTable:
-    """A pclntab whose header and function table have been checked.
+    """A pclntab with a checked header and function table.
 
     `entries[i]` is where function i begins, in bytes from the text start, in ascending order;
-    one more entry marks where the last one ends. `offsets[i]` is where its record lies in
+    one more entry is the end of the last function. `offsets[i]` is where its record lies in
     `functions`.
     """
 
@@ -137,12 +138,12 @@ class PclnTable:
         """Return a function's name as the linker wrote it.
 
         Offset 0 is the first function's name, although runtime.moduledata.funcName takes it for
-        none and Go's own profiles leave that function nameless.
+        no name, and Go's own profiles show that function without one.
         """
         return self.names.string(name_offset, MAX_NAME_BYTES)
 
     def file_offset(self, cu_offset: int, file_number: int) -> int | None:
-        """Return where the path of a compilation unit's file stands in `files`, if it has one."""
+        """Return the offset in `files` of the path of a unit's file, None if it has no path."""
         (offset,) = _WORD.unpack(self.units.read(4 * (cu_offset + file_number), 4))
         return offset if offset != _NO_FILE else None
 
@@ -163,7 +164,7 @@ def find_pclntab(elf: ElfFile) -> PclnTable:
     """Find the pclntab by its section, else by its signature in the loaded segments.
 
     Raises NotGoError if there is none, UnsupportedGoVersion for one of Go 1.17 or older, and
-    GoTableError if each that there is contradicts itself.
+    GoTableError if all that are found contradict themselves.
     """
     problem: GoTableError | None = None
     for vaddr, size in _candidates(elf):
@@ -175,18 +176,18 @@ def find_pclntab(elf: ElfFile) -> PclnTable:
             problem = problem or GoTableError(f"pclntab is cut off: {error}")
     if problem is not None:
         raise problem
-    raise NotGoError("the file holds no Go program: it has no pclntab")
+    raise NotGoError("the file is not a Go program: it has no pclntab")
 
 
 def _candidates(elf: ElfFile) -> Iterator[tuple[int, int]]:
-    """Yield (vaddr, size at most) of what may be a pclntab, the likeliest first."""
+    """Yield (vaddr, maximum size) of what may be a pclntab, the most likely first."""
     for name in _SECTIONS:
         section = elf.sections.get(name)
         if section is not None and not section.nobits:
             try:
                 yield section.vaddr, min(section.size, elf.file_bytes_after(section.vaddr))
             except ElfError:
-                continue  # A section header that no segment agrees with.
+                continue  # No segment has the section's address.
     found = 0
     for segment in sorted(elf.segments, key=lambda segment: segment.executable):
         for vaddr in _signatures(elf, segment):
@@ -197,7 +198,7 @@ def _candidates(elf: ElfFile) -> Iterator[tuple[int, int]]:
 
 
 def _signatures(elf: ElfFile, segment: Segment) -> Iterator[int]:
-    """Yield each 8-aligned address in the segment where a pclntab's first 8 bytes stand."""
+    """Yield each 8-aligned address in the segment that has a pclntab's first 8 bytes."""
     for base, data in elf.scan(segment, _SCAN_CHUNK_BYTES, overlap=7):
         at = data.find(_AFTER_MAGIC)
         while at >= 0:
@@ -210,14 +211,14 @@ def _signatures(elf: ElfFile, segment: Segment) -> Iterator[int]:
 
 def _read_header(elf: ElfFile, vaddr: int, size: int) -> PclnHeader:
     if size < _HEADER.size:
-        raise GoTableError(f"pclntab at {vaddr:#x} has {size} bytes: too few for its header")
+        raise GoTableError(f"pclntab at {vaddr:#x} has {size} bytes, too few for its header")
     magic, pad, quantum, pointer_size, *words = _HEADER.unpack(elf.read(vaddr, _HEADER.size))
     if magic in _REFUSED and (pad, quantum, pointer_size) == (0, 1, 8):
         raise UnsupportedGoVersion(
             f"the program was built with {_REFUSED[magic]}; Go 1.19 or newer is needed"
         )
     if magic not in (GO_1_18, GO_1_20) or (pad, quantum, pointer_size) != (0, 1, 8):
-        raise GoTableError(f"pclntab at {vaddr:#x} does not begin with a header that is known")
+        raise GoTableError(f"pclntab at {vaddr:#x} begins with an unknown header")
     count, _files, text_start, *offsets = words
     if [_HEADER.size, *offsets, size] != sorted([_HEADER.size, *offsets, size]):
         raise GoTableError(f"the parts of pclntab at {vaddr:#x} overlap or lie outside of it")

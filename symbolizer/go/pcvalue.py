@@ -1,8 +1,8 @@
-"""pc-value tables: how pclntab says "from here to there the value is v" (runtime/symtab.go).
+"""pc-value tables: values of ranges of code in pclntab (runtime/symtab.go).
 
 A table is a list of pairs of variable-length integers: the change of the value, zigzag encoded and
 counted from -1, and the number of bytes of code for which the new value holds. A zero byte ends it.
-No integer but the first is ever zero, so that the next zero byte after the first is the end.
+Only the first integer can be zero, so the next zero byte after it is the end.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from symbolizer.elf.table import FileTable
 from symbolizer.errors import GoTableError
 
 NO_VALUE: Final = -1
-"""What a table says where it has nothing to say."""
+"""The value where a table has none."""
 
 _MAX_TABLE_BYTES = 1 << 20
 _MAX_VARINT_BYTES = 5
 _CODE_BITS = 32
-"""Offsets in the code of one function have no more."""
+"""Of offsets in the code of one function."""
 
 _INT32_END = 1 << 31
 
@@ -36,22 +36,22 @@ def read_table(pctab: FileTable, position: int) -> bytes:
 
 
 class PcValues:
-    """Decoded tables, to be asked many questions at a time."""
+    """Decoded tables, for many lookups at a time."""
 
     def __init__(self, tables: Sequence[bytes]) -> None:
         """Decode tables as `read_table` returns them.
 
-        Raises GoTableError for one that breaks off, or with a number of more than 32 bits.
+        Raises GoTableError for one that is cut off, or that has a number of more than 32 bits.
         """
         numbers, counts = _varints(tables)
         if np.any(counts & 1):
-            raise GoTableError("a pc-value table breaks off in the middle of a pair")
+            raise GoTableError("a pc-value table is cut off inside a pair")
         pairs = counts // 2
         changes, steps = numbers[0::2], numbers[1::2]
         self._values = _running_sums((changes >> 1) ^ -(changes & 1), pairs) + NO_VALUE
         ends = _running_sums(steps, pairs)
         if np.any(np.abs(self._values) >= _INT32_END) or np.any(ends >> _CODE_BITS):
-            raise GoTableError("a pc-value table holds a number of more than 32 bits")
+            raise GoTableError("a pc-value table has a number of more than 32 bits")
         # With the table's number in front, all ends together are in ascending order.
         self._ends = ends | np.repeat(np.arange(len(tables)), pairs) << _CODE_BITS
         self._stops = np.cumsum(pairs)
@@ -69,7 +69,7 @@ class PcValues:
         return result
 
     def steps(self, table: int) -> list[tuple[int, int]]:
-        """Return the whole of a table: (offset at which a stretch ends, its value), ascending."""
+        """Return a whole table as (offset where a range ends, its value), ascending."""
         start = int(self._stops[table - 1]) if table else 0
         stop = int(self._stops[table])
         ends = self._ends[start:stop] & ((1 << _CODE_BITS) - 1)
@@ -77,13 +77,13 @@ class PcValues:
 
 
 def _varints(tables: Sequence[bytes]) -> tuple[Integers, Integers]:
-    """Return the integers of all tables in a row, and how many each table has."""
+    """Return the integers of all tables one after the other, and how many each table has."""
     data = np.frombuffer(b"".join(tables), np.uint8)
     sizes = np.fromiter(map(len, tables), np.int64, len(tables))
     stops = np.cumsum(sizes)
     is_last = data < 0x80
     if not np.all(is_last[stops[sizes > 0] - 1]):
-        raise GoTableError("a pc-value table breaks off in the middle of a number")
+        raise GoTableError("a pc-value table is cut off inside a number")
     last = np.flatnonzero(is_last)
     counts = np.diff(np.searchsorted(last, stops), prepend=0)
     if len(last) == len(data):
@@ -91,7 +91,7 @@ def _varints(tables: Sequence[bytes]) -> tuple[Integers, Integers]:
     first = np.concatenate([[0], last[:-1] + 1])
     lengths = last - first + 1
     if int(lengths.max()) > _MAX_VARINT_BYTES:
-        raise GoTableError("a pc-value table holds a number of more than 32 bits")
+        raise GoTableError("a pc-value table has a number of more than 32 bits")
     place = np.arange(len(data)) - np.repeat(first, lengths)
     parts = (data & 0x7F).astype(np.int64) << (7 * place)
     return np.add.reduceat(parts, first), counts

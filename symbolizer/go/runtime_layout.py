@@ -1,6 +1,6 @@
-"""What is known about Go's runtime, version by version: struct layouts, function ids, habits.
+"""Facts about Go's runtime by version: struct layouts, function ids, wait reasons, stacks, labels.
 
-The knowledge is data: data/goruntime.json, which tests/tools/generate_goruntime.py writes from real
+They are data: data/goruntime.json, which tests/tools/generate_goruntime.py writes from real
 toolchains. amd64 only.
 """
 
@@ -63,7 +63,7 @@ class RuntimeLayout:
     labels_in_slice: bool
     """Whether runtime.g.labels is a slice; a map in Go 1.23 and older (runtime/pprof/label.go)."""
     pclntab_magic: int
-    """What a program's pclntab begins with."""
+    """The first four bytes of a program's pclntab, as a number."""
 
     def offset(self, struct: str, field: str) -> int:
         """Return a field's offset in bytes; raise KeyError if this version has no such field."""
@@ -78,21 +78,21 @@ class RuntimeLayout:
         return self.structs[struct].size
 
     def role(self, func_id: int) -> FuncRole:
-        """Return what a function id stands for; an id that Go does not have is NORMAL."""
+        """Return the role of a function id; NORMAL for ids that Go does not have."""
         return self.roles[func_id] if 0 <= func_id < len(self.roles) else FuncRole.NORMAL
 
 
 def layout_for(version: GoVersion, *, allow_unknown_version: bool = False) -> RuntimeLayout:
     """Return the layout of a version's runtime.
 
-    Raises UnsupportedGoVersion for a version that is not known, or a development version, whose
-    layout nobody knows, unless `allow_unknown_version`: then the nearest known one is returned.
+    Raises UnsupportedGoVersion for an unknown version, and for a development version, whose layout
+    may change, unless `allow_unknown_version`: then the nearest known layout is returned.
     """
     minors = _known_minors()
     known = version.minor in minors and version.stage != "devel"
     if not known and not allow_unknown_version:
         raise UnsupportedGoVersion(
-            f"the program was built with {version}, whose runtime layout is not known; "
+            f"the program was built with {version}, whose runtime layout is unknown; "
             f"known are {known_range()}"
         )
     nearest = min(minors, key=lambda minor: (abs(minor - version.minor), -minor))
@@ -100,7 +100,7 @@ def layout_for(version: GoVersion, *, allow_unknown_version: bool = False) -> Ru
 
 
 def known_range() -> str:
-    """Return the known versions in words: "go1.19, go1.21 to go1.27"."""
+    """Return the known versions as text: "go1.19, go1.21 to go1.27"."""
     runs: list[list[int]] = []
     for minor in _known_minors():
         if runs and runs[-1][-1] == minor - 1:

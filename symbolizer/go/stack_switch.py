@@ -1,4 +1,4 @@
-"""The pc that stands for a goroutine which runs on its thread's stack.
+"""The pc that is stored for a goroutine while it runs on its thread's stack.
 
 Before runtime.asmcgocall leaves the goroutine's stack, gosave_systemstack_switch stores an address
 in runtime.systemstack_switch as the goroutine's pc, for Go's unwinder to find
@@ -12,7 +12,7 @@ _SAVE_SWITCH = "gosave_systemstack_switch"
 
 
 def saved_switch_pc(binary: GoBinary) -> int | None:
-    """Return that pc as linked, None if the program's code does not tell.
+    """Return that pc as linked, None if the program's code does not have it.
 
     Raises GoTableError if the tables contradict themselves.
     """

@@ -1,4 +1,4 @@
-"""Go version strings: what a toolchain calls itself, made comparable."""
+"""Go version strings, parsed and comparable."""
 
 import re
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ _STAGES = {"devel": -3, "beta": -2, "rc": -1}
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class GoVersion:
-    """A version of Go 1. `text` is what the toolchain wrote; order and equality ignore it."""
+    """A version of Go 1. `text` is as the toolchain wrote it; order and equality ignore it."""
 
     minor: int
     patch: int = 0
@@ -34,7 +34,7 @@ class GoVersion:
         match = _PATTERN.match(text)
         if match is None:
             raise UnsupportedGoVersion(
-                f"the program says it was built with {text[:64]!r}, which is no version of Go 1"
+                f"the program names its Go version {text[:64]!r}, which is no version of Go 1"
             )
         minor = int(match["minor"] or 0)
         if match["devel"]:

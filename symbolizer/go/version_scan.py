@@ -1,7 +1,7 @@
-"""The Go version of a program whose build information was cut out.
+"""The Go version of a program whose build information was removed.
 
-runtime.schedinit sets runtime.buildVersion to "unknown" if it is empty, so the address of that
-string stands in schedinit's code, as an operand relative to the instruction pointer.
+runtime.schedinit sets runtime.buildVersion to "unknown" if it is empty, so schedinit's code has the
+address of that string, as an operand relative to the instruction pointer.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def _operand_addresses(code: bytes, entry: int) -> Iterator[int]:
 
 
 def _string_at(elf: ElfFile, words: RelocatedWords, header: int) -> bytes:
-    """Return the Go string whose header is at the address; b"" if there is none."""
+    """Return the Go string with its header at the address; b"" if there is none."""
     try:
         pointer, length = words.read(header, 2)
         return elf.read(pointer, length) if length <= _MAX_VERSION_BYTES else b""

@@ -1,9 +1,9 @@
-"""Names of locks: by the package variable they lie in, or by the functions that lock them.
+"""Names of locks: by the package variable that has them, or by the functions that lock them.
 
-An address on the heap tells nothing about what lies there. But a function can only lock what it
-can name: its receiver, parameters and variables, the package variables that its code loads, their
-fields, and no field that another package keeps to itself. What all functions that lock the same
-lock have in common is its name.
+A heap address has no name. But a function can only lock a lock that it can name: in its receiver,
+parameters and variables, in the package variables that its code loads, and in their fields, except
+unexported fields of other packages. The name that all functions which lock the same lock share is
+the lock's name.
 """
 
 import re
@@ -38,11 +38,11 @@ from symbolizer.locks.variables import StaticPointers, Symbol, Symbols, is_data,
 
 _DW_OP_ADDR = 0x03
 _MAX_STATIC_DEPTH = 2
-_MADE_UP = "."  # ".autotmp_3", in programs built without optimization
+_MADE_UP = "."  # ".autotmp_3", the compiler's own, in programs built without optimization
 _MAX_SHOWN = 4
 _MAX_CODE_BYTES = 1 << 20
 
-# sync.Mutex is made of internal/sync.Mutex from Go 1.24 on; internal/sync uses its own.
+# From Go 1.24 on sync.Mutex has an internal/sync.Mutex, which internal/sync itself uses, too.
 _WANTED: Final[dict[str, tuple[str, ...]]] = {"sync.Mutex": ("sync.Mutex", "internal/sync.Mutex")}
 
 # Go's linker moves all types there (movetomodule in cmd/link dwarf.go, Go 1.19 to 1.27).
@@ -56,7 +56,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A function that called Lock or Unlock itself: its name as in `Frame`, and where it did.
+    """A function that called Lock or Unlock itself: its name as in `Frame`, and the call.
 
     `pc` is the address of the call as linked, or the return address minus 1.
     """
@@ -67,16 +67,16 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class _Nameable:
-    """Locks that a function can name: without following pointers if there are such, and all."""
+    """Locks that a function can name: those not behind pointers if there are any, and all."""
 
     near: list[Names]
     wide: list[Names]
 
 
 class LockNames:
-    """Names of a program's locks. Reads nothing before the first question.
+    """Names of a program's locks. Reads nothing before the first lookup.
 
-    Nothing is told of a stripped program, and nothing of one whose DWARF is corrupt.
+    A stripped program gives no names, nor does one with corrupt DWARF.
     """
 
     def __init__(self, binary: GoBinary) -> None:
@@ -90,10 +90,10 @@ class LockNames:
         self._functions: dict[tuple[str, str], _Nameable] = {}
 
     def variable(self, address: int) -> str | None:
-        """Return the name of what lies at the address, as linked, in a package variable.
+        """Return the name of the part of a package variable that is at the address, as linked.
 
-        "main.shards[3].mu"; "main.shards+0x38" if the program has symbols but no DWARF; None if it
-        lies in no variable.
+        "main.shards[3].mu"; "main.shards+0x38" if the program has symbols but no DWARF; None if no
+        variable is there.
         """
         if not is_data(self._elf, address):
             return None
@@ -105,21 +105,21 @@ class LockNames:
         return None if symbol is None else _with_rest(symbol.name, address - symbol.address)
 
     def field(self, callers: Sequence[Caller], kind: str) -> str | None:
-        """Return the name of a lock on the heap, told from the functions that lock it.
+        """Return the name of a lock on the heap, derived from the functions that lock it.
 
         `kind` is "sync.Mutex" or "sync.RWMutex". "main.Cache.mu"; "main.Cache.{mu,other}" if it is
-        one of these; "main.worker.mu" for a variable of a function; None if nothing can be told.
+        one of these; "main.worker.mu" for a variable of a function; None if no name is found.
         """
         if not self._dwarf.present:
             return None
         found = [self._or_none(partial(self._nameable, caller, kind)) for caller in callers]
-        told = [each for each in found if each is not None and each.near]
+        useful = [each for each in found if each is not None and each.near]
         return _text(
-            _in_common([each.near for each in told]) or _in_common([each.wide for each in told])
+            _in_common([each.near for each in useful]) or _in_common([each.wide for each in useful])
         )
 
     def _or_none(self, ask: Callable[[], _T]) -> _T | None:
-        """Ask. What is corrupt, or takes too long, tells nothing: only a name is missing."""
+        """Call `ask`; None if the tables are corrupt or too large. Then only a name is missing."""
         try:
             with self._elf.allowance:
                 return ask()
@@ -127,7 +127,7 @@ class LockNames:
             return None
 
     def _place(self, address: int, depth: int) -> Place | None:
-        """Return the place in a package variable, or behind its pointer; the path has its name."""
+        """Return the place in a package variable or behind its pointer; the path has its name."""
         symbol = self._symbols.variable_at(address)
         if symbol is not None:
             variable = self._variable(symbol)
@@ -164,7 +164,7 @@ class LockNames:
         return self._variables[symbol]
 
     def _nameable(self, caller: Caller, kind: str) -> _Nameable:
-        """Return the locks of a kind that a function can name; none if they can't be told."""
+        """Return the locks of a kind that a function can name; none if it can name any lock."""
         key = caller.function, kind
         if key not in self._functions:
             wanted = _WANTED.get(kind, (kind,))
@@ -174,14 +174,14 @@ class LockNames:
     def _read_nameable(self, caller: Caller, wanted: Sequence[str]) -> _Nameable:
         package = package_of(caller.function)
         if not package:
-            # A wrapper for a type without a name: "go:(*struct { sync.Mutex }).Lock".
+            # A wrapper of a type without a name: "go:(*struct { sync.Mutex }).Lock".
             return _Nameable([], [])
         owner = _CLOSURE.sub("", caller.function)
         holders: list[tuple[Die, str]] = []
         for variable in self._variables_of(caller.function, package):
             kind = self._types.of(variable)
             if variable.name.startswith("&"):
-                # It has escaped to the heap: the stack holds a pointer to it.
+                # It has escaped to the heap: the stack has a pointer to it.
                 kind = self._types.pointee(kind) or kind
             elif self._is_any_lock(variable, kind, wanted):
                 return _Nameable([], [])
@@ -199,7 +199,7 @@ class LockNames:
         return found
 
     def _package_variables(self, caller: Caller) -> Iterator[Symbol]:
-        """Yield the package variables that a function loads, also where it is inlined."""
+        """Yield the package variables that a function loads, even where it is inlined."""
         code = self._binary.function_at(caller.pc)
         if code is None:
             return
@@ -224,7 +224,7 @@ class LockNames:
         return _Nameable(list(own or behind), list(own | behind))
 
     def _variables_of(self, function: str, package: str) -> Iterator[Die]:
-        """Yield the variables of a function, and its parameters and results if they have names."""
+        """Yield the variables of a function, and its named parameters and results."""
         for die in self._dwarf.find(function, (TAG_SUBPROGRAM,), package):
             for child in self._dwarf.children(die, (TAG_LEXICAL_BLOCK,)):
                 if (
@@ -235,7 +235,7 @@ class LockNames:
                     yield child
 
     def _is_any_lock(self, variable: Die, kind: Die, wanted: Sequence[str]) -> bool:
-        """Whether it points to a lock that may lie anywhere: a parameter, or the compiler's own."""
+        """Whether it points to an arbitrary lock: a parameter, or a variable of the compiler's."""
         is_result = bool(variable.values.get(AT_VARIABLE_PARAMETER))
         is_parameter = variable.tag == TAG_FORMAL_PARAMETER and not is_result
         if not is_parameter and not variable.name.startswith(_MADE_UP):
@@ -246,7 +246,7 @@ class LockNames:
         )
 
     def _receivers(self, function: str, package: str) -> list[Die]:
-        """Return the receiver's type, by name: a closure need not have it among its variables."""
+        """Return the receiver's type, by name: a closure may lack it among its variables."""
         names = _RECEIVER.findall(function)
         if not names:
             return []
@@ -260,7 +260,7 @@ def _with_rest(name: str, rest: int) -> str:
 
 
 def _in_common(callers: Sequence[Sequence[Names]]) -> list[LockName]:
-    """Return the names that all callers have for a lock, without those of a type inside another."""
+    """Return the names that all callers share for a lock; of nested types only the outermost."""
     if not callers:
         return []
     known = [{name for names in caller for name in names} for caller in callers]

@@ -1,4 +1,4 @@
-"""Go types in DWARF: what lies at an offset of one, and which locks one holds."""
+"""Go types in DWARF: which field is at an offset, and which locks a type has."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -34,7 +34,7 @@ _ANONYMOUS = "struct {"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A part of a variable: its path (".first.mu", "[3]"), type, and the bytes that are left."""
+    """A part of a variable: its path (".first.mu", "[3]"), type, and the rest of the offset."""
 
     path: str
     type: Die
@@ -57,7 +57,7 @@ Names = tuple[LockName, ...]
 
 
 class Types:
-    """The types of a file. All methods raise DwarfError."""
+    """The types of a file. All methods raise DwarfError, ElfError."""
 
     def __init__(self, dwarf: Dwarf) -> None:
         self._dwarf = dwarf
@@ -68,14 +68,14 @@ class Types:
             die = self._dwarf.die(die.number(AT_TYPE))
             if die.tag != TAG_TYPEDEF or AT_TYPE not in die.values:
                 return die
-        raise DwarfError("a type is defined by too many others")
+        raise DwarfError("a type is defined by more typedefs than any real one")
 
     def name_of(self, die: Die) -> str:
-        """Return the name of the type of a variable or parameter as it was written."""
+        """Return the name of the type of a variable or parameter as in the source."""
         return self._dwarf.die(die.number(AT_TYPE)).name
 
     def pointee(self, kind: Die) -> Die | None:
-        """Return what a pointer points to, or the elements of a slice; None for other types."""
+        """Return the type that a pointer points to, or a slice's elements; None for other types."""
         if kind.values.get(AT_GO_KIND) == _KIND_SLICE:
             # Its first field is the pointer.
             first = next(self._members(kind), None)
@@ -91,7 +91,7 @@ class Types:
     def place(self, kind: Die, offset: int) -> Place:
         """Return the innermost part of a value of that type at an offset in bytes.
 
-        A lock is a part that is not taken apart further; nor are strings, slices, interfaces.
+        A lock counts as a whole, and so do strings, slices and interfaces.
         """
         path = ""
         for _ in range(_MAX_NESTED):
@@ -118,7 +118,7 @@ class Types:
     def element(self, pointer: Die, count: int, offset: int) -> Place | None:
         """Return the part at an offset in the `count` values that a pointer or slice points to.
 
-        None for other types, and behind the last of the values.
+        None for other types, and behind the last value.
         """
         kind = self.pointee(pointer)
         size = 0 if kind is None else self.size(kind)
@@ -130,25 +130,25 @@ class Types:
         return Place(f"[{offset // size}]{inner.path}", inner.type, inner.rest)
 
     def locks(self, kind: Die, wanted: Collection[str], package: str, name: str) -> list[Names]:
-        """Return the locks of the types `wanted` that a value holds, not behind pointers.
+        """Return the locks of the types `wanted` in a value, not behind pointers.
 
-        Only those that code in `package` may name. `name` is what to call the value if its type
-        has no name.
+        Only those that code in `package` can name. `name` is the value's name, for a type without
+        one.
         """
         start = (LockName(name, ""),) if is_unnamed(kind) or kind.name in wanted else ()
         found: list[Names] = []
         for names in self._locks(kind, wanted, package, package, start, _MAX_NESTED):
             found.append(names)
             if len(found) > _MAX_LOCKS:
-                raise DwarfError("a type holds more locks than can be told apart")
+                raise DwarfError("a type has more locks than any real one")
         return found
 
     def behind_pointers(
         self, kind: Die, wanted: Collection[str], package: str, name: str
     ) -> list[Names]:
-        """Return the locks that `locks` finds behind each pointer or slice that is a field.
+        """Return the locks that `locks` finds behind the pointers and slices among the fields.
 
-        A field that points to a lock itself is named as the field.
+        A lock that a field points to directly has the field's name.
         """
         if not is_struct(kind):
             return []
@@ -157,7 +157,7 @@ class Types:
         base = name if unnamed else without_type_arguments(kind.name)
         found: list[Names] = []
         for member in self._members(kind):
-            target = self.pointee(self.of(member)) if _may_name(member, home, package) else None
+            target = self.pointee(self.of(member)) if _can_name(member, home, package) else None
             if target is not None:
                 found += self.locks(target, wanted, package, f"{base}.{member.name}")
         return found
@@ -181,7 +181,7 @@ class Types:
                 home = package_of(kind.name)
                 names = (*names, LockName(without_type_arguments(kind.name), ""))
             for member in self._members(kind):
-                if _may_name(member, home, package):
+                if _can_name(member, home, package):
                     longer = _extended(names, f".{member.name}")
                     yield from self._locks(
                         self.of(member), wanted, package, home, longer, depth - 1
@@ -191,7 +191,7 @@ class Types:
         return (each for each in self._dwarf.children(kind) if each.tag == TAG_MEMBER)
 
     def _member_at(self, kind: Die, offset: int) -> tuple[Die, Die] | None:
-        """Return the field at an offset, and its type; fields without a size are at none."""
+        """Return the field at an offset, and its type; fields of size 0 are left out."""
         for member in self._members(kind):
             start = member.number(AT_MEMBER_LOCATION)
             if start <= offset:
@@ -202,12 +202,12 @@ class Types:
 
 
 def is_struct(kind: Die) -> bool:
-    """Whether it is a struct to Go, too."""
+    """Whether it is a struct in Go, not a string, slice or interface (structures in DWARF)."""
     return kind.tag == TAG_STRUCTURE and kind.values.get(AT_GO_KIND) == _KIND_STRUCT
 
 
 def is_unnamed(kind: Die) -> bool:
-    """Whether its name would be its source text, such as `struct { mu sync.Mutex }`."""
+    """Whether it has no name but its source text, such as `struct { mu sync.Mutex }`."""
     return not is_struct(kind) or kind.name.startswith(_ANONYMOUS)
 
 
@@ -224,10 +224,10 @@ def without_type_arguments(name: str) -> str:
     return f"{name[:start]}[...]{name[end + 1 :]}" if 0 < start < end else name
 
 
-def _may_name(member: Die, home: str, package: str) -> bool:
+def _can_name(member: Die, home: str, package: str) -> bool:
     """Whether code in `package` can reach a field of a type of the package `home`.
 
-    Methods of an embedded type are promoted, whatever its name.
+    Methods of an embedded type are promoted, even if its name is not exported.
     """
     return home == package or member.name[:1].isupper() or bool(member.values.get(AT_GO_EMBEDDED))
 

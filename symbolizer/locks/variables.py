@@ -1,8 +1,8 @@
 """Package variables by address: by symbols, by pointers in the file, by the code that uses them.
 
-What `var cache = &Cache{}` points to has no name. The compiler lays it into the data segment, and
-the variable holds its address in the file already (cmd/compile/internal/staticinit, Go 1.19 to
-1.27). Go's linker gives it no symbol; others leave it the symbol "main..stmp_0".
+The value that `var cache = &Cache{}` points to has no name. The compiler puts it into the data
+segment, and the variable has its address already in the file (cmd/compile/internal/staticinit,
+Go 1.19 to 1.27). Go's linker gives it no symbol; other linkers keep the symbol "main..stmp_0".
 """
 
 import re
@@ -43,14 +43,14 @@ class Symbol:
 
 
 class Symbols:
-    """The variables of .symtab by address. Reads nothing before the first question."""
+    """The variables of .symtab by address. Reads nothing before the first lookup."""
 
     def __init__(self, elf: ElfFile) -> None:
         self._elf = elf
         self._table: npt.NDArray[np.void] | None = None
 
     def variable_at(self, address: int) -> Symbol | None:
-        """Return the named variable that the address lies in; None without a symbol table, too.
+        """Return the named variable at the address; None without one or without a symbol table.
 
         Raises ElfError if its name cannot be read.
         """
@@ -68,7 +68,7 @@ class Symbols:
     def _name(self, at: int) -> str:
         section = self._elf.sections.get(".strtab")
         if section is None or at >= section.size:
-            raise ElfError("a symbol's name lies outside of the symbol names")
+            raise ElfError("a symbol's name is outside .strtab")
         size = min(_MAX_NAME_BYTES, section.size - at)
         return (
             self._elf.read_offset(section.offset + at, size)
@@ -84,7 +84,7 @@ class Symbols:
                 size = section.size // SYMBOL.itemsize * SYMBOL.itemsize
                 table = np.frombuffer(self._elf.read_offset(section.offset, size), SYMBOL)
             except ElfError:
-                pass  # As if it were stripped.
+                pass  # As if the program were stripped.
         table = table[(table["info"] & 0xF == _OBJECT) & (table["size"] > 0)]
         order = np.argsort(table["value"], kind="stable")
         self._elf.keep(table.nbytes)
@@ -93,16 +93,16 @@ class Symbols:
 
 
 class StaticPointers:
-    """Words of the data segment that point into it. Reads nothing before the first question."""
+    """Words of the data segment that point into it. Reads nothing before the first lookup."""
 
     def __init__(self, elf: ElfFile) -> None:
         self._elf = elf
         self._words: tuple[_Words, _Words] | None = None
 
     def near(self, address: int) -> Iterator[tuple[int, int]]:
-        """Yield (value, address) of the words that point closest before `address`, or to it.
+        """Yield (value, address) of the words that point nearest to `address`, at or below it.
 
-        Up to 16, nearest first, none further than 1 MiB before it.
+        Up to 16, nearest first, at most 1 MiB below it.
         """
         if self._words is None:
             self._words = self._read()
@@ -136,10 +136,10 @@ class StaticPointers:
 
 
 def loads(elf: ElfFile, start: int, code: bytes) -> list[tuple[int, int]]:
-    """Return where code at the address `start` loads a word of writable data, and its address.
+    """Return the places where code at `start` loads a word of writable data: (pc, its address).
 
-    Only `mov r64, [rip + displacement]` is looked for: Go's compiler loads a pointer from a package
-    variable with it. No more than 256 are returned.
+    Only `mov r64, [rip + displacement]`, with which Go's compiler loads a pointer from a package
+    variable. At most 256.
     """
     found: list[tuple[int, int]] = []
     for match in _LOAD.finditer(code):
@@ -152,7 +152,7 @@ def loads(elf: ElfFile, start: int, code: bytes) -> list[tuple[int, int]]:
 
 
 def is_data(elf: ElfFile, address: int) -> bool:
-    """Whether the address, as linked, is one of the program's writable data."""
+    """Whether the address, as linked, is in the program's writable data."""
     return any(
         segment.writable and segment.vaddr <= address < segment.vaddr + segment.memsz
         for segment in elf.segments

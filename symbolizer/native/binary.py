@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class NativeBinary:
-    """One ELF file with its separate debug file, looked up as needed.
+    """One ELF file with its separate debug file; tables are read when they are needed.
 
-    Both files stay the caller's to close. Not for use by several threads at a time.
+    The caller closes both files. One thread at a time may use it.
     """
 
     def __init__(self, elf: ElfFile, debug: ElfFile | None = None) -> None:
@@ -26,15 +26,15 @@ class NativeBinary:
         self._symbols: SymbolTable | None = None
         self._lines: NativeLines | None = None
         self.failure: SymbolizerError | None = None
-        """Why some names or lines are missing, if a table is corrupt."""
+        """The error that made some names or lines unavailable, if a table is corrupt."""
         self.gave_up = False
-        """Whether some are missing because they would take too much."""
+        """Whether some are unavailable because they would exceed the allowance."""
 
     def frames_many(self, vaddrs: Iterable[int]) -> dict[int, tuple[Frame, ...]]:
-        """The logical frames at each address, as linked, innermost inlined call first.
+        """Return the logical frames at each address, as linked, innermost inlined call first.
 
-        For a return address pass the address minus 1. () where nothing is known. Names are
-        demangled. A corrupt table loses what it says, and nothing else. Raises TooMuchToRead.
+        For a return address pass the address minus 1. () where there are none. Names are
+        demangled. A corrupt table only loses its own names or lines. Raises TooMuchToRead.
         """
         with self._elf.allowance:
             return self._frames_many(set(vaddrs))
@@ -86,7 +86,7 @@ class NativeBinary:
         ]
         function = demangled(physical.function) or name or "?"
         if function == physical.function and symbol and symbol.name != name:
-            function = name  # gcc gives no linkage name to what is static: neither its namespace
+            function = name  # gcc gives static functions no linkage name, so no namespace
         frames.append(_frame(function, physical.file, physical.line, physical.start_line, vaddr))
         return tuple(frames)
 

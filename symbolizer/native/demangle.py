@@ -1,8 +1,8 @@
-"""Names of C++ and Rust as people write them.
+"""Names of C++ and Rust as in the source.
 
-A mangled name may refer back to parts of itself, which refer back: 300 characters can stand for
-2**30. The demanglers there are follow them until all memory is taken. They therefore run in a
-process of their own, which has little memory and little time for each name.
+A mangled name may refer back to parts of itself, which refer back: 300 characters can expand to
+2**30. The demangler libraries expand them until no memory is left. So they run in a child process
+with limits of memory, and of CPU time for each name.
 """
 
 import atexit
@@ -33,27 +33,26 @@ _OPTIMISER: Final = re.compile(r"\.llvm\.[0-9A-F]+$")
 
 @cache
 def demangled(name: str) -> str:
-    """The name that a mangled one stands for; any other name as it is.
+    """Return the demangled name; any other name as it is.
 
     C++ by libstdc++'s own demangler (cxxfilt), Rust by rust_demangler, without the hash at the end.
-    Names of more than 4,096 characters are left alone, and those that take too long or stand for
-    more than 64 KiB; libstdc++ takes none of more than 1,024. Not for use by several threads at a
-    time.
+    Names of more than 4,096 characters stay mangled, and those that take too long or expand to
+    more than 64 KiB; libstdc++ refuses those of more than 1,024. One thread at a time may call it.
     """
     if not name.startswith(("_Z", "_R")) or len(name) > _MAX_NAME_CHARS or not name.isprintable():
         return name
-    return _servant.ask(_OPTIMISER.sub("", name)) or name
+    return _demangler.ask(_OPTIMISER.sub("", name)) or name
 
 
-class _Servant:
-    """The process that demangles, started when it is needed and again when a name has ended it."""
+class _Demangler:
+    """The child process that demangles: started when needed, and again after a name ended it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
 
     def ask(self, name: str) -> str:
-        """What a name stands for; "" if that can't be told."""
+        """Return the demangled name, "" if it cannot be demangled."""
         try:
             process = self._process or self._start()
             if process is None or process.stdin is None or process.stdout is None:
@@ -67,7 +66,7 @@ class _Servant:
         return answer.rstrip(b"\n").decode("utf-8", "replace")
 
     def end(self) -> None:
-        """Stop the process, if there is one."""
+        """Kill the child process, if there is one."""
         process, self._process = self._process, None
         if process:
             process.kill()
@@ -83,17 +82,17 @@ class _Servant:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C ends a recording, whose names are wanted then
+            start_new_session=True,  # Ctrl-C ends a recording; then its names are needed
         )
         return self._process
 
 
-_servant: Final = _Servant()
-atexit.register(_servant.end)
+_demangler: Final = _Demangler()
+atexit.register(_demangler.end)
 
 
 def _answer(stream: IO[bytes]) -> bytes:
-    """One line; less of it if the process ends before, is too slow or says too much."""
+    """Return one line; less of it, or none, if the child ends, is too slow or writes too much."""
     answer = b""
     while not answer.endswith(b"\n") and len(answer) <= _MAX_ANSWER_BYTES:
         ready, _, _ = select.select([stream], [], [], _MAX_WAIT_S)
@@ -105,18 +104,18 @@ def _answer(stream: IO[bytes]) -> bytes:
 
 
 def _serve(names: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer one name a line, in the process of its own."""
+    """Demangle one name per line, in the child process."""
     import cxxfilt
     import rust_demangler
 
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - rust_demangler prints what it can't read
-    _give_up_all_rights()
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - rust_demangler prints names that it cannot read
+    _drop_all_rights()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # who starts this process may ignore it
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # the parent may ignore it
     for line in names:
         name = line.rstrip(b"\n").decode()
-        # What runs out ends the process: also code in C that never comes back.
+        # The signal ends the process, even inside C code that never returns.
         signal.setitimer(signal.ITIMER_PROF, _MAX_CPU_S)
         try:
             if _RUST.match(name):
@@ -124,7 +123,7 @@ def _serve(names: IO[bytes], answers: IO[bytes]) -> None:
                 found = _COUNTED.sub(r"{\1#\2}", found)  # as rustc's own demangler writes it
             else:
                 found = cxxfilt.demangle(name)
-        except Exception:  # a library may raise anything of a hostile name
+        except Exception:  # of a hostile name, a library may raise any
             found = ""
         signal.setitimer(signal.ITIMER_PROF, 0)
         answer = found.encode("utf-8", "replace").replace(b"\n", b"")
@@ -132,13 +131,13 @@ def _serve(names: IO[bytes], answers: IO[bytes]) -> None:
         answers.flush()
 
 
-def _give_up_all_rights() -> None:
-    """Keep no capability, and open no file any more: what reads hostile names needs neither."""
+def _drop_all_rights() -> None:
+    """Drop all capabilities, and forbid opening files: reading hostile names needs neither."""
     libc = ctypes.CDLL(None, use_errno=True)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
     header, nothing = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.capset(header, nothing):
-        raise OSError(ctypes.get_errno(), "rights could not be given up")
+        raise OSError(ctypes.get_errno(), "could not drop capabilities")
 
 
 if __name__ == "__main__":

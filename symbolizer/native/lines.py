@@ -1,8 +1,8 @@
 """Files, lines and inlined calls of native code, from DWARF of gcc, clang, rustc and Go.
 
-The reader is our own, not pyelftools': that one keeps an object for each entry it passes and takes
-each size at its word. Here a question reads the entries and the line programs of the units that
-hold its addresses, keeps only what it asked for, and counts what it costs.
+pyelftools is not used for it: it keeps an object for each entry that it passes, and trusts each
+size. Here a lookup reads the entries and the line programs of the units that have its addresses,
+keeps only the answers, and counts its work.
 """
 
 from collections.abc import Collection
@@ -19,15 +19,15 @@ from symbolizer.elf.file import ElfFile
 from symbolizer.errors import SymbolizerError
 
 _MAX_LINE = (1 << 31) - 1
-"""A file may claim any number; what is written down has no room for all."""
+"""A file may claim any number; profiles store 32 bits."""
 
 _MAX_WORK = 30_000_000
-"""Entries, attributes, ranges and rows of lines read for one question: some half a minute."""
+"""Entries, attributes, ranges and rows of lines read for one lookup: some half a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class NativeFrame:
-    """A function and where in it. "" and 0 where the DWARF does not say.
+    """A function, and where in it. "" and 0 where the DWARF has no value.
 
     `function` is the linkage name (mangled) if there is one. `start_line` is its declaration's.
     """
@@ -39,7 +39,7 @@ class NativeFrame:
 
 
 class NativeLines:
-    """The DWARF of one file. The file stays the caller's to close."""
+    """The DWARF of one file, which the caller closes."""
 
     def __init__(self, elf: ElfFile) -> None:
         """Find the units. Raises DwarfError, ElfError."""
@@ -47,7 +47,7 @@ class NativeLines:
         self._functions = Functions(self._units)
         self._ranges: UnitRanges | None = None
         self.failure: SymbolizerError | None = None
-        """Why some lines are missing, if a part of the DWARF is corrupt."""
+        """The error that made some lines unavailable, if a part of the DWARF is corrupt."""
         self.decoded_bytes = 0
         """Bytes of line programs decoded so far."""
 
@@ -57,10 +57,10 @@ class NativeLines:
         return cls(elf) if has_dwarf(elf) else None
 
     def frames(self, vaddrs: Collection[int]) -> dict[int, tuple[NativeFrame, ...]]:
-        """The logical frames at each address, as linked, innermost inlined call first.
+        """Return the logical frames at each address, as linked, innermost inlined call first.
 
-        () where the DWARF knows nothing. A corrupt unit loses what it says, and nothing else;
-        `failure` then says why. Raises DwarfError, ElfError for what makes all of it unreadable.
+        () where the DWARF has none. A corrupt unit only loses its own frames; `failure` is the
+        error then. Raises DwarfError, ElfError if all of the DWARF is unreadable.
         """
         self._units.work.renew()
         if self._ranges is None:
@@ -119,5 +119,5 @@ class NativeLines:
 
 
 def _line(number: int) -> int:
-    """The number, or 0, which stands for an unknown line, if it is that of no real one."""
+    """Return the number, or 0 (unknown) if no real line can have it."""
     return number if 0 <= number <= _MAX_LINE else 0

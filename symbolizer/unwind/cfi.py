@@ -1,6 +1,6 @@
-"""Call frame instructions (CFI): programs that tell where a frame's caller is, byte by byte.
+"""Call frame instructions (CFI): programs that give a frame's caller for each byte of code.
 
-What they mean stands in DWARF 5, section 6.4; which numbers registers have, in the x86-64 ABI.
+DWARF 5, section 6.4, defines them; the x86-64 ABI numbers the registers.
 """
 
 import struct
@@ -21,10 +21,10 @@ _ADDRESS_MASK = (1 << 64) - 1
 
 _BREG_RBP, _DEREF = 0x76, 0x06
 _SIGNAL_CFA = bytes([0x77, 0xA0, 0x01, _DEREF])
-"""The word at rsp+160: the rsp of who was interrupted, in the struct ucontext at rsp."""
+"""The word at rsp+160: the rsp of the interrupted code, in the struct ucontext at rsp."""
 _PLT_CFA = bytes([0x77, 8, 0x80, 0, 0x3F, 0x1A]), bytes([0x2A, 0x33, 0x24, 0x22])
-"""rsp + 8 + ((rip & 15 >= N) << 3), with DW_OP_litN between: the linkers' way to say that an
-entry of 16 bytes, in a table of jumps, pushes a word before its last instruction."""
+"""rsp + 8 + ((rip & 15 >= N) << 3), with DW_OP_litN between: so linkers describe a PLT, whose
+entries of 16 bytes each push a word before their last instruction."""
 _LIT0, _LIT31 = 0x30, 0x4F
 _PLT_ENTRY_BYTES = 16
 _AT_BP = bytes([_BREG_RBP, 0])
@@ -38,11 +38,11 @@ def pointer(data: bytes, at: int, encoding: int, vaddr: int) -> tuple[int, int]:
     """Return an address, encoded as .eh_frame does (DW_EH_PE_*), and the offset behind it.
 
     `vaddr` is the address of data[0]. Raises DwarfError, also for encodings that need more than
-    the file tells.
+    the file.
     """
     kind = encoding & _PE_FORMAT
     if encoding & ~_PE_FORMAT not in (0, _PE_PCREL):
-        raise DwarfError(f"an address is encoded in an unknown way: {encoding:#x}")
+        raise DwarfError(f"an address has the unknown encoding {encoding:#x}")
     if kind in _POINTERS:
         form = _POINTERS[kind]
         end = at + struct.calcsize(form)
@@ -50,12 +50,12 @@ def pointer(data: bytes, at: int, encoding: int, vaddr: int) -> tuple[int, int]:
     elif kind in (0x01, 0x09):
         value, end = uleb(data, at) if kind == 0x01 else sleb(data, at)
     else:
-        raise DwarfError(f"an address is encoded in an unknown way: {encoding:#x}")
+        raise DwarfError(f"an address has the unknown encoding {encoding:#x}")
     return (value + vaddr + at if encoding & _PE_PCREL else value) & _ADDRESS_MASK, end
 
 
 class _Place(Enum):
-    """Where a register of the caller is, if it is not in memory."""
+    """Where a register of the caller is, if not in memory."""
 
     SAME = auto()
     UNDEFINED = auto()
@@ -63,12 +63,12 @@ class _Place(Enum):
 
 
 _Saved = int | bytes | _Place
-"""Offset in bytes from the CFA, or an expression for the address, or neither."""
+"""Offset in bytes from the CFA, an expression for the address, or neither."""
 
 
 @dataclass(slots=True)
 class State:
-    """What holds at one address. The CFA is a register plus an offset, or an expression."""
+    """The state at one address. The CFA is a register plus an offset, or an expression."""
 
     register: int = -1
     offset: int = 0
@@ -76,13 +76,13 @@ class State:
     saved: dict[int, _Saved] = field(default_factory=dict)
 
     def copy(self) -> "State":
-        """Return one that changes independently."""
+        """Return an independent copy."""
         return replace(self, saved=dict(self.saved))
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the programs of one CIE have in common."""
+    """Parameters that the programs of one CIE share."""
 
     code_align: int
     data_align: int
@@ -102,7 +102,7 @@ class Program:
 
 
 def initial_state(machine: Machine, program: Program) -> State:
-    """Run the instructions of a CIE: what holds where each function begins. Raises DwarfError."""
+    """Run a CIE's instructions; return the state at a function's entry. Raises DwarfError."""
     *_, (_, _, state) = _run(machine, program, State())
     return state
 
@@ -110,9 +110,9 @@ def initial_state(machine: Machine, program: Program) -> State:
 def rule_ranges(
     machine: Machine, initial: State, program: Program, vaddr: int
 ) -> tuple[RuleRange, ...]:
-    """The rules for the code of `program`, ascending.
+    """Return the rules for the code of `program`, ascending.
 
-    In a table of jumps each entry counts as a function: only the one around `vaddr` is given.
+    In a PLT each entry counts as a function: only rules of the one around `vaddr` are returned.
     Raises DwarfError.
     """
     found: list[RuleRange] = []
@@ -126,7 +126,7 @@ def rule_ranges(
 
 
 def _append(found: list[RuleRange], new: RuleRange) -> None:
-    """Add a range; one that goes on as the last one did makes that longer."""
+    """Add a range, or extend the last one if it has the same rule."""
     if found and found[-1].end == new.start and found[-1].rule == new.rule:
         found[-1] = RuleRange(found[-1].start, new.end, new.rule)
     else:
@@ -135,7 +135,7 @@ def _append(found: list[RuleRange], new: RuleRange) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Plt:
-    """The rules in an entry of a table of jumps: before and from its byte `pushed_at` on."""
+    """The rules in a PLT entry: before, and from its byte `pushed_at` on."""
 
     before: UnwindRule
     after: UnwindRule
@@ -159,13 +159,13 @@ _NONE = UnwindRule(RuleKind.NONE)
 
 
 def _rules(machine: Machine, state: State) -> UnwindRule | _Plt:
-    """What a state says, as a rule; NONE if no rule can say it."""
+    """The state as a rule; NONE if no rule can express it."""
     address = state.saved.get(RETURN_ADDRESS)
     if address is _Place.UNDEFINED:
         return UnwindRule(RuleKind.END)
     if machine.is_signal and state.register < 0 and state.expression == _SIGNAL_CFA:
         return UnwindRule(RuleKind.SIGNAL)
-    # The stack pointer of the caller is the CFA, unless something else is said.
+    # By default, the caller's stack pointer is the CFA.
     if address != -_WORD_BYTES or _RSP in state.saved:
         return _NONE
     if state.register == _RSP:
@@ -187,7 +187,7 @@ def _by_expression(machine: Machine, state: State) -> UnwindRule | _Plt:
         return _Plt(low, high, code[len(before)] - _LIT0)
     if code[:1] == bytes([_BREG_RBP]):
         offset, end = sleb(code, 1)
-        # GCC realigns a stack like this; it always pushes rbp right before it sets it.
+        # GCC realigns a stack so; it always pushes rbp right before it sets it.
         if code[end:] == bytes([_DEREF]) and state.saved.get(_RBP) == _AT_BP:
             return _checked(UnwindRule(RuleKind.BP_POINTS, offset, None, machine.is_signal))
     return _NONE
@@ -195,10 +195,10 @@ def _by_expression(machine: Machine, state: State) -> UnwindRule | _Plt:
 
 def _by_register(machine: Machine, state: State, kind: RuleKind, offset: int) -> UnwindRule:
     bp = state.saved.get(_RBP)
-    if bp in (None, _Place.SAME, _Place.UNDEFINED):  # nobody needs an undefined one
+    if bp in (None, _Place.SAME, _Place.UNDEFINED):  # an undefined one is not used
         return _checked(UnwindRule(kind, offset, None, machine.is_signal))
     if bp == _AT_BP and kind is RuleKind.SP:
-        # Where GCC realigned a stack, it does not say that rbp is restored before the return.
+        # Where GCC realigned a stack, its rules lack that rbp is restored before the return.
         return _checked(UnwindRule(kind, offset, None, machine.is_signal))
     if isinstance(bp, int):
         return _checked(UnwindRule(kind, offset, bp, machine.is_signal))
@@ -206,17 +206,17 @@ def _by_register(machine: Machine, state: State, kind: RuleKind, offset: int) ->
 
 
 def _checked(rule: UnwindRule) -> UnwindRule:
-    """Return the rule, or NONE if its numbers are those of no frame."""
+    """Return the rule, or NONE if no frame can have its numbers."""
     is_sound = (
         abs(rule.cfa_offset) <= _MAX_OFFSET_BYTES
-        # The return address never lies below the stack pointer.
+        # The return address is never below the stack pointer.
         and (rule.kind is not RuleKind.SP or rule.cfa_offset >= _WORD_BYTES)
         and (rule.bp_offset is None or 0 < abs(rule.bp_offset) <= _MAX_OFFSET_BYTES)
     )
     return rule if is_sound else _NONE
 
 
-# What follows each opcode: u, s: LEB128; b: a block; p: an address; digits: so many bytes.
+# The operands of each opcode: u, s: LEB128; b: a block; p: an address; a digit: so many bytes.
 _OPERANDS: Final = {
     **{0x00: "", 0x01: "p", 0x02: "1", 0x03: "2", 0x04: "4", 0x05: "uu", 0x06: "u", 0x07: "u"},
     **{0x08: "u", 0x09: "uu", 0x0A: "", 0x0B: "", 0x0C: "uu", 0x0D: "u", 0x0E: "u", 0x0F: "b"},
@@ -269,7 +269,7 @@ def _operand(kind: str, data: bytes, at: int, encoding: int, vaddr: int) -> tupl
 
 
 def _run(machine: Machine, program: Program, initial: State) -> Iterator[tuple[int, int, State]]:
-    """Yield (start, end, state) ascending; a state may change once the next one is asked for."""
+    """Yield (start, end, state), ascending; a state may change when the next one is taken."""
     state = initial.copy()
     location = program.start
     remembered: list[State] = []
@@ -277,16 +277,18 @@ def _run(machine: Machine, program: Program, initial: State) -> Iterator[tuple[i
         if opcode in _ADVANCES:
             new = first if opcode == _SET_LOC else location + first * machine.code_align
             if new < location:
-                raise DwarfError("call frame instructions go back to where they were")
+                raise DwarfError("call frame instructions go back to an earlier address")
             yield location, new, state
             location = new
         elif opcode == _REMEMBER:
             if len(remembered) >= _MAX_REMEMBERED:
-                raise DwarfError("call frame instructions remember too much")
+                raise DwarfError("call frame instructions remember too many states")
             remembered.append(state.copy())
         elif opcode == _RESTORE_STATE:
             if not remembered:
-                raise DwarfError("call frame instructions restore what was never remembered")
+                raise DwarfError(
+                    "call frame instructions restore a state that was never remembered"
+                )
             state = remembered.pop()
         elif isinstance(second, bytes):
             _set_expression(state, opcode, first, second)
@@ -311,7 +313,7 @@ def _set_cfa(machine: Machine, state: State, opcode: int, first: int, second: in
         case 0x12:  # def_cfa_sf
             state.register, state.offset = first, second * machine.data_align
         case 0x0D | 0x0E | 0x13 if state.register < 0:
-            raise DwarfError("call frame instructions change a CFA that is no register's")
+            raise DwarfError("call frame instructions change the register of a CFA that has none")
         case 0x0D:  # def_cfa_register
             state.register = first
         case 0x0E:  # def_cfa_offset

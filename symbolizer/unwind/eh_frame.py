@@ -1,8 +1,8 @@
-"""Unwinding rules for native code, from .eh_frame: what C++ exceptions and debuggers go by.
+"""Unwinding rules for native code, from .eh_frame, as C++ exceptions and debuggers use it.
 
 The format is that of the Linux Standard Base 5.0, Core, sections 10.6 (.eh_frame) and 10.7
-(.eh_frame_hdr). A library has 100,000 functions and more, so only the entries that are asked for
-are read; .eh_frame_hdr has a sorted table of them.
+(.eh_frame_hdr). A library can have 100,000 functions and more, so only the entries that are
+needed are read; .eh_frame_hdr has a sorted table of them.
 """
 
 import struct
@@ -47,7 +47,7 @@ _POPS = b"\x31\xed\x58"  # xor ebp, ebp; pop rax
 
 @dataclass(frozen=True)
 class _Cie:
-    """What many functions have in common."""
+    """A common information entry: what many functions share."""
 
     machine: Machine
     program: Program
@@ -55,7 +55,7 @@ class _Cie:
 
     @cached_property
     def state(self) -> State:
-        """What holds where each function begins. Raises DwarfError."""
+        """The state at each function's entry. Raises DwarfError."""
         return initial_state(self.machine, self.program)
 
 
@@ -69,7 +69,7 @@ class _Table:
     count: int
 
     def entries_around(self, vaddr: int) -> tuple[int | None, int | None]:
-        """The addresses of the last entry that begins at `vaddr` or before, and of the next one."""
+        """Return the addresses of the last entry at or before `vaddr`, and of the next one."""
         index = bisect_right(range(self.count), vaddr - self.base, key=lambda i: self._pair(i)[0])
         return self._entry(index - 1), self._entry(index)
 
@@ -87,7 +87,7 @@ class EhFrame:
     """The unwinding rules of an executable, a shared object or the vDSO; an UnwindTable."""
 
     def __init__(self, elf: ElfFile, table: _Table | None, frames: tuple[int, int]) -> None:
-        """Use `open`. `frames`: address and size in bytes of .eh_frame."""
+        """Use `EhFrame.open`. `frames`: address and size in bytes of .eh_frame."""
         self._elf = elf
         self._table = table
         self._frames = frames
@@ -96,9 +96,9 @@ class EhFrame:
 
     @classmethod
     def open(cls, elf: ElfFile) -> Self | None:
-        """Find the tables; None if there are none (also in files that hold only debug data).
+        """Find the tables; None if there are none (also in files with debug data only).
 
-        `elf` is read whenever rules are asked for. Raises a SymbolizerError if they are corrupt.
+        `elf` must stay open. Raises a SymbolizerError if the tables are corrupt.
         """
         with elf.allowance:
             return cls._open(elf)
@@ -121,10 +121,10 @@ class EhFrame:
             return cls(elf, None, frames)
 
     def ranges(self, vaddr: int) -> tuple[RuleRange, ...]:
-        """The rules of the function around `vaddr`, ascending; () where nothing is known.
+        """Return the rules of the function around `vaddr`, ascending; () where there are none.
 
-        In a PLT, those of the entry around `vaddr`. Raises a SymbolizerError where the tables
-        are corrupt.
+        In a PLT, those of the entry around `vaddr`. Raises a SymbolizerError if the tables are
+        corrupt.
         """
         with self._elf.allowance:
             return self._ranges(vaddr)
@@ -154,12 +154,12 @@ class EhFrame:
     def _between(
         self, vaddr: int, cie: _Cie, program: Program, next_cie: _Cie, begun: Program
     ) -> tuple[RuleRange, ...]:
-        """The rule of the instructions that who starts a thread and that thread both run.
+        """The rule of instructions that both the parent and the new thread run after a clone.
 
-        In glibc's clone3 they are in no entry: from the system call on, between the entry of the
-        former and that of the latter, whom nobody called
+        In glibc's clone3 no entry has them: they follow the system call, between the entry of the
+        parent's code and that of the thread's, which has no caller
         (sysdeps/unix/sysv/linux/x86_64/clone3.S, glibc 2.36). The word on the thread's stack is 0;
-        in clone it is a function, which would be taken for the caller.
+        in clone it is a function, which would look like the caller.
         """
         if not program.end <= vaddr < begun.start <= program.end + _MAX_GAP_BYTES:
             return ()
@@ -167,27 +167,27 @@ class EhFrame:
         first = rule_ranges(next_cie.machine, next_cie.state, begun, begun.start)[:1]
         if [each.rule for each in (*last, *first)] != [_AT_ENTRY, UnwindRule(RuleKind.END)]:
             return ()
-        # Between any function and _start there is padding.
+        # A gap before _start is padding.
         is_clone = self._elf.read(program.end, len(_SYSCALL)) == _SYSCALL
         if not is_clone or self._elf.read(begun.start, len(_POPS)) == _POPS:
             return ()
         return (RuleRange(program.end, begun.start, _AT_ENTRY),)
 
     def _entry(self, vaddr: int, limit_bytes: int = _MAX_ENTRY_BYTES) -> bytes:
-        """An entry with its length, which is 0 at the end of all."""
+        """Return an entry with its length, which is 0 behind the last entry."""
         left = self._elf.file_bytes_after(vaddr)
         data = self._elf.read(vaddr, min(left, _FIRST_READ_BYTES))
         size = int.from_bytes(take(data, 0, 4), "little") + 4
         if size > min(left, limit_bytes):
-            raise DwarfError(f"the unwind entry at {vaddr:#x} has {size} bytes")
+            raise DwarfError(f"the unwind entry at {vaddr:#x} claims {size} bytes")
         return data[:size] if size <= len(data) else self._elf.read(vaddr, size)
 
     def _fde(self, vaddr: int) -> tuple[_Cie, Program]:
-        """The entry of a function. Its program begins behind what is not used here."""
+        """Return the entry of a function; its program begins behind the fields not used here."""
         data = self._entry(vaddr)
         back = int.from_bytes(take(data, 4, 4), "little")
         if back == 0:
-            raise DwarfError(f"the unwind entry at {vaddr:#x} belongs to no function")
+            raise DwarfError(f"the unwind entry at {vaddr:#x} is not one of a function")
         cie = self._cie(vaddr + 4 - back)
         encoding = cie.machine.encoding
         start, at = pointer(data, 8, encoding, vaddr)
@@ -208,7 +208,7 @@ class EhFrame:
         return cie
 
     def _scan_for(self, vaddr: int) -> tuple[int | None, int | None]:
-        """As entries_around, where no table is: read all once. A corrupt one ends that."""
+        """As entries_around, without a table: read all entries once, up to a corrupt one."""
         if self._scanned is None:
             self._scanned = self._scan()
         starts, entries = self._scanned
@@ -235,7 +235,7 @@ class EhFrame:
 
 
 def _hdr_vaddr(elf: ElfFile) -> int | None:
-    """The address of .eh_frame_hdr, also in files without section headers."""
+    """Return the address of .eh_frame_hdr, also of files without section headers."""
     header = elf.read_offset(0, 64)
     table, size, count = struct.unpack_from("<Q14xHH", header, 32)
     for index in range(min(count, _MAX_PROGRAM_HEADERS)):
@@ -246,12 +246,12 @@ def _hdr_vaddr(elf: ElfFile) -> int | None:
 
 
 def _read_hdr(elf: ElfFile, vaddr: int) -> tuple[_Table | None, int]:
-    """The table, None if there is none of the usual form, and the address of .eh_frame."""
+    """Return the table, None if it is not of the usual form, and the address of .eh_frame."""
     left = elf.file_bytes_after(vaddr)
     data = elf.read(vaddr, min(left, 4 + 8 + 8))
     version, frames_encoding, count_encoding, table_encoding = take(data, 0, 4)
     if version != _HDR_VERSION:
-        raise DwarfError(f"there is no version {version} of .eh_frame_hdr")
+        raise DwarfError(f".eh_frame_hdr has the unknown version {version}")
     frames, at = pointer(data, 4, frames_encoding, vaddr)
     if table_encoding != _TABLE_ENCODING or count_encoding == PE_OMIT:
         return None, frames
@@ -262,11 +262,11 @@ def _read_hdr(elf: ElfFile, vaddr: int) -> tuple[_Table | None, int]:
 
 def _parse_cie(data: bytes, vaddr: int) -> _Cie:
     if take(data, 4, 4) != bytes(4):
-        raise DwarfError(f"the unwind entry at {vaddr:#x} is not for many functions")
+        raise DwarfError(f"the unwind entry at {vaddr:#x} is not a common one (CIE)")
     version = take(data, 8, 1)[0]
     end = data.find(b"\0", 9, 9 + _MAX_AUGMENTATION_BYTES)
     if version not in _CIE_VERSIONS or end < 0:
-        raise DwarfError(f"the unwind entry at {vaddr:#x} is of an unknown kind")
+        raise DwarfError(f"the unwind entry at {vaddr:#x} has an unknown version")
     augmentation = data[9:end]
     code_align, at = uleb(data, end + 1)
     data_align, at = sleb(data, at)
@@ -279,26 +279,26 @@ def _parse_cie(data: bytes, vaddr: int) -> _Cie:
 
 
 def _augmented(letters: bytes, data: bytes, at: int, vaddr: int) -> tuple[int, bool, int]:
-    """How addresses are encoded, whether it is of a signal's trampoline, where the program is."""
+    """Return the encoding of addresses, whether it is a signal's, the offset of the program."""
     encoding, is_signal = 0, False
     if not letters:
         return encoding, is_signal, at
     if letters[:1] != b"z":
-        raise DwarfError(f"the unwind entry at {vaddr:#x} is augmented in an unknown way")
+        raise DwarfError(f"the unwind entry at {vaddr:#x} has an unknown augmentation")
     size, at = uleb(data, at)
     end = at + size
     for letter in letters[1:]:
         match chr(letter):
             case "R":
                 encoding, at = take(data, at, 1)[0], at + 1
-            case "L":  # where C++ finds its handlers
+            case "L":  # C++: the encoding of the handlers' table
                 at += 1
-            case "P":  # the function that finds them
+            case "P":  # C++: the personality function
                 _, at = pointer(data, at + 1, take(data, at, 1)[0] & 0x0F, vaddr)
             case "S":
                 is_signal = True
             case _:
-                raise DwarfError(f"the unwind entry at {vaddr:#x} is augmented in an unknown way")
+                raise DwarfError(f"the unwind entry at {vaddr:#x} has an unknown augmentation")
     if not at <= end <= len(data):
         raise DwarfError(f"the unwind entry at {vaddr:#x} runs past its end")
     return encoding, is_signal, end

@@ -1,4 +1,4 @@
-"""Unwinding rules for Go code, from pclntab: what Go's own unwinder goes by."""
+"""Unwinding rules for Go code, from pclntab, which Go's own unwinder uses."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,9 +20,9 @@ _SP_WRITE: Final = 2  # abi.FuncFlagSPWrite
 _WORD_BYTES = 8
 _MAX_OFFSET_BYTES = (1 << 31) - 1
 _MAX_CODE_BYTES = 512  # of systemstack, which has 160
-# The signal's return, named differently over the versions (runtime/sys_linux_amd64.s).
+# What a signal handler returns to; its name depends on the version (runtime/sys_linux_amd64.s).
 _SIGNAL_RETURNS: Final = ("runtime.sigreturn", "runtime.sigreturn__sigaction")
-# Marked as the top of a stack in newer versions; below lies who was interrupted.
+# Newer versions mark it as the top of a stack, but the interrupted code is below it.
 _SIGNAL_ENTRY: Final = "runtime.sigtramp"
 _INTERRUPTED: Final = (FuncRole.SIGPANIC, FuncRole.ASYNC_PREEMPT)
 
@@ -41,7 +41,7 @@ class GoUnwind:
         return function is not None and function.entry == pc
 
     def ranges(self, vaddr: int) -> tuple[RuleRange, ...]:
-        """The rules of the function around `vaddr`; () outside of Go's text.
+        """Return the rules of the function around `vaddr`; () outside of Go's text.
 
         Raises a SymbolizerError if the tables are corrupt.
         """
@@ -60,7 +60,7 @@ class GoUnwind:
         return tuple(rules)
 
     def _whole(self, function: Function) -> RuleKind | None:
-        """The kind of rule for all of a function, where that does not depend on the address."""
+        """The kind of rule for a whole function, None where it depends on the address."""
         if function.name in _SIGNAL_RETURNS:
             return RuleKind.SIGNAL
         if function.name == _SIGNAL_ENTRY:
@@ -71,7 +71,7 @@ class GoUnwind:
         if function.flags & _TOP_FRAME:
             return RuleKind.END
         if role in (FuncRole.SYSTEMSTACK, FuncRole.CGOCALLBACK):
-            return None  # both write SP, and both arrange that one can unwind through them
+            return None  # both write SP, and both keep what is needed to unwind through them
         return RuleKind.SWITCH if function.flags & _SP_WRITE else None
 
     def _rule(self, function: Function, delta: int) -> UnwindRule:
@@ -87,11 +87,11 @@ class GoUnwind:
 
 
 def _stack_switches(binary: GoBinary, function: Function) -> range:
-    """The code of systemstack that runs on the thread's stack in place of its caller's.
+    """Return the code of systemstack that runs on the thread's stack, not on its caller's.
 
-    It loads the stack pointer twice, to switch to that stack and back. In front of that, and where
-    it finds itself on the thread's stack and only jumps on, it is on its caller's. What is not
-    known runs on the thread's stack.
+    It loads the stack pointer twice, to switch to that stack and back. Before that, and where it is
+    already on the thread's stack and only jumps to the function, it is on its caller's. If the code
+    is unknown, all of it counts as on the thread's stack.
     """
     code = binary.elf.read(function.entry, min(function.end - function.entry, _MAX_CODE_BYTES))
     loads = [
@@ -105,7 +105,7 @@ def _stack_switches(binary: GoBinary, function: Function) -> range:
 
 
 def _on_thread_stack(rules: Sequence[RuleRange], there: range) -> list[RuleRange]:
-    """The rules of systemstack with those that hold on the thread's stack led to its caller's."""
+    """Return the rules of systemstack; on the thread's stack, they lead to its caller's."""
     found = []
     for each in rules:
         cuts = sorted(

@@ -1,7 +1,7 @@
-"""How to find the caller of a frame: one form for what Go's tables and .eh_frame say.
+"""How to find the caller of a frame: one form of rule for Go's tables and for .eh_frame.
 
-A rule holds for a range of code. It tells where the canonical frame address (CFA) is: the stack
-pointer of the caller after the return. On x86-64 the return address lies right below it.
+A rule holds for a range of code. It gives the canonical frame address (CFA): the stack pointer of
+the caller after the return. On x86-64 the return address is right below it.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Protocol
 
 @unique
 class RuleKind(IntEnum):
-    """What a rule says; numbers are those of bpf/cpu/table_unwind.h."""
+    """The kind of a rule; numbers as in bpf/cpu/table_unwind.h."""
 
     UNKNOWN = 0
     SP = 1
@@ -21,27 +21,27 @@ class RuleKind(IntEnum):
     BP_POINTS = 3
     """CFA = the word at frame pointer + cfa_offset; the caller's frame pointer the one at it."""
     END = 4
-    """The outermost frame: nobody called it."""
+    """The outermost frame: it has no caller."""
     SIGNAL = 5
-    """A signal's trampoline: the registers of who was interrupted lie at the stack pointer."""
+    """A signal's trampoline: the registers of the interrupted code are at the stack pointer."""
     SYSTEM_STACK = 6
     """runtime.systemstack: as SP, but on the goroutine's own stack if this is the thread's."""
     MORE_STACK = 7
-    """runtime.morestack: the stack goes on where the goroutine left its own."""
+    """runtime.morestack: the stack continues where the goroutine left its own."""
     SWITCH = 8
-    """Go code that writes the stack pointer: the runtime's records tell where it goes on."""
+    """Go code that writes the stack pointer: the runtime's records have where it continues."""
     NONE = 9
-    """There is nothing that tells where the caller is."""
+    """No rule: the caller cannot be found."""
     GUESS = 10
-    """As BP, for code that no table knows."""
+    """As BP, for code that is in no table."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnwindRule:
     """Where a frame's caller is; offsets in bytes.
 
-    The caller's frame pointer lies at CFA + `bp_offset`; None: it is in the register still.
-    `exact_caller`: the caller was interrupted, its pc is no return address.
+    The caller's frame pointer is at CFA + `bp_offset`; None: it is still in the register.
+    `exact_caller`: the caller was interrupted, so its pc is not a return address.
     """
 
     kind: RuleKind
@@ -60,11 +60,11 @@ class RuleRange:
 
 
 class UnwindTable(Protocol):
-    """Whatever knows the rules of an ELF file's code."""
+    """A source of rules for an ELF file's code."""
 
     def ranges(self, vaddr: int) -> tuple[RuleRange, ...]:
-        """The rules of the function around `vaddr`, ascending; () where nothing is known.
+        """Return the rules of the function around `vaddr`, ascending; () where there are none.
 
-        Raises a SymbolizerError where the tables are corrupt.
+        Raises a SymbolizerError if the tables are corrupt.
         """
         ...

@@ -1,8 +1,8 @@
 """Find the call instructions that call given functions directly.
 
-`e8 rel32` is looked for at every byte of the text with numpy: for a call at address a the four
-bytes after the opcode, read as a little-endian integer, are target - a - 5 modulo 2**32. What is
-found so may still be the middle of another instruction; the caller checks.
+numpy searches every byte of the text for `e8 rel32`: for a call at address a the four bytes after
+the opcode, read as a little-endian integer, are target - a - 5 modulo 2**32. A match may still be
+in the middle of another instruction; the caller checks that.
 """
 
 from collections.abc import Callable, Collection
@@ -17,7 +17,7 @@ CALL_BYTES: Final = 5
 _OPCODE = 0xE8
 _CHUNK_BYTES = 1 << 18
 _MAX_CALLS = 1 << 20
-"""Of all targets together, what no program comes near to."""
+"""Of all targets together; real programs have far fewer."""
 
 
 def candidate_calls(
@@ -25,9 +25,9 @@ def candidate_calls(
 ) -> dict[int, list[int]]:
     """Return, by target, the addresses in [start, end) whose bytes read `call target`, ascending.
 
-    `read` returns the bytes at an address, of which it is given the count too; what it raises
-    is passed on. One pass over the text for all targets. Raises GoTableError if there are more
-    calls than can be real.
+    `read` takes an address and a size in bytes and returns the bytes there; its exceptions pass
+    through. One pass over the text for all targets. Raises GoTableError if there are more calls
+    than in any real program.
     """
     found: dict[int, list[int]] = {target: [] for target in targets}
     wanted = np.array(sorted(found), dtype=np.int64)
@@ -41,28 +41,28 @@ def candidate_calls(
         hits = np.flatnonzero(np.isin(called, wanted))
         count += len(hits)
         if count > _MAX_CALLS:
-            raise GoTableError("functions are called from more places than any program has")
+            raise GoTableError("functions are called from more places than in any real program")
         for index in hits:
             found[int(called[index])].append(base + int(at[index]))
     return found
 
 
 def _unaligned_int32(data: bytes) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
-    """View the four bytes from each offset of `data` on as a little-endian integer."""
+    """View the four bytes at each offset of `data` as a little-endian integer."""
     return np.ndarray(len(data) - 3, "<i4", data, strides=(1,))
 
 
 class InstructionStarts:
-    """Tells where instructions begin, by decoding functions from their first byte."""
+    """Finds where instructions begin, by decoding functions from their first byte."""
 
     def __init__(self) -> None:
         self._decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
 
     def among(self, code: bytes, entry: int, addresses: list[int]) -> list[int]:
-        """Return those of the ascending `addresses` that begin an instruction.
+        """Return those of the ascending `addresses` at which an instruction begins.
 
-        `code` is the function's text from `entry` on. Decoding ends at the last address, and at
-        bytes that are no instruction.
+        `code` is the function's text from `entry` on. Decoding stops at the last address, and at
+        bytes that are not an instruction.
         """
         wanted = set(addresses)
         last = addresses[-1]

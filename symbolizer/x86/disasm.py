@@ -24,9 +24,9 @@ _JMP_REL8 = 0xEB
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: where it stands, where control goes next, how a uprobe treats it.
+    """One instruction: its address, where control goes next, how a uprobe treats it.
 
-    `target` is the address a direct jump or call names, else None. `falls_through` says
+    `target` is the address that a direct jump or call goes to, else None. `falls_through` says
     whether control can reach the next instruction (true for calls). `refers_to` is the address
     that a `lea` relative to RIP computes, else None. `saves` is the register and the distance
     from RSP in bytes of a `mov` that puts a whole register on the stack, else None. `adds_to` is
@@ -74,14 +74,14 @@ def detailed_decoder() -> capstone.Cs:
 
 
 def decode(code: bytes, address: int) -> tuple[Instruction, ...]:
-    """Decode `code`, which stands at `address`, from its first byte to its last.
+    """Decode `code`, which is at `address`, from its first byte to its last.
 
-    Stops at the first byte that is no instruction. Raises GoTableError for code longer than
-    64 KiB: no function of the Go runtime comes near, so a table must be wrong.
+    Stops at the first byte that is not an instruction. Raises GoTableError for code longer than
+    64 KiB: the runtime's functions are far shorter, so a table must be wrong.
     """
     if len(code) > _MAX_FUNCTION_BYTES:
         raise GoTableError(
-            f"The function at {address:#x} claims {len(code)} bytes of code; its table is corrupt."
+            f"the function at {address:#x} claims {len(code)} bytes of code: its table is corrupt"
         )
     return tuple(_instruction(raw) for raw in detailed_decoder().disasm(code, address))
 
@@ -159,7 +159,7 @@ _WIDE = {
 def successors(function: Iterable[Instruction]) -> dict[int, tuple[int, ...]]:
     """Control flow inside one function: address of an instruction → addresses it may lead to.
 
-    Calls lead to the instruction behind them; jumps out of the function and indirect ones
+    Calls lead to the instruction behind them; jumps out of the function and indirect jumps
     lead nowhere.
     """
     instructions = {each.address: each for each in function}
@@ -172,16 +172,16 @@ def successors(function: Iterable[Instruction]) -> dict[int, tuple[int, ...]]:
     return flow
 
 
-def passed_always(flow: dict[int, tuple[int, ...]], start: int, to: int) -> set[int]:
-    """Addresses that every way from `start` to `to` passes, with both; none without a way.
+def on_every_path(flow: dict[int, tuple[int, ...]], start: int, to: int) -> set[int]:
+    """Return the addresses on every path from `start` to `to`, with both; none without a path.
 
-    In one walk along a shortest way: what lies on it is passed always unless something before it,
-    or beside it, leads behind it.
+    One walk along a shortest path: an address on it is on every path unless one before it leads,
+    directly or by a detour, to one behind it.
     """
-    way = _shortest_way(flow, start, to)
-    place = {address: index for index, address in enumerate(way)}
-    found, seen, furthest = set(way[:1]), set[int](), 0
-    for index, address in enumerate(way[:-1]):
+    path = _shortest_path(flow, start, to)
+    place = {address: index for index, address in enumerate(path)}
+    found, seen, furthest = set(path[:1]), set[int](), 0
+    for index, address in enumerate(path[:-1]):
         pending = [address]
         while pending:
             for following in flow[pending.pop()]:
@@ -191,11 +191,11 @@ def passed_always(flow: dict[int, tuple[int, ...]], start: int, to: int) -> set[
                     seen.add(following)
                     pending.append(following)
         if furthest == index + 1:
-            found.add(way[furthest])
+            found.add(path[furthest])
     return found
 
 
-def _shortest_way(flow: dict[int, tuple[int, ...]], start: int, to: int) -> list[int]:
+def _shortest_path(flow: dict[int, tuple[int, ...]], start: int, to: int) -> list[int]:
     origins = {start: start}
     layer = [start] if start in flow else []
     while layer and to not in origins:
@@ -208,16 +208,16 @@ def _shortest_way(flow: dict[int, tuple[int, ...]], start: int, to: int) -> list
         layer = following
     if to not in origins:
         return []
-    way = [to]
-    while way[-1] != start:
-        way.append(origins[way[-1]])
-    return way[::-1]
+    path = [to]
+    while path[-1] != start:
+        path.append(origins[path[-1]])
+    return path[::-1]
 
 
 def reachable(
     flow: dict[int, tuple[int, ...]], start: Iterable[int], without: int = -1
 ) -> set[int]:
-    """Addresses that control reaches from `start` (included) without passing `without`."""
+    """Return the addresses that control reaches from `start` (included) around `without`."""
     seen = set(start) - {without}
     pending = list(seen)
     while pending:

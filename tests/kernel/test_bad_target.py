@@ -89,7 +89,7 @@ def test_what_is_no_go_program_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     with cat(tmp_path / "bin" / "cat") as pid:
         said = refused(ExitCode.NOT_GO_PROGRAM, "--pid", str(pid), folder=tmp_path)
-    assert "holds no Go program" in said
+    assert "is not a Go program" in said
     assert "It has no child that you could record instead." in said
 
 

@@ -84,7 +84,7 @@ def test_what_attach_refuses_is_listed_with_the_reason(tmp_path: Path) -> None:
     with Target.start(new) as target, Target.start(other) as foreign:
         found = listed()
     assert found[target.pid]["go_version"] == "go1.99.1"
-    assert "whose runtime layout is not known" in found[target.pid]["why_not"]
+    assert "whose runtime layout is unknown" in found[target.pid]["why_not"]
     assert "32-bit" in found[foreign.pid]["why_not"]
     assert not found[target.pid]["supported"]
     assert not found[foreign.pid]["supported"]

@@ -15,7 +15,7 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.privileges.capabilities import NUMBERS
-from symbolizer.native.demangle import _Servant
+from symbolizer.native.demangle import _Demangler
 from tests.kernel.programs import program
 from tests.kernel.strangers import strangers
 from tests.kernel.users import ROOT, anybodys_folder, by_user, open_checkout
@@ -96,7 +96,7 @@ def test_the_installed_command_loads_no_code_of_others(tmp_path: Path) -> None:
 
 
 def test_what_demangles_has_no_rights_and_opens_nothing() -> None:
-    servant = _Servant()
+    servant = _Demangler()
     try:
         assert servant.ask("_ZN3foo3barEv") == "foo::bar()"
         assert servant._process is not None

@@ -128,5 +128,5 @@ def test_an_executable_that_takes_too_much_time(tmp_path: Path) -> None:
             command=command("has no time to inspect"),
         )
     assert finished.code == ExitCode.CORRUPT_BINARY, finished.stderr
-    assert "to read the files of this process takes more than 0 s of CPU time" in finished.stderr
+    assert "reading the files of this process takes more than 0 s of CPU time" in finished.stderr
     assert list(tmp_path.iterdir()) == []

@@ -18,7 +18,7 @@ from ebpfprof.process.process import MapsLine
 from symbolizer import ElfError, ElfFile
 from symbolizer.elf.symbols import SymbolTable
 from symbolizer.native.binary import NativeBinary
-from symbolizer.native.demangle import _servant, demangled
+from symbolizer.native.demangle import _demangler, demangled
 from symbolizer.native.lines import NativeFrame, NativeLines
 from symbolizer.unwind.eh_frame import EhFrame
 from tests.fuzz.driver import Parser
@@ -277,7 +277,7 @@ _MANGLED = (
 def ask_name(data: bytes) -> None:
     name = data.decode("utf-8", "replace")
     demangled.cache_clear()
-    _servant._starts = 0
+    _demangler._starts = 0
     found = demangled(name)
     assert isinstance(found, str)
     assert "\n" not in found or "\n" in name

@@ -1,4 +1,4 @@
-"""What reading the files of one process may take, all of them together."""
+"""The limit of memory and CPU time for all files of one process together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Clocks:
         )
 
 
-def test_memory_that_was_released_can_be_had_again() -> None:
+def test_released_memory_can_be_used_again() -> None:
     allowance = Allowance(max_bytes=3 * MIB)
     allowance.keep(2 * MIB)
     with pytest.raises(TooMuchToRead, match="more than 3 MiB of memory"):
@@ -62,7 +62,7 @@ def test_only_time_inside_counts_and_nested_time_counts_once() -> None:
     assert allowance.exceeded == "more than 10 s of CPU time"
 
 
-def test_a_tenth_of_the_time_that_passes_is_allowed_besides() -> None:
+def test_a_tenth_of_the_elapsed_time_is_allowed_on_top() -> None:
     clocks = Clocks()
     allowance = clocks.allowance(10)
     with allowance:
@@ -76,12 +76,12 @@ def test_a_tenth_of_the_time_that_passes_is_allowed_besides() -> None:
 
 @pytest.fixture(scope="module")
 def bombs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Libraries of some 20 KB, with DWARF that takes 40 MiB each."""
+    """Libraries of some 20 KB each, with DWARF of 40 MiB."""
     folder = tmp_path_factory.mktemp("bombs")
     source, plain = folder / "lib.c", folder / "plain.so"
     source.write_text("int answer(int x) { return x + 1; }\n")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", plain, source], check=True)
-    # One unit without an entry after another, each of version 2.
+    # Units of version 2 without an entry, one after the other.
     unit = struct.pack("<IHIB", 1 << 20, 2, 0, 8).ljust((1 << 20) + 4, b"\0")
     info = unit * 40
     section = folder / "info"
@@ -118,7 +118,7 @@ def name_of(elf: ElfFile, symbol: int) -> bytes:
     return elf.read_offset(strings.offset + at, min(32, strings.size - at)).split(b"\0")[0]
 
 
-def test_a_file_that_is_closed_leaves_its_memory_to_others(bombs: list[Path]) -> None:
+def test_closing_a_file_releases_its_memory(bombs: list[Path]) -> None:
     allowance = Allowance(max_bytes=50 * MIB)
     for path in bombs:
         with ElfFile.open(path, allowance) as elf:
@@ -139,7 +139,7 @@ def test_no_more_names_once_the_time_is_used_up(bombs: list[Path]) -> None:
 
 
 def test_each_thread_is_charged_its_own_time() -> None:
-    """Threads of one age and another, at the same time, as where processes share a program."""
+    """Older and newer threads at the same time, as where processes share a program."""
     clock = threading.local()
     clock.cpu_s = 0.0
     allowance = Allowance(max_cpu_s=10, cpu_clock=lambda: clock.cpu_s, clock=lambda: 0.0)

@@ -1,4 +1,4 @@
-"""Programs made to exhaust whoever reads them."""
+"""Programs made to exhaust their reader."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_inline_tree_that_is_a_circle(minor: str) -> None:
 
 
 def test_functions_whose_line_tables_overlap() -> None:
-    """Each function's line table is the same long run of bytes, from one byte further on."""
+    """Each function's line table is the same long run of bytes, beginning one byte later."""
     found = binary()
     table = found._table
     data = bytearray(program())
@@ -93,11 +93,11 @@ def test_a_sparse_file_that_claims_to_be_huge(tmp_path: Path) -> None:
         ElfFile.open(sparse)
 
 
-def test_text_that_is_nothing_but_calls_of_one_function() -> None:
+def test_text_full_of_calls_of_one_function() -> None:
     start, target = 0x1000, 0x900
     calls = [struct.pack("<Bi", 0xE8, target - start - 5 * n - 5) for n in range((1 << 20) + 1)]
     elf = ElfFile.from_bytes(ElfWriter([Load(start, b"".join(calls), PF_R | PF_X)]).build())
     end = start + 5 * len(calls)
     assert len(candidate_calls(elf.read, start, end - 5, [target])[target]) == 1 << 20
-    with pytest.raises(GoTableError, match="more places than any program has"):
+    with pytest.raises(GoTableError, match="more places than in any real program"):
         candidate_calls(elf.read, start, end, [target])

@@ -1,4 +1,4 @@
-"""Where runtime.allgs and sched.timeToRun lie, in programs of every Go version and build mode."""
+"""Addresses of runtime.allgs and sched.timeToRun, in every Go version and build mode."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from symbolizer.codeanalysis.globals import allgs_address, scheduling_latencies
 from tests.builds import BUILDS
 from tests.unit.symbolizer.go_programs import binary, only, program, without_sections
 
-# What is stripped is shown by a copy that lost its symbols, and by tests/kernel.
+# Copies without symbols stand for stripped programs, which tests/kernel has, too.
 WITH_SYMBOLS = [build for build in BUILDS if build[1] != "stripped"]
-REFUSAL = r"not where runtime\.forEachG"
+REFUSAL = r"runtime\.forEachG does not load"
 
 
 def symbol(data: bytes, name: str) -> int:
@@ -28,7 +28,7 @@ def symbol(data: bytes, name: str) -> int:
 
 
 @pytest.mark.parametrize("build", WITH_SYMBOLS, ids=lambda build: "-".join(build))
-def test_it_is_where_the_symbol_table_says(build: tuple[str, str]) -> None:
+def test_allgs_is_where_its_symbol_is(build: tuple[str, str]) -> None:
     data = program(*build)
     expected = symbol(data, "runtime.allgs")
     for each in (data, without_sections(data)):
@@ -36,7 +36,7 @@ def test_it_is_where_the_symbol_table_says(build: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("build", WITH_SYMBOLS, ids=lambda build: "-".join(build))
-def test_the_times_to_run_are_a_part_of_the_scheduler(build: tuple[str, str]) -> None:
+def test_the_latencies_are_inside_runtime_sched(build: tuple[str, str]) -> None:
     data = program(*build)
     scheduler = symbol(data, "runtime.sched")
     for each in (data, without_sections(data)):

@@ -1,4 +1,4 @@
-"""The places that are probed, in programs of every Go version and build mode."""
+"""Probe addresses, in programs of every Go version and build mode."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_hooked_operation_is_probed(binary: GoBinary) -> None:
     assert operations == OPERATIONS
 
 
-def test_probes_stand_on_emulated_instructions_that_are_no_entry(binary: GoBinary) -> None:
+def test_probes_are_on_emulated_instructions_and_not_on_entries(binary: GoBinary) -> None:
     sites = probe_sites(binary)
     assert sites.semaphores is not None
     starts = [park.start_pc for park in sites.parks]
@@ -39,7 +39,7 @@ def test_probes_stand_on_emulated_instructions_that_are_no_entry(binary: GoBinar
         assert probed.emulated
 
 
-def test_locks_are_told_by_the_functions_that_only_they_call(binary: GoBinary) -> None:
+def test_lock_callers_are_functions_that_only_locks_call(binary: GoBinary) -> None:
     semaphores = probe_sites(binary).semaphores
     assert semaphores is not None
     callers = {binary.frames(pc - 1)[-1].function for pc in semaphores.lock_callers}
@@ -80,7 +80,7 @@ def test_every_call_that_waits_for_a_semaphore_parks_or_settles(binary: GoBinary
 
 
 def instructions_around(binary: GoBinary, pc: int) -> dict[int, Instruction]:
-    """The instructions of the function that holds `pc`, which is not its entry."""
+    """The instructions of the function around `pc`, which is not its entry."""
     function = binary.function_at(pc)
     assert function is not None
     assert pc != function.entry
@@ -119,10 +119,10 @@ def test_nil_channels_are_not_probed(binary: GoBinary) -> None:
         ("4883ec18", False),  # sub rsp, 0x18
     ],
 )
-def test_what_the_kernel_emulates(code: str, expected: bool) -> None:
+def test_instructions_that_the_kernel_emulates(code: str, expected: bool) -> None:
     assert is_emulated(bytes.fromhex(code)) is expected
 
 
-def test_code_that_is_no_code_is_refused() -> None:
+def test_a_function_with_too_much_code_is_refused() -> None:
     with pytest.raises(GoTableError, match="claims"):
         decode(bytes(2 << 20), 0x1000)

@@ -1,4 +1,4 @@
-"""Where contention for the runtime's own locks is seen, in every Go version and build mode."""
+"""Probe addresses of the runtime's own locks, in every Go version and build mode."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def probed(sites: RuntimeLockSites) -> list[int]:
 
 
 def instructions_around(binary: GoBinary, pc: int) -> list[Instruction]:
-    """Those of the function that holds `pc`, which is not its entry, from there on."""
+    """The instructions from `pc` on, which is not the entry of its function."""
     function = binary.function_at(pc)
     assert function is not None
     assert pc != function.entry
     return list(decode(binary.elf.read(pc, function.end - pc), pc))
 
 
-def test_probes_stand_on_emulated_instructions_that_are_no_entry(binary: GoBinary) -> None:
+def test_probes_are_on_emulated_instructions_and_not_on_entries(binary: GoBinary) -> None:
     for pc in probed(runtime_lock_sites(binary)):
         assert instructions_around(binary, pc)[0].emulated
 
 
-def test_each_stands_in_the_function_it_is_for(binary: GoBinary) -> None:
+def test_each_probe_is_in_its_function(binary: GoBinary) -> None:
     sites = runtime_lock_sites(binary)
     assert binary.frames(sites.sleep_pc)[0].function == "runtime.lock2"
     assert {binary.frames(each.call_pc)[0].function for each in sites.unlocks} == {
@@ -82,9 +82,9 @@ def test_older_versions_are_refused(version: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["_SLEEP", "_FIND_NEXT", "_WAKE", "_NEW_STACK", "_THREAD_BODY"])
-def test_code_that_is_not_known_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if it were all inlined."""
+def test_unknown_code_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if all calls were inlined."""
     binary = binary_of("1.27")
     monkeypatch.setattr(runtime_locks, name, "runtime.noSuchFunction")
-    with pytest.raises(GoTableError, match="compiled in a way that is not known"):
+    with pytest.raises(GoTableError, match="compiled in an unknown way"):
         runtime_lock_sites(binary)

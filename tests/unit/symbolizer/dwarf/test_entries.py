@@ -1,4 +1,4 @@
-"""DWARF entries: found by name, read one by one, whatever the bytes are."""
+"""DWARF entries: found by name, read one by one, from valid and corrupt bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def dwarf_file(info: bytes, abbrev: bytes, *, compress: bool = False, claim: int
 
 @pytest.mark.parametrize("compress", [False, True])
 @pytest.mark.parametrize("minor", ["1.19", NEWEST])
-def test_every_way_to_store_dwarf(minor: str, compress: bool) -> None:
+def test_plain_and_compressed_dwarf(minor: str, compress: bool) -> None:
     program = binary(minor, "plain").elf
     (expected,) = Dwarf(program).find("main.plain", (TAG_VARIABLE,))
     info, abbrev = (dwarf_section(program, name) for name in ("debug_info", "debug_abbrev"))
@@ -46,7 +46,7 @@ def test_every_way_to_store_dwarf(minor: str, compress: bool) -> None:
 
 
 @pytest.mark.parametrize("claim", [1, 1 << 17, 1 << 30, (1 << 64) - 1])
-def test_a_compressed_section_that_lies_about_its_size(claim: int) -> None:
+def test_a_compressed_section_with_a_false_size(claim: int) -> None:
     dwarf = Dwarf(dwarf_file(bytes(1 << 16), b"\0", compress=True, claim=claim))
     if claim == 1:
         assert dwarf.find("main", (TAG_VARIABLE,)) == []
@@ -55,7 +55,7 @@ def test_a_compressed_section_that_lies_about_its_size(claim: int) -> None:
             dwarf.find("main", (TAG_VARIABLE,))
 
 
-def test_entries_nested_without_end() -> None:
+def test_entries_nested_too_deep() -> None:
     # One abbreviation: a lexical block with children and no attribute.
     abbrev = bytes([1, TAG_LEXICAL_BLOCK, 1, 0, 0, 0])
     entries = b"\x01" * 100_000
@@ -65,8 +65,8 @@ def test_entries_nested_without_end() -> None:
         list(dwarf.children(dwarf.die(len(header)), (TAG_LEXICAL_BLOCK,)))
 
 
-def test_entries_below_entries() -> None:
-    """Of what a function inlines, nothing is its own: not even what is in a block of it."""
+def test_variables_of_inlined_functions_are_left_out() -> None:
+    """No variable of an inlined function is the caller's own, not even one in a block."""
     tags = {1: TAG_SUBPROGRAM, 2: TAG_LEXICAL_BLOCK, 3: TAG_INLINED, 4: TAG_VARIABLE}
     table = b"".join(bytes([code, tag, code < 4, 3, 8, 0, 0]) for code, tag in tags.items())
 
@@ -92,7 +92,7 @@ def test_entries_below_entries() -> None:
     assert [die.name for die in dwarf.children(found)] == ["a", "block", "h", "c"]
 
 
-def test_any_type_arguments() -> None:
+def test_search_for_any_type_arguments() -> None:
     table = bytes([1, TAG_VARIABLE, 0, 3, 8, 0, 0, 0])
     names = ("F[int].a", "F[G[int]].a", "F[int].b", "F.a", "xF[int].a", "F[int", "F[int].a.c")
     entries = b"".join(b"\x01" + name.encode() + b"\0" for name in names)
@@ -164,8 +164,8 @@ def test_references_into_another_file_are_passed_over() -> None:
     assert [die.values for die in found] == [{3: b"main.v", 0x0B: code} for code in range(1, 7)]
 
 
-def test_a_name_that_ends_another() -> None:
-    """The last byte before it may look like an abbreviation: 0x2a is "*"."""
+def test_a_name_that_is_the_end_of_a_longer_one() -> None:
+    """The byte in front of it may look like an abbreviation's number: 0x2a is "*"."""
     abbrev = bytes([0x2A, TAG_STRUCTURE, 0, 3, 8, 0, 0, 1, TAG_POINTER, 0, 3, 8, 0, 0, 0])
     entries = b"\x01**main.T\0" + b"\x2amain.T\0"
     header = struct.pack("<IHIB", len(entries) + 7, 4, 0, 8)

@@ -1,4 +1,4 @@
-"""ELF files made in memory, just as sound or unsound as a test needs them."""
+"""ELF files made in memory, as valid or corrupt as a test needs them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECTION_HEADER_BYTES: Final = 64
 
 @dataclass
 class Load:
-    """A segment: where it is in memory, what is in it; `memsz` 0 means as much as the data."""
+    """A segment: its address and its bytes; `memsz` 0 is the size of the data."""
 
     vaddr: int
     data: bytes
@@ -31,7 +31,7 @@ class Load:
 
 @dataclass
 class Part:
-    """A section over bytes of a segment, or of its own if `data` is given."""
+    """A section with bytes of a segment, or with its own if `data` is given."""
 
     name: str
     vaddr: int = 0

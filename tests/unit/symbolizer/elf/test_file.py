@@ -1,4 +1,4 @@
-"""ELF files: what is read of a sound one, and what is said of an unsound one."""
+"""ELF files: the content of valid ones, and the errors for others."""
 
 from __future__ import annotations
 
@@ -66,18 +66,18 @@ def test_reads_by_address() -> None:
     ("vaddr", "size"),
     [(0x400FFF, 1), (0x401010, 1), (0x401000, 17), (0x401000, -1), (0x500004, 1), (1 << 64, 1)],
 )
-def test_reads_outside_of_the_file_raise(vaddr: int, size: int) -> None:
+def test_reads_by_address_outside_of_the_file_raise(vaddr: int, size: int) -> None:
     with pytest.raises(ElfError):
         elf().read(vaddr, size)
 
 
 @pytest.mark.parametrize(("offset", "size"), [(-1, 1), (0, 10_000), (10_000, 1), (5, -1)])
-def test_reads_outside_by_offset_raise(offset: int, size: int) -> None:
+def test_reads_by_offset_outside_of_the_file_raise(offset: int, size: int) -> None:
     with pytest.raises(ElfError, match="outside"):
         elf().read_offset(offset, size)
 
 
-def test_position_independent() -> None:
+def test_a_position_independent_file() -> None:
     assert ElfFile.from_bytes(ElfWriter([TEXT], kind=3).build()).is_pie
 
 
@@ -91,12 +91,12 @@ def test_position_independent() -> None:
         (ElfWriter([TEXT], kind=4), "core dump"),
     ],
 )
-def test_other_kinds_of_file_are_named(writer: ElfWriter, named: str) -> None:
+def test_the_error_names_other_kinds_of_file(writer: ElfWriter, named: str) -> None:
     with pytest.raises(UnsupportedElf, match=named):
         ElfFile.from_bytes(writer.build())
 
 
-def test_big_endian_is_named() -> None:
+def test_the_error_names_a_big_endian_machine() -> None:
     data = bytearray(ElfWriter([TEXT]).build())
     data[5] = 2
     data[16:20] = struct.pack(">HH", 2, 22)
@@ -105,18 +105,18 @@ def test_big_endian_is_named() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"#!/bin/sh\n" * 10, bytes(4096)])
-def test_what_is_no_elf_file(data: bytes) -> None:
+def test_a_file_that_is_not_elf(data: bytes) -> None:
     with pytest.raises(ElfError):
         ElfFile.from_bytes(data)
 
 
-def test_truncated_segment() -> None:
+def test_a_truncated_segment() -> None:
     data = ElfWriter([TEXT, DATA]).build()
     with pytest.raises(ElfError, match="past the end of the file"):
         ElfFile.from_bytes(data[:-1])
 
 
-def test_nothing_to_load() -> None:
+def test_a_file_without_segments() -> None:
     with pytest.raises(ElfError, match="nothing to load"):
         ElfFile.from_bytes(ElfWriter([Load(0, BUILD_ID, kind=PT_NOTE)]).build())
 
@@ -129,7 +129,7 @@ def test_nothing_to_load() -> None:
         ElfWriter([TEXT], [Part(".text", 0x401000, 16)], shnum=60_000),
     ],
 )
-def test_without_usable_section_headers_segments_remain(writer: ElfWriter) -> None:
+def test_corrupt_section_headers_leave_the_segments(writer: ElfWriter) -> None:
     file = ElfFile.from_bytes(writer.build())
     assert file.read(0x401000, 4) == b"some"
 
@@ -161,7 +161,7 @@ def test_build_id(as_section: bool) -> None:
 
 
 @pytest.mark.parametrize("notes", [b"", BUILD_ID[:-1], b"\xff" * 64, note(b"Go\0\0", 3, b"x")])
-def test_no_build_id(notes: bytes) -> None:
+def test_a_file_without_a_build_id(notes: bytes) -> None:
     assert elf(TEXT, Load(0x400F00, notes, kind=PT_NOTE)).build_id == ""
 
 
@@ -221,7 +221,7 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
         ElfFile.open(999_999)
 
 
-def test_no_descriptor_is_left_open_by_a_file_that_is_refused(tmp_path: Path) -> None:
+def test_refused_files_leave_no_descriptor_open(tmp_path: Path) -> None:
     path = tmp_path / "program"
     path.write_bytes(b"not an ELF file" * 10)
     before = set(os.listdir("/proc/self/fd"))

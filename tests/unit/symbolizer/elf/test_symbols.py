@@ -62,18 +62,18 @@ def name_at(table: SymbolTable, vaddr: int) -> str | None:
 
 
 def without_sections(data: bytes) -> bytes:
-    """The file as if it never had section headers."""
+    """The file without section headers."""
     return data[:40] + bytes(8) + data[48:58] + bytes(6) + data[64:]
 
 
-def test_a_label_reaches_to_the_next_symbol(library: Path, elf: ElfFile) -> None:
+def test_a_symbol_without_a_size_extends_to_the_next_one(library: Path, elf: ElfFile) -> None:
     at = addresses(library)
     symbol = opened(elf).at(at["label"] + 20)
     assert symbol is not None
     assert (symbol.name, symbol.start, symbol.end) == ("label", at["label"], at["sized"])
 
 
-def test_a_label_in_a_function_is_no_function(library: Path, elf: ElfFile) -> None:
+def test_a_symbol_without_a_size_inside_a_function_is_ignored(library: Path, elf: ElfFile) -> None:
     at = addresses(library)
     table = opened(elf)
     assert at["sized"] < at["inside"]
@@ -81,7 +81,7 @@ def test_a_label_in_a_function_is_no_function(library: Path, elf: ElfFile) -> No
     assert name_at(table, at["sized"] + 8) is None
 
 
-def test_of_several_names_the_global_one_is_taken(library: Path, elf: ElfFile) -> None:
+def test_the_global_name_is_preferred(library: Path, elf: ElfFile) -> None:
     at = addresses(library)
     assert at["weak_one"] == at["local_one"] == at["public_one"]
     assert name_at(opened(elf), at["public_one"]) == "public_one"
@@ -120,7 +120,7 @@ def test_a_file_without_sections_has_the_names_that_it_exports(
     assert name_at(table, exported["table"]) is None
 
 
-def test_a_hash_table_that_lies_is_refused(library: Path) -> None:
+def test_a_corrupt_hash_table_is_refused(library: Path) -> None:
     data = bytearray(without_sections(library.read_bytes()))
     with ElfFile.open(library) as elf:
         hashes = elf.sections[".gnu.hash"].offset
@@ -140,7 +140,7 @@ def written(*symbols: tuple[int, int]) -> SymbolTable:
     return opened(ElfFile.from_bytes(ElfWriter(segments=[code], sections=parts).build()))
 
 
-def test_a_function_in_another_hides_it_only_where_it_is() -> None:
+def test_an_inner_function_hides_the_outer_one_only_inside_it() -> None:
     table = written((0x1000, 0x100), (0x1010, 0x10), (0x1018, 2), (0x1200, 8))
     found = {
         at: name_at(table, at) for at in (0x100F, 0x1010, 0x1018, 0x101A, 0x1020, 0x10FF, 0x1100)
@@ -151,7 +151,7 @@ def test_a_function_in_another_hides_it_only_where_it_is() -> None:
     }
 
 
-def test_sizes_beyond_all_addresses_are_cut() -> None:
+def test_sizes_are_cut_at_the_end_of_the_address_space() -> None:
     table = written((0x1000, (1 << 64) - 1), (0x1010, 4), (0x1020, 0))
     assert name_at(table, 0x1010) == "f1"
     assert name_at(table, 0x1020) == "f0"

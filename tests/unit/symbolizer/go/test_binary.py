@@ -1,4 +1,4 @@
-"""Go programs as a whole: what is found in them, however they were linked and stripped."""
+"""Whole Go programs: functions, frames and calls, for each way to link and strip."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SPWRITE: Final = 2
 
 
 def with_version(minor: str, version: bytes) -> bytes:
-    """A program that says it was built with another version: in the build info and in the code."""
+    """A program that names another version, both in the build information and in the code."""
     own = f"go{toolchain(minor).version}".encode()
     assert len(own) == len(version)
     assert own in program(minor)
@@ -41,7 +41,7 @@ def with_version(minor: str, version: bytes) -> bytes:
 
 
 def answers(data: bytes) -> object:
-    """All that a program's functions say, each asked in its middle."""
+    """All functions of a program, and the frames in the middle of each."""
     found = GoBinary.open(ElfFile.from_bytes(data))
     functions = list(found.functions())
     return functions, found.frames_many((f.entry + f.end) // 2 for f in functions)
@@ -58,14 +58,14 @@ def test_open_names_the_version(minor: str) -> None:
 
 @pytest.mark.parametrize("minor", MINORS)
 @pytest.mark.parametrize("mode", ["plain", "pie"])
-def test_without_section_headers_nothing_changes(minor: str, mode: str) -> None:
+def test_answers_are_the_same_without_section_headers(minor: str, mode: str) -> None:
     data = program(minor, mode)
     assert answers(without_sections(data)) == answers(data)
 
 
 @pytest.mark.parametrize("minor", ["1.25", NEWEST])
 @pytest.mark.parametrize("mode", ["pie", "cgopie"])
-def test_relocated_words_that_are_zero_in_the_file(minor: str, mode: str) -> None:
+def test_relocated_words_may_be_zero_in_the_file(minor: str, mode: str) -> None:
     data = program(minor, mode)
     wiped = without_values_in_place(data)
     assert answers(wiped) == answers(data)
@@ -100,20 +100,20 @@ def test_unknown_versions_are_refused_unless_allowed(minor: str, version: bytes)
 
 
 @pytest.mark.parametrize(("minor", "version"), [(NEWEST, b"go1.19.3"), ("1.19", b"go1.21.8")])
-def test_a_version_that_the_table_belies(minor: str, version: bytes) -> None:
+def test_a_version_that_contradicts_pclntab_is_refused(minor: str, version: bytes) -> None:
     with pytest.raises(GoTableError, match="contradicts"):
         GoBinary.open(ElfFile.from_bytes(with_version(minor, version)))
 
 
-def test_a_program_that_hides_its_version_is_refused() -> None:
-    with pytest.raises(UnsupportedGoVersion, match="does not say"):
+def test_a_program_without_a_version_is_refused() -> None:
+    with pytest.raises(UnsupportedGoVersion, match="does not name"):
         GoBinary.open(ElfFile.from_bytes(with_version(NEWEST, b"??1.27.3")))
 
 
 @pytest.mark.parametrize(
     ("magic", "named"), [(0xFFFFFFFB, "Go 1.2 to 1.15"), (0xFFFFFFFA, "Go 1.16 or 1.17")]
 )
-def test_old_tables_are_refused_by_name(magic: int, named: str) -> None:
+def test_the_error_for_an_old_pclntab_names_its_go_version(magic: int, named: str) -> None:
     data = program()
     table = data.index(struct.pack("<IHBB", 0xFFFFFFF1, 0, 1, 8))
     old = data[:table] + struct.pack("<I", magic) + data[table + 4 :]
@@ -207,13 +207,13 @@ LINES: Final = (
 def test_names_of_generic_functions() -> None:
     names = {function.name for function in binary().functions()}
     assert {"main.total[go.shape.int]", "main.total[go.shape.float64]"} <= names
-    # Up to Go 1.20 the table says no more, and the instances share a name.
+    # Up to Go 1.20 the table has no type arguments, and the instances share a name.
     instances = binary("1.19").functions_named("main.total[...]")
     assert len({function.entry for function in instances}) == 2
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_roles(minor: str) -> None:
+def test_functions_have_the_role_of_their_id(minor: str) -> None:
     found = binary(minor)
     roles = {
         "runtime.goexit": FuncRole.GOEXIT,
@@ -235,7 +235,7 @@ def test_roles(minor: str) -> None:
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_the_stack_is_level_at_every_return(minor: str) -> None:
+def test_the_stack_delta_is_zero_at_every_return(minor: str) -> None:
     found = binary(minor)
     decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     depths: dict[int, int] = {}
@@ -256,7 +256,7 @@ def test_the_stack_is_level_at_every_return(minor: str) -> None:
 
 @pytest.mark.parametrize("minor", ["1.19", "1.25", NEWEST])
 @pytest.mark.parametrize("mode", ["plain", "pie"])
-def test_call_sites_are_all_that_a_decoder_finds(minor: str, mode: str) -> None:
+def test_call_sites_are_those_that_a_decoder_finds(minor: str, mode: str) -> None:
     found = binary(minor, mode)
     targets = [only(found, name) for name in ("runtime.gopark", "runtime.newobject")]
     called: dict[int, list[int]] = {target.entry: [] for target in targets}
@@ -272,8 +272,8 @@ def test_call_sites_are_all_that_a_decoder_finds(minor: str, mode: str) -> None:
         assert len(sites) > 5
 
 
-def test_bytes_that_look_like_a_call_are_not_one() -> None:
-    """`mov rax, imm64` whose immediate holds the bytes of a call."""
+def test_bytes_inside_an_instruction_are_not_a_call() -> None:
+    """`mov rax, imm64` with the bytes of a call in its immediate."""
     found = binary()
     park = only(found, "runtime.gopark")
     site = found.call_sites(park)[park.entry][0]

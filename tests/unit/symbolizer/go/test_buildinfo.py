@@ -102,11 +102,11 @@ def test_magic_that_is_not_aligned_is_no_build_information() -> None:
     assert read(inline(), section=False, before=8) is None
 
 
-def test_none() -> None:
+def test_a_file_without_build_information() -> None:
     assert read(b"no build information here") is None
 
 
-def test_a_program_that_is_no_module() -> None:
+def test_a_program_without_modules() -> None:
     info = read(inline(modules=b""))
     assert info == BuildInfo("go1.27.3", {})
 
@@ -125,7 +125,7 @@ def test_a_program_that_is_no_module() -> None:
         MAGIC + bytes([8, 0]) + struct.pack("<QQQQ", DATA + 32, 0, DATA, 1 << 60),
     ],
 )
-def test_what_is_cut_off_or_contradicts_itself(data: bytes) -> None:
+def test_corrupt_build_information_is_refused(data: bytes) -> None:
     with pytest.raises(GoTableError):
         read(data)
 
@@ -143,14 +143,14 @@ def test_what_is_cut_off_or_contradicts_itself(data: bytes) -> None:
         ("go1", 0, 0, ""),
     ],
 )
-def test_versions(text: str, minor: int, patch: int, stage: str) -> None:
+def test_version_strings(text: str, minor: int, patch: int, stage: str) -> None:
     version = GoVersion.parse(text)
     assert (version.minor, version.patch, version.stage) == (minor, patch, stage)
     assert str(version) == text
 
 
 @pytest.mark.parametrize("text", ["", "unknown", "go2.1", "devel +a1b2c3", "1.27.3", "go1.99999"])
-def test_what_is_no_version(text: str) -> None:
+def test_text_that_is_not_a_version(text: str) -> None:
     with pytest.raises(UnsupportedGoVersion, match="no version of Go 1"):
         GoVersion.parse(text)
 

@@ -1,4 +1,4 @@
-"""pc-value tables against a plain reading of the format."""
+"""pc-value tables, compared with tables that the test encodes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ TABLES = st.lists(
 
 
 @given(TABLES, st.data())
-def test_every_table_of_many_says_what_it_was_made_of(
+def test_tables_decode_to_the_values_that_were_encoded(
     tables: list[Pairs], data: st.DataObject
 ) -> None:
     values = PcValues([encoded(pairs) for pairs in tables])
@@ -83,11 +83,11 @@ def test_numbers_of_every_length(pairs: Pairs) -> None:
     assert answers.tolist() == [value for value, _ in pairs]
 
 
-def test_edges() -> None:
+def test_offsets_before_inside_and_behind_a_table() -> None:
     values = PcValues([b"", encoded([(-1, 4), (7, 2)])])
     table = np.ones(6, dtype=np.int64)
     offsets = np.array([-5, 0, 3, 4, 5, 6])
-    # As runtime.pcvalue does, what lies before the function gets its first value.
+    # As in runtime.pcvalue, offsets before the function have its first value.
     assert values.at(table, offsets).tolist() == [-1, -1, -1, 7, 7, NO_VALUE]
     assert values.at(0 * table, offsets).tolist() == [NO_VALUE] * 6
 
@@ -102,7 +102,7 @@ def test_edges() -> None:
         b"\x80\x80\x80\x80\x10\x01" * 2,  # a value of more than 31 bits
     ],
 )
-def test_tables_that_no_linker_writes(table: bytes) -> None:
+def test_corrupt_tables_are_refused(table: bytes) -> None:
     with pytest.raises(GoTableError):
         PcValues([b"\x02\x01", table])
 

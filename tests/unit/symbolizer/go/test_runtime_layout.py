@@ -1,4 +1,4 @@
-"""The table of runtime layouts: as real toolchains have it, and as the code assumes it."""
+"""The data about runtimes: equal to real toolchains, and to the assumptions of the code."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_only_panics_keep_the_wrapper_that_called_them() -> None:
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_what_the_code_takes_for_granted_holds(minor: str) -> None:
+def test_layouts_that_the_code_assumes_are_those_of_the_data(minor: str) -> None:
     layout = layout_for(GoVersion.parse(f"go{minor}"))
     old = minor == "1.19"
     func = pclntab._FUNC_1_18 if old else pclntab._FUNC_1_20
@@ -62,7 +62,7 @@ def test_what_the_code_takes_for_granted_holds(minor: str) -> None:
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_how_stacks_are_recorded(minor: str) -> None:
+def test_recorded_stacks_by_version(minor: str) -> None:
     number = int(minor.removeprefix("1."))
     stacks = layout_for(GoVersion.parse(f"go{minor}")).profile_stacks
     assert stacks.max_depth == (32 if number <= 22 else 128)
@@ -72,7 +72,7 @@ def test_how_stacks_are_recorded(minor: str) -> None:
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_how_labels_are_stored(minor: str) -> None:
+def test_storage_of_labels_by_version(minor: str) -> None:
     layout = layout_for(GoVersion.parse(f"go{minor}"))
     assert layout.labels_in_slice == (int(minor.removeprefix("1.")) >= 24)
 
@@ -80,15 +80,15 @@ def test_how_labels_are_stored(minor: str) -> None:
 @pytest.mark.parametrize(
     "text", ["go1.18", *(f"go{minor}" for minor in MINORS), "go1.20", "go1.99"]
 )
-def test_the_number_that_pclntab_begins_with(text: str) -> None:
+def test_the_magic_number_of_pclntab_by_version(text: str) -> None:
     version = GoVersion.parse(text)
     layout = layout_for(version, allow_unknown_version=True)
     expected = pclntab.GO_1_18 if version.minor < 20 else pclntab.GO_1_20
     assert layout.pclntab_magic == expected
 
 
-def test_a_version_is_never_compared_in_code() -> None:
-    """What differs between versions stands in the data, or is read from the program."""
+def test_no_code_compares_versions() -> None:
+    """Differences between versions are in the data, or are read from the program."""
     folders = ("symbolizer", "ebpfprof/goruntime", "ebpfprof/profilers")
     compared = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
@@ -102,7 +102,7 @@ def test_a_version_is_never_compared_in_code() -> None:
     assert compared == []
 
 
-def test_lookups() -> None:
+def test_lookups_in_a_layout() -> None:
     layout = layout_for(GoVersion.parse("go1.27.3"))
     assert layout.version == "1.27"
     assert layout.offset("g", "sched.pc") == 64
@@ -127,12 +127,12 @@ def test_unknown_versions_are_named_with_the_known_range(text: str) -> None:
     ("text", "nearest"),
     [("go1.18", "1.19"), ("go1.20", "1.21"), ("go1.99", "1.27"), ("devel go1.26-abc", "1.26")],
 )
-def test_the_nearest_layout_stands_in_if_it_may(text: str, nearest: str) -> None:
+def test_the_nearest_layout_is_used_if_allowed(text: str, nearest: str) -> None:
     assert layout_for(GoVersion.parse(text), allow_unknown_version=True).version == nearest
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_what_is_read_of_a_goroutine_at_once_reaches_to_its_labels(minor: str) -> None:
+def test_one_read_of_a_goroutine_includes_its_labels(minor: str) -> None:
     """goroutine_stack.h, start_here: one read of up to G_WORDS words, taken modulo that."""
     words = c_facts.number("waits/goroutine_stack.h", "G_WORDS")
     layout = layout_for(GoVersion.parse(f"go{minor}"))

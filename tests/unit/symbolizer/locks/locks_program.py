@@ -1,4 +1,4 @@
-"""The target `locks`: what it says of its locks, and its file with DWARF that can be changed."""
+"""The target `locks`: the locks that it prints, and its file with DWARF that tests can change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHF_COMPRESSED: Final = 0x800
 
 @dataclass(frozen=True)
 class Said:
-    """What the target printed. Addresses are as linked; a name of "" is none at all."""
+    """The output of the target. Addresses are as linked; "" stands for no name."""
 
     variables: dict[str, int]
     elsewhere: tuple[int, ...]
@@ -63,7 +63,7 @@ def said(minor: str, mode: str) -> Said:
 
 @cache
 def uncompressed(minor: str, mode: str = "plain") -> bytes:
-    """The file with .debug_info and .debug_abbrev as they are without compression."""
+    """The file with uncompressed .debug_info and .debug_abbrev."""
     data = bytearray(path(minor, mode).read_bytes())
     elf = ElfFile.from_bytes(bytes(data))
     contents = {f".{name}": dwarf_section(elf, name) for name in ("debug_info", "debug_abbrev")}

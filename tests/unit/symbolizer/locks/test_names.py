@@ -1,4 +1,4 @@
-"""Names of locks in package variables and on the heap, by a target that says what they are."""
+"""Names of locks in package variables and on the heap, as the target prints them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ BUILDS = (
     *((NEWEST, mode) for mode in ("plain", "trimpath", "pie", "cgo", "cgopie")),
 )
 
-# What is told from one function where it takes another to tell more.
+# The name by one function alone, where a second one is needed for the right name.
 BY_ITSELF = {
     "main.(*left).swap": "{main.left.mu,main.right.mu}",
     "main.(*account).transfer": "main.account.{balance.mu,other.mu}",
-    # Its own is preferred to one behind a pointer, which here is wrong.
+    # Its own lock is preferred to one behind a pointer; here that is wrong.
     "main.(*server).drop": "main.server.mu",
 }
 
@@ -52,7 +52,7 @@ def test_locks_in_package_variables(minor: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize(("minor", "mode"), BUILDS)
-def test_locks_on_the_heap_lie_in_no_variable(minor: str, mode: str) -> None:
+def test_locks_on_the_heap_are_in_no_variable(minor: str, mode: str) -> None:
     found = names(minor, mode)
     elsewhere = said(minor, mode).elsewhere
     assert [found.variable(address) for address in elsewhere] == [None, None]
@@ -63,8 +63,10 @@ def test_locks_on_the_heap_by_one_function(minor: str, mode: str) -> None:
     found = names(minor, mode)
     callers = said(minor, mode).callers
     assert len(callers) == 37
-    told = [(caller.function, found.field([caller], kind) or "") for caller, kind, _ in callers]
-    assert told == [
+    names_found = [
+        (caller.function, found.field([caller], kind) or "") for caller, kind, _ in callers
+    ]
+    assert names_found == [
         (caller.function, BY_ITSELF.get(caller.function, name)) for caller, _, name in callers
     ]
 
@@ -75,10 +77,10 @@ def test_locks_on_the_heap_by_all_functions_that_lock_them(minor: str, mode: str
     groups: dict[tuple[str, str], list[Caller]] = defaultdict(list)
     for caller, kind, name in said(minor, mode).callers:
         groups[kind, name].append(caller)
-    told = {
+    names_found = {
         (kind, name): found.field(callers, kind) or "" for (kind, name), callers in groups.items()
     }
-    assert told == {(kind, name): name for kind, name in groups}
+    assert names_found == {(kind, name): name for kind, name in groups}
 
 
 def test_the_target_has_a_function_that_is_inlined() -> None:
@@ -90,11 +92,11 @@ def test_the_target_has_a_function_that_is_inlined() -> None:
     assert ["main.lockOnly", "main.lockBeside"] in stacks
 
 
-def test_nothing_is_common_to_functions_of_different_locks() -> None:
+def test_functions_of_different_locks_share_no_name() -> None:
     callers = {caller.function: caller for caller, _, _ in said(NEWEST, "plain").callers}
     both = [callers["main.(*priceCache).get"], callers["main.(*left).alone"]]
     assert names().field(both, "sync.Mutex") is None
-    # One that tells nothing does not take away what the other tells.
+    # A function without a name does not remove the name of the other.
     both = [callers["main.lockAny"], callers["main.(*left).alone"]]
     assert names().field(both, "sync.Mutex") == "main.left.mu"
 
@@ -106,7 +108,7 @@ def test_the_mutex_in_a_rwmutex_is_locked_by_package_sync() -> None:
     assert names().field([caller], "sync.RWMutex") is None
 
 
-def test_a_generic_function_by_the_name_that_go_prints() -> None:
+def test_a_generic_function_by_its_short_name() -> None:
     callers = [each for each, _, _ in said(NEWEST, "plain").callers if ").put" in each.function]
     assert len(callers) == 2
     for caller in callers:
@@ -117,7 +119,7 @@ def test_a_generic_function_by_the_name_that_go_prints() -> None:
         assert names().field([nowhere], "sync.Mutex") == "main.box[...].mu"
 
 
-def test_a_wrapper_for_a_type_without_a_name() -> None:
+def test_a_wrapper_of_an_unnamed_type() -> None:
     wrappers = [
         each
         for each in binary(NEWEST, "plain").functions()
@@ -128,7 +130,7 @@ def test_a_wrapper_for_a_type_without_a_name() -> None:
     assert names().field(callers, "sync.Mutex") is None
 
 
-def test_locks_of_the_runtime_s_own_kind_of_mutex() -> None:
+def test_locks_of_internal_sync() -> None:
     """internal/sync.HashTrieMap, Go 1.24 and later, can't import sync."""
     (caller,) = (
         Caller(each.name, each.entry)
@@ -156,7 +158,7 @@ def test_code_that_loads_a_word_of_data() -> None:
     assert loads(elf, 0x1000, code) == [(0x1000, 0x2007), (0x1007, 0x200E)]
 
 
-def test_a_variable_that_lies_elsewhere_than_its_symbol() -> None:
+def test_a_variable_with_another_address_than_its_symbol() -> None:
     data = bytearray(uncompressed(NEWEST))
     elf = ElfFile.from_bytes(bytes(data))
     (die,) = Dwarf(elf).find("main.plain", (TAG_VARIABLE,))
@@ -184,13 +186,13 @@ def test_the_end_of_what_a_slice_or_a_pointer_points_to() -> None:
     assert types.element(pool, 1, 168) is None
 
 
-def test_functions_that_are_not_there() -> None:
+def test_functions_that_do_not_exist() -> None:
     for name in ("main.nothing", "main.(*nothing).at", "", ".", "main.\0", "go:(*struct {}).Lock"):
         assert names().field([Caller(name, 1)], "sync.Mutex") is None
     assert names().field([], "sync.Mutex") is None
 
 
-def test_what_is_no_lock() -> None:
+def test_addresses_without_a_lock() -> None:
     address = said(NEWEST, "plain").variables["main.plain.first.mu"]
     found = names()
     assert found.variable(address - 8) == "main.plain.first.count"
@@ -201,7 +203,7 @@ def test_what_is_no_lock() -> None:
 
 
 class CountingSource(MemorySource):
-    """A file that counts what is read of it."""
+    """A file that counts the bytes that are read."""
 
     read_bytes = 0
 
@@ -211,7 +213,7 @@ class CountingSource(MemorySource):
 
 
 @pytest.mark.parametrize("minor", ["1.19", NEWEST])
-def test_a_stripped_program_costs_nothing(minor: str) -> None:
+def test_nothing_is_read_of_a_stripped_program(minor: str) -> None:
     source = CountingSource(path(minor, "stripped").read_bytes())
     found = LockNames(GoBinary.open(ElfFile(source)))
     read = source.read_bytes
@@ -223,7 +225,7 @@ def test_a_stripped_program_costs_nothing(minor: str) -> None:
     assert source.read_bytes == read
 
 
-def test_nothing_is_read_before_the_first_question() -> None:
+def test_nothing_is_read_before_the_first_lookup() -> None:
     source = CountingSource(path(NEWEST, "plain").read_bytes())
     program = GoBinary.open(ElfFile(source))
     read = source.read_bytes
@@ -257,7 +259,7 @@ def test_dwarf_that_cannot_be_read_leaves_the_symbols() -> None:
 
 
 def test_types_that_contain_themselves() -> None:
-    """main.tree holds two of itself by value, and main.link one."""
+    """main.tree has two of itself as fields, and main.link one."""
     data = bytearray(uncompressed(NEWEST))
     elf = ElfFile.from_bytes(bytes(data))
     info = elf.sections[".debug_info"].offset
@@ -269,7 +271,7 @@ def test_types_that_contain_themselves() -> None:
             wanted = [each for each in members if each.name in ("left", "right", "next")]
             assert len(wanted) == pointers
             for member in wanted:
-                # The reference is followed by the flag that tells embedded fields.
+                # Behind the reference is the flag of embedded fields.
                 at = info + member.end - 5
                 assert struct.unpack_from("<I", data, at)[0] == member.number(AT_TYPE)
                 struct.pack_into("<I", data, at, struct_type.offset)
@@ -334,7 +336,7 @@ def test_the_package_of_a_name(name: str, package: str) -> None:
     assert package_of(name) == package
 
 
-def test_how_several_names_are_written() -> None:
+def test_text_of_several_names() -> None:
     fields = [LockName("main.T", f".{field}") for field in "abcde"]
     assert _text([]) is None
     assert _text(fields[:1]) == "main.T.a"

@@ -45,7 +45,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def listed(program: Path) -> dict[str, tuple[int, int]]:
-    """What nm says: (address, size) of each function."""
+    """The output of nm: (address, size) of each function."""
     command = ["nm", "--defined-only", "--print-size", str(program)]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     rows = [line.split() for line in lines]
@@ -125,7 +125,7 @@ def test_names_are_demangled(mangled: str, name: str) -> None:
     assert demangled(mangled) == name
 
 
-def test_a_name_that_doubles_with_each_step_is_left_alone(
+def test_a_name_that_doubles_with_each_step_stays_mangled(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -144,7 +144,7 @@ def test_a_name_that_doubles_with_each_step_is_left_alone(
 
 
 def demanglers() -> set[int]:
-    """The processes that demangle for us: each ends at a name that takes it too much CPU time."""
+    """The child processes that demangle; one ends at a name that takes too much CPU time."""
     return {child.pid for child in psutil.Process().children() if is_demangler(child)}
 
 
@@ -155,7 +155,7 @@ def is_demangler(process: psutil.Process) -> bool:
 
 
 @given(st.text(alphabet="_ZNRCSt0123456789abcEIBTv", max_size=200), st.sampled_from(["_Z", "_R"]))
-def test_no_name_is_too_much(text: str, prefix: str) -> None:
+def test_no_text_ends_the_demangler(text: str, prefix: str) -> None:
     before = demanglers()
     assert demangled(prefix + text)
     assert before <= demanglers()
@@ -164,7 +164,7 @@ def test_no_name_is_too_much(text: str, prefix: str) -> None:
 @pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_corrupt_tables_lose_names_and_nothing_else(program: Path, data: st.DataObject) -> None:
+def test_corrupt_tables_only_lose_names(program: Path, data: st.DataObject) -> None:
     content = bytearray(program.read_bytes())
     with ElfFile.open(program) as elf:
         section = elf.sections[data.draw(st.sampled_from([".symtab", ".strtab"]))]
@@ -175,6 +175,6 @@ def test_corrupt_tables_lose_names_and_nothing_else(program: Path, data: st.Data
     for _ in range(data.draw(st.integers(1, 8))):
         content[start + data.draw(st.integers(0, size - 1))] = data.draw(st.integers(0, 255))
     vaddrs = {vaddr for vaddr, _ in listed(program).values()} | {0, 1 << 63}
-    with suppress(SymbolizerError):  # where the file is no sound ELF any more
+    with suppress(SymbolizerError):  # where the file is no valid ELF file any more
         native = NativeBinary(ElfFile.from_bytes(bytes(content)))
         assert set(native.frames_many(vaddrs)) == vaddrs

@@ -1,4 +1,4 @@
-"""Names of C++ and Rust: as the compilers' own tools write them; hostile ones left alone, soon."""
+"""Names of C++ and Rust: as the compilers' own tools write them; hostile names stay mangled."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ int sell(std::string const &name, int (*how)(int, ...), std::function<int(Item &
 }
 """
 
-# The examples of RFC 2603, and symbols of rustc 1.95 with what rustc-demangle makes of them.
+# The examples of RFC 2603, and symbols of rustc 1.95 with the names of rustc-demangle.
 RUST: Final = {
     "_RNvC6_123foo3bar": "123foo::bar",
     "_RNvNtCs1234_7mycrate3foo3bar": "mycrate::foo::bar",
@@ -68,13 +68,13 @@ RUST: Final = {
 
 @pytest.fixture(autouse=True)
 def own_process() -> Iterator[None]:
-    """Have each test start with nothing known, no process, and all starts left."""
+    """Begin each test with an empty cache, without a process, and with all starts left."""
     demangled.cache_clear()
-    demangle._servant.end()
-    demangle._servant._starts = 0
+    demangle._demangler.end()
+    demangle._demangler._starts = 0
     yield
-    demangle._servant.end()
-    demangle._servant._starts = 0
+    demangle._demangler.end()
+    demangle._demangler._starts = 0
 
 
 def doubling(steps: int) -> str:
@@ -140,21 +140,21 @@ def test_a_long_name_is_demangled_and_a_hostile_one_is_not_tried() -> None:
 
 
 @pytest.mark.parametrize("steps", [14, 22, 26, 100, 400])
-def test_a_name_that_stands_for_too_much_is_left_alone(steps: int) -> None:
+def test_a_name_with_too_long_an_expansion_stays_mangled(steps: int) -> None:
     mangled = doubling(steps)
     assert demangled(mangled) == mangled
     assert demangled(doubling(1)) == "f(A<int, int>, A<A<int, int>, A<int, int> >)"
     assert demangled("_Z4workv") == "work()"
 
 
-def test_names_of_rust_that_never_end_are_left_alone() -> None:
+def test_endless_names_of_rust_stay_mangled() -> None:
     for mangled in ("_RINvC1a1bTB_B_EE", "_RNvNtNtCs1234_7mycrate3foo3barE", "_R" + "Nv" * 2000):
         assert demangled(mangled) == mangled
     assert demangled("_RNvC6_123foo3bar") == "123foo::bar"
 
 
-def test_what_the_library_prints_is_no_answer() -> None:
-    # It prints of each what it made of it so far, the name of the crate: 20 kB in all.
+def test_output_of_the_library_is_not_an_answer() -> None:
+    # For each, it prints the part that it demangled, the name of the crate: 20 kB in total.
     for number in range(100):
         crate = f"{number:03}" + "c" * 200
         mangled = f"_RINvC203_{crate}3ptrDG0_NtC1a2FnEL_E"
@@ -162,21 +162,21 @@ def test_what_the_library_prints_is_no_answer() -> None:
     assert demangled("_RNvC6_123foo3bar") == "123foo::bar"
 
 
-def test_names_that_end_the_process_do_not_start_it_without_end() -> None:
+def test_the_process_is_started_a_limited_number_of_times() -> None:
     for steps in range(24, 26):
         demangled(doubling(steps))
-    started = demangle._servant._starts
+    started = demangle._demangler._starts
     assert demangled("_Z4workv") == "work()"
-    demangle._servant._starts = demangle._MAX_STARTS
-    demangle._servant.end()
+    demangle._demangler._starts = demangle._MAX_STARTS
+    demangle._demangler.end()
     assert demangled("_Z4playv") == "_Z4playv"
     assert started <= 2
-    assert demangle._servant._starts == demangle._MAX_STARTS
+    assert demangle._demangler._starts == demangle._MAX_STARTS
 
 
 def test_a_process_that_was_killed_is_started_again() -> None:
     assert demangled("_Z4workv") == "work()"
-    process = demangle._servant._process
+    process = demangle._demangler._process
     assert process is not None
     process.kill()
     process.wait()
@@ -184,10 +184,10 @@ def test_a_process_that_was_killed_is_started_again() -> None:
     assert demangled("_Z4stopv") == "stop()"
 
 
-def test_no_process_stays_behind() -> None:
+def test_no_process_is_left_behind() -> None:
     code = (
-        "from symbolizer.native.demangle import demangled, _servant\n"
-        "print(demangled('_Z4workv'), _servant._process.pid)"
+        "from symbolizer.native.demangle import demangled, _demangler\n"
+        "print(demangled('_Z4workv'), _demangler._process.pid)"
     )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True

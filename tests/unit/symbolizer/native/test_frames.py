@@ -66,9 +66,7 @@ def test_lines_and_inlined_calls_are_those_of_addr2line(program: Path, elf: ElfF
     assert native.failure is None
 
 
-def test_names_have_their_namespace_also_where_dwarf_gives_none(
-    program: Path, elf: ElfFile
-) -> None:
+def test_names_have_their_namespace_where_dwarf_has_none(program: Path, elf: ElfFile) -> None:
     name = "shop::(anonymous namespace)::hidden(int volatile*)"
     vaddrs = extent(program, name)
     for vaddr, frames in NativeBinary(elf).frames_many(vaddrs).items():

@@ -1,4 +1,4 @@
-"""Lines and inlined calls of C and C++ programs, held to what llvm-symbolizer says."""
+"""Lines and inlined calls of C and C++ programs, compared with llvm-symbolizer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def code(elf: ElfFile) -> range:
 
 @cache
 def said(program: Path) -> dict[int, tuple[NativeFrame, ...]]:
-    """What llvm-symbolizer says of each byte of code; () where it knows no line."""
+    """The answer of llvm-symbolizer for each byte of code; () where it has no line."""
     with ElfFile.open(program) as elf:
         addresses = code(elf)
     run = subprocess.run(
@@ -115,8 +115,8 @@ def test_only_the_units_that_are_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_an_answer_does_not_depend_on_what_else_is_asked(tmp_path: Path, language: str) -> None:
-    """Also not for a function inside another one, which is passed by if only that is asked for."""
+def test_an_answer_does_not_depend_on_other_addresses(tmp_path: Path, language: str) -> None:
+    """Nor for a function inside another one, which a walk for the outer one jumps over."""
     with ElfFile.open(native_program(tmp_path, language, "-g")) as elf:
         lines = NativeLines.open(elf)
         assert lines is not None
@@ -125,7 +125,7 @@ def test_an_answer_does_not_depend_on_what_else_is_asked(tmp_path: Path, languag
             assert lines.frames([address]) == {address: together[address]}
 
 
-def test_addresses_that_are_nowhere(tmp_path: Path) -> None:
+def test_addresses_outside_of_the_code(tmp_path: Path) -> None:
     nowhere = [0, 1, 2, (1 << 64) - 1]
     with ElfFile.open(native_program(tmp_path, "c", "-g")) as elf:
         lines = NativeLines.open(elf)

@@ -1,4 +1,4 @@
-"""Small ELF files with unwind tables, and the tables of real ones as readelf tells them."""
+"""Small ELF files with unwind tables, and the tables of real files as readelf prints them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INITIAL: Final = b"\x0c\x07\x08\x90\x01"
 
 @dataclass(frozen=True)
 class Cie:
-    """What a CIE says; `data` is that of its augmentation (the encoding pcrel sdata4)."""
+    """The fields of a CIE; `data` is that of its augmentation (the encoding pcrel sdata4)."""
 
     augmentation: bytes = b"zR"
     data: bytes = b"\x1b"
@@ -45,7 +45,7 @@ class Cie:
 
 @dataclass(frozen=True)
 class Fde:
-    """What an FDE says: instructions for `size` bytes of code from `start`."""
+    """The fields of an FDE: instructions for `size` bytes of code from `start`."""
 
     program: bytes
     start: int = CODE_VADDR
@@ -92,7 +92,7 @@ def eh_elf(
 
 @dataclass(frozen=True)
 class Row:
-    """A row of readelf's table: for the code in [start, end), what a register's column says."""
+    """A row of readelf's table: the columns by register, for the code in [start, end)."""
 
     start: int
     end: int
@@ -100,7 +100,7 @@ class Row:
     cells: dict[str, str]
 
     def rule(self) -> UnwindRule | None:
-        """What that means as a rule; None where an expression says where the CFA is."""
+        """The row as a rule; None where an expression gives the CFA."""
         address, cfa = self.cells["ra"], self.cells["CFA"]
         if address == "u":
             return UnwindRule(RuleKind.END)
@@ -122,7 +122,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Function:
-    """An FDE of a file, as readelf tells it."""
+    """An FDE of a file, as readelf prints it."""
 
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""Unwinding rules from .eh_frame: against readelf, and against what running code finds."""
+"""Unwinding rules from .eh_frame, compared with readelf and with the stack of running code."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def check_against_readelf(path: Path) -> int:
 
 
 def gap(elf: ElfFile, before: Function, after: Function) -> tuple[RuleRange, ...]:
-    """The rules between two functions: none, unless that is where a thread begins."""
+    """The rules between two functions: none, except where a thread begins."""
     rules = [before.rows[-1].rule(), after.rows[0].rule()]
     if rules != [sp(8), UnwindRule(RuleKind.END)] or elf.read(before.end, 2) != SYSCALL:
         return ()
@@ -128,7 +128,7 @@ def gap(elf: ElfFile, before: Function, after: Function) -> tuple[RuleRange, ...
     return (RuleRange(before.end, after.start, sp(8)),)
 
 
-def test_in_libc_a_thread_begins_at_one_place() -> None:
+def test_libc_has_one_gap_where_a_thread_begins() -> None:
     path = library("libc.so.6")
     elf = ElfFile.from_bytes(path.read_bytes())
     functions = sorted(readelf_functions(path), key=lambda each: each.start)
@@ -136,7 +136,7 @@ def test_in_libc_a_thread_begins_at_one_place() -> None:
     assert len([each for each in gaps if each]) == 1  # clone3
 
 
-def test_behind_a_signals_trampoline_is_where_the_kernel_works_for_it() -> None:
+def test_the_byte_behind_a_signals_trampoline_has_its_rule() -> None:
     elf = ElfFile.from_bytes(library("libc.so.6").read_bytes())
     table = EhFrame.open(elf)
     assert table
@@ -152,21 +152,21 @@ def test_behind_a_signals_trampoline_is_where_the_kernel_works_for_it() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_a_librarys_rules_are_those_that_readelf_tells(name: str) -> None:
+def test_a_librarys_rules_are_those_of_readelf(name: str) -> None:
     assert check_against_readelf(library(name)) > 2000
 
 
 @pytest.mark.parametrize("build", BUILDS)
-def test_a_programs_rules_are_those_that_readelf_tells(folder: Path, build: str) -> None:
+def test_a_programs_rules_are_those_of_readelf(folder: Path, build: str) -> None:
     assert check_against_readelf(built(folder, build)) > (5000 if build == "static" else 20)
 
 
-def test_the_rules_of_the_vdso_are_those_that_readelf_tells(folder: Path) -> None:
+def test_the_rules_of_the_vdso_are_those_of_readelf(folder: Path) -> None:
     assert check_against_readelf(vdso(folder)) > 10
 
 
 @pytest.mark.parametrize("build", BUILDS)
-def test_the_rules_lead_to_the_caller_in_a_program_that_runs(folder: Path, build: str) -> None:
+def test_the_rules_lead_to_the_caller_in_a_running_program(folder: Path, build: str) -> None:
     program = built(folder, build)
     table = opened(program.read_bytes())
     output = subprocess.run([program], capture_output=True, text=True, check=True).stdout
@@ -199,7 +199,7 @@ def test_the_rules_lead_to_the_caller_in_a_program_that_runs(folder: Path, build
 
 
 @pytest.mark.parametrize("build", BUILDS)
-def test_nobody_calls_start(folder: Path, build: str) -> None:
+def test_start_has_no_caller(folder: Path, build: str) -> None:
     data = built(folder, build).read_bytes()
     assert rule_at(opened(data), ElfFile.from_bytes(data).entry) == UnwindRule(RuleKind.END)
 
@@ -227,7 +227,7 @@ def test_in_a_plt_the_stack_depends_on_the_address(folder: Path, build: str) -> 
         assert rule_at(table, vaddr) == sp(24 if vaddr % 16 >= 6 else 16)
 
 
-def test_of_a_large_plt_only_one_entry_is_told() -> None:
+def test_rules_of_a_large_plt_are_those_of_one_entry() -> None:
     plt_program = b"\x0f" + bytes([len(PLT_CFA)]) + PLT_CFA
     table = opened(eh_elf([Fde(plt_program, CODE_VADDR + 8, 1 << 30)]))
     far = CODE_VADDR + (1 << 29)
@@ -242,7 +242,7 @@ def test_of_a_large_plt_only_one_entry_is_told() -> None:
 
 
 @pytest.mark.parametrize("name", ["libc.so.6", "static"])
-def test_the_return_from_a_signal_leads_to_who_was_interrupted(folder: Path, name: str) -> None:
+def test_a_signals_trampoline_leads_to_the_interrupted_code(folder: Path, name: str) -> None:
     path = built(folder, name) if name in BUILDS else library(name)
     data = path.read_bytes()
     # mov $15, %rax; syscall: rt_sigreturn.
@@ -253,7 +253,7 @@ def test_the_return_from_a_signal_leads_to_who_was_interrupted(folder: Path, nam
             for each in elf.segments
             if each.offset <= offset < each.offset + each.filesz
         )
-    # It is returned to, so that the address before it counts.
+    # It is a return address, so the address before it is looked up.
     for each in range(vaddr - 1, vaddr + 9):
         assert rule_at(opened(data), each) == UnwindRule(RuleKind.SIGNAL)
 
@@ -272,7 +272,7 @@ def test_without_a_usable_table_all_entries_are_read(changed_byte: int) -> None:
     data = library("libc.so.6").read_bytes()
     elf = ElfFile.from_bytes(data)
     whole, hdr = opened(data), elf.sections[".eh_frame_hdr"]
-    # A table that would lead astray whoever used it.
+    # A table with wrong entries, which must not be used.
     pairs = hdr.offset + 12
     astray = data[:pairs] + bytes(hdr.size - 12) + data[hdr.offset + hdr.size :]
     scanning = opened(with_byte(astray, hdr.vaddr + changed_byte, 0xFF))
@@ -295,7 +295,7 @@ def test_the_tables_are_found_without_section_headers() -> None:
 
 
 class CountedSource(FileSource):
-    """A file that counts what is read of it."""
+    """A file that counts the bytes that are read."""
 
     read_bytes = 0
 
@@ -304,7 +304,7 @@ class CountedSource(FileSource):
         return super().read(offset, size)
 
 
-def test_only_what_is_asked_for_is_read() -> None:
+def test_only_the_needed_entries_are_read() -> None:
     source = CountedSource(library("libc.so.6"))
     with ElfFile(source) as elf:
         text = elf.sections[".text"]

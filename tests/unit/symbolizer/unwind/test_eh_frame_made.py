@@ -1,4 +1,4 @@
-"""Unwinding rules from made-up .eh_frame: each instruction, tables that are odd or corrupt."""
+"""Unwinding rules from .eh_frame that the tests write: each instruction, odd and corrupt tables."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ BP16: Final = UnwindRule(RuleKind.BP, 16, -16)
         pytest.param(b"\x10\x06\x02\x77\x08", [(0, 64, NONE)], id="rbp somewhere"),
         pytest.param(b"\x86\x00", [(0, 64, NONE)], id="rbp at the CFA"),
         pytest.param(b"\x83\x02\x8f\x03\x09\x03\x0c", [(0, 64, SP8)], id="other registers"),
-        pytest.param(b"\x07\x10", [(0, 64, UnwindRule(RuleKind.END))], id="nobody called"),
+        pytest.param(b"\x07\x10", [(0, 64, UnwindRule(RuleKind.END))], id="no caller"),
         pytest.param(b"\x08\x10", [(0, 64, NONE)], id="return address unchanged"),
         pytest.param(b"\x09\x10\x05", [(0, 64, NONE)], id="return address in rdi"),
         pytest.param(b"\x90\x02\x41\xd0", [(0, 1, NONE), (1, 64, SP8)], id="restore rip"),
@@ -139,13 +139,13 @@ def test_each_instruction(program: bytes, expected: list[tuple[int, int, UnwindR
         ),
     ],
 )
-def test_what_functions_have_in_common(
+def test_the_common_part_of_functions(
     cie: Cie, program: bytes, expected: list[tuple[int, int, UnwindRule]]
 ) -> None:
     assert ranges(program, cie) == expected
 
 
-def test_an_instruction_names_the_address_itself() -> None:
+def test_an_instruction_that_sets_the_address() -> None:
     at = len(Cie().build()) + 4 + 4 + 8 + 1 + 1  # of the operand, in .eh_frame
     target = struct.pack("<i", CODE_VADDR + 8 - FRAMES_VADDR - at)
     assert ranges(b"\x01" + target + b"\x0e\x10") == [(0, 8, SP8), (8, 64, sp(16))]
@@ -206,10 +206,10 @@ def test_each_function_has_its_own_rules(has_hdr: bool) -> None:
 
 
 @pytest.mark.parametrize("has_hdr", [True, False])
-def test_where_a_thread_begins_who_started_it_is_the_caller(has_hdr: bool) -> None:
-    nobody = b"\x07\x10"  # DW_CFA_undefined: the return address
+def test_the_gap_where_a_thread_begins_has_the_parents_rule(has_hdr: bool) -> None:
+    no_caller = b"\x07\x10"  # DW_CFA_undefined: the return address
     starts = (0x00, 0x30, 0x60, 0xC0, 0xF0, 0x120)
-    programs = (b"", nobody, b"", nobody, b"", b"")
+    programs = (b"", no_caller, b"", no_caller, b"", b"")
     fdes = [
         Fde(each, CODE_VADDR + start, 0x20) for each, start in zip(programs, starts, strict=True)
     ]
@@ -220,7 +220,7 @@ def test_where_a_thread_begins_who_started_it_is_the_caller(has_hdr: bool) -> No
     (found,) = table.ranges(CODE_VADDR + 0x20)
     assert found == RuleRange(CODE_VADDR + 0x20, CODE_VADDR + 0x30, sp(8))
     assert table.ranges(CODE_VADDR + 0x2F) == (found,)
-    # Behind one that nobody calls, too far away, in front of one that somebody calls, the last one.
+    # Behind one without a caller, too far away, in front of one with a caller, the last one.
     for vaddr in (0x50, 0x80, 0x110, 0x140):
         assert table.ranges(CODE_VADDR + vaddr) == ()
     for at, other in ((0x20, bytes(2)), (0x30, POPS)):  # padding; the function on its stack
@@ -229,13 +229,13 @@ def test_where_a_thread_begins_who_started_it_is_the_caller(has_hdr: bool) -> No
         assert odd.ranges(CODE_VADDR + 0x20) == ()
 
 
-def test_a_corrupt_entry_ends_the_search_through_all() -> None:
+def test_a_corrupt_entry_ends_the_scan() -> None:
     table = opened(eh_elf([Fde(b""), Fde(b"", size=-1), Fde(b"", CODE_VADDR * 2)], has_hdr=False))
     assert table.ranges(CODE_VADDR)
     assert table.ranges(CODE_VADDR * 2) == ()
 
 
-def test_a_table_that_leads_nowhere_is_an_error() -> None:
+def test_a_table_that_points_outside_the_file_is_an_error() -> None:
     sound = eh_elf([Fde(b"")])
     for position in (4 + 4 + 4 + 4 + 2, 3):  # the entry of the first pair; the encoding
         data = with_byte(sound, HDR_VADDR + position, 0x7F)
@@ -245,16 +245,16 @@ def test_a_table_that_leads_nowhere_is_an_error() -> None:
             EhFrame.open(ElfFile.from_bytes(data)) and opened(data).ranges(CODE_VADDR)
 
 
-def test_a_table_of_any_length_ends_with_the_file() -> None:
+def test_a_table_longer_than_the_file_is_an_error() -> None:
     data = eh_elf([Fde(b"")])
-    # The number of functions takes 8 bytes, and is as high as can be.
+    # The number of functions has 8 bytes and the highest value.
     for position, value in ((2, 0x04), *((at, 0xFF) for at in range(8, 16))):
         data = with_byte(data, HDR_VADDR + position, value)
     with pytest.raises(SymbolizerError):
         opened(data).ranges(CODE_VADDR)
 
 
-def test_a_table_without_a_length_is_none() -> None:
+def test_a_table_without_a_length_is_ignored() -> None:
     data = with_byte(eh_elf([Fde(b"")]), HDR_VADDR + 2, 0xFF)
     (only,) = opened(data).ranges(CODE_VADDR)
     assert only.rule == SP8

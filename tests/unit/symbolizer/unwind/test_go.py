@@ -33,7 +33,7 @@ def rules(binary: GoBinary, name: str) -> dict[int, UnwindRule]:
 
 
 def in_text(binary: GoBinary, name: str) -> tuple[Function, ...]:
-    """Those of that name, without what the compiler made up to call assembly by it."""
+    """The functions of that name, without the compiler's wrapper of assembly."""
     return tuple(
         function
         for function in binary.functions_named(name)
@@ -41,7 +41,7 @@ def in_text(binary: GoBinary, name: str) -> tuple[Function, ...]:
     )
 
 
-def test_rules_say_what_the_stack_deltas_say(binary: GoBinary) -> None:
+def test_rules_match_the_stack_deltas(binary: GoBinary) -> None:
     for name in ("runtime.gopark", "runtime.chansend", "fmt.Fprintln", "runtime.memmove"):
         (function,) = in_text(binary, name)
         found = rules(binary, name)
@@ -76,7 +76,7 @@ def test_a_function_that_switches_stacks_has_one_rule(
 
 
 def test_systemstack_leads_to_its_caller_from_each_instruction(binary: GoBinary) -> None:
-    """Also where it did not switch stacks, and where it never does: on the thread's own."""
+    """Also where it did not switch stacks, and on the thread's own stack, where it never does."""
     (function,) = in_text(binary, "runtime.systemstack")
     found = rules(binary, function.name)
     places = stack_places(binary, function)
@@ -91,7 +91,7 @@ def test_systemstack_leads_to_its_caller_from_each_instruction(binary: GoBinary)
 
 
 def stack_places(binary: GoBinary, function: Function) -> dict[int, tuple[RuleKind, int]]:
-    """Where the caller's frame is at each instruction of systemstack, by what those before did.
+    """Where the caller's frame is at each instruction of systemstack, by those before it.
 
     On which stack, and how many bytes were pushed there behind the return address. Its end in a
     crash (badsystemstack), which loads an address, is left out.
@@ -118,7 +118,7 @@ def stack_places(binary: GoBinary, function: Function) -> dict[int, tuple[RuleKi
     return found
 
 
-def test_who_was_preempted_is_no_caller(binary: GoBinary) -> None:
+def test_a_preempted_function_keeps_its_exact_pc(binary: GoBinary) -> None:
     known = [r for r in rules(binary, "runtime.asyncPreempt").values() if r.kind is RuleKind.SP]
     assert known
     assert all(rule.exact_caller for rule in known)
@@ -126,14 +126,14 @@ def test_who_was_preempted_is_no_caller(binary: GoBinary) -> None:
 
 
 @pytest.mark.parametrize("version", [version for version, mode in BUILDS if mode == "cgo"])
-def test_callbacks_return_to_what_the_version_saves(version: str) -> None:
+def test_callbacks_return_to_the_entry_of_a_function_in_old_versions(version: str) -> None:
     program = GoBinary.open(ElfFile.open(toolchain(version).build(BLOCKOPS, "cgo")))
     found = rules(program, "runtime.cgocallback").values()
     known = [rule for rule in found if rule.kind is RuleKind.SP]
     assert {rule.exact_caller for rule in known} == {version == "1.19"}
 
 
-def test_a_signals_return_leads_to_who_was_interrupted(binary: GoBinary) -> None:
+def test_the_return_from_a_signal_leads_to_the_interrupted_code(binary: GoBinary) -> None:
     names = ("runtime.sigreturn", "runtime.sigreturn__sigaction")
     (name,) = [name for name in names if in_text(binary, name)]
     assert {rule.kind for rule in rules(binary, name).values()} == {RuleKind.SIGNAL}
@@ -142,19 +142,19 @@ def test_a_signals_return_leads_to_who_was_interrupted(binary: GoBinary) -> None
     assert all(rule.exact_caller for rule in known)
 
 
-def test_nothing_is_known_outside_of_gos_text(binary: GoBinary) -> None:
+def test_there_are_no_rules_outside_of_gos_text(binary: GoBinary) -> None:
     assert GoUnwind(binary).ranges(binary.text_start - 1) == ()
     assert GoUnwind(binary).ranges(binary.text_end) == ()
 
 
 def test_the_running_g_is_where_the_linker_put_it(binary: GoBinary) -> None:
-    # Go's own linker always takes the last word before the FS base; what others take is tested
-    # with a running program, since stripped ones don't tell.
+    # Go's own linker always uses the last word before the FS base. Other linkers are tested with a
+    # running program, since a stripped one has no symbol to compare with.
     assert g_offset(binary) == -8
 
 
-def test_an_unknown_way_to_load_g_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_way_to_load_g_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     program = GoBinary.open(ElfFile.open(toolchain("1.27").build(BLOCKOPS, "plain")))
     monkeypatch.setattr("symbolizer.codeanalysis.tls._READERS", ("runtime.memmove",))
-    with pytest.raises(GoTableError, match="the running goroutine can't be found"):
+    with pytest.raises(GoTableError, match="the running goroutine cannot be found"):
         g_offset(program)

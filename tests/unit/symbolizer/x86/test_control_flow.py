@@ -1,4 +1,4 @@
-"""What all ways through a function pass, found in one walk, however large the function."""
+"""Instructions on every path through a function, found in one walk, however large it is."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import pytest
 from symbolizer import ElfFile, GoBinary, GoTableError
 from symbolizer.codeanalysis import semaphores
 from symbolizer.codeanalysis.park_sites import probe_sites
-from symbolizer.x86.disasm import passed_always, reachable
+from symbolizer.x86.disasm import on_every_path, reachable
 from tests.unit.symbolizer.go_programs import binary, only, program
 
 MAX_WALKS = 100
 
 
 def by_definition(flow: dict[int, tuple[int, ...]], start: int, to: int) -> set[int]:
-    """Without it, there is no way."""
+    """Without it, no path is left."""
     if to not in reachable(flow, [start]):
         return set()
     return {each for each in flow if to not in reachable(flow, [start], without=each)}
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_as_by_definition(seed: int) -> None:
+def test_on_every_path_matches_its_definition(seed: int) -> None:
     rng = random.Random(seed)
     count = rng.randrange(1, 14)
     flow = {
@@ -34,13 +34,13 @@ def test_as_by_definition(seed: int) -> None:
         for each in range(count)
     }
     start, to = rng.randrange(count), rng.randrange(count)
-    assert passed_always(flow, start, to) == by_definition(flow, start, to)
+    assert on_every_path(flow, start, to) == by_definition(flow, start, to)
 
 
 def test_a_large_function_called_semacquire1_is_walked_a_few_times(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A hostile program says that its largest function is semacquire1, and lets it park.
+    """A hostile program names its largest function semacquire1, and lets it park.
 
     It took minutes when each instruction was left out in turn.
     """
@@ -75,8 +75,8 @@ def with_large_semacquire() -> GoBinary:
     own, other = (data[name_at(f.index) : name_at(f.index) + 4] for f in (acquire, large))
     data[name_at(large.index) : name_at(large.index) + 4] = own
     data[name_at(acquire.index) : name_at(acquire.index) + 4] = other
-    # Two ways of nothing but instructions that probes could stand on, of which none is on both; and
-    # a loop that parks.
+    # Two paths of instructions that probes could be on, with none on both paths; and a loop that
+    # parks.
     size = large.end - large.entry
     half = (size - 32) // 2
     branch = struct.pack("<BBi", 0x0F, 0x84, half + 5)
