@@ -40,7 +40,7 @@ def test_without_the_list_all_else_is_written(tmp_path: Path) -> None:
         f"parked-{run.target.pid}.{kind}.pb.gz" for kind in ("block", "mutex", "open")
     }
     assert finished.stdout.decode().count("Written: ") == 3
-    assert "Record again; if that does not help, without --open" in finished.stderr
+    assert "Record again; if that does not help, record without --open" in finished.stderr
     assert "This is a bug" not in finished.stderr
     (path,) = tmp_path.glob("*.open.pb.gz")
     comments = pprof.decode(path.read_bytes()).comments
