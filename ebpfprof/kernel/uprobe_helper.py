@@ -141,7 +141,10 @@ def _answer_all(asked: socket.socket, context: ProbeContext) -> None:
     """Do what is asked until the other end is closed, or its process has ended."""
     held: dict[int, HeldProbes] = {}
     while True:
-        message, fds, _, _ = socket.recv_fds(asked, _MAX_MESSAGE_BYTES, _MAX_FDS)
+        try:
+            message, fds, _, _ = socket.recv_fds(asked, _MAX_MESSAGE_BYTES, _MAX_FDS)
+        except ConnectionResetError:  # its process was killed, with an answer unread
+            break
         if not message:
             break
         request = json.loads(message)
@@ -149,7 +152,7 @@ def _answer_all(asked: socket.socket, context: ProbeContext) -> None:
         if "attach" in request:
             does = partial(_attach, request, fds, held, context)
         answer = json.dumps(child_process.outcome(does)).encode()
-        with suppress(BrokenPipeError):  # it has ended meanwhile: the next read says so
+        with suppress(ConnectionError):  # it has ended meanwhile: the next read says so
             asked.send(answer)
     with suppress(errors.AttachFailed):  # no process is left that could be told
         _detach({"detach": None, "anchors_stay": False}, held)

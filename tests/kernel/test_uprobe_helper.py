@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,8 +50,12 @@ def test_an_error_that_nobody_thought_of_is_told(helper: UprobeHelper) -> None:
         os.close(program)
 
 
-def test_a_profiler_that_is_gone_before_the_answer_leaves_no_probe() -> None:
-    """What it asked for last is undone before the helper ends, not some time after."""
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_profiler_that_does_not_read_its_answer_leaves_no_probe(*, is_answered: bool) -> None:
+    """What it asked for last is undone before the helper ends, not some time after.
+
+    It ends before the answer, or with the answer unread: then the helper's socket is reset.
+    """
     uses_links = uprobe_links.is_offered()
     nothing = syscalls.load_noop("kprobe", uprobes.attach_type(uses_links=uses_links))
     until, until_writer = os.pipe()
@@ -61,12 +67,25 @@ def test_a_profiler_that_is_gone_before_the_answer_leaves_no_probe() -> None:
         request = {"attach": 0, "pid": running.pid, "anchor": anchor, "probes": [(*wake, 0, 0)]}
         profiler, asked = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         socket.send_fds(profiler, [json.dumps(request).encode()], [target.exe_fd, nothing])
-        profiler.close()
+        if not is_answered:
+            profiler.close()
         context = ProbeContext(
             uses_links, nothing if uses_links else NO_PROGRAM, until, KernelLog("none")
         )
+        ends = threading.Thread(target=_close_once_answered, args=(profiler,))
+        ends.start()
         with asked:
             uprobe_helper._answer_all(asked, context)
+        ends.join()
         assert not has_probes(running.pid)
     for fd in (until, until_writer, nothing):
         os.close(fd)
+
+
+def _close_once_answered(profiler: socket.socket) -> None:
+    """Close the socket once there is an answer, unread; nothing happens if it is closed."""
+    if profiler.fileno() >= 0:
+        answer = select.poll()
+        answer.register(profiler, select.POLLIN)
+        answer.poll()
+        profiler.close()
