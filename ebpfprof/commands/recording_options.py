@@ -72,7 +72,7 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """A decorator: what to write and where, passed as `writing: Writing` and `output`."""
 
     @functools.wraps(command)
-    def with_writing(*args: Any, **values: Any) -> Any:  # noqa: ANN401
+    def with_writing(*args: Any, **values: Any) -> Any:  # noqa: ANN401 - click's
         from ebpfprof.commands.results import Writing
 
         name = format_for(values.pop("format_name"), values["output"], default="pprof")
@@ -156,7 +156,7 @@ class RecordingCommand(click.Command):
         self,
         *args: Any,  # noqa: ANN401 - click's own
         without: Collection[str] = (),
-        **settings: Any,  # noqa: ANN401
+        **settings: Any,  # noqa: ANN401 - click's
     ) -> None:
         super().__init__(*args, **settings)
         self._own, self._without = self.params, without
@@ -173,7 +173,7 @@ class RecordingCommand(click.Command):
             self.params = [*self._own, *made.values()]
         return super().get_params(ctx)
 
-    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
         """Call the verb's function. Raises click.UsageError if options contradict each other."""
         given = {name: ctx.params.pop(name) for name in self._fields}
         ctx.params["options"] = _options(ctx, given)

@@ -42,8 +42,8 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
         names: list[str],
         containers: list[str],
         all_go: bool,
-        **values: Any,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
+        **values: Any,  # noqa: ANN401 - click's
+    ) -> Any:  # noqa: ANN401 - click's
         if all_go and (pids or names):
             raise click.UsageError(
                 "--all-go takes every Go process already: leave out --pid and --name."

@@ -37,8 +37,8 @@ def target_options(required: bool = True) -> Callable[[Callable[..., Any]], Call
             names: list[str],
             containers: list[str],
             all_go: bool,
-            **values: Any,  # noqa: ANN401
-        ) -> Any:  # noqa: ANN401
+            **values: Any,  # noqa: ANN401 - click's own
+        ) -> Any:  # noqa: ANN401 - click's own
             keep_libraries_to_one_thread()
             return command(*args, pids=_found(pids, names, containers, all_go, required), **values)
 

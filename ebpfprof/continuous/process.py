@@ -25,31 +25,31 @@ class LiveTarget(Protocol):
     """What is needed of ebpfprof.recording.live.LiveTarget."""
 
     @property
-    def pid(self) -> int: ...  # noqa: D102
+    def pid(self) -> int: ...  # noqa: D102 - as LiveTarget
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str: ...  # noqa: D102 - as LiveTarget
     @property
-    def go_version(self) -> str | None: ...  # noqa: D102
+    def go_version(self) -> str | None: ...  # noqa: D102 - as LiveTarget
     @property
-    def kinds(self) -> tuple[Any, ...]: ...  # noqa: D102
+    def kinds(self) -> tuple[Any, ...]: ...  # noqa: D102 - as LiveTarget
     @property
-    def ending(self) -> TargetEnd | None: ...  # noqa: D102
+    def ending(self) -> TargetEnd | None: ...  # noqa: D102 - as LiveTarget
     @property
-    def is_recording(self) -> bool: ...  # noqa: D102
+    def is_recording(self) -> bool: ...  # noqa: D102 - as LiveTarget
 
 
 class Live(Protocol):
     """What is needed of ebpfprof.recording.live.LiveSession."""
 
-    def add(self, pid: int) -> Any: ...  # noqa: ANN401, D102
-    def start(self, target: Any) -> None: ...  # noqa: ANN401, D102
-    def stop(self, target: Any) -> None: ...  # noqa: ANN401, D102
-    def remove(self, target: Any) -> None: ...  # noqa: ANN401, D102
-    def snapshot(self, target: Any, kinds: Collection[str] | None = None) -> Report: ...  # noqa: ANN401, D102
-    def begin(self, target: Any) -> Any: ...  # noqa: ANN401, D102
-    def read(self, target: Any, since: Any, *, restart: bool = False) -> Report: ...  # noqa: ANN401, D102
-    def overhead(self, target: Any) -> Overhead: ...  # noqa: ANN401, D102
-    def losses(self) -> Iterable[Loss]: ...  # noqa: D102
+    def add(self, pid: int) -> Any: ...  # noqa: ANN401, D102 - as LiveSession
+    def start(self, target: Any) -> None: ...  # noqa: ANN401, D102 - as LiveSession
+    def stop(self, target: Any) -> None: ...  # noqa: ANN401, D102 - as LiveSession
+    def remove(self, target: Any) -> None: ...  # noqa: ANN401, D102 - as LiveSession
+    def snapshot(self, target: Any, kinds: Collection[str] | None = None) -> Report: ...  # noqa: ANN401, D102 - as LiveSession
+    def begin(self, target: Any) -> Any: ...  # noqa: ANN401, D102 - as LiveSession
+    def read(self, target: Any, since: Any, *, restart: bool = False) -> Report: ...  # noqa: ANN401, D102 - as LiveSession
+    def overhead(self, target: Any) -> Overhead: ...  # noqa: ANN401, D102 - as LiveSession
+    def losses(self) -> Iterable[Loss]: ...  # noqa: D102 - as LiveSession
 
 
 @dataclass(eq=False)

@@ -120,13 +120,13 @@ class Readings:
         profiles = self._live.snapshot(process.require_target(), kinds).profiles
         return {profile.kind: profile for profile in profiles}
 
-    def _begin(self, process: RecordedProcess) -> Any:  # noqa: ANN401
+    def _begin(self, process: RecordedProcess) -> Any:  # noqa: ANN401 - the profiler knows its type
         return self._live.begin(process.require_target())
 
     def _since(
         self,
         process: RecordedProcess,
-        mark: Any,  # noqa: ANN401
+        mark: Any,  # noqa: ANN401 - the profiler knows its type
         *,
         restart: bool = False,
     ) -> dict[str, Profile]:

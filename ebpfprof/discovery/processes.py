@@ -146,7 +146,7 @@ class _DescribeTask:
         """Begin a survey."""
         self._executables.begin_survey()
 
-    def answer(self, request: Any, fds: Sequence[int]) -> tuple[Any, list[int]]:  # noqa: ANN401
+    def answer(self, request: Any, fds: Sequence[int]) -> tuple[Any, list[int]]:  # noqa: ANN401 - JSON
         """A GoProcess as a dict, _NOT_OURS or _GONE."""
         pid, _started = request
         try:

@@ -117,7 +117,7 @@ class _OpenTask:
     def begin(self) -> None:
         """Do nothing: each request stands alone."""
 
-    def answer(self, request: Any, fds: Sequence[int]) -> tuple[int, list[int]]:  # noqa: ANN401
+    def answer(self, request: Any, fds: Sequence[int]) -> tuple[int, list[int]]:  # noqa: ANN401 - JSON
         """Open the file behind a link, or with a root folder in `fds` a file in that."""
         (path,) = request
         try:

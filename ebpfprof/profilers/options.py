@@ -62,7 +62,7 @@ class Options:
         ):
             object.__setattr__(self, name, value)
 
-    def replace(self, **changes: Any) -> Self:  # noqa: ANN401
+    def replace(self, **changes: Any) -> Self:  # noqa: ANN401 - of each option
         """A copy with some options changed, which have the names of the constructor's arguments."""
         common = {each.name: getattr(self, each.name) for each in fields(self)}
         of_kinds = common.pop("of_kinds")

@@ -121,7 +121,7 @@ class Profiler(Protocol):
         None if the profiler keeps sums: then snapshot() has them.
         """
 
-    def read(self, number: int, mark: Any, *, restart: bool) -> RecordedData:  # noqa: ANN401
+    def read(self, number: int, mark: Any, *, restart: bool) -> RecordedData:  # noqa: ANN401 - the profiler knows its type
         """The samples since begin() returned `mark`; with `restart`, the sums restart at 0."""
 
     def report(self, number: int, found: RecordedData, builder: ReportBuilder) -> None:

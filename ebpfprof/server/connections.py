@@ -50,7 +50,7 @@ class Waiting:
 class Connection(H11Protocol):
     """The connection of a client, from when it is accepted until it is closed."""
 
-    def __init__(self, waiting: Waiting, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
+    def __init__(self, waiting: Waiting, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - of uvicorn
         """It is in `waiting` while it has no admitted request; all else is uvicorn's."""
         super().__init__(*arguments, **named)
         self.app_state = {**self.app_state, _CONNECTION: self}  # of which each request has a copy

@@ -99,7 +99,7 @@ class _Sums(Collector):
             if process.target:
                 with suppress(TargetGone):  # what it cost until then is known
                     now = live.overhead(process.target)
-                    # To Prometheus, a counter that falls has begun anew; an estimate may fall.
+                    # To Prometheus, a counter that falls has been reset; an estimate may fall.
                     before = known.get(process, now)
                     self._overheads[process] = max(now, before, key=lambda each: each.ns)
 

@@ -179,7 +179,7 @@ def _unserved(about: GoProcess) -> dict[str, Any]:
     return _listed(about.pid, about.name, about, supported=about.supported, why_not=why_not)
 
 
-def _listed(pid: int, name: str, about: GoProcess | None, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+def _listed(pid: int, name: str, about: GoProcess | None, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
     """A process as the page lists it; `about` is what the survey knows of it."""
     return {
         "pid": pid,

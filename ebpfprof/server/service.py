@@ -146,7 +146,7 @@ async def _unless_aborted(work: Awaitable[Any]) -> None:
         task.cancel()
 
 
-def _config(app: Any) -> uvicorn.Config:  # noqa: ANN401
+def _config(app: Any) -> uvicorn.Config:  # noqa: ANN401 - an ASGI application
     return uvicorn.Config(
         app,
         http=partial(Connection, Waiting()),  # type: ignore[arg-type]

@@ -87,7 +87,7 @@ def failure(error: Exception) -> Outcome:
     return {"bug": repr(error)}  # nothing else would show it
 
 
-def result_of(outcome: Outcome, worker: str, bug: type[Exception] = RuntimeError) -> Any:  # noqa: ANN401
+def result_of(outcome: Outcome, worker: str, bug: type[Exception] = RuntimeError) -> Any:  # noqa: ANN401 - JSON
     """What the work of another process returned; raises what it raised.
 
     An exception that is none of ebpfprof.errors becomes a `bug`, whose text begins with `worker`.

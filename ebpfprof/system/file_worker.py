@@ -44,7 +44,7 @@ class FileTask(Protocol):
     def begin(self) -> None:
         """Get ready for a batch of requests."""
 
-    def answer(self, request: Any, fds: Sequence[int]) -> tuple[Any, Sequence[int]]:  # noqa: ANN401
+    def answer(self, request: Any, fds: Sequence[int]) -> tuple[Any, Sequence[int]]:  # noqa: ANN401 - JSON
         """The answer to a request, which JSON must hold, and file descriptors to pass on and close.
 
         `fds` came with the request.
@@ -76,7 +76,7 @@ class FileWorker:
         self._pid = child_process.start(NAME, starts, [theirs.fileno()], new_session=True)
         theirs.close()
 
-    def ask(self, request: Any, fds: Sequence[int] = ()) -> tuple[Any, list[int]]:  # noqa: ANN401
+    def ask(self, request: Any, fds: Sequence[int] = ()) -> tuple[Any, list[int]]:  # noqa: ANN401 - JSON
         """Return the answer and the file descriptors with it. Raises NoAnswerError."""
         ((answer, given),) = self.ask_all([request], fds)
         if isinstance(answer, NoAnswerError):
@@ -240,7 +240,7 @@ def _answer_all(asked: socket.socket, task: FileTask) -> NoReturn:
         os._exit(0)
 
 
-def _send(to: socket.socket, said: Any, fds: Sequence[int] = ()) -> None:  # noqa: ANN401
+def _send(to: socket.socket, said: Any, fds: Sequence[int] = ()) -> None:  # noqa: ANN401 - JSON
     """Raises OSError if the other end is closed."""
     data = json.dumps(said).encode()
     socket.send_fds(to, [_LENGTH.pack(len(data))], fds)

@@ -38,8 +38,8 @@ def test_all_go_processes_are_followed() -> None:
         assert gone is not None
         assert gone.ending == "process 1 ended"
         assert served() == [3, 4]
-        # The number is used anew.
-        follower.found = [go_process(pid, **here, command="anew") for pid in (1, 4)]
+        # The kernel gave the PID to a new process.
+        follower.found = [go_process(pid, **here, command="successor") for pid in (1, 4)]
         await follower.survey()
         assert served() == [1, 4]
         await manager.stop()

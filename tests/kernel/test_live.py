@@ -77,7 +77,7 @@ def test_samples_begin_when_they_are_asked_for(live: LiveSession) -> None:
             steps.ask("burn", "done")
             reports = [live.read(target, each).profiles for each in since]
             seen.append([count_in(profile, "main.burn") for (profile,) in reports])
-        (anew,) = live.read(target, since[0], restart=True).profiles
+        (restarted,) = live.read(target, since[0], restart=True).profiles
         steps.ask("burn", "done")
         profiles = [live.read(target, each).profiles[0] for each in since]
         after = [count_in(profile, "main.burn") for profile in profiles]
@@ -90,9 +90,9 @@ def test_samples_begin_when_they_are_asked_for(live: LiveSession) -> None:
     assert all(25 < count < 75 for count in burns)
     assert seen[1][1] == burns[1]
     assert seen[2][1:] == [burns[1] + burns[2], burns[2]]
-    assert count_in(anew, "main.burn") == sum(burns)
+    assert count_in(restarted, "main.burn") == sum(burns)
     assert [later - after[0] for later in after[1:]] == seen[2][1:]
-    # Of those that began anew it is the time since; of the others all of it.
+    # Of those that restarted it is the time since; of the others all of it.
     lengths = [profile.duration_ns for profile in profiles]
     assert lengths[0] < lengths[2] < lengths[1]
 

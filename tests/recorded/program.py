@@ -15,7 +15,7 @@ GO_VERSION: Final = WHEEL_VERSIONS[-1]
 _DIGEST: Final = DATA / "program.sha256"
 _ANEW: Final = (
     "The recorded inputs hold addresses of another program than this one. If tests/recorded/program"
-    " or the newest Go toolchain was changed on purpose, record them anew, as root, with code whose"
+    " or the newest Go toolchain was changed on purpose, record again, as root, with code whose"
     " profiles are right: `python -m tests.recorded.record`. That replaces all of"
     " tests/recorded/data; look at the difference."
 )

@@ -1,7 +1,7 @@
 """Makes the recorded inputs, and the outputs that are right for them.
 
-    python -m tests.recorded.record            records all anew, as root: inputs and outputs
-    python -m tests.recorded.record --golden   makes the outputs anew from the recorded inputs
+    python -m tests.recorded.record            records all again, as root: inputs and outputs
+    python -m tests.recorded.record --golden   makes the outputs again from the recorded inputs
 
 What is made belongs to the code of that moment: use it only when a difference is wanted.
 """

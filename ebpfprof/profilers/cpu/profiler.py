@@ -129,7 +129,7 @@ class CpuProfiler:
         return self.collector.samples.begin(number)
 
     def read(self, number: int, mark: SampleSums, *, restart: bool) -> RecordedSamples:
-        """The samples that have come since; they begin anew now if `restart`."""
+        """The samples that have come since; counting restarts at zero now if `restart`."""
         from ebpfprof.profilers.cpu.report import RecordedSamples
 
         self.poll()

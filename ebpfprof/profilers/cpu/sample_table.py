@@ -88,7 +88,7 @@ class SampleTable:
         return sums
 
     def read(self, sums: SampleSums, *, restart: bool = False) -> Counter[CpuStack]:
-        """How many samples each stack has since the sums began; they begin anew if `restart`."""
+        """How many samples each stack has since the sums began; they restart if `restart`."""
         now = self._in_table(sums.target)
         found = sums.taken_out + now
         found.subtract(sums.before)

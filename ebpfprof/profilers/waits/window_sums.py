@@ -147,7 +147,7 @@ class WindowCoverage:
         if kind != "mutex" or self.uncharged_ns <= 0:
             return []
         waited = duration(self.uncharged_ns)
-        return [f"not charged: {waited} waited for locks that nobody was seen to release"]
+        return [f"not charged: {waited} waited for locks whose release was not recorded"]
 
 
 class WindowSums:
