@@ -19,6 +19,8 @@ _CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h
 _AT_ENTRY = 9  # include/uapi/linux/auxvec.h
 _PF_KTHREAD = 0x0020_0000  # include/linux/sched.h
 _MAX_PROC_BYTES = 1 << 24
+_EXEC_PATIENCE_S = 3.0
+_EXEC_TICK_S = 0.001
 _UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]")
 _MAPS_LINE = re.compile(
     rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) ..x. ([0-9a-f]{1,16}) "
@@ -78,7 +80,7 @@ class Target:
         """What reading all of its files may take."""
         self._pidfd = _pidfd(pid)
         try:
-            _refuse_what_runs_no_program(pid)
+            _wait_for_program(pid)
             self._auxv = self._read("auxv")
             self.exe_fd = self.files.open(f"/proc/{pid}/exe")
             self.exe_name = os.readlink(f"/proc/{pid}/exe").removesuffix(_DELETED)
@@ -273,7 +275,28 @@ def _thread_group(pid: int) -> int | None:
     return int(match[1]) if match else None
 
 
-def _refuse_what_runs_no_program(pid: int) -> None:
+def _wait_for_program(pid: int) -> None:
+    """Wait while exec replaces the program; raises UnsupportedTarget if there will be none.
+
+    Exec sets the start of the code after the auxiliary vector, which is zero until then and would
+    be taken for another program's later (load_elf_binary, fs/binfmt_elf.c of Linux 6.1 to 7.3).
+    """
+    until_s = time.monotonic() + _EXEC_PATIENCE_S
+    while int(_program_fields(pid)[23]) == 0:  # startcode; 1 if we may not know it
+        if time.monotonic() >= until_s:
+            raise NoAnswer(
+                f"Process {pid} has not begun to run its program after {_EXEC_PATIENCE_S:.0f} s: "
+                f"exec still waits. Look at the file system of its executable (NFS, FUSE), and try "
+                f"again."
+            )
+        time.sleep(_EXEC_TICK_S)
+
+
+def _program_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the third, the state, on (proc_pid_stat(5)).
+
+    Raises UnsupportedTarget for what runs no program.
+    """
     stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     fields = stat[stat.rindex(")") + 2 :].split()
     if fields[0] in "ZX":
@@ -285,3 +308,4 @@ def _refuse_what_runs_no_program(pid: int) -> None:
         raise UnsupportedTarget(
             f"{pid} is a thread of process {leader}. Profile the whole process: `--pid {leader}`."
         )
+    return fields

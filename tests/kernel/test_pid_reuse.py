@@ -57,7 +57,7 @@ def test_a_pid_reused_while_it_is_opened_is_noticed(monkeypatch: pytest.MonkeyPa
 
 def reuse_in_the_midst(target: Target, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Open the target; once it is pinned, another one takes its place."""
-    check = target_module._refuse_what_runs_no_program
+    check = target_module._wait_for_program
     with ExitStack() as held:
 
         def check_another(pid: int) -> None:
@@ -65,7 +65,7 @@ def reuse_in_the_midst(target: Target, file: Path, monkeypatch: pytest.MonkeyPat
             held.enter_context(another_with_pid(pid, file))
             check(pid)
 
-        monkeypatch.setattr(target_module, "_refuse_what_runs_no_program", check_another)
+        monkeypatch.setattr(target_module, "_wait_for_program", check_another)
         Process(target.pid).close()
 
 
