@@ -1,1 +1,1 @@
-"""The CPU profile: stacks sampled on all processors."""
+"""The CPU profile: stacks, sampled on all processors."""

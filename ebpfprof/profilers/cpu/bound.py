@@ -1,4 +1,4 @@
-"""Keeps what samples cost a target within --max-overhead: one of several is taken, by chance."""
+"""Keeps the cost of samples within --max-overhead: of N samples, the kernel takes a random one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Final
 
 from ebpfprof.overhead.budget import samples_to_take
 
-_LEAST_USED_NS: Final = 100_000_000  # by a target, before what its samples cost is looked at
+_LEAST_USED_NS: Final = 100_000_000  # CPU time of a target between two checks of the cost
 
 
 class SampleBound:
-    """Of each target, by number, of how many samples one is taken."""
+    """The N of each target, by number: the kernel takes one sample in N."""
 
     def __init__(self, max_share: float) -> None:
-        """`max_share` is what may be taken of a target's CPU time, 0 to 1; 0: whatever it takes."""
+        """`max_share` is the part of a target's CPU time that we may take, 0 to 1; 0: no bound."""
         self._max_share = max_share
         self._costs: dict[int, tuple[float, int]] = {}  # ours and the target's CPU time, ns
         self._one_in: dict[int, int] = {}
@@ -24,13 +24,13 @@ class SampleBound:
         return self._max_share > 0
 
     def one_in(self, index: int) -> int:
-        """Of how many samples of a target one is taken."""
+        """The N of a target: the kernel takes one sample in N."""
         return self._one_in.get(index, 1)
 
     def look(self, index: int, spent_ns: float, used_ns: int | None) -> bool:
-        """Look at what samples took of a target so far, and what it used; whether that is too much.
+        """Check the cost of samples so far against the CPU time of the target; adjust its N.
 
-        Then fewer are to be taken.
+        Returns whether N grew. `used_ns` is None if the target has ended.
         """
         if used_ns is None:
             return False

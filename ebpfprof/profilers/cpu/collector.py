@@ -1,4 +1,4 @@
-"""CPU stacks: samplers on all processors; sums by stack out of the maps; rules into them."""
+"""Loads the CPU program, attaches its samplers, reads sums from its maps, and puts rules in."""
 
 from __future__ import annotations
 
@@ -34,43 +34,45 @@ if TYPE_CHECKING:
 
 _FUNCTION: Final = "on_sample"
 _LARGE_MAPS = ("MAX_SAMPLES", "MAX_LABEL_SETS", "MAX_LINES", "MAX_RULES", "RING_PAGES")
-_LOOK_S = 0.2  # at the table of samples, and at labels that are wanted
-_SELDOM_S = 1.0  # at processors, and at what the targets have mapped, once nothing new comes
-_LIVELY_S = 3.0
+_LOOK_S = 0.2  # between looks at the table of samples and at missing label pages
+_SELDOM_S = 1.0  # between looks at processors and mappings of targets, without unknown code
+_LIVELY_S = 3.0  # after a start, look at these as often as at the table
 _TICK_S = 0.25
 _LEARNING_TICK_S = 0.02
-_UNSAMPLED = "processors that came while it recorded and could not be sampled"
-_RULES_FULL = "processes of which not all rules for unwinding had room: stacks may be cut short"
+_UNSAMPLED = "processors that came online during the recording, without a sampler"
+_RULES_FULL = (
+    "processes with more rules for unwinding than fit into the map: stacks may be cut short"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class CpuConfig:
-    """How to sample: how often a second of CPU time, and what else than user stacks."""
+    """What to sample: `hz` times a second of CPU time, with kernel stacks and labels if set."""
 
     hz: int = 99
     kernel: bool = True
     labels: bool = True
     label_keys: tuple[int, ...] = ()
-    """Hashes of the keys of those that are wanted (labels.key_hashes); (): all are."""
+    """Hashes of the selected label keys (labels.key_hashes); () selects all."""
     max_share: float = 0.0
-    """What sampling may take of a target's CPU time, 0 to 1; 0: whatever it takes."""
+    """The part of a target's CPU time that sampling may take, 0 to 1; 0: no bound."""
 
     @classmethod
     def of(cls, options: Options) -> Self:
-        """What the samplers are to record for these options."""
-        # Where waits are recorded, too, half of the bound is theirs whatever sampling takes.
+        """The configuration for these options."""
+        # If waits are recorded, too, they get half of the bound.
         max_share = options.max_overhead / (200 if options.waiting else 100)
         keys = labels.key_hashes(options.labels)
         return cls(options["hz"], bool(options["kernel"]), options.labels != (), keys, max_share)
 
 
 class CpuCollector(Closing):
-    """The program, loaded once, with the rules of any number of targets."""
+    """The BPF program, loaded once, for any number of targets."""
 
     def __init__(self, targets: int, config: CpuConfig) -> None:
-        """Begin to compile for up to so many targets; load() ends that.
+        """Start to compile for up to `targets` targets; load() waits for the result.
 
-        Raises what BpfProgram and field_offsets do.
+        Raises what BpfProgram and field_offsets raise.
         """
         thread, fs_base, memory = field_offsets(
             ("task_struct", "thread"), ("thread_struct", "fsbase"), ("task_struct", "mm")
@@ -93,7 +95,7 @@ class CpuCollector(Closing):
                 "WITH_KERNEL": int(config.kernel),
                 "WITH_LABELS": int(config.labels),
                 **labels.macros(config.label_keys),
-                # BCC makes maps, too, which nobody uses: those that are large come with load().
+                # BCC makes the maps, too, but we don't use its maps: load() makes large ones.
                 **dict.fromkeys(_LARGE_MAPS, 1),
                 "MAX_TARGETS": targets,
                 "MAX_DEPTH": MAX_DEPTH,
@@ -106,7 +108,7 @@ class CpuCollector(Closing):
         self._absent_labels = AbsentLabels(self._program)
 
     def load(self) -> None:
-        """Make the maps and load the program, which records nothing yet. Raises as BpfProgram."""
+        """Make the maps and load the program, without samplers. Raises what BpfProgram raises."""
         hz, processors = self._config.hz, len(online_cpus())
         rows, ring_bytes = rows_for(hz, processors), ring_bytes_for(hz * processors * _TICK_S)
         self._ring_room = ring_bytes // LARGE_BYTES // 2
@@ -122,15 +124,15 @@ class CpuCollector(Closing):
         )
         labels.choose(self._program, self._config.label_keys)
         self.samples = SampleTable(self._program, rows, has_labels=self._config.labels)
-        """The samples that were taken."""
+        """The samples of all targets."""
         self._learner = Learner(self._program, self.samples)
 
     def attach(
         self, index: int, target: Target, objects: MappedObjects, go: GoTarget | None
     ) -> None:
-        """Make a target number `index`, unless it is that, and sample it from now on.
+        """Give a target the number `index`, unless it has it, and sample it.
 
-        That begins when the samplers are started. Raises TargetGone if it has ended.
+        Samples come while the samplers run: see start(). Raises TargetGone if it has ended.
         """
         if index not in self._targets:
             self._fields[index] = _process_fields(target, go)
@@ -147,16 +149,17 @@ class CpuCollector(Closing):
         self._sampler = self._samplers.kind
 
     def sampler(self, index: int) -> str:
-        """By what a target was sampled, "cpu-clock" or "ref-cycles", and which part of it."""
+        """The event that samples a target, "cpu-clock" or "ref-cycles", and the part it takes."""
         one_in = self._bound.one_in(index)
         thinned = f", in the end one sample in {one_in}, by chance, to keep to --max-overhead"
         return self._sampler + (thinned if one_in > 1 else "")
 
     @property
     def tick_s(self) -> float:
-        """How long to wait until the next poll(), in s: samples may take all their room by then.
+        """The time until the next poll(), in s: before samples fill the ring buffer.
 
-        Few do once the kernel has learnt, and each poll takes the target's processors, too.
+        Few samples use it once the kernel has the rules. Each poll uses processors that the target
+        could use, so it is not shorter than necessary.
         """
         samplers = self._samplers  # another thread may close them
         if self._is_learning or not samplers:
@@ -165,10 +168,10 @@ class CpuCollector(Closing):
         return min(_TICK_S, max(_LEARNING_TICK_S, self._ring_room / a_second))
 
     def poll(self) -> None:
-        """Finish the samples that the kernel could not unwind, and teach it how to.
+        """Unwind the samples that the kernel could not unwind, and give it their rules.
 
-        To be called every `tick_s` while it records. What goes wrong is kept in `failure`: whatever
-        it is, the samples and all other profiles are worth more.
+        Call it every `tick_s` during a recording. It stores errors in `failure` and goes on: the
+        samples and the other profiles matter more.
         """
         self._is_learning = False
         try:
@@ -196,12 +199,12 @@ class CpuCollector(Closing):
             self._describe(index, active=False)
 
     def pause(self, index: int) -> None:
-        """Sample a target no more until resume(); the last samples are finished before."""
+        """Stop sampling a target until the next attach(), and unwind its last samples."""
         self._describe(index, active=False)
         self._settle()
 
     def forget(self, index: int) -> None:
-        """Forget all of a target that is sampled no more; another may be number `index` then."""
+        """Delete all data of a target that is not sampled, so that its number is free."""
         if index not in self._targets:
             return
         self._settle()
@@ -212,7 +215,7 @@ class CpuCollector(Closing):
             del kept[index]
 
     def halt(self) -> None:
-        """Close the samplers until the next start(), of which there may be any number."""
+        """Close the samplers; start() may be called again."""
         self._settle()
         if self._samplers:
             self._samplers.close()
@@ -225,16 +228,16 @@ class CpuCollector(Closing):
 
     @property
     def failure(self) -> Exception | None:
-        """Why stacks are not whole that could have been, if there was an error."""
+        """The error because of which stacks are incomplete; None without one."""
         return self._failure or self._learner.failure
 
     def runs(self, index: int) -> Runs:
-        """What the samples of a target cost so far, but for the interrupts."""
+        """What the samples of a target cost so far, without their interrupts."""
         cost = self._program.maps["costs"].sum_at(index)
         return runs(cost["runs"], cost["timed"], cost["timed_ns"])
 
     def losses(self) -> Sequence[Loss]:
-        """What was lost so far, all targets together."""
+        """What it lost so far, of all targets together."""
         more = {"samples_full": self.samples.lost}
         found = list(losses(self._program.maps["losses"].numbers(), more))
         if self._unsampled:
@@ -257,7 +260,7 @@ class CpuCollector(Closing):
         self._program.maps["processes"].set_struct(index, {**self._fields[index], **fields})
 
     def _look(self) -> None:
-        """Look which processors there are and what is mapped, and finish what waits for that."""
+        """Read which processors and mappings there are, and unwind the samples that need them."""
         self._looked_around_s = time.monotonic()
         if self._samplers:
             self._samplers.refresh()
@@ -265,7 +268,7 @@ class CpuCollector(Closing):
         self._learner.refresh()
 
     def _settle(self) -> None:
-        """Finish all samples that there are."""
+        """Unwind all samples in the ring buffer."""
         self.poll()
         if self._learner.has_waiting:
             try:
@@ -275,7 +278,7 @@ class CpuCollector(Closing):
 
 
 def _process_fields(target: Target, go: GoTarget | None) -> dict[str, int]:
-    """struct process of bpf/cpu/cpu.bpf.c, but for `active` and `one_in`."""
+    """The fields of struct process of bpf/cpu/cpu.bpf.c, without `active` and `one_in`."""
     device, inode = target.pid_namespace()
     fields = {
         "namespace_device": device,

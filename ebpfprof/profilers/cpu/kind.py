@@ -21,7 +21,7 @@ CPU = ProfileKind(
     events="samples",
     nothing="the program used no CPU time",
     headline="of CPU time:",
-    # Those of Go's own (runtime/pprof/proto.go, newProfileBuilder).
+    # As in Go's own CPU profile (runtime/pprof/proto.go, newProfileBuilder).
     sample_types=(ValueType("samples", "count"), _CPU_TIME),
     period_type=_CPU_TIME,
     table=Table("functions", "CPU", "Samples", ("Function",), rate="processors"),

@@ -1,4 +1,4 @@
-"""Finishes the samples that the kernel could not unwind, and teaches it the rules it lacked."""
+"""Unwinds the samples that the kernel could not unwind, and gives it the rules that it lacked."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 MAX_RULES: Final = 1 << 14
 MAX_LINES: Final = 1 << 16
-"""Of 64 bytes of code each: 4 MB of code that is run."""
-_BATCH = 32  # samples that are finished before their rules go to the kernel
+"""Each has the rules of 64 bytes of code: together, 4 MB of code."""
+_BATCH = 32  # samples to unwind before their rules go to the kernel
 _MAX_BATCHES = 128
-_MAX_WAITING = 256  # samples of up to 70 KB
+_MAX_WAITING = 256  # samples, of up to 70 KB each
 _TARGET_SHIFT = c_facts.number("common/keys.h", "TARGET_SHIFT")
 
 
 class Learner:
-    """The rules of all targets, by number, as far as the kernel knows them."""
+    """Keeps the unwind rules of all targets, by number, and puts them into the kernel's maps."""
 
     def __init__(self, program: BpfProgram, table: SampleTable) -> None:
-        """Of a program that is loaded. Finished samples are added to the table."""
+        """`program` is loaded. Unwound samples go to `table`."""
         self._program = program
         self._table = table
         self._unlearned = program.maps["unlearned"].reader()
@@ -38,9 +38,9 @@ class Learner:
         self._objects: dict[int, MappedObjects] = {}
         self._numbers = RuleNumbers(MAX_RULES)
         self._installed_rules = 1
-        self._waiting: list[bytes] = []  # for the next look at what is mapped
+        self._waiting: list[bytes] = []  # samples for the next refresh()
         self.failure: Exception | None = None
-        """Why stacks are not whole that could have been, if there was an error."""
+        """The error because of which stacks are incomplete; None without one."""
 
     @property
     def has_waiting(self) -> bool:
@@ -49,16 +49,16 @@ class Learner:
 
     @property
     def full_targets(self) -> int:
-        """How many targets have rules that found no room."""
+        """How many targets have more rules than fit."""
         return sum(rules.is_full for rules in self._rules.values())
 
     def open(self, index: int, objects: MappedObjects, go: GoTarget | None) -> None:
-        """Learn the rules of a target from now on."""
+        """Add a target."""
         self._objects[index] = objects
         self._rules[index] = ProcessRules(MappedCode(objects, go), self._numbers)
 
     def forget(self, index: int) -> None:
-        """Delete the rules of a target from the kernel."""
+        """Remove a target, and delete its rules from the kernel's maps."""
         del self._objects[index]
         rules = self._rules.pop(index)
         key_type, _ = self._program.maps["lines"].types
@@ -66,9 +66,9 @@ class Learner:
         self._program.maps["lines"].delete(lines ^ np.uint64(index << _TARGET_SHIFT))
 
     def learn(self) -> bool:
-        """Finish the samples that came, and give the kernel their rules; whether there were any."""
+        """Unwind new samples and give the kernel their rules; return whether there were any."""
         has_come = False
-        # The sooner the kernel knows the rules, the less comes meanwhile.
+        # The sooner the kernel has the rules, the fewer samples arrive here.
         for _ in range(_MAX_BATCHES):
             records = self._unlearned.consume(_BATCH)
             has_come |= bool(records)
@@ -81,7 +81,7 @@ class Learner:
         return has_come
 
     def refresh(self) -> None:
-        """Look what the targets have mapped now, and finish the samples that waited for that."""
+        """Read the mappings of the targets again, and unwind the samples that wait for that."""
         for objects in self._objects.values():
             objects.refresh()
         waiting, self._waiting = self._waiting, []
@@ -89,19 +89,19 @@ class Learner:
             self._finish(record, may_wait=False)
 
     def _finish(self, packed: bytes, *, may_wait: bool) -> bool:
-        """Unwind a sample to its end; or return False if code was met that is not known yet.
+        """Unwind a sample to its end; return False if it has unmapped code and may wait.
 
-        Such as that of a library which was loaded after the last look at what is mapped.
+        Such code may be in a library that the target has loaded since the last refresh().
         """
         sample = Unfinished.parse(packed)
         rules = self._rules.get(sample.process)
         if rules is None:
-            return True  # of a target that was forgotten while this was on its way
+            return True  # forget() has removed its target meanwhile
         rules.has_met_unmapped = False
         pcs, ending = sample.pcs, Ending.UNLEARNED
         try:
             pcs, ending = sample.finish(rules)
-        except Exception as error:  # the sample is worth more than its callers
+        except Exception as error:  # keep the sample without its callers
             self.failure = self.failure or error
         if may_wait and rules.has_met_unmapped and ending is not Ending.WHOLE:
             return False
@@ -110,7 +110,7 @@ class Learner:
         return True
 
     def _install(self) -> None:
-        """Put the rules that are new into the kernel's maps; first those that lines refer to."""
+        """Put new rules into the kernel's maps: first `rules`, since `lines` refer to them."""
         all_rules = self._numbers.rules
         for number in range(self._installed_rules, len(all_rules)):
             rule = all_rules[number]

@@ -1,4 +1,4 @@
-"""Samples that the kernel could not unwind to their end, out of its ring buffer: finished here."""
+"""Samples that the kernel could not unwind to their end: its ring buffer has copies of stacks."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from ebpfprof.process.mappings import MappedObjects
 
 LARGE_BYTES: Final = 70 << 10
-"""What a sample takes in the ring buffer with the most of its stack; with little, a tenth."""
+"""The size of a sample in the ring buffer with a large stack; a small one takes a tenth."""
 _MIN_RING_BYTES = 1 << 22
 _MAX_RING_BYTES = 1 << 24  # some 240 of the largest size
 _UNFINISHED = c_facts.struct("cpu/cpu.bpf.c", "unfinished", {"MAX_DEPTH": MAX_DEPTH})
 
 
 def ring_bytes_for(samples: float) -> int:
-    """How large the ring buffer is if so many samples may come from one look to the next.
+    """The size of the ring buffer for so many samples between two polls.
 
-    A power of two, with room for twice as many of the largest size, within bounds.
+    A power of two within bounds, which holds twice as many samples of the largest size.
     """
     least = 2 * samples * LARGE_BYTES
     return min(_MAX_RING_BYTES, max(_MIN_RING_BYTES, 1 << math.ceil(math.log2(least))))
 
 
 class MappedCode(CodeLookup):
-    """What is mapped in a target, with Go's own tables for Go's code."""
+    """The code that is mapped in a target, with Go's own tables for Go's code."""
 
     def __init__(self, objects: MappedObjects, go: GoTarget | None) -> None:
         self._objects = objects
@@ -56,7 +56,7 @@ class MappedCode(CodeLookup):
         )
 
     def code_at(self, address: int) -> Code | None:
-        """Go's tables for Go's own code, else those of the file that is mapped there."""
+        """Go's tables for Go's own code, else the tables of the mapped file."""
         if address in self._go_text:
             return self._go_code
         mapped = self._objects.at(address)
@@ -64,16 +64,16 @@ class MappedCode(CodeLookup):
         return Code(table, mapped.bias) if mapped and table else None
 
     def is_code(self, address: int) -> bool:
-        """Whether something executable is mapped there."""
+        """Whether an executable mapping has the address."""
         return self._objects.at(address) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A sample as far as the kernel came, and what the rest of the walk needs.
+    """A sample with the stack as far as the kernel unwound it, and data to unwind the rest.
 
-    `process` is the number of its target, `labels` that of its set of labels; it stands for
-    `count` samples. Addresses are as in collectors.sampletable.CpuStack.
+    `process` is the number of its target, `labels` a key of label_sets; it stands for `count`
+    samples. Addresses are as in sample_table.CpuStack.
     """
 
     process: int
@@ -88,7 +88,7 @@ class Unfinished:
 
     @classmethod
     def parse(cls, packed: bytes) -> Self:
-        """Take a record of the ring buffer apart."""
+        """Parse a record of the ring buffer."""
         record: Any = np.frombuffer(packed, _UNFINISHED, 1)[0]
         sample, at, go = record["sample"], record["at"], record["go"]
         user = sample["user"]
@@ -111,7 +111,7 @@ class Unfinished:
         )
 
     def finish(self, rules: ProcessRules) -> tuple[tuple[int, ...], Ending]:
-        """The whole stack, and how the walk ended. To be called once: it uses up the cursor."""
+        """Unwind the rest: the whole stack, and how the walk ended. Call it once: it moves `at`."""
         if self.behind_breakpoint:
             self.at.pc = interrupted_at(self.at.pc, rules)
         pcs, ending = unwind(self.at, self.go, self.copies, rules, self.pcs)

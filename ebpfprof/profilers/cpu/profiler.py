@@ -10,7 +10,7 @@ from ebpfprof.overhead.cost import Runs
 from ebpfprof.privileges.capabilities import set_aside
 from ebpfprof.profilers.profiler import Rights
 
-if TYPE_CHECKING:  # they take time to import, and not every recording needs them
+if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
     from ebpfprof.kernel.losses import Loss
     from ebpfprof.process.mappings import MappedObjects
     from ebpfprof.profilers.cpu.collector import CpuCollector
@@ -25,15 +25,15 @@ _IDLE_TICK_S: Final = 0.1
 
 
 def open_profiler(targets: int, options: Options) -> CpuProfiler:
-    """Begin to compile, for up to so many processes. Raises what CpuCollector does."""
+    """Start to compile, for up to `targets` processes. Raises what CpuCollector raises."""
     return CpuProfiler(targets, options)
 
 
 def rights(_options: Options) -> Rights:
-    """CAP_SYS_ADMIN opens perf events where the kernel is set to refuse them to others."""
+    """The kernel may be set to require CAP_SYS_ADMIN for perf events (perf_event_paranoid)."""
     from ebpfprof.kernel import perf_events
 
-    # Processors may come while it is recorded, and each has an event of its own.
+    # A processor that comes online during the recording needs an event, too.
     with set_aside("CAP_SYS_ADMIN"):
         is_needed = not perf_events.may_open_events()
     return Rights(to_attach=is_needed, to_record=is_needed)
@@ -45,7 +45,7 @@ class CpuProfiler:
     hit_ns = None
 
     def __init__(self, targets: int, options: Options) -> None:
-        """Begin to compile; load() ends that."""
+        """Start to compile; load() waits for the result."""
         from ebpfprof.profilers.cpu.collector import CpuCollector, CpuConfig
 
         self.collector: CpuCollector = CpuCollector(targets, CpuConfig.of(options))
@@ -55,21 +55,21 @@ class CpuProfiler:
 
     @property
     def tick_s(self) -> float:
-        """How soon it is to be polled again, in seconds."""
+        """The time until the next poll(), in seconds."""
         return self.collector.tick_s if self._sampled else _IDLE_TICK_S
 
     def load(self, _goroutines: int) -> None:
-        """Make the maps and load the program. Raises what CpuCollector.load does."""
+        """Make the maps and load the program. Raises what CpuCollector.load raises."""
         self.collector.load()
 
     def open(self, number: int, opened: OpenedProcess) -> None:
-        """Make a process number `number`."""
+        """Give an open process this number."""
         from ebpfprof.process.mappings import MappedObjects
 
         self._opened[number] = opened, opened.held.enter_context(MappedObjects(opened.process))
 
     def start(self, number: int) -> int:
-        """Sample a process from now on: when that was. Raises as Profiler.start."""
+        """Start to sample a process. Returns when that was. Raises as Profiler.start."""
         opened, objects = self._opened[number]
         self.collector.attach(number, opened.process, objects, opened.go)
         self._sampled.add(number)
@@ -78,7 +78,7 @@ class CpuProfiler:
         return kernel_now_ns()
 
     def stop(self, number: int) -> None:
-        """Sample a process no more; the samplers go when no process is sampled."""
+        """Stop sampling a process; after the last one, close the samplers."""
         if number in self._sampled:
             self._sampled.remove(number)
             self.collector.pause(number)
@@ -86,7 +86,7 @@ class CpuProfiler:
                 self.collector.halt()
 
     def note_end(self, number: int) -> None:
-        """Nothing must be read of the process."""
+        """Nothing to read."""
 
     def end(self) -> None:
         """End the recording of all processes at once."""
@@ -98,38 +98,38 @@ class CpuProfiler:
         self.collector.detach()
 
     def forget(self, number: int) -> None:
-        """Forget all of a process that is not sampled."""
+        """Delete all data of a process that is not sampled."""
         self.collector.forget(number)
         self._opened.pop(number, None)
         self._translators.pop(number, None)
 
     def poll(self) -> None:
-        """Finish samples and teach the kernel how to unwind, while anything is sampled."""
+        """Unwind samples and give the kernel rules, while a process is sampled."""
         if self._sampled:
             self.collector.poll()
 
     def runs(self, number: int) -> tuple[Runs, Runs]:
-        """How often a sample was taken, and what our program took."""
+        """No runs at probes; the runs at CPU samples."""
         return Runs(), self.collector.runs(number)
 
     def losses(self) -> Sequence[Loss]:
-        """What was lost so far, all processes together."""
+        """What it lost so far, of all processes together."""
         return self.collector.losses()
 
     def failures(self) -> Sequence[Exception]:
-        """Why callers are missing in stacks."""
+        """The error because of which callers are missing in stacks."""
         return [self.collector.failure] if self.collector.failure else []
 
     def snapshot(self, _number: int, *, settled: bool) -> RecordedData | None:
-        """None: samples are added up for those only that ask for them."""
+        """None: begin() and read() add up samples on request."""
 
     def begin(self, number: int) -> SampleSums:
-        """Add up the samples of a process from now on."""
+        """Start to add up the samples of a process."""
         self.poll()
         return self.collector.samples.begin(number)
 
     def read(self, number: int, mark: SampleSums, *, restart: bool) -> RecordedSamples:
-        """The samples that have come since; counting restarts at zero now if `restart`."""
+        """The samples since begin() returned `mark`; with `restart`, the sums restart at 0."""
         from ebpfprof.profilers.cpu.report import RecordedSamples
 
         self.poll()

@@ -1,4 +1,4 @@
-"""CPU samples of one process → its CPU profile, with whatever names can be found."""
+"""Turns the CPU samples of one process into its CPU profile, with the names that we find."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CUT: Final = "{{}} samples with a stack cut short: {}"
 
 @dataclass(slots=True, kw_only=True)
 class RecordedSamples(RecordedData):
-    """How many samples each stack of one process has; `sampler` is what took them."""
+    """The number of samples of each stack of one process; `sampler` is the sampling event."""
 
     stacks: Mapping[CpuStack, int] = field(default_factory=dict)
     sampler: str = ""

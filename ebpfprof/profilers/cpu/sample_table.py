@@ -1,10 +1,10 @@
-"""CPU samples out of the kernel's table, added up for whoever wants them.
+"""Reads CPU samples from the kernel's table, and adds them up on request.
 
-A program on many processors soon has more distinct stacks than a table has room for: where each of
-them was interrupted makes another one. So the table is emptied whenever a quarter of it may be
-full. Its rows come in turns, even and odd ones: once new ones are of the next turn, those of the
-last one change no more, and can be taken out without that a sample is missed. So can the sets of
-labels that they refer to: a program may give each request its own.
+A program on many processors soon has more distinct stacks than fit into the table: each interrupted
+address makes another one. So we empty the table whenever a quarter of it may be full. Rows belong
+to turns, even and odd ones. Once the kernel writes rows of the next turn, the rows of the last turn
+no longer change, and we can move them out without missing a sample. The same holds for the sets of
+labels that they refer to: a program may have a set for each request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LEAST_ROWS: Final = 1 << 12
 _MOST_ROWS: Final = 1 << 15  # some 1.6 KB each
 _ROOM_S: Final = 4
-# Of one target, for one who wants them: some 0.3 KB each, and 1 KB while a profile is written.
+# Of one SampleSums: some 0.3 KB each, and 1 KB while we write a profile.
 _MAX_STACKS = 1 << 17
 
 
@@ -35,8 +35,8 @@ _MAX_STACKS = 1 << 17
 class CpuStack:
     """One stack of one target. Addresses are return addresses, innermost first.
 
-    Where code was interrupted, such as in the innermost frame, that is its address plus 1 (as Go
-    has it). `labels` are the goroutine's.
+    For interrupted code, such as the innermost frame, it is the interrupted address plus 1, as in
+    Go. `labels` are those of the goroutine.
     """
 
     kernel_pcs: tuple[int, ...]
@@ -46,19 +46,19 @@ class CpuStack:
 
 
 class SampleSums:
-    """How many samples each stack of a target has since this was begun; see SampleTable."""
+    """The samples of each stack of a target since SampleTable.begin()."""
 
     def __init__(self, target: int, before: Counter[CpuStack]) -> None:
-        """`before` is what lies in the kernel's table already."""
+        """`before` is what the kernel's table holds already."""
         self.target = target
         self.taken_out: Counter[CpuStack] = Counter()
         self.before = before
 
 
 def rows_for(hz: int, processors: int) -> int:
-    """How many rows the table must have if so many samples may come a second of each processor.
+    """The number of rows of the table for `hz` samples a second on each processor.
 
-    It is looked at several times a second; the rest is for when we have to wait ourselves.
+    look() runs several times a second; the other rows are for times when we wait for a processor.
     """
     return min(_MOST_ROWS, max(_LEAST_ROWS, _ROOM_S * hz * processors))
 
@@ -79,16 +79,16 @@ class SampleTable:
         self._pcs: dict[int, int] = {}
         self._label_sets: dict[int, tuple[Label, ...]] = {}
         self.lost = 0
-        """How many samples found no room in some sums."""
+        """How many samples did not fit into some SampleSums."""
 
     def begin(self, target: int) -> SampleSums:
-        """Add up the samples of a target from now on, for as long as the caller keeps the sums."""
+        """Start to add up the samples of a target, for as long as the caller keeps the sums."""
         sums = SampleSums(target, self._in_table(target))
         self._sums[target].add(sums)
         return sums
 
     def read(self, sums: SampleSums, *, restart: bool = False) -> Counter[CpuStack]:
-        """How many samples each stack has since the sums began; they restart if `restart`."""
+        """The samples of each stack since the sums began; with `restart`, they restart at 0."""
         now = self._in_table(sums.target)
         found = sums.taken_out + now
         found.subtract(sums.before)
@@ -97,16 +97,16 @@ class SampleTable:
         return +found
 
     def add(self, target: int, stack: CpuStack, labels: int, count: int) -> None:
-        """Add samples that were unwound outside of the kernel; `labels` is a key of label_sets."""
+        """Add samples that we unwound ourselves; `labels` is a key of label_sets."""
         kernel_pcs, pcs = self._shared(stack.kernel_pcs), self._shared(stack.pcs)
         found = CpuStack(kernel_pcs, pcs, stack.ending, self._labels(labels))
         self._add(target, found, count)
 
     def look(self) -> None:
-        """Empty the table if it, or that of label sets, may be full soon.
+        """Empty the table if it or the table of label sets may be full soon.
 
-        To be called some times a second, each time later than an interrupt may last: that is how
-        it is known that nobody adds to rows of the last turn any more.
+        Call it some times a second, with longer intervals than an interrupt may last: then no
+        processor still writes rows of the last turn.
         """
         if self._is_emptying:
             self._is_emptying = False
@@ -123,14 +123,14 @@ class SampleTable:
             self._is_emptying = True
 
     def forget(self, target: int) -> None:
-        """Forget all of a target that is sampled no more; its sums stay as they are."""
+        """Delete all rows of a target that is not sampled; its sums stay as they are."""
         for keys, rows in self._program.maps["samples"].batches():
             self._program.maps["samples"].delete(keys[rows["process"] == target])
         self._known = {key: each for key, each in self._known.items() if each[0] != target}
         self._sums.pop(target, None)
 
     def _empty(self, is_odd: int) -> None:
-        """Take the rows of a turn out; know only the stacks that it or the next one has."""
+        """Move the rows of a turn out; keep only the stacks that the table has now."""
         taken, seen = [], {}
         for key, target, stack, count in self._all():
             seen[key >> 1] = target, stack
@@ -142,7 +142,7 @@ class SampleTable:
         key_type, _ = self._program.maps["samples"].types
         self._program.maps["samples"].delete(np.array(taken, key_type))
         if self._has_labels:
-            # Samples that were not unwound to their end may refer to them: kept until next time.
+            # Partial samples may refer to these sets: keep them until next time.
             self._label_sets = self._read_label_sets()
             labels.delete_sets(self._program, lambda owners: owners & 1 == is_odd)
 
@@ -161,7 +161,7 @@ class SampleTable:
         return found
 
     def _all(self) -> Iterator[tuple[int, int, CpuStack, int]]:
-        """The rows that there are: key, target, stack, count."""
+        """All rows: key, target, stack, count."""
         for keys, rows in self._program.maps["samples"].batches():
             for key, count, row in zip(keys.tolist(), rows["count"].tolist(), rows, strict=True):
                 known = self._known.get(key >> 1)
@@ -176,7 +176,7 @@ class SampleTable:
                 yield (key, *known, count)
 
     def _shared(self, pcs: tuple[int, ...] | list[int]) -> tuple[int, ...]:
-        """The same, with one object for each address: else each takes four times the memory."""
+        """A copy that shares one object per address: else stacks take four times the memory."""
         return tuple(map(self._pcs.setdefault, pcs, pcs))
 
     def _labels(self, key: int) -> tuple[Label, ...]:

@@ -1,4 +1,4 @@
-"""Which processors are online, and one sampler on each, also while some come and go."""
+"""Finds the online processors, and keeps a sampler on each as processors come and go."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 
 
 def online_cpus() -> tuple[int, ...]:
-    """Numbers of the processors that are online, ascending.
+    """The numbers of the online processors, ascending.
 
     Raises KernelUnsupported if /sys does not tell.
     """
@@ -39,16 +39,16 @@ def _numbers(part: str) -> range:
 
 
 class Samplers:
-    """Runs one BPF function of a program on all online processors, `hz` times per second each.
+    """Runs one BPF function of a program on each online processor, `hz` times per second.
 
-    Closing it (it is a context manager) or the program ends that.
+    A context manager: closing it, or the program, stops that.
     """
 
     def __init__(self, program: BpfProgram, function: str, hz: int) -> None:
-        """Put samplers on all processors that are online; they are not enabled yet.
+        """Open samplers on all online processors, without enabling them.
 
-        All are counters of the processor, or all are timers if one of them has no such counter.
-        Raises KernelUnsupported, PermissionDenied or AttachFailed.
+        All are hardware counters; or all are timers, if one processor has no such counter. Raises
+        KernelUnsupported, PermissionDenied or AttachFailed.
         """
         self.unsampled: dict[int, str] = {}
         self._program = program
@@ -56,7 +56,7 @@ class Samplers:
         self._hz = hz
         self._enabled = False
         self._fds: dict[int, int] = {}  # of each processor
-        self._counts: dict[int, int] = {}  # what the samplers had counted when last looked at
+        self._counts: dict[int, int] = {}  # of the samplers at the last check
         self._turn = 0
         try:
             self._hardware = self._add_all()
@@ -66,7 +66,7 @@ class Samplers:
 
     @property
     def kind(self) -> Literal["cpu-clock", "ref-cycles"]:
-        """What decides when a sample is taken; see perf.open_cpu_sampler."""
+        """The event that triggers samples; see perf_events.open_cpu_sampler."""
         return "ref-cycles" if self._hardware else "cpu-clock"
 
     @property
@@ -87,14 +87,13 @@ class Samplers:
             perf_events.disable(fd)
 
     def refresh(self) -> None:
-        """Follow processors that came or went; meant to be called some times a second.
+        """Open and close samplers as processors come and go; call it some times a second.
 
-        Does not fail: a processor that came and can't be sampled is added to `unsampled`, with
-        the reason.
+        Does not raise: if it can't sample a processor, it adds the reason to `unsampled`.
         """
         try:
             online = set(online_cpus())
-        except KernelUnsupported:  # it did tell when they were opened
+        except KernelUnsupported:  # it could be read before
             return
         for cpu in self._fds.keys() - online:
             self._drop(cpu)
@@ -124,7 +123,7 @@ class Samplers:
         self.close()
 
     def _add_all(self) -> bool:
-        """Sample all processors; returns whether by counters."""
+        """Open samplers on all processors; return whether they are hardware counters."""
         online = online_cpus()
         try:
             for cpu in online:
@@ -137,7 +136,7 @@ class Samplers:
         return True
 
     def _add_any(self, cpu: int) -> None:
-        """Sample one more processor, if need be by a timer where others have counters."""
+        """Open a sampler on one more processor: by a timer if it has no counter."""
         try:
             self._add(cpu, hardware=self._hardware)
         except perf_events.NoHardwareCounter:
@@ -147,7 +146,7 @@ class Samplers:
         try:
             fd = perf_events.open_cpu_sampler(cpu, self._hz, hardware=hardware)
         except perf_events.CpuOffline:
-            return  # it went after the list was read
+            return  # it went offline after we read the list
         self._program.attach_sampler(self._function, fd, 0)
         self._fds[cpu] = fd
         if self._enabled:
@@ -158,10 +157,10 @@ class Samplers:
         self._counts.pop(cpu, None)
 
     def _check_next(self) -> None:
-        """Drop one sampler if it is dead; looks at another one each time, since it interrupts it.
+        """Close one sampler if it is dead. Each call checks the next one: a check interrupts it.
 
-        An event dies with its processor, also if that is back before the list was read again.
-        And a counter may be taken away for good (perf.count).
+        An event dies with its processor, even if that comes back before we read the list again.
+        And the kernel may disable a counter for good (perf_events.count).
         """
         if not self._enabled or not self._fds:
             return

@@ -1,7 +1,7 @@
-"""CPU stacks as addresses → stacks with names: Go's, native code's, the kernel's.
+"""Turns CPU stacks of addresses into stacks with names of Go, native and kernel functions.
 
-Go frames are shown as Go's own CPU profile shows them: inlined calls in one location, wrappers
-and goexit left out (runtime/traceback.go, tracebackPCs; runtime/pprof/proto.go).
+Go frames appear as in Go's own CPU profile: a location holds its inlined calls, and wrappers and
+goexit are left out (runtime/traceback.go, tracebackPCs; runtime/pprof/proto.go).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _GO_END: Final = "runtime.goexit"
 _FORGET_AFTER_S: Final = 60.0
 KERNEL: Final = MappedRange(0xFFFF_8000_0000_0000, _ADDRESS_END - 1, 0, "[kernel.kallsyms]", "")
 
-# At the root of a stack that is not whole.
+# The root of an incomplete stack.
 _MARKS = {
     Ending.TOO_DEEP: "[cut off: 128 frames]",
     Ending.UNLEARNED: "[cut off: not learnt yet]",
@@ -50,7 +50,7 @@ _MARKS = {
 class _Physical:
     """An address of a stack with its logical frames, innermost first.
 
-    `is_given_up` says that names or lines are missing because they would have taken too much.
+    `is_given_up`: names or lines are missing because finding them would take too much.
     """
 
     address: int
@@ -60,7 +60,7 @@ class _Physical:
 
 
 class CpuTranslator:
-    """Turns the stacks of one target into locations; what is needed on is looked up once."""
+    """Turns the stacks of one target into locations. Looks up each address once."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class CpuTranslator:
         go: GoTarget | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`go` is the target if it is a Go program. `clock` gives seconds."""
+        """`go` is None if the target is no Go program. `clock` returns seconds."""
         self._objects = objects
         self._go = go
         self._clock = clock
@@ -77,9 +77,9 @@ class CpuTranslator:
         self._locations: dict[tuple[int, tuple[Frame, ...]], Location] = {}
         self._forgot_s = self._clock()
         self.failure: Exception | None = None
-        """Why names are missing, if a bug or a corrupt table is to blame."""
+        """The error because of which names are missing: a corrupt table, or a bug."""
         self.given_up = 0
-        """How many of the last samples lack names or lines, which would have taken too much."""
+        """How many of the last samples lack names because finding them would take too much."""
 
     def samples(
         self,
@@ -88,13 +88,13 @@ class CpuTranslator:
         labels: Mapping[CpuStack, tuple[Label, ...]],
         kernel: KernelSymbols | None,
     ) -> list[Sample]:
-        """Samples with (count, nanoseconds), added up by the stack that is shown and by labels.
+        """Samples with (count, nanoseconds), added up by the resulting stack and by labels.
 
-        `kernel` has the names of the kernel's functions; without them there are addresses.
+        `kernel` has the names of kernel functions; without it they are all "[kernel]".
         """
         new = [stack for stack in stacks if stack not in self._stacks]
         self._look_up({pc - 1 for stack in new for pc in stack.pcs} - self._physical.keys())
-        # Those of the last time only: in the long run there are too many to keep.
+        # Keep only the stacks of this call: in a long recording there would be too many.
         known = self._stacks
         self._stacks = {stack: known.get(stack) or self._stack(stack, kernel) for stack in stacks}
         if self._clock() - self._forgot_s >= _FORGET_AFTER_S:
@@ -111,7 +111,7 @@ class CpuTranslator:
         ]
 
     def _forget_others(self, stacks: Iterable[CpuStack]) -> None:
-        """Keep the addresses and locations of these stacks only: each takes some 1 KB."""
+        """Keep only the addresses and locations of these stacks: each takes some 1 KB."""
         self._forgot_s = self._clock()
         needed = {pc - 1 for stack in stacks for pc in stack.pcs}
         self._physical = {address: self._physical[address] for address in needed}
@@ -142,7 +142,7 @@ class CpuTranslator:
             frames = [frame for _, frame, _ in members if frame]
             if not frames or frames[-1].function != _GO_END:
                 locations.append(self._location(members[0][2], frames))
-        if not locations and logical:  # a goroutine that begins or ends: the little there is
+        if not locations and logical:  # a goroutine that starts or ends: keep its only frame
             _, frame, physical = logical[0]
             locations.append(self._location(physical, [frame] if frame else []))
         mark = _MARKS.get(stack.ending)
@@ -151,7 +151,7 @@ class CpuTranslator:
         return tuple(locations)
 
     def _location(self, physical: _Physical, frames: Sequence[CodeFrame]) -> Location:
-        # Of a physical frame that is left out in part, Go keeps the address of what remains.
+        # If Go leaves out a part of a physical frame, it uses the address of the rest.
         address = physical.address
         if frames and len(frames) < len(physical.frames) and self._go:
             address = frames[0].pc + self._go.load_bias
@@ -178,7 +178,7 @@ class CpuTranslator:
         return location
 
     def _look_up(self, addresses: Iterable[int]) -> None:
-        """Find the frames of all addresses, those of one file together."""
+        """Find the frames of all addresses, file by file."""
         of_go: list[int] = []
         of_objects: dict[int, list[int]] = {}
         mapped = {}
@@ -209,9 +209,10 @@ class CpuTranslator:
         ask: Callable[[Sequence[int]], tuple[_Frames, bool]],
         mapping: MappedRange | None = None,
     ) -> None:
-        """Ask for the frames of these addresses, and whether names or lines were given up.
+        """Look up the frames of these addresses, and keep them. Errors leave them without names.
 
-        Without frames they stay without names. `mapping` is that of all, if they share one.
+        `ask` returns the frames of linked addresses, and whether it gave up names or lines.
+        `mapping` is the mapping of all addresses if they share one.
         """
         frames: _Frames = {}
         is_given_up = False
@@ -219,7 +220,7 @@ class CpuTranslator:
             frames, is_given_up = ask([address - bias for address in addresses])
         except TooMuchToRead:
             is_given_up = True
-        except Exception as error:  # whatever it is: samples are worth more than names
+        except Exception as error:  # any error: keep the samples without names
             self.failure = self.failure or error
         for address in addresses:
             found = frames.get(address - bias, ())
@@ -243,7 +244,7 @@ def _native_frames(found: MappedObject, linked: Sequence[int]) -> tuple[_Frames,
 
 
 def _unnamed(physical: _Physical) -> str:
-    """What to show of an address without a name: where it lies."""
+    """The text for an address without a name: the file or the area that it is in."""
     mapping = physical.mapping
     if mapping is None:
         return "[unmapped]"

@@ -1,7 +1,7 @@
-"""Unwinding outside of the kernel: the walk of bpf/cpu/table_unwind.h, on copies of stacks.
+"""Unwinds copies of stacks outside of the kernel, as bpf/cpu/table_unwind.h does in it.
 
-Rules are found when they are needed first. The walk of a sample that met code without rules is
-finished here, and the rules of the functions on its way go to the kernel.
+We compute rules when a walk first needs them. If the kernel meets code without rules, it sends the
+sample here; we unwind the rest, and the rules that we used go to the kernel.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LINE_SHIFT: Final = c_facts.number("cpu/table_unwind.h", "LINE_SHIFT")
 MAX_DEPTH: Final = 128
 _LINE_BYTES = 1 << LINE_SHIFT
 _MAX_CFA_BYTES = c_facts.number("cpu/table_unwind.h", "MAX_CFA_BYTES")
-_WINDOW_BYTES = 2048  # of a large function, on both sides of the address that was met
+_WINDOW_BYTES = 2048  # of a large function, on both sides of the address on the stack
 _MAX_LINES = 1 << 20  # of one process
 _UCONTEXT_BP, _UCONTEXT_SP, _UCONTEXT_PC = (
     c_facts.number("cpu/table_unwind.h", f"UCONTEXT_{name}") for name in ("BP", "SP", "PC")
@@ -32,14 +32,14 @@ _UCONTEXT_BP, _UCONTEXT_SP, _UCONTEXT_PC = (
 _ADDRESS_END = 1 << 47
 _COPY_BYTES = c_facts.number("cpu/cpu.bpf.c", "COPY_BYTES")
 
-# Code that nothing is known of most likely keeps a frame pointer, as compilers of JIT code do.
+# Unknown code most likely keeps a frame pointer, as JIT compilers do.
 _BY_FRAME_POINTER = UnwindRule(RuleKind.GUESS, 16, -16)
 _NOWHERE = UnwindRule(RuleKind.NONE)
 
 
 @unique
 class Ending(IntEnum):
-    """How a walk ended; numbers are those of bpf/cpu/table_unwind.h."""
+    """How a walk ended; the numbers are those of bpf/cpu/table_unwind.h."""
 
     WHOLE = 0
     UNLEARNED = 1
@@ -50,18 +50,18 @@ class Ending(IntEnum):
 
 
 CUT_TEXTS: Final = {
-    Ending.UNLEARNED: "it was not learnt yet how to unwind it",
+    Ending.UNLEARNED: "the rules to unwind it were not known yet",
     Ending.TOO_DEEP: f"it is deeper than {MAX_DEPTH} frames",
-    Ending.NO_RULE: "nothing tells who called a function",
+    Ending.NO_RULE: "no table tells the caller of a function",
     Ending.UNREADABLE: "a part of it could not be read",
     Ending.ASTRAY: "the caller is not where it should be",
 }
-"""Why a stack is not whole, in words."""
+"""Why a stack is incomplete, in words."""
 
 
 @dataclass(slots=True)
 class Cursor:
-    """Where a walk has come to."""
+    """The position of a walk. `is_exact`: `pc` was interrupted, and is no return address."""
 
     pc: int
     sp: int
@@ -71,7 +71,7 @@ class Cursor:
 
 @dataclass(slots=True)
 class GoState:
-    """What the Go runtime's own records say of a thread: struct go_state of table_unwind.h."""
+    """What the Go runtime stores about a thread: struct go_state of table_unwind.h."""
 
     curg: int = 0
     lo: int = 0
@@ -85,7 +85,7 @@ class GoState:
     thread_hi: int = 0
 
     def is_other_stack(self, sp: int) -> bool:
-        """Whether an address lies outside of the stack of the goroutine that runs."""
+        """Whether an address is outside of the running goroutine's stack."""
         return self.curg != 0 and not self.lo <= sp < self.hi
 
 
@@ -96,7 +96,7 @@ class Copies:
     pieces: list[tuple[int, bytes]]
 
     def add(self, start: int, data: bytes, missing: int) -> None:
-        """Add what was copied from `start` on, in parts of 1 KB; a bit of `missing` for each."""
+        """Add a copy from `start` on, in parts of 1 KB; `missing` has a bit for each part."""
         parts = len(data) // _COPY_BYTES
         low = 0
         for index in range(parts + 1):
@@ -107,7 +107,7 @@ class Copies:
                 low = index + 1
 
     def word(self, address: int) -> int | None:
-        """The 8 bytes at an address; None if they were not copied."""
+        """The 8 bytes at an address; None if the copies don't have them."""
         for start, data in self.pieces:
             at = address - start
             if 0 <= at <= len(data) - 8:
@@ -116,7 +116,7 @@ class Copies:
 
 
 class RuleNumbers:
-    """Numbers for rules, 1 and up, for all processes together."""
+    """Numbers rules from 1 on, for all processes together."""
 
     def __init__(self, limit: int) -> None:
         self.rules: list[UnwindRule] = [UnwindRule(RuleKind.UNKNOWN)]
@@ -124,7 +124,7 @@ class RuleNumbers:
         self._limit = limit
 
     def of(self, rule: UnwindRule) -> int:
-        """The number of a rule; 0 if there is no room for another one."""
+        """The number of a rule; 0 if there are `limit` rules already."""
         number = self._numbers.get(rule)
         if number is None:
             if len(self.rules) >= self._limit:
@@ -136,27 +136,31 @@ class RuleNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Where the rules of an address stand: a table, and what to add to its addresses."""
+    """A table with the rules of some code, and the bias to add to its addresses."""
 
     table: UnwindTable
     bias: int
 
 
 class CodeLookup:
-    """What an address of a process belongs to. Implemented by unfinished for real ones."""
+    """Finds the code at an address of a process: partial_samples.MappedCode for a real one."""
 
     def code_at(self, address: int) -> Code | None:
-        """The table for an address; None if it is code without one (JIT, a file without)."""
+        """The table for an address; None for code without one (JIT code, or a file without)."""
         raise NotImplementedError
 
     def is_code(self, address: int) -> bool:
-        """Whether there is code at an address at all."""
+        """Whether there is code at an address."""
         raise NotImplementedError
 
 
 @dataclass(slots=True)
 class ProcessRules:
-    """The rules of one process, as far as they are known, and those that the kernel lacks."""
+    """The known rules of one process.
+
+    `lines` has numbers of rules for 64 bytes of code each. `new_lines` are the keys of the lines
+    that the kernel lacks. `is_full`: some rules did not fit.
+    """
 
     lookup: CodeLookup
     numbers: RuleNumbers
@@ -164,10 +168,10 @@ class ProcessRules:
     new_lines: set[int] = field(default_factory=set)
     is_full: bool = False
     has_met_unmapped: bool = False
-    """Whether there was an address at which nothing is known to be mapped, until it is unset."""
+    """Whether a walk met an address without a mapping; the caller resets it."""
 
     def rule_at(self, address: int) -> UnwindRule:
-        """The rule for the code at an address, looked up once."""
+        """The rule for the code at an address."""
         number = self._number(address)
         if not number:
             self._learn(address)
@@ -187,13 +191,13 @@ class ProcessRules:
             try:
                 ranges = code.table.ranges(address - bias)
             except SymbolizerError:
-                ranges = ()  # of a corrupt table nothing is known
+                ranges = ()  # a corrupt table tells nothing
         low, high = address - _WINDOW_BYTES, address + _WINDOW_BYTES
         for each in ranges:
             start, end = max(each.start + bias, low), min(each.end + bias, high)
             if start < end:
                 self._put(start, end, each.rule)
-        # Where nothing is mapped, nothing is remembered: a library may be on its way there.
+        # Store nothing for unmapped addresses: the target may map a library there.
         if self._number(address) or address >= _ADDRESS_END:
             return
         if self.lookup.is_code(address):
@@ -218,10 +222,10 @@ class ProcessRules:
 
 
 def interrupted_at(pc: int, rules: ProcessRules) -> int:
-    """Where a thread goes on that entered the kernel at `pc`, one byte behind a breakpoint.
+    """Where a thread continues that entered the kernel at `pc`, one byte after a breakpoint.
 
-    At the breakpoint, if that is a probe on an instruction of a function, which was not run yet; at
-    pc, if it is padding in front of a function.
+    At the breakpoint, if that is a probe on an instruction of a function, which has not run yet; at
+    `pc`, if the breakpoint is padding before a function.
     """
     kind = rules.rule_at(pc - 1).kind
     return pc if kind in (RuleKind.NONE, RuleKind.GUESS) else pc - 1
@@ -230,10 +234,10 @@ def interrupted_at(pc: int, rules: ProcessRules) -> int:
 def unwind(
     at: Cursor, go: GoState, copies: Copies, rules: ProcessRules, pcs: Sequence[int]
 ) -> tuple[list[int], Ending]:
-    """Walk on from the cursor; `pcs` are those found so far, innermost first.
+    """Continue a walk from the cursor; `pcs` are the addresses so far, innermost first.
 
-    Returns all of them: return addresses, or where code was interrupted, its address plus 1 (as
-    Go has them). `at` and `go` are used up.
+    Returns all addresses and how the walk ended. They are return addresses; for interrupted code,
+    its address plus 1, as in Go. The walk changes `at` and `go`.
     """
     found = list(pcs)
     for _ in range(MAX_DEPTH):
@@ -266,7 +270,7 @@ def unwind(
 
 
 def _go_on(at: Cursor, go: GoState) -> bool:
-    """Go on where Go code left the stack, if its records tell; each is followed once."""
+    """Continue where Go code left its stack, if the runtime stored that. Uses each record once."""
     if go.vdso_sp:
         at.pc, at.sp, at.is_exact = go.vdso_pc, go.vdso_sp, False
         go.vdso_sp = 0
@@ -312,7 +316,7 @@ def _caller(at: Cursor, rule: UnwindRule, go: GoState, copies: Copies) -> Ending
 
 
 def _load_bp(at: Cursor, copies: Copies, address: int) -> bool:
-    """Load the frame pointer; as in the kernel, it is 0 after a load that failed."""
+    """Load the frame pointer; as in the kernel, it is 0 after a failed load."""
     bp = copies.word(address)
     at.bp = bp or 0
     return bp is not None
