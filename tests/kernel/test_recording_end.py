@@ -40,7 +40,7 @@ def test_no_wait_is_longer_than_its_window_allows() -> None:
     ):
         go = inspect(target)
         waits.load()
-        waits.put_in(0, go)
+        waits.attach_probes(0, go)
         begin_ns = kernel_now_ns()
         with ParkedScanner(go, has_labels=False) as scanner:
             turns = list(scanner.parked().values())

@@ -1,4 +1,4 @@
-"""Waits: probes where goroutines park, wake and release locks; sums by stack out of the maps."""
+"""Loads the program of waits, and attaches its probes: where goroutines park, wake and unlock."""
 
 from __future__ import annotations
 
@@ -29,23 +29,26 @@ if TYPE_CHECKING:  # the session imports them while BCC compiles
 _WAITERS_BITS = c_facts.number("waits/locks.h", "WAITERS_BITS")
 _MAX_WAITS = (1 << _WAITERS_BITS) - 1  # rows of goroutines that wait: as many as a lock can count
 _USUAL_WAITS = 1 << 18
-_GROWTH = 4  # times as many goroutines as now may come to wait
+_GROWTH = 4  # times as many goroutines as now may wait later
 _MAX_STACKS = 1 << 15
-_MANY_STACKS = 2  # times as many where locks are told apart, and where there are more targets
+_MANY_STACKS = 2  # times as many stacks with by_lock, and for more than _FEW_TARGETS
 _FEW_TARGETS = 8
 _MAX_LOCKS = 1 << 16
-_MAX_DEPTH = 136  # more than Go's 128 logical frames and those that it drops at the leaf
+_MAX_DEPTH = 136  # more than Go's 128 logical frames plus those that it drops at the leaf
 _MAX_LOCK_CALLERS = 4  # as symbolizer.codeanalysis.semaphores has it, which is imported later
 _LARGE_MAPS = ("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS")
 FOREVER_NS: Final = (1 << 64) - 1
-"""The end of a window that has none."""
+"""The end of a window without an end."""
 
 
 class WaitsCollector(Closing):
-    """The program, loaded once, with the probes of any number of targets."""
+    """The BPF program, loaded once, with the probes of any number of targets."""
 
     def __init__(self, targets: int, config: WaitsConfig) -> None:
-        """Begin to compile for up to so many targets; load() ends it. Raises as BpfProgram."""
+        """Start to compile for up to `targets` targets; load() waits for the result.
+
+        Raises what BpfProgram raises.
+        """
         self._config = config
         self._targets = targets
         self._attached: dict[int, GoTarget] = {}
@@ -65,7 +68,7 @@ class WaitsCollector(Closing):
                 "MUTEX_FRACTION": f"{config.mutex_fraction}ULL",
                 "MAX_TARGETS": targets,
                 "MAX_SITES": targets * SITES_PER_TARGET,
-                # BCC makes maps, too, which nobody uses: those that are large come with load().
+                # BCC makes the maps, too, but we don't use its maps: load() makes large ones.
                 **dict.fromkeys(_LARGE_MAPS, 1),
                 "MAX_DEPTH": _MAX_DEPTH,
                 "LOCK_CALLERS": _MAX_LOCK_CALLERS,
@@ -83,9 +86,10 @@ class WaitsCollector(Closing):
         self._unlabelled = 0
 
     def load(self, goroutines: int = 0) -> None:
-        """Make the maps and load the program, which takes nothing yet.
+        """Make the maps and load the program, without probes.
 
-        `goroutines` is how many the targets have now, if it is known. Raises what BpfProgram does.
+        `goroutines` is the number of goroutines of all targets, 0 if unknown. Raises what
+        BpfProgram raises.
         """
         stacks = _MAX_STACKS * (_MANY_STACKS if self._config.by_lock else 1)
         stacks *= _MANY_STACKS if self._targets > _FEW_TARGETS else 1
@@ -102,18 +106,18 @@ class WaitsCollector(Closing):
         self.tables.stacks.keep_labelled(stacks // 2)
 
     def attach(self, index: int, go: GoTarget) -> int:
-        """Put the probes into a target, which becomes number `index`, and begin to record it.
+        """Attach the probes to a target, give it the number `index`, and start to record it.
 
-        It may have had them before: the sums go on. Returns when it began (CLOCK_MONOTONIC, ns).
+        After an earlier recording, its sums go on. Returns the start time (CLOCK_MONOTONIC, ns).
         Raises AttachFailed.
         """
-        self.put_in(index, go)
+        self.attach_probes(index, go)
         began_ns = kernel_now_ns()
         self.open_window(index, 0, FOREVER_NS)
         return began_ns
 
-    def put_in(self, index: int, go: GoTarget) -> None:
-        """Put the probes into a target, as attach(); nothing is recorded yet."""
+    def attach_probes(self, index: int, go: GoTarget) -> None:
+        """Attach the probes to a target as attach() does, without recording yet."""
         if index in self._attached:
             self.tables.forget_waits(index)
         if self._attached.get(index) is not go:
@@ -131,17 +135,17 @@ class WaitsCollector(Closing):
         )
 
     def open_window(self, index: int, begin_ns: int, end_ns: int) -> None:
-        """Record a target whose probes are in, between two times of CLOCK_MONOTONIC.
+        """Record a target with attached probes between two times of CLOCK_MONOTONIC.
 
-        What happens until the first of them prepares it: see seed. The second may be changed as
-        long as it is not past.
+        Until `begin_ns`, seed() tells the kernel about parked goroutines, and probes update these.
+        A second call may change `end_ns` while that is in the future.
         """
         self._describe(index, begin_ns, end_ns)
 
     def seed(self, index: int, parked: ParkedGoroutine) -> None:
-        """Tell of a goroutine that was parked a moment ago, before a window begins.
+        """Put a goroutine that was parked a moment ago into the kernel's table, before a window.
 
-        If it was woken meanwhile, the kernel knows better.
+        If the target has woken it meanwhile, the probe's event overrides this.
         """
         is_lock = _waits_for_lock(self._attached[index], parked)
         self._program.run(
@@ -154,7 +158,7 @@ class WaitsCollector(Closing):
         )
 
     def stack_of(self, index: int, parked: ParkedGoroutine) -> KnownStack:
-        """What a wait is added up as that the kernel never walked."""
+        """The stack of a seeded wait, which the kernel never unwound."""
         sema = (
             parked.sema
             if self._config.by_lock and _waits_for_lock(self._attached[index], parked)
@@ -165,38 +169,38 @@ class WaitsCollector(Closing):
 
     @property
     def has_labels(self) -> bool:
-        """Whether goroutines are told apart by their labels."""
+        """Whether it records the labels of goroutines."""
         return self._config.labels
 
     def close_window(self, index: int) -> None:
-        """Take the probes of a target out until they are put in again."""
+        """Detach the probes of a target until the next attach_probes()."""
         self._program.detach_uprobes([index], for_a_while=True)
         self._describe(index)
 
     def poll(self) -> None:
-        """See to it that labels can be read; to be called now and then while it records."""
+        """Read missing label pages; call it some times a second during a recording."""
         if self._config.labels:
-            # A copy: other threads attach meanwhile.
+            # A copy, since other threads attach targets meanwhile.
             targets = {index: go.target for index, go in dict(self._attached).items()}
             self._absent_labels.bring(targets)
 
     def stop(self) -> None:
-        """End the recording of all targets at once: what happens from now on leaves no trace."""
+        """End the recording of all targets at once: later events are not recorded."""
         for index in self._attached:
             self._describe(index)
 
     def detach(self) -> None:
-        """Remove all probes; the sums stay readable."""
+        """Detach all probes; the sums stay readable."""
         self._program.detach()
 
     def detach_target(self, index: int) -> None:
-        """End the recording of one target and remove its probes; the sums stay readable."""
+        """End the recording of one target and detach its probes; the sums stay readable."""
         if index in self._attached:
             self._describe(index)
             self._program.detach_uprobes([index])
 
     def forget(self, index: int) -> None:
-        """Forget all of a target whose probes are out; another may be number `index` then."""
+        """Delete all data of a target without attached probes, so that its number is free."""
         if self._attached.pop(index, None) is not None:
             del self._fields[index]
             self.tables.forget(index)
@@ -204,7 +208,7 @@ class WaitsCollector(Closing):
 
     @property
     def hit_ns(self) -> float | None:
-        """What it costs a thread to pass a probe, in ns, without the program; None if unknown."""
+        """What a probe hit costs a thread, in ns, without our program; None if unknown."""
         return self._program.hit_ns
 
     def runs(self, index: int) -> Runs:
@@ -214,16 +218,16 @@ class WaitsCollector(Closing):
 
     @property
     def failure(self) -> Exception | None:
-        """Why nothing was recorded any more before the end, if that is so."""
+        """The error that ended the recording early; None without one."""
         return self._program.failure
 
     def losses(self) -> Sequence[Loss]:
-        """What was lost so far, all targets together."""
+        """What it lost so far, of all targets together."""
         more = {"labels_unreadable": self._unlabelled}
         return losses(self._program.maps["losses"].numbers(), more)
 
     def close(self) -> None:
-        """Remove the probes and free the maps."""
+        """Detach the probes and free the maps."""
         self._absent_labels.close()
         self._program.close()
 
@@ -233,6 +237,6 @@ class WaitsCollector(Closing):
 
 
 def _waits_for_lock(go: GoTarget, parked: ParkedGoroutine) -> bool:
-    """Whether it waits for a lock of sync's, by the caller of semacquire1: bpf/waits/locks.h."""
+    """Whether it waits for a lock of package sync, by the caller of semacquire1 (locks.h)."""
     callers = go.sites.semaphores.lock_callers if go.sites.semaphores else ()
     return len(parked.return_pcs) > 1 and parked.return_pcs[1] - go.load_bias in callers

@@ -1,4 +1,4 @@
-"""The block and mutex profiles, and the waits that are still open at the end."""
+"""The block and mutex profiles, and the profile of open waits at the end."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _METRIC = Metric(
     "Time that goroutines waited (block), or made others wait (mutex).",
     is_shared=True,
 )
-# Those of Go's own block and mutex profiles (runtime/pprof/pprof.go, printCountCycleProfile).
+# As in Go's own block and mutex profiles (runtime/pprof/pprof.go, printCountCycleProfile).
 _DELAYS = (ValueType("contentions", "count"), ValueType("delay", "nanoseconds"))
-# Releases of the runtime's own locks whose stacks Go could not keep (runtime/mprof.go, Go 1.22 on).
+# Go's name for releases of runtime locks whose stack it lost (runtime/mprof.go, from Go 1.22 on).
 _LOST_RELEASES = "runtime._LostContendedRuntimeLock"
 
 
 def _are_releases(samples: Sequence[Sample]) -> bool:
-    """Whether each leaf is a function of sync or the runtime that unlocks, or stands for some."""
+    """Whether each leaf is an unlocking function of sync or the runtime, or stands for one."""
     return all(map(_is_release, samples))
 
 

@@ -1,4 +1,4 @@
-"""Waits and releases → the locks that they were about, with names where there are some."""
+"""Finds the locks that waits and releases were about, with their names if they have some."""
 
 import re
 from collections import defaultdict
@@ -18,7 +18,7 @@ from symbolizer.locks.names import Caller, LockNames
 
 MUTEX: Final = "sync.Mutex"
 RW_MUTEX: Final = "sync.RWMutex"
-# Where the semaphores lie in a lock, by the function that calls the runtime (sync/mutex.go,
+# Offsets of semaphores in locks, by the function that calls the runtime (sync/mutex.go,
 # internal/sync/mutex.go and sync/rwmutex.go, Go 1.19 to 1.27): Mutex{state int32, sema uint32},
 # RWMutex{w Mutex, writerSem uint32, readerSem uint32, ...}.
 _IN_MUTEX: Final = (MUTEX, 4)
@@ -37,8 +37,8 @@ _CALLERS: Final[Mapping[str, tuple[str, int]]] = {
 # A RWMutex begins with its Mutex, which writers lock first.
 _MUTEX_OF_RW_MUTEX: Final = frozenset({"sync.(*RWMutex).Lock", "sync.(*RWMutex).Unlock"})
 _SHIM: Final = re.compile(r"[\w/]+\.runtime_Sem(?:acquire|release)\w*")
-# What package sync does in the name of its caller: the lock is one that the caller knows. All
-# else in there has locks of its own, such as sync.Once.
+# Functions of package sync whose lock belongs to their caller. Other functions of the package have
+# their own locks, such as those of sync.Once.
 _FOR_CALLER: Final = (
     "sync.(*Mutex).",
     "internal/sync.(*Mutex).",
@@ -51,7 +51,7 @@ _FOR_CALLER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LockUse:
-    """What a stack tells of the lock: its type, and where its semaphore lies in it, in bytes.
+    """What a stack tells about its lock: the type, and the offset of the semaphore in it, in bytes.
 
     `caller` is the function that locked or unlocked it.
     """
@@ -71,7 +71,7 @@ class _Uses:
 
 
 class LockTable:
-    """The locks of one target: which address is which lock, under which name."""
+    """The locks of one target, by address, with their types and names."""
 
     def __init__(
         self,
@@ -81,14 +81,14 @@ class LockTable:
         holds: Mapping[int, Hold],
         waiting: Sequence[StackTotal] = (),
     ) -> None:
-        """Group what was recorded by lock; `holds` is by semaphore.
+        """Group the sums by lock. `holds` has a key for each semaphore.
 
-        `waiting` are waits that are still open: some may be for locks that were never released.
+        `waiting` are open waits: some may be for locks without a release.
         """
         self._go = go
         self._translator = translator
         self._names = LockNames(go.binary)
-        with suppress(Exception):  # without its tables, locks have no more than addresses
+        with suppress(Exception):  # with corrupt tables, locks have only addresses
             all_totals = (*totals, *waiting)
             translator.look_up({pc for each in all_totals if each.sema for pc in each.return_pcs})
         self._of_sema: dict[int, int] = {}
@@ -96,10 +96,10 @@ class LockTable:
         self._locks: dict[int, tuple[str, str | None]] = {}
         for total in waiting:
             found = lock_use(translator, total.return_pcs)
-            if found:  # not the semaphore of a WaitGroup
+            if found:  # else it is the semaphore of a WaitGroup
                 self._use(total.sema, found).waiting.append(total)
         seen = [(total, lock_use(translator, total.return_pcs)) for total in totals if total.sema]
-        # Those first that tell where the lock lies.
+        # First those stacks that tell the address of the lock.
         for total, found in sorted(seen, key=lambda each: each[1] is None):
             self._use(total.sema, found).totals.append(total)
         for sema, hold in holds.items():
@@ -108,7 +108,7 @@ class LockTable:
                 uses.hold = Hold(uses.hold.count + hold.count, uses.hold.held_ns + hold.held_ns)
 
     def locks(self) -> list[Lock]:
-        """All locks, those first for which others waited longest."""
+        """All locks, longest waits first."""
         found = []
         for address, uses in self._uses.items():
             lock_type, name = self._described(address)
@@ -127,7 +127,7 @@ class LockTable:
         return sorted(found, key=lambda lock: (-lock.delay_ns - lock.waiting_ns, lock.address))
 
     def labels(self, sema: int) -> tuple[Label, ...]:
-        """What a sample says about the lock of a semaphore: its name, if any, and its address."""
+        """The labels for a sample of this semaphore: its lock's name, if known, and address."""
         address = self._of_sema.get(sema)
         if address is None:
             return ()
@@ -151,7 +151,7 @@ class LockTable:
     def _described(self, address: int) -> tuple[str, str | None]:
         if address not in self._locks:
             uses = self._uses[address]
-            # Who waits for the Mutex of a RWMutex may come by another way first.
+            # The Mutex in a RWMutex has the same address: one stack that tells RWMutex decides.
             lock_type = RW_MUTEX if RW_MUTEX in uses.types else next(iter(uses.types), "")
             name = self._names.variable(address - self._go.load_bias)
             if name is None and lock_type:
@@ -162,10 +162,10 @@ class LockTable:
 
 
 def lock_use(translator: StackTranslator, return_pcs: Sequence[int]) -> LockUse | None:
-    """What the stack of a wait for a lock, or of a release of one, tells of it; None if nothing."""
+    """What the stack of a wait or a release tells about its lock; None if it tells nothing."""
     try:
         frames = translator.frames(return_pcs)
-    except Exception:  # a corrupt table; the stack itself says so where it is shown
+    except Exception:  # a corrupt table: wait_samples() reports it
         return None
     names = [frame.function for frame in frames]
     shim = next((i for i, name in enumerate(names) if _SHIM.fullmatch(name)), len(names))

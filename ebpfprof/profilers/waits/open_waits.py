@@ -1,4 +1,4 @@
-"""Goroutines that still wait when a recording ends, also those that did when it began."""
+"""Goroutines that still wait when a recording ends, including those that waited before it began."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,16 +11,17 @@ from ebpfprof.profile.model import Label
 from ebpfprof.profilers.waits.rows import LastWait, StackTotal
 
 BEGAN_BEFORE: Final = Label("began", "before the recording")
-_MOVED = "goroutines that perhaps wait not shown: they could not be read while they changed"
-_UNLABELLED = "waiting goroutines without their labels: they could not be read"
+_MOVED = "goroutines that may wait not shown: they changed at each attempt to read them"
+_UNLABELLED = "waiting goroutines without their labels: these could not be read"
 _CUT = "waiting goroutines with a stack cut short: a part of it could not be read"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenWait:
-    """One goroutine that waits. `total` is its stack, with a count of 1 and the time waited so far.
+    """A waiting goroutine. `total` is its stack, with a count of 1 and its waiting time so far.
 
-    Of one that waited already when the recording began, that is the length of the recording.
+    With `began_before`, it waited before the recording began: then the time is the length of the
+    recording.
     """
 
     total: StackTotal
@@ -28,13 +29,13 @@ class OpenWait:
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """What a sample says about when it began to wait."""
+        """The labels of its sample about the begin of the wait."""
         return (BEGAN_BEFORE,) if self.began_before else ()
 
 
 @dataclass(frozen=True, slots=True)
 class ParkedAtEnd:
-    """The goroutines parked at the time `read_ns` (CLOCK_MONOTONIC), and what could not be told."""
+    """The goroutines parked at the time `read_ns` (CLOCK_MONOTONIC), and what we could not read."""
 
     goroutines: Sequence[ParkedGoroutine]
     read_ns: int
@@ -66,7 +67,7 @@ def open_waits(
     for goroutine in parked.goroutines:
         known = last_waits.get(goroutine.address)
         if known and not _lasted(known, goroutine, parked.read_ns):
-            continue  # woken since
+            continue  # the target has woken it since
         start_ns = known.start_ns if known else started_ns
         total = StackTotal(
             "block",
@@ -81,8 +82,8 @@ def open_waits(
 
 
 def _lasted(known: LastWait, goroutine: ParkedGoroutine, read_ns: int) -> bool:
-    """Whether the goroutine, found parked at `read_ns`, was so in the wait that is known of it."""
+    """Whether a goroutine that was parked at `read_ns` was in the wait that the kernel knows."""
     if known.waits:
         return known.start_ns <= read_ns
-    # Another one was quicker at the semaphore, and it parked once more: the same wait to Go.
+    # Another goroutine took the semaphore first, so it parked again: to Go, the same wait.
     return goroutine.sema != 0 and 0 < known.woken_ns <= read_ns

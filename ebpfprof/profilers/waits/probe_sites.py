@@ -1,4 +1,4 @@
-"""The places in a target where the program of waits has its probes, described to the program."""
+"""Describes the places of probes in a target to the program of waits."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ SITES_PER_TARGET = 64
 
 
 class SiteTable:
-    """The rows of the map `sites`: an attach cookie is the number of one."""
+    """The rows of the map `sites`: an attach cookie is the number of a row."""
 
     def __init__(self, program: BpfProgram, config: WaitsConfig) -> None:
-        """Of a program that need not be loaded yet."""
+        """`program` need not be loaded yet."""
         self._program = program
         self._config = config
         self._sites: dict[tuple[int, str, int], int] = {}
         self._free: list[int] = []
 
     def probes(self, index: int, go: GoTarget) -> list[Uprobe]:
-        """The probes of a target, which becomes number `index`."""
+        """Fill the rows for a target with the number `index`; return its probes."""
         semaphores = go.sites.semaphores
         probes = []
         if self._config.block:
@@ -54,7 +54,7 @@ class SiteTable:
         return probes
 
     def forget(self, index: int) -> None:
-        """Free the rows of a target whose probes are out."""
+        """Free the rows of a target without attached probes."""
         for site in [site for site in self._sites if site[0] == index]:
             self._free.append(self._sites.pop(site))
 
@@ -68,7 +68,7 @@ class SiteTable:
         return_pc: int = 0,
         is_semaphore: bool = False,
     ) -> Uprobe:
-        """Describe a place to the BPF programs; the probe to put there."""
+        """Fill the row for a place; return the probe for it."""
         site = self._sites.get((index, function, pc))
         if site is None:
             site = self._free.pop() if self._free else len(self._sites)

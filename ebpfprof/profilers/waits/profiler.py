@@ -1,6 +1,6 @@
 """The profiler of waits: one BPF program with probes in any number of processes.
 
-Within a bound of overhead each process is watched in windows (ebpfprof.profilers.waits.windows).
+With a bound for the overhead, it records each process in windows (profilers.waits.windows).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
 from ebpfprof.profilers.waits.rows import WaitsConfig
 
-if TYPE_CHECKING:  # they take time to import, which passes while BCC compiles
+if TYPE_CHECKING:  # importing them takes time: we do it while BCC compiles
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.profiler import RecordedData
@@ -32,24 +32,24 @@ _TICK_S: Final = 0.1
 
 
 def open_profiler(targets: int, options: Options) -> WaitsProfiler:
-    """Begin to compile, for up to so many processes. Raises what WaitsCollector does."""
+    """Start to compile, for up to `targets` processes. Raises what WaitsCollector raises."""
     return WaitsProfiler(targets, options)
 
 
 def rights(_options: Options) -> Rights:
-    """CAP_SYS_ADMIN puts probes in where the kernel has no links of their own for them."""
+    """Kernels without uprobe links require CAP_SYS_ADMIN for attaching probes."""
     from ebpfprof.kernel import uprobe_links
 
     return Rights(to_attach=not uprobe_links.is_offered())
 
 
 class WaitsProfiler:
-    """Records the block and mutex profiles, and the waits that are open at the end."""
+    """Records the block and mutex profiles, and open waits at the end."""
 
     tick_s = _TICK_S
 
     def __init__(self, targets: int, options: Options) -> None:
-        """Begin to compile; load() ends that."""
+        """Start to compile; load() waits for the result."""
         self.collector = WaitsCollector(targets, WaitsConfig.of(options))
         self._options = options
         self._opened: dict[int, tuple[OpenedProcess, GoTarget]] = {}
@@ -64,20 +64,20 @@ class WaitsProfiler:
 
     @property
     def hit_ns(self) -> float | None:
-        """What it costs a thread to pass a probe, in ns, without our program; None if not known."""
+        """What a probe hit costs a thread, in ns, without our program; None if unknown."""
         return self.collector.hit_ns
 
     def load(self, goroutines: int) -> None:
-        """Make the maps and load the program. Raises what WaitsCollector.load does."""
+        """Make the maps and load the program. Raises what WaitsCollector.load raises."""
         self.collector.load(goroutines)
 
     def open(self, number: int, opened: OpenedProcess) -> None:
-        """Make a process number `number`; nothing is recorded of one that is no Go program."""
+        """Give an open process this number; it records nothing of a non-Go program."""
         if opened.go:
             self._opened[number] = opened, opened.go
 
     def start(self, number: int) -> int:
-        """Put the probes in: when that was (CLOCK_MONOTONIC, ns). Raises as Profiler.start."""
+        """Attach the probes. Returns when that was (CLOCK_MONOTONIC, ns). Raises as Profiler."""
         if number not in self._opened:
             return kernel_now_ns()
         opened, go = self._opened[number]
@@ -93,14 +93,14 @@ class WaitsProfiler:
         return windows.start()
 
     def stop(self, number: int) -> None:
-        """Take the probes out; the sums stay."""
+        """Detach the probes; the sums stay."""
         if number in self._windows:
             self._windows[number].stop()
         if number in self._opened:
             self.collector.detach_target(number)
 
     def note_end(self, number: int) -> None:
-        """Read which goroutines wait now, if that is asked for."""
+        """With --open, read which goroutines wait now."""
         if not self._options["open_waits"] or number not in self._opened:
             return
         from ebpfprof.goruntime.process import for_user
@@ -112,13 +112,13 @@ class WaitsProfiler:
                 go, kernel_now_ns(), has_labels=self._options.labels != ()
             )
         except TargetGone:
-            pass  # nothing waits any more
-        except Exception as error:  # what was recorded is worth more
+            pass  # it has no goroutines any more
+        except Exception as error:  # go on without open waits
             self._unread[number] = for_user(go.target, error)
 
     def end(self) -> None:
         """End the recording of all processes at once."""
-        # Windows first: one that is just prepared must not lose its begin to the end of all.
+        # Windows first: stop() would overwrite the times of a window that is being prepared.
         for windows in self._windows.values():
             windows.end()
         for windows in self._windows.values():
@@ -126,7 +126,7 @@ class WaitsProfiler:
         self.collector.stop()
 
     def detach(self) -> None:
-        """Remove all probes. Nothing is added any more: the sums are read once for all."""
+        """Detach all probes, and read the final sums of all processes."""
         self.collector.detach()
         self._last = self.collector.tables.snapshot(), self.collector.tables.holds()
         if self._options["open_waits"]:
@@ -136,26 +136,26 @@ class WaitsProfiler:
                     self._last_waits[number] = self._windows[number].last_waits(parked.goroutines)
 
     def forget(self, number: int) -> None:
-        """Forget all of a process that is not recorded."""
+        """Delete all data of a process that is not recorded."""
         self.collector.forget(number)
         for kept in (self._opened, self._windows, self._translators, self._parked, self._unread):
             kept.pop(number, None)
 
     def poll(self) -> None:
-        """See to it that labels can be read."""
+        """Read missing label pages."""
         self.collector.poll()
 
     def runs(self, number: int) -> tuple[Runs, Runs]:
-        """How often a probe was hit, and what our programs took."""
+        """The runs at probes; no runs at CPU samples."""
         return self.collector.runs(number), Runs()
 
     def losses(self) -> Sequence[Loss]:
-        """What was lost so far, all processes together."""
+        """What it lost so far, of all processes together."""
         parked = [loss for each in self._parked.values() for loss in each.losses]
         return [*self.collector.losses(), *parked]
 
     def failures(self) -> Sequence[Exception]:
-        """Why something is missing of what was recorded."""
+        """The errors because of which data is missing."""
         windows = (each.failure for each in self._windows.values())
         found = (self.collector.failure, *self._unread.values(), *windows)
         return [failure for failure in found if failure]
@@ -182,10 +182,10 @@ class WaitsProfiler:
         return found
 
     def begin(self, _number: int) -> None:
-        """Nothing: snapshots have the sums."""
+        """No mark: snapshots have the sums."""
 
     def read(self, number: int, _mark: None, *, restart: bool) -> RecordedData:
-        """Not to be called: begin() has no mark."""
+        """Never called, since begin() returns no mark."""
         raise NotImplementedError
 
     def report(self, number: int, found: RecordedData, builder: ReportBuilder) -> None:
@@ -202,7 +202,7 @@ class WaitsProfiler:
         report(found, go, self._translators[number], builder)
 
     def close(self) -> None:
-        """Remove the probes and free the maps."""
+        """Detach the probes and free the maps."""
         for windows in self._windows.values():
             windows.end()
         for windows in self._windows.values():
@@ -212,7 +212,7 @@ class WaitsProfiler:
     def _found(self, number: int) -> RecordedWaits:
         from ebpfprof.profilers.waits.report import RecordedWaits
 
-        # Open waits are those at the end.
+        # Open waits exist only at the end.
         chosen = [kind for kind in self._options.recorded_kinds if kind in (BLOCK, MUTEX)]
         open_kinds = [OPEN] if self._options["open_waits"] and self._last else []
         return RecordedWaits(

@@ -1,4 +1,4 @@
-"""What was recorded of the waits of one process → its block and mutex profiles, its locks."""
+"""Turns the recorded waits of one process into its block and mutex profiles and its locks."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from ebpfprof.profilers.waits.samples import wait_samples
 from ebpfprof.profilers.waits.stacks import StackTranslator
 from ebpfprof.profilers.waits.window_sums import WindowCoverage
 
-# Without Go's own profiler, unlock2 releases the lock with an exchange that also takes back the
-# hint that somebody sleeps for it (runtime/lock_spinbit.go).
+# Without Go's own profiler, unlock2 releases the lock with an exchange that also clears the hint
+# that a thread sleeps for it (runtime/lock_spinbit.go).
 _OF_RUNTIME_LOCKS: Final = (
-    "the runtime's own locks (runtime.unlock): counts are lower bounds. While a thread is on its "
-    "way to a lock, who releases it wakes nobody and is not seen; what others waited is charged "
-    "to the next release that is. That is not so while the program has its own mutex profiler on"
+    "the runtime's own locks (runtime.unlock): counts are lower bounds. While a woken thread is on "
+    "its way to a lock, releases of the lock wake no other thread, and are not seen; the next "
+    "release that is seen is charged for the waits. With Go's own mutex profiler on, all are seen"
 )
-_CUT_BY_GO: Final = "cut off where Go cuts them off, too: the stacks of {} events"
+_CUT_BY_GO: Final = "cut off at the depth where Go cuts them off: the stacks of {} events"
 
 
 @dataclass(slots=True, kw_only=True)
 class RecordedWaits(RecordedData):
-    """What the kernel had recorded of the waits of one process.
+    """What the kernel recorded of the waits of one process.
 
     `kinds` are those to report. `holds` has a key for each semaphore, `last_waits` for each
     runtime.g. `parked` is None unless the user asked for open waits and we could read them;
@@ -52,7 +52,7 @@ class RecordedWaits(RecordedData):
 def report(
     found: RecordedWaits, go: GoTarget, translator: StackTranslator, builder: ReportBuilder
 ) -> None:
-    """Add the profiles of these kinds, and the locks if they are asked for."""
+    """Add the profiles of `found.kinds`, and with --by-lock the locks."""
     _WaitReporter(found, go, translator, builder).report()
 
 
@@ -101,14 +101,14 @@ class _WaitReporter:
         return [each for each in waits if lock_use(self._translator, each.total.return_pcs)]
 
     def _lock_table(self, waiting: Sequence[StackTotal]) -> LockTable | None:
-        """The locks, if they are asked for and can be told apart."""
+        """The locks, if the options ask for them and we can find them."""
         found, options = self._found, self._builder.options
         if not (options["by_lock"] or options["lock_labels"]):
             return None
         try:
             table = LockTable(self._go, self._translator, found.totals, found.holds, waiting)
             locks = table.locks()
-        except Exception as error:  # whatever it is: what was recorded is worth more than names
+        except Exception as error:  # any error: keep the profiles without locks
             self._builder.fail(error)
             return None
         if options["by_lock"]:

@@ -1,4 +1,4 @@
-"""What the collector of waits takes and gives: what to record, sums, rows of its maps."""
+"""Types of the collector of waits: its configuration, sums, rows of its maps."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Waiting = Literal["block", "mutex"]
 
 @dataclass(frozen=True, slots=True)
 class WaitsConfig:
-    """What to record: one of `block` and `mutex` or both.
+    """What to record: `block`, `mutex` or both.
 
-    `block_rate_ns` is Go's block profile rate: waits that long and longer are all taken, of
-    shorter ones as many as their length bears to it; 1 takes every wait. Of releases, one in
-    `mutex_fraction` is taken. With `by_lock`, locks are told apart, and who waited for a lock is
-    recorded also without `block`. With `runtime_locks`, the mutex profile has those of the Go
-    runtime, too. With `labels`, goroutines are told apart by the labels that they have:
-    those with the keys whose hashes (labels.key_hashes) are `label_keys`, all for ().
+    `block_rate_ns` is Go's block profile rate: it records all waits of at least this length, and
+    shorter ones with a probability of length / rate; 1 records every wait. `mutex_fraction`
+    records one release in so many. With `by_lock`, sums are kept by lock, and waits for locks are
+    recorded even without `block`. With `runtime_locks`, the mutex profile includes the Go runtime's
+    own locks. With `labels`, sums are kept by the goroutines' labels: those whose keys have the
+    hashes `label_keys` (labels.key_hashes), or all for ().
     """
 
     block: bool
@@ -33,11 +33,11 @@ class WaitsConfig:
     labels: bool = True
     label_keys: tuple[int, ...] = ()
     windows: bool = False
-    """Whether targets may be watched in windows (bpf/waits/window.h)."""
+    """Whether targets may be recorded in windows (bpf/waits/window.h)."""
 
     @classmethod
     def of(cls, options: Options) -> Self:
-        """What the collector is to record for these options."""
+        """The configuration for these options."""
         return cls(
             block="block" in options.kinds,
             mutex="mutex" in options.kinds,
@@ -51,14 +51,14 @@ class WaitsConfig:
         )
 
 
-@dataclass(slots=True)  # not frozen: that takes three times as long to make
+@dataclass(slots=True)  # not frozen: making a frozen one takes three times as long
 class StackTotal:
-    """What one stack of one target has waited (block) or made others wait (mutex).
+    """How often and how long one stack of one target waited (block) or made others wait (mutex).
 
     `return_pcs` are return addresses, innermost first: from the park, or from the wake in
-    semrelease1. `sema` is the address of the lock's semaphore where locks are told apart, else 0.
-    `count` is not whole under sampling: a short wait then stands for several. `labels` are those of
-    the goroutine that waited or released.
+    semrelease1. `sema` is the address of the lock's semaphore with by_lock, else 0. With sampling,
+    `count` is no integer: a short wait stands for several. `labels` are those of the goroutine that
+    waited or released.
     """
 
     kind: Waiting
@@ -68,12 +68,12 @@ class StackTotal:
     delay_ns: int
     labels: tuple[Label, ...] = ()
     delay_variance: float = 0.0
-    """Of delay_ns, in ns², where the target was watched in windows only: Estimate.variances."""
+    """The variance of delay_ns (ns²) in a recording in windows: Estimate.variances."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """How often, and how long in all, a lock was held between two hand-overs that were seen."""
+    """How often, and how long in all, a lock was held between two hand-overs that we recorded."""
 
     count: int = 0
     held_ns: int = 0
@@ -81,10 +81,10 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class LastWait:
-    """The last wait of a goroutine: when it began (CLOCK_MONOTONIC), and whether it lasts.
+    """The last wait of a goroutine: when it began (CLOCK_MONOTONIC), and whether it `waits` still.
 
-    `woken_ns` is when it was woken from it last, 0 if it was not. One in semacquire1 may park once
-    more after that.
+    `woken_ns` is the time of its last wake, 0 if there was none. After a wake in semacquire1, a
+    goroutine may park again in the same wait.
     """
 
     start_ns: int
@@ -96,8 +96,8 @@ class LastWait:
 class WaitRow:
     """What the kernel knows of the last wait of the goroutine with its runtime.g at `g`.
 
-    Times are of CLOCK_MONOTONIC. `is_again` is one that was woken in semacquire1, and may have
-    parked once more. `stack` is None where it was not walked: it waited when the window began.
+    Times are CLOCK_MONOTONIC. `is_again`: it was woken in semacquire1, and may have parked again.
+    `stack` is None for a seeded wait, which the kernel did not unwind.
     """
 
     g: int
@@ -108,9 +108,9 @@ class WaitRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """A lock at a window's end: what was waited for it since it was released last, in ns.
+    """A lock at a window's end: the waiting time for it since its last release, in ns.
 
-    `releaser` is the stack that released it last, if that was seen.
+    `releaser` is the stack of the last recorded release, None without one.
     """
 
     sema: int
@@ -119,7 +119,7 @@ class QueueRow:
 
 
 class KnownStack(NamedTuple):
-    """A stack that is added up: a row of the map `stacks`."""
+    """A stack for which there are sums: a row of the map `stacks`."""
 
     target: int
     kind: Waiting

@@ -1,4 +1,4 @@
-"""Contention for the runtime's own locks: what runtime_locks.h must know, and its probes."""
+"""Contention for the runtime's own locks: the data for runtime_locks.h, and its probes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
 
 FUNCTIONS: Final = ("on_thread_sleep", "on_thread_wake", "on_runtime_unlock")
-MAX_SLEEPERS: Final = 1 << 14  # Go runs 10,000 threads at most unless it is told otherwise
+MAX_SLEEPERS: Final = 1 << 14  # Go runs 10,000 threads at most, unless the program raises that
 
-# By their places in the kernel's struct pt_regs (arch/x86/include/asm/ptrace.h), 8 bytes each.
+# In the order of the kernel's struct pt_regs (arch/x86/include/asm/ptrace.h), 8 bytes each.
 _REGISTERS: Final = (
     *("r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8"),
     *("rax", "rcx", "rdx", "rsi", "rdi"),
@@ -18,7 +18,7 @@ _REGISTERS: Final = (
 
 
 class Probe(NamedTuple):
-    """A function of the program, where it stands, and the return address if that is a call."""
+    """A function of the BPF program, the address of its probe, and at a call the return address."""
 
     function: str
     pc: int
@@ -26,7 +26,7 @@ class Probe(NamedTuple):
 
 
 def layout_fields(go: GoTarget) -> dict[str, int]:
-    """The fields of struct runtime_layout; none for a target whose locks can't be followed."""
+    """The fields of struct runtime_layout; {} for a target without runtime lock sites."""
     sites, layout = go.runtime_locks, go.binary.layout
     if sites is None:
         return {}

@@ -1,4 +1,4 @@
-"""Sums of waits, by return addresses → samples with the stacks that Go's own profile would show."""
+"""Turns sums of waits into samples with the stacks that Go's own profile would show."""
 
 import math
 from collections import defaultdict
@@ -14,11 +14,11 @@ from symbolizer.errors import TooMuchToRead
 
 
 class WaitSamples(NamedTuple):
-    """The samples of a profile of waits, and what is to be said of them.
+    """The samples of a profile of waits, and facts for its comments.
 
-    `cut` is how many events have a stack that Go cuts, `spread` the delay and its variance by stack
-    and labels, where there is one, and `failure`, if there is one, why stacks consist of addresses
-    only. Those of `given_up` events do because names would take too much.
+    `cut` is the number of events with a stack that Go cuts. `spread` has the delay and its variance
+    by stack and labels, for those with a variance. `failure` is why stacks have only addresses;
+    None without an error. `given_up` events have only addresses because names would take too much.
     """
 
     samples: list[Sample]
@@ -30,7 +30,7 @@ class WaitSamples(NamedTuple):
 
 @dataclass(slots=True)
 class _Sum:
-    """What is known of one stack, of all totals that it has."""
+    """The sums of all totals of one stack."""
 
     count: float = 0.0
     delay_ns: int = 0
@@ -40,8 +40,8 @@ class _Sum:
 def wait_samples(
     translator: StackTranslator, totals: Sequence[tuple[StackTotal, tuple[Label, ...]]]
 ) -> WaitSamples:
-    """Samples added up by the stack that Go keeps and by the labels."""
-    with suppress(Exception):  # it comes up again, at the stacks that it is about
+    """Samples added up by the stack that Go would show, and by labels."""
+    with suppress(Exception):  # stack() raises it again below
         translator.look_up(set[int]().union(*(total.return_pcs for total, _ in totals)))
     sums = defaultdict[tuple[WaitStack, tuple[Label, ...]], _Sum](_Sum)
     cut = given_up = 0.0
@@ -52,7 +52,7 @@ def wait_samples(
         except TooMuchToRead:
             given_up += total.count
             stack = translator.bare_stack(total.return_pcs)
-        except Exception as error:  # whatever it is: names can be had again, the waits cannot
+        except Exception as error:  # any error: keep the waits without names
             failure = failure or error
             stack = translator.bare_stack(total.return_pcs)
         if stack is None:
@@ -62,7 +62,7 @@ def wait_samples(
         so_far.delay_ns += total.delay_ns
         so_far.delay_variance += total.delay_variance
         cut += total.count if stack.is_cut else 0
-    # Go, too, cuts the fraction off and shows at least one (runtime/mprof.go, BlockProfile).
+    # Like Go, round down, but to at least one (runtime/mprof.go, BlockProfile).
     samples = [
         Sample(stack.locations, (max(1, int(each.count)), each.delay_ns), labels)
         for (stack, labels), each in sums.items()

@@ -1,4 +1,4 @@
-"""What recording the waits of one process has cost it, held against its budget."""
+"""Compares what recording its waits has cost a process with its budget."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ebpfprof.profilers.waits.collector import WaitsCollector
 
 
 class Spending:
-    """The budget of one process, from the moment that it is made."""
+    """The budget of one process, and what was spent of it since the constructor."""
 
     def __init__(
         self,
@@ -22,9 +22,10 @@ class Spending:
         share: float,
         others_ns: Callable[[], float],
     ) -> None:
-        """`share` is what may be taken of the process's CPU time, `index` its number in `waits`.
+        """`share` is the part of the process's CPU time that we may take, 0 to 1.
 
-        `others_ns` tells what else takes of that, in all until now.
+        `index` is its number in `waits`. `others_ns` returns the CPU time (ns) that other profilers
+        took of it until now.
         """
         self.budget = Budget(share)
         self._waits, self._index, self._process = waits, index, go.target
@@ -32,10 +33,10 @@ class Spending:
         self._spent_before_ns = self.spent_ns()
         self._used_before_ns = self.used_ns()
         self.started_ns = kernel_now_ns()
-        """When the recording began, CLOCK_MONOTONIC."""
+        """The start of the recording, CLOCK_MONOTONIC."""
 
     def spent_ns(self) -> float:
-        """What the process has lost, also to what was recorded of it before."""
+        """The CPU time that the process lost so far, to earlier recordings, too."""
         runs = self._waits.runs(self._index)
         return runs.ns + runs.count * (self._waits.hit_ns or 0.0) + self._others_ns()
 
@@ -44,7 +45,7 @@ class Spending:
         return self._process.cpu_ns() or 0
 
     def look(self) -> None:
-        """Take note of what was spent and used so far. Raises TargetGone."""
+        """Update the budget with what was spent and used so far. Raises TargetGone."""
         used_ns = self._process.cpu_ns()
         if used_ns is None:
             raise TargetGone(f"Process {self._process.pid} has ended.")

@@ -1,4 +1,4 @@
-"""The stacks that a program of bpf/ has stored, by their keys; each is read once."""
+"""Reads the stacks that the program of waits has stored, each once, by key."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _KINDS: dict[int, Waiting] = {
 
 
 class StackTable:
-    """The map `stacks`, and `label_sets` where goroutines' labels are recorded."""
+    """The map `stacks`, and `label_sets` if labels of goroutines are recorded."""
 
     def __init__(self, program: BpfProgram, *, has_labels: bool) -> None:
-        """Of a program that need not be loaded yet."""
+        """`program` need not be loaded yet."""
         self._program = program
         self._most_labelled = 0
         self._has_labels = has_labels
@@ -28,17 +28,17 @@ class StackTable:
         self._return_pcs: dict[int, int] = {}
 
     def keep_labelled(self, count: int) -> None:
-        """Let so many stacks have labels; others with labels that are new go without."""
+        """Let `count` more stacks have labels; beyond that, new stacks are stored without."""
         if self._has_labels:
             self._most_labelled += count
             self._program.maps["labelled_most"].set_struct(0, {"stacks": self._most_labelled})
 
     def get(self, key: int) -> KnownStack | None:
-        """A stack that was read; None if it was not there, or was being written."""
+        """A stack of the last read(); None if it was missing or incomplete then."""
         return self._known.get(key)
 
     def read(self, wanted: set[int]) -> None:
-        """Take note of stacks that are new, if any of these is: once written, they don't change."""
+        """Read new stacks, if one of `wanted` is new. A stack never changes once written."""
         if wanted <= self._known.keys() | {0}:
             return
         sets = self._label_sets()
@@ -62,7 +62,7 @@ class StackTable:
                     )
 
     def forget(self, target: int) -> list[int]:
-        """Delete the stacks of a target from the maps, with sums and labels; return their keys."""
+        """Delete the stacks, sums and labels of a target from the maps; return the stacks' keys."""
         found = [
             (keys[is_ours], int((stacks["group"]["labels"][is_ours] != 0).sum()))
             for keys, stacks in self._program.maps["stacks"].batches()
@@ -78,14 +78,14 @@ class StackTable:
             delete_sets(self._program, lambda owners: owners >> 1 == target)
         for key in forgotten:
             self._known.pop(key, None)
-        self._return_pcs.clear()  # other processes have others
+        self._return_pcs.clear()  # drops those of the target; others come back with read()
         return forgotten
 
     def _shared(self, pcs: list[int]) -> tuple[int, ...]:
-        """The same, with one object for each address: 20,000 deep stacks would take 100 MB."""
+        """A tuple that shares one object per address: 20,000 deep stacks would take 100 MB."""
         known = self._return_pcs
         try:
-            # The quickest way; that of a single one would be no tuple.
+            # The fastest way; with a single key, itemgetter returns no tuple.
             return itemgetter(*pcs)(known) if len(pcs) > 1 else (known[pcs[0]],)
         except KeyError:
             return tuple(map(known.setdefault, pcs, pcs))

@@ -1,9 +1,8 @@
-"""Return addresses of a goroutine that blocks or releases → the stack Go's own profile would show.
+"""Turns return addresses of a wait or a release into the stack that Go's own profile would show.
 
-Go drops its own bookkeeping from the top of a stack by skip counts (runtime/mprof.go,
-blockevent, mutexevent and the callers of them). The frames so dropped are always logical frames
-of the same names, so here they are dropped by name: that also holds where the compiler inlined
-them.
+Go drops its own bookkeeping from the top of a stack by skip counts (runtime/mprof.go, blockevent,
+mutexevent and their callers). The dropped frames are always logical frames of the same names, so we
+drop them by name, which works for inlined functions, too.
 """
 
 import re
@@ -20,7 +19,7 @@ from symbolizer import Frame as GoFrame
 from symbolizer import FuncRole
 
 _PARKS = frozenset({"runtime.gopark", "runtime.goparkunlock"})
-# Dropped entirely; runtime.selectgo is not: it passes one skip less.
+# Operations that Go drops; it keeps runtime.selectgo, which passes a smaller skip count.
 _OPERATIONS = frozenset(
     {
         "runtime.chansend",
@@ -29,16 +28,16 @@ _OPERATIONS = frozenset(
         "sync.runtime_notifyListWait",
     }
 )
-# What records a release of one of the runtime's own locks: runtime/mprof.go, captureStack.
+# Records a release of one of the runtime's own locks: runtime/mprof.go, captureStack.
 _UNLOCK = "runtime.unlock2"
-_UNLOCK_SKIP = 2  # that and runtime.unlockWithRank
-# Where the stack goes on on the goroutine's own, morestack is left out, which does not return.
+_UNLOCK_SKIP = 2  # unlock2 and runtime.unlockWithRank
+# Left out where the stack continues on the goroutine's own stack: it does not return.
 _MORE_STACK = "runtime.morestack"
 _THREAD_START = "runtime.mstart"
 _THREAD_BODY = "runtime.mstart0"
 _CGO_CALLBACK = "runtime.cgocallback"
 _SEMACQUIRE = "runtime.semacquire1"
-# What sync and internal/poll call. The runtime's own semaphores come without: no block events.
+# sync and internal/poll call these. The runtime's own semaphores don't, and are no block events.
 _SEMACQUIRE_SHIM = re.compile(r"[\w/]+\.runtime_Semacquire\w*")
 _WAKES = frozenset({"runtime.goready", "runtime.readyWithTime"})
 _SEMRELEASE = "runtime.semrelease1"
@@ -52,8 +51,8 @@ _SLOW_PATHS = (
     ("sync.(*Mutex).unlockSlow",),
     ("sync.(*RWMutex).rUnlockSlow",),
 )
-# Return addresses at the leaf that tell what is dropped there: two parks or wakes, the operation,
-# its shim, two of a slow path; and two more.
+# The return addresses at the leaf that decide what Go drops: two parks or wakes, the operation, its
+# shim, two of a slow path; and two more.
 _HEAD = 8
 _END = "runtime.goexit"
 _index_of = attrgetter("index")
@@ -63,8 +62,8 @@ _index_of = attrgetter("index")
 class WaitStack:
     """A stack as Go's block or mutex profile shows it, leaf first; `is_cut` if Go cuts it off.
 
-    Stacks are equal if their locations are, and so is their `key` then: a hash of the numbers of
-    the locations takes a tenth of the time that one of the locations themselves does.
+    Stacks are equal if their locations are equal. `key` is a hash of the locations' numbers: that
+    takes a tenth of the time of hashing the locations.
     """
 
     locations: tuple[Location, ...]
@@ -75,9 +74,9 @@ class WaitStack:
         return self.key
 
 
-@dataclass(slots=True)  # not frozen: that takes three times as long to make
+@dataclass(slots=True)  # not frozen: making a frozen one takes three times as long
 class _Logical:
-    """A logical frame of the physical frame number `index`; `frame` is None outside of Go code."""
+    """A logical frame of the physical frame `index`; `frame` is None outside of Go code."""
 
     index: int
     pc: int
@@ -93,7 +92,7 @@ class _Logical:
 
 
 class StackTranslator:
-    """Turns the stacks of one target into locations; each address is looked up once."""
+    """Turns the stacks of one target into locations. Looks up each address once."""
 
     def __init__(self, go: GoTarget) -> None:
         self._binary = go.binary
@@ -101,27 +100,27 @@ class StackTranslator:
         self._mappings = go.mappings
         self._runtime_locks = go.runtime_locks
         self._rules = go.binary.layout.profile_stacks
-        # Go takes the stack where it records the event, a few lines below the park.
+        # Go captures the stack where it records the event, a few lines below the park.
         self._recorded_pcs = {
             park.return_pc + go.load_bias: park.recorded_pc + go.load_bias
             for park in go.sites.parks
         }
         self._call_pcs: dict[int, int] = {}
-        self._go_frames: dict[int, tuple[GoFrame, ...]] = {}  # lives as long as the ids below
-        # Locations and how many logical frames they have, by number, and their numbers.
+        self._go_frames: dict[int, tuple[GoFrame, ...]] = {}  # keeps the ids below valid
+        # Locations and their counts of logical frames, by number; and the numbers.
         self._locations: list[Location] = []
         self._logical_counts: list[int] = []
         self._numbers: dict[tuple[int, tuple[GoFrame, ...]], int] = {}
-        self._of_frames: dict[tuple[int, ...], int] = {}  # by ids, which are quick to hash
+        self._of_frames: dict[tuple[int, ...], int] = {}  # by ids, which hash quickly
         self._stacks: dict[tuple[Waiting, tuple[int, ...]], WaitStack | None] = {}
-        # Below its head a stack consists of return addresses most of which are shown alike wherever
-        # they stand, as these say; what is in none of them isn't, or wasn't looked up.
+        # Below the head of a stack, most return addresses have the same location in each stack:
+        # these have it. Other addresses depend on their neighbours, or were not looked up yet.
         self._whole: dict[int, int] = {}
         self._ends: set[int] = set()
         self._heads: dict[tuple[Waiting, tuple[int, ...]], tuple[int, ...] | None] = {}
 
     def look_up(self, return_pcs: Iterable[int]) -> None:
-        """Look up many addresses at once, which is ten times as fast as one by one.
+        """Look up many addresses at once: ten times as fast as one by one.
 
         Raises GoTableError if the binary's tables contradict themselves.
         """
@@ -147,11 +146,11 @@ class StackTranslator:
             return found
 
     def _stack(self, kind: Waiting, return_pcs: tuple[int, ...]) -> WaitStack | None:
-        """The stack: what can differ by what stands beside it, and all below by the address."""
+        """The stack: its head depends on neighbours, the addresses below only on themselves."""
         head = self._head(kind, return_pcs[:_HEAD])
         ends = return_pcs[-1] in self._ends
         below = return_pcs[_HEAD : len(return_pcs) - ends]
-        if head is None or len(below) < 2:  # an itemgetter of one gives no tuple
+        if head is None or len(below) < 2:  # with a single key, itemgetter returns no tuple
             return self._odd_stack(kind, return_pcs)
         try:
             numbers = head + itemgetter(*below)(self._whole)
@@ -163,14 +162,14 @@ class StackTranslator:
         depth = self._rules.max_depth
         if frames <= depth:
             return WaitStack(of_each(self._locations), is_cut=False, key=hash(numbers))
-        # Go writes the last physical frame with all that is inlined into it, beyond the depth
+        # Go writes the last physical frame with all its inlined frames, even beyond the depth
         # (runtime/symtab.go, expandFinalInlineFrame).
         so_far = list(accumulate(counts, initial=0))
         kept = min(bisect_left(so_far, depth), len(numbers))
         return self._numbered(numbers[:kept], is_cut=so_far[kept] < frames)
 
     def _head(self, kind: Waiting, return_pcs: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Numbers of what is shown of this start of a stack; None if all must be looked at."""
+        """The locations' numbers for the head of a stack; None if _odd_stack() must decide."""
         key = kind, return_pcs
         if key not in self._heads:
             self._heads[key] = self._new_head(kind, self._logical(return_pcs))
@@ -186,14 +185,14 @@ class StackTranslator:
         return self._numbers_of(frames[skipped:])
 
     def _sort_out(self, return_pcs: Iterable[int]) -> None:
-        """Find out which of these addresses are shown alike wherever they stand."""
+        """Find the addresses that have the same location in each stack."""
         for return_pc in return_pcs:
             call_pc = self._call_pc(return_pc)
             frames = self._frames_at(call_pc) or (None,)
             logical = [_Logical(0, call_pc, frame) for frame in frames]
             names = {each.name for each in logical}
             has_wrapper = any(each.role is FuncRole.WRAPPER for each in logical)
-            # Unwound by tables, a wrapper is left out or not by what it calls.
+            # When Go unwinds by tables, a wrapper's callee decides whether Go leaves it out.
             is_odd = names & {_CGO_CALLBACK, _END} or (
                 has_wrapper and self._rules.unwinds_by_tables
             )
@@ -210,7 +209,7 @@ class StackTranslator:
         by_tables = self._rules.unwinds_by_tables or any(f.name == _CGO_CALLBACK for f in frames)
         if frames[0].name == _UNLOCK:
             if frames[-1].name == _THREAD_BODY and self._runtime_locks:
-                # A thread comes back there to end, without a frame pointer.
+                # The thread returns there to end, without a frame pointer.
                 start_pc = self._runtime_locks.thread_start_pc + self._load_bias
                 frames = self._logical([*return_pcs, start_pc])
             frames, depth, by_tables = _jumped(frames), self._rules.runtime_lock_depth, True
@@ -234,16 +233,16 @@ class StackTranslator:
         return tuple([self._number(group) for group in physical if group[-1].name != _END])
 
     def bare_stack(self, return_pcs: Sequence[int]) -> WaitStack:
-        """The same stack without names, for a program whose tables are corrupt.
+        """The stack without names, for a program with corrupt tables.
 
-        pprof finds names itself where the program's file is at hand.
+        pprof finds names itself if it has the program's file.
         """
         return self._numbered(
             tuple([self._number_at(pc - 1, ()) for pc in return_pcs]), is_cut=False
         )
 
     def frames(self, return_pcs: Sequence[int]) -> list[GoFrame]:
-        """All logical frames, innermost first, with those that Go's profiles drop.
+        """All logical frames, innermost first, including those that Go's profiles drop.
 
         Raises GoTableError if the binary's tables contradict themselves.
         """
@@ -258,7 +257,7 @@ class StackTranslator:
         ]
 
     def _call_pc(self, return_pc: int) -> int:
-        """The address that Go takes for the call (runtime/traceback.go, symPC)."""
+        """The address that Go uses for the call (runtime/traceback.go, symPC)."""
         call_pc = self._call_pcs.get(return_pc)
         if call_pc is None:
             function = self._binary.function_at(return_pc - self._load_bias)
@@ -273,15 +272,15 @@ class StackTranslator:
         return frames
 
     def _number(self, group: Sequence[_Logical]) -> int:
-        """The number of the location of a physical frame, of which these are shown."""
+        """The number of the location with these logical frames of a physical frame."""
         ids = tuple([id(each.frame) for each in group if each.frame])
         number = self._of_frames.get(ids)
         if number is None:
             frames = tuple([each.frame for each in group if each.frame])
-            # Of a physical frame that is dropped in part, Go keeps the address of what remains.
+            # If Go drops a part of a physical frame, it uses the address of the rest.
             address = frames[0].pc + self._load_bias if frames else group[0].pc
             number = self._number_at(address, frames)
-            if ids:  # else its address is all there is
+            if ids:  # else the location has only an address
                 self._of_frames[ids] = number
         return number
 
@@ -301,7 +300,7 @@ def _mapping_of(address: int, mappings: Sequence[Mapping]) -> Mapping | None:
 
 
 def _bookkeeping(kind: Waiting, names: Sequence[str]) -> int | None:
-    """How many logical frames Go drops at the leaf; None if it has no such event."""
+    """How many logical frames Go drops at the leaf; None if Go has no such event."""
     return _bookkeeping_of_park(names) if kind == "block" else _bookkeeping_of_release(names)
 
 
@@ -334,7 +333,7 @@ def _count_while(names: Sequence[str], start: int, among: frozenset[str]) -> int
 
 
 def _behind_shim(names: Sequence[str], shim: int, pattern: re.Pattern[str]) -> int | None:
-    """Where the frames that Go shows begin, given where sync's entry to the runtime should be."""
+    """The index of the first frame that Go shows; `shim` is that of sync's runtime entry."""
     if shim >= len(names) or not pattern.fullmatch(names[shim]):
         return None
     shown = shim + 1
@@ -356,9 +355,9 @@ def _jumped(frames: Sequence[_Logical]) -> list[_Logical]:
 
 
 def _without_wrappers(frames: Sequence[_Logical], *, everywhere: bool) -> list[_Logical]:
-    """Leave out wrappers, which the compiler made up, as Go does.
+    """Leave out the wrappers that the compiler made, as Go does.
 
-    Unless `everywhere`, only those into which the callee was inlined.
+    Without `everywhere`, only those into which the callee was inlined.
     """
     kept = list(frames[:1])
     for callee, each in pairwise(frames):

@@ -1,4 +1,4 @@
-"""The maps of the program of waits, read: sums, rows of goroutines, rows of locks."""
+"""Reads the maps of the program of waits: sums, rows of goroutines, rows of locks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ebpfprof.profilers.waits.rows import (
 from ebpfprof.profilers.waits.stack_table import StackTable
 
 COUNT_SHIFT: Final = 16
-"""Counts in the kernel have so many bits behind the point."""
+"""Counts in the kernel are fixed-point numbers with so many fractional bits."""
 _STATES = c_facts.enum("waits/wait.h", "state")
 _OVER, _WAITS, _WOKEN = (_STATES[name] for name in ("OVER", "WAITS", "WOKEN"))
 _UNIT_SHIFT = c_facts.number("waits/locks.h", "UNIT_SHIFT")
@@ -27,17 +27,17 @@ _TARGET_SHIFT = c_facts.number("common/keys.h", "TARGET_SHIFT")
 
 
 class WaitTables:
-    """The maps of a program that is loaded."""
+    """The maps of the program of waits."""
 
     def __init__(self, program: BpfProgram, config: WaitsConfig) -> None:
-        """Of a program that need not be loaded yet."""
+        """`program` need not be loaded yet."""
         self._program = program
         self._config = config
         self._taken: dict[int, tuple[int, int]] = {}
         self.stacks = StackTable(program, has_labels=config.labels)
 
     def snapshot(self) -> dict[int, list[StackTotal]]:
-        """The sums since the start, by target. Never decreasing from one call to the next."""
+        """The sums since the start, by target. They never decrease between calls."""
         keys, totals = self._program.maps["totals"].rows()
         self.stacks.read(set(keys.tolist()))
         found: dict[int, list[StackTotal]] = {}
@@ -47,7 +47,7 @@ class WaitTables:
         ):
             stack = self.stacks.get(key)
             if stack is None or not count:
-                continue  # being written this moment: the next snapshot has it
+                continue  # the kernel is writing it: the next snapshot has it
             total = StackTotal(
                 stack.kind,
                 stack.sema,
@@ -60,7 +60,7 @@ class WaitTables:
         return found
 
     def holds(self) -> dict[int, dict[int, Hold]]:
-        """How long locks were held, by target and semaphore; empty unless locks are told apart."""
+        """How long locks were held, by target and semaphore; {} without by_lock."""
         found: dict[int, dict[int, Hold]] = {}
         if not self._config.by_lock:
             return found
@@ -83,7 +83,7 @@ class WaitTables:
         return found
 
     def take(self, index: int) -> dict[KnownStack, tuple[float, int]]:
-        """What a target's stacks counted and delayed (ns) since they were taken last."""
+        """The counts and delays (ns) of a target's stacks since the last take()."""
         keys, totals = self._program.maps["totals"].rows()
         self.stacks.read(set(keys.tolist()))
         found = {}
@@ -99,7 +99,7 @@ class WaitTables:
         return found
 
     def waiting(self, index: int) -> list[WaitRow]:
-        """Who waited in a target at the end of its window, as far as the kernel knows."""
+        """The goroutines of a target that wait at its window's end, as far as the kernel knows."""
         if not (self._config.block or self._config.by_lock):
             return []
         keys, waits = self._program.maps["waits"].rows()
@@ -115,7 +115,7 @@ class WaitTables:
         ]
 
     def queues(self, index: int, end_ns: int) -> list[QueueRow]:
-        """The locks of a target that were waited for in the window that ended then."""
+        """The locks of a target for which goroutines waited in the window that ended then."""
         if not self._config.mutex:
             return []
         keys, locks = self._program.maps["locks"].rows()
@@ -130,13 +130,13 @@ class WaitTables:
         return found
 
     def forget(self, index: int) -> None:
-        """Delete all rows of a target whose probes are out."""
+        """Delete all rows of a target without attached probes."""
         self.forget_waits(index)
         for key in self.stacks.forget(index):
             self._taken.pop(key, None)
 
     def forget_waits(self, index: int) -> None:
-        """Forget who waited when the target was watched last: its wake was not seen."""
+        """Delete the waits of the last window: no probe saw their wakes since."""
         tables = ["waits"]
         tables += ["locks"] if self._config.mutex or self._config.by_lock else []
         tables += ["sleepers"] if self._config.runtime_locks else []
@@ -146,7 +146,7 @@ class WaitTables:
 
 
 def _left_in_queue_ns(queue: int, charged: int, end_ns: int) -> int:
-    """What was waited and not charged until a time: charge() of bpf/waits/locks.h."""
+    """The waiting time until `end_ns` that no release was charged: charge() of locks.h."""
     modulus = 1 << 64 - _WAITERS_BITS
     waiters = queue & ((1 << _WAITERS_BITS) - 1)
     waited = waiters * (end_ns >> _UNIT_SHIFT) - (queue >> _WAITERS_BITS)

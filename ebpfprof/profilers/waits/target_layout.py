@@ -1,4 +1,4 @@
-"""What the BPF programs must know of a target: the fields of bpf/waits/target.h."""
+"""The layout of a target for the BPF programs: the fields of bpf/waits/target.h."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _SEMAPHORE_REASONS = (
 
 
 def target_fields(go: GoTarget, *, has_labels: bool) -> dict[str, Any]:
-    """The fields of struct target that don't change while it is recorded, with addresses as loaded.
+    """The fields of struct target that don't change during a recording, with runtime addresses.
 
-    `has_labels` tells whether goroutines' labels are recorded.
+    `has_labels`: the labels of goroutines are recorded.
     """
     layout = go.binary.layout
     fields: dict[str, Any] = {

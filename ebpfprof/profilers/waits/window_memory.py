@@ -1,4 +1,4 @@
-"""What is remembered from one window of a process to the next, besides its sums."""
+"""What we keep from one window of a process to the next, besides the sums."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ebpfprof.profilers.waits.window_sums import OngoingWait
 
 
 class WindowMemory:
-    """How long locks were held, and since when the waits last that went on beyond a window."""
+    """How long locks were held, and since when waits that outlived a window last."""
 
     def __init__(self) -> None:
         self.holds: dict[int, Hold] = {}
-        """By semaphore, as far as windows that have ended saw it."""
+        """The holds of all ended windows, by semaphore."""
         self._since: dict[Wait, int] = {}
 
     def holds_with(self, seen: Mapping[int, Hold]) -> dict[int, Hold]:
-        """The holds, with those of one more window."""
+        """The holds, including those of one more window."""
         found = dict(self.holds)
         for sema, more in seen.items():
             hold = found.get(sema, Hold())
@@ -26,9 +26,7 @@ class WindowMemory:
         return found
 
     def remember(self, ongoing: Sequence[OngoingWait], begin_ns: int, end_ns: int) -> None:
-        """Take note of when the waits that last began; of one from before the window, since when
-        it was known.
-        """
+        """Note when ongoing waits began, or when a window first had them."""
         known = self._since
         self._since = {
             each.wait: min(known.get(each.wait, end_ns), max(begin_ns, end_ns - each.ns))
@@ -37,5 +35,5 @@ class WindowMemory:
         }
 
     def since(self, wait: Wait, *, otherwise_ns: int) -> int:
-        """When a wait began or was seen first (CLOCK_MONOTONIC, ns), if that is known."""
+        """When a wait began or a window first had it (CLOCK_MONOTONIC, ns); or `otherwise_ns`."""
         return self._since.get(wait, otherwise_ns)

@@ -1,4 +1,4 @@
-"""Which goroutines wait when a window begins, and which still do when it ends."""
+"""Finds the goroutines that wait when a window begins, and those that wait when it ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from symbolizer import GoTableError
 
 
 class WindowSeeds:
-    """The waiting goroutines of one process, read from its memory, and what the kernel knows."""
+    """Scans the waiting goroutines of one process, and seeds the kernel's tables with them."""
 
     def __init__(self, waits: WaitsCollector, index: int, go: GoTarget) -> None:
         """`index` is the number of the process in `waits`. Raises AttachFailed."""
@@ -23,8 +23,8 @@ class WindowSeeds:
             self.scanner = ParkedScanner(go, has_labels=waits.has_labels)
         except GoTableError as error:
             raise AttachFailed(
-                f"Process {go.target.pid} can't be watched in windows: {error}. Record every "
-                "wait, whatever it costs: --max-overhead 0."
+                f"Process {go.target.pid} can't be recorded in windows: {error}. Record every "
+                "wait at any cost: --max-overhead 0."
             ) from error
         self._waits, self._index = waits, index
         self._parked = dict[Wait, ParkedGoroutine]()
@@ -32,15 +32,15 @@ class WindowSeeds:
         self.old = frozenset[Wait]()
         """Waits that began before the recording."""
         self.failure: Exception | None = None
-        """Why it can't be told which goroutines wait, if that is so now."""
+        """Why the last scan failed; None if it did not."""
 
     def begin(self) -> None:
-        """Take note of the waits that are older than the recording."""
+        """Note the waits that began before the recording."""
         with suppress(UnreadableMemory):
             self.old = self.scanner.scan()
 
     def look(self) -> bool:
-        """Read which goroutines are parked; False if that can't be told now."""
+        """Read which goroutines are parked; return False if that fails."""
         try:
             self._parked, self.failure = self.scanner.parked(), None
         except UnreadableMemory as error:
@@ -48,7 +48,7 @@ class WindowSeeds:
         return self.failure is None
 
     def seed(self) -> bool:
-        """Tell the kernel which goroutines wait as a window begins; False if that is not known."""
+        """Seed the kernel's tables with parked goroutines; return False if the scan fails."""
         self._seeded.clear()
         is_known = self.look()
         for wait, parked in self._parked.items():
@@ -58,11 +58,11 @@ class WindowSeeds:
         return is_known
 
     def ongoing(self, begin_ns: int, end_ns: int) -> list[OngoingWait]:
-        """The waits that went on when a window ended, for as long as they lay in it."""
+        """The waits that went on when a window ended, with their time in the window."""
         try:
-            self.look()  # else those of before are taken for what is
+            self.look()  # if it fails, the last scan stays
             return self._ongoing(begin_ns, end_ns)
-        except TargetGone:  # no wait that lasted will end
+        except TargetGone:  # these waits will never end
             return []
 
     def _ongoing(self, begin_ns: int, end_ns: int) -> list[OngoingWait]:
@@ -71,10 +71,10 @@ class WindowSeeds:
         for row in self._waits.tables.waiting(self._index):
             wait, stack = now.get(row.g), row.stack
             if row.is_again and not (wait and self.scanner.waits_for_semaphore(wait)):
-                continue  # woken, and on its way
+                continue  # woken, and not parked again
             if stack is None:
                 if row.g not in self._seeded:
-                    continue  # its stack was lost, which was counted
+                    continue  # its stack is among the losses
                 before, parked = self._seeded[row.g]
                 stack = self._waits.stack_of(self._index, parked)
                 wait = wait if wait == before else None
@@ -82,11 +82,11 @@ class WindowSeeds:
         return found
 
     def times_run(self) -> int:
-        """How often goroutines came to run so far; 0 if that can't be told."""
+        """How often goroutines left the run queue so far; 0 if unknown: ParkedScanner."""
         with suppress(TargetGone, UnreadableMemory):
             return self.scanner.times_run()
         return 0
 
     def close(self) -> None:
-        """Read no more."""
+        """Close the target's memory."""
         self.scanner.close()

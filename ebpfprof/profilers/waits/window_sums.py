@@ -1,9 +1,9 @@
-"""Adds up what the windows of one target held (see windows), as an estimate of all of it.
+"""Adds up the windows of one target (see windows) to an estimate of the whole recording.
 
-The probes see waits that end in a window. Of others, those that last beyond it, the part that lies
-in the window counts, too, but only once they have ended: a goroutine that waits to the end of the
-recording is in no profile of Go's. And what was waited for a lock until a window's end belongs to
-a release that nobody saw: it is charged to one of the same lock that was seen.
+The probes record waits that end in a window. For a wait that goes on beyond the window, the part in
+the window counts, too, but only once the wait has ended: Go's profiles don't have waits that last
+until the end of the recording. And the time that goroutines waited for a lock until a window's end
+belongs to a later release that no probe saw: we charge it to a recorded release of the same lock.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Found = dict[KnownStack | str, tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class OngoingWait:
-    """A wait that went on beyond a window, of which it lay in it for `ns`.
+    """A wait that went on beyond a window; `ns` is its time in the window.
 
-    `wait` is None if it is known to have ended since.
+    `wait` is None if the wait has ended since.
     """
 
     wait: Wait | None
@@ -38,7 +38,7 @@ class OngoingWait:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """What a profile has in all, and the variances of both: see Estimate.variances."""
+    """The totals of a profile, and the variances of both: see Estimate.variances."""
 
     count: float = 0.0
     delay_ns: float = 0.0
@@ -64,11 +64,11 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class WindowCoverage:
-    """How much of a recording was watched, of one target: `recorded_ns` of `stood_for_ns`.
+    """How much of the time of one target was recorded: `recorded_ns` of `stood_for_ns`.
 
-    `windows` is how many there were besides the time when all of it was watched. `deviations` are
-    by kind. `uncharged_ns` was waited for locks whose releases were in no window. `has_paused`: the
-    probes were out, in this time or before.
+    `windows` counts the windows besides times in which every event was recorded. `deviations` has
+    a key for each kind. `uncharged_ns` is waiting time for locks without a release in a window.
+    `has_paused`: the probes were detached at some time, in this time or before.
     """
 
     recorded_ns: int
@@ -109,27 +109,26 @@ class WindowCoverage:
 
     @property
     def share(self) -> float:
-        """The part of the time that was watched, 0 to 1."""
+        """The part of the time that was recorded, 0 to 1."""
         if not self.stood_for_ns:
             return 0.0 if self.has_paused else 1.0
         return self.recorded_ns / self.stood_for_ns
 
     @property
     def is_scaled(self) -> bool:
-        """Whether there was a time that was not watched.
+        """Whether sums are scaled: some of the time was not recorded.
 
-        Between two windows nothing is accounted for: what is shown is what the next one is likely
-        to have.
+        In a time between two windows there is no window, and all sums are an extrapolation.
         """
         return self.windows > 0 or (self.has_paused and not self.recorded_ns)
 
     @property
     def factor(self) -> float:
-        """What the variances are multiplied with, where there were two windows at least."""
+        """The factor for variances, with at least two windows."""
         return of_differences(self.windows)
 
     def error(self, kind: str) -> str:
-        """In words, the standard error of all that the profile of a kind has; "" if it has none."""
+        """In words, the standard errors of the totals of a kind's profile; "" if it has none."""
         deviation = self.deviations.get(kind)
         if deviation is None or not self.is_scaled:
             return ""
@@ -143,18 +142,18 @@ class WindowCoverage:
         )
 
     def missing(self, kind: str) -> list[str]:
-        """In words, what is not in the profile of a kind: waits that no release was charged."""
+        """In words, what the mutex profile lacks: waits that no release was charged for."""
         if kind != "mutex" or self.uncharged_ns <= 0:
             return []
         waited = duration(self.uncharged_ns)
-        return [f"not charged: {waited} waited for locks whose release was not recorded"]
+        return [f"not charged: {waited} of waiting for locks without a recorded release"]
 
 
 class WindowSums:
     """The sums of one target. Times are of CLOCK_MONOTONIC, in ns."""
 
     def __init__(self) -> None:
-        self._until_ns = 0  # what was before is accounted for
+        self._until_ns = 0  # the time before is accounted for
         self._estimate = Estimate[KnownStack | str]()
         self._open = dict[Wait, dict[KnownStack, float]]()
         self._unclaimed = dict[int, float]()  # by semaphore
@@ -162,7 +161,7 @@ class WindowSums:
         self._told = dict[KnownStack, tuple[float, float]]()
 
     def begin(self, now_ns: int) -> None:
-        """What is added from now on does not stand for any time before."""
+        """Start at `now_ns`: later windows stand for no time before."""
         self._until_ns = now_ns
         self._last = {}, (), 1
 
@@ -207,7 +206,7 @@ class WindowSums:
         self._last = sums, ongoing, recorded_ns
 
     def stretch(self, until_ns: int) -> None:
-        """Let the last window stand for the time until then, too: there was no other one."""
+        """Let the last window stand for the time until `until_ns`, too, which had no window."""
         sums, ongoing, recorded_ns = self._last
         more_ns = until_ns - self._until_ns
         if more_ns <= 0:
@@ -218,16 +217,16 @@ class WindowSums:
             self._set_aside(each, more_ns / recorded_ns)
 
     def settle(self, waiting: AbstractSet[Wait]) -> None:
-        """Count what was set aside of waits that have ended: all but these."""
+        """Count the parts that were set aside of waits that have ended: all except `waiting`."""
         for wait in [wait for wait in self._open if wait not in waiting]:
             for stack, ns in self._open.pop(wait).items():
                 self._adjust(stack, ns)
 
     def totals(self, until_ns: int | None = None) -> list[StackTotal]:
-        """The sums by stack, but for waits of which it is not known that they have ended.
+        """The sums by stack, without waits that may still go on.
 
-        With a time at which it goes on, what the next window is likely to add is in them, and they
-        are never less than they were with an earlier one.
+        With `until_ns`, they include an extrapolation from the last window to that time, and never
+        fall below an earlier result with an `until_ns`.
         """
         estimate = self._estimate
         likely = self._likely(until_ns) if until_ns else {}
@@ -247,7 +246,7 @@ class WindowSums:
         return found
 
     def settled(self) -> list[StackTotal]:
-        """The sums by stack of the time that watched() tells: nothing is added for any other."""
+        """The sums by stack of the time that coverage() tells, without extrapolation."""
         return [
             StackTotal(
                 *(stack.kind, stack.sema, stack.return_pcs, sums.count, round(sums.delay_ns)),
@@ -259,7 +258,7 @@ class WindowSums:
         ]
 
     def _likely(self, until_ns: int) -> dict[KnownStack, tuple[float, float]]:
-        """What was counted and delayed since the last window, if all went on as in that one."""
+        """The extrapolated counts and delays since the last window, at its rates."""
         sums, ongoing, recorded_ns = self._last
         part = max(0, until_ns - self._until_ns) / recorded_ns
         found = {
@@ -274,7 +273,7 @@ class WindowSums:
         return found
 
     def coverage(self) -> WindowCoverage:
-        """How much was watched."""
+        """How much was recorded."""
         estimate = self._estimate
         deviations = {
             kind: Deviation(sums.count, sums.delay_ns, *estimate.variances(kind))
@@ -292,7 +291,7 @@ class WindowSums:
         )
 
     def _charge(self, sums: Found, queue: QueueRow, weight: float) -> None:
-        """What was waited for a lock at the end of a window, and of earlier ones."""
+        """Charge the waiting time for a lock at a window's end, and that of earlier windows."""
         if queue.releaser is None:
             before_ns = self._unclaimed.get(queue.sema, 0.0)
             self._unclaimed[queue.sema] = before_ns + weight * queue.left_ns
@@ -303,7 +302,7 @@ class WindowSums:
             self._adjust(queue.releaser, unclaimed_ns)
 
     def _set_aside(self, ongoing: OngoingWait, weight: float) -> None:
-        """Take out again what may turn out not to belong to the profile."""
+        """Subtract the part of a wait that may never end; settle() adds it again."""
         if ongoing.wait:
             kept = self._open.setdefault(ongoing.wait, {})
             kept[ongoing.stack] = kept.get(ongoing.stack, 0.0) + weight * ongoing.ns

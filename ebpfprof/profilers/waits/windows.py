@@ -1,9 +1,9 @@
-"""Watches one process for as much of the time as its budget allows: `--max-overhead`.
+"""Records one process for as much of the time as its budget allows: `--max-overhead`.
 
-As long as the budget lasts, the probes stay in and every event is taken. When it is overdrawn,
-they are taken out, and put in again for a window now and then, after pauses drawn at random. Before
-a window begins the kernel is told who waits already (bpf/waits/window.h). What the windows hold
-is added up by ebpfprof.profilers.waits.window_sums.
+As long as the budget lasts, the probes stay attached and record every event. When it is overdrawn,
+we detach them, and attach them for windows between pauses of random length. Before a window begins,
+we seed the kernel's tables with the goroutines that wait already (bpf/waits/window.h). window_sums
+adds up the windows.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ebpfprof.profilers.waits.window_sums import WindowCoverage, WindowSums
 
 _SHORTEST_TICK_S: Final = 0.002
 _TICK_S: Final = 0.05
-_PAUSES: Final = (0.5, 1.5)  # times what a pause is on average
-_ENDS_IN_NS: Final = 500_000  # the kernel must be told of a window's end before that comes
+_PAUSES: Final = (0.5, 1.5)  # times the mean pause
+_ENDS_IN_NS: Final = 500_000  # the kernel must know the end of a window before it comes
 _LEAST_LEAD_NS: Final = 500_000
 _FIRST_LEAD_NS: Final = 3_000_000
 _MAX_LEAD_NS: Final = 1_000_000_000
@@ -42,7 +42,7 @@ _MAX_LEAD_NS: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Times of CLOCK_MONOTONIC; before it the probes were in for `around_ns`."""
+    """Times are CLOCK_MONOTONIC. Before it, the probes were attached for `around_ns`."""
 
     begin_ns: int
     end_ns: int
@@ -62,28 +62,29 @@ class Windows:
         share: float,
         others_ns: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`share` is what may be taken of the target's CPU time, `index` its number in `waits`.
+        """`share` is the part of the target's CPU time that we may take, 0 to 1.
 
-        `others_ns` tells what else takes of that, in all until now.
+        `index` is its number in `waits`. `others_ns` returns the CPU time (ns) that other profilers
+        took of it until now.
         """
         self.failure: Exception | None = None
-        """Why nothing was watched any more before the end, if that is so."""
+        """The error that ended the recording early; None without one."""
         self._waits, self._index, self._go = waits, index, go
         self._share, self._others_ns = share, others_ns
-        self._lock = threading.Lock()  # of the tally
+        self._lock = threading.Lock()  # of the sums
         self._sums = WindowSums()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._lead_ns = _FIRST_LEAD_NS
         self._memory = WindowMemory()
-        self._is_open = False  # a window that has no end yet
-        self._is_windowed = False  # it was not watched all the time
+        self._is_open = False  # there is a window without an end
+        self._is_windowed = False  # there was a pause
 
     def start(self) -> int:
-        """Put the probes in and begin, at the time that it returns (CLOCK_MONOTONIC, ns).
+        """Attach the probes and start to record. Returns the start time (CLOCK_MONOTONIC, ns).
 
-        The sums go on, if there are some. Raises AttachFailed, TargetGone if it has gone, or
-        PermissionDenied.
+        Earlier sums go on. Raises AttachFailed, PermissionDenied, or TargetGone if the target has
+        ended.
         """
         self._seeds = WindowSeeds(self._waits, self._index, self._go)
         try:
@@ -93,14 +94,12 @@ class Windows:
             )
             self._started_ns = self._waits.attach(self._index, self._go)
             self._spending.started_ns = self._started_ns
-        except BaseException:  # what was not started will not be stopped
+        except BaseException:  # stop() will not be called
             self._seeds.close()
             raise
         self._sums.begin(self._started_ns)
-        self._slowdown, self._counters = (
-            SlowdownEstimator(),
-            ActivityCounters(self._started_ns, 0, 0, 0),
-        )
+        self._slowdown = SlowdownEstimator()
+        self._counters = ActivityCounters(self._started_ns, 0, 0, 0)
         self._is_open, self._is_windowed = True, False
         self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0, self._counters)
         self._stopping.clear()
@@ -111,44 +110,44 @@ class Windows:
         return self._started_ns
 
     def end(self) -> None:
-        """Let the recording end now; stop() waits until it has."""
+        """End the recording now, without waiting for the thread: stop() does that."""
         if not self._stopping.is_set():
             self._stopped_ns = kernel_now_ns()
             self._stopping.set()
 
     def stop(self) -> None:
-        """End the recording; the probes are out then. Nothing happens if it is over."""
+        """End the recording, if it is not over, and detach the probes."""
         self.end()
         if self._thread:
             self._thread.join()
             self._thread = None
 
     def totals(self) -> list[StackTotal]:
-        """The sums of the recording so far, as estimated: they never decrease."""
+        """The estimated sums of the recording so far, with extrapolation. They never decrease."""
         with self._lock:
             self._add_open_window()
             goes_on = self._thread is not None and self._thread.is_alive()
             return self._sums.totals(kernel_now_ns() if goes_on else None)
 
     def settled(self) -> tuple[list[StackTotal], WindowCoverage]:
-        """The sums of all windows so far, and which time they stand for; nothing is foretold."""
+        """The estimated sums of all windows so far, without extrapolation, and their coverage."""
         with self._lock:
             self._add_open_window()
             return self._sums.settled(), self._sums.coverage()
 
     def holds(self) -> dict[int, Hold]:
-        """How long locks were held, by semaphore, as far as windows saw it."""
+        """How long locks were held in windows, by semaphore."""
         with self._lock:
             return self._holds() if self._is_open else dict(self._memory.holds)
 
     def _holds(self) -> dict[int, Hold]:
-        """The same with what the present window has seen."""
+        """The holds, including those of the present window."""
         return self._memory.holds_with(self._waits.tables.holds().get(self._index, {}))
 
     def last_waits(self, parked: Sequence[ParkedGoroutine]) -> dict[int, LastWait]:
-        """When the waits of these goroutines began, by runtime.g, but for those from before.
+        """The waits of these goroutines, by runtime.g, except those from before the recording.
 
-        Of a wait that began in a pause, that is the end of the window before it.
+        A wait that began in a pause counts as beginning at the end of the window before it.
         """
         with self._lock:
             exact = self._waits.tables.last_waits().get(self._index, {})
@@ -163,12 +162,12 @@ class Windows:
             return found
 
     def coverage(self) -> WindowCoverage:
-        """How much of it was watched so far."""
+        """How much was recorded so far."""
         with self._lock:
             return self._sums.coverage()
 
     def _add_open_window(self) -> None:
-        """Account for what a window without an end holds until now."""
+        """Add what a window without an end holds until now."""
         if self._is_open:
             found = self._waits.tables.take(self._index)
             self._sums.add(found, self._window.begin_ns, kernel_now_ns())
@@ -176,7 +175,7 @@ class Windows:
     def _run(self) -> None:
         try:
             with ThreadPoolExecutor(max_workers=1) as pool:
-                self._watch(pool)
+                self._record(pool)
         except Exception as error:
             if not isinstance(error, TargetGone) and not self._go.target.ending():
                 self.failure = error
@@ -184,24 +183,25 @@ class Windows:
             self._finish()
             self._seeds.close()
 
-    def _watch(self, pool: ThreadPoolExecutor) -> None:
+    def _record(self, pool: ThreadPoolExecutor) -> None:
+        """Record every event while the budget lasts, else in windows, until the end."""
         is_on, tick_s = True, _SHORTEST_TICK_S
         while is_on:
             is_stopped = self._stopping.wait(tick_s)
             self._spending.look()
             if is_stopped or self._spending.budget.is_overdrawn:
                 self._close(pool)
-                is_on = not is_stopped and self._watch_windows(pool)
+                is_on = not is_stopped and self._record_windows(pool)
             tick_s = self._tick_s()
 
     def _tick_s(self) -> float:
-        """When to look again: half way to when there will be nothing left to spend."""
+        """The time until the next look: half of the time that the budget lasts."""
         recorded_ns = max(1, kernel_now_ns() - self._window.begin_ns)
         lasts_ns = self._spending.budget.lasts_ns(self._window.spent_before_ns, recorded_ns)
         return min(_TICK_S, max(_SHORTEST_TICK_S, lasts_ns / 2e9))
 
-    def _watch_windows(self, pool: ThreadPoolExecutor) -> bool:
-        """Until the target can be watched all the time, as it is then; False if it is all over."""
+    def _record_windows(self, pool: ThreadPoolExecutor) -> bool:
+        """Record in windows until the budget allows one without an end; False at the end of all."""
         self._is_windowed = True
         while True:
             turn = self._spending.budget.next_turn()
@@ -209,7 +209,7 @@ class Windows:
                 return False
             self._spending.look()
             if not self._prepare(turn.window_ns):
-                self._spending.look()  # it has cost something
+                self._spending.look()  # the attempt cost something
                 continue
             if turn.window_ns is None:
                 with self._lock:
@@ -219,30 +219,30 @@ class Windows:
             self._close(pool)
 
     def _prepare(self, window_ns: int | None) -> bool:
-        """Put the probes in and let a window begin; False if that took too long, or failed."""
-        is_known = self._seeds.look()  # so that it takes less time with the probes in
+        """Attach the probes and begin a window; return False if that failed or took too long."""
+        is_known = self._seeds.look()  # makes seed() faster, which runs with attached probes
         self.failure = self._seeds.failure
         if not is_known:
             return False
-        self._waits.put_in(self._index, self._go)
-        came_ns = kernel_now_ns()
-        begin_ns = came_ns + self._lead_ns
+        self._waits.attach_probes(self._index, self._go)
+        attached_ns = kernel_now_ns()
+        begin_ns = attached_ns + self._lead_ns
         end_ns = FOREVER_NS if window_ns is None else begin_ns + window_ns
         self._waits.open_window(self._index, begin_ns, end_ns)
         is_known = self._seeds.seed()
         self.failure = self._seeds.failure
         ready_ns = kernel_now_ns()
-        self._lead_ns = min(_MAX_LEAD_NS, 2 * (ready_ns - came_ns) + _LEAST_LEAD_NS)
+        self._lead_ns = min(_MAX_LEAD_NS, 2 * (ready_ns - attached_ns) + _LEAST_LEAD_NS)
         if ready_ns >= begin_ns or not is_known:
-            self._discard()  # not all that waited when it began are known
+            self._discard()  # seeds are missing
             return False
-        around_ns, spent_ns = begin_ns - came_ns, self._spending.budget.spent_ns
+        around_ns, spent_ns = begin_ns - attached_ns, self._spending.budget.spent_ns
         self._window = _Window(begin_ns, end_ns, around_ns, spent_ns, self._read_counters())
         self._is_open = window_ns is None
         return True
 
     def _close(self, pool: ThreadPoolExecutor) -> None:
-        """Let the window end, and account for what it held."""
+        """End the window, detach the probes, and add what it held to the sums."""
         begin_ns, end_ns = self._window.begin_ns, self._window.end_ns
         planned_ns = end_ns - begin_ns if end_ns < FOREVER_NS else 0
         if kernel_now_ns() < end_ns:
@@ -251,15 +251,15 @@ class Windows:
                 self._discard()
                 return
             self._waits.open_window(self._index, begin_ns, end_ns)
-        # To its last nanosecond: before, the tables don't have yet who waits at its end.
+        # Wait for its last nanosecond: only then do the tables hold the waits at its end.
         time.sleep(max(0.0, (end_ns - kernel_now_ns()) / 1e9))
         before, self._counters = self._counters, self._read_counters()
         slowdown = self._slowdown.add(before, self._window.counters, self._counters)
-        taking_out = pool.submit(self._waits.close_window, self._index)
+        detaching = pool.submit(self._waits.close_window, self._index)
         ongoing = self._seeds.ongoing(begin_ns, end_ns)
         self.failure = self._seeds.failure
         queues = self._waits.tables.queues(self._index, end_ns)
-        taking_out.result()
+        detaching.result()
         with self._lock:
             found = self._waits.tables.take(self._index)
             self._sums.add(found, begin_ns, end_ns, ongoing, queues, planned_ns, slowdown)
@@ -273,7 +273,7 @@ class Windows:
         self._spending.budget.note_window(spent_ns, end_ns - begin_ns, self._window.around_ns)
 
     def _discard(self) -> None:
-        """Forget a window that never was."""
+        """Detach the probes, and drop what a window without a begin or seeds counted."""
         self._waits.close_window(self._index)
         self._waits.tables.take(self._index)
         self._is_open = False
@@ -283,7 +283,7 @@ class Windows:
         return ActivityCounters(kernel_now_ns(), times_run, spending.used_ns(), spending.spent_ns())
 
     def _finish(self) -> None:
-        """Account for the rest of the time, and for the waits that have ended meanwhile."""
+        """Add the rest of the time to the sums, and the waits that have ended meanwhile."""
         with self._lock, suppress(TargetGone, UnreadableMemory):
             if self._is_windowed:
                 self._sums.stretch(min(self._stopped_ns, kernel_now_ns()))

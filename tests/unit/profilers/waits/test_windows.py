@@ -47,7 +47,7 @@ class Notes:
 def test_what_a_window_counted_that_was_prepared_too_late_belongs_to_none(
     lead_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who waited was not told in time."""
+    """The seeds were not complete in time."""
     waits, scanner = Notes(), Notes()
     go = mock.MagicMock()
     go.target.cpu_ns.return_value = 1
@@ -60,7 +60,7 @@ def test_what_a_window_counted_that_was_prepared_too_late_belongs_to_none(
     watch._spending = Spending(collector, 0, process, 0.01, lambda: 0.0)
     watch._lead_ns = lead_ns
 
-    prepared = ["put_in", "open_window"]
+    prepared = ["attach_probes", "open_window"]
     if watch._prepare(1_000_000):
         assert lead_ns == SOON_NS
         assert waits.calls == prepared
