@@ -65,8 +65,9 @@ callbacks = st.builds(
 plain_pc = st.integers(0x41_0000, 0x42_0000)
 pc = st.sampled_from([CALLBACK_PC, SWITCH_PC, 0x41_0001, 0x41_0002, 0x41_0003])
 garbage = st.one_of(
-    st.integers(0, WORDS).map(lambda index: LO + 8 * index),
-    st.sampled_from([0, 1, LO - 8, LO + 12, LO + 8 * WORDS - 8, LO + 8 * WORDS]),
+    st.integers(-1, 12).map(lambda index: LO + 8 * index),
+    st.integers(0, 8 * WORDS).map(lambda distance: LO + distance),
+    st.sampled_from([0, 1, LO + 8 * WORDS - 8, LO + 8 * WORDS]),
     st.integers(0, (1 << 64) - 1),
 )
 
@@ -85,11 +86,14 @@ class Made:
         self._callback = callback
         self.words = [FILLER] * WORDS
         self.next = LO
+        self.frames: list[int] = []
+        """Where in the words frames are."""
 
     def frame(self, at: int, bp: int, return_pc: int) -> None:
         index = (at - LO) // 8
         if index + 1 < WORDS:
             self.words[index : index + 2] = [bp, return_pc]
+            self.frames.append(index)
 
     def push(self, gap_words: int, return_pc: int) -> None:
         """A frame whose caller has its own so many words further up."""
@@ -115,8 +119,11 @@ def stacks(draw: st.DrawFn) -> tuple[CgoCallback | None, bytes]:
     for number in draw(st.binary(max_size=2 * collector._MAX_DEPTH)):
         made.push(*few[number % len(few)])
     made.frame(made.next, 0, 0x41_0005)
-    for index, value in draw(st.lists(st.tuples(st.integers(0, 400), garbage), max_size=3)):
-        made.words[index] = value
+    wrong = st.tuples(st.integers(0, 300), st.sampled_from([0, 0, 1]), garbage)
+    for number, word, value in draw(st.lists(wrong, max_size=2)):
+        made.words[made.frames[number % len(made.frames)] + word] = value
+    for number in draw(st.lists(st.integers(0, 300), max_size=1)):
+        made.words[made.frames[number % len(made.frames)]] |= 4  # frames lie at multiples of 8
     return callback, made.data()
 
 

@@ -47,10 +47,13 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Native:
     return Native(build(tmp_path_factory.mktemp("locks"), PROGRAM, MACROS))
 
 
-@given(queue=word, charged=word, now_ns=st.integers(0, (1 << 63) - 1))
+@given(queue=word, left=st.one_of(word, st.integers(-2, 2)), now_ns=st.integers(0, (1 << 63) - 1))
 def test_both_find_the_same_rest_in_a_queue(
-    queue: int, charged: int, now_ns: int, native: Native
+    queue: int, left: int, now_ns: int, native: Native
 ) -> None:
+    waiters = queue % (1 << tables._WAITERS_BITS)
+    waited = waiters * (now_ns // UNIT_NS) - (queue >> tables._WAITERS_BITS)
+    charged = (waited - left) % (1 << 64)
     left_ns = tables._left_in_queue_ns(queue, charged, now_ns)
     assert native.call("charge_at", queue, charged, now_ns) == left_ns
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebpfprof.kernel import c_facts
@@ -250,6 +250,7 @@ def fill(record: Any, values: Cursor | GoState) -> None:  # noqa: ANN401 - a rec
         record[name] = getattr(values, name)
 
 
+@settings(max_examples=500)
 @given(case=cases(), data=st.data())
 def test_both_walks_find_the_same_stack_whatever_the_kernel_has_learnt(
     case: Case, data: st.DataObject, native: Native
@@ -283,7 +284,7 @@ def test_with_all_rules_the_kernel_stops_only_where_there_is_none(
 
 
 @given(
-    pc=code.filter(bool),
+    pc=st.one_of(inside, st.integers(JIT, JIT + 64), st.sampled_from([JIT - 1, NOTHING])),
     before=st.sampled_from([BREAKPOINT, 0x90]),
     case=cases(),
     has_learnt=st.booleans(),
@@ -314,6 +315,7 @@ def kilobytes(start: int, present: list[bool]) -> list[Piece]:
     present=st.lists(st.booleans(), min_size=1, max_size=COPIES + 4),
     other_present=st.lists(st.booleans(), min_size=1, max_size=COPIES + 4),
     sp_words=st.integers(0, 300),
+    sched_words=st.integers(0, 300),
     is_on_thread=st.booleans(),
     numbers=st.lists(st.integers(1, (1 << 64) - 1), min_size=8, max_size=8),
     pcs=st.lists(code, max_size=MAX_DEPTH),
@@ -323,6 +325,7 @@ def test_what_the_kernel_hands_over_arrives(
     present: list[bool],
     other_present: list[bool],
     sp_words: int,
+    sched_words: int,
     is_on_thread: bool,
     numbers: list[int],
     pcs: list[int],
@@ -333,12 +336,13 @@ def test_what_the_kernel_hands_over_arrives(
     sp = here + min(8 * sp_words, COPY_BYTES * len(present) - 8)
     stacks = {here: kilobytes(here, present), there: kilobytes(there, other_present)}
     ends = {here: here + COPY_BYTES * len(present), there: there + COPY_BYTES * len(other_present)}
+    sched_sp = GOROUTINE + 8 * sched_words
     at = Cursor(numbers[0], sp, numbers[1], bool(numbers[2] & 1))
     go = GoState(
         curg=1,
         lo=GOROUTINE,
         hi=ends[GOROUTINE],
-        sched_sp=GOROUTINE,
+        sched_sp=sched_sp,
         sched_pc=numbers[3],
         syscall_pc=numbers[4],
         thread_hi=ends[THREAD],
@@ -365,7 +369,7 @@ def test_what_the_kernel_hands_over_arrives(
     first = sp - sp % COPY_BYTES
     wanted = copied(stacks[here], first, copies)
     if is_on_thread:
-        wanted |= copied(stacks[there], GOROUTINE, copies)
+        wanted |= copied(stacks[there], sched_sp - sched_sp % COPY_BYTES, copies)
     for address in [each for block in wanted for each in (block, block + COPY_BYTES - 8)]:
         assert arrived.copies.word(address) == address
     lost = set(range(first, first + copies * COPY_BYTES, COPY_BYTES)) - wanted
