@@ -216,7 +216,7 @@ def _bcc() -> Check:
 
 
 def _llvm() -> Check:
-    meaning = "The block and mutex profiles use BPF's atomic operations, which need LLVM 12."
+    meaning = f"Our BPF programs use atomic operations, which need LLVM {_OLDEST_LLVM}."
     try:
         version = bcc_versions().llvm
     except BccMissing:
@@ -226,10 +226,7 @@ def _llvm() -> Check:
         return Check("LLVM of BCC", "ok", "does not tell its version", meaning)
     if int(numbers[0]) >= _OLDEST_LLVM:
         return Check("LLVM of BCC", "ok", version, meaning)
-    remedy = (
-        "Install a newer BCC (Debian 12 and Ubuntu 22.04 have one), or record without the mutex "
-        "profile: --profile block,cpu."
-    )
+    remedy = "Install a newer BCC (Debian 12 and Ubuntu 22.04 have one)."
     return Check("LLVM of BCC", "missing", version, meaning, remedy, ExitCode.BCC_MISSING)
 
 

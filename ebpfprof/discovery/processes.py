@@ -13,13 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ebpfprof.console.terminal import say
 from ebpfprof.console.text import printable
 from ebpfprof.discovery.containers import SHORT_ID, container_of
 from ebpfprof.errors import NoSuchProcess
 from ebpfprof.privileges.checks import no_proc
+from ebpfprof.system.closing import Closing
 from ebpfprof.system.file_worker import PATIENCE_S, FileWorker, NoAnswerError
 
 if TYPE_CHECKING:  # the worker that reads executables imports it
@@ -92,7 +93,7 @@ def not_answered(pids: Iterable[int]) -> str:
     )
 
 
-class ProcessTable:
+class ProcessTable(Closing):
     """Finds processes; later surveys read only executables that are new.
 
     A file worker reads them, since some files may never answer. So a table is to be made before
@@ -126,12 +127,6 @@ class ProcessTable:
     def close(self) -> None:
         """End the worker; if it is stuck, leave it behind."""
         self._worker.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _DescribeTask:

@@ -21,6 +21,12 @@ def has_operations(profile: Profile) -> bool:
     return kind is not None and kind.table.rows == "operations"
 
 
+def place_heading(profile: Profile) -> str:
+    """What a column of the places of its operations is called."""
+    kind = find_kind(profile.kind)
+    return kind.table.place[0] if kind else "Function"
+
+
 def is_moment(profile: Profile) -> bool:
     """Whether it shows a moment, rather than sums over the recorded time."""
     kind = find_kind(profile.kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ebpfprof.goruntime.goroutines import GoroutineReader, ParkedGoroutine, Unsteady
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.memory import Memory, UnreadableMemory
+from ebpfprof.system.closing import Closing
 from symbolizer import SymbolizerError
 from symbolizer.codeanalysis.globals import scheduling_latencies
 
@@ -34,7 +35,7 @@ class Wait(NamedTuple):
     sequence: int
 
 
-class ParkedScanner:
+class ParkedScanner(Closing):
     """Scans the goroutines of one target. A context manager that closes the target's memory."""
 
     def __init__(self, go: GoTarget, *, has_labels: bool) -> None:
@@ -121,12 +122,6 @@ class ParkedScanner:
     def close(self) -> None:
         """Close the target's memory."""
         self._memory.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _scheduling_latencies(go: GoTarget) -> int | None:

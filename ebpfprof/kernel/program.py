@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping, Sequence, Set
-from types import TracebackType
-from typing import Self
 
 from ebpfprof.errors import AttachFailed, KernelUnsupported, PermissionDenied
 from ebpfprof.kernel import features, perf_events, probe_cost, syscalls, uprobe_links, uprobes
@@ -14,9 +12,10 @@ from ebpfprof.kernel.compiler import Compilation, with_maps
 from ebpfprof.kernel.maps import BpfMap
 from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
 from ebpfprof.privileges.checks import way_out
+from ebpfprof.system.closing import Closing
 
 
-class BpfProgram:
+class BpfProgram(Closing):
     """One C file of bpf/, compiled and loaded, with its maps and the probes that run it.
 
     Closing it (it is a context manager) removes every probe and frees every map.
@@ -157,17 +156,6 @@ class BpfProgram:
         self._loaded.clear()
         for each in self.maps.values():
             each.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _detach_samplers(self) -> None:
         for perf_fd in list(self._sampler_links):

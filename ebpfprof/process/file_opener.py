@@ -12,8 +12,9 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
+from ebpfprof.system.closing import Closing
 from ebpfprof.system.file_worker import PATIENCE_S, FileWorker, NoAnswerError
 
 _SYS_OPENAT2 = 437  # arch/x86/entry/syscalls/syscall_64.tbl
@@ -70,7 +71,7 @@ class FileOpener:
         raise OSError(code, os.strerror(code))
 
 
-class WorkerFileOpener(FileOpener):
+class WorkerFileOpener(FileOpener, Closing):
     """Opens files in a file worker, which also reads a few pages of each.
 
     A file that takes too long raises TimeoutError. To be made before there are threads; a context
@@ -91,12 +92,6 @@ class WorkerFileOpener(FileOpener):
     def close(self) -> None:
         """End the worker; if it is stuck, leave it behind."""
         self._worker.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _ask(self, request: list[str], fds: Sequence[int]) -> int:
         try:

@@ -37,6 +37,7 @@ from ebpfprof.errors import (
     PermissionDenied,
 )
 from ebpfprof.system import child_process, signals
+from ebpfprof.system.closing import Closing
 
 # include/uapi/linux/ptrace.h
 _CONT = 7
@@ -85,7 +86,7 @@ class User:
         os.environ.update(HOME=self.home, USER=self.name, LOGNAME=self.name)
 
 
-class LaunchedProgram:
+class LaunchedProgram(Closing):
     """A program that was started, stopped before its first instruction.
 
     A context manager: at its end a stopped child is killed; a running one goes on.
@@ -180,12 +181,6 @@ class LaunchedProgram:
             self._kill()
         os.close(self._pidfd)
         self._pidfd = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _kill(self) -> None:
         self.send(signal.SIGKILL)

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 from ebpfprof.console.text import printable
 from ebpfprof.errors import EbpfprofError
@@ -16,6 +16,7 @@ from ebpfprof.process.debug_files import DebugFiles
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import MapsLine, Target
 from ebpfprof.profile.model import Mapping
+from ebpfprof.system.closing import Closing
 from symbolizer.elf.file import ElfFile, Segment
 from symbolizer.errors import ElfError, SymbolizerError, TooMuchToRead
 
@@ -127,7 +128,7 @@ class MappedObject:
         return self.image.unwind_table() if self.image else None
 
 
-class MappedObjects:
+class MappedObjects(Closing):
     """All executable mappings ever seen in a target; where they overlap, the newest.
 
     Each file is opened once and stays open, so that it can be read after the target has unmapped or
@@ -208,12 +209,6 @@ class MappedObjects:
         fd, self._root_fd = self._root_fd, -1
         if fd >= 0:
             os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _warn(self, text: str) -> None:
         if len(self._warnings) < _MAX_WARNINGS:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ebpfprof.errors import EbpfprofError, PermissionDenied, TargetGone
 from ebpfprof.kernel.remote_memory import peek, process_vm_readv
 from ebpfprof.process.process import Target
+from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:  # it takes time to import, and not every caller needs it
     import numpy as np
@@ -21,7 +22,7 @@ class UnreadableMemory(EbpfprofError):  # noqa: N818 (reads better where it is r
     """Nothing is mapped there, or not all of it."""
 
 
-class Memory:
+class Memory(Closing):
     """Reads a target's memory while the target runs on.
 
     /proc/PID/mem stays bound to the program that ran when it was opened (Linux fs/proc/base.c,
@@ -103,12 +104,6 @@ class Memory:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _gone(self) -> str:
         return (

@@ -7,13 +7,13 @@ import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from ebpfprof.console.text import printable
 from ebpfprof.errors import NoAnswer, NoSuchProcess, TargetGone, UnsupportedTarget
 from ebpfprof.privileges.checks import not_yours
 from ebpfprof.process.file_opener import FileOpener
 from ebpfprof.profile.model import Mapping
+from ebpfprof.system.closing import Closing
 
 _CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h
 _AT_ENTRY = 9  # include/uapi/linux/auxvec.h
@@ -57,7 +57,7 @@ class MapsLine:
         return self.name.removesuffix(_DELETED)
 
 
-class Target:
+class Target(Closing):
     """One running process, pinned by its pidfd, its open executable and its auxiliary vector.
 
     So we notice if its pid is reused, if it calls exec or ends, and read the file that it runs even
@@ -216,12 +216,6 @@ class Target:
             fd = self.__dict__.pop(name, None)
             if fd is not None:
                 os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _has_gone(self) -> TargetGone:
         return TargetGone(f"Process {self.pid} ended before it could be looked at.")

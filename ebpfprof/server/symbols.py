@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import Self
 
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.process.process import Target
+from ebpfprof.system.closing import Closing
 from symbolizer import ElfFile, GoBinary, SymbolizerError
 
 
-class Symbols:
+class Symbols(Closing):
     """The functions of one Go process. Holds its executable open; a context manager."""
 
     def __init__(self, pid: int) -> None:
@@ -52,9 +52,3 @@ class Symbols:
         self._binary = None
         if self._elf is not None:
             self._elf.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -23,9 +23,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Final, NoReturn, Protocol, Self
+from typing import Any, Final, NoReturn, Protocol
 
 from ebpfprof.system import child_process
+from ebpfprof.system.closing import Closing
 
 NAME: Final = "ebpfprof-files"
 PATIENCE_S: Final = 3.0
@@ -59,7 +60,7 @@ class NoAnswerError(Exception):
         self.after_s = after_s
 
 
-class FileWorker:
+class FileWorker(Closing):
     """Sends requests to children. Several threads may use it; a context manager."""
 
     def __init__(self, make: Callable[[], FileTask], patience_s: float = PATIENCE_S) -> None:
@@ -126,12 +127,6 @@ class FileWorker:
             pid, self._pid = self._pid, 0
         if pid:
             os.waitpid(pid, 0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _started(self) -> _Child | None:
         """A new child; None if too many are stuck already, or the starter has ended."""

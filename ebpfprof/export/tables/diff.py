@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ebpfprof.console.text import counted, duration, printable
-from ebpfprof.export.kinds import has_operations, title
+from ebpfprof.export.kinds import has_operations, place_heading, title
 from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.idle import hidden_line
 from ebpfprof.export.tables.quantities import amount
@@ -86,7 +86,8 @@ def render(
     ]
     for heading, rows in (("More", grown), ("Less", shrunk)):
         if rows:
-            table = _table(rows[:limit], before or after, text, width=width, color=color)
+            place = place_heading(profile)
+            table = _table(rows[:limit], before or after, text, place, width=width, color=color)
             rest = len(rows) - limit
             more = f"and {counted(rest, 'more place')}\n" if rest > 0 else ""
             parts.append(f"\n{heading}:\n{table}{more}")
@@ -130,7 +131,13 @@ def _relative(change: Change) -> str:
 
 
 def _table(
-    changed: Sequence[Change], whole: int, text: _Amount, *, width: int | None, color: bool
+    changed: Sequence[Change],
+    whole: int,
+    text: _Amount,
+    place: str,
+    *,
+    width: int | None,
+    color: bool,
 ) -> str:
     headings = ["Change", "Share", "Itself", "Before", "After"]
     has_operation = any(each.operation for each in changed)
@@ -146,5 +153,5 @@ def _table(
         if has_operation:
             cells.append(columns.operation_cell(each.operation, color=color))
         rows.append(columns.Row(cells, each.function))
-    headings += ["Operation", "Called from"] if has_operation else ["Function"]
+    headings += ["Operation", place] if has_operation else ["Function"]
     return columns.table(headings, rows, left=2 if has_operation else 1, width=width, color=color)

@@ -41,6 +41,5 @@ def _of_kind(profile: Profile, kind: ProfileKind, *, width: int | None, color: b
             heading = kind.table.value
             return functions.render(profile, value_heading=heading, width=width, color=color)
     elif profile.samples:
-        headings = (kind.table.value, kind.table.count)
-        return operations.render(profile, headings=headings, width=width, color=color)
+        return operations.render(profile, table=kind.table, width=width, color=color)
     return f"Nothing was recorded: {kind.nothing}.\n"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.quantities import amount
+from ebpfprof.profile.kind import Table
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profile.operations import caller, operation
 
@@ -53,27 +54,26 @@ def operation_sums(samples: Iterable[Sample]) -> list[OperationSums]:
 def render(
     profile: Profile,
     *,
-    headings: tuple[str, str],
+    table: Table,
     limit: int = 10,
     width: int | None,
     color: bool,
 ) -> str:
-    """The first rows as a table (see columns.table()); `headings` are those of value and count."""
+    """The first rows as a table (see columns.table()), with the headings of `table`.
+
+    A profile of a single value has no column for its count, and no mean.
+    """
     unit = profile.sample_types[-1].unit
-    rows = [
-        columns.Row(
-            (
-                amount(each.value, unit, color=color),
-                f"{100 * each.share:.1f}%",
-                str(each.count),
-                amount(each.mean, unit, color=color),
-                columns.operation_cell(each.operation, color=color),
-            ),
-            each.function,
-            below=f"{each.file}:{each.line}" if each.file else "",
-        )
-        for each in operation_sums(profile.samples)[:limit]
-    ]
-    value, count = headings
-    names = (value, "Share", count, "Mean", "Operation", "Called from")
+    names = [table.value, "Share", table.count, "Mean", "Operation", table.place[0]]
+    is_single = len(profile.sample_types) == 1
+    if is_single:
+        del names[2:4]
+    rows = []
+    for each in operation_sums(profile.samples)[:limit]:
+        cells = [amount(each.value, unit, color=color), f"{100 * each.share:.1f}%"]
+        if not is_single:
+            cells += [str(each.count), amount(each.mean, unit, color=color)]
+        cells.append(columns.operation_cell(each.operation, color=color))
+        below = f"{each.file}:{each.line}" if each.file else ""
+        rows.append(columns.Row(cells, each.function, below=below))
     return columns.table(names, rows, left=2, width=width, color=color)

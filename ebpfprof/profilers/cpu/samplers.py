@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 from ebpfprof.errors import AttachFailed, KernelUnsupported
 from ebpfprof.kernel import perf_events
 from ebpfprof.kernel.program import BpfProgram
+from ebpfprof.system.closing import Closing
 
 _ONLINE = Path("/sys/devices/system/cpu/online")
 
@@ -38,7 +38,7 @@ def _numbers(part: str) -> range:
     return range(int(match[1]), int(match[2] or match[1]) + 1)
 
 
-class Samplers:
+class Samplers(Closing):
     """Runs one BPF function of a program on each online processor, `hz` times per second.
 
     A context manager: closing it, or the program, stops that.
@@ -110,17 +110,6 @@ class Samplers:
         """Remove all samplers."""
         for cpu in self.cpus:
             self._drop(cpu)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _add_all(self) -> bool:
         """Open samplers on all processors; return whether they are hardware counters."""

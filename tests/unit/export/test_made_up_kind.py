@@ -16,6 +16,9 @@ from ebpfprof.profile.kind import ProfileKind, Table
 from ebpfprof.profile.model import Frame, Location, Profile, Sample, ValueType
 from ebpfprof.profilers import registry
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, SMALL, WORK
+from tests.unit.made_up_kinds import GOROUTINES, made_up
+
+__all__ = ["made_up"]
 
 WIDGETS = ProfileKind(
     name="widgets",
@@ -79,7 +82,7 @@ def test_the_table_has_the_rows_and_headings_of_the_kind(
             "4.00 MiB in all",
         ],
         "operations": [
-            "Weight Share Pieces Mean Operation Called from",
+            "Weight Share Pieces Mean Operation Made in",
             "3.00 MiB 75.0% 2 1.50 MiB RWMutex.Lock main.work",
             "/src/main.go:12",
             "1.00 MiB 25.0% 3 341 KiB chan receive main.(*Pool).worker",
@@ -87,6 +90,23 @@ def test_the_table_has_the_rows_and_headings_of_the_kind(
         ],
     }
     assert found == ["Widgets of api in 2.00 s:", *rows[kind.table.rows]]
+
+
+def test_a_kind_with_one_value_has_no_count_and_no_mean(made_up: None) -> None:
+    goroutines = GOROUTINES.make_profile(
+        [Sample((LOCK, WORK), (3,)), Sample((RECEIVE, WORKER), (1,))],
+        [MAIN],
+        time_ns=1,
+        duration_ns=0,
+    )
+    assert lines(formats.encode(goroutines, "text")) == [
+        "Goroutines of api:",
+        "Goroutines Share Operation Called from",
+        "3 75.0% RWMutex.Lock main.work",
+        "/src/main.go:12",
+        "1 25.0% chan receive main.(*Pool).worker",
+        "/src/main.go:40",
+    ]
 
 
 def test_the_table_says_that_there_was_nothing(kind: ProfileKind) -> None:
@@ -125,7 +145,7 @@ def test_a_difference_has_its_places(kind: ProfileKind) -> None:
             "+1.00 MiB +33.3% new 0 B 1.00 MiB runtime.chanrecv1",
         ],
         "operations": [
-            "Change Share Itself Before After Operation Called from",
+            "Change Share Itself Before After Operation Made in",
             "+1.00 MiB +33.3% new 0 B 1.00 MiB chan receive main.(*Pool).worker",
         ],
     }

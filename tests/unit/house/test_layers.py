@@ -28,7 +28,7 @@ ROOMS = {
     "profilers.cpu": "profilers profilers.registry goruntime overhead process kernel privileges "
     "profile console system",
     "profilers": "profilers.registry goruntime overhead process kernel profile console",
-    "goruntime": "process profile console",
+    "goruntime": "process profile console system",
     "overhead": "console",
     "process": "kernel privileges profile console system",
     "discovery": "privileges console system",
