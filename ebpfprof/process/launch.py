@@ -50,6 +50,10 @@ _EVENT_STOP = 128
 _O_TRACEEXEC = 1 << _EVENT_EXEC
 _O_EXITKILL = 1 << 20
 
+# Python calls signal handlers between instructions. A wait in C misses a signal that came just
+# before it, or to another thread, so no wait of the main thread is longer than this.
+_SIGNALS_S = 0.2
+
 _STOPPING = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 _ENDED = (os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED)
 _ERRNO = struct.Struct("=i")
@@ -126,7 +130,7 @@ class LaunchedProgram(Closing):
         try:
             on_forked()
             self._tracer.start()
-            if signals.interruptible(self._stops.get):
+            if signals.interruptible(self.wait_until_stopped):
                 return
             self._reap()
             raise self._refusal or _not_run(command[0], os.read(failures, _ERRNO.size))
@@ -161,7 +165,9 @@ class LaunchedProgram(Closing):
 
     def wait_until_stopped(self) -> bool:
         """Wait until a child that is followed begins its next program; False if it has ended."""
-        return self._stops.get()
+        while True:
+            with suppress(queue.Empty):
+                return self._stops.get(timeout=_SIGNALS_S)
 
     def send(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
@@ -170,8 +176,14 @@ class LaunchedProgram(Closing):
 
     def wait(self) -> int:
         """Wait for its end; return its exit status as a shell does, 128 + N for a signal N."""
-        signals.interruptible(self._tracer.join)
+        signals.interruptible(self._wait_for_end)
         return self._reap()
+
+    def _wait_for_end(self) -> None:
+        end = select.poll()
+        end.register(self._pidfd, select.POLLIN)
+        while not end.poll(1000 * _SIGNALS_S):
+            pass
 
     def close(self) -> None:
         """Kill it if it is stopped, and close its pidfd. May be called twice."""

@@ -8,6 +8,7 @@ import re
 import select
 import shlex
 import signal
+from ctypes import CDLL
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -42,6 +43,19 @@ def test_a_signal_is_passed_on_and_the_profile_written(
         target.expect("got terminated")
         assert target.wait() == 7
     assert has_waits(only_profile(tmp_path), "main.receiveInMain", WAITS_OF_MAIN)
+
+
+def test_a_signal_that_the_main_thread_does_not_see_is_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that comes just before its main thread waits."""
+    monkeypatch.chdir(tmp_path)
+    with running("cat", ready=None) as target:
+        assert target.ask("one", "one") == "one"
+        (tracer,) = {int(tid) for tid in os.listdir(f"/proc/{target.pid}/task")} - {target.pid}
+        assert CDLL(None).tgkill(target.pid, tracer, signal.SIGTERM) == 0
+        assert target.wait() == 5  # it was not killed by it, but is no Go program
+        assert f"ended with status {128 + signal.SIGTERM}" in target.errors
 
 
 def test_ctrl_c_reaches_the_program_once_and_we_outlive_it(
