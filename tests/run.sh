@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 tests/setup.sh test
-# A bare chroot may lack what tests need that talk to a program on a terminal.
+# Tests of programs on a terminal need devpts, which a bare chroot may lack.
 [ -e /dev/pts/ptmx ] || mount -t devpts -o ptmxmode=0666 devpts /dev/pts
 
 [ $# -gt 0 ] || set -- --share

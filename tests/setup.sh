@@ -46,15 +46,15 @@ install_packages() {
     quietly apt-get -q install -y --no-install-recommends "${missing[@]}"
 }
 
-# Whether what is in .venv runs this checkout's code.
+# Whether .venv runs this checkout's code.
 is_ours() {
     local code='import ebpfprof, sys; sys.exit(ebpfprof.__path__ != sys.argv[1:])'
     "$python" -I -c "$code" "$here/ebpfprof" 2>/dev/null
 }
 
-# The environment is made anew if it was copied or moved: its programs have the old place in them.
-# Stamps in it hold where it was made, and the hash of what from. Isolated (-I), as the command
-# starts: what is in somebody's own site-packages is not installed.
+# Replaces an environment that was copied or moved, since its programs have the old path in them.
+# Stamps in it hold its path and the hash of its sources. Isolated (-I), as the command starts:
+# packages in a user's own site-packages don't count.
 install_python() {
     local kind=$1 stamp=.venv/.setup-$1 place=.venv/.setup-place wanted pip
     wanted=$(sha256sum pyproject.toml ebpfprof/data/ebpfprof tests/setup.sh tests/requirements/*.txt | sha256sum)
@@ -66,17 +66,17 @@ install_python() {
     fi
     if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && is_ours; then return 0; fi
     say "pip install --requirement tests/requirements/$kind.txt --editable ."
-    # Exactly those files, down to the pip that installs them, and what builds our own package.
+    # Exactly these files, including the pip that installs them and the tools that build ours.
     quietly "${pip[@]}" --require-hashes --requirement tests/requirements/pip.txt
     quietly "${pip[@]}" --require-hashes --no-deps --requirement "tests/requirements/$kind.txt"
     quietly "${pip[@]}" --no-deps --no-build-isolation --editable .
     link_checkout
-    is_ours || fail "What .venv runs is not $here/ebpfprof. Remove .venv, and run this again."
+    is_ours || fail ".venv does not run $here/ebpfprof. Remove .venv, and run this again."
     echo "$wanted" >"$stamp"
 }
 
-# pip writes the whole path of the checkout, in UTF-8. Python reads it as the locale says, and with
-# LC_ALL=C can't start if there is another letter than ASCII's in it. So: the way to it from there.
+# pip writes the whole path of the checkout, in UTF-8. Python decodes it by the locale, and with
+# LC_ALL=C can't start if it is not ASCII. So we write a relative path.
 link_checkout() {
     local paths=(.venv/lib/python3.*/site-packages/*ebpfprof.pth)
     realpath --relative-to="${paths[0]%/*}" . >"${paths[0]}"
@@ -87,9 +87,9 @@ install_go() {
     quietly "$python" -m tests.toolchains install "$@"
 }
 
-# What it leads to is another checkout's, and runs that one's code.
+# A link leads to another checkout's environment, which runs that checkout's code.
 [ ! -L .venv ] || fail "$here/.venv is a link. Remove it (rm .venv) and run this again."
-command -v apt-get >/dev/null || fail "apt-get is not there: this script is for Debian 12."
+command -v apt-get >/dev/null || fail "There is no apt-get: this script is for Debian 12."
 case ${1:-} in
 run)
     install_packages python3 python3-venv python3-bpfcc
@@ -101,7 +101,7 @@ test)
         groff-base bpftrace linux-perf sudo tmux chromium chromium-driver
     install_python test
     install_go
-    say "programs of others"
+    say "programs of other projects"
     quietly "$python" -m tests.foreign
     ;;
 *)

@@ -36,13 +36,13 @@ from vagrant.machine import (
 
 CHECKOUT: Final = Path(__file__).resolve().parent.parent
 PYTHON: Final = CHECKOUT / ".venv" / "bin" / "python"
-# No test takes longer than this without a word, slowness apart.
+# Without slowness, each test reports within this time.
 QUIET_S: Final = 300.0
 
 
 @dataclass
 class Heard:
-    """What a report said so far; says each test aloud, unless `silent`."""
+    """The lines of a report so far; prints each test, unless `silent`."""
 
     tests: list[results.Outcome] = field(default_factory=list)
     built: list[Path] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Heard:
     silent: bool = False
 
     def __call__(self, report: Report) -> None:
-        """Take one line of it."""
+        """Add one line."""
         if "test" in report:
             test = results.Outcome(report["test"], report["outcome"])
             self.tests.append(test)
@@ -72,9 +72,9 @@ def command(selection: Selection, port: str, *, slowness: float) -> list[str]:
 
 
 def on_host(selection: Selection, folder: Path, *, silent: bool) -> tuple[results.Run, list[Path]]:
-    """Run a selection here: builds what guests need, and is the row to compare them with.
+    """Run a selection on the host, which builds the programs for guests: the row to compare with.
 
-    `silent` where all of it fails on a host that ebpfprof can use.
+    `silent` for tests that fail on a supported host.
     """
     port = folder / "host.report"
     port.write_text("")
@@ -117,7 +117,7 @@ def in_guest(
             stopped = f"pytest ended with status {status}"
     except MachineError as error:
         print(error, file=sys.stderr)
-        stopped = "the guest stopped before the tests were through"
+        stopped = "the guest stopped before the tests ended"
     seconds = time.monotonic() - start
     heard.release = heard.release or files.release
     return _run(kernel.name, machine.name, selection, heard, seconds, stopped)
@@ -140,7 +140,7 @@ def _run(
 
 
 def run_all(matrix: Matrix, chosen: Sequence[Kernel], selection: str) -> bool:
-    """Run everything and write it down kernel by kernel; returns whether all is as expected."""
+    """Run all, and save results kernel by kernel; returns whether all are as expected."""
     cache = cache_dir() / "vm"
     folder = cache / "runs"
     folder.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def _folders(programs: Sequence[Path]) -> list[Path]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Command line. Returns 0 if every kernel gave what was expected, 1 if not, 2 on errors."""
+    """Command line. Returns 0 if every kernel gave the expected result, 1 if not, 2 on errors."""
     parser = argparse.ArgumentParser(prog="vagrant/matrix", description=__doc__.split("\n")[0])
     parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="which (default: all)")
     parser.add_argument("--selection", default="whole", help="of tests (default: whole)")

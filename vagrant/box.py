@@ -1,9 +1,9 @@
-"""A box for Vagrant's libvirt provider, made here: for machines that can't reach the public ones.
+"""Makes a box for Vagrant's libvirt provider, for machines that can't reach the public ones.
 
 vagrant/box
 
-It is Debian 12 on which provision.sh has run already, for the checkout at its place in the guest:
-the same script finds nothing left to do when Vagrant runs it.
+It is Debian 12 on which provision.sh has run already, for the checkout at its place in the guest,
+so that the script finds nothing left to do when Vagrant runs it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PACKAGES: Final = (
     "rsync",
     "ca-certificates",
 )
-# Known to everybody; Vagrant replaces it by one of its own at the first `vagrant up`.
+# Its private key is public; Vagrant replaces it by a new one at the first `vagrant up`.
 _INSECURE_KEY: Final = """\
 ssh-rsa AAAAB3NzaC1yc2EAAAABIwAAAQEA6NF8iallvQVp22WDkTkyrtvp9eWW6A8YVr+kz4TjGYe7gHzIw+niNltGEFHzD8+\
 v1I2YJ6oXevct1YeS0o9HZyN1Q9qgCgzUFtdOKLv6IedplqoPkcmF0aYet2PkEDo3MlTBckFXPITAMzF8dJSIFo9D8HfdOV0IAd\
@@ -80,18 +80,18 @@ def make_box(place: Path) -> None:
 
 
 def metadata(disk_bytes: int) -> str:
-    """What vagrant-libvirt wants to know about the disk: its size in whole GB."""
+    """The box's metadata for vagrant-libvirt: the size of its disk in whole GB."""
     size_gb = -(-disk_bytes // (1 << 30))
     return json.dumps({"provider": "libvirt", "format": "qcow2", "virtual_size": size_gb})
 
 
 def boot_sectors(boot: bytes, core: bytes, partition_bytes: int) -> bytes:
-    """All before the partition: the boot record with one entry, and GRUB from the next sector on.
+    """The bytes before the partition: a boot record with one entry, GRUB from the next sector on.
 
-    GRUB's boot.img looks for its core there unless told otherwise.
+    By default, GRUB's boot.img looks for its core there.
     """
     start = _PARTITION_BYTES // _SECTOR_BYTES
-    anywhere = b"\xfe\xff\xff"  # as cylinder, head and sector: look at the numbers of sectors
+    anywhere = b"\xfe\xff\xff"  # as cylinder, head and sector: the numbers of sectors count
     entry = struct.pack(
         "<B3sB3sII", 0x80, anywhere, 0x83, anywhere, start, partition_bytes // _SECTOR_BYTES
     )
@@ -102,7 +102,7 @@ def boot_sectors(boot: bytes, core: bytes, partition_bytes: int) -> bytes:
 
 
 def _trust_certificates(root: Path) -> None:
-    # Also those that were added to the host, for a proxy through which all packages come.
+    # Including those that were added to the host, for a proxy that delivers all packages.
     for path in Path("/usr/local/share/ca-certificates").rglob("*.crt"):
         shutil.copy(path, root / "usr/local/share/ca-certificates")
     run(["chroot", root, "update-ca-certificates"])

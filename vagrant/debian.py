@@ -1,7 +1,7 @@
 """Debian's kernels and root file systems, fetched without touching the host's own packages.
 
-Point versions of kernels rotate out of the archive, so a kernel is named by its suite and its
-metapackage, and the version that stands behind it today is looked up.
+Point versions of kernels rotate out of the archive, so a kernel has the name of its suite and its
+metapackage, and we look up the current version.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ROOT_PACKAGES: Final = (
 
 
 class DebianError(Exception):
-    """A package or a file system could not be had; the message carries the command's output."""
+    """A package or a file system is not available; the message carries the command's output."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def run(command: Sequence[str | Path], env: dict[str, str] | None = None) -> str
             errors="replace",
         )
     except FileNotFoundError as error:
-        raise DebianError(f"{words[0]} is not there: run `vagrant/setup.sh`.") from error
+        raise DebianError(f"There is no {words[0]}: run `vagrant/setup.sh`.") from error
     if done.returncode != 0:
         said = (done.stdout + done.stderr)[-4000:]
         raise DebianError(f"`{' '.join(words)}` failed ({done.returncode}):\n{said}")
@@ -71,9 +71,9 @@ def run(command: Sequence[str | Path], env: dict[str, str] | None = None) -> str
 
 
 def kernel(cache: Path, suite: str, package: str) -> KernelFiles:
-    """The kernel behind the metapackage `package` of `suite` today; from the cache if it is there.
+    """The current kernel of the metapackage `package` of `suite`; from the cache if it is there.
 
-    Without a network the newest that was fetched before is taken. Raises DebianError.
+    Without a network, the newest one in the cache. Raises DebianError.
     """
     folder = cache / "kernels" / suite
     try:
@@ -93,10 +93,10 @@ def kernel(cache: Path, suite: str, package: str) -> KernelFiles:
 
 
 def root_file_system(cache: Path, checkout: Path, provision: Path) -> Path:
-    """A Debian 12 on which `provision` has run, as an image of ext4; from the cache if it can.
+    """An ext4 image of a Debian 12 on which `provision` has run; from the cache if it is there.
 
-    The checkout and what was built for it are lent to the script, not copied: it finds them ready,
-    and installs packages only. Raises DebianError.
+    The script finds the checkout and its programs mounted, not copied, so it installs packages
+    only. Raises DebianError.
     """
     digest = hashlib.sha256(f"{SUITE} {_ROOT_PACKAGES} {checkout}".encode())
     for script in (provision, checkout / "tests" / "setup.sh"):
@@ -117,15 +117,15 @@ def root_file_system(cache: Path, checkout: Path, provision: Path) -> Path:
 
 
 def make_root(root: Path, packages: Sequence[str]) -> None:
-    """A small Debian 12 with these packages in a folder that is not there yet."""
+    """Make a small Debian 12 with these packages in a new folder."""
     command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(packages)}"]
-    command.append("--dpkgopt=force-unsafe-io")  # if it fails, it begins anew
+    command.append("--dpkgopt=force-unsafe-io")  # after a failure, we start over
     sources = [f"deb {MIRROR} {SUITE} main", f"deb {SECURITY_MIRROR} {SUITE}-security main"]
     run([*command, "--quiet", SUITE, root, *sources])
 
 
 def make_image(image: Path, folder: Path, size_bytes: int, offset_bytes: int = 0) -> None:
-    """An ext4 file system with the content of `folder`, in a file with holes."""
+    """Make an ext4 file system with the content of `folder`, in a file with holes."""
     image.unlink(missing_ok=True)
     command = ["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-m", "0"]
     command += ["-E", f"offset={offset_bytes}", "-d", str(folder)]
@@ -133,17 +133,17 @@ def make_image(image: Path, folder: Path, size_bytes: int, offset_bytes: int = 0
 
 
 def disk_usage_bytes(folder: Path) -> int:
-    """What the files in a folder take on its disk."""
+    """The disk space of the files in a folder."""
     return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
 
 
 def provision_root(root: Path, checkout: Path, script: Path, lent: Mapping[Path, Path]) -> None:
     """Run provision.sh for a checkout; both paths as they are in `root`.
 
-    `lent` are folders of the host and where the script finds them.
+    `lent` has folders of the host and the paths where the script finds them.
     """
-    # In a mount namespace of its own: what is lent to the script is gone with it, and no later
-    # removal of the folder can reach it.
+    # In a mount namespace of its own: the lent folders are unmounted with it, and no later removal
+    # of `root` can reach them.
     lines = ["set -eu", "mount --make-rprivate /"]
     for source, place in lent.items():
         lines.append(f"mkdir -p '{root}{place}'; mount --rbind '{source}' '{root}{place}'")
@@ -158,7 +158,7 @@ def provision_root(root: Path, checkout: Path, script: Path, lent: Mapping[Path,
 
 
 def _pieces_of(apt: Path, suite: str, package: str) -> list[str]:
-    """NAME=VERSION of all packages that make up the kernel, after a look at the archive."""
+    """NAME=VERSION of all packages that make up the kernel, after `apt-get update`."""
     env = _apt(apt, suite)
     run(["apt-get", "-q", "update", "-o", "APT::Update::Error-Mode=any"], env)
     names = ["install", "--simulate", "--no-install-recommends", package]
@@ -171,7 +171,7 @@ def _pieces_of(apt: Path, suite: str, package: str) -> list[str]:
 
 
 def _apt(folder: Path, suite: str) -> dict[str, str]:
-    """Environment of apt commands that know this suite only, and nothing of the host."""
+    """Environment for apt commands that use this suite only, and nothing of the host."""
     for part in ("state", "lists/partial", "cache/archives/partial"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     (folder / "status").touch()
@@ -207,7 +207,7 @@ def _download(apt: Path, names: Iterable[str], root: Path) -> None:
         run(["bash", "-c", f"cd '{scratch}' && apt-get -q download {words}"], env)
         for archive in sorted(Path(scratch).glob("*.deb")):
             run(["dpkg-deb", "-x", archive, root])
-    # Plain modules load with whatever loads them.
+    # Every insmod loads uncompressed modules.
     for packed in list(root.rglob("*.ko.xz")):
         packed.with_suffix("").write_bytes(lzma.decompress(packed.read_bytes()))
         packed.unlink()

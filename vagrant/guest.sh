@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The first process of a guest. It has the checkout and what was built for it at the very places
-# where the host has them, runs the command, says how it ended, and switches the machine off.
-# Reports are lines of JSON on the second serial port.
+# The first process of a guest. It mounts the checkout and the built programs at the paths that they
+# have on the host, runs the command, reports its exit status, and switches the machine off. Reports
+# are lines of JSON on the second serial port.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 TERM=linux
 
 mount -t proc proc /proc

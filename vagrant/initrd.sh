@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# Runs first of all, from the initrd: finds the disks and starts guest.sh from the third.
+# Runs first, from the initrd: mounts the disks and starts guest.sh from the third.
 /bin/busybox mount -t devtmpfs dev /dev
 /bin/busybox mount -t proc proc /proc
 for module in /modules/*.ko; do
@@ -10,7 +10,7 @@ while [ ! -b /dev/vdc ] && [ $tries -lt 100 ]; do
     /bin/busybox sleep 0.1
     tries=$((tries + 1))
 done
-if [ ! -b /dev/vda ]; then # a trial, whether guests boot at all
+if [ ! -b /dev/vda ]; then # kvm_works in machine.py: do guests boot at all?
     echo "initrd: no disk" >/dev/ttyS0
     /bin/busybox poweroff -f
 fi

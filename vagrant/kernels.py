@@ -15,12 +15,12 @@ REFUSED: Final = "refused"
 
 
 class MatrixError(Exception):
-    """kernels.toml says something that makes no sense; the message says where."""
+    """kernels.toml has an invalid entry; the message says where."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of Debian, by the suite and the metapackage behind which it stands."""
+    """A kernel of Debian, by its suite and its metapackage."""
 
     name: str
     suite: str
@@ -30,7 +30,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Selection:
-    """Tests: what pytest is given, how many must pass, how far to stretch deadlines under TCG."""
+    """Tests: arguments of pytest, how many must pass, the factor for deadlines under TCG."""
 
     name: str
     tests: tuple[str, ...]
@@ -40,13 +40,13 @@ class Selection:
 
 @dataclass(frozen=True)
 class Matrix:
-    """All of kernels.toml, each by its name."""
+    """All of kernels.toml, by name."""
 
     kernels: Mapping[str, Kernel]
     selections: Mapping[str, Selection]
 
     def selection_for(self, kernel: Kernel, chosen: str) -> Selection:
-        """What is run on a kernel if `chosen` is asked for. Raises MatrixError."""
+        """The selection for a kernel if the user chose `chosen`. Raises MatrixError."""
         name = REFUSED if kernel.expected == "refused" else chosen
         if name not in self.selections:
             known = ", ".join(sorted(set(self.selections) - {REFUSED}))
@@ -65,7 +65,7 @@ def read(path: Path = FILE) -> Matrix:
         name: _selection(path, name, table) for name, table in data.pop("selection", {}).items()
     }
     if data:
-        raise MatrixError(f"{path}: nobody knows what {', '.join(data)} is.")
+        raise MatrixError(f"{path}: it may have kernel and selection only, not {', '.join(data)}.")
     named = {kernel.name: kernel for kernel in kernels}
     if len(named) != len(kernels):
         raise MatrixError(f"{path}: two kernels have the same name.")

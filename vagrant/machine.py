@@ -1,4 +1,4 @@
-"""A guest under plain QEMU: its disks, its start, and what it reports line by line.
+"""A guest under plain QEMU: its disks, its start, and the lines of its report.
 
 The guest has no network and no systemd. It gets three disks: Debian with all packages, the kernel's
 modules, and the payload (checkout, built programs, the command). All writes go to scratch files.
@@ -22,7 +22,7 @@ from typing import Any, Final
 from vagrant.debian import KernelFiles, make_image, run
 
 HERE: Final = Path(__file__).parent
-# What the initrd needs to see the disks; a kernel may have some of them built in.
+# The modules for the disks; a kernel may have some of them built in.
 _MODULES: Final = ("virtio_pci", "virtio_blk")
 _PAYLOAD_FREE_BYTES: Final = 2 << 30
 _BOOT_DEADLINE_S: Final = 300.0
@@ -34,12 +34,12 @@ Report = Mapping[str, Any]
 
 
 class MachineError(Exception):
-    """The guest did not start, or stopped before its command ended; says where its console is."""
+    """The guest did not start, or stopped before its command ended; names its console's file."""
 
 
 @dataclass(frozen=True)
 class Disks:
-    """The images that a guest starts from; none is written to."""
+    """The images from which a guest starts; it writes to none of them."""
 
     root: Path
     modules: Path
@@ -59,15 +59,15 @@ class Machine:
 
     @property
     def name(self) -> str:
-        """For the table."""
+        """Its name in the table."""
         kind = {"kvm": "KVM", "tcg": "software emulation"}[self.accelerator]
         return f"QEMU, {kind}, {self.cpus} CPU{'s' if self.cpus > 1 else ''}"
 
     def command(
         self, kernel: KernelFiles, initrd: Path, ports: Sequence[Path], disks: Sequence[Path]
     ) -> list[str]:
-        """QEMU's command line; what the guest writes to its serial ports goes to `ports`."""
-        # The oldest one with the instructions that Go's assembly is written for (PCLMULQDQ).
+        """QEMU's command line; `ports` are files for the output of the guest's serial ports."""
+        # The oldest one with the instructions that Go's assembly uses (PCLMULQDQ).
         cpu = "host" if self.accelerator == "kvm" else "Westmere"
         words = ["qemu-system-x86_64", "-M", "q35", "-accel", self.accelerator, "-cpu", cpu]
         words += ["-smp", str(self.cpus), "-m", str(self.memory_mib), "-nodefaults"]
@@ -97,7 +97,7 @@ def kvm_works(kernel: KernelFiles, initrd: Path) -> bool:
 
 
 def make_initrd(kernel: KernelFiles, place: Path) -> Path:
-    """Busybox, initrd.sh and the modules that this kernel needs for its disks."""
+    """Pack busybox, initrd.sh and the modules that this kernel needs for its disks."""
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         for folder in ("bin", "dev", "proc", "root", "modules"):
@@ -112,7 +112,7 @@ def make_initrd(kernel: KernelFiles, place: Path) -> Path:
 
 
 def make_modules(kernel: KernelFiles, place: Path) -> Path:
-    """A file system that belongs at /lib/modules; from the cache if it is there."""
+    """Make a file system for /lib/modules, unless it is in the cache."""
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         size_bytes = sum(p.stat().st_size for p in kernel.modules.rglob("*") if p.is_file())
@@ -125,10 +125,10 @@ def make_modules(kernel: KernelFiles, place: Path) -> Path:
 def make_payload(
     place: Path, checkout: Path, cache: Path, built: Sequence[Path], command: str
 ) -> Path:
-    """What the guest is handed: the checkout, the toolchains, `built` out of `cache`, `command`.
+    """Make an image of the checkout, the toolchains, `built` out of `cache`, and `command`.
 
-    Nothing is copied but small files: the rest is mounted together in a mount namespace of its own
-    and goes straight into the image.
+    It copies small files only: the rest is mounted together, in a mount namespace of its own, and
+    goes straight into the image.
     """
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
@@ -177,8 +177,8 @@ def boot(
 ) -> int:
     """Boot, hand each line of the guest's report to `seen`; returns its command's exit status.
 
-    A guest that never says that it has booted is started anew, a few times. One that has, and then
-    reports nothing for `quiet_s` seconds, is ended. Raises MachineError.
+    If the guest does not report its boot, it is started again, _BOOTS times at most. If it reports
+    nothing for `quiet_s` seconds after its boot, it is killed. Raises MachineError.
     """
     console, port = folder / "console", folder / "report"
     for _ in range(_BOOTS):
@@ -194,7 +194,7 @@ def boot(
                     return int(report["ended"])
             if booted:
                 raise MachineError(
-                    f"Linux {kernel.release} stopped in the middle, or said nothing for "
+                    f"Linux {kernel.release} stopped too early, or reported nothing for "
                     f"{quiet_s:.0f} s. Its console: {console}"
                 )
     raise MachineError(f"Linux {kernel.release} did not boot. Its console: {console}")
@@ -213,7 +213,7 @@ def _running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
 def _lines(
     port: Path, qemu: subprocess.Popen[bytes], first_s: float, quiet_s: float
 ) -> Iterator[Report]:
-    """Lines as they come; ends when QEMU has, or when none came for too long."""
+    """Yield lines as they come, until QEMU ends, or none comes for too long."""
     until = time.monotonic() + first_s
     rest = b""
     with port.open("rb") as file:
@@ -225,14 +225,14 @@ def _lines(
                 try:
                     yield json.loads(line)
                 except ValueError:
-                    continue  # a line that the guest's kernel wrote into
+                    continue  # the guest's kernel wrote into this line
             if ended or time.monotonic() > until:
                 return
             time.sleep(_POLL_S)
 
 
 def _needed(modules: Path) -> list[Path]:
-    """Files of _MODULES and of what they need, in the order in which they can be loaded."""
+    """Files of _MODULES and of the modules that they need, in the order of loading."""
     needs: dict[str, list[str]] = {}
     for line in (modules / "modules.dep").read_text().splitlines():
         name, _, others = line.partition(":")

@@ -1,6 +1,6 @@
-"""What `vagrant/matrix` runs on a kernel that is too old: ebpfprof says so, and harms nothing.
+"""`vagrant/matrix` runs these tests on too old a kernel: ebpfprof says so, and harms nothing.
 
-Not among the tests of tests/: on a kernel that can be used, all of these fail.
+Not in tests/, since they all fail on a supported kernel.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def ebpfprof(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPr
 
 @pytest.fixture
 def target() -> Iterator[Target]:
-    """A Go program that ends well in the end, however the recording of it went."""
+    """A Go program that must end well, however its recording went."""
     with Target.start(toolchain("1.27").build(BRIEF), "wait") as started:
         yield started
 

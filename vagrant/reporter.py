@@ -1,4 +1,4 @@
-"""A pytest plugin that says what happens, a line of JSON each, while it happens.
+"""A pytest plugin that reports tests and built programs as they end, a line of JSON each.
 
     python -m pytest -p vagrant.reporter --report-to FILE ...
 
@@ -22,7 +22,7 @@ _WHY_CHARACTERS = 3000
 
 
 class Reporter:
-    """Writes the lines; a test has one, when it has been torn down."""
+    """Writes the lines: of a test one, after its teardown."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", buffering=1)
@@ -30,7 +30,7 @@ class Reporter:
         self._build = Toolchain.build
 
     def pytest_sessionstart(self) -> None:
-        """Listen to what is built."""
+        """Wrap Toolchain.build, to report the programs."""
         build = self._build
         told: set[Path] = set()
 
@@ -46,7 +46,7 @@ class Reporter:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
-        """One test with all its phases."""
+        """Report one test, after all its phases."""
         self._phases.clear()
         result = yield
         if self._phases:
@@ -54,11 +54,11 @@ class Reporter:
         return result
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep what pytest found in one phase."""
+        """Keep the report of one phase."""
         self._phases.append(report)
 
     def pytest_sessionfinish(self) -> None:
-        """Put everything back."""
+        """Restore Toolchain.build, and close the file."""
         Toolchain.build = self._build  # type: ignore[method-assign]
         self._file.close()
 
@@ -67,7 +67,7 @@ class Reporter:
 
 
 def summary(phases: list[pytest.TestReport]) -> dict[str, object]:
-    """One line about a test: passed only if every phase of it did."""
+    """The line of a test: passed only if all its phases passed."""
     worst = next((phase for phase in phases if phase.outcome != "passed"), phases[-1])
     line: dict[str, object] = {
         "test": worst.nodeid,
@@ -85,7 +85,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Switch the plugin on if it has somewhere to write to."""
+    """Register the plugin if there is a file to write to."""
     path = config.getoption("--report-to")
     if path is not None:
         config.pluginmanager.register(Reporter(path), "vagrant-reporter")

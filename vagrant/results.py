@@ -31,7 +31,7 @@ _MODES: Final = (
 
 
 class ResultsError(Exception):
-    """The results or the document are not as they were written; the message says which."""
+    """The file of results or the document is corrupt; the message says which."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Outcome:
 
     @property
     def build(self) -> tuple[str, str] | None:
-        """Go version and build mode that the test is about, or None if it is about no one build.
+        """Go version and build mode of the test, or None if it names no version.
 
-        A test that names no mode builds plainly.
+        Without a mode, it is "plain".
         """
         found = re.search(r"\[(.*)\]$", self.name)
         version = found and _VERSION.search(found[1])
@@ -57,7 +57,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Run:
-    """One kernel's last run; `stopped` says why it did not come to its end, "" if it did."""
+    """One kernel's last run; `stopped` is why it ended early, or ""."""
 
     kernel: str
     release: str
@@ -76,12 +76,12 @@ class Run:
 
     @property
     def good(self) -> bool:
-        """Whether it is what was expected: as many passes, and nothing else."""
+        """Whether as many tests ran as expected, to the end, and all passed."""
         return self.passes == self.expected == len(self.tests) and not self.stopped
 
 
 def load(path: Path = FILE) -> dict[str, Run]:
-    """The last run of each kernel, in the order in which they are shown. Raises ResultsError."""
+    """The last run of each kernel, in the order of the table. Raises ResultsError."""
     if not path.exists():
         return {}
     try:
@@ -93,7 +93,7 @@ def load(path: Path = FILE) -> dict[str, Run]:
 
 
 def save(runs: Mapping[str, Run], order: Sequence[str], path: Path = FILE) -> None:
-    """Write the runs, those of `order` first; a passed test is only named."""
+    """Write the runs, in `order`, others last; of a passed test the name only."""
     rows = []
     for name in sorted(runs, key=lambda name: order.index(name) if name in order else len(order)):
         row: dict[str, Any] = asdict(runs[name])
@@ -111,7 +111,7 @@ def _run(row: dict[str, Any]) -> Run:
 
 
 def write_document(runs: Mapping[str, Run], path: Path = DOCUMENT) -> None:
-    """Put the tables into the document, between the two marks. Raises ResultsError."""
+    """Write the tables into the document, between the two marks. Raises ResultsError."""
     path.write_text(with_tables(path.read_text(), runs))
 
 

@@ -3,31 +3,32 @@
 #define EBPFPROF_COST_H
 
 /*
- * What our programs cost one target, by processor. Looking at the clock twice would be a good part
- * of that, so one run of many is timed: of a prime number, lest it always be the same of two
- * probes that take turns. At first it is one of few, else a short recording would know nothing.
+ * What our programs cost one target, by CPU. Reading the clock twice would be a good part of that,
+ * so we time one run in many. Their number is a prime: with an even one, and two probes in turns,
+ * it would always be the same probe. At first we time one run in few, for short recordings.
  */
 #define TIMED_EVERY 61
 #define AT_FIRST_EVERY 5
-#define AT_FIRST 16 /* runs that are timed */
+#define AT_FIRST 16 /* timed runs */
 /*
- * No run takes that long by itself: an interrupt, another thread or a hypervisor came in between.
- * Where that was shorter, or caches were cold, the longest run tells: it is kept out of the sums.
+ * No run takes this long by itself: an interrupt, another thread or a hypervisor delayed it, and
+ * the sums leave it out. They also leave out the longest other run, which a shorter interruption
+ * or cold caches may have delayed.
  */
 #define INTERRUPTED_NS 50000
 
 struct cost {
     u64 runs;
-    u64 timed;      /* how many of them were timed, without the longest */
-    u64 timed_ns;   /* how long those took */
-    u64 longest_ns; /* how long the longest took */
-    u64 began_ns;   /* when the one began that is being timed; 0: none is */
-    u64 untimed;    /* how many more pass before the next is timed; a division would cost more */
+    u64 timed;      /* timed runs, without the longest */
+    u64 timed_ns;   /* their duration */
+    u64 longest_ns; /* duration of the longest */
+    u64 began_ns;   /* begin of this run; 0: it is not timed */
+    u64 untimed;    /* runs to skip until the next timed one; a division would cost more */
 };
 
 BPF_PERCPU_ARRAY(costs, struct cost, MAX_TARGETS);
 
-/* NULL for no target only. What is remembered is kept in the map: the verifier would try each. */
+/* NULL without a target only. State is in the map: of a variable, verifiers try each value. */
 static __always_inline struct cost *run_begins(int target) {
     struct cost *cost = costs.lookup(&target);
     if (cost) {
@@ -49,7 +50,7 @@ static __always_inline void run_ends(struct cost *cost) {
         u64 longest_ns = cost->longest_ns;
         if (took_ns > longest_ns) {
             cost->longest_ns = took_ns;
-            took_ns = longest_ns; /* that it is not any more */
+            took_ns = longest_ns; /* the former longest */
         }
         cost->timed_ns += took_ns;
         cost->timed += took_ns > 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * What the keys of maps are made of. ebpfprof/kernel/c_facts.py reads the numbers here, as those of
- * all files in bpf/, for Python.
+ * The parts of map keys. ebpfprof/kernel/c_facts.py reads these numbers, and those of all files in
+ * bpf/, for Python.
  */
 #ifndef EBPFPROF_KEYS_H
 #define EBPFPROF_KEYS_H
 
-/* An address in user space has 47 bits. From this bit on a key has the index of the target. */
+/* User space addresses have 47 bits. From this bit on, a key has the index of the target. */
 #define TARGET_SHIFT 48
 #define HASH_FACTOR 0x9e3779b97f4a7c15ULL /* 2^64 divided by the golden ratio */
 

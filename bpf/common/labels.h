@@ -3,14 +3,14 @@
  * The labels that runtime/pprof gave a goroutine, in runtime.g.labels (runtime/pprof/label.go).
  *
  * Up to Go 1.23 that is a pointer to a map[string]string, which is a pointer to a runtime.hmap;
- * from Go 1.24 on a pointer to a slice of pairs of strings. Either is never changed once a
- * goroutine has it. Programs set labels anew for each request, and the memory of old ones is used
- * again, so a set is known by what is in it: by the sum of the hashes of its labels, since a map
- * has no order. What a hash stands for is stored when it is seen first, for each owner apart: user
- * space deletes the sets of an owner once nobody refers to them any more.
+ * from Go 1.24 on a pointer to a slice of pairs of strings. Go changes neither once a goroutine
+ * has it. Programs set new labels for each request, and Go reuses the memory of old ones, so the
+ * content identifies a set: the sum of the hashes of its labels, since a map has no order. The
+ * first event with a hash stores its labels, for each owner: user space deletes an owner's sets
+ * once no stack or sample refers to them.
  *
- * Who includes this defines MAX_LABEL_SETS; WITH_CHOSEN_LABELS, whether only labels with certain
- * keys are wanted, and MAX_CHOSEN_LABELS, how many. Works in an interrupt, too.
+ * Users of this file define MAX_LABEL_SETS; WITH_CHOSEN_LABELS, whether to record only labels with
+ * certain keys, and MAX_CHOSEN_LABELS, how many keys. Works in an interrupt, too.
  */
 #ifndef EBPFPROF_LABELS_H
 #define EBPFPROF_LABELS_H
@@ -19,13 +19,13 @@
 #include "common/loss.h"
 #include "common/memory.h"
 
-#define MAX_LABELS 8      /* that are stored of a set; all within reach take part in the hash */
+#define MAX_LABELS 8      /* stored of a set; the hash covers all that are read */
 #define LABEL_KEY_ROOM 64 /* bytes */
 #define LABEL_VALUE_ROOM 128
-#define LABEL_CHUNK_WORDS 4 /* that are hashed at a time */
+#define LABEL_CHUNK_WORDS 4 /* hashed at a time */
 #define LABEL_READERS 4
 #define MAX_LABEL_STEPS 20   /* one for each label, and for each bucket of a map */
-#define MAX_LABEL_COUNT 4096 /* more are none: g.labels holds something else */
+#define MAX_LABEL_COUNT 4096 /* with more, g.labels holds other data */
 #define MAX_ABSENT_LABELS 64
 /* runtime.bmap: tophash [8]uint8, keys [8]string, values [8]string, overflow *bmap. */
 #define BUCKET_SLOTS 8
@@ -36,7 +36,7 @@
 #define EACH_TOP(byte) ((byte)*0x0101010101010101ULL)
 
 struct label {
-    u32 key_bytes; /* as long as the target has it; what did not fit was cut */
+    u32 key_bytes; /* in the target; `key` may be cut */
     u32 value_bytes;
     u64 key[LABEL_KEY_ROOM / 8];
     u64 value[LABEL_VALUE_ROOM / 8];
@@ -44,7 +44,7 @@ struct label {
 
 struct label_set {
     u64 owner; /* label_owner() */
-    u32 count; /* as many as the goroutine has, of those that are wanted */
+    u32 count; /* the goroutine's, of those that are selected */
     u32 stored;
     struct label labels[MAX_LABELS];
 };
@@ -71,20 +71,20 @@ struct label_slice {
 };
 
 /*
- * What is known of a set while it is read. That does not lie on the stack, where there is not
- * enough room, and of which the verifier would try each combination of what it can hold.
+ * The state of reading a set. It is in a map: the stack is too small, and the verifier would try
+ * each combination of values there.
  */
 struct label_reader {
     u64 is_taken;
-    u64 bucket; /* address; of a slice: of its first label */
+    u64 bucket; /* its address; of a slice: of its first label */
     u64 next_bucket;
     u64 buckets_end;
-    u64 overflow; /* that of the bucket; 0: none */
-    u64 occupied; /* the highest bit of the byte of each of its slots that is still to be read */
-    u64 in_slice; /* how many labels it has */
-    u64 hash;     /* the sum of those of the labels so far */
+    u64 overflow; /* the bucket's overflow bucket; 0: none */
+    u64 occupied; /* its slots still to be read: the highest bit of each one's byte */
+    u64 in_slice; /* the number of its labels */
+    u64 hash;     /* the sum of the hashes of the labels so far */
     u64 is_cut;   /* not 0: a key or a value did not fit */
-    u64 absent;   /* the address of what could not be read; 0: all could */
+    u64 absent;   /* the address of unreadable memory; 0: none */
     u32 absent_bytes;
     union {
         struct label_map map;
@@ -95,29 +95,29 @@ struct label_reader {
         };
     };
     struct label_set set;
-    struct label beyond; /* for one that has no room in the set: it is read for its hash */
+    struct label beyond; /* a label that does not fit into the set: read for its hash */
 };
 
 struct sets_made {
-    u64 rows; /* how many were ever made */
+    u64 rows; /* ever made */
 };
 
 BPF_HASH(label_sets, u64, struct label_set, MAX_LABEL_SETS);
 BPF_PERCPU_ARRAY(sets_made, struct sets_made, 1);
 /*
- * Parts of labels that could not be read: by address, with the number of the target above, how many
- * bytes. As a rule they are not in memory: a program may never have looked at a string that it
- * passes on. A BPF program can't wait for them. Who reads them from outside brings them.
+ * Parts of labels that a BPF program could not read: by address, with the number of the target
+ * above, their size in bytes. As a rule their pages are not in memory: a program may pass on a
+ * string without reading it. A BPF program can't wait for a page; user space reads it from outside.
  */
 BPF_HASH(absent_labels, u64, u32, MAX_ABSENT_LABELS);
 #if WITH_CHOSEN_LABELS
-/* Hashes of the keys that are wanted. Labels with others are as if they were not there. */
+/* Hashes of the selected keys. Labels with other keys are ignored. */
 BPF_HASH(chosen_labels, u64, u64, MAX_CHOSEN_LABELS);
 #endif
-/* Of a processor; several, as a program that reads labels may give way to another one. */
+/* Several for each CPU: another program may interrupt one that reads labels. */
 BPF_PERCPU_ARRAY(label_readers, struct label_reader, LABEL_READERS);
 
-/* Whose a set is: of a target and, where rows come in turns, of such a turn, 0 or 1. */
+/* The owner of a set: a target and, in the CPU profile, the turn of the rows, 0 or 1. */
 static __always_inline u64 label_owner(u32 target_index, u64 turn) {
     return (u64)target_index << 1 | turn;
 }
@@ -132,7 +132,7 @@ static __always_inline struct label_reader *take_label_reader(void) {
     return NULL;
 }
 
-/* Whether memory of the target that has labels can't be read. */
+/* Reads memory of the target; returns true, and notes the address, if that fails. */
 static __always_inline bool is_absent(struct label_reader *reader, void *to, u32 bytes,
                                       u64 address) {
     if (!read_user(to, bytes, (void *)address))
@@ -148,7 +148,7 @@ static __always_inline void tell_absent(struct label_reader *reader, u64 owner) 
         absent_labels.update(&key, &reader->absent_bytes);
 }
 
-/* Goes on to the next bucket of a map. Returns 1 if there is none, -1 if it can't be read. */
+/* Goes to the next bucket of a map. Returns 1 if there is none, -1 if it can't be read. */
 static __always_inline int next_label_bucket(struct label_reader *reader) {
     u64 bucket = reader->overflow;
     if (!bucket) {
@@ -177,7 +177,7 @@ static __always_inline bool read_label_text(struct label_reader *reader,
         reader->is_cut = true;
     }
     *hash = mix(*hash, bytes);
-    /* What is not hashed is not shown either and may be left from another one. */
+    /* Words that are not hashed are not shown either, and may keep the bytes of another label. */
     for (int i = 0; i < room / 8 && i * 8 < kept; i += LABEL_CHUNK_WORDS)
         __builtin_memset(&words[i], 0, LABEL_CHUNK_WORDS * 8);
     u64 read_bytes = kept;
@@ -196,7 +196,7 @@ static __always_inline bool take_label(struct label_reader *reader) {
     OWN_REGISTER(index);
     if (index > MAX_LABELS)
         return false;
-    /* The one behind the last one of the set is label_reader.beyond. */
+    /* Behind the last label of the set is label_reader.beyond. */
     struct label *label = (void *)reader->set.labels + index * sizeof(struct label);
     label->key_bytes = reader->key.bytes;
     label->value_bytes = reader->value.bytes;
@@ -220,7 +220,7 @@ static __always_inline bool take_label(struct label_reader *reader) {
     return true;
 }
 
-/* Reads all labels that are within reach; false if one can't be read. */
+/* Reads labels in up to MAX_LABEL_STEPS steps; false if one can't be read. */
 static __always_inline bool take_labels(struct label_reader *reader, bool is_slice) {
     for (u32 i = 0; i < MAX_LABEL_STEPS; i++) {
         if (is_slice) {
@@ -238,8 +238,8 @@ static __always_inline bool take_labels(struct label_reader *reader, bool is_sli
                 continue;
             }
             reader->occupied = occupied & (occupied - 1);
-            /* The number of the byte with the lowest bit that is set: as many bytes is the
-               factor shifted, which leaves that number on top. */
+            /* The number of the byte with the lowest set bit: the product is the factor,
+               shifted by as many bytes, and has that number in its highest byte. */
             u64 slot = ((occupied & -occupied) >> 7) * 0x0001020304050607ULL >> 56;
             u64 key = reader->bucket + BUCKET_KEYS + slot * sizeof(reader->key);
             u64 value = key + BUCKET_SLOTS * sizeof(reader->key);
@@ -253,7 +253,7 @@ static __always_inline bool take_labels(struct label_reader *reader, bool is_sli
     return true;
 }
 
-/* Where the labels begin; false if they can't be read. There may be none: a count of 0. */
+/* Finds the first label; false if that can't be read. Without labels, count is 0. */
 static __always_inline bool find_labels(struct label_reader *reader, u64 labels, bool is_slice) {
     u64 count, map;
     reader->hash = reader->is_cut = reader->overflow = reader->absent = 0;
@@ -281,7 +281,7 @@ static __always_inline bool find_labels(struct label_reader *reader, u64 labels,
     return count <= MAX_LABEL_COUNT;
 }
 
-/* The key of the set in label_sets, where it is stored if it is new; 0 if it is empty or lost. */
+/* Stores the set in label_sets if it is new; returns its key, 0 if it is empty or lost. */
 static __always_inline u64 read_labels(struct label_reader *reader, u64 labels, bool is_slice,
                                        u64 owner) {
     int zero = 0;
@@ -316,8 +316,8 @@ static __always_inline u64 read_labels(struct label_reader *reader, u64 labels, 
 }
 
 /*
- * What a runtime.g.labels stands for: a key of label_sets, or 0 if there are none, or they are
- * lost. is_slice tells that Go is 1.24 or newer; owner is from label_owner().
+ * The key in label_sets for the value of a runtime.g.labels; 0 if there are no labels, or they are
+ * lost. is_slice: Go 1.24 or newer; owner: from label_owner().
  */
 static __always_inline u64 label_set(u64 labels, bool is_slice, u64 owner) {
     if (!labels)
@@ -332,7 +332,7 @@ static __always_inline u64 label_set(u64 labels, bool is_slice, u64 owner) {
     return hash;
 }
 
-/* The same of the goroutine g, whose labels are at that offset. */
+/* The same for the goroutine g. */
 static __always_inline u64 label_set_of(u64 g, u32 labels_offset, bool is_slice, u64 owner) {
     u64 labels = 0;
     if (!g)

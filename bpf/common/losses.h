@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * Every way to lose an event or a part of one, with the words in which it is reported.
- * ebpfprof/kernel/losses.py reads this list too: LOSS(name, "what was lost, and why"),
- * which is read behind "incomplete: 12".
+ * Each way to lose an event or a part of one, with the text that reports it.
+ * ebpfprof/kernel/losses.py reads this list, too: LOSS(name, "what was lost, and why"),
+ * where the text follows "incomplete: 12".
  */
 LOSS(waits_full, "waits not timed: the table of waiting goroutines was full")
 LOSS(totals_full, "waits not counted: the table of distinct stacks was full")

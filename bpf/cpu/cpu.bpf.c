@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * The CPU profile: a perf event on every processor, at a fixed rate in time, counts the stack of
- * the thread that runs there if it is a target's.
+ * The CPU profile: a perf event on every CPU, at a fixed rate in time, counts the stack of the
+ * thread that runs there, if that belongs to a target.
  */
 #include "common/cost.h"
 #include "common/loss.h"
@@ -16,7 +16,7 @@
 #define COPY_BYTES 1024
 #define COPIES 32 /* of a stack, at most */
 #define FEW_COPIES 4
-#define PAGE_SIZE 4096 /* BCC's macro for ring buffers asks for it */
+#define PAGE_SIZE 4096 /* BCC's macro for ring buffers needs it */
 #define USER_MODE 3    /* of the code segment's selector */
 
 struct bpf_perf_event_data {
@@ -25,11 +25,11 @@ struct bpf_perf_event_data {
     u64 addr;
 };
 
-/* One profiled process; offsets are 0 for one that is not Go's. */
+/* One target; offsets are 0 if it is not a Go program. */
 struct process {
     u64 namespace_device; /* of its pid namespace */
     u64 namespace_inode;
-    u64 memory; /* its struct mm_struct; 0 until it was seen first */
+    u64 memory; /* its struct mm_struct; 0 until its first sample */
     u32 tgid;   /* in that namespace */
     u32 active;
     s32 g_offset; /* of the running g, from the FS base */
@@ -45,7 +45,7 @@ struct process {
     u32 syscall_pc_offset;
     u32 labels_offset; /* of runtime.g.labels */
     u32 labels_in_slice;
-    u32 one_in; /* so many samples one is taken, by chance, and stands for all of them */
+    u32 one_in; /* so many samples we record one, at random, which counts for all */
 };
 
 struct sample {
@@ -58,13 +58,13 @@ struct sample {
     struct pcs user;
 };
 
-/* A sample that user space has to unwind to its end. */
+/* A sample that user space unwinds to its end. */
 struct unfinished {
     struct sample sample;
     struct cursor at;
     struct go_state go;
-    u64 stacks[2];  /* where the copies begin */
-    u64 missing[2]; /* a bit for each copy of COPY_BYTES that could not be made, the lowest first */
+    u64 stacks[2];  /* start addresses of the copies */
+    u64 missing[2]; /* a bit for each failed copy of COPY_BYTES, the lowest first */
     u64 behind_breakpoint;
 };
 
@@ -85,20 +85,20 @@ struct work {
     struct cursor at;
     struct go_state go;
     struct pt_regs registers;
-    u64 behind_breakpoint; /* perhaps of a probe: the rules that tell are not known yet */
+    u64 behind_breakpoint; /* perhaps of a probe: the rules that decide are not known yet */
 };
 
 /*
- * The rows of samples come in turns, even and odd ones, which the last bit of their keys tells:
- * user space empties those of one turn while new ones are of the next
- * (ebpfprof/profilers/cpu/sample_table.py). So do the sets of labels that they have.
+ * Rows of samples belong to even or odd turns, by the last bit of their keys: user space empties
+ * the rows of one turn while new ones belong to the next (ebpfprof/profilers/cpu/sample_table.py).
+ * The same holds for their sets of labels.
  */
 struct turn {
     u64 is_odd;
 };
 
 struct filled {
-    u64 rows; /* how many were ever made */
+    u64 rows; /* ever made */
 };
 
 BPF_ARRAY(processes, struct process, MAX_TARGETS);
@@ -115,7 +115,7 @@ static __always_inline void read_go_state(const struct process *process, u64 tas
     read_kernel(&fs_base, sizeof(fs_base), (void *)(task + FS_BASE_OFFSET));
     if (!read_word(&g, fs_base + process->g_offset) || !g ||
         !read_word(&m, g + process->m_offset) || !m)
-        return; /* a thread that C made, or that begins or ends */
+        return; /* a thread that C made, or one that begins or ends */
     if (!read_word(&go->curg, m + process->curg_offset))
         go->curg = 0;
     if (read_word(&g0, m + process->g0_offset))
@@ -136,11 +136,11 @@ static __always_inline void read_go_state(const struct process *process, u64 tas
 }
 
 /*
- * The registers with which the thread entered the kernel. Where it did so by a uprobe, such as one
- * of ours, the instruction behind the breakpoint is not where it goes on: the one in place of which
- * the breakpoint stands was not run yet. But padding between functions may consist of breakpoints,
- * too, and what was interrupted be the first instruction behind it: there are no rules for padding,
- * or NONE. (ebpfprof/profilers/cpu/unwinder.py: interrupted_at.)
+ * The registers with which the thread entered the kernel. If it entered at a uprobe, such as ours,
+ * its pc is behind the breakpoint, but it has yet to run the instruction that the breakpoint
+ * replaces. Padding between functions may consist of breakpoints, too, with the interrupted
+ * instruction right behind it: padding has no rules, or NONE.
+ * (ebpfprof/profilers/cpu/unwinder.py: interrupted_at.)
  */
 static __always_inline bool user_registers(void *task, u64 index, struct work *work) {
     u8 before = 0;
@@ -163,14 +163,14 @@ static __always_inline bool user_registers(void *task, u64 index, struct work *w
 }
 
 /*
- * Returns which copies are missing. A frame that is new may lie on pages that nobody wrote to yet:
- * they can't be read, but those of the callers can.
+ * Returns which copies are missing. A new frame may lie on pages without a write so far: they can't
+ * be read, but those of the callers can.
  */
 static __always_inline u64 copy_stack(u8 *to, u64 start, int copies) {
     u64 missing = 0;
     for (int i = 0; i < copies; i++) {
         s64 failure = read_user(to + i * COPY_BYTES, COPY_BYTES, (void *)(start + i * COPY_BYTES));
-        /* Without a branch, or the verifier would go through all the ways there are. */
+        /* No branch: with one, the verifier would try all combinations. */
         missing |= ((u64)failure >> 63) << i;
     }
     return missing;
@@ -181,8 +181,8 @@ static __always_inline u64 copy_start(u64 sp) {
 }
 
 /*
- * Where the walk may go on that is not copied with what lies above the cursor; 0: nowhere. The
- * stack of a thread may lie just below that of its goroutine: the distance alone does not tell.
+ * Where the walk may go on outside of the copy that begins at the cursor; 0: nowhere. The stack of
+ * a thread may lie just below that of its goroutine, so the distance alone does not decide.
  */
 static __always_inline u64 other_stack(const struct cursor *at, const struct go_state *go) {
     bool is_on_other = is_on_other_stack(at->sp, go);
@@ -192,7 +192,7 @@ static __always_inline u64 other_stack(const struct cursor *at, const struct go_
     return is_on_other ? go->sched_sp : 0;
 }
 
-/* Whether few copies hold all of the stack at sp. */
+/* Whether FEW_COPIES hold all of the stack at sp. */
 static __always_inline bool is_small(u64 sp, const struct go_state *go) {
     u64 end = go->curg && sp >= go->lo && sp < go->hi ? go->hi : go->thread_hi;
     return end > sp && end - copy_start(sp) <= FEW_COPIES * COPY_BYTES;
@@ -210,7 +210,7 @@ static __always_inline void fill(struct unfinished *to, const struct work *work,
     to->missing[1] = other ? copy_stack(second, to->stacks[1], copies) : ~0ULL;
 }
 
-/* Lets user space finish what can't be unwound here yet. */
+/* Lets user space unwind the rest, for which rules are missing here. */
 static __always_inline bool hand_over(const struct work *work) {
     u64 other = other_stack(&work->at, &work->go);
     if (is_small(work->at.sp, &work->go) && (!other || is_small(other, &work->go))) {
@@ -233,7 +233,7 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
                                  u32 index, void *task) {
     u64 pc = ctx->regs.ip, sp = ctx->regs.sp, bp = ctx->regs.bp;
     bool in_kernel = (ctx->regs.cs & USER_MODE) != USER_MODE;
-    /* Or the compiler would load them later by a pointer that the verifier does not allow. */
+    /* Else the compiler would load them later by a pointer that the verifier does not allow. */
     asm volatile("" : "+r"(pc), "+r"(sp), "+r"(bp));
     int zero = 0;
     struct work *work = works.lookup(&zero);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * Walks a thread's user stack by rules, as symbolizer/unwind/rules.py has them, one for each byte
- * of code. Where a rule is not known yet the walk stops, and user space goes on from there with a
- * copy of the stack (ebpfprof/profilers/cpu/unwinder.py, which does the same as this file).
+ * Unwinds a thread's user stack by rules, one for each byte of code (symbolizer/unwind/rules.py).
+ * At an unknown rule it stops, and user space goes on from there with a copy of the stack
+ * (ebpfprof/profilers/cpu/unwinder.py, which does the same as this file).
  */
 #ifndef EBPFPROF_TABLE_UNWIND_H
 #define EBPFPROF_TABLE_UNWIND_H
@@ -29,12 +29,12 @@ enum kind {
 
 struct rule {
     s32 cfa_offset;
-    s32 bp_offset; /* 0: the frame pointer is in its register still */
+    s32 bp_offset; /* 0: the register still has the caller's frame pointer */
     u16 kind;
     u16 exact_caller;
 };
 
-/* The numbers of the rules of so many bytes of code; 0: not known. */
+/* The numbers of the rules for LINE_BYTES of code; 0: unknown. */
 struct line {
     u16 rules[LINE_BYTES];
 };
@@ -44,7 +44,7 @@ enum ending {
     WHOLE,
     UNLEARNED, /* no rule known yet */
     TOO_DEEP,
-    NO_RULE, /* nothing tells where the caller is */
+    NO_RULE, /* the code has no rule for the caller */
     UNREADABLE,
     ASTRAY, /* the caller's frame would not lie above */
 };
@@ -53,10 +53,10 @@ struct cursor {
     u64 pc;
     u64 sp;
     u64 bp;
-    u64 is_exact; /* pc is an instruction that was interrupted, not a return address */
+    u64 is_exact; /* pc is an interrupted instruction, not a return address */
 };
 
-/* What the Go runtime's own records say of a thread; all 0 for a program that is not Go's. */
+/* What the Go runtime's own records say of a thread; all 0 if it is not a Go program. */
 struct go_state {
     u64 curg; /* address of the runtime.g whose code the thread runs */
     u64 lo;   /* bounds of its stack */
@@ -96,7 +96,7 @@ static __always_inline void jump(struct cursor *at, u64 pc, u64 sp) {
     at->is_exact = 0;
 }
 
-/* Whether the stack goes on where Go code left it; a record is followed once. */
+/* Goes on where Go code left its stack; false without a record. Uses each record once. */
 static __always_inline bool go_on(struct cursor *at, struct go_state *go) {
     if (go->vdso_sp) {
         jump(at, go->vdso_pc, go->vdso_sp);
@@ -111,7 +111,7 @@ static __always_inline bool go_on(struct cursor *at, struct go_state *go) {
     return false;
 }
 
-/* From who was called by a signal to who was interrupted: struct ucontext lies at SP. */
+/* From a signal handler's frame to the interrupted code: struct ucontext lies at SP. */
 #define UCONTEXT_BP 120
 #define UCONTEXT_SP 160
 #define UCONTEXT_PC 168
@@ -137,7 +137,7 @@ static __always_inline enum ending caller(struct cursor *at, const struct rule *
     }
     bool by_bp = rule->kind == BP || rule->kind == BP_POINTS || rule->kind == GUESS;
     cfa = (by_bp ? at->bp : sp) + rule->cfa_offset;
-    /* There the caller's frame pointer is the word at ours. */
+    /* With BP_POINTS, the word at our frame pointer is the caller's. */
     if (rule->kind == BP_POINTS && (!read_word(&cfa, cfa) || !read_word(&at->bp, at->bp)))
         return UNREADABLE;
     if (cfa <= sp || cfa - sp > MAX_CFA_BYTES)
@@ -154,10 +154,10 @@ static __always_inline enum ending caller(struct cursor *at, const struct rule *
 struct pcs {
     u64 hash;
     u64 depth;
-    u64 pcs[MAX_DEPTH]; /* innermost first; return addresses, or where interrupted, 1 more */
+    u64 pcs[MAX_DEPTH]; /* innermost first; return addresses, or interrupted addresses + 1 */
 };
 
-/* Walks on from where the cursor is. */
+/* Unwinds from the cursor on. */
 static __always_inline enum ending unwind(struct cursor *at, struct go_state *go, u64 target,
                                           struct pcs *to) {
     for (int i = 0; i < MAX_DEPTH; i++) {
@@ -193,7 +193,7 @@ static __always_inline enum ending unwind(struct cursor *at, struct go_state *go
             ending = caller(at, rule, go);
         }
         if (ending != WHOLE) {
-            /* C code that can't be unwound, called by Go code, which can. */
+            /* C code that we can't unwind, called by Go code that we can. */
             if (!go_on(at, go))
                 return ending;
         } else if (at->pc == 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * Walks a goroutine's stack along its frame pointers. What is found lies in a map: a stack of ours
- * has no room for it, and the verifier would go on from each state that it can be in.
+ * Walks a goroutine's stack along its frame pointers. The result is in a map: the BPF stack is too
+ * small, and the verifier would go on from each state that a result there can have.
  */
 #ifndef EBPFPROF_FP_UNWIND_H
 #define EBPFPROF_FP_UNWIND_H
@@ -14,18 +14,18 @@
 
 #define WALKERS 4
 /*
- * Read at once, as far as there is a stack: most stacks lie in one such piece, and each call of the
- * helper that reads takes longer than copying a kilobyte.
+ * Read at once, up to the end of the stack: most stacks fit into one piece, and a call of the
+ * helper takes longer than copying a kilobyte.
  */
 #define PIECE_BYTES 2048
-#define PIECE_LAST (PIECE_BYTES - sizeof(struct frame)) /* where the last frame of it is */
+#define PIECE_LAST (PIECE_BYTES - sizeof(struct frame)) /* offset of its last frame */
 
-/* What is added up apart, even where the stack is the same. */
+/* Equal stacks of different groups have sums of their own. */
 struct group {
     u32 target; /* index into targets */
     u32 kind;
-    u64 sema;   /* BY_LOCK: the semaphore that was waited for or released; else 0 */
-    u64 labels; /* WITH_LABELS: key of the goroutine's in label_sets; 0: it has none */
+    u64 sema;   /* BY_LOCK: the semaphore of the wait or release; else 0 */
+    u64 labels; /* WITH_LABELS: key of the goroutine's labels in label_sets; 0: none */
 };
 
 struct stack {
@@ -36,31 +36,31 @@ struct stack {
 
 struct walker {
     u64 is_taken;
-    u64 hash;       /* of the group, but for its labels, and of the return addresses so far */
-    s64 loss;       /* enum loss, or -1 for a stack that is whole, or deeper than Go itself keeps */
-    u64 piece_base; /* address of what is in piece; 0: nothing yet */
-    u64 piece_last; /* how far from there frames are in it, in bytes */
+    u64 hash;       /* of the group without its labels, and of the return addresses so far */
+    s64 loss;       /* enum loss; -1 for a whole stack, or one deeper than Go itself keeps */
+    u64 piece_base; /* where piece is in the target; 0: not read yet */
+    u64 piece_last; /* offset of the last frame in it, in bytes */
     u64 piece[PIECE_BYTES / 8];
-    u64 next; /* address of the frame that is read next; 0: none */
+    u64 next; /* address of the next frame; 0: none */
     struct start start;
     struct stack stack;
 };
 
-/* Of a processor; several, as a program that walks may give way to another one. */
+/* Several for each CPU: another program may interrupt one that walks. */
 BPF_PERCPU_ARRAY(walkers, struct walker, WALKERS);
 
-/* Where the hash of a stack begins, so that groups have keys of their own. */
+/* The first hash of a stack, different for each group. */
 static __always_inline u64 group_seed(const struct group *group) {
     u64 seed = group->target + 1 + ((u64)group->kind << 32);
     return BY_LOCK ? seed ^ group->sema * HASH_FACTOR : seed;
 }
 
-/* The key of the stack that was walked. */
+/* The key of the walked stack. */
 static __always_inline u64 stack_hash(const struct walker *walker) {
     return WITH_LABELS ? mix(walker->hash, walker->stack.group.labels) : walker->hash;
 }
 
-/* A walker that has no start yet, to be given back; NULL, which is counted, if there is none. */
+/* A walker without a start, for give_walker() later; NULL, which is counted, if none is free. */
 static __always_inline struct walker *take_walker(const struct group *group) {
     for (int i = 0; i < WALKERS; i++) {
         int index = i;
@@ -82,7 +82,7 @@ static __always_inline void give_walker(struct walker *walker) {
     walker->is_taken = 0;
 }
 
-/* Adds a return address; false if there is no room for it. */
+/* Adds a return address; false if the stack is full. */
 static __always_inline bool add_pc(struct walker *walker, u64 pc) {
     u64 index = walker->stack.depth;
     OWN_REGISTER(index);
@@ -95,9 +95,9 @@ static __always_inline bool add_pc(struct walker *walker, u64 pc) {
 }
 
 /*
- * Where a frame's caller has its frame: at the saved frame pointer, but for callbacks from C,
- * below which the goroutine's stack goes on at known distances (struct callback). One step at
- * a time: each return address that Go puts there is a frame of its own.
+ * The address of the caller's frame: the saved frame pointer, but in callbacks from C, below which
+ * the goroutine's stack goes on at known distances (struct callback). One step at a time: each
+ * return address that Go puts there is a frame of its own.
  */
 static __always_inline u64 frame_below(const struct frame *frame, u64 bp,
                                        const struct callback *callback, u64 *callback_bp) {
@@ -116,7 +116,7 @@ static __always_inline u64 frame_below(const struct frame *frame, u64 bp,
     return frame->bp;
 }
 
-/* Puts what lies at bp into the piece, of a stack that ends at `end`; false if it can't be read. */
+/* Reads the piece at bp of a stack that ends at `end`; false if the first frame is unreadable. */
 static __always_inline bool read_piece(struct walker *walker, u64 bp, u64 end) {
     u64 size_bytes = end - bp;
     OWN_REGISTER(size_bytes);
@@ -126,19 +126,19 @@ static __always_inline bool read_piece(struct walker *walker, u64 bp, u64 end) {
     walker->piece_last = size_bytes - sizeof(struct frame);
     if (read_user(walker->piece, size_bytes, (void *)bp) == 0)
         return true;
-    /* A page of it is not there: perhaps one that the frame is not on. */
+    /* One of its pages is unreadable, but perhaps not that of the frame. */
     walker->piece_last = 0;
     return read_user(walker->piece, sizeof(struct frame), (void *)bp) == 0;
 }
 
-/* Walks on from the start. */
+/* Walks the stack from walker->start on. */
 static __always_inline void walk_stack(struct walker *walker, const struct target *target) {
     const struct start *start = &walker->start;
     struct frame frame = start->frame;
     u64 bp = start->bp, callback_bp = target->callback.none;
 
     for (int i = 0; i < MAX_DEPTH && add_pc(walker, frame.return_pc); i++) {
-        /* By way of the map: what verifiers know of it would make each way here one of its own. */
+        /* By way of the map, so that verifiers know nothing of it: each path here is the same. */
         walker->next = frame_below(&frame, bp, &target->callback, &callback_bp);
         u64 next = *(volatile u64 *)&walker->next;
         if (next == 0)
@@ -155,7 +155,7 @@ static __always_inline void walk_stack(struct walker *walker, const struct targe
             }
             offset = next - walker->piece_base;
         }
-        /* A difference: of a comparison verifiers remember how far it must have come by now. */
+        /* A difference: from a comparison, verifiers derive another lower bound each time. */
         if ((s64)(next - bp) <= 0 || (offset & 7)) {
             walker->loss = LOSS_stack_unreadable;
             break;

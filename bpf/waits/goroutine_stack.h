@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * The stack of a goroutine: of the one that runs, from its registers, or of one that is parked,
- * from its gobuf; either way along the frame pointers and inside the stack's bounds.
+ * The stack of a goroutine: a running one's from its registers, a parked one's from its gobuf;
+ * both along the frame pointers and inside the stack's bounds.
  *
  * Go keeps frame pointers on amd64 in every function that has a frame, and newproc zeroes
  * the saved one of the outermost (runtime/proc.go, Go 1.19 to 1.27).
  *
- * Nobody moves the stack of a goroutine that runs. That of a parked one the garbage collector
- * may move (runtime/stack.go, copystack). It does so with the scan bit set in g.atomicstatus,
- * and first g.sched.bp, then g.stack, then the saved frame pointers one by one come to point
- * into the new stack. So if the bounds are the same before and after, and the frame pointers
- * lead from one end to the other inside of them, what was read is one stack; everything else
- * is taken for a move while that bit is set.
+ * No other thread moves the stack of a running goroutine. The garbage collector may move that of
+ * a parked one (runtime/stack.go, copystack). It does so with the scan bit set in g.atomicstatus,
+ * and makes first g.sched.bp, then g.stack, then the saved frame pointers one by one point into
+ * the new stack. So if the bounds are the same before and after, and the frame pointers lead from
+ * one end to the other inside of them, we have read one stack; if not, and that bit is set, we
+ * assume a move.
  */
 #ifndef EBPFPROF_GOROUTINE_STACK_H
 #define EBPFPROF_GOROUTINE_STACK_H
@@ -23,7 +23,7 @@
 #define G_SCAN 0x1000 /* runtime._Gscan */
 #define G_SCHED_PC 64 /* offset of runtime.g.sched.pc, Go 1.19 to 1.27 */
 
-/* The part of a runtime.g that says where its stack lies. */
+/* The first words of a runtime.g: the bounds of its stack. */
 struct bounds {
     u64 lo;
     u64 hi;
@@ -35,12 +35,12 @@ struct frame {
     u64 return_pc;
 };
 
-#define G_WORDS 64 /* as many as are read of a runtime.g at most */
+#define G_WORDS 64 /* read of a runtime.g at most */
 
 /* Where a walk begins: at the frame that returns to the operation that blocks. */
 struct start {
     struct bounds bounds;
-    u64 bp; /* address of that frame; 0 where there is none yet, or no longer */
+    u64 bp; /* address of that frame; 0 before it exists, or after */
     struct frame frame;
 };
 
@@ -53,7 +53,7 @@ static __always_inline bool frame_at(u64 bp, const struct bounds *bounds, struct
     return lies_in(bp, bounds) && read_user(frame, sizeof(*frame), (void *)bp) == 0;
 }
 
-/* Whether the stack of g was moved while it was read, given whether it seemed to be whole. */
+/* Whether the runtime moved the stack of g while we read it; seemed_whole: the walk's result. */
 static __always_inline bool stack_moved(u64 g, const struct target *target,
                                         const struct bounds *before, bool seemed_whole) {
     struct bounds now = {};
@@ -68,8 +68,8 @@ static __always_inline bool stack_moved(u64 g, const struct target *target,
 }
 
 /*
- * The start in the running goroutine g, about to park in a call that returns to return_pc. With its
- * runtime.g, as far as it is wanted, in `words`, which has room for G_WORDS: each read takes longer
+ * The start in the running goroutine g, about to park in a call that returns to return_pc. It reads
+ * all that we need of the runtime.g into `words`, of G_WORDS words, at once: each read takes longer
  * than copying some hundred bytes.
  */
 static __always_inline bool start_here(u64 g, const struct pt_regs *ctx,
@@ -79,7 +79,7 @@ static __always_inline bool start_here(u64 g, const struct pt_regs *ctx,
     start->frame.bp = ctx->bp;
     start->frame.return_pc = return_pc;
     if (read_user(words, target->g_bytes % (8 * G_WORDS), (void *)g)) {
-        /* Perhaps only its end is not there; the kernel has made all of `words` 0. */
+        /* Perhaps only its end is unreadable; the kernel has made all of `words` 0. */
         if (read_user(words, sizeof(start->bounds), (void *)g))
             return false;
         if (WITH_LABELS)
@@ -90,16 +90,16 @@ static __always_inline bool start_here(u64 g, const struct pt_regs *ctx,
     return true;
 }
 
-/* The word at that offset of a runtime.g of which so much was read. */
+/* The word at an offset of the runtime.g that start_here has read. */
 static __always_inline u64 word_of_g(const u64 *words, u64 offset) {
     return words[offset / 8 % G_WORDS];
 }
 
 /*
- * The start in g, parked in a call that returns to return_pc. As a rule that is the frame of
- * gopark. In profile-guided builds goparkunlock may have a frame of its own, and its is the
- * second; or gopark was inlined: the saved pc is that return address then, and the saved frame
- * pointer already the operation's. Returns false if it can't be found.
+ * The start in g, parked in a call that returns to return_pc: as a rule the frame of gopark. In
+ * profile-guided builds it may be the second frame, that of goparkunlock; or the compiler inlined
+ * gopark: then the saved pc is return_pc, and the saved frame pointer is the operation's. Returns
+ * false if it finds none.
  */
 static __always_inline bool start_parked(u64 g, const struct target *target, u64 return_pc,
                                          struct start *start) {
@@ -121,7 +121,7 @@ static __always_inline bool start_parked(u64 g, const struct target *target, u64
            start->frame.return_pc == return_pc;
 }
 
-/* The goroutine that runs on the thread whose g0 this is; 0 if there is none. */
+/* The goroutine that the thread with this g0 runs; 0 if there is none. */
 static __always_inline u64 running_goroutine(u64 g0, const struct target *target) {
     u64 m = 0, g = 0;
     if (read_user(&m, sizeof(m), (void *)(g0 + target->m_offset)) == 0)
@@ -129,7 +129,7 @@ static __always_inline u64 running_goroutine(u64 g0, const struct target *target
     return g;
 }
 
-/* The start in g, which has switched to its thread's g0 (runtime.systemstack) and runs there. */
+/* The start in g, which runs on its thread's g0 (runtime.systemstack). */
 static __always_inline bool start_switched(u64 g, const struct target *target,
                                            struct start *start) {
     return g && read_user(&start->bounds, sizeof(start->bounds), (void *)g) == 0 &&

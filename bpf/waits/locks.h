@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * Who waits for which lock, and what a release of it is charged.
+ * The goroutines that wait for a lock, and the charge of a release.
  *
  * A release is charged the time that all goroutines then in the queue of the semaphore have
- * waited since they came or since the release before, whichever is later. No list is walked for
- * that: with n goroutines waiting at a time T, all that was ever waited for the lock is
+ * waited since they parked or since the previous release, whichever is later. That takes no list:
+ * with n goroutines waiting at a time T, the waiting time for the lock until then is
  *
  *     waited(T) = n * T - sum,    sum = (times of all parks) - (times of all wakes)
  *
- * and a release is charged what was waited since the one before. Goroutines come and go on all
- * processors at once. So n and sum share one word that takes a single atomic addition: n in the
- * low bits and above them the sum, modulo what fits there. The differences of two such sums are
- * right all the same as long as they are small enough: 2^44 units are 1,250 hours waited between
- * two releases, of all waiters together.
+ * and a release is charged its growth since the previous one. Goroutines park and wake on all
+ * CPUs at once. So n and sum share one word, which a single atomic addition changes: n in the low
+ * bits and above them the sum, modulo what fits there. The difference of two such sums is right
+ * as long as it is small enough: 2^44 units are 1,250 hours between two releases, of all waiters
+ * together.
  *
- * The unit is 256 ns. All times are cut to it, begins and ends alike, so that on the average
- * nothing is lost.
+ * The unit is 256 ns. All times are rounded down to it, begins and ends alike, so that on average
+ * no time is lost.
  */
 #ifndef EBPFPROF_LOCKS_H
 #define EBPFPROF_LOCKS_H
@@ -35,27 +35,27 @@ struct lock {
     u64 queue;   /* (sum << WAITERS_BITS) + n */
     u64 charged; /* waited(T) at the last release, in units, modulo 2^(64-WAITERS_BITS) */
 #if BY_LOCK
-    u64 owner; /* the goroutine that was woken last while others waited on; 0: not known */
+    u64 owner; /* the goroutine that was woken last, while others waited on; 0: unknown */
     u64 owned_since_ns;
-    u64 holds; /* how often a woken goroutine was seen to release the lock */
+    u64 holds; /* recorded releases by a woken goroutine */
     u64 held_ns;
 #endif
 #if WITH_WINDOWS
-    u64 releaser; /* key of the stack that released it last; 0: none was seen */
+    u64 releaser; /* key of the stack of its last recorded release; 0: none */
 #endif
 };
 
 BPF_HASH(locks, u64, struct lock, MAX_LOCKS);
 
-/* What one goroutine that came or went at that time adds to a queue. */
+/* What a goroutine that parks at that time adds to a queue; a wake subtracts it. */
 static __always_inline u64 one_waiter(u64 time_ns) {
     return 1 + (time_ns >> UNIT_SHIFT << WAITERS_BITS);
 }
 
 /*
- * The semaphore that the goroutine in semacquire1 is about to wait for, if it is a lock's (sync's
- * functions for locks call semacquire1 from addresses of their own); 0 if not. Its address is
- * the first argument of semacquire1, which is kept at a known distance from the frame pointer
+ * Reads the semaphore that the goroutine in semacquire1 is about to wait for, if it is a lock's
+ * (sync's functions for locks call semacquire1 from addresses of their own); else leaves *sema.
+ * The address is the first argument of semacquire1, at a known distance from the frame pointer
  * (symbolizer/codeanalysis/semaphores.py). Returns false if the frame can't be read.
  */
 static __always_inline bool lock_waited_for(const struct pt_regs *ctx, const struct target *target,
@@ -69,7 +69,7 @@ static __always_inline bool lock_waited_for(const struct pt_regs *ctx, const str
     return true;
 }
 
-/* Puts the goroutine g into the queue of the semaphore; false if there is no room to count it. */
+/* Adds the goroutine g to the queue of the semaphore; false if the table of locks is full. */
 static __always_inline bool join_queue(u32 target_index, u64 sema, u64 g, u64 now_ns) {
     u64 key = goroutine_key(sema, target_index);
     struct lock *lock = locks.lookup(&key);
@@ -84,15 +84,15 @@ static __always_inline bool join_queue(u32 target_index, u64 sema, u64 g, u64 no
     }
 #if BY_LOCK
     if (lock->owner == g)
-        lock->owner = 0; /* another one was quicker */
+        lock->owner = 0; /* another goroutine got the semaphore first */
 #endif
     __sync_fetch_and_add(&lock->queue, one_waiter(now_ns));
     return true;
 }
 
 /*
- * Takes somebody out of the queue without a charge. With since_ns, when they came, that is taken
- * back: they got the semaphore at once.
+ * Removes a waiter from the queue without a charge. If since_ns is when it joined, it leaves no
+ * waiting time: it got the semaphore at once.
  */
 static __always_inline void quit_queue(u32 target_index, u64 sema, u64 since_ns) {
     u64 key = goroutine_key(sema, target_index);
@@ -107,9 +107,9 @@ static __always_inline bool release_sampled(void) {
 }
 
 /*
- * What a release at now_ns is charged, in nanoseconds, that found the queue so: all that was
- * waited since the one before. 0 where that is nothing or less: another release was charged just
- * now, or somebody came after now_ns. What is not charged here is left for the next release.
+ * The charge, in nanoseconds, of a release at now_ns that found this queue: all waiting time since
+ * the previous release. 0 if that is not positive: another release was charged just now, or a
+ * goroutine parked after now_ns. Time that is not charged here is left for the next release.
  */
 static __always_inline u64 charge(struct lock *lock, u64 queue, u64 now_ns) {
     u64 waiters = queue & ((1 << WAITERS_BITS) - 1);
@@ -125,7 +125,7 @@ static __always_inline u64 charge(struct lock *lock, u64 queue, u64 now_ns) {
     return 0;
 }
 
-/* The same for a release that takes nobody from the queue. */
+/* The same for a release that removes no waiter from the queue. */
 static __always_inline u64 charge_queue(u32 target_index, u64 sema, u64 now_ns) {
     u64 key = goroutine_key(sema, target_index);
     struct lock *lock = locks.lookup(&key);
@@ -133,15 +133,15 @@ static __always_inline u64 charge_queue(u32 target_index, u64 sema, u64 now_ns) 
 }
 
 /*
- * Takes the goroutine g, which releaser wakes now, out of the queue that it joined. Returns what
- * the release is charged, in nanoseconds.
+ * Removes the goroutine g, which releaser wakes now, from the queue that it joined. Returns the
+ * charge of the release, in nanoseconds.
  */
 static __always_inline u64 leave_queue(u32 target_index, const struct target *target, u64 sema,
                                        u64 now_ns, u64 g, u64 releaser) {
     u64 key = goroutine_key(sema, target_index);
     struct lock *lock = locks.lookup(&key);
     if (!lock)
-        return 0; /* rows are never deleted: this can't be */
+        return 0; /* impossible: rows are never deleted */
     u64 queue = __sync_fetch_and_add(&lock->queue, -one_waiter(now_ns));
     u64 charge_ns = charge(lock, queue, now_ns);
 #if BY_LOCK
@@ -149,10 +149,10 @@ static __always_inline u64 leave_queue(u32 target_index, const struct target *ta
         __sync_fetch_and_add(&lock->holds, 1);
         __sync_fetch_and_add(&lock->held_ns, now_ns - lock->owned_since_ns);
     }
-    /* With nobody left waiting it may release and take the lock again unseen. */
+    /* Without other waiters, no probe sees g release and take the lock again. */
     lock->owner = (queue & ((1 << WAITERS_BITS) - 1)) > 1 ? g : 0;
     lock->owned_since_ns = now_ns;
-    /* A writer waits for the Mutex first, then for readers: they let it have the lock only now. */
+    /* A writer waits for the Mutex first, then for readers: it has the lock only from now on. */
     key = goroutine_key(sema - WRITER_SEM_OFFSET, target_index);
     lock = locks.lookup(&key);
     if (lock && lock->owner == g)
@@ -161,7 +161,7 @@ static __always_inline u64 leave_queue(u32 target_index, const struct target *ta
     return charge_ns;
 }
 
-/* What is waited for a lock until a window ends belongs to a release that is not seen. */
+/* For the waiting time at the end of a window, whose release is not recorded. */
 static __always_inline void remember_releaser(u32 target_index, u64 sema, u64 stack) {
 #if WITH_WINDOWS
     u64 key = goroutine_key(sema, target_index);

@@ -3,14 +3,14 @@
  * Contention for the runtime's own locks, runtime.mutex (runtime/lock_spinbit.go, Go 1.25 to 1.27).
  *
  * A thread, a runtime.m, that does not get such a lock pushes itself on the lock's list and
- * sleeps: on_thread_sleep. Who releases the lock while others sleep is charged what they waited:
- * on_runtime_unlock. It also takes one of them from the list and wakes it: on_thread_wake. That
- * one still has to compete for the lock, and if it sleeps again in the same call of lock2, it has
- * waited all the time.
+ * sleeps: on_thread_sleep. A release of the lock is charged the waiting time of the sleeping
+ * threads: on_runtime_unlock. It also removes one of them from the list and wakes it:
+ * on_thread_wake. The woken thread still competes for the lock, and if it sleeps again in the same
+ * call of lock2, it has waited all the time.
  *
- * The list itself can't be read from here, as it changes meanwhile. So the queues are kept as
- * those of semaphores are (locks.h). A thread may be taken from the list before it comes to sleep.
- * To see it in that order, too, its sleeps are added up, and its wakes subtracted.
+ * We can't read the list, as it changes meanwhile. So we keep queues like those of semaphores
+ * (locks.h). A release may remove a thread from the list before the thread sleeps. For that order,
+ * too, we count a thread's sleeps minus its wakes.
  */
 #ifndef EBPFPROF_RUNTIME_LOCKS_H
 #define EBPFPROF_RUNTIME_LOCKS_H
@@ -24,26 +24,26 @@
 #include "waits/totals.h"
 #include "waits/window.h"
 
-/* The bits of runtime.mutex.key that are no part of the list's head: mutexMMask. */
+/* The bits of runtime.mutex.key beside the list's head: mutexMMask. */
 #define MUTEX_FLAGS 0x3ff
 #define MAX_SYSTEM_DEPTH 64
 #define G_SCHED_SP 56 /* offset of runtime.g.sched.sp, Go 1.25 to 1.27 */
 
-/* What its Go version lays out where; see symbolizer/codeanalysis/runtime_locks.py. */
+/* The layout of the Go version; see symbolizer/codeanalysis/runtime_locks.py. */
 struct runtime_layout {
     u64 system_stack_pc;    /* return address in runtime.systemstack, on the system stack */
     u64 more_stack_pc;      /* the same in runtime.morestack */
     u32 start_ticks_offset; /* of runtime.m.mWaitList.startTicks */
     u32 semaphore_offset;   /* of runtime.m.waitsema */
-    u32 woken_offset;       /* in struct pt_regs, of the register with the thread that is woken */
+    u32 woken_offset;       /* in struct pt_regs, of the register with the thread to wake */
 };
 
 struct sleeper {
     u64 lock; /* address of the runtime.mutex that it sleeps for; 0 if it is in no queue */
-    /* When it began to wait, in ticks, read when it was woken: the same ticks, the same wait. */
+    /* The begin of its wait in ticks, read at its wake: the same ticks, the same wait. */
     u64 ticks;
     u64 woken_ns;
-    s64 sleeps; /* minus wakes: 1 while it sleeps, -1 if it was woken before */
+    s64 sleeps; /* minus wakes: 1 while it sleeps, -1 if the wake came first */
 };
 
 BPF_ARRAY(runtime_layouts, struct runtime_layout, MAX_TARGETS);
@@ -53,7 +53,7 @@ static __always_inline struct runtime_layout *layout_at(int index) {
     return runtime_layouts.lookup(&index);
 }
 
-/* The record of a thread; NULL if there is no room for it. */
+/* The row of a thread; NULL if the table is full. */
 static __always_inline struct sleeper *sleeper_at(u64 thread, u32 target_index) {
     u64 key = goroutine_key(thread, target_index);
     struct sleeper *sleeper = sleepers.lookup(&key);
@@ -67,7 +67,7 @@ static __always_inline struct sleeper *sleeper_at(u64 thread, u32 target_index) 
     return sleeper;
 }
 
-/* At the call of semasleep in lock2: its first argument, the lock, is in its slot. */
+/* At the call of semasleep in lock2, whose first argument, the lock, is in its stack slot. */
 int on_thread_sleep(struct pt_regs *ctx) {
     struct site *site = site_of(ctx);
     struct target *target = site ? target_at(site->target) : NULL;
@@ -98,7 +98,7 @@ int on_thread_sleep(struct pt_regs *ctx) {
     return 0;
 }
 
-/* Before semawakeup raises the semaphore of a thread, which can't run before that. */
+/* Before semawakeup raises the semaphore of a thread, which can't run until then. */
 int on_thread_wake(struct pt_regs *ctx) {
     struct site *site = site_of(ctx);
     struct target *target = site ? target_at(site->target) : NULL;
@@ -133,8 +133,8 @@ int on_thread_wake(struct pt_regs *ctx) {
 }
 
 /*
- * The start in g, whose thread switched to the system stack in morestack: it was called at pc,
- * before the function there had a frame of its own, so its return address lies on top.
+ * The start in g, whose thread switched to the system stack in morestack. The function at pc calls
+ * that before it has a frame of its own, so its return address is on top.
  */
 static __always_inline bool start_in_prologue(u64 g, const struct target *target, u64 *pc,
                                               struct start *start) {
@@ -155,7 +155,7 @@ static __always_inline bool start_in_prologue(u64 g, const struct target *target
 
 enum ending { ENDS, IN_SYSTEM_STACK, IN_MORE_STACK };
 
-/* Walks a system stack; says where it ends. Its outermost frame may have any frame pointer. */
+/* Walks a system stack; returns how it ends. Its outermost frame may have any frame pointer. */
 static __always_inline enum ending walk_system_stack(struct walker *walker,
                                                      const struct runtime_layout *layout) {
     const struct start *start = &walker->start;
@@ -177,9 +177,9 @@ static __always_inline enum ending walk_system_stack(struct walker *walker,
 }
 
 /*
- * walk_stack for g, which may be the g0 of a thread that runs the goroutine curg. From systemstack
- * and morestack on its stack goes on on that of the goroutine; at all other places where the stack
- * was switched Go's tracebacks end, too (runtime/traceback.go, unwindJumpStack).
+ * walk_stack for g, which may be the g0 of a thread that runs the goroutine curg. Behind
+ * systemstack and morestack its stack continues on the goroutine's. At all other stack switches
+ * Go's tracebacks end, too (runtime/traceback.go, unwindJumpStack).
  */
 static __always_inline void walk_both_stacks(struct walker *walker, u64 g, u64 curg,
                                              const struct runtime_layout *layout,
@@ -218,7 +218,7 @@ int on_runtime_unlock(struct pt_regs *ctx) {
         return 0;
     }
     if ((list & ~(u64)MUTEX_FLAGS) == 0)
-        return 0; /* nobody sleeps */
+        return 0; /* no thread sleeps */
     u64 charge_ns = charge_queue(site->target, lock, now_ns);
     if (!is_inside(target, now_ns) || !release_sampled())
         return 0;

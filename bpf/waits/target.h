@@ -5,17 +5,16 @@
 #include "common/keys.h"
 
 /*
- * How the stack goes on below a callback from C: distances in bytes from the frame pointer of
+ * Where the stack goes on below a callback from C: distances in bytes from the frame pointer of
  * the function that runtime.cgocallback called (symbolizer/codeanalysis/cgo_callback.py). return_pc
- * is 0 for none.
+ * is 0 in programs without callbacks.
  */
 struct callback {
     u64 return_pc;
     u64 switch_pc;
     /*
-     * 0, which the verifier doesn't know, and in all 64 bits: Linux 6.1 tells a slot of the stack
-     * that holds a 0, one with a bounded number and one with any number apart, and would walk on
-     * from each.
+     * A 0 in 64 bits, which the verifier doesn't know to be 0: Linux 6.1 distinguishes stack slots
+     * with a 0, with a bounded number and with any number, and would verify the walk for each.
      */
     u64 none;
     u32 switch_offset;
@@ -23,9 +22,9 @@ struct callback {
     u32 frame_offset;
 };
 
-/* One profiled process: what its Go version lays out where. */
+/* One target, with the layout of its Go version. */
 struct target {
-    u32 active;             /* 0 until all its probes are in place: no wait is seen by half */
+    u32 active;             /* 0 until all its probes are attached, so that they see whole waits */
     u32 sched_bp_offset;    /* of runtime.g.sched.bp */
     u32 status_offset;      /* of runtime.g.atomicstatus */
     u32 m_offset;           /* of runtime.g.m */
@@ -36,15 +35,15 @@ struct target {
     u32 g_bytes;            /* how much of a runtime.g start_here reads */
     u64 semaphore_reasons;  /* a bit for each runtime.waitReason that semacquire1 parks with */
     s64 sema_offset;        /* of semacquire1's argument, from its frame pointer */
-    u64 lock_callers[LOCK_CALLERS]; /* return addresses of semacquire1 in what locks call */
+    u64 lock_callers[LOCK_CALLERS]; /* semacquire1's return addresses in waits for locks */
     struct callback callback;
-    u64 begin_ns; /* of the window in which it is watched: window.h */
+    u64 begin_ns; /* of its window: window.h */
     u64 end_ns;
 };
 
 /* One probe. Its index is the attach cookie of the probe's perf event. */
 struct site {
-    u64 return_pc;    /* behind the call that stands here; 0 where it does not matter */
+    u64 return_pc;    /* behind the call at this place; 0 if unused */
     u32 target;       /* index into targets */
     u32 is_semaphore; /* a wait in semacquire1 begins here */
 };
@@ -61,7 +60,7 @@ static __always_inline struct target *target_at(int index) {
     return targets.lookup(&index);
 }
 
-/* The key of a runtime.g, or of another address, of a target. */
+/* The key of a runtime.g, or of another address, in a target. */
 static __always_inline u64 goroutine_key(u64 g, u32 target) {
     return g ^ ((u64)target << TARGET_SHIFT);
 }

@@ -17,7 +17,7 @@
 
 /* Sums of one stack since the start. */
 struct total {
-    u64 count; /* in units of 1/COUNT_ONE: a sampled short wait stands for several */
+    u64 count; /* in units of 1/COUNT_ONE: with sampling, a short wait stands for several */
     u64 delay_ns;
 };
 
@@ -25,17 +25,17 @@ BPF_HASH(totals, u64, struct total, MAX_STACKS);
 BPF_HASH(stacks, u64, struct stack, MAX_STACKS);
 #if WITH_LABELS
 /*
- * Programs may give each request labels of its own. Their stacks must not take the room of all
- * others: once there are as many as labelled_most tells, what has new labels is added up without.
+ * Programs may give each request labels of its own. Their stacks must not fill the table: once
+ * there are as many as labelled_most allows, events with new labels are added up without labels.
  */
 struct labelled {
-    u64 stacks; /* of labelled_made: how many were ever stored; of labelled_most: may be stored */
+    u64 stacks; /* in labelled_made: ever stored; in labelled_most: allowed */
 };
 BPF_ARRAY(labelled_made, struct labelled, 1);
 BPF_ARRAY(labelled_most, struct labelled, 1); /* written by user space only */
 #endif
 
-/* What is added up for something that the goroutine g did. */
+/* The group of an event of the goroutine g. */
 static __always_inline struct group group_of(u32 target_index, u32 kind, u64 g,
                                              const struct target *target) {
     struct group group = {.target = target_index, .kind = kind};
@@ -46,7 +46,7 @@ static __always_inline struct group group_of(u32 target_index, u32 kind, u64 g,
     return group;
 }
 
-/* The key of the stack that was walked, which is stored if it is new; 0 if it is lost. */
+/* Stores the walked stack if it is new; returns its key, 0 if it is lost. */
 static __always_inline u64 stack_key(struct walker *walker) {
     u64 hash = stack_hash(walker);
     if (walker->loss >= 0)
@@ -73,7 +73,7 @@ static __always_inline u64 stack_key(struct walker *walker) {
     struct total none = {};
     s64 failure = totals.insert(&hash, &none);
 #if WITH_LABELS
-    /* Without a branch, which would make two ways of all that follows. */
+    /* No branch: with one, the verifier would try all that follows twice. */
     u64 labels = walker->stack.group.labels;
     __sync_fetch_and_add(&made->stacks, (1 + (failure >> 63)) & (labels | -labels) >> 63);
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * The wait that a goroutine is in, or was in last; and which waits are taken, by Go's sampling.
+ * The current or last wait of a goroutine; and Go's sampling of waits.
  */
 #ifndef EBPFPROF_WAIT_H
 #define EBPFPROF_WAIT_H
@@ -10,22 +10,22 @@
 #define EVERY_EVENT (BLOCK_RATE_NS == 1)
 
 enum state {
-    OVER,  /* nothing is known of what it waits for now */
-    WAITS, /* in a hooked operation */
+    OVER,  /* we don't know what it waits for now */
+    WAITS, /* in an operation with a probe */
     WOKEN, /* from one */
 };
 
-/* The wait that a goroutine is in, or was in last. */
+/* The current or last wait of a goroutine. */
 struct wait {
     u64 start_ns;   /* when the operation began to wait */
-    u64 since_ns;   /* that, or when it was last woken from it */
-    u64 stack;      /* key in totals and stacks; 0: not known */
+    u64 since_ns;   /* that, or the time of its last wake in this wait */
+    u64 stack;      /* key in totals and stacks; 0: unknown */
     u64 return_pc;  /* of the call in which it parks */
-    u64 counted_ns; /* what the totals hold of it already; 0: nothing */
-    u64 draw_ns;    /* waits shorter than this are left out by sampling; 0: not drawn yet */
+    u64 counted_ns; /* its delay that is in totals already; 0: none */
+    u64 draw_ns;    /* sampling drops a shorter wait than this; 0: not drawn yet */
     u64 sema;       /* address of the semaphore of the lock it waits for; 0: no lock */
     u32 state;      /* enum state */
-    u8 is_queued;   /* it stands in the queue of that lock */
+    u8 is_queued;   /* it is in the queue of that lock */
     u8 is_semaphore;
     u8 is_seeded; /* it waited when the window began */
 };
@@ -47,7 +47,7 @@ static __always_inline bool sampled(struct wait *wait, u64 delay_ns) {
     return delay_ns >= wait->draw_ns;
 }
 
-/* What a wait of that length stands for: a short one for all those that sampling drops. */
+/* What a recorded wait adds: a short one also stands for those that sampling drops. */
 static __always_inline struct total weight(u64 delay_ns) {
     struct total total = {.count = COUNT_ONE, .delay_ns = delay_ns};
     if (delay_ns == 0) {

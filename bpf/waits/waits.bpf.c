@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * The block and the mutex profile: how long goroutines were parked in channel operations, select
+ * The block and mutex profiles: how long goroutines were parked in channel operations, select
  * and the semaphores below sync, added up by the stack that waited (block) and, for locks, by
  * the stack that released (mutex). Compiled with WITH_BLOCK, WITH_MUTEX or both. With
- * WITH_RUNTIME_LOCKS the runtime's own locks are added to the mutex profile (runtime_locks.h).
+ * WITH_RUNTIME_LOCKS the mutex profile includes the runtime's own locks (runtime_locks.h).
  *
- * on_wait stands where such an operation is about to park, once an operation; on_wake in
- * runtime.ready, which makes the goroutine runnable again. semacquire1 parks once more when
- * another goroutine was quicker at the semaphore. To Go that is one event, from the first park to
- * the last wake. So a wake counts the event at once, and a further wake without a new on_wait in
- * between adds the difference. semacquire1 also may not park after all: on_settled.
+ * on_wait runs where such an operation is about to park, once per operation; on_wake in
+ * runtime.ready, which makes the goroutine runnable again. semacquire1 parks again if another
+ * goroutine got the semaphore first. To Go that is one event, from the first park to the last
+ * wake. So a wake counts the event at once, and a further wake without a new on_wait in between
+ * adds the difference. semacquire1 may also get the semaphore without a park: on_settled.
  *
- * With every event taken, the stack is walked before the goroutine parks: it is in this
- * processor's cache, and nobody moves it. With sampling, BLOCK_RATE_NS > 1, it is walked at the
- * wake, when it is known whether the event is kept. So it is for those who waited when a window
- * began (window.h).
+ * To record every event, we walk the stack before the goroutine parks: it is in this CPU's cache,
+ * and no other thread moves it. With sampling, BLOCK_RATE_NS > 1, we walk it at the wake, when we
+ * know whether to keep the event; and so we do for seeded goroutines (window.h).
  */
 #include "common/cost.h"
 #include "common/loss.h"
@@ -31,7 +30,7 @@
 #define WITH_WAITERS (WITH_BLOCK || BY_LOCK)
 #define MOVE_SPINS 64
 
-/* The kind of what is added up for a wait of g. */
+/* The group of a wait of g. */
 static __always_inline struct group waiters(u32 target_index, u64 sema, u64 g,
                                             const struct target *target) {
     struct group group = group_of(target_index, KIND_BLOCK, g, target);
@@ -40,7 +39,7 @@ static __always_inline struct group waiters(u32 target_index, u64 sema, u64 g,
     return group;
 }
 
-/* The stack of g, about to park at `site`; NULL, which is counted, if it can't be walked. */
+/* Walks the stack of g, about to park at `site`; NULL, which is counted, if it can't. */
 static __always_inline struct walker *walk_here(struct pt_regs *ctx, const struct site *site,
                                                 const struct target *target, u64 g, u64 sema) {
     struct group group = {.target = site->target, .kind = KIND_BLOCK, .sema = BY_LOCK ? sema : 0};
@@ -70,13 +69,13 @@ static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
         .is_semaphore = site->is_semaphore,
     };
     struct walker *walker = NULL;
-    /* Before the walk, for which the goroutine waits, too: Go's own clock has started already. */
+    /* Before the walk, which delays the goroutine, too: Go's own clock has started already. */
     begun.start_ns = begun.since_ns = window_time(target);
     if (!begun.start_ns)
         return;
     if (WITH_WAITERS && EVERY_EVENT)
         walker = walk_here(ctx, site, target, g, sema);
-    /* Only now, or the verifier would try the walk with a row and without. */
+    /* Only now: else the verifier would try the walk with a row and without. */
     struct wait *wait = waits.lookup(&key);
     if (WITH_WAITERS && EVERY_EVENT) {
         if (!walker) {
@@ -124,7 +123,7 @@ struct run {
     struct cost *cost;
 };
 
-/* Whether the target is recorded; if not, the run costs it something all the same. */
+/* Whether to record the target; a run costs it time even if not. */
 static __always_inline bool begin_run(struct pt_regs *ctx, struct run *run) {
     run->site = site_of(ctx);
     run->target = run->site ? target_at(run->site->target) : NULL;
@@ -177,14 +176,14 @@ static __always_inline u64 parked_stack(u64 g, u64 return_pc, const struct targe
     return key;
 }
 
-/* The block profile's side of a wake. */
+/* Counts a wake in the block profile. */
 static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
                                        const struct target *target, u32 target_index) {
     u64 delay_ns = now_ns - wait->start_ns;
     if ((s64)delay_ns <= 0)
         delay_ns = 1;
     if (WITH_WINDOWS && delay_ns > now_ns - target->begin_ns)
-        delay_ns = now_ns - target->begin_ns; /* no more than the window has room for */
+        delay_ns = now_ns - target->begin_ns; /* no more than since the window began */
     if (!sampled(wait, delay_ns))
         return;
     if ((!EVERY_EVENT || (WITH_WINDOWS && wait->is_seeded)) && wait->stack == 0) {
@@ -192,7 +191,7 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
         wait->stack = parked_stack(g, wait->return_pc, target, &group);
     }
     if (wait->stack == 0)
-        return; /* a loss that was counted where it happened */
+        return; /* a loss, which is counted already */
     struct total now = weight(delay_ns);
     struct total before = weight(wait->counted_ns);
     now.count -= before.count;
@@ -201,7 +200,7 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
     wait->counted_ns = delay_ns;
 }
 
-/* The mutex profile's side of a wake by releaser, whose walker has its start if `found`. */
+/* Counts a release in the mutex profile. The releaser's walker has its start if `found`. */
 static __always_inline void count_release(u64 charge_ns, struct walker *walker, bool found,
                                           const struct target *target, u32 target_index, u64 sema) {
     u64 key = 0;
@@ -221,7 +220,7 @@ static __always_inline void count_release(u64 charge_ns, struct walker *walker, 
         add_to(key, &total);
 }
 
-/* A walker for the stack that releases. */
+/* Takes a walker for the stack that releases. */
 static __always_inline struct walker *
 walker_of_releaser(u64 releaser, u64 sema, const struct target *target, u32 target_index) {
     struct group group = group_of(target_index, KIND_MUTEX, releaser, target);
@@ -231,9 +230,9 @@ walker_of_releaser(u64 releaser, u64 sema, const struct target *target, u32 targ
 }
 
 /*
- * Whether g, which is being woken, is parked in the operation of its row. If not, ready was called
- * for one of its many other reasons. At a semaphore its own wait reason tells: there it may be
- * stopped by the garbage collector on its way to the park, and it may park once more.
+ * Whether g, which is being woken, is parked in the operation of its row: the runtime calls ready
+ * for many other reasons, too. At a semaphore g's wait reason decides: there the garbage collector
+ * may stop it on its way to the park, and it may park again.
  */
 static __always_inline bool is_parked(const struct wait *wait, u64 g, const struct target *target) {
     u8 reason = 0;
@@ -249,8 +248,8 @@ static __always_inline bool is_parked(const struct wait *wait, u64 g, const stru
 }
 
 /*
- * What all kinds of wakes have in common. Returns what the release is charged in nanoseconds, or
- * NOT_TAKEN if there is nothing to be charged to it.
+ * What all kinds of wakes have in common. Returns the charge of the release in nanoseconds, or
+ * NOT_TAKEN if there is no release to record.
  */
 #define NOT_TAKEN (~0ULL)
 static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, const struct target *target,
@@ -262,7 +261,7 @@ static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, const struct
         return NOT_TAKEN;
     if (WITH_WINDOWS && !wait && !is_inside(target, now_ns)) {
         struct wait none = {.state = OVER};
-        waits.insert(&key, &none); /* whoever is about to seed it comes too late */
+        waits.insert(&key, &none); /* a seed of it comes too late */
     }
     if (!wait || !is_parked(wait, g, target))
         return NOT_TAKEN;
@@ -276,7 +275,7 @@ static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, const struct
     if (!WITH_MUTEX || !wait->sema)
         return NOT_TAKEN;
     *sema = wait->sema;
-    /* Parked again, or no room: what it waited itself. */
+    /* Parked again, or the table of locks is full: its own waiting time. */
     u64 charge_ns = now_ns - since_ns;
     if (is_queued)
         charge_ns = leave_queue(target_index, target, wait->sema, now_ns, g, releaser);
@@ -300,7 +299,7 @@ static __always_inline void wake(struct pt_regs *ctx, const struct site *site,
     }
 }
 
-/* In runtime.ready, called on the g0 of the thread whose goroutine wakes the one in RAX. */
+/* In runtime.ready, on the g0 of the thread whose goroutine wakes the one in RAX. */
 int on_wake(struct pt_regs *ctx) {
     struct run run;
     if (begin_run(ctx, &run)) {
@@ -332,8 +331,7 @@ static __always_inline void release(struct pt_regs *ctx, const struct site *site
 
 /*
  * At the call of readyWithTime in semrelease1, on the stack of the goroutine that releases; RAX
- * holds the sudog. In place of on_wake where only locks are asked for, so that the wakes of
- * everything else cost nothing.
+ * holds the sudog. Replaces on_wake to record locks only, so that all other wakes cost nothing.
  */
 int on_release(struct pt_regs *ctx) {
     struct run run;
@@ -356,7 +354,7 @@ struct seed {
     u64 is_semaphore;
 };
 
-/* Run by ebpfprof itself, not at a probe: puts it into the tables, unless it moved meanwhile. */
+/* Run by ebpfprof, not at a probe: adds g to the tables, unless a probe has seen it meanwhile. */
 int seed(struct seed *seed) {
     u64 key = goroutine_key(seed->g, seed->target), sema = seed->sema;
     struct target *target = target_at(seed->target);
@@ -371,7 +369,7 @@ int seed(struct seed *seed) {
         .is_semaphore = seed->is_semaphore,
         .is_seeded = true,
     };
-    /* First the queue: whoever wakes it takes it out again. */
+    /* First the queue: a wake removes g from it. */
     if (WITH_MUTEX && sema)
         wait.is_queued = join_queue(seed->target, sema, seed->g, wait.since_ns);
     if (waits.insert(&key, &wait) && wait.is_queued)

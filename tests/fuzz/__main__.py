@@ -1,4 +1,4 @@
-"""Ask the parsers about a great many inputs: python -m tests.fuzz --seconds N [--parser NAME]."""
+"""Give a great many inputs to the parsers: python -m tests.fuzz --seconds N [--parser NAME]."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, help="for each parser")
     parser.add_argument("--inputs", type=int, help="for each parser")
-    parser.add_argument("--parser", action="append", help="one of them; may be given again")
-    parser.add_argument("--run", type=int, default=1, help="each number makes other inputs")
+    parser.add_argument("--parser", action="append", help="only this one; may be repeated")
+    parser.add_argument("--run", type=int, default=1, help="another number makes other inputs")
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     parser.add_argument("--results", type=Path, help="add them up in this file (JSON)")
-    parser.add_argument("--table", action="store_true", help="print what that file has")
+    parser.add_argument("--table", action="store_true", help="print the table of that file")
     given = parser.parse_args(arguments)
     if given.table:
         print(table(read(given.results)))
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     if unknown := set(names) - {each.name for each in PARSERS}:
         parser.error(f"there is no parser {', '.join(sorted(unknown))}")
     if given.seconds is None and given.inputs is None:
-        parser.error("say how long: --seconds or --inputs")
+        parser.error("it needs --seconds or --inputs")
     failed = False
     for each in PARSERS:
         if each.name in names:

@@ -1,7 +1,7 @@
-"""Asks parsers about a great many inputs, each bounded in time and memory, and keeps what fails.
+"""Gives parsers a great many inputs, each bounded in time and memory, and keeps those that fail.
 
-Input number n of a parser is a function of its name, the seed of the run and n alone: what failed
-can be made again. Time is processor time, so that a busy machine fails nothing.
+Input number n of a parser is a function of its name, the seed of the run and n alone: a failure
+can be reproduced. Time is processor time, so that a busy machine causes no failures.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from tests.fuzz.mutate import minimised, mutated
 CORPUS: Final = Path(__file__).parent / "corpus"
 ROOT: Final = Path(__file__).parents[2]
 STUCK_S: Final = 120.0
-"""After so long without an end of an input, whatever its code in C does, its process is killed."""
+"""After so long for one input, even in C code, the process is killed."""
 _MAX_FAILURES: Final = 20
 _COMPRESSED: Final = ".z"
 
 
 @dataclass(frozen=True)
 class Parser:
-    """One way into the profiler for bytes that somebody else wrote.
+    """One way into the profiler for bytes that a target or a stranger wrote.
 
-    `ask` gives the bytes to the parser and checks that what it answers makes sense. `covers` are
-    the modules that its seeds pass. `frozen` says how many bytes of a seed no change touches.
+    `ask` gives the bytes to the parser and checks that the answer makes sense. `covers` are the
+    modules that its seeds pass. `frozen` returns how many bytes of a seed no change touches.
     """
 
     name: str
@@ -54,22 +54,22 @@ class Parser:
     cpu_s: float = 10.0
     memory_bytes: int = 512 << 20
     share: int = 300
-    """So many inputs are asked in CI."""
+    """Number of inputs in CI."""
     frozen: Callable[[bytes], int] = field(default=lambda _: 0)
 
     def input(self, run: int, number: int) -> bytes:
-        """Input `number` of the run that is called `run`."""
+        """Input `number` of this run."""
         rng = random.Random(f"{self.name} {run} {number}")
         return mutated(rng, self.seeds(), self.frozen)
 
 
 class TooLong(BaseException):
-    """The input has used up its processor time. No parser is to catch it."""
+    """The input has used up its processor time. No parser may catch it."""
 
 
 @contextmanager
 def bounded(cpu_s: float, memory_bytes: int) -> Iterator[Callable[[], None]]:
-    """Bound what runs inside; calling what is yielded gives the time anew."""
+    """Bound the code inside; it can call the yielded function to start its time again."""
 
     def too_long(_number: int, _frame: FrameType | None) -> None:
         raise TooLong(f"more than {cpu_s:g} s of processor time")
@@ -90,12 +90,12 @@ def bounded(cpu_s: float, memory_bytes: int) -> Iterator[Callable[[], None]]:
 
 
 def fault(parser: Parser, data: bytes) -> str:
-    """What is wrong with the parser's answer, and where it went wrong; "" if nothing is."""
+    """What is wrong with the parser's answer, and the failing lines; "" without a failure."""
     try:
         parser.ask(data)
     except parser.allowed:
         return ""
-    except TooLong as error:  # where it was then is chance
+    except TooLong as error:  # its lines are chance
         return f"{TooLong.__name__}: {error}"
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
@@ -107,7 +107,7 @@ def fault(parser: Parser, data: bytes) -> str:
 
 @dataclass
 class Result:
-    """What became of the inputs of one parser."""
+    """The outcome of the inputs of one parser."""
 
     parser: str
     inputs: int = 0
@@ -116,7 +116,7 @@ class Result:
     failures: list[str] = field(default_factory=list)
 
     def add(self, other: Result) -> None:
-        """Add those of another run."""
+        """Add the outcome of another run."""
         self.inputs += other.inputs
         self.cpu_s += other.cpu_s
         self.slowest_ms = max(self.slowest_ms, other.slowest_ms)
@@ -132,9 +132,9 @@ def ask_many(
     *,
     keeps: bool = True,
 ) -> Result:
-    """Ask about the inputs of these numbers until the time (of time.monotonic) has come.
+    """Give the inputs of these numbers to the parser, `until` a time (of time.monotonic).
 
-    What fails is put into the corpus if it `keeps`.
+    If it `keeps`, inputs that fail go into the corpus.
     """
     result = Result(parser.name)
     signatures: set[str] = set()
@@ -147,7 +147,7 @@ def ask_many(
             data = parser.input(run, number)
             renew()
             found = fault(parser, data)
-            renew()  # nothing but the parser is to run out of it
+            renew()  # the time limit is for the parser only
             result.inputs += 1
             now_s = time.process_time()
             result.slowest_ms = max(result.slowest_ms, 1000 * (now_s - last_s))
@@ -165,7 +165,7 @@ def ask_many(
 
 
 def kept(parser: Parser, data: bytes, found: str, renew: Callable[[], None]) -> Path:
-    """Put what failed, made smaller, into the corpus; return the file."""
+    """Put a minimised input that failed into the corpus; return the file."""
     kind = re.split("[ :]", found)[0]
 
     def fails(shorter: bytes) -> bool:
@@ -187,7 +187,7 @@ def keep(parser: Parser, data: bytes) -> Path:
 
 
 def corpus(parser: Parser) -> Iterator[tuple[str, bytes]]:
-    """The inputs that were kept, by the names of their files."""
+    """The kept inputs, with the names of their files."""
     folder = CORPUS / parser.name
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         data = path.read_bytes()
@@ -195,7 +195,7 @@ def corpus(parser: Parser) -> Iterator[tuple[str, bytes]]:
 
 
 def run_apart(parser: Parser, run: int, inputs: int, seconds: float, first: int = 0) -> Result:
-    """Ask in a process of its own, which may crash or hang: that is a failure of the input."""
+    """Run ask_many in a process of its own: a crash or a hang is a failure of the input."""
     parser.seeds()
     result = Result(parser.name)
     until = time.monotonic() + seconds
@@ -237,7 +237,7 @@ def _child(
 
 
 def _said(reader: int, pid: int, place: mmap.mmap) -> bytes:
-    """All that the process writes until it ends; it is killed once it stands still."""
+    """All that the process writes until it ends; if it makes no progress, kill it."""
     said, before = b"", b""
     while True:
         if select.select([reader], [], [], STUCK_S)[0]:

@@ -1,7 +1,7 @@
 """Small ELF files with all headers in front, and a quick way to open many that differ behind them.
 
-Whoever changes bytes of a section a million times does not want the headers parsed a million
-times. A file that begins with the headers of a seed is opened with what they said.
+A million changes to the bytes of a section should not parse the headers a million times: a file
+that begins with the headers of a seed is opened with those, parsed before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EHDR: Final = struct.Struct("<4sBBBBQHHIQQQIHHHHHH")
 _PHDR: Final = struct.Struct("<IIQQQQQQ")
 _SHDR: Final = struct.Struct("<IIQQQQIIQQ")
 _FLAGS_AT: Final = 48
-"""e_flags, of no use on x86-64, holds the size of all headers here."""
+"""e_flags, which x86-64 does not use, holds the size of all headers here."""
 
 _opened: dict[bytes, ElfFile] = {}
 
@@ -109,7 +109,7 @@ def small_elf(
 
 
 def head_bytes(data: bytes) -> int:
-    """How many bytes of a small ELF file are headers; 0 of what is none."""
+    """The size of the headers of a small ELF file; 0 for other data."""
     if len(data) < _EHDR.size:
         return 0
     (size,) = struct.unpack_from("<I", data, _FLAGS_AT)
@@ -117,7 +117,7 @@ def head_bytes(data: bytes) -> int:
 
 
 def open_elf(data: bytes) -> ElfFile:
-    """As ElfFile.from_bytes, which it is for all whose headers are no seed's. Raises as that."""
+    """Like ElfFile.from_bytes, but quicker with the headers of a seed. Raises the same errors."""
     known = _opened.get(data[: head_bytes(data)])
     if known is None:
         return ElfFile.from_bytes(data)

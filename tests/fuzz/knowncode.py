@@ -1,9 +1,8 @@
-"""Decodes machine code that is like what was decoded before, without decoding all of it again.
+"""Decodes machine code that differs little from code decoded before, without decoding all again.
 
 The inputs of a parser differ in a few bytes of their code, and Python's view of capstone takes ten
-microseconds an instruction. Which instruction begins somewhere is told by the 15 bytes there at
-most and by the address: so it is remembered. So are whole functions: most inputs leave most of them
-as they are.
+microseconds an instruction. Up to 15 bytes and the address determine an instruction, so we remember
+it. We also remember whole functions, since most inputs change few of them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _DECODER: Final = disasm.detailed_decoder()
 
 @lru_cache(maxsize=_FUNCTIONS)
 def decode(code: bytes, address: int) -> tuple[Instruction, ...]:
-    """What symbolizer.x86.disasm.decode says of them."""
+    """The result of symbolizer.x86.disasm.decode."""
     if len(code) > disasm._MAX_FUNCTION_BYTES:
         return disasm.decode(code, address)
     found, at = [], 0
@@ -38,7 +37,7 @@ def decode(code: bytes, address: int) -> tuple[Instruction, ...]:
 
 
 def among(_: object, code: bytes, entry: int, addresses: list[int]) -> list[int]:
-    """What symbolizer.x86.call_sites.InstructionStarts.among says of them."""
+    """The result of symbolizer.x86.call_sites.InstructionStarts.among."""
     return list(_among(code, entry, tuple(addresses)))
 
 
@@ -64,7 +63,7 @@ def _first(code: bytes, address: int) -> Instruction | None:
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """Let all that decodes functions of a program go this way."""
+    """Make all code that decodes functions of a program use this module."""
     with ExitStack() as held:
         for module in (cgo_callback, globals, park_sites, runtime_functions, stack_switch):
             held.enter_context(mock.patch.object(module, "decode", decode))

@@ -1,8 +1,8 @@
-"""Go programs made small: a few functions of a real one, with tables that hold nothing else.
+"""Makes small Go programs: a few functions of a real one, with tables that hold nothing else.
 
-A real program has thousands of functions; most changes to it hit what nobody asks for. Here the
-code of some is moved together, calls and references are led to where their targets are now, and
-pclntab is written anew around them.
+A real program has thousands of functions, and most changes would hit bytes that no parser reads.
+So we move the code of some functions together, adjust calls and references to the new places, and
+write a new pclntab for them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _INLINE_PCDATA, _INLINE_FUNCDATA, _NONE = 2, 3, 0xFFFFFFFF
 
 @cache
 def real(target: str, minor: str = NEWEST, mode: str = "plain") -> GoBinary:
-    """A target of tests/targets, as it was linked."""
+    """A target of tests/targets, as linked."""
     return GoBinary.open(
         ElfFile.from_bytes(toolchain(minor).build(TARGETS / target, mode).read_bytes())
     )
@@ -44,7 +44,7 @@ def real(target: str, minor: str = NEWEST, mode: str = "plain") -> GoBinary:
 
 @dataclass
 class _Strings:
-    """A table of strings with zeros behind them, each there once."""
+    """A table of strings with zeros behind them, each once."""
 
     data: bytearray = field(default_factory=bytearray)
     known: dict[bytes, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class _Strings:
 
 
 class _Shrunk:
-    """The tables of some functions of a program, written anew."""
+    """New tables for some functions of a program."""
 
     def __init__(self, binary: GoBinary, functions: Iterable[Function]) -> None:
         self.binary, self.table = binary, binary._table
@@ -144,7 +144,7 @@ class _Shrunk:
 
 
 def _moved(shrunk: _Shrunk, text_vaddr: int) -> bytes:
-    """The code, with every displacement that led to a kept function or to data put right."""
+    """The code, with adjusted displacements to kept functions and to data."""
     decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     decoder.detail = True
     starts = [each.entry for each in shrunk.functions]
@@ -189,7 +189,7 @@ def mini(
 ) -> bytes:
     """The functions of these names as a program of their own; `extra` are sections to add.
 
-    Without `keeps_version` there is no build information: schedinit must be among them.
+    Without `keeps_version` there is no build information: `names` must have schedinit.
     """
     functions = [each for each in binary.functions() if each.name in names]
     assert {each.name for each in functions} == set(names), set(names) - {f.name for f in functions}
@@ -226,7 +226,7 @@ def mini(
 
 
 def _version_string(binary: GoBinary) -> list[Load]:
-    """runtime.buildVersion and what it points to, where they are in the real program."""
+    """runtime.buildVersion and its text, at their addresses in the real program."""
     elf, text = binary.elf, binary.version.text.encode()
     words = RelocatedWords(elf)
     for segment in elf.segments:

@@ -1,4 +1,4 @@
-"""Changes to bytes, such as break parsers: each input is a function of its parser and a number."""
+"""Changes that may break parsers: each input is a function of its parser and a number."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TEXTS: Final = (
 
 
 def mutated(rng: random.Random, seeds: Sequence[bytes], frozen: Callable[[bytes], int]) -> bytes:
-    """A seed with one to eight changes; the first `frozen(seed)` bytes of it stay as they are."""
+    """A seed with one to eight changes; its first `frozen(seed)` bytes stay as they are."""
     seed = seeds[rng.randrange(len(seeds))]
     start = frozen(seed)
     data = bytearray(seed)
@@ -63,12 +63,12 @@ def _change(rng: random.Random, data: bytearray, start: int, seeds: Sequence[byt
             at -= at % width
         data[at : at + width] = (rng.choice(_NUMBERS) % (1 << 8 * width)).to_bytes(width, "little")
     elif kind == 11:
-        # A word a little more or less than it was.
+        # Add a little to a word, or subtract it.
         width = rng.choice((1, 2, 4, 8))
         value = int.from_bytes(data[at : at + width], "little") + rng.randint(-16, 16)
         data[at : at + width] = (value % (1 << 8 * width)).to_bytes(width, "little")
     elif kind == 12:
-        # One piece over another of the same size.
+        # Copy a piece over another one.
         length = min(rng.randrange(1, 65), size)
         other = start + rng.randrange(size)
         piece = data[other : other + length]
@@ -95,7 +95,7 @@ def _change(rng: random.Random, data: bytearray, start: int, seeds: Sequence[byt
 
 
 def minimised(data: bytes, fails: Callable[[bytes], bool], tries: int = 400) -> bytes:
-    """A smaller input that still fails: pieces are left out as long as it does."""
+    """A smaller input that still fails: remove pieces as long as it does."""
     piece = max(len(data) // 2, 1)
     while piece and tries > 0:
         at = 0

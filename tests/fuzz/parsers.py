@@ -1,4 +1,4 @@
-"""Every way into the profiler for bytes that a target, or whoever wrote a file, can choose."""
+"""Each way into the profiler for bytes that a target, or the author of a file, can choose."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ ROUNDS: Final = settings(
 
 @cache
 def sound() -> Program:
-    """A program with a PLT, a realigned stack and a function that nobody calls."""
+    """A program with a PLT, a realigned stack and a function without callers."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "program"
         subprocess.run(["gcc", "-O2", "-Wl,-z,lazy", "-o", path, SOURCE], check=True)
@@ -78,7 +78,7 @@ def sound() -> Program:
 
 
 def ask(data: bytes, pcs: list[int]) -> None:
-    """Ask for the rules of all addresses; what is answered must make sense."""
+    """Ask for the rules of all addresses; the answers must make sense."""
     with ElfFile.from_bytes(data) as elf:
         table = EhFrame.open(elf)
         if table is not None:
@@ -116,7 +116,7 @@ def test_every_byte_of_the_tables_set_to_an_extreme(region: str, value: int) -> 
             answer_or_error(partial(ask, data, program.pcs[::7]))
 
 
-# Instructions that mean something, with small and with large operands, and any other bytes.
+# Valid instructions, with small and with large operands, and any other bytes.
 NUMBERS: Final = st.sampled_from((b"\0", b"\1", b"\6", b"\7", b"\x10", b"\x7f")) | st.binary(
     max_size=11
 )
@@ -144,7 +144,7 @@ def test_any_bytes_as_instructions(
 
 
 def test_the_longest_programs_are_run_to_their_end() -> None:
-    # As long as an entry may be: other rules at every second byte.
+    # The longest entry, with other rules at every second byte.
     longest = (b"\x41\x0e\x10\x41\x0e\x18" * (1 << 14))[: (1 << 16) - 64]
     file = eh_elf([Fde(longest, size=1 << 20)])
     with limits():

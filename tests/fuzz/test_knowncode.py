@@ -1,4 +1,4 @@
-"""What is remembered of code is what the decoder says of it."""
+"""Remembered code equals the output of the decoder."""
 
 from __future__ import annotations
 

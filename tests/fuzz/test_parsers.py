@@ -1,4 +1,4 @@
-"""The table of parsers: nothing is missing, what once failed does not fail, and a share of more."""
+"""The table of parsers is complete; old failures stay fixed; a share of new inputs passes."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ from tests.fuzz.mutate import minimised
 from tests.fuzz.parsers import PARSERS
 
 NAMES = [parser.name for parser in PARSERS]
-# Modules that take bytes apart, but none that a target or a stranger's file has chosen.
+# Modules that parse bytes, but none that a target or a stranger's file can choose.
 OUR_OWN = {
-    "symbolizer.allowance": "counts what the parsers take",
+    "symbolizer.allowance": "counts the work of the parsers",
     "symbolizer.dwarf.constants": "no code",
     "symbolizer.errors": "no code",
     "symbolizer.frames": "no code",
     "symbolizer.unwind.rules": "no code",
     "ebpfprof.kernel.btf": "the kernel's",
-    "ebpfprof.privileges.capabilities": "what the kernel says of our own process",
+    "ebpfprof.privileges.capabilities": "the kernel's data on our own process",
     "ebpfprof.kernel.c_facts": "our own C",
     "ebpfprof.kernel.clock": "the kernel's clocks",
     "ebpfprof.profilers.cpu.collector": "rows of our own maps",
     "ebpfprof.profilers.waits.runtime_locks": "numbers of our own maps",
-    "ebpfprof.profilers.cpu.sample_table": "rows of our own maps; what is in them goes to names",
+    "ebpfprof.profilers.cpu.sample_table": "rows of our own maps; their content goes to names",
     "ebpfprof.profilers.cpu.learner": "rows of our own maps",
     "ebpfprof.profilers.cpu.samplers": "the kernel's list of processors",
     "ebpfprof.commands.doctor_checks": "the kernel's settings",
     "ebpfprof.goruntime.process": "turns errors into sentences; tests/kernel/test_bad_target.py",
-    "ebpfprof.system.file_worker": "what our own process says",
+    "ebpfprof.system.file_worker": "output of our own process",
     "ebpfprof.profile.idle": "rules that the user gives; names are matched in the parser profiles",
     "ebpfprof.process.launch": "the memory of a program that has not run yet",
-    "ebpfprof.kernel.compiler": "what our own process says",
-    "ebpfprof.kernel.program_cache": "what our own process said, in a folder of root's alone",
+    "ebpfprof.kernel.compiler": "output of our own process",
+    "ebpfprof.kernel.program_cache": "our own process's, in a folder that only root can write",
     "ebpfprof.kernel.program": "rows of our own maps",
     "ebpfprof.kernel.maps": "rows of our own maps",
     "ebpfprof.profilers.waits.locks": "names come from the parsers lock-names and addresses",
     "ebpfprof.kernel.losses": "our own C",
-    "ebpfprof.process.memory": "bytes as they are, no more than were asked for",
+    "ebpfprof.process.memory": "unparsed bytes, no more than the caller asked for",
     "ebpfprof.console.output_file": "names of files that the user gives",
     "ebpfprof.console.output_folder": "names of files that the user gives",
     "ebpfprof.kernel.perf_events": "the kernel's",
     "ebpfprof.privileges.checks": "the kernel's",
     "ebpfprof.server.access": "requests, not targets: tests/server/test_access.py",
-    "ebpfprof.server.go_forms": "profiles that were taken here",
+    "ebpfprof.server.go_forms": "our own profiles",
     "ebpfprof.server.listener": "requests, not targets: tests/server/test_listener.py",
     "ebpfprof.server.symbols": "requests, not targets: tests/server/test_pprof_endpoints.py",
     "ebpfprof.kernel.sources": "our own C",
     "ebpfprof.top.terminal": "keys that the user presses",
-    "ebpfprof.top.rows": "profiles that were taken here",
-    "ebpfprof.top.state": "profiles that were taken here",
+    "ebpfprof.top.rows": "our own profiles",
+    "ebpfprof.top.state": "our own profiles",
     "ebpfprof.profilers.cpu.partial_samples": "our own ring buffer; its stacks have a parser",
 }
-# What tells that a module takes bytes or text apart.
+# A module that imports one of these parses bytes or text.
 TOOLS = {"re", "struct", "numpy", "zlib", "codecs"}
 
 
@@ -77,7 +77,7 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def takes_apart(path: Path) -> bool:
-    """Whether a module imports one of the tools, or asks for an integer of bytes."""
+    """Whether a module imports one of the tools, or makes an integer of bytes."""
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Import(names=names) if {each.name for each in names} & TOOLS:
@@ -132,7 +132,7 @@ def test_seeds_are_taken_and_pass_all_that_the_parser_covers(parser: Parser) -> 
 
 def test_what_once_failed_does_not_fail(parser: Parser) -> None:
     parser.seeds()
-    # The limits of time are those of a machine that does nothing else: here only a hang is one.
+    # The limits of time are for an idle machine: here only a hang counts.
     with bounded(10 * parser.cpu_s, parser.memory_bytes) as renew:
         for name, data in corpus(parser):
             renew()
@@ -146,7 +146,7 @@ def test_a_share_of_new_inputs(parser: Parser) -> None:
     assert result.inputs == parser.share
 
 
-# The driver itself: it would be easy to find nothing.
+# The driver itself: a broken one would find nothing.
 
 
 def made(ask: object, **more: object) -> Parser:

@@ -45,7 +45,7 @@ TEXTS: Final = st.sampled_from(
 
 
 def read_and_write(data: bytes) -> None:
-    """Read a profile; what is read can be written in every format that knows its values."""
+    """Read a profile; each format that knows its values can write it."""
     with suppress(InvalidProfile):
         write(pprof.decode(data))
 
@@ -60,7 +60,7 @@ def write(profile: Profile) -> None:
     with suppress(InvalidProfile):
         for line in folded.encode(profile).splitlines():
             assert int(line.rpartition(b" ")[2]) > 0
-    with suppress(InvalidProfile):  # what no longer fits 64 bits
+    with suppress(InvalidProfile):  # a sum that does not fit 64 bits
         assert not delta.difference(profile, profile).samples
         delta.merged([profile, profile])
         formats.encode_difference(profile, profile, "text")
@@ -100,7 +100,7 @@ FIELDS: Final = ("id", "mapping_id", "address", "memory_start", "filename", "nam
 @ROUNDS
 @given(data=st.data())
 def test_numbers_and_texts_changed(data: st.DataObject) -> None:
-    """Well formed, so that it comes past the parser: wrong numbers and odd texts."""
+    """Well formed, so that the parser accepts it: wrong numbers and odd texts."""
     message = profile_class().FromString(GOLDEN)
     for _ in range(data.draw(st.integers(1, 4))):
         table = data.draw(st.sampled_from(("sample", "location", "function", "mapping", "rest")))

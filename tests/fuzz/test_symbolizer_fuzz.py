@@ -30,7 +30,7 @@ pytestmark = pytest.mark.long
 FRAMES: Final = Path(__file__).resolve().parents[1] / "targets" / "frames"
 PROGRAMS: Final = (("1.19", "stripped"), ("1.25", "pie"), (MINORS[-1], "stripped"))
 
-# Far above what any lookup takes, far below what a hang or a size taken at its word would.
+# Far above any lookup, far below a hang or the use of a size from the file.
 TIME_LIMIT_S: Final = 60
 MEMORY_LIMIT_BYTES: Final = 768 << 20
 
@@ -51,7 +51,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Program:
-    """A sound program, where its parts are in the file, and the functions to look at closely."""
+    """A sound program, the places of its parts in the file, and addresses to look up closely."""
 
     data: bytes
     regions: dict[str, tuple[int, int]]
@@ -80,10 +80,10 @@ def sound(minor: str, mode: str) -> Program:
     table = binary._table
     header = table.header
     start = elf.vaddr_to_offset(header.vaddr)
-    # Many calls are inlined into it, several levels deep.
+    # The compiler inlines many calls into it, several levels deep.
     (focus,) = binary.functions_named("main.exercise")
     record = table.function(focus.index)
-    # The other of that name, if there is one, is a wrapper for assembly.
+    # A second function of that name is a wrapper for assembly.
     schedinit = max(
         binary.functions_named("runtime.schedinit"), key=lambda each: each.end - each.entry
     )
@@ -133,7 +133,7 @@ def changed(program: Program, changes: list[Change]) -> bytes:
 
 
 def ask_everything(data: bytes, pcs: list[int]) -> None:
-    """Use the whole interface; whatever is answered must make sense."""
+    """Use the whole interface; all answers must make sense."""
     with ElfFile.from_bytes(data) as elf:
         assert len(elf.build_id) <= 128
         answer_or_error(lambda: read_build_info(elf))
@@ -180,7 +180,7 @@ def answer_or_error(ask: Callable[[], object]) -> None:
 
 @contextmanager
 def limits() -> Iterator[None]:
-    """Fail on a hang, and on memory that only a size taken from the file could ask for."""
+    """Fail on a hang, and on an allocation by a size from the file."""
 
     def too_long(_number: int, _frame: FrameType | None) -> None:
         raise TimeoutError(f"no answer within {TIME_LIMIT_S} s")
@@ -254,7 +254,7 @@ DWARF_CHANGES: Final = st.builds(
 
 @cache
 def sound_dwarf(minor: str) -> Program:
-    """The program `locks`, and where the entries are that names are told from."""
+    """The program `locks`, and the places of the entries from which names come."""
     data = locksprogram.uncompressed(minor)
     elf = ElfFile.from_bytes(data)
     info = elf.sections[".debug_info"].offset
@@ -283,7 +283,7 @@ def sound_dwarf(minor: str) -> Program:
 
 
 def ask_names(minor: str, data: bytes) -> None:
-    """Ask for the names of all locks: there is no error, only a name or none."""
+    """Ask for the names of all locks: the answer is a name or none, never an error."""
     said = locksprogram.said(minor, "plain")
     with ElfFile.from_bytes(data) as elf:
         names = LockNames(GoBinary.open(elf))

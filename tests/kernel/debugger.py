@@ -129,7 +129,7 @@ class Debugger:
         os.pwrite(self._memory, original, address)
 
     def catch(self, address: int) -> list[int]:
-        """Let all go on until one is about to run an instruction anew; returns its registers."""
+        """Let all go on until one is about to run an instruction again; returns its registers."""
         for thread in list(self._stopped):
             if self._registers(thread)[_RIP] == address:
                 self._step_over(thread)

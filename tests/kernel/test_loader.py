@@ -45,7 +45,7 @@ int on_sample(void *ctx) {
 
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each test compiles anew."""
+    """Give each test an empty cache, so that it compiles."""
     monkeypatch.setattr(program_cache, "FOLDER", tmp_path / "cache")
 
 

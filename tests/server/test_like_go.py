@@ -232,7 +232,7 @@ def test_the_text(pair: Pair, kind: str) -> None:
     assert work_lines(ours, kind) == expected
     assert ours.endswith("\n\n")
     assert go.endswith("\n\n")
-    # Our columns are those of text/tabwriter: made anew from its cells, Go's lines are the same.
+    # Our columns are those of text/tabwriter: made again from its cells, Go's lines are the same.
     for lines in frame_lines(go):
         assert aligned([re.split(r"\t+", line) for line in lines]) == lines
 

@@ -1,4 +1,4 @@
-"""Ways in for what Go programs' files say: pclntab, build information, code, DWARF of locks."""
+"""Ways in through files of Go programs: pclntab, build information, code, DWARF of locks."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def ask_relocations(data: bytes) -> None:
     assert len(words.addresses_of(0x1001, 4)) <= 4
 
 
-# Code of the runtime, in which the places for probes are found.
+# Code of the runtime, in which we find the places of probes.
 
 _PARKING = (
     *("runtime.chansend", "runtime.chanrecv", "runtime.gopark", "runtime.mcall", "runtime.ready"),
@@ -224,7 +224,7 @@ def ask_code(data: bytes) -> None:
 
 @cache
 def version_seeds() -> Sequence[bytes]:
-    """The beginning of schedinit, and behind it what its operands point to."""
+    """The beginning of schedinit, and behind it the data of its operands."""
     text = b"\x48\x83\x3d\xf8\x0f\x00\x00\x00\x75\x0e\x48\x8d\x05\xf0\x1f\x00\x00"
     text += b"\x48\x89\x05\xe1\x0f\x00\x00\xc3"
     header = struct.pack("<QQQ", 0x3000, 8, 0x3000)
@@ -269,7 +269,7 @@ def ask_locks(data: bytes) -> None:
     names = LockNames(binary)
     for address in (GLOBAL, GLOBAL + 40, GLOBAL + 9):
         assert isinstance(names.variable(address), str | None)
-    # One question an input: each looks at the same tables, most of the time all of them.
+    # One question an input: each reads the same tables, most of the time all of them.
     function, kind = _LOCK_QUESTIONS[crc32(data) % len(_LOCK_QUESTIONS)]
     assert isinstance(names.field([Caller(function, binary.text_start + 4)], kind), str | None)
 

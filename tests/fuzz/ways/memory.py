@@ -1,4 +1,4 @@
-"""Ways in for what a target's memory says: goroutines, copies of stacks, return addresses."""
+"""Ways in through a target's memory: goroutines, copies of stacks, return addresses."""
 
 from __future__ import annotations
 
@@ -139,8 +139,7 @@ def goroutine_seeds() -> Sequence[bytes]:
 
 @contextmanager
 def _ready(memory: _Memory) -> Iterator[None]:
-    """Let all be read from there; what the program's file says, which is the same each time, is
-    known."""
+    """Make all reads come from `memory`; the addresses from the program's file are known."""
     allgs, latencies = _places()
     with (
         mock.patch.multiple(
@@ -165,14 +164,14 @@ def ask_goroutines(data: bytes) -> None:
                 assert looked.times_run() >= 0
     translator = StackTranslator(go)
     for each in (*found.goroutines, *parked.values()):
-        # Frames lie one behind the other: more than fit in a stack are a circle.
+        # Frames lie one behind the other: more than fit into a stack are a circle.
         assert 0 < len(each.return_pcs) <= _STACK_BYTES // 8
         translator.stack("block", each.return_pcs)
     assert 0 <= found.cut_short <= len(found.goroutines)
     assert found.unreadable >= 0
 
 
-# The labels of a goroutine: a byte that tells the kind, then memory that begins with them.
+# The labels of a goroutine: a byte for the kind, then memory that begins with them.
 
 _LABELS = 0xC000_0000_00
 
@@ -201,7 +200,7 @@ def label_seeds() -> Sequence[bytes]:
     slices = struct.pack("<QQ", _LABELS + 16, 3) + _strings(
         (112, 7), (119, 5), (119, 5), (112, 7), (112, 0), (124, 200)
     )
-    # A map of two buckets of 272 bytes, the second with one that it flows over into.
+    # A map of two buckets of 272 bytes, the second with an overflow bucket.
     text_at = 32 + 3 * 272
     key, value = (text_at, 7), (text_at + 7, 5)
     tables = struct.pack("<QQBBHIQ", _LABELS + 8, 9, 0, 1, 0, 0, _LABELS + 32)
@@ -220,7 +219,7 @@ def ask_labels(data: bytes) -> None:
     for label in found:
         assert label.key
         assert label.value
-        # What is no UTF-8 takes four characters a byte.
+        # Invalid UTF-8 takes four characters a byte.
         assert len(label.key) <= 4 * 64 + len(CUT)
         assert len(str(label.value)) <= 4 * 128 + len(CUT)
 
@@ -259,7 +258,7 @@ def ask_addresses(data: bytes) -> None:
     assert translator.bare_stack(pcs).locations
 
 
-# Copies of stacks, walked outside of the kernel.
+# Copies of stacks, which user space unwinds.
 
 
 class _CodeLookup(CodeLookup):
@@ -280,7 +279,7 @@ def _process_rules() -> ProcessRules:
 
 @cache
 def stack_seeds() -> Sequence[bytes]:
-    """Registers, what the runtime's records say, then the stack at 0x7f0000000000."""
+    """Registers, the runtime's records, then the stack at 0x7f0000000000."""
     (exercise,) = _go().binary.functions_named("main.exercise")
     (system,) = _go().binary.functions_named("runtime.systemstack")
     top = 0x7F00_0000_0000

@@ -1,4 +1,4 @@
-"""Ways in for what native files say: ELF headers, symbols, unwind tables, DWARF, debug files."""
+"""Ways in through native files: ELF headers, symbols, unwind tables, DWARF, debug files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def library(*flags: str) -> ElfFile:
     """A small shared object, compiled."""
     with tempfile.TemporaryDirectory() as name:
         Path(name, "two.c").write_text(_C)
-        # Nothing of the folder's name stands in the file: inputs are the same each time.
+        # Keep the folder's name out of the file, so that inputs are the same each time.
         same = (f"-ffile-prefix-map={name}=/src", "-gno-record-gcc-switches")
         command = ["gcc", "-O2", "-shared", "-fPIC", "-nostdlib", "-Wl,--hash-style=both", *same]
         subprocess.run([*command, *flags, "-o", "two.so", "two.c"], cwd=name, check=True)
@@ -190,7 +190,7 @@ def unwind_seeds() -> Sequence[bytes]:
         eh_elf(made, Cie(b"zRS")),
         eh_elf(made, has_hdr=False),
         eh_elf(made, Cie(b"zPLR", b"\x1b" + bytes(4) + b"\x1b\x1b")),
-        # A system call between a function and what nobody calls.
+        # A system call between a function and code without callers.
         eh_elf(
             [Fde(b"", size=0x2C), Fde(b"\x07\x10", CODE_VADDR + 0x36)],
             code=bytes(0x2C) + b"\x0f\x05" + bytes(0x60),
@@ -249,7 +249,7 @@ def ask_lines(data: bytes) -> None:
 
 
 def ask_native(data: bytes) -> None:
-    """All of a file at once: nothing of it raises, whatever is corrupt."""
+    """All of a file at once: no part of it raises, however corrupt it is."""
     binary = NativeBinary(open_elf(data))
     for frames in binary.frames_many(pcs_of(open_elf(data), 29)).values():
         for frame in frames:
@@ -262,7 +262,7 @@ def ask_native(data: bytes) -> None:
             )
 
 
-# Names of C++ and Rust, which a process of its own demangles.
+# Names of C++ and Rust, which a separate process demangles.
 
 _MANGLED = (
     b"_ZNSt6vectorIiSaIiEE9push_backERKi",

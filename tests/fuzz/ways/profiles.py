@@ -1,4 +1,4 @@
-"""Ways in for profiles that `report` and `diff` read, and all that is written of them."""
+"""Ways in through profiles that `report` and `diff` read, and all that they write."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def compressed_seeds() -> Sequence[bytes]:
 
 
 def ask_names(data: bytes) -> None:
-    """The input is each name of a profile that was recorded: nothing of it may fail."""
+    """The input is each name of a recorded profile: no format may fail."""
     text = data.decode("utf-8", "surrogateescape")
     odd = Location(1, replace(MAIN, filename=text), (Frame(text, text, 7), Frame("a;b", text, 1)))
     sample = Sample((odd,), (1, 2), (Label(text, text), Label("n", 3, text)))
-    # To write all takes milliseconds: each input is in one kind of profile, with colour or without.
+    # Writing all takes milliseconds: each input gets one kind of profile, with or without colour.
     way = zlib.crc32(data)
     kind = _KINDS[way % len(_KINDS)]
     types = SMALL.sample_types if kind else (ValueType(text, text), ValueType("b", text))

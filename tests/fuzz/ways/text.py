@@ -1,4 +1,4 @@
-"""Ways in for text that a target chooses: names, paths, labels, what /proc says, versions."""
+"""Ways in through text that a target chooses: names, paths, labels, files of /proc, versions."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.fuzz.ways.native import debug_seeds
 from tests.unit.profilers.test_labels import LABEL_SET, row
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
-"""What our own tables have in colour: nothing of it moves a cursor or names a window."""
+"""The colours of our own tables, which move no cursor and name no window."""
 
 
 def check_shown(text: str, *, has_color: bool = False) -> None:
-    """What reaches a terminal is text and ends of lines; with colour, colours."""
+    """A terminal may get text and ends of lines only; with colour, colours, too."""
     if has_color:
         text = _COLOR.sub("", text)
     for line in text.split("\n"):
@@ -97,7 +97,7 @@ def _listed(data: bytes) -> list[GoProcess]:
 
 def ask_list(data: bytes) -> None:
     found = _listed(data)
-    # A table takes milliseconds: each input is shown in one of six ways.
+    # A table takes milliseconds: each input gets one of six forms.
     way = zlib.crc32(data)
     has_color = bool(way & 1)
     check_shown(render(found, _WIDTHS[way % 3], color=has_color), has_color=has_color)
@@ -105,11 +105,11 @@ def ask_list(data: bytes) -> None:
     processes.has_name(found[0], [data[:20].decode("utf-8", "replace")])
 
 
-# What /proc says.
+# Files of /proc.
 
 
 class _Process(Target):
-    """A process of which /proc says what the input says."""
+    """A process whose files in /proc have the input as content."""
 
     def __init__(self, said: bytes) -> None:
         self.pid = 1
@@ -160,7 +160,7 @@ STATUS = (
 
 
 def ask_stat(data: bytes) -> None:
-    """The input is the name, in which a process may have what it likes, as the kernel has it."""
+    """The input is the name, which a process can choose freely, as the kernel has it."""
     name = data.replace(b"\0", b"")[:15]
     line = b"123 (" + name + b") S 7 123 123 0 -1 4194304 " + b"0 " * 43
     fields = line.rpartition(b")")[2].split()
@@ -209,7 +209,7 @@ def ask_kallsyms(data: bytes) -> None:
             assert "\n" not in found.name + found.module
 
 
-# Labels, as the kernel copied them out of the target's memory.
+# Labels, as a BPF program copied them from the target's memory.
 
 
 @cache

@@ -81,7 +81,7 @@ func chanSendFull(n int) {
 	harness.Rounds(n, prepare, func() { c <- 3 }, func() { <-c })
 }
 
-// chanSendPanics: the channel is closed under the sender, the event counts all the same.
+// chanSendPanics: another goroutine closes the channel during the send; the event counts, too.
 func chanSendPanics(n int) {
 	var c chan int
 	block := func() {
@@ -107,7 +107,7 @@ func chanBigElement(n int) {
 	harness.Rounds(n, nil, block, func() { c <- big{999: 7} })
 }
 
-// chanPingPong: the partner sends a ball and receives it back, both parked.
+// chanPingPong: the partner parks to send a ball, and again to receive it back.
 func chanPingPong(n int) {
 	there, back := make(chan int), make(chan int)
 	p := harness.NewPartner(func() {

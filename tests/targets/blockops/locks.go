@@ -46,7 +46,7 @@ func mutexLock(n int) {
 	harness.Rounds(n, mu.Lock, block, mu.Unlock)
 }
 
-// mutexQueue: four waiters hand the lock on to each other.
+// mutexQueue: four waiters get the lock one after the other.
 func mutexQueue(n int) {
 	var mu sync.Mutex
 	block := func() {
@@ -213,7 +213,7 @@ func onceContended(n int) {
 	p.Stop()
 }
 
-// fdReadLock: one goroutine waits for input inside Read, the next one for the right to read.
+// fdReadLock: one goroutine waits for input inside Read, the next one for the read lock.
 func fdReadLock(n int) {
 	reader, writer, err := os.Pipe()
 	harness.Check(err)
@@ -276,8 +276,8 @@ func semacquire(addr *uint32)
 //go:linkname semrelease sync.runtime_Semrelease
 func semrelease(addr *uint32, handoff bool, skipframes int)
 
-// releaseBarged wakes the one goroutine that waits for the semaphore, but takes what it was
-// woken for before it runs, three times over: it parks again, inside the same call.
+// releaseBarged wakes the one goroutine that waits for the semaphore, but takes the semaphore
+// before that runs, three times over: it parks again, inside the same call.
 func releaseBarged(p *harness.Partner, semaphore *uint32, round int) {
 	for i := 0; i < 3; i++ {
 		semrelease(semaphore, false, 0)

@@ -2,8 +2,8 @@
 // and the waits that the profiler ignores.
 //
 // Protocol: it prints "ready PID", waits for a line, runs, prints "done" and one line of JSON
-// (operation: planned number of events), waits for a line, writes its own profile if it was
-// asked to, prints "written" and waits for the end of its input. It ends whenever that closes.
+// (operation: planned number of events), waits for a line, writes its own profile if a flag
+// asks for it, prints "written" and waits for the end of its input. It ends whenever that closes.
 //
 // Nothing outside the operations blocks in a way that a block profile shows: main polls.
 package main
@@ -21,7 +21,7 @@ import (
 	"ebpfprof.test/harness/ownprofile"
 )
 
-// An operation runs until goroutines have blocked in it and were woken `planned` times. The
+// An operation runs until goroutines have blocked and woken in it `planned` times. The
 // stacks of those events, and no others, have a frame of the function or method NAME of package
 // main, or of a closure in it.
 type operation struct {

@@ -38,7 +38,7 @@ func pulled(n int) {
 	harness.Fresh(n, start, func() { c <- 1 })
 }
 
-// rangeOver: the loop's body is a function that the compiler made.
+// rangeOver: the compiler makes a function of the loop's body.
 func rangeOver(n int) {
 	c := make(chan int)
 	source := make(chan int, n)

@@ -142,7 +142,7 @@ func selectLoop(n int) {
 	p.Stop()
 }
 
-// selectWokenBySelect: both sides are select statements, the waker's does not park.
+// selectWokenBySelect: both sides are select statements; that of the waker does not park.
 func selectWokenBySelect(n int) {
 	a, b := make(chan int), make(chan int)
 	block := func() {

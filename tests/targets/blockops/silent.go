@@ -10,7 +10,7 @@ import (
 	"ebpfprof.test/harness"
 )
 
-// What Go's block profile must not show: none of these is an event.
+// Waits that Go's block profile must not show: none of them is an event.
 var silentOperations = []operation{
 	{"sleeping", 0, sleeping},
 	{"yielding", 0, yielding},
@@ -122,7 +122,7 @@ func selectForever(int) {
 	stay("select (no cases)", func() { select {} })
 }
 
-// stillBlocked: a wait counts when it ends, these don't.
+// stillBlocked: a wait counts when it ends, and these do not end.
 func stillBlocked(int) {
 	c := make(chan int)
 	stay("chan receive", func() { <-c })

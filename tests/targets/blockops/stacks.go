@@ -160,7 +160,7 @@ func receiveThenGrow(c chan int, levels int) int {
 	return <-c + harness.GrowStack(levels)
 }
 
-// grownStack: new goroutines, whose stack moves between the frames' making and the wait.
+// grownStack: new goroutines, whose stack grows, and so moves, before the wait.
 func grownStack(n int) {
 	c := make(chan int)
 	round := 0
@@ -185,7 +185,7 @@ func descend(levels int, c chan int) int {
 	return descend(levels-1, c) + 1
 }
 
-// movedStack: the garbage collector shrinks the stack, that is moves it, while it is parked.
+// movedStack: the garbage collector shrinks, and so moves, the stack of the parked goroutine.
 func movedStack(n int) {
 	c := make(chan int)
 	block := func() {
@@ -235,7 +235,7 @@ func lockedThread(n int) {
 	harness.Rounds(n, nil, block, func() { c <- 1 })
 }
 
-// timerFunction: the goroutine is one that the runtime's timer code made.
+// timerFunction: the runtime's timer code starts the goroutine.
 func timerFunction(n int) {
 	c := make(chan int)
 	start := func(p *harness.Partner) {

@@ -12,7 +12,7 @@ import (
 )
 
 // runStress does n operations of each contended kind on two processors, all kinds in turn. How
-// often they block is chance; only Go's own profile of the run says it.
+// often they block is chance; only Go's own profile of the run has the numbers.
 func runStress(n int) {
 	runtime.GOMAXPROCS(2)
 	stressMutex(n)
@@ -27,15 +27,15 @@ func runStress(n int) {
 	stressTimers(n / 20)
 }
 
-// yieldTo lets the other goroutines run, and so run into the lock that this one holds, every
-// eighth time.
+// yieldTo lets the other goroutines run every eighth time, so that they wait for the lock that
+// this one holds.
 func yieldTo(i int) {
 	if i%8 == 0 {
 		runtime.Gosched()
 	}
 }
 
-// stressMutex: who unlocks goes on working, so newcomers overtake the goroutine that was woken.
+// stressMutex: the unlocking goroutine works on, so that others overtake the woken goroutine.
 func stressMutex(n int) {
 	var mu sync.Mutex
 	total := 0
@@ -78,8 +78,8 @@ func stressRWMutex(n int) {
 	harness.Assert(total == n/6*2)
 }
 
-// stressSemaphore: nothing hands the semaphore over, so one call often parks several times: who
-// released it takes it again before the goroutine that was woken runs.
+// stressSemaphore: without hand-over one call often parks several times: the goroutine that
+// released the semaphore takes it again before the woken one runs.
 func stressSemaphore(n int) {
 	semaphore := uint32(1)
 	total := 0
@@ -188,8 +188,8 @@ func stressWaitGroup(n int) {
 	})
 }
 
-// stressFile: four readers of one pipe queue up for its read lock; whoever has it waits for the
-// two writers, which are slow.
+// stressFile: four readers of one pipe queue up for its read lock; the one that has it waits for
+// the two writers, which are slow.
 func stressFile(n int) {
 	reader, writer, err := os.Pipe()
 	harness.Check(err)

@@ -2,7 +2,7 @@ package main
 
 import "ebpfprof.test/harness"
 
-// Stacks with functions that the compiler made: Go hides them.
+// Stacks with functions that the compiler makes: Go hides them.
 var wrapperOperations = []operation{
 	{"wrappedByPointer", 34, wrappedByPointer},
 	{"wrappedByEmbedding", 22, wrappedByEmbedding},

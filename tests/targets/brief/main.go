@@ -1,13 +1,13 @@
-// Brief is over in a few milliseconds: a goroutine waits a known number of times while packages
-// are initialised, and again in the first lines of main. Then it does what its arguments say:
+// Brief takes a few milliseconds: a goroutine waits a known number of times while Go initialises
+// packages, and again in the first lines of main. Then it obeys its arguments:
 //
 //	exit N      ends with status N
 //	signal N    ends by signal N
 //	copy        copies its input to its output
-//	exec ARG... replaces itself by another program
-//	wait        prints "ready PID" and the signals that it gets, until its input closes
+//	exec ARG... executes another program in its place
+//	wait        prints "ready PID" and each signal, until its input closes
 //
-// Protocol of "wait": to a signal it prints "got SIGNAL"; of SIGTERM it ends with status 7.
+// Protocol of "wait": at a signal it prints "got SIGNAL"; SIGTERM ends it with status 7.
 package main
 
 import (
@@ -27,7 +27,7 @@ const (
 )
 
 func init() {
-	// With one processor nobody sends before the receiver waits.
+	// With one processor, the sender runs only when the receiver waits.
 	runtime.GOMAXPROCS(1)
 	receiveInInit()
 }
@@ -64,7 +64,7 @@ func receive(times int) {
 	}
 }
 
-// end lets the signal do what it does to a program that knows nothing of it.
+// end restores the default action of the signal, and sends it to the process.
 func end(number syscall.Signal) {
 	signal.Reset()
 	_ = syscall.Kill(os.Getpid(), number)
@@ -78,7 +78,7 @@ func waitForSignals() {
 	harness.EndWithInput()
 	for got := range signals {
 		if got == syscall.SIGURG || got == syscall.SIGCHLD {
-			continue // the runtime's own
+			continue // a signal of the runtime's own
 		}
 		fmt.Println("got", got)
 		if got == syscall.SIGTERM {

@@ -1,14 +1,14 @@
-// Checker checks its own results for as long as it runs: numbers handed on through channels,
-// selects, locks and condition variables, and values kept on growing stacks.
+// Checker checks its own results for as long as it runs: numbers that goroutines hand on through
+// channels, selects, locks and condition variables, and values on growing stacks.
 //
-// Arguments name work to be done beside: "procs" changes GOMAXPROCS and returns memory to the kernel
+// Arguments name additional work: "procs" changes GOMAXPROCS and returns memory to the kernel
 // all the time, "spawn" starts processes of its own program (by vfork and exec), "spread" keeps
-// deep stacks whose frames are looked at now and then, "hoard" takes
-// memory once the line "hoard" says so, up to two gigabytes.
+// deep stacks and checks their frames now and then, "hoard" allocates
+// memory after the line "hoard", up to two gigabytes.
 //
-// Protocol: it prints "ready PID" and starts. To the line "check" it answers, once every kind of
-// work has gone through at least one more round, "ok ROUNDS" (all rounds since the start), or
-// "FAILED ..." for ever after a wrong result or a round that does not end within two minutes.
+// Protocol: it prints "ready PID" and starts. To the line "check" it answers, after at least one
+// more round of each kind of work, "ok ROUNDS" (all rounds since the start), or always
+// "FAILED ..." after a wrong result or a round that does not end within two minutes.
 // It ends when its input closes.
 package main
 
@@ -23,10 +23,10 @@ import (
 	"ebpfprof.test/harness"
 )
 
-// A machine under load, a debugger, memory that is paged out: all that may take its time.
+// A machine under load, a debugger, paged-out memory: each may delay a round.
 const deadline = 2 * time.Minute
 
-// A job does one round of work and says what is wrong, if anything is.
+// A job does one round of work and returns an error if a result is wrong.
 type job struct {
 	name  string
 	round func(round int) error
@@ -42,7 +42,7 @@ var jobs = []job{
 	{"sleep", sleepAndTime},
 }
 
-// By the argument that asks for it.
+// By argument.
 var more = map[string]job{
 	"procs":  {"procs", changeProcs},
 	"spawn":  {"spawn", askAnotherProcess},
@@ -90,17 +90,17 @@ func work(done *atomic.Int64, j job) {
 			return
 		}
 		done.Add(1)
-		// Some air, so that a test can run several of these side by side.
+		// A pause, so that a test can run several of these side by side.
 		time.Sleep(500 * time.Microsecond)
 	}
 }
 
-// verdict waits for one more round of every job that began after it was asked.
+// verdict waits for a round of every job that begins after the call.
 func verdict() string {
 	until := time.Now().Add(deadline)
 	var total int64
 	for i := range rounds {
-		// The round that is under way may be past the point of interest: wait for the next.
+		// The current round may be past the point of interest: wait for the next.
 		for before := rounds[i].Load(); rounds[i].Load() < before+2; {
 			if text := failure.Load(); text != nil {
 				return fmt.Sprint("FAILED ", text)
@@ -153,7 +153,7 @@ func passThroughChannels(round int) error {
 	return expect("the sum", sum, sumTo(count)+count*round)
 }
 
-// mergeBySelect: three producers, one consumer, and a quit channel that everybody selects on.
+// mergeBySelect: three producers, one consumer, and a quit channel in all selects.
 func mergeBySelect(int) error {
 	const count, producers = 150, 3
 	var inputs [producers]chan int

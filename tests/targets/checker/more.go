@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 )
 
-// changeProcs: the number of processors goes up and down, and memory goes back to the kernel. Both
-// stop the world.
+// changeProcs changes GOMAXPROCS up and down, and returns memory to the kernel. Both stop the
+// world.
 func changeProcs(round int) error {
 	wanted := 1 + round%4
 	runtime.GOMAXPROCS(wanted)
@@ -26,7 +26,7 @@ func changeProcs(round int) error {
 	return nil
 }
 
-// askAnotherProcess starts this program anew, by its file or what is left of that.
+// askAnotherProcess starts this program again, also if its file is deleted.
 func askAnotherProcess(round int) error {
 	printed, err := exec.Command("/proc/self/exe", "answer", strconv.Itoa(round)).Output()
 	if err != nil {
@@ -39,7 +39,7 @@ func askAnotherProcess(round int) error {
 	return expect("what the other process answered", got, sumTo(round))
 }
 
-// answer is what that other process does: it sums up, handing each number to another goroutine.
+// answer runs in that other process: it sums up, and hands each number to another goroutine.
 func answer(word string) {
 	last, err := strconv.Atoi(word)
 	if err != nil {
@@ -69,7 +69,7 @@ var (
 	hoard  [][]byte
 )
 
-// takeMemory: once it is told to, more and more, a megabyte a round, all of it used.
+// takeMemory: after the line "hoard", it allocates and fills a megabyte a round.
 func takeMemory(round int) error {
 	if !hoards.Load() || len(hoard) == mostHoarded {
 		return nil
@@ -90,8 +90,8 @@ var (
 	done  = make(chan int)
 )
 
-// waitBelowDeepStacks: goroutines whose stacks are deep wait for work at the end of them, over and
-// over, and look now and then whether their frames still hold what was put there.
+// waitBelowDeepStacks: goroutines with deep stacks wait for work at the end of them, again and
+// again, and check their frames now and then.
 func waitBelowDeepStacks(round int) error {
 	dive.Do(func() {
 		for i := range tasks {
@@ -109,8 +109,8 @@ func waitBelowDeepStacks(round int) error {
 	return expect("what the deep stacks hold", sum, divers*(sumTo(levels)+round))
 }
 
-// descend keeps a kilobyte in each frame. From the bottom it answers, and after some tasks goes up
-// all the way, looks at its frames, and goes down again.
+// descend keeps a kilobyte in each frame. From the bottom it answers, and after some tasks it
+// returns all the way up, checks its frames, and goes down again.
 //
 //go:noinline
 func descend(level int, tasks chan int) int {
@@ -138,7 +138,7 @@ func descend(level int, tasks chan int) int {
 	}
 }
 
-// answerBelow stays at the bottom for seven tasks of eight; the eighth it hands up.
+// answerBelow stays at the bottom for seven tasks of eight; it hands up the eighth.
 func answerBelow(tasks chan int) int {
 	for task := range tasks {
 		if task%8 == 0 {

@@ -1,5 +1,5 @@
-// Churn starts processes of its own program all the time, each of which ends soon: `churn RATE MS`
-// starts RATE a second. Each lives for MS milliseconds, while its goroutines wait for a lock.
+// Churn starts short processes of its own program all the time: `churn RATE MS` starts RATE a
+// second. Each lives for MS milliseconds, while its goroutines wait for a lock.
 //
 // Protocol: it prints "ready PID" and starts. To the line "count" it answers "started N ended M".
 // When its input closes it ends, after the last of its processes.

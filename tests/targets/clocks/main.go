@@ -1,8 +1,8 @@
 // Clocks asks for the time in goroutines that have threads of their own. The runtime asks the vDSO
 // on the stack of the thread (g0), which may lie just below that of the goroutine.
 //
-// Protocol: it prints "ready PID". To the line "ask MS" it answers "done" after so many milliseconds
-// of that. It ends when its input closes.
+// Protocol: it prints "ready PID". At the line "ask MS" it asks for so many milliseconds, and then
+// prints "done". It ends when its input closes.
 package main
 
 import (
@@ -34,7 +34,7 @@ func askTime(until time.Time) {
 }
 
 func main() {
-	debug.SetGCPercent(-1) // or stacks would shrink
+	debug.SetGCPercent(-1) // else the collector would shrink stacks
 	begin, end := make(chan time.Time), make(chan struct{})
 	for i := 0; i < threads; i++ {
 		go func(i int) {

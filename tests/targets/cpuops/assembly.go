@@ -31,7 +31,7 @@ var (
 	bigSink    = new(big.Int)
 )
 
-// keys makes strings of so many bytes: only maps of more than eight of them use hashes.
+// keys makes strings of so many bytes. Only maps of more than eight strings use hashes.
 func keys(count, size int) []string {
 	found := make([]string, count)
 	for i := range found {

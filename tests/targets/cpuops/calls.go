@@ -38,7 +38,7 @@ func useMaps() {
 	sink += len(fresh)
 }
 
-// growStacks lets stacks grow from 2 KB to 16 KB, over and over.
+// growStacks makes stacks grow from 2 KB to 16 KB, again and again.
 //
 //go:noinline
 func growStacks() {
@@ -80,7 +80,7 @@ type embedding struct {
 
 var steppers = []stepper{&counter{}, embedding{"a", &counter{}}, &embedding{"b", &counter{}}}
 
-// callMethods calls through wrappers that the compiler made.
+// callMethods calls through wrappers that the compiler makes.
 //
 //go:noinline
 func callMethods() {

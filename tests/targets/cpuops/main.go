@@ -5,7 +5,7 @@
 //	profile FILE HZ   starts Go's own CPU profile at so many samples a second; prints "profiling"
 //	work REGEXP MS    does the works whose names match, each for so many milliseconds of CPU time;
 //	                  prints a line of JSON: {"cpu_ns": CPU time of the process meanwhile,
-//	                  "works": {name: its part of it}}
+//	                  "works": {name: CPU time of this work}}
 //	stop              ends and writes the profile; prints "stopped"
 //
 // It ends when its input closes.
@@ -80,8 +80,8 @@ func perform(w work, duration time.Duration) time.Duration {
 	return harness.CPUTime() - began
 }
 
-// startProfile starts at a rate that pprof.StartCPUProfile does not offer: a rate that was set
-// before stays, at the price of a message on standard error.
+// startProfile uses a rate that pprof.StartCPUProfile does not offer: Go keeps a rate that was
+// set before, and prints a message on standard error.
 func startProfile(path string, hz int) *os.File {
 	file, err := os.Create(path)
 	harness.Check(err)

@@ -1,5 +1,5 @@
-// Crowd has as many goroutines as it is told that wait nearly all of the time, each by itself: some
-// ten milliseconds each time, however busy the machine is.
+// Crowd has so many goroutines, by its argument, which wait nearly all of the time, each by itself:
+// some ten milliseconds each time, however busy the machine is.
 //
 // Protocol: it prints "ready PID" and starts. It ends when its input closes.
 package main
@@ -30,7 +30,7 @@ func wait(gate <-chan bool) {
 	}
 }
 
-// wake never waits for a channel itself.
+// wake itself never waits for a channel.
 func wake(gates []chan bool) {
 	for {
 		time.Sleep(10 * time.Millisecond)

@@ -17,7 +17,7 @@ const (
 )
 
 // goShopping looks at products and buys one now and then, for ever. It speaks HTTP over one
-// connection of its own: http.Client's waits would stand in the shop's profile.
+// connection of its own: the shop's profile would show the waits of http.Client.
 func goShopping(address string, seed int64) {
 	connection, err := net.Dial("tcp", address)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Demo is a small shop: an HTTP service with the kinds of contention that real services have,
 // and clients of its own that keep it busy. It knows nothing of profiling.
 //
-// It prints "ready PID" and runs until its input closes or it is told to end.
+// It prints "ready PID" and runs until its input closes or a signal ends it.
 package main
 
 import (

@@ -63,7 +63,7 @@ func productOf(r *http.Request) int {
 }
 
 // PriceCache keeps prices for a while. Its flaw is a common one: it asks the slow catalog while
-// it holds its lock, so that everybody waits for one product.
+// it holds its lock, so that all customers wait for one product.
 type PriceCache struct {
 	mu      sync.Mutex
 	entries map[int]price
@@ -105,7 +105,7 @@ func (c *Config) Discount() int {
 	return c.discount
 }
 
-// ReloadForever holds the write lock for all the time that reading the settings takes.
+// ReloadForever holds the write lock as long as it reads the settings.
 func (c *Config) ReloadForever() {
 	for range time.Tick(20 * time.Millisecond) {
 		c.mu.Lock()
@@ -134,7 +134,7 @@ func NewInvoicePool(workers int) *InvoicePool {
 	return pool
 }
 
-// Print waits for a worker and for what it prints.
+// Print waits for a worker and for its print.
 func (p *InvoicePool) Print(product, cents int) string {
 	o := order{product, cents, make(chan string)}
 	p.orders <- o
@@ -155,7 +155,7 @@ func signInvoice(text string) string {
 	return fmt.Sprintf("%s, signed %x", text, sum[:4])
 }
 
-// Stock counts what is left; whoever finds a shelf empty fills it while the others wait.
+// Stock counts items; a goroutine that finds a shelf empty fills it while the others wait.
 type Stock struct {
 	mu   sync.Mutex
 	left map[int]int

@@ -1,8 +1,8 @@
-// Forks makes a child that is a copy of it (fork without exec), in which goroutines hand numbers to
-// each other as in itself.
+// Forks makes a child that is a copy of it (fork without exec). In both, goroutines hand numbers to
+// each other.
 //
-// A fork copies one thread only, so all is done on one processor, with no other thread at work:
-// run it with GOMAXPROCS=1 and GOGC=off.
+// A fork copies one thread only, so all work is on one processor, without other threads: run it
+// with GOMAXPROCS=1 and GOGC=off.
 //
 // Protocol: it prints "ready PID". To "hand" it answers "handed SUM". To "fork" it answers
 // "forked PID": the child hands numbers on, and then waits for SIGCONT (it stops itself), hands on
@@ -19,7 +19,7 @@ import (
 
 const (
 	count    = 300
-	alarm    = 600 // seconds after which a child that hangs is ended
+	alarm    = 600 // seconds until a child that hangs is killed
 	expected = count * (count + 1) / 2
 )
 
@@ -35,7 +35,7 @@ func main() {
 			answers <- sum
 		}
 	}()
-	hand() // what that needs once is there
+	hand() // allocates what it needs once
 	harness.Ready()
 	child := 0
 	for harness.Next() {

@@ -1,8 +1,8 @@
-// Frames asks the Go runtime that it was built with what it knows of its own addresses.
+// Frames asks its own Go runtime for the frames of its addresses.
 //
 // It reads addresses in hexadecimal from standard input, one a line, and prints for each what a
-// profile would say of it: "PC address", then a line "function\tfile\tline\tstart line" for each
-// frame, innermost first. Wrappers are left out, as Go leaves them out.
+// profile would show: "PC address", then a line "function\tfile\tline\tstart line" for each
+// frame, innermost first. Like Go, it omits wrappers.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	_ "unsafe" // for linkname
 )
 
-// Used by runtime/pprof for the last address of a stack, which runtime.CallersFrames alone does
+// runtime/pprof uses it for the last address of a stack, which runtime.CallersFrames alone does
 // not expand.
 //
 //go:linkname expandFinalInlineFrame runtime/pprof.runtime_expandFinalInlineFrame
@@ -35,7 +35,7 @@ func main() {
 			os.Exit(1)
 		}
 		fmt.Fprintf(output, "PC %x\n", pc)
-		// The runtime takes return addresses and looks at the byte before.
+		// The runtime takes return addresses and looks up the byte before.
 		frames := runtime.CallersFrames(expandFinalInlineFrame([]uintptr{uintptr(pc) + 1}))
 		for more := true; more; {
 			var frame runtime.Frame
@@ -49,8 +49,8 @@ func main() {
 	}
 }
 
-// What follows is there to have its frames looked at: generic functions, methods called through
-// wrappers, closures, and inlining a few levels deep.
+// The rest is code for frames: generic functions, methods that wrappers call, closures, and
+// inlining a few levels deep.
 
 type number interface{ ~int | ~float64 }
 

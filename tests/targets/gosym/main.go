@@ -2,8 +2,8 @@
 //
 //	gosym PROGRAM TEXTSTART STEPS
 //
-// TEXTSTART is the address of runtime.text, in hexadecimal: since Go 1.26 it does not stand in the
-// table. For each function it prints "F entry end name", and for STEPS addresses spread over it
+// TEXTSTART is the address of runtime.text, in hexadecimal: from Go 1.26 on the table does not
+// have it. For each function it prints "F entry end name", and for STEPS addresses spread over it
 // "L address line file". Addresses are in hexadecimal.
 package main
 

@@ -23,8 +23,8 @@ func GoroutineID() int64 {
 
 var traceback []byte
 
-// Traceback returns that of all goroutines, until the next call; only main calls it, or what
-// stands below here.
+// Traceback returns the traceback of all goroutines, valid until the next call; only main and
+// the functions below call it.
 func Traceback() []byte {
 	size := runtime.Stack(traceback, true)
 	for size == len(traceback) {
@@ -34,7 +34,7 @@ func Traceback() []byte {
 	return traceback[:size]
 }
 
-// StateOf returns the state that a traceback shows of another goroutine, or "" if that has ended.
+// StateOf returns the state of another goroutine in a traceback, or "" if that has ended.
 func StateOf(id int64) string {
 	text := Traceback()
 	at := bytes.Index(text, []byte(fmt.Sprintf("\ngoroutine %d ", id)))

@@ -1,9 +1,9 @@
 // Package harness has what targets share: the hand-shake with the test that started them
-// (tests/targets_run.py), goroutines that block when they are told to, and small helpers.
+// (tests/targets_run.py), goroutines that block on demand, and small helpers.
 //
-// Tests compare the stacks of targets. So main.main has the loop over commands: a harness that
-// called back would stand between it and the work. Nothing here waits in a way that a block or
-// mutex profile shows, or knows of profiling: package ownprofile does.
+// Tests compare the stacks of targets. So main.main has the loop over commands: a harness with
+// callbacks would add frames between main and the work. The package has no waits that a block or
+// mutex profile shows, and no profiling: package ownprofile has that.
 package harness
 
 import (
@@ -21,10 +21,10 @@ var input = bufio.NewScanner(os.Stdin)
 func Ready() { fmt.Println("ready", os.Getpid()) }
 
 // Next reads a command, which is a line of input. It returns false once the input is closed: then
-// the target is to end.
+// the target must end.
 func Next() bool { return input.Scan() }
 
-// Command returns the line that Next has read.
+// Command returns the line that Next read.
 func Command() string { return input.Text() }
 
 // Words returns the words of that line.
@@ -36,11 +36,11 @@ func AwaitEnd() {
 	}
 }
 
-// Lines that EndWithInput has read, and those that main has awaited.
+// Lines that EndWithInput has read, and lines that main has awaited.
 var arrived, awaited atomic.Int64
 
 // EndWithInput reads the input in a goroutine of its own, which ends the process when the input
-// closes, whatever main does then. Main learns of lines by AwaitLine, not by Next.
+// closes, whatever main does then. Main gets lines by AwaitLine, not by Next.
 func EndWithInput() {
 	go func() {
 		for input.Scan() {

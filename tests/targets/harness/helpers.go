@@ -23,7 +23,7 @@ func Assert(correct bool) {
 	}
 }
 
-// Number returns the number that a word stands for, or ends the process.
+// Number parses a number, or ends the process.
 func Number(word string) int {
 	value, err := strconv.Atoi(word)
 	Check(err)
@@ -38,15 +38,15 @@ func Spin(length time.Duration) {
 	}
 }
 
-// CPUTime returns what all threads have used so far, in user and kernel mode. Where other
-// processes want the processors, too, it says more than time does.
+// CPUTime returns the CPU time of all threads so far, in user and kernel mode. It measures work
+// even if other processes use the processors, too.
 func CPUTime() time.Duration {
 	var usage syscall.Rusage
 	Check(syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// GrowStack goes so many levels deep, half a kilobyte each: the stack becomes larger than what a
+// GrowStack calls so many levels deep, half a kilobyte each: the stack becomes larger than a
 // parked goroutine needs, so that the collector shrinks it.
 //
 //go:noinline

@@ -6,7 +6,7 @@ import (
 )
 
 // A Partner is a goroutine that blocks once a round. The goroutine that drives it never blocks
-// itself: it polls until the partner is parked, lets some time pass and wakes it.
+// itself: it polls until the partner is parked, spins for some time and wakes it.
 type Partner struct {
 	id           atomic.Int64
 	begun, ended atomic.Int64
@@ -59,11 +59,11 @@ func (p *Partner) IsIn(states []string) bool { return isOneOf(StateOf(p.id.Load(
 // Stop ends the goroutine after its round.
 func (p *Partner) Stop() { p.stopped.Store(true) }
 
-// Arrive and Leave are the begin and the end of a goroutine that Fresh had started.
+// Arrive and Leave are the begin and the end of a goroutine that Fresh started.
 func (p *Partner) Arrive() { p.id.Store(GoroutineID()) }
 func (p *Partner) Leave()  { p.ended.Add(1) }
 
-// Rounds lets one partner block n times. prepare may be nil.
+// Rounds makes one partner block n times. prepare may be nil.
 func Rounds(n int, prepare, block, wake func()) {
 	p := NewPartner(block)
 	for i := 0; i < n; i++ {
@@ -79,7 +79,7 @@ func Rounds(n int, prepare, block, wake func()) {
 	p.Stop()
 }
 
-// Crowd lets several partners block in every round, all at once: n events in all.
+// Crowd makes several partners block in every round, all at once: n events in all.
 func Crowd(n, size int, prepare, block, wake func()) {
 	if n%size != 0 {
 		panic("a crowd's events are not a multiple of its size")
@@ -108,7 +108,7 @@ func Crowd(n, size int, prepare, block, wake func()) {
 }
 
 // Fresh runs `start` n times; it must start a goroutine that calls Arrive, blocks and calls
-// Leave on the partner it is given.
+// Leave on its argument, the partner.
 func Fresh(n int, start func(p *Partner), wake func()) {
 	for i := 0; i < n; i++ {
 		p := &Partner{}

@@ -16,9 +16,9 @@ const (
 )
 
 // A scene is one way to wait for one lock. In each round a goroutine calls hold, and while it has
-// the lock, three others call wait, one after the other, and are parked. Then all of them have
-// the lock in turn, in this order: the first and the second for `length`, the others for two and
-// three times as long.
+// the lock, three others call wait, one after the other, and park. Then all of them have the lock
+// in turn, in this order: the first and the second for `length`, the others for two and three
+// times as long.
 type scene struct {
 	kind, name     string
 	address        uintptr
@@ -27,15 +27,15 @@ type scene struct {
 	length         time.Duration
 	// Whether they wait for the release of the holder, not each for the one before.
 	atOnce bool
-	// Which of those who wait (0, 1, 2) are woken while another one goes on waiting for the same
-	// semaphore, and will release that: bpf/waits/locks.h sees how long they had it.
+	// Which of the waiters (0, 1, 2) wake while another one still waits for the same semaphore, and
+	// will release that: bpf/waits/locks.h sees how long they had it.
 	seen []int
 }
 
 // A turn is what a goroutine does in one round.
 type turn struct {
 	length    time.Duration
-	id        int64 // of the goroutine, once it is there
+	id        int64 // of the goroutine, once that runs
 	came      time.Time
 	has       chan bool // closed when it has the lock
 	mayGo     chan bool // closed when it may go on
@@ -49,14 +49,14 @@ func newTurn(length time.Duration) *turn {
 	}
 }
 
-// arrive is called just before the lock is asked for.
+// arrive is called just before the goroutine locks.
 func (t *turn) arrive() {
 	id := harness.GoroutineID()
 	t.came = time.Now()
 	atomic.StoreInt64(&t.id, id)
 }
 
-// keep is called while the lock is held, just before it is released.
+// keep is called while the goroutine holds the lock, just before it unlocks.
 func (t *turn) keep() {
 	close(t.has)
 	<-t.mayGo
@@ -70,8 +70,8 @@ type outcome struct {
 	Address  uintptr        `json:"address"`
 	Releases map[string]int `json:"releases"` // by function, with others waiting
 	Waits    map[string]int `json:"waits"`    // by function
-	Delay    time.Duration  `json:"delay_ns"` // waited by all
-	Holds    int            `json:"holds"`    // those which can be seen
+	Delay    time.Duration  `json:"delay_ns"` // of all waits
+	Holds    int            `json:"holds"`    // those that a profiler can see
 	Held     time.Duration  `json:"held_ns"`
 }
 

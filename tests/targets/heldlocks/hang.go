@@ -9,7 +9,7 @@ import (
 	"ebpfprof.test/harness"
 )
 
-// A group has what goroutines can hang in. Main holds the locks.
+// A group has locks and channels in which goroutines hang. Main holds the locks.
 type group struct {
 	mu                     sync.Mutex
 	forReaders, forWriters sync.RWMutex
@@ -97,7 +97,7 @@ type stay struct {
 	Kind    string  `json:"kind"`
 }
 
-// hang returns what hangs by function, when all of it does.
+// hang returns the hanging goroutines by function, when all of them hang.
 func (g *group) hang() map[string]*stay {
 	const locks = "main.group.{forReaders,forWriters}"
 	mu := uintptr(unsafe.Pointer(&g.mu))

@@ -1,18 +1,18 @@
-// Heldlocks makes goroutines wait for locks of known names for known times, and lets goroutines
+// Heldlocks makes goroutines wait for locks of known names for known times, and makes goroutines
 // hang.
 //
 // Protocol: it prints "ready PID" and then obeys the lines that it reads:
 //
 //	contend         makes contention for each lock (contend.go); prints a line of JSON
-//	mixed           makes writers wait for readers that were before them (mixed.go); prints a line
+//	mixed           makes writers wait for readers that came before them (mixed.go); prints a line
 //	                of JSON
-//	hang GROUP      lets goroutines hang in each way (hang.go), in locks and channels of a group
+//	hang GROUP      makes goroutines hang in each way (hang.go), in locks and channels of a group
 //	                of their own; prints a line of JSON when all of them are parked
-//	overtake        lets two goroutines hang in a lock, one of which was woken (overtake.go);
+//	overtake        makes two goroutines hang in a lock, one of which was woken (overtake.go);
 //	                prints a line of JSON when both are parked
-//	release GROUP   lets those of a group go; prints "released" when all of them have ended
+//	release GROUP   ends the waits of a group; prints "released" when its goroutines have ended
 //
-// Times are those of its own clock. It ends when its input closes, whoever hangs.
+// Times are those of its own clock. It ends when its input closes, even with hanging goroutines.
 package main
 
 import (

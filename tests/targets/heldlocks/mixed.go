@@ -30,9 +30,9 @@ func (g *gate) read(t *turn) {
 	g.rw.RUnlock()
 }
 
-// mixed lets two writers and a reader wait for a writer. When that releases the lock, the reader
-// has it first, for a long time. The first writer was woken, too, but waits for the reader.
-// Of all of them, it alone is seen to hold the lock: from when the reader released it.
+// mixed makes two writers and a reader wait for a writer. When that releases the lock, the reader
+// has it first, for a long time. The release wakes the first writer, too, which waits for the
+// reader. The probes see it alone hold the lock: from when the reader released it.
 func mixed() outcome {
 	const short, long = 3 * time.Millisecond, 30 * time.Millisecond
 	g := &gate{}
@@ -60,7 +60,7 @@ func mixed() outcome {
 	return sum
 }
 
-// begin starts a goroutine that does act.
+// begin starts a goroutine that calls act.
 func begin(t *turn, act func(*turn)) {
 	go func() {
 		act(t)

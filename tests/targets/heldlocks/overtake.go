@@ -6,14 +6,14 @@ import (
 	"unsafe"
 )
 
-// A contested lock is held by a goroutine that never lets it go.
+// The holder of a contested lock never releases it.
 type contested struct {
 	mu   sync.Mutex
 	open chan bool
 }
 
-// woken waits in Mutex.Lock, is woken, and does not get the semaphore: to the runtime it is parked
-// once more in the same call of semacquire1.
+// woken waits in Mutex.Lock, wakes, and does not get the semaphore: the runtime parks it again in
+// the same call of semacquire1.
 //
 //go:noinline
 func (c *contested) woken(w *guest) {
@@ -21,7 +21,7 @@ func (c *contested) woken(w *guest) {
 	c.mu.Lock()
 }
 
-// quicker takes the semaphore that was meant for the other one, and then waits for the lock.
+// quicker takes the semaphore that the other goroutine was woken for, and then waits for the lock.
 //
 //go:noinline
 func (c *contested) quicker(w *guest) {
@@ -29,7 +29,7 @@ func (c *contested) quicker(w *guest) {
 	c.mu.Lock()
 }
 
-// overtake returns what hangs by function.
+// overtake returns the hanging goroutines by function.
 func overtake() map[string]*stay {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	c := &contested{open: make(chan bool)}
@@ -48,8 +48,8 @@ func overtake() map[string]*stay {
 	return map[string]*stay{"main.(*contested).woken": &one, "main.(*contested).quicker": &other}
 }
 
-// leave wakes the first and takes the lock again. Then it starts the second, which is to run next,
-// before the one that was made runnable earlier, and stops.
+// leave wakes the first and takes the lock again. Then it starts the second, which runs next,
+// before the first, which was made runnable earlier, and stops.
 func (c *contested) leave(second *guest) {
 	c.mu.Unlock()
 	c.mu.Lock()

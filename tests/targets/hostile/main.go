@@ -1,8 +1,8 @@
-// Hostile has names that a test overwrites in the binary with whatever it likes: a function, a file
-// and a package variable are called Room_xxx..., of 120 bytes. Its goroutines wait for a channel and
-// a lock, use the processor, and have labels, which are given as arguments: key value ...
+// Hostile has names that a test overwrites in the binary: a function, a file and a package variable
+// with the name Room_xxx..., of 120 bytes. Its goroutines wait for a channel and a lock, use the
+// processor, and have the labels of its arguments: key value ...
 //
-// Protocol: it prints "ready PID" and then goes on by itself until its input closes.
+// Protocol: it prints "ready PID" and then works until its input closes.
 package main
 
 import (
@@ -51,7 +51,7 @@ func hold() {
 
 var sum int
 
-// Waits, and uses the processor: its name and that of its file are in all profiles.
+// It waits, and uses the processor: its name and that of its file are in all profiles.
 //
 //go:noinline
 func Room_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx_f(value int) {

@@ -1,5 +1,5 @@
-// Httppprof serves net/http/pprof with the block and mutex profiles on, the reference for a server
-// that answers in its place. One goroutine makes others wait for a lock and for a channel.
+// Httppprof serves net/http/pprof with the block and mutex profiles on, as the reference for our
+// server. One goroutine makes others wait for a lock and for a channel.
 //
 // Protocol: it prints "ready PID", then "address HOST:PORT", works without end, answers "exec" by
 // replacing itself with `sleep`, and ends at the end of its input.
@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// contend: two goroutines want a lock, and whoever has it keeps it for a while.
+// contend: two goroutines want a lock, and its holder keeps it for a while.
 func contend() {
 	var mu sync.Mutex
 	for g := 0; g < 2; g++ {

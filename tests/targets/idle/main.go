@@ -1,8 +1,8 @@
-// Idle waits for work in all the ways that a service does, and has two problems beside: requests
-// that compete for a lock, and requests that hand their order to one goroutine that is slow.
+// Idle waits for work in all the ways of a service, and has two problems: requests that compete
+// for a lock, and requests that hand their order to one slow goroutine.
 //
-// Protocol: it prints "ready PID". To each line of input it answers "done" once every one of its
-// goroutines was woken several times. It ends when its input closes.
+// Protocol: it prints "ready PID". To each line of input it answers "done" once each of its
+// goroutines has woken several times. It ends when its input closes.
 package main
 
 import (
@@ -25,7 +25,7 @@ const (
 	crowd  = 4
 )
 
-// What was woken says so; nobody ever waits to say it.
+// Woken goroutines report here; they never wait for that.
 var woken = make(chan struct{}, 1024)
 
 func main() {
@@ -73,7 +73,7 @@ func tickLoop(ticks <-chan time.Time) {
 	}
 }
 
-// newPool starts workers as closures.
+// newPool starts workers, which are closures.
 func newPool(size int) chan<- func() {
 	jobs := make(chan func())
 	for i := 0; i < size; i++ {
@@ -158,7 +158,7 @@ func serve() string {
 	return "http://" + listener.Addr().String()
 }
 
-// count is the first problem: it sleeps while it holds the lock.
+// count is the first problem: it sleeps with the lock held.
 func (s *shop) count(http.ResponseWriter, *http.Request) {
 	s.lock.Lock()
 	defer s.lock.Unlock()

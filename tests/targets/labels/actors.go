@@ -34,7 +34,7 @@ type actor struct {
 	name   string
 	start  func(*actor)
 	rounds int
-	ctx    context.Context // of the labels that it has while it acts
+	ctx    context.Context // has its labels while it acts
 
 	id, ready, mayRelease int64
 	values                chan int
@@ -42,7 +42,7 @@ type actor struct {
 	ended                 chan bool
 }
 
-// A performance is what the actor did, and under which labels, by Go's own account.
+// A performance has what the actor did, and its labels as Go itself reports them.
 type performance struct {
 	Name   string      `json:"name"`
 	Rounds int         `json:"rounds"`
@@ -80,7 +80,7 @@ func (a *actor) begin(rounds int) {
 	harness.AwaitBlocked(a.id)
 }
 
-// perform lets the actor act that has begun; only main calls it.
+// perform makes an actor act after begin; only main calls it.
 func (a *actor) perform() performance {
 	for i := 0; i < a.rounds; i++ {
 		harness.AwaitBlocked(a.id)
@@ -111,7 +111,7 @@ func (a *actor) perform() performance {
 	return done
 }
 
-// with is an actor whose goroutine sets these labels itself: the stack is the same for all.
+// with returns an actor whose goroutine sets these labels itself: all have the same stack.
 func with(name string, labels ...string) *actor {
 	return &actor{name: name, start: func(a *actor) {
 		ctx := pprof.WithLabels(context.Background(), pprof.Labels(labels...))
@@ -196,7 +196,7 @@ func actors() []*actor {
 			})
 		}},
 	}
-	// In a map with a few buckets; now and then there are more in one than fit into it.
+	// In a map with a few buckets, of which one overflows now and then.
 	for i := 0; i < 4; i++ {
 		all = append(all, with("twelve", numbered(12, false)...))
 		all = append(all, with("thirteen", numbered(13, true)...))

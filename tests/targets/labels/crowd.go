@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// crowd has four threads send to a channel and receive from it, which has room for all: they
-// never wait for each other but for the channel's own lock.
+// crowd makes four threads send to a channel and receive from it. It has room for all, so they wait
+// only for the channel's own lock.
 func crowd() {
 	const members, sends = 4, 200000
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(members))

@@ -1,22 +1,22 @@
-// Labels makes goroutines with labels of many kinds wait and release a lock, known numbers of times.
+// Labels makes goroutines with many kinds of labels wait and release a lock, in known numbers.
 //
 // Protocol: it prints "ready PID" and then obeys the lines that it reads:
 //
-//	go     lets all actors act (actors.go), one after the other; prints a line of JSON for each, and
+//	go     all actors act (actors.go), one after the other; prints a line of JSON for each, and
 //	       "done"
-//	hold   lets all actors wait in receive; prints "done"
-//	let go lets those act that were held; prints the same as go
-//	crowd  lets goroutines with a label contend for the runtime's lock of a channel (crowd.go);
-//	       prints "done"
-//	unread lets a goroutine wait in receive whose label nobody has looked at (unread.go); prints
+//	hold   all actors wait in receive; prints "done"
+//	let go the actors of hold act; prints the same as go
+//	crowd  goroutines with a label contend for the runtime's lock of a channel (crowd.go); prints
+//	       "done"
+//	unread a goroutine waits in receive with a label that no code has read (unread.go); prints
 //	       "done" once it waits
-//	unreadable  the same with a label that nobody can read, in a file that is the first argument
-//	       or in other memory
-//	map    maps memory and gives it back, which takes the process's lock of its memory; prints "done"
-//	next   lets it wait once more; prints "done" as soon as it does
-//	serve  lets a goroutine wait for 100 requests, each with labels of its own (requests.go); prints
+//	unreadable  the same with a label that can't be read, in a file, the first argument, or in other
+//	       memory
+//	map    maps memory and unmaps it, which takes the process's lock of its memory; prints "done"
+//	next   that goroutine waits once more; prints "done" as soon as it does
+//	serve  a goroutine waits for 100 requests, each with labels of its own (requests.go); prints
 //	       "done"
-//	spin   lets another goroutine with such a label take processor time; prints "done"
+//	spin   another goroutine with such a label takes processor time; prints "done"
 //
 // It ends when its input closes.
 package main

@@ -9,8 +9,8 @@ import (
 	"ebpfprof.test/harness"
 )
 
-// serve has a goroutine wait in receive once for each request, under a label that only this has, and
-// one that every other has.
+// serve makes a goroutine wait in receive once for each request, under a label of this request
+// only, and one that every second request has.
 func serve(requests int) {
 	var id int64
 	values, ended := make(chan int), make(chan bool)

@@ -10,7 +10,7 @@ import (
 	"ebpfprof.test/harness"
 )
 
-// Two values of labels in pages of the program's file that nobody reads, and none nearby.
+// Two values of labels in pages of the program's file that no code reads, with none nearby.
 var unread = [2 << 20]byte{
 	1 << 19: 'w', 'a', 'i', 't', 's',
 	3 << 19: 's', 'p', 'i', 'n', 's',
@@ -23,7 +23,7 @@ var (
 	unreadValues = make(chan int)
 )
 
-// unreadLabels makes a string of what is there, without looking at it.
+// unreadLabels makes a string of these bytes without reading them.
 func unreadLabels(at *byte) pprof.LabelSet {
 	value := struct {
 		data  *byte
@@ -32,7 +32,7 @@ func unreadLabels(at *byte) pprof.LabelSet {
 	return pprof.Labels("unread", *(*string)(unsafe.Pointer(&value)))
 }
 
-// unreadable is memory that somebody has to bring, which nobody does: that of a file, or else by
+// unreadable is memory whose page faults are never resolved: that of a file, or else by
 // userfaultfd(2) (include/uapi/linux/userfaultfd.h).
 func unreadable(file string) *byte {
 	const (
@@ -75,7 +75,7 @@ func unreadable(file string) *byte {
 	return &page[0]
 }
 
-// waitUnread returns when the goroutine waits, with a label there.
+// waitUnread returns when the goroutine waits, with a label in that memory.
 func waitUnread(at *byte) {
 	go pprof.Do(context.Background(), unreadLabels(at), func(context.Context) {
 		atomic.StoreInt64(&unreadID, harness.GoroutineID())

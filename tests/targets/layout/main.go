@@ -1,5 +1,5 @@
 // Layout links every runtime type whose layout generate_goruntime.py records, so that the
-// linker keeps their DWARF. It is built, and never run.
+// linker keeps their DWARF. It never runs.
 package main
 
 import (

@@ -1,9 +1,9 @@
-// Load does many kinds of waits at a steady pace, for so long that a profiler that watches now and
-// then sees enough of each: short ones by the ten thousand, long ones, some that never end, one
-// that began before anybody looked.
+// Load does many kinds of waits at a steady pace, for so long that a profiler with windows sees
+// enough of each: short ones by the ten thousand, long ones, some that never end, one that began
+// before the recording.
 //
-// Protocol: it prints "ready PID"; the line "go" starts everything, and it answers "done" when all
-// but what never ends has ended; "write" writes Go's own profiles and answers "written".
+// Protocol: it prints "ready PID"; the line "go" starts all waits, and it answers "done" when all
+// but the endless ones have ended; "write" writes Go's own profiles and answers "written".
 package main
 
 import (
@@ -110,7 +110,7 @@ func consume(from <-chan int) {
 	}
 }
 
-// serve has a pool of workers that select between jobs and the end.
+// serve has a pool of workers, which select between jobs and the end.
 func serve() {
 	jobs, end := make(chan int), make(chan bool)
 	var pool sync.WaitGroup

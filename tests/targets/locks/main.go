@@ -1,11 +1,11 @@
-// Locks has locks in package variables and on the heap. It prints where they are, with the names
-// that a profiler should find for them, and which functions lock those on the heap:
+// Locks has locks in package variables and on the heap. It prints their addresses, with the names
+// that a profiler should find, and which functions lock those on the heap:
 //
-//	function ADDRESS                of main.main, as it was loaded
+//	function ADDRESS                of main.main, as loaded
 //	variable ADDRESS NAME           of a lock in a package variable
 //	caller PC KIND NAME             the return address of a call in a function that locks the lock
 //
-// NAME is "-" where nothing can be told.
+// NAME is "-" if a profiler can't find one.
 package main
 
 import (
@@ -161,7 +161,7 @@ func (l *left) alone() {
 	l.mu.Unlock()
 }
 
-// Seen from outside it is account.balance.mu; from inside only balance.mu.
+// In an account it is account.balance.mu, but functions of balance see only balance.mu.
 
 type balance struct {
 	cents int
@@ -218,7 +218,7 @@ func (b *box[T]) put(value T) {
 	b.mu.Unlock()
 }
 
-// The value that it is put in has a lock, too.
+// The value that contains it has a lock, too.
 //
 //go:noinline
 func putInner(b *box[inner]) {
@@ -279,7 +279,7 @@ func worker() {
 	<-done
 }
 
-// Whose lock it is cannot be told, and it need not be the cache's.
+// The function does not show the lock's owner, which need not be the cache.
 //
 //go:noinline
 func lockAny(mu *sync.Mutex, c *priceCache) {
@@ -367,7 +367,7 @@ func (b *borrower) use() {
 	b.mu.Unlock()
 }
 
-// The lock behind the pointer is told from the functions of both.
+// The functions of both types tell the lock behind the pointer.
 
 type client struct {
 	id int
@@ -393,8 +393,8 @@ func (c *client) send() {
 	c.mu.Unlock()
 }
 
-// Inlined into a function that uses more than this one does. With a call of Lock it would be too
-// large for that; what it could lock is the same.
+// The compiler inlines it into a function that uses more than it does. With a call of Lock it would
+// be too large for that; what it could lock is the same.
 func lockOnly(l *left) {
 	note("sync.Mutex", "main.left.mu")
 }
@@ -437,7 +437,7 @@ func lockGlobal() {
 	global.Unlock()
 }
 
-// note prints where its caller called it.
+// note prints the return address in its caller.
 //
 //go:noinline
 func note(kind, name string) {

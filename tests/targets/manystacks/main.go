@@ -1,11 +1,11 @@
 // Manystacks waits in many different stacks: a goroutine goes every way through a tree of calls,
-// and waits at its end until another one takes the number of the way.
+// and waits at its end until another one receives the number of the way.
 //
-// Protocol: it prints "ready PID". To the line "go N" it answers "done" once the first N ways were
-// gone, to the line "loop N" as soon as it begins to go them again and again. To the line "burn N"
-// it answers as to "go N", but at the end of each way it uses the processor for a while in place of
-// waiting; to the line "label N" as to "burn N", but each way is gone under a label of its own, "way",
-// and under one that all have, "work".
+// Protocol: it prints "ready PID". At the line "go N" it goes the first N ways, and then answers
+// "done"; at "loop N" it answers at once, and goes them again and again. "burn N" is like "go N",
+// but at the end of each way it uses the processor for a while in place of waiting; "label N" is
+// like "burn N", but it goes each way under a label of its own, "way", and under one of all ways,
+// "work".
 // It ends when its input closes.
 package main
 
@@ -26,7 +26,7 @@ const (
 
 var ways = make(chan int)
 
-// What is done at the end of a way.
+// The function at the end of a way.
 var end = wait
 
 func main() {

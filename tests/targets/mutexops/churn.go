@@ -10,14 +10,14 @@ import (
 
 const locksPerCollection = 250
 
-// A fleeting lock is used once and thrown away; the collector gives its place to a later one.
+// A fleeting lock is used once; later the collector frees its memory for another one.
 type fleeting struct {
 	sync.RWMutex
 	_ [40]byte
 }
 
-// runChurn has n locks of each kind contended once, each by a goroutine of its own, and notes
-// the events that this makes.
+// runChurn contends for n locks of each kind once, each with a goroutine of its own, and notes
+// the events of that.
 func runChurn(n int, planned map[string]int) {
 	churnMutexes(n)
 	churnWriters(n)

@@ -14,9 +14,9 @@ import (
 	"ebpfprof.test/harness"
 )
 
-// A crowd is several goroutines that queue up for locks. Where Go's own figures are wrong, its
-// truth is known from arithmetic: a release is charged with the time that all goroutines that are
-// queued on its semaphore have waited since they came or since the last release, whichever is
+// A crowd is several goroutines that queue up for locks. Where Go's own figures are wrong,
+// arithmetic gives the truth: a release is charged the time that all goroutines in the queue of
+// its semaphore have waited since they parked or since the last release, whichever is
 // later.
 type crowdOperation struct {
 	name string
@@ -100,8 +100,8 @@ type queue struct{ since []time.Time }
 
 func (q *queue) come() { q.since = append(q.since, time.Now()) }
 
-// charge is called just before a release that wakes so many goroutines. It returns what all
-// those that are queued have waited since they came or since the last release.
+// charge is called just before a release that wakes so many goroutines. It returns how long all
+// goroutines in the queue have waited since they parked or since the last release.
 func (q *queue) charge(woken int) time.Duration {
 	now := time.Now()
 	var total time.Duration
@@ -121,7 +121,7 @@ func runCrowds(chosen *regexp.Regexp) {
 	}
 }
 
-// arrive lets goroutines come and park, one after the other.
+// arrive makes goroutines park, one after the other.
 func arrive(n int, block func()) []*harness.Partner {
 	var partners []*harness.Partner
 	for i := 0; i < n; i++ {
@@ -200,7 +200,7 @@ func writersBehindReader() {
 	depart(partners)
 }
 
-// interleaved: two locks that are released in turns.
+// interleaved: main releases two locks in turns.
 func interleaved() {
 	const hold = 40 * time.Millisecond
 	releases := [...]func(sync.Locker){evenRelease, oddRelease}
@@ -229,8 +229,8 @@ func interleaved() {
 	depart(partners)
 }
 
-// bargedReader: what a reader was woken for is taken from it, so that it parks again inside the
-// same RLock, three times over. The third word of an RWMutex is the readers' semaphore.
+// bargedReader: main takes the semaphore before a woken reader can, so that it parks again inside
+// the same RLock, three times over. The third word of an RWMutex is the readers' semaphore.
 func bargedReader() {
 	const hold = 20 * time.Millisecond
 	mu, q := &sync.RWMutex{}, &queue{}
@@ -257,8 +257,8 @@ func bargedReader() {
 	p.Stop()
 }
 
-// hundred is what Go's own TestMutexProfile measures: a hundred goroutines wait for one mutex,
-// which is then held for 100 ms more; each of them gives it back at once.
+// hundred does what Go's own TestMutexProfile measures: a hundred goroutines wait for one mutex,
+// which main holds for 100 ms more; each of them releases it at once.
 func hundred() {
 	const size, hold = 100, 100 * time.Millisecond
 	mu, q := &sync.Mutex{}, &queue{since: make([]time.Time, size)}
@@ -296,7 +296,7 @@ func numberInStates(states []string) int {
 	return number
 }
 
-// manyRounds: one waiter at a time, often; for what sampling leaves out.
+// manyRounds: one waiter at a time, often; for sampling.
 func manyRounds() {
 	const rounds = 4000
 	mu, q := &sync.Mutex{}, &queue{}

@@ -2,7 +2,7 @@
 // known number of times each, and waits in the ways that the profiler ignores.
 //
 // Protocol: it prints "ready PID", waits for a line, runs, prints "done" and one line of JSON,
-// waits for a line, writes its own profile if it was asked to, prints "written" and waits for
+// waits for a line, writes its own profile if a flag asks for it, prints "written", and waits for
 // the end of its input. It ends whenever that closes.
 //
 // The JSON says what the run must show: {"planned": {operation: events}, "truth": {function:
@@ -24,8 +24,8 @@ import (
 	"ebpfprof.test/harness/ownprofile"
 )
 
-// An operation runs until `planned` releases have each woken a goroutine, which was the only one
-// that waited there. The stacks of those releases, and no others, have a frame of the function
+// An operation runs until `planned` releases have each woken a goroutine, the only one that
+// waited there. The stacks of those releases, and no others, have a frame of the function
 // or method NAME of package main, or of a closure in it.
 type operation struct {
 	name    string

@@ -9,7 +9,7 @@ import (
 	"ebpfprof.test/harness"
 )
 
-// In all operations main, or a helper that it asks, releases what a partner waits for.
+// In all operations main, or its helper, releases the lock for which a partner waits.
 var mutexOperations = []operation{
 	{"mutexUnlock", 173, mutexUnlock},
 	{"lockedElsewhere", 41, lockedElsewhere},
@@ -33,7 +33,7 @@ var rwMutexOperations = []operation{
 	{"rwDeferred", 31, rwDeferred},
 }
 
-// passer returns what a waiter does: it takes the lock and gives it back.
+// passer returns the work of a waiter: it locks and unlocks.
 func passer(l sync.Locker) func() {
 	return func() {
 		l.Lock()
@@ -41,7 +41,7 @@ func passer(l sync.Locker) func() {
 	}
 }
 
-// helper lets another goroutine, always the same one, do f whenever `do` is called.
+// helper makes one other goroutine call f at each call of `do`.
 func helper(f func()) (do, stop func()) {
 	p := harness.NewPartner(f)
 	do = func() {
@@ -75,7 +75,7 @@ func tryLocked(n int) {
 	harness.Rounds(n, func() { harness.Assert(mu.TryLock()) }, passer(&mu), func() { mu.Unlock() })
 }
 
-// waitedLong: longer than the millisecond that makes a waiter a starving one.
+// waitedLong: longer than the millisecond after which a waiter is starving.
 func waitedLong(n int) {
 	var mu sync.Mutex
 	wake := func() {
@@ -85,9 +85,9 @@ func waitedLong(n int) {
 	harness.Rounds(n, mu.Lock, passer(&mu), wake)
 }
 
-// overtaken: who unlocks takes the lock again before the waiter that it woke can. That one queues
-// up again, at the head, and since it has waited for more than a millisecond the next Unlock
-// hands it the lock and its processor.
+// overtaken: the unlocking goroutine locks again before the woken waiter can. That queues up
+// again, at the head, and since it has waited for more than a millisecond, the next Unlock hands
+// it the lock and its processor.
 func overtaken(n int) {
 	var mu sync.Mutex
 	unlock := func() { mu.Unlock() }
@@ -116,7 +116,7 @@ func overtaken(n int) {
 	harness.Assert(overtakings > 0)
 }
 
-// awaitParkedOrEnd says whether the partner waits for a lock; if not, it has ended its round.
+// awaitParkedOrEnd returns whether the partner waits for a lock; if not, its round has ended.
 func awaitParkedOrEnd(p *harness.Partner) (isParked bool) {
 	harness.Poll(func() bool {
 		isParked = p.IsIn(lockStates)
@@ -178,7 +178,7 @@ func (w *slowWriter) Write(text []byte) (int, error) {
 	return io.Discard.Write(text)
 }
 
-// logContended: a mutex of the standard library, released from there.
+// logContended: a mutex of the standard library, which the library releases.
 func logContended(n int) {
 	writer := &slowWriter{}
 	logger := log.New(writer, "", 0)

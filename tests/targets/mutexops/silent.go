@@ -12,7 +12,7 @@ import (
 	"ebpfprof.test/harness"
 )
 
-// What Go's mutex profile must not show: waits that no lock causes, many of them for the same
+// Waits that Go's mutex profile must not show: no lock causes them, although many are for the same
 // semaphores of the runtime that locks use.
 var silentOperations = []operation{
 	{"waitGroup", 0, waitGroup},
@@ -67,7 +67,7 @@ func bareSemaphore(int) {
 }
 
 // fdLock: the first of two goroutines waits for the other end of a pipe, the second one for the
-// right to do the same. `satisfy` lets both go on.
+// lock to do the same. `satisfy` ends both waits.
 func fdLock(act, satisfy func()) {
 	first, second := harness.NewPartner(act), harness.NewPartner(act)
 	for i := 0; i < silentRounds; i++ {
@@ -184,7 +184,7 @@ func tryFails(int) {
 	rw.Unlock()
 }
 
-// stillQueued: the wait counts when the lock is released, this one never is.
+// stillQueued: a wait counts at the release of the lock; this one is never released.
 func stillQueued(int) {
 	var mu sync.Mutex
 	mu.Lock()

@@ -87,7 +87,7 @@ func unlockThenGrow(mu *sync.Mutex, levels int) int {
 	return harness.GrowStack(levels)
 }
 
-// grownStack: goroutines whose stack has moved before the release, and moves again after it.
+// grownStack: goroutines whose stack moves before the release, and again after it.
 func grownStack(n int) {
 	var mu sync.Mutex
 	levels := 0

@@ -10,7 +10,7 @@ import (
 )
 
 // runStress does n operations of each contended kind on two processors, all kinds in turn. How
-// often they wait is chance; only Go's own profile of the run says it.
+// often they wait is chance; only Go's own profile of the run has the numbers.
 func runStress(n int) {
 	runtime.GOMAXPROCS(2)
 	stressMutex(n)
@@ -23,15 +23,15 @@ func runStress(n int) {
 	stressFleeting(n / 8)
 }
 
-// yieldTo lets the other goroutines run, and so run into the lock that this one holds, every
-// eighth time.
+// yieldTo lets the other goroutines run every eighth time, so that they wait for the lock that
+// this one holds.
 func yieldTo(i int) {
 	if i%8 == 0 {
 		runtime.Gosched()
 	}
 }
 
-// stressMutex: who unlocks goes on working, so newcomers overtake the goroutine that was woken.
+// stressMutex: the unlocking goroutine works on, so that others overtake the woken goroutine.
 func stressMutex(n int) {
 	var mu sync.Mutex
 	total := 0
@@ -74,7 +74,7 @@ func stressRWMutex(n int) {
 	harness.Assert(total == n/6*2)
 }
 
-// stressStarving: waits of a millisecond and more, so that the lock is handed over.
+// stressStarving: waits of a millisecond and more, so that Unlock hands the lock over.
 func stressStarving(n int) {
 	var mu sync.Mutex
 	total := 0
@@ -89,7 +89,7 @@ func stressStarving(n int) {
 	harness.Assert(total == n/8*8)
 }
 
-// stressSites: one lock, released in many places.
+// stressSites: one lock, with releases in many places.
 func stressSites(n int) {
 	a := &account{}
 	var l sync.Locker = a
@@ -146,7 +146,7 @@ func walk(path uint32, turns int, mu *sync.Mutex) int {
 	return walk(path>>1, turns-1, mu) + 2
 }
 
-// stressPaths: one lock, released by thousands of stacks, most of them seldom.
+// stressPaths: one lock, with thousands of stacks that release it, most of them seldom.
 func stressPaths(n int) {
 	const turns = 12
 	var mu sync.Mutex
@@ -160,8 +160,8 @@ func stressPaths(n int) {
 	})
 }
 
-// stressMany: more locks than the runtime's table of semaphores has rows, so that some of those
-// that are contended at the same time share one.
+// stressMany: more locks than the runtime's table of semaphores has rows, so that some locks
+// with waiters at the same time share a row.
 func stressMany(n int) {
 	locks := make([]sync.RWMutex, 600)
 	totals := make([]int, len(locks))

@@ -78,7 +78,7 @@ func deferredWithArguments(n int) {
 	harness.Rounds(n, mu.Lock, passer(&mu), wake)
 }
 
-// panicking: a deferred function that a panic runs releases the lock.
+// panicking: a panic runs a deferred function that releases the lock.
 func panicking(n int) {
 	var mu sync.Mutex
 	wake := func() {
@@ -229,7 +229,7 @@ func startGoroutine(n int) {
 //go:noinline
 func newGoroutine(a *account) { a.Unlock() }
 
-// timerFunction: the goroutine is one that the runtime's timer code made.
+// timerFunction: the runtime's timer code starts the goroutine.
 func timerFunction(n int) {
 	var mu sync.Mutex
 	wake := func() { time.AfterFunc(time.Microsecond, func() { mu.Unlock() }) }

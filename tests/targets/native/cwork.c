@@ -1,8 +1,8 @@
 /*
- * A C program that is hard to unwind: no frame pointers, calls back out of libc, a library that
- * is loaded late, code written at run time, short-lived threads, another program in its place.
+ * A C program that is hard to unwind: no frame pointers, callbacks from libc, a library that it
+ * loads late, code that it writes at run time, short-lived threads, another program in its place.
  *
- * Protocol: work.h. "execute" starts the program anew in its own place. The argument is the plugin.
+ * Protocol: work.h. "execute" executes the program again. The argument is the plugin.
  */
 #define _GNU_SOURCE
 #include "work.h"
@@ -54,7 +54,7 @@ NOINLINE void sortNumbers(void)
     sink = numbers[1];
 }
 
-/* Breakpoints in front of a function, as Go's linker pads with; its first instruction faults. */
+/* Breakpoints before a function, like the padding of Go's linker; its first instruction faults. */
 void fillPages(char *to, long unused, long unused_too, long bytes);
 asm(".p2align 6\n"
     ".skip 64, 0xcc\n"
@@ -76,7 +76,7 @@ NOINLINE void fillBehindPadding(void)
     sink = pages[0];
 }
 
-/* A frame of four pages, of which the upper ones are written to first. */
+/* A frame of four pages; it writes to the upper ones first. */
 #define FRAME_BYTES 16384
 void fillFrame(void);
 asm(".type fillFrame, @function\n"

@@ -14,7 +14,7 @@ template <typename T> class Basket {
     NOINLINE T total(long rounds) const { return add(rounds); }
 
   private:
-    // Always inlined into total.
+    // The compiler always inlines it into total.
     __attribute__((always_inline)) inline T add(long rounds) const
     {
         T sum = 0;

@@ -1,4 +1,4 @@
-/* A library that is loaded late. */
+/* A library that cwork loads late. */
 #define NOINLINE __attribute__((noipa)) /* nor cloned */
 
 NOINLINE static long plugin_inner(long rounds)

@@ -41,7 +41,7 @@ func handOver() {
 	}
 }
 
-// hold: whoever has the lock keeps it while it sleeps.
+// hold: goroutines sleep with the lock held.
 func hold() {
 	var mu sync.Mutex
 	var group sync.WaitGroup

@@ -1,5 +1,5 @@
-// Writes each profile that runtime/pprof has of itself to the folder that is its argument: NAME.pb.gz
-// and, as debug=1, NAME.txt. It has waited for a lock and a channel, allocated, and computed before.
+// Ownprofiles waits for a lock and a channel, allocates, and computes. Then it writes each profile
+// of runtime/pprof to the folder that is its argument: NAME.pb.gz and, as debug=1, NAME.txt.
 package main
 
 import (
@@ -57,7 +57,7 @@ func contend() {
 	<-done
 }
 
-// somebodyWaits tells whether a goroutine waits for a lock; its state is called otherwise in Go 1.19.
+// somebodyWaits returns whether a goroutine waits for a lock. Go 1.19 names the state differently.
 func somebodyWaits() bool {
 	stacks := make([]byte, 1<<16)
 	stacks = stacks[:runtime.Stack(stacks, true)]

@@ -4,9 +4,9 @@
 // Protocol: once all of them are parked it prints one line of JSON (by operation: the ids of its
 // goroutines, the state that Go's traceback shows, the address of the semaphore they wait for),
 // then "ready PID". The stack of a goroutine in an operation has a frame of the function NAME of
-// package main, the innermost one of that package. For each line of input, the goroutine of
-// turnLeft is woken; it parks in turnRight, the next time in turnLeft again, and "turned" is
-// printed once it has. The program ends when its input closes.
+// package main, the innermost one of that package. For each line of input, it wakes the goroutine
+// of turnLeft, which parks in turnRight, the next time in turnLeft again, and prints "turned"
+// once that has parked. The program ends when its input closes.
 package main
 
 import (

@@ -6,8 +6,8 @@ import "iter"
 
 var nexts []func() (int, bool)
 
-// startCoroutines leaves two coroutines, which wait in ways of their own: one that never ran, and
-// one that has yielded.
+// startCoroutines makes two coroutines, with waits of their own kinds: one has never run, the
+// other one has yielded.
 func startCoroutines() {
 	endless := func(yield func(int) bool) {
 		for yield(0) {

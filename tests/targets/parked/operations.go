@@ -55,7 +55,7 @@ func operations() []operation {
 	return append(all, cgoOperations...)
 }
 
-// silent are waits that Go's block profile does not know.
+// silent has waits that Go's block profile does not show.
 func silent() []operation {
 	reader, _, err := os.Pipe()
 	harness.Check(err)
@@ -116,7 +116,7 @@ func deepReceive(levels int) int {
 	return deepReceive(levels-1) + 1
 }
 
-// deeperReceive: more frames than are kept of any stack.
+// deeperReceive: more frames than a recording keeps of any stack.
 //
 //go:noinline
 func deeperReceive(levels int) int {

@@ -38,7 +38,7 @@ func round(sends, depth int) time.Duration {
 	return time.Since(start)
 }
 
-// below calls work as the innermost of so many functions.
+// below calls work from so many nested functions.
 //
 //go:noinline
 func below(depth int, work func()) {

@@ -2,7 +2,7 @@ package main
 
 import "ebpfprof.test/harness"
 
-// What each family does at the end of its chain: it receives a number, hands it back and takes the lock.
+// At the end of its chain, each family receives a number, hands it back and takes the lock.
 
 //go:noinline
 func crane(levels int, n *nest) int {

@@ -1,13 +1,13 @@
-// Races makes everything change that a profiler reads from outside: short-lived goroutines of
-// several families, whose runtime.g another family uses next; more and more of them at a time, so
-// that the runtime's list of all goroutines grows; stacks that grow before a wait and are moved
-// during it; labels made anew for each goroutine and freed after it.
+// Races changes all data that a profiler reads from outside: short-lived goroutines of several
+// families, whose runtime.g another family uses next; more and more of them at a time, so that
+// the runtime's list of all goroutines grows; stacks that grow before a wait and that the
+// collector moves during it; new labels for each goroutine, freed after it.
 //
-// What belongs together can be told: all frames of package main of a goroutine are of its family
-// (crane, heron, ...), and its label "family" says which.
+// A test can tell what belongs together: all frames of package main of a goroutine are of its
+// family (crane, heron, ...), which its label "family" names.
 //
 // Protocol: it prints "ready PID", waits for a line, runs, prints "done", waits for a line, writes
-// its own block profile if it was asked to, prints "written" and waits for the end of its input.
+// its own block profile if a flag asks for it, prints "written" and waits for the end of its input.
 package main
 
 import (
@@ -48,7 +48,7 @@ var families = []family{
 	{"egret", egret},
 }
 
-// A nest is where the goroutines of one family of one crowd meet.
+// A nest has the channels and the lock of one family of one crowd.
 type nest struct {
 	in, out, never chan int
 	mu             sync.Mutex
@@ -81,7 +81,7 @@ func main() {
 	harness.AwaitEnd()
 }
 
-// gather has so many goroutines of each family come and go.
+// gather starts so many goroutines of each family, and waits for their end.
 func gather(members int) {
 	nests := make([]*nest, len(families))
 	for i := range families {
@@ -105,10 +105,10 @@ func gather(members int) {
 	}
 }
 
-// live is all that a goroutine does: it takes labels, grows its stack and descends to its wait.
+// live is the work of a goroutine: it sets labels, grows its stack and descends to its wait.
 func live(f family, number int, n *nest) {
 	defer n.ended.Done()
-	// Made anew each time, as a server does with what a request says.
+	// New strings each time, as a server makes them from a request.
 	labels := pprof.Labels("family", strings.Clone(f.name), "number", strconv.Itoa(number%8))
 	pprof.Do(context.Background(), labels, func(context.Context) {
 		if number%3 == 0 {
@@ -120,7 +120,7 @@ func live(f family, number int, n *nest) {
 	})
 }
 
-// hold takes the lock that all goroutines of the nest want, and gives way with it now and then.
+// hold takes the lock that all goroutines of the nest want, and yields with it now and then.
 func (n *nest) hold() {
 	n.mu.Lock()
 	n.held++

@@ -4,8 +4,8 @@ package main
 
 import "sync/atomic"
 
-// runCrowds lets two threads sleep for a lock, and then five, while another one holds it; then each
-// of them holds it in its turn, and the rest sleeps on.
+// runCrowds makes two threads sleep for a lock, and then five, while another one holds it; then
+// each of them holds it in its turn, and the rest sleeps on.
 func runCrowds(times int) {
 	for range times {
 		meet(2, "firstOf2", firstOf2, "nextOf2", nextOf2)
@@ -42,7 +42,7 @@ func meet(waiters int, firstName string, first func(*mutex), nextName string, ne
 	first(&mu)
 	all.wait()
 
-	// A release is charged with what all who sleep then have waited since the one before.
+	// A release is charged what all threads that sleep then have waited since the previous one.
 	planned[firstName]++
 	for _, start := range starts {
 		truth[firstName] += releases[0] - start
@@ -53,8 +53,8 @@ func meet(waiters int, firstName string, first func(*mutex), nextName string, ne
 	}
 }
 
-// runBarging releases a lock and takes it again before the thread that was woken for it can, which
-// sleeps once more, in the same call. It has waited all the time.
+// runBarging releases a lock and takes it again before the woken thread can, which sleeps again in
+// the same call. It has waited all the time.
 func runBarging(times int) {
 	for range times {
 		var mu mutex
@@ -78,7 +78,7 @@ func runBarging(times int) {
 			truth["barge"] += now - since
 			since = now
 			if got.Load() {
-				break // it was quicker
+				break // the woken thread got the lock first
 			}
 		}
 		unlock(&mu)

@@ -4,7 +4,7 @@ package main
 
 import "sync/atomic"
 
-// runGrowths lets two threads sleep for the lock of large stacks: one that just locks it, and one
+// runGrowths makes two threads sleep for the lock of large stacks: one that just locks it, and one
 // whose goroutine's stack grows. Which one gets it first and makes the other wait is chance.
 func runGrowths(times int) {
 	for range times {

@@ -27,7 +27,7 @@ func usleep(micros uint32)
 //go:linkname nanotime runtime.nanotime
 func nanotime() int64
 
-// stackLarge begins with its lock, which large stacks are taken under.
+// stackLarge begins with its lock, which the runtime holds when it allocates a large stack.
 //
 //go:linkname stackLarge runtime.stackLarge
 var stackLarge mutex

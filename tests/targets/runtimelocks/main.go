@@ -4,12 +4,12 @@
 // number of times. It is linked with -checklinkname=0.
 //
 // Protocol: it prints "ready PID", waits for a line, runs, prints "done" and one line of JSON,
-// waits for a line, writes its own profile if it was asked to, prints "written" and waits for
+// waits for a line, writes its own profile if a flag asks for it, prints "written", and waits for
 // the end of its input. It ends whenever that closes.
 //
 // The JSON says what the run must show: {"planned": {function: events}, "truth": {function:
 // delay_ns}, "contended": {function: events}, "waited_ns": sum}. The truth is arithmetic, from the
-// target's own clock; the last two were counted in the stress, where all is chance.
+// target's own clock; the stress, where all is chance, counts the last two.
 package main
 
 import (
@@ -42,8 +42,8 @@ var (
 func main() {
 	flag.Parse()
 	harness.EndWithInput()
-	// Threads that sleep for a runtime.mutex keep their processor. And nobody may stop the world,
-	// which would wait for the one that waits for another to sleep.
+	// Threads that sleep for a runtime.mutex keep their processor. And the collector must not stop
+	// the world, which would wait for a thread that waits for another one to sleep.
 	runtime.GOMAXPROCS(16)
 	debug.SetGCPercent(-1)
 	time.Sleep(20 * time.Millisecond)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// An operation takes the lock, calls sleeping, which returns when somebody sleeps for it, and
+// An operation takes the lock, calls sleeping, which returns when a thread sleeps for it, and
 // releases it. That release, and no other, has a frame of the function of that name.
 type operation struct {
 	name string
@@ -32,7 +32,7 @@ var operations = []operation{
 
 const holdMicros = 300
 
-// runOperations runs each so many times, with one thread that sleeps for the lock each time.
+// runOperations runs each operation so many times, with one thread that sleeps for the lock.
 func runOperations(times int) {
 	for _, each := range append(operations, cgoOperations...) {
 		if times > 0 {
@@ -59,8 +59,8 @@ func runOnce(run func(*mutex, func()), mu *mutex) {
 	waiters.wait()
 }
 
-// A crew is a number of threads, each of which works when it is let go. Nothing can be scheduled by
-// who holds a lock of the runtime, so they run from before, and poll.
+// A crew is a number of threads, each of which works after letGo. A thread that holds a lock of the
+// runtime can't schedule anything, so they start before, and poll.
 type crew struct {
 	running, turn atomic.Int32
 	all           sync.WaitGroup
@@ -89,7 +89,7 @@ func (c *crew) letGo(i int) { c.turn.Store(int32(i) + 1) }
 
 func (c *crew) wait() { c.all.Wait() }
 
-// awaitSleeper returns the thread that fell asleep last, once that is another one than `before`.
+// awaitSleeper waits until the last thread that fell asleep is not `before`, and returns it.
 func awaitSleeper(mu *mutex, before uintptr) uintptr {
 	for {
 		head := atomic.LoadUintptr(&mu.key) &^ mutexFlags
@@ -120,7 +120,7 @@ func (g guard) Unlock() { unlock(g.mu) }
 
 type unlocker interface{ Unlock() }
 
-// The interface holds a pointer: the compiler makes up a wrapper for it.
+// The interface holds a pointer: the compiler makes a wrapper for it.
 //
 //go:noinline
 func throughMethod(mu *mutex, sleeping func()) {
@@ -167,7 +167,7 @@ func inner(mu *mutex, levels int) int {
 	return inner(mu, levels-1) + 1
 }
 
-// alreadyOnSystemStack: systemstack leaves no frame where nothing is to be switched.
+// alreadyOnSystemStack: without a switch of stacks, systemstack leaves no frame.
 //
 //go:noinline
 func alreadyOnSystemStack(mu *mutex, sleeping func()) {

@@ -8,14 +8,14 @@ import (
 	"sync/atomic"
 )
 
-// contended counts the releases of a lock of the stress that others slept for at the end.
+// contended counts the releases of the last lock of the stress with sleeping threads.
 var contended = map[string]int{"holdLong": 0, "holdShort": 0}
 
-// waitedNs is how long all took to get that lock; both are written under it.
+// waitedNs is how long all threads took to get that lock, which protects both.
 var waitedNs int64
 
 // runStress contends for locks of channels, of semaphores and of the scheduler, and for one of
-// its own that is held for a long and for a short time. How often it waits is chance.
+// its own, held for a long and for a short time. How often it waits is chance.
 func runStress(n int) {
 	if n == 0 {
 		return
@@ -76,7 +76,7 @@ func holdShort(mu *mutex) {
 	unlock(mu)
 }
 
-// countSleepers counts, under the lock, a release that somebody sleeps for.
+// countSleepers counts, under the lock, a release for which a thread sleeps.
 func countSleepers(mu *mutex, function string) {
 	if atomic.LoadUintptr(&mu.key)&^mutexFlags != 0 {
 		contended[function]++

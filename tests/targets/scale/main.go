@@ -1,11 +1,11 @@
-// Scale waits in as many goroutines, in as many different stacks of such a depth, and as often, as
-// it is told.
+// Scale waits in a number of goroutines, in a number of different stacks of a depth (its flags), as
+// often as its input says.
 //
 // Protocol: it prints "ready PID". To the line "park" it answers "parked" once all goroutines of
-// the crowd wait; to "release N" "parked" when each was woken N times and waits again. To "run MS"
+// the crowd wait; to "release N" "parked" when each has woken N times and waits again. To "run MS"
 // it answers "ran N": in MS milliseconds pairs of goroutines, two for each processor, have handed
 // each other N messages, each of which one of them may have waited for. To "count" it answers
-// "counted N", how many waits of those pairs Go's own block profile has (with -blockrate). It ends
+// "counted N", the number of waits of those pairs in Go's own block profile (-blockrate). It ends
 // when its input closes.
 package main
 
@@ -20,7 +20,7 @@ import (
 	"ebpfprof.test/harness"
 )
 
-const messages = 16 // that a pair hands over in one stack
+const messages = 16 // of a pair in one stack
 
 var (
 	goroutines = flag.Int("goroutines", 100, "how many wait at once")
@@ -29,7 +29,7 @@ var (
 	blockRate  = flag.Int("blockrate", 0, "for runtime.SetBlockProfileRate")
 
 	gates = [2]chan bool{make(chan bool), make(chan bool)}
-	woken atomic.Int64 // how often, all of the crowd together
+	woken atomic.Int64 // wakes of the whole crowd
 )
 
 func main() {
@@ -67,7 +67,7 @@ func main() {
 	}
 }
 
-// wait goes to sleep again and again, at the end of one and the same way.
+// wait parks again and again, at the end of one way.
 func wait(way int) {
 	for round := 0; ; round++ {
 		gate := gates[round%2]
@@ -76,7 +76,7 @@ func wait(way int) {
 	}
 }
 
-// run lets pairs talk and says how many messages they handed over.
+// run makes pairs talk, and returns how many messages they handed over.
 func run(length time.Duration) int64 {
 	var all sync.WaitGroup
 	var ends atomic.Bool
@@ -152,15 +152,15 @@ func right(way, deeper int, do func()) {
 	runtime.KeepAlive(deeper)
 }
 
-// awaitParked returns when the whole crowd was woken so often and waits again. That all of it is in
-// gopark is not enough: who was made ready a moment ago is there still.
+// awaitParked returns when the whole crowd has woken so often and waits again. It counts wakes,
+// too, since a goroutine that was made ready a moment ago still is in gopark.
 func awaitParked(rounds int) {
 	for woken.Load() < int64(rounds**goroutines) || parked() < *goroutines {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// parked says how many goroutines of the crowd wait now: those in runtime.gopark can't be halfway.
+// parked returns how many goroutines of the crowd wait now: those in runtime.gopark have parked.
 func parked() int {
 	records := make([]runtime.StackRecord, *goroutines+1000)
 	n, ok := runtime.GoroutineProfile(records)
@@ -190,7 +190,7 @@ func parked() int {
 	return count
 }
 
-// countOwn says how many waits in deep Go itself has recorded.
+// countOwn returns how many waits in deep Go itself has recorded.
 func countOwn() int64 {
 	var records []runtime.BlockProfileRecord
 	for n, ok := 0, false; !ok; {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// goShopping visits the shop for ever, over one connection of its own: http.Client's waits would
-// stand in the shop's profile.
+// goShopping visits the shop for ever, over one connection of its own: the shop's profile would
+// show the waits of http.Client.
 func goShopping(address string, number int) {
 	connection, err := net.Dial("tcp", address)
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *service) add(took time.Duration) {
 	s.took[ms].Add(1)
 }
 
-// reset says how it went since it was called last.
+// reset returns a summary since its last call.
 func (s *service) reset() string {
 	now := time.Now().UnixNano()
 	seconds := float64(now-s.since.Swap(now)) / 1e9

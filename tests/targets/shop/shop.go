@@ -41,7 +41,7 @@ func (s *Shop) letterWorker() {
 	}
 }
 
-// Sessions knows who was here, and keeps a journal of it.
+// Sessions has all customers so far, and keeps a journal of their visits.
 type Sessions struct {
 	mu      sync.Mutex
 	seen    map[string]time.Time

@@ -1,5 +1,5 @@
-// Stdlib links much of the standard library, to have a large program to look symbols up in. It is
-// built, and never run.
+// Stdlib links much of the standard library, to have a large program to look symbols up in. It
+// never runs.
 package main
 
 import (

@@ -1,8 +1,8 @@
-// Steps blocks when it is told to.
+// Steps blocks on demand.
 //
 // Protocol: it prints "ready PID", then answers each line with "done" once it has done it. "hand":
 // a goroutine waits ten times for another one. "park": a goroutine begins to wait for a channel.
-// "wake": that goroutine is woken. "nap": it sleeps, which is woken by runtime.ready, too. "burn":
+// "wake": wakes that goroutine. "nap": it sleeps, and runtime.ready wakes it, too. "burn":
 // half a second of CPU time. It ends when its input closes.
 package main
 
@@ -56,13 +56,13 @@ func hand() {
 		time.Sleep(5 * time.Millisecond) // until the receiver waits
 		c <- i
 	}
-	// Where the receiver is late, the sender waits once in its place; but nobody would for the end.
+	// If the receiver is late, the sender waits in its place; but close() would not wait for it.
 	time.Sleep(50 * time.Millisecond)
 	close(c)
 	poll(finished)
 }
 
-// park waits for a channel once, and else only in ways that a block profile doesn't show.
+// park waits for a channel once; a block profile does not show its other waits.
 func park() {
 	<-wake
 	woken <- true

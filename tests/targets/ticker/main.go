@@ -1,9 +1,9 @@
 // Ticker has a goroutine that waits for a tick of another one, again and again, every
-// millisecond; and it can replace itself by another program, with the same pid.
+// millisecond; and it can execute another program, with the same pid.
 //
-// Protocol: it prints "ready PID" and starts. To the line "wait" it answers "done" once 10 more
-// ticks have been waited for. At the line "exec" it executes the program and the arguments that
-// it was given. It ends when its input closes.
+// Protocol: it prints "ready PID" and starts. To the line "wait" it answers "done" once it has
+// waited for 10 more ticks. At the line "exec" it executes the program in its arguments, with the
+// arguments behind that. It ends when its input closes.
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 	for harness.Next() {
 		switch harness.Command() {
 		case "wait":
-			// One may be half over.
+			// The current tick may be half over.
 			for until := ticks.Load() + 11; ticks.Load() < until; {
 				time.Sleep(time.Millisecond)
 			}

@@ -29,7 +29,7 @@ func produce(balls chan<- int, sends, stacks int) {
 			balls <- i
 		}
 	} else {
-		// Ways at random, since it is not every send that blocks: all of them shall.
+		// Random ways: not every send blocks, but some send must block in each way.
 		seed := uint32(1)
 		for i := 0; i < sends; i++ {
 			seed ^= seed << 13
@@ -47,7 +47,7 @@ func consume(balls <-chan int) {
 	}
 }
 
-// turns are as many as numbers below 16,384 have bits: each number is a stack of its own.
+// turns is the number of bits of a number below 16,384: each number is a stack of its own.
 const turns = 14
 
 func step(balls chan<- int, way, left int) int {
@@ -101,7 +101,7 @@ func buffered(p parameters) {
 
 const workers = 4
 
-// workerPool has workers that select between jobs and the end. A unit is a job.
+// workerPool has workers, which select between jobs and the end. A unit is a job.
 func workerPool(p parameters) {
 	var all sync.WaitGroup
 	jobs, results, quit := make(chan int), make(chan int), make(chan struct{})

@@ -13,11 +13,11 @@ type node struct {
 	values      [4]int
 }
 
-// kept is what the garbage collector has to mark each time.
+// kept has the nodes that the garbage collector must mark each time.
 var kept *node
 
 // garbage allocates, and grows stacks. A unit is a goroutine that goes a hundred calls deep on a
-// new stack, allocates on each level and sends what it made to the goroutine that waits for it.
+// new stack, allocates on each level and sends its nodes to the goroutine that waits for them.
 func garbage(p parameters) {
 	if kept == nil {
 		kept = tree(keptNodes)

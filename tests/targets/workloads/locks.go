@@ -7,7 +7,7 @@ import (
 
 const contenders = 6
 
-// contendedMutex has more goroutines than processors take one mutex in turns; they give way while
+// contendedMutex makes more goroutines than processors take one mutex in turns; they yield while
 // they hold it, so that the others queue up. A unit is a Lock and an Unlock, which on one
 // processor nearly always has a goroutine to wake.
 func contendedMutex(p parameters) {
@@ -38,13 +38,13 @@ const (
 	readsPerWrite = 20
 )
 
-// registry is what many read and few write.
+// registry has many readers and few writers.
 type registry struct {
 	mu      sync.RWMutex
 	entries map[int]int
 }
 
-// readMostly has one operation in twenty be a write. A unit is an operation.
+// readMostly writes in one operation of twenty, and else reads. A unit is an operation.
 func readMostly(p parameters) {
 	var all sync.WaitGroup
 	shared := &registry{entries: map[int]int{}}

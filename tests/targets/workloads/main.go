@@ -1,14 +1,14 @@
-// Workloads does a fixed amount of work of one kind, which blocks, and tells how long it took.
+// Workloads does a fixed amount of work of one kind, which blocks, and prints how long it took.
 //
 // Protocol: it prints "ready PID" and then obeys the lines that it reads:
 //
 //	go NAME UNITS [PARAMETER=NUMBER...]  does so many units of a workload; prints "ns WALL cpu CPU"
-//	own block=RATE mutex=FRACTION cpu=0|1  what is on of Go's own profilers; prints "own"
+//	own block=RATE mutex=FRACTION cpu=0|1  sets Go's own profilers; prints "own"
 //	write FILE                           writes Go's own block profile; prints "written"
 //	serve                                serves HTTP from now on; prints "address HOST:PORT"
-//	load ADDRESS UNITS                   as a client, sends so many requests; prints "ns WALL cpu CPU"
+//	load ADDRESS UNITS                   as a client, sends so many requests; prints the same as go
 //
-// WALL and CPU are nanoseconds: from the first unit to the last, and what the process computed
+// WALL and CPU are nanoseconds: from the first unit to the last, and the CPU time of the process
 // meanwhile. It ends when its input closes.
 package main
 
@@ -24,9 +24,9 @@ import (
 	"ebpfprof.test/harness/ownprofile"
 )
 
-// parameters of a workload: frames is how deep the stacks of ping-pong's goroutines are where they
-// block, and of the others' about, goroutines how many there are, stacks in how many different
-// ones they block, procs is GOMAXPROCS.
+// parameters of a workload: frames is the depth of the stacks in which ping-pong blocks, and about
+// that of other workloads; goroutines is their number; stacks is the number of different stacks in
+// which they block; procs is GOMAXPROCS.
 type parameters struct {
 	units, frames, goroutines, stacks, procs int
 }
@@ -115,8 +115,8 @@ func settings(words []string) map[string]int {
 // calls it, the one that calls that, and the goroutine's first.
 const others = 4
 
-// below calls work, which calls a function that blocks, so that it has so many frames, but at
-// least one of below.
+// below calls work, which calls a function that blocks, so that the stack has so many frames, but
+// at least one of below.
 //
 //go:noinline
 func below(frames int, work func()) {

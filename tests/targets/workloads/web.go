@@ -19,7 +19,7 @@ const (
 	products    = 100
 )
 
-// site is a service with what services share: prices behind a lock, a log behind a channel.
+// site is a service with typical shared data: prices behind a lock, a log behind a channel.
 type site struct {
 	mu      sync.RWMutex
 	prices  map[int]int
@@ -80,7 +80,7 @@ func (s *site) log() {
 	}
 }
 
-// load is the client. It does as little as it can, since it shares the processors.
+// load is the client. It works as little as possible, since it shares the processors.
 func load(address string, requests int) {
 	var all sync.WaitGroup
 	for i := 0; i < connections; i++ {

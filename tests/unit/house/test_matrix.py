@@ -89,7 +89,7 @@ def test_what_is_run_depends_on_what_is_expected(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[", "is no TOML"),
-        ("[other]\n", "nobody knows what other is"),
+        ("[other]\n", "kernel and selection only, not other"),
         (KERNEL + KERNEL, "two kernels have the same name"),
         (KERNEL.replace("works", "maybe"), "kernel 6.1: expected must be one of works, refused"),
         (KERNEL + "size = 3\n", "kernel 6.1: it must have name, suite, package, expected"),
@@ -232,7 +232,7 @@ def test_reports_come_line_by_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["end", "hang"])
 def test_a_guest_that_stops_in_the_middle_is_not_started_again(ending: str, tmp_path: Path) -> None:
-    with pytest.raises(machine.MachineError, match="stopped in the middle"):
+    with pytest.raises(machine.MachineError, match="stopped too early"):
         boot(tmp_path, '{"booted": "6.1.0"}/{"test": "a"}/', ending)
     assert (tmp_path / "boots").read_text() == "boot\n"
 

@@ -1,4 +1,4 @@
-// Package ownprofile writes what Go's own profilers have seen, to compare with.
+// Package ownprofile writes the profiles of Go's own profilers, for comparison.
 package ownprofile
 
 import (

@@ -39,10 +39,10 @@ type hidden struct {
 	sync.Mutex
 }
 
-// Outer has a lock that everybody can lock, in a field that nobody can name.
+// Outer has a lock that all packages can lock, in a field that no other package can name.
 type Outer struct{ hidden }
 
-// Guard is instantiated by package main only.
+// Only package main instantiates Guard.
 type Guard[T any] struct {
 	value T
 	mu    sync.Mutex
@@ -58,5 +58,5 @@ func (g *Guard[T]) Set(value T, note func(kind, name string)) {
 	g.mu.Unlock()
 }
 
-// Keeper keeps to itself what has a lock that everybody could lock.
+// Keeper has an unexported field of a type whose lock all packages could lock.
 type Keeper struct{ shard *Shard }
