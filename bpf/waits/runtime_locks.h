@@ -16,10 +16,10 @@
 #define EBPFPROF_RUNTIME_LOCKS_H
 
 #include "waits/locks.h"
-#include "common/cost.h"
 #include "common/loss.h"
 #include "common/memory.h"
 #include "waits/goroutine_stack.h"
+#include "waits/run.h"
 #include "waits/target.h"
 #include "waits/totals.h"
 #include "waits/window.h"
@@ -67,68 +67,72 @@ static __always_inline struct sleeper *sleeper_at(u64 thread, u32 target_index) 
     return sleeper;
 }
 
-/* At the call of semasleep in lock2, whose first argument, the lock, is in its stack slot. */
-int on_thread_sleep(struct pt_regs *ctx) {
-    struct site *site = site_of(ctx);
-    struct target *target = site ? target_at(site->target) : NULL;
-    struct runtime_layout *layout = site ? layout_at(site->target) : NULL;
-    if (!target || !target->active || !layout)
-        return 0;
-    struct cost *cost = run_begins(site->target);
+static __always_inline void thread_sleeps(struct pt_regs *ctx, const struct run *run,
+                                          const struct runtime_layout *layout) {
     u64 thread, ticks, lock;
-    if (read_user(&thread, sizeof(thread), (void *)(ctx->r14 + target->m_offset)) ||
+    if (read_user(&thread, sizeof(thread), (void *)(ctx->r14 + run->target->m_offset)) ||
         read_user(&ticks, sizeof(ticks), (void *)(thread + layout->start_ticks_offset)) ||
         read_user(&lock, sizeof(lock), (void *)(ctx->bp + sizeof(struct frame)))) {
         count_loss(LOSS_goroutine_unreadable);
-        return 0;
+        return;
     }
-    struct sleeper *sleeper = sleeper_at(thread, site->target);
-    if (!cost || !sleeper)
-        return 0;
-    u64 since_ns = window_time(target);
-    if (!since_ns)
-        return 0;
+    struct sleeper *sleeper = sleeper_at(thread, run->site->target);
+    u64 since_ns = window_time(run->target);
+    if (!sleeper || !since_ns)
+        return;
     if (sleeper->ticks == ticks)
         since_ns = sleeper->woken_ns;
     sleeper->lock = lock;
     if (__sync_fetch_and_add(&sleeper->sleeps, 1) == 0 &&
-        !join_queue(site->target, lock, 0, since_ns))
+        !join_queue(run->site->target, lock, 0, since_ns))
         sleeper->lock = 0;
-    run_ends(cost);
+}
+
+/* At the call of semasleep in lock2, whose first argument, the lock, is in its stack slot. */
+int on_thread_sleep(struct pt_regs *ctx) {
+    struct run run;
+    if (!begin_run(ctx, &run))
+        return 0;
+    struct runtime_layout *layout = layout_at(run.site->target);
+    if (layout)
+        thread_sleeps(ctx, &run, layout);
+    run_ends(run.cost);
     return 0;
 }
 
-/* Before semawakeup raises the semaphore of a thread, which can't run until then. */
-int on_thread_wake(struct pt_regs *ctx) {
-    struct site *site = site_of(ctx);
-    struct target *target = site ? target_at(site->target) : NULL;
-    struct runtime_layout *layout = site ? layout_at(site->target) : NULL;
-    if (!target || !target->active || !layout)
-        return 0;
-    struct cost *cost = run_begins(site->target);
+static __always_inline void thread_is_woken(struct pt_regs *ctx, const struct run *run,
+                                            const struct runtime_layout *layout) {
     u64 thread = 0, ticks;
     s32 semaphore;
     read_kernel(&thread, sizeof(thread), (void *)ctx + layout->woken_offset);
     if (!thread)
-        return 0;
+        return;
     if (read_user(&ticks, sizeof(ticks), (void *)(thread + layout->start_ticks_offset)) ||
         read_user(&semaphore, sizeof(semaphore), (void *)(thread + layout->semaphore_offset))) {
         count_loss(LOSS_goroutine_unreadable);
-        return 0;
+        return;
     }
-    struct sleeper *sleeper = sleeper_at(thread, site->target);
-    if (!cost || !sleeper)
-        return 0;
-    u64 now_ns = window_time(target);
-    if (!now_ns)
-        return 0;
+    struct sleeper *sleeper = sleeper_at(thread, run->site->target);
+    u64 now_ns = window_time(run->target);
+    if (!sleeper || !now_ns)
+        return;
     sleeper->ticks = ticks;
     sleeper->woken_ns = now_ns;
     if (semaphore < 0 && sleeper->sleeps <= 0)
-        return 0; /* it has slept since before the recording */
+        return; /* it has slept since before the recording */
     if (__sync_fetch_and_add(&sleeper->sleeps, -1) > 0 && sleeper->lock)
-        quit_queue(site->target, sleeper->lock, sleeper->woken_ns);
-    run_ends(cost);
+        quit_queue(run->site->target, sleeper->lock, sleeper->woken_ns);
+}
+
+/* Before semawakeup raises the semaphore of a thread, which can't run until then. */
+int on_thread_wake(struct pt_regs *ctx) {
+    struct run run;
+    if (!begin_run(ctx, &run))
+        return 0;
+    struct runtime_layout *layout = layout_at(run.site->target);
+    if (layout)
+        thread_is_woken(ctx, &run, layout);
+    run_ends(run.cost);
     return 0;
 }
 
@@ -153,11 +157,12 @@ static __always_inline bool start_in_prologue(u64 g, const struct target *target
     return read_user(&start->frame.return_pc, sizeof(u64), (void *)sched.sp) == 0;
 }
 
-enum ending { ENDS, IN_SYSTEM_STACK, IN_MORE_STACK };
+/* Where a system stack ends. */
+enum system_stack_end { ENDS, IN_SYSTEM_STACK, IN_MORE_STACK };
 
 /* Walks a system stack; returns how it ends. Its outermost frame may have any frame pointer. */
-static __always_inline enum ending walk_system_stack(struct walker *walker,
-                                                     const struct runtime_layout *layout) {
+static __always_inline enum system_stack_end
+walk_system_stack(struct walker *walker, const struct runtime_layout *layout) {
     const struct start *start = &walker->start;
     struct frame frame = start->frame;
     u64 bp = start->bp;
@@ -185,12 +190,12 @@ static __always_inline void walk_both_stacks(struct walker *walker, u64 g, u64 c
                                              const struct runtime_layout *layout,
                                              const struct target *target) {
     if (g != curg) {
-        enum ending ending = walk_system_stack(walker, layout);
-        if (ending == ENDS || !curg)
+        enum system_stack_end end = walk_system_stack(walker, layout);
+        if (end == ENDS || !curg)
             return;
         u64 pc = 0;
-        if (ending == IN_SYSTEM_STACK ? !start_switched(curg, target, &walker->start)
-                                      : !start_in_prologue(curg, target, &pc, &walker->start)) {
+        if (end == IN_SYSTEM_STACK ? !start_switched(curg, target, &walker->start)
+                                   : !start_in_prologue(curg, target, &pc, &walker->start)) {
             walker->loss = LOSS_stack_unreadable;
             return;
         }
@@ -200,38 +205,32 @@ static __always_inline void walk_both_stacks(struct walker *walker, u64 g, u64 c
     walk_stack(walker, target);
 }
 
-/* At a call of unlock2Wake in unlock2: RAX holds the lock, released a moment ago. */
-int on_runtime_unlock(struct pt_regs *ctx) {
-    struct site *site = site_of(ctx);
-    struct target *target = site ? target_at(site->target) : NULL;
-    struct runtime_layout *layout = site ? layout_at(site->target) : NULL;
-    if (!target || !target->active || !layout)
-        return 0;
-    struct cost *cost = run_begins(site->target);
-    if (!cost)
-        return 0;
-    u64 now_ns = window_time(target), lock = ctx->ax, list;
+static __always_inline void lock_is_released(struct pt_regs *ctx, const struct run *run,
+                                             const struct runtime_layout *layout) {
+    const struct target *target = run->target;
+    u32 index = run->site->target;
+    u64 now_ns = window_time(run->target), lock = ctx->ax, list;
     if (!now_ns)
-        return 0;
+        return;
     if (read_user(&list, sizeof(list), (void *)lock)) {
         count_loss(LOSS_releaser_unreadable);
-        return 0;
+        return;
     }
     if ((list & ~(u64)MUTEX_FLAGS) == 0)
-        return 0; /* no thread sleeps */
-    u64 charge_ns = charge_queue(site->target, lock, now_ns);
+        return; /* no thread sleeps */
+    u64 charge_ns = charge_queue(index, lock, now_ns);
     if (!is_inside(target, now_ns) || !release_sampled())
-        return 0;
+        return;
     u64 curg = running_goroutine(ctx->r14, target);
-    struct group group = group_of(site->target, KIND_MUTEX, curg, target);
+    struct group group = group_of(index, KIND_MUTEX, curg, target);
     struct walker *walker = take_walker(&group);
     if (!walker)
-        return 0;
+        return;
     u64 key = 0;
-    if (start_here(ctx->r14, ctx, target, site->return_pc, walker->piece, &walker->start)) {
+    if (start_here(ctx->r14, ctx, target, run->site->return_pc, walker->piece, &walker->start)) {
         walk_both_stacks(walker, ctx->r14, curg, layout, target);
         key = stack_key(walker);
-        remember_releaser(site->target, lock, key);
+        remember_releaser(index, lock, key);
     } else {
         count_loss(LOSS_releaser_unreadable);
     }
@@ -242,7 +241,17 @@ int on_runtime_unlock(struct pt_regs *ctx) {
     };
     if (key)
         add_to(key, &total);
-    run_ends(cost);
+}
+
+/* At a call of unlock2Wake in unlock2: RAX holds the lock, released a moment ago. */
+int on_runtime_unlock(struct pt_regs *ctx) {
+    struct run run;
+    if (!begin_run(ctx, &run))
+        return 0;
+    struct runtime_layout *layout = layout_at(run.site->target);
+    if (layout)
+        lock_is_released(ctx, &run, layout);
+    run_ends(run.cost);
     return 0;
 }
 

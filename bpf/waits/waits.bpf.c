@@ -15,10 +15,10 @@
  * and no other thread moves it. With sampling, BLOCK_RATE_NS > 1, we walk it at the wake, when we
  * know whether to keep the event; and so we do for seeded goroutines (window.h).
  */
-#include "common/cost.h"
 #include "common/loss.h"
 #include "waits/locks.h"
 #include "waits/goroutine_stack.h"
+#include "waits/run.h"
 #include "waits/target.h"
 #include "waits/totals.h"
 #include "waits/wait.h"
@@ -114,21 +114,6 @@ static __always_inline void wait_begins(struct pt_regs *ctx, const struct site *
         if (wait && window_time(target))
             wait->state = OVER; /* it waits for something else now */
     }
-}
-
-/* A run at a probe. */
-struct run {
-    struct site *site;
-    struct target *target;
-    struct cost *cost;
-};
-
-/* Whether to record the target; a run costs it time even if not. */
-static __always_inline bool begin_run(struct pt_regs *ctx, struct run *run) {
-    run->site = site_of(ctx);
-    run->target = run->site ? target_at(run->site->target) : NULL;
-    run->cost = run->target ? run_begins(run->site->target) : NULL;
-    return run->cost && run->target->active;
 }
 
 int on_wait(struct pt_regs *ctx) {
