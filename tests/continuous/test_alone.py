@@ -102,7 +102,7 @@ def test_a_lease_records_until_the_process_ends(live: LiveSession, steps: Target
     run(work())
 
 
-def test_a_process_that_a_survey_found_is_opened_when_it_is_recorded(
+def test_a_surveyed_process_is_opened_by_its_first_recording(
     live: LiveSession, steps: Target
 ) -> None:
     async def work() -> None:

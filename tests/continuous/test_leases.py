@@ -36,7 +36,7 @@ def test_the_last_of_several_users_stops_the_recording() -> None:
     run(work())
 
 
-def test_a_lease_ends_when_its_time_is_over() -> None:
+def test_a_lease_ends_after_its_time() -> None:
     async def work() -> None:
         manager, process, target = made()
         running = asyncio.ensure_future(manager.run())
@@ -84,7 +84,7 @@ def test_a_caller_that_is_cancelled_leaves_no_probe(moment: str) -> None:
     run(work())
 
 
-def test_a_lease_that_could_not_begin_ends_no_other_use() -> None:
+def test_a_failed_lease_ends_no_other_use() -> None:
     async def work() -> None:
         manager, process, target = made()
         running = asyncio.ensure_future(manager.run())

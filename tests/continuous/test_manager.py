@@ -30,7 +30,7 @@ from tests.continuous.fakes import (
 )
 
 
-def test_waiting_ends_at_the_event_the_end_of_the_process_or_of_the_manager() -> None:
+def test_waiting_ends_with_the_event_the_process_or_the_manager() -> None:
     async def work() -> None:
         manager, process, _ = made()
         event = asyncio.Event()
@@ -79,7 +79,7 @@ def test_a_window_ends_at_each_interval() -> None:
     run(work())
 
 
-def test_a_process_that_ended_keeps_its_history_for_a_while() -> None:
+def test_an_ended_process_keeps_its_history_for_a_while() -> None:
     async def work() -> None:
         manager, process, target = made(interval_s=0.01, retention_s=0.05, continuous=True)
         running = asyncio.ensure_future(manager.run())
@@ -102,7 +102,7 @@ def test_a_process_that_ended_keeps_its_history_for_a_while() -> None:
     run(work())
 
 
-def test_of_found_processes_that_ended_the_last_ones_with_a_history_are_kept(
+def test_the_last_ended_processes_with_a_history_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However many come and go: what is held follows what is alive."""
@@ -155,7 +155,7 @@ def test_a_found_process_is_opened_by_its_first_user() -> None:
         None,
     ],
 )
-def test_a_found_process_that_is_another_program_by_then_has_ended(
+def test_a_found_process_that_ran_another_program_has_ended(
     refusal: EbpfprofError | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It ended, or has become another program, between the survey and the first request."""
@@ -182,7 +182,7 @@ def test_a_found_process_that_is_another_program_by_then_has_ended(
     assert capsys.readouterr().err == ""
 
 
-def test_a_problem_is_told_once_and_recording_tried_again(
+def test_a_problem_is_reported_once_and_recording_retried(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def work() -> None:

@@ -39,7 +39,7 @@ def counts(profile: Profile) -> list[int]:
     return [sample.values[0] for sample in profile.samples]
 
 
-def test_what_is_recorded_from_now_on(kind: ProfileKind) -> None:
+def test_a_reading_holds_what_followed_its_begin(kind: ProfileKind) -> None:
     async def work() -> None:
         manager, process, target = of_kind(kind)
         async with manager.leases.recording(process):
@@ -53,7 +53,7 @@ def test_what_is_recorded_from_now_on(kind: ProfileKind) -> None:
     run(work())
 
 
-def test_windows_hold_what_is_new_in_them(kind: ProfileKind) -> None:
+def test_windows_hold_the_differences_of_sums(kind: ProfileKind) -> None:
     async def work() -> None:
         manager, process, target = of_kind(kind)
         async with manager.leases.recording(process):
@@ -70,7 +70,7 @@ def test_windows_hold_what_is_new_in_them(kind: ProfileKind) -> None:
     run(work())
 
 
-def test_a_moment_is_neither_subtracted_nor_added_up(moment: ProfileKind) -> None:
+def test_profiles_of_a_moment_are_neither_subtracted_nor_added(moment: ProfileKind) -> None:
     async def work() -> None:
         manager, process, target = of_kind(moment)
         async with manager.leases.recording(process):
@@ -86,7 +86,7 @@ def test_a_moment_is_neither_subtracted_nor_added_up(moment: ProfileKind) -> Non
     run(work())
 
 
-def test_what_was_recorded_since_the_last_call() -> None:
+def test_since_last_holds_what_followed_the_last_call() -> None:
     async def work() -> None:
         manager, process, target = made()
         async with manager.leases.recording(process):
@@ -99,7 +99,7 @@ def test_what_was_recorded_since_the_last_call() -> None:
     run(work())
 
 
-def test_what_was_never_recorded_cannot_be_read() -> None:
+def test_reading_an_unrecorded_process_is_an_error() -> None:
     async def work() -> None:
         manager, process, _ = made()
         process.target = None

@@ -73,13 +73,13 @@ def record(
     return pprof.decode(own.read_bytes(), kind="block"), only_profile(folder), planned
 
 
-def test_all_versions_are_there() -> None:
+def test_versions_are_those_of_the_toolchains() -> None:
     assert set(VERSIONS) == set(toolchains())
 
 
 @pytest.mark.every_build
 @pytest.mark.parametrize(("version", "mode"), BUILDS)
-def test_every_operation_as_go_counts_it(version: str, mode: str, tmp_path: Path) -> None:
+def test_every_operation_is_counted_as_by_go(version: str, mode: str, tmp_path: Path) -> None:
     program = toolchain(version).build(BLOCKOPS, mode)
     ours, planned = compare(program, tmp_path)
 
@@ -92,14 +92,14 @@ def test_every_operation_as_go_counts_it(version: str, mode: str, tmp_path: Path
     ("version", "mode"),
     [("1.19", "cgo"), ("1.22", "plain"), ("1.27", "cgo"), ("1.27", "pgo"), ("1.27", "pgopark")],
 )
-def test_stacks_taken_at_the_wake_are_the_same(version: str, mode: str, tmp_path: Path) -> None:
+def test_stacks_read_at_the_wake_equal_gos(version: str, mode: str, tmp_path: Path) -> None:
     """At a rate of 2 ns sampling keeps every wait, but takes its stack when it is over."""
     program = toolchain(version).build(BLOCKOPS, mode)
     compare(program, tmp_path, "-stress=5000", rate_ns=2)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_contended_operations_as_go_counts_them(version: str, tmp_path: Path) -> None:
+def test_contended_operations_are_counted_as_by_go(version: str, tmp_path: Path) -> None:
     program = toolchain(version).build(BLOCKOPS)
     ours, _ = compare(program, tmp_path, "-only=^$", "-stress=20000")
 

@@ -40,9 +40,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("version", "chosen"), CASES)
-def test_no_stack_and_no_label_is_of_another_goroutine(
-    version: str, chosen: str, tmp_path: Path
-) -> None:
+def test_no_stack_or_label_is_another_goroutines(version: str, chosen: str, tmp_path: Path) -> None:
     recipe = RECIPES[chosen]
     own = tmp_path / "own"
     program = toolchain(version).build(RACES)

@@ -62,7 +62,7 @@ def warned(folder: Path) -> list[str]:
     return [said for each in whole_profiles(folder) for said in warnings("\n".join(each.comments))]
 
 
-def test_a_debugger_that_was_there_before(tmp_path: Path) -> None:
+def test_a_debugger_that_traced_before_works_and_is_reported(tmp_path: Path) -> None:
     """The probes come and go while it has stopped the target."""
     with checker(env=NO_PREEMPTION) as target, debugger(target.pid) as tracing:
         tracing.ask("attach", "attached")
@@ -80,7 +80,7 @@ def test_a_debugger_that_was_there_before(tmp_path: Path) -> None:
     assert all(profile.samples for profile in what_happened(tmp_path))
 
 
-def test_a_debugger_that_comes_and_goes_while_it_is_recorded(tmp_path: Path) -> None:
+def test_a_debugger_that_detaches_while_recording_is_not_reported(tmp_path: Path) -> None:
     with (
         checker(env=NO_PREEMPTION) as target,
         recording(target.pid, tmp_path, *ALL_PROFILES) as recorder,
@@ -95,7 +95,7 @@ def test_a_debugger_that_comes_and_goes_while_it_is_recorded(tmp_path: Path) -> 
     assert all(profile.samples for profile in what_happened(tmp_path))
 
 
-def test_a_debugger_that_comes_and_stays_is_told_at_the_end(tmp_path: Path) -> None:
+def test_a_debugger_that_stays_is_reported_at_the_end(tmp_path: Path) -> None:
     with (
         Target.start(program("ticker")) as target,
         recording(target.pid, tmp_path, *ALL_PROFILES) as recorder,
@@ -107,7 +107,7 @@ def test_a_debugger_that_comes_and_stays_is_told_at_the_end(tmp_path: Path) -> N
         assert warned(tmp_path) == [said] * 4
 
 
-def test_only_where_there_are_probes_a_debugger_is_told(tmp_path: Path) -> None:
+def test_a_debugger_is_reported_only_if_probes_are_attached(tmp_path: Path) -> None:
     with Target.start(program("ticker")) as target, debugger(target.pid) as tracing:
         tracing.ask("attach", "attached")
         brief = ("--pid", str(target.pid), "--duration", "0.1")
@@ -117,14 +117,14 @@ def test_only_where_there_are_probes_a_debugger_is_told(tmp_path: Path) -> None:
         assert warned(tmp_path) == []
 
 
-def test_the_program_that_we_started_is_not_said_to_be_traced_by_us(tmp_path: Path) -> None:
+def test_run_does_not_report_itself_as_a_debugger(tmp_path: Path) -> None:
     said = verb("run", "--profile", "block", "--", str(program("brief")), folder=tmp_path)
     assert said.code == 0
     assert "recording" in said.stderr
     assert warnings(said.stderr) == warned(tmp_path) == []
 
 
-def test_a_debugger_that_is_killed_in_the_midst(tmp_path: Path) -> None:
+def test_probes_survive_a_killed_debugger(tmp_path: Path) -> None:
     """The kernel lets its threads go on; the probes stay."""
     with (
         checker(env=NO_PREEMPTION) as target,

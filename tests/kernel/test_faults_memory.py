@@ -61,7 +61,7 @@ def test_stacks_that_are_paged_out_are_cut_and_counted(block_rate_ns: int) -> No
 
 
 @pytest.mark.usefixtures("room")
-def test_a_goroutine_of_which_the_end_is_paged_out_loses_its_labels_only() -> None:
+def test_a_runtime_g_with_a_paged_out_end_loses_only_its_labels() -> None:
     """Of a runtime.g that lies in two pages, the first has all that its stack takes."""
     program = toolchain("1.27").build(SCALE)
     with (
@@ -110,7 +110,7 @@ def before_probe(go: GoTarget, function: str) -> int:
 
 
 @pytest.mark.usefixtures("room")
-def test_all_profiles_of_a_target_that_is_paged_out_again_and_again(tmp_path: Path) -> None:
+def test_a_target_paged_out_repeatedly_stays_right(tmp_path: Path) -> None:
     """Its code with the probes in it, its tables, its stacks; also while they are put in."""
     with checker("spread", "procs") as target:
         page_out(target.pid)

@@ -36,7 +36,7 @@ KILLS = 6
 SEED = 6
 
 
-def test_all_details_of_a_busy_target_fit_into_128_mib(tmp_path: Path) -> None:
+def test_all_profiles_of_a_busy_target_fit_into_128_mib(tmp_path: Path) -> None:
     """Also with 20,000 stacks; but for the compiler, which only the first recording takes."""
     out = tmp_path / "out"
     out.mkdir()
@@ -55,7 +55,7 @@ def test_all_details_of_a_busy_target_fit_into_128_mib(tmp_path: Path) -> None:
         target.kill()
 
 
-def test_killed_at_any_moment_it_leaves_nothing(tmp_path: Path) -> None:
+def test_a_profiler_killed_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
     """The moments are drawn from the time that a whole run takes here and now."""
     moments = random.Random(SEED)
     with checker() as target:
@@ -98,7 +98,7 @@ def killed_after(delay_s: float, arguments: tuple[str, ...], folder: Path) -> se
     return objects
 
 
-def test_a_program_that_it_started_goes_on_if_it_is_killed(tmp_path: Path) -> None:
+def test_a_started_program_survives_a_killed_run(tmp_path: Path) -> None:
     words = (*COMMAND[1:-1], "run", "--profile", "block,mutex,cpu", "--", str(program("checker")))
     env = {"PYTHONPATH": str(Path(__file__).parents[2])}
     with in_folder(tmp_path), Target.start(Path(sys.executable), *words, env=env) as profiler:
@@ -125,7 +125,7 @@ def in_folder(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def test_many_profilers_on_one_target_each_see_all(tmp_path: Path) -> None:
+def test_many_profilers_of_a_target_each_see_all_events(tmp_path: Path) -> None:
     """Five of ours, one killed, one ended while the others go on, and bpftrace beside them."""
     nopprof = program("nopprof")
     folders = [tmp_path / str(number) for number in range(5)]
@@ -156,7 +156,7 @@ def test_many_profilers_on_one_target_each_see_all(tmp_path: Path) -> None:
         assert {stack: value.count for stack, value in seen.items()} == counts
 
 
-def test_profilers_of_all_kinds_on_one_target_leave_it_right(tmp_path: Path) -> None:
+def test_three_profilers_of_all_kinds_leave_the_target_right(tmp_path: Path) -> None:
     with checker("procs") as target, ExitStack() as held:
         for number in range(3):
             folder = tmp_path / str(number)

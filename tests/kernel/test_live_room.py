@@ -17,7 +17,7 @@ from tests.kernel.programs import program
 from tests.targets_run import Target
 
 
-def test_it_is_full_and_it_leaves_no_probe() -> None:
+def test_full_session_refuses_a_target_and_leaves_no_probe() -> None:
     with Target.start(program("steps")) as steps:
         with LiveSession(Options(), capacity=2) as live:
             targets = [live.add(steps.pid), live.add(steps.pid)]
@@ -31,7 +31,7 @@ def test_it_is_full_and_it_leaves_no_probe() -> None:
         assert not has_probes(steps.pid)
 
 
-def test_the_room_of_one_that_was_let_go_of_is_used_again() -> None:
+def test_removed_targets_free_their_slot() -> None:
     """Nothing of the one before is left: not its sums, rows, rules or samples."""
     options = Options(kinds=("block", "mutex", "cpu"))
     with LiveSession(options, capacity=1) as live, Target.start(program("steps")) as steps:
@@ -60,7 +60,7 @@ def test_the_room_of_one_that_was_let_go_of_is_used_again() -> None:
 
 @pytest.mark.parametrize("max_overhead", [0, 1])
 @pytest.mark.parametrize("kinds", [("cpu",), ("block", "mutex"), ("block", "cpu")])
-def test_one_that_goes_while_it_is_started_gives_its_room_back(
+def test_targets_that_end_while_they_are_started_free_their_slot(
     kinds: tuple[Kind, ...], max_overhead: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attach = LiveSession._attach

@@ -59,7 +59,7 @@ def record(folder: Path, kind: Waiting, *arguments: str) -> Outcome:
     ("limit", "size", "loss"),
     [("_MAX_STACKS", 8, "stacks_full"), ("_MAX_WAITS", 4, "waits_full")],
 )
-def test_a_full_table_is_counted_and_wrongs_nothing(
+def test_a_full_table_is_counted_and_the_rest_is_right(
     kind: Waiting,
     limit: str,
     size: int,
@@ -86,7 +86,7 @@ def test_a_full_table_is_counted_and_wrongs_nothing(
         assert len(mine) <= size
 
 
-def test_releases_of_locks_without_room_are_charged_what_who_is_woken_waited(
+def test_with_a_full_lock_table_releases_are_charged_the_woken_waiter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collector, "_MAX_LOCKS", 1)

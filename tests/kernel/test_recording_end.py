@@ -18,7 +18,7 @@ from tests.targets_run import Target
 WINDOWS = WaitsConfig(block=True, mutex=False, windows=True)
 
 
-def test_a_window_that_is_prepared_at_the_end_ends_first(tmp_path: Path) -> None:
+def test_a_window_in_preparation_ends_before_the_recording(tmp_path: Path) -> None:
     """Else the goroutines that wait then would wait since the machine was started."""
     arguments = ("--duration", "600", "--max-overhead", "1", "--profile", "block")
     with Target.start(program("demo")) as target:
@@ -31,7 +31,7 @@ def test_a_window_that_is_prepared_at_the_end_ends_first(tmp_path: Path) -> None
     assert only_profile(tmp_path).samples
 
 
-def test_no_wait_is_longer_than_its_window_allows() -> None:
+def test_no_wait_is_longer_than_its_window() -> None:
     """Whatever becomes of the window while the kernel is told of those that wait."""
     with (
         Target.start(program("parked")) as running,

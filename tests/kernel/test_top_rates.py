@@ -60,7 +60,7 @@ def waited(table: str) -> float:
 
 
 @pytest.mark.parametrize("bound", ["0", "1"])
-def test_no_more_is_waited_in_a_second_than_there_are_goroutines(bound: str) -> None:
+def test_waiting_per_second_is_at_most_the_number_of_goroutines(bound: str) -> None:
     options = ("--profile", "block,cpu", "--max-overhead", bound)
     with Target.start(program("crowd"), f"-goroutines={GOROUTINES}") as target:
         found = tables([target], *options, "--interval", "0.5", "--batch", "4")
@@ -75,7 +75,7 @@ def test_no_more_is_waited_in_a_second_than_there_are_goroutines(bound: str) -> 
     assert waited_s > 0.5 * GOROUTINES * watched_s, found
 
 
-def test_the_only_table_counts_from_when_each_target_was_recorded() -> None:
+def test_the_first_table_counts_from_the_start_of_each_target() -> None:
     """The first of many is recorded while the others are only being opened."""
     options = ("--profile", "block,cpu", "--max-overhead", "0", "--interval", "0.1", "--once")
     with ExitStack() as held:

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.alone
 
 
 @pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
-def test_windows_show_what_go_counts_all_the_time(version: str, tmp_path: Path) -> None:
+def test_estimates_from_windows_equal_gos_own_profile(version: str, tmp_path: Path) -> None:
     options = Options(kinds=("block", "mutex"), max_overhead=2)
     wrong = {"waitLong", "takeJobs", "useLock", "consume", "released"}
     for attempt in range(ATTEMPTS):  # each must be right once: chance hits another one each time
@@ -63,7 +63,7 @@ def is_like_go(run: Run, function: str, version: str) -> bool:
     return abs(our_ns - go_ns) < MUCH * go_ns
 
 
-def test_who_waits_for_ever_or_since_before_is_in_no_profile(tmp_path: Path) -> None:
+def test_waits_that_begin_before_or_never_end_are_in_no_profile(tmp_path: Path) -> None:
     """Fifty of them would be as much as all others together."""
     run = record_windows(tmp_path, "1.27", Options(kinds=("block",), max_overhead=2))
 
@@ -83,7 +83,7 @@ def test_waits_longer_than_a_window_have_their_labels(version: str, tmp_path: Pa
     assert named == {str(number) for number in range(20)}
 
 
-def test_labels_that_cannot_be_read_in_a_window_are_counted(
+def test_unreadable_labels_in_a_window_are_counted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Of waits that the kernel sees neither begin nor end."""
@@ -132,7 +132,7 @@ def record_while_the_list_fails(
         return report, session.failures()
 
 
-def test_a_list_of_goroutines_that_cannot_be_read_costs_a_window(
+def test_an_unreadable_goroutine_list_costs_a_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """There are two looks at it when a window is prepared, and one when it ends."""
@@ -142,7 +142,7 @@ def test_a_list_of_goroutines_that_cannot_be_read_costs_a_window(
     assert report.coverage.windows > 1
 
 
-def test_a_list_of_goroutines_that_is_lost_is_told_once_all_is_written(
+def test_a_lost_goroutine_list_fails_after_profiles_are_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     report, (failure,) = record_while_the_list_fails(monkeypatch, range(1, 1 << 30), until=3)
@@ -151,7 +151,7 @@ def test_a_list_of_goroutines_that_is_lost_is_told_once_all_is_written(
     assert profile.samples
 
 
-def test_who_still_waits_at_the_end_is_known_and_since_when(tmp_path: Path) -> None:
+def test_open_waits_have_their_start_times(tmp_path: Path) -> None:
     options = Options(kinds=("block",), open_waits=True, max_overhead=2)
     run = record_windows(tmp_path, "1.27", options)
 

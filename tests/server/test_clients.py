@@ -70,7 +70,7 @@ def total(profile: Profile) -> int:
         ((), "delta_mutex", "main.holdLock"),
     ],
 )
-def test_go_tool_pprof_is_a_client(
+def test_go_tool_pprof_fetches_profiles(
     pair: Pair, arguments: tuple[str, ...], path: str, shown: str, tmp_path: Path
 ) -> None:
     url = f"http://{pair.ours.address}/proc/{pair.target.pid}/debug/pprof/{path}"
@@ -86,7 +86,7 @@ def is_listening(address: str) -> bool:
         return probe.connect_ex((host, int(port))) == 0
 
 
-def test_go_tool_pprof_shows_it_in_the_browser(pair: Pair, tmp_path: Path) -> None:
+def test_go_tool_pprof_shows_a_profile_in_the_browser(pair: Pair, tmp_path: Path) -> None:
     go = toolchain(pair.minor)
     url = f"http://{pair.ours.address}/debug/pprof/block?seconds=1"
     arguments = ["tool", "pprof", "-http=127.0.0.1:", "-no_browser", url]

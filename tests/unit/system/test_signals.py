@@ -138,18 +138,18 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         """,
     ],
 )
-def test_what_becomes_of_a_signal(code: str) -> None:
+def test_signals_abort_end_or_are_counted(code: str) -> None:
     done = run(code)
     assert (done.returncode, done.stderr) == (0, "")
     assert "late" not in done.stdout
 
 
-def test_other_exceptions_that_get_lost_are_still_told() -> None:
+def test_other_lost_exceptions_are_still_reported() -> None:
     done = run("class Bad:\n    def __del__(self): raise ValueError\nBad()")
     assert "ValueError" in done.stderr
 
 
-def test_signals_that_were_blocked_by_who_started_us_are_counted() -> None:
+def test_signals_blocked_by_the_parent_are_counted() -> None:
     """As `env --block-signal` does, so that none comes before they are."""
     done = run(
         """

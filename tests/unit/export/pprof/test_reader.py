@@ -58,7 +58,7 @@ def test_a_profile_of_releases_is_a_mutex_profile(function: str) -> None:
 
 
 @pytest.mark.parametrize("function", ["main.unlock", "sync.(*Mutex).Lock", "a.io/sync.Unlock"])
-def test_no_other_function_makes_a_mutex_profile(function: str) -> None:
+def test_other_leaf_functions_make_no_mutex_profile(function: str) -> None:
     leaf = Location(0x409000, MAIN, (Frame(function, "/go/x.go", 1),))
     waits = replace(SMALL, samples=(Sample((leaf, WORK), (1, 1)),))
     assert pprof.decode(pprof.encode(waits)).kind == "block"
@@ -192,7 +192,7 @@ def test_files_mistaken_for_profiles_are_refused_with_advice(data: bytes, advice
         pprof.decode(data)
 
 
-def test_gzip_streams_one_behind_the_other_are_one_file() -> None:
+def test_concatenated_gzip_streams_are_one_file() -> None:
     half = len(GOLDEN) // 2
     data = gzip.compress(GOLDEN[:half]) + gzip.compress(GOLDEN[half:])
     assert pprof.decode(data) == pprof.decode(GOLDEN)
@@ -215,7 +215,7 @@ def repeated(number: int, content: bytes, count: int) -> bytes:
     return GOLDEN + field(number, content) * count
 
 
-def test_huge_profiles_are_refused_by_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_profiles_are_refused_with_the_exceeded_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "MAX_ITEMS", 2000)
     monkeypatch.setattr(reader, "MAX_DISTINCT", 1000)
     monkeypatch.setattr(reader, "MAX_FRAMES", 900)
@@ -253,7 +253,7 @@ def test_huge_profiles_are_refused_by_what_is_too_large(monkeypatch: pytest.Monk
 VALUES = field(2, packed(1, 1))
 
 
-def test_samples_of_one_stack_are_added_up() -> None:
+def test_samples_of_equal_stacks_are_added_up() -> None:
     """Also where they don't follow on one another, or are not packed alike."""
     one = field(2, field(1, packed(1, 2)) + VALUES)
     other = field(2, field(1, packed(2, 1)) + field(2, packed(2, 5)))

@@ -41,7 +41,7 @@ def objects() -> Iterator[MappedObjects]:
         yield found
 
 
-def test_names_that_are_needed_no_more_are_forgotten(objects: MappedObjects) -> None:
+def test_unused_names_are_dropped(objects: MappedObjects) -> None:
     now_s = 0.0
     translator = CpuTranslator(objects, None, lambda: now_s)
     first = read(translator, *range(50))
@@ -56,7 +56,7 @@ def test_names_that_are_needed_no_more_are_forgotten(objects: MappedObjects) -> 
     assert kept(translator) == 3 * DEPTH * 2
 
 
-def test_what_was_forgotten_is_found_again(objects: MappedObjects) -> None:
+def test_dropped_names_are_found_again(objects: MappedObjects) -> None:
     times_s = itertools.count(0.0, 100.0)
     translator = CpuTranslator(objects, None, lambda: next(times_s))
     first = read(translator, 1, 2)

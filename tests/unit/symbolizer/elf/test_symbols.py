@@ -140,7 +140,7 @@ def written(*symbols: tuple[int, int]) -> SymbolTable:
     return opened(ElfFile.from_bytes(ElfWriter(segments=[code], sections=parts).build()))
 
 
-def test_an_inner_function_hides_the_outer_one_only_inside_it() -> None:
+def test_an_inner_symbol_hides_the_outer_one_only_inside() -> None:
     table = written((0x1000, 0x100), (0x1010, 0x10), (0x1018, 2), (0x1200, 8))
     found = {
         at: name_at(table, at) for at in (0x100F, 0x1010, 0x1018, 0x101A, 0x1020, 0x10FF, 0x1100)

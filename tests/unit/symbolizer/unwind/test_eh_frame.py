@@ -152,16 +152,16 @@ def test_the_byte_behind_a_signals_trampoline_has_its_rule() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_a_librarys_rules_are_those_of_readelf(name: str) -> None:
+def test_rules_of_libraries_equal_readelfs(name: str) -> None:
     assert check_against_readelf(library(name)) > 2000
 
 
 @pytest.mark.parametrize("build", BUILDS)
-def test_a_programs_rules_are_those_of_readelf(folder: Path, build: str) -> None:
+def test_rules_of_programs_equal_readelfs(folder: Path, build: str) -> None:
     assert check_against_readelf(built(folder, build)) > (5000 if build == "static" else 20)
 
 
-def test_the_rules_of_the_vdso_are_those_of_readelf(folder: Path) -> None:
+def test_rules_of_the_vdso_equal_readelfs(folder: Path) -> None:
     assert check_against_readelf(vdso(folder)) > 10
 
 
@@ -227,7 +227,7 @@ def test_in_a_plt_the_stack_depends_on_the_address(folder: Path, build: str) -> 
         assert rule_at(table, vaddr) == sp(24 if vaddr % 16 >= 6 else 16)
 
 
-def test_rules_of_a_large_plt_are_those_of_one_entry() -> None:
+def test_rules_of_a_large_plt_repeat_those_of_an_entry() -> None:
     plt_program = b"\x0f" + bytes([len(PLT_CFA)]) + PLT_CFA
     table = opened(eh_elf([Fde(plt_program, CODE_VADDR + 8, 1 << 30)]))
     far = CODE_VADDR + (1 << 29)

@@ -147,7 +147,7 @@ def test_there_are_no_rules_outside_of_gos_text(binary: GoBinary) -> None:
     assert GoUnwind(binary).ranges(binary.text_end) == ()
 
 
-def test_the_running_g_is_where_the_linker_put_it(binary: GoBinary) -> None:
+def test_the_offset_of_the_running_g_is_the_linkers(binary: GoBinary) -> None:
     # Go's own linker always uses the last word before the FS base. Other linkers are tested with a
     # running program, since a stripped one has no symbol to compare with.
     assert g_offset(binary) == -8
