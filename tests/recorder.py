@@ -139,6 +139,14 @@ def recording(
         recorder.close()
 
 
+def end(recorder: Recorder) -> str:
+    """End a recording as Ctrl-C does; it must succeed. What it printed on stderr."""
+    recorder.interrupt()
+    finished = recorder.finish()
+    assert finished.code == 0, finished.stderr
+    return finished.stderr
+
+
 def run(
     *arguments: str,
     folder: Path,
@@ -177,3 +185,8 @@ def only_profile(folder: Path) -> Profile:
     data = path.read_bytes()
     check_profile(data, path.name)
     return pprof.decode(data)
+
+
+def event_count(profile: Profile) -> int:
+    """How many events a profile has, in all its samples."""
+    return sum(sample.values[0] for sample in profile.samples)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ebpfprof.continuous.history import History, limit_size
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profilers.waits.kinds import BLOCK
+from tests.continuous.fakes import counts
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, WORK
 
 
@@ -12,10 +13,6 @@ def sums(*counts: int) -> dict[str, Profile]:
     stacks = ((LOCK, WORK), (RECEIVE, WORK))
     samples = [Sample(s, (n, 10 * n)) for s, n in zip(stacks, counts, strict=False) if n]
     return {"block": BLOCK.make_profile(samples, [MAIN], time_ns=1, duration_ns=sum(counts))}
-
-
-def counts(profile: Profile) -> list[int]:
-    return [sample.values[0] for sample in profile.samples]
 
 
 def filled(*steps: tuple[int, ...], start_s: float = 100.0) -> History:

@@ -7,18 +7,8 @@ import time
 
 import pytest
 
-from ebpfprof.continuous.manager import Manager
-from tests.continuous.fakes import (
-    ALL_KINDS,
-    PID,
-    FakeLive,
-    FakeTarget,
-    go_process,
-    made,
-    never,
-    run,
-    until,
-)
+from tests.continuous.fakes import PID, FakeLive, FakeTarget, go_process, made, managed
+from tests.continuous.loops import never, run, until
 
 
 def test_the_last_of_several_users_stops_the_recording() -> None:
@@ -60,7 +50,7 @@ def test_a_caller_that_is_cancelled_leaves_no_probe(moment: str) -> None:
     async def work() -> None:
         target = FakeTarget(PID)
         live = FakeLive({PID: target})
-        manager = Manager(live, kinds=ALL_KINDS)
+        manager = managed(live)
         process = manager.add_opened(target)
 
         async def request() -> None:
@@ -110,7 +100,7 @@ def test_an_ended_process_is_closed_after_its_last_user() -> None:
     async def work() -> None:
         target = FakeTarget(PID)
         live = FakeLive({PID: target})
-        manager = Manager(live, kinds=ALL_KINDS, continuous=True)
+        manager = managed(live, continuous=True)
         process = manager.add_opened(target)
         await until(lambda: target.users == 1)
         async with manager.leases.recording(process):

@@ -12,8 +12,8 @@ from ebpfprof.continuous.manager import Manager
 from ebpfprof.continuous.readings import NotRecordedError
 from ebpfprof.errors import TargetGone
 from ebpfprof.profile.kind import ProfileKind
-from ebpfprof.profile.model import Profile
-from tests.continuous.fakes import PID, FakeLive, FakeTarget, made, run
+from tests.continuous.fakes import PID, FakeLive, FakeTarget, counts, made
+from tests.continuous.loops import run
 from tests.unit.made_up_kinds import NAPS, registered
 
 
@@ -33,10 +33,6 @@ def of_kind(kind: ProfileKind) -> tuple[Manager, Any, FakeTarget]:
     target = FakeTarget(PID, kinds=("block", kind.name))
     manager = Manager(FakeLive({PID: target}), kinds=target.kinds)
     return manager, manager.add_opened(target), target
-
-
-def counts(profile: Profile) -> list[int]:
-    return [sample.values[0] for sample in profile.samples]
 
 
 def test_a_reading_holds_what_followed_its_begin(kind: ProfileKind) -> None:

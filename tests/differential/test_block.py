@@ -14,7 +14,7 @@ from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
 from tests.builds import BUILDS, VERSIONS
 from tests.differential.stacks import Value, by_stack, delay_differences, differences
-from tests.recorder import only_profile, recording
+from tests.recorder import event_count, only_profile, recording
 from tests.targets_run import Target
 from tests.toolchains import toolchain, toolchains
 
@@ -103,7 +103,7 @@ def test_contended_operations_are_counted_as_by_go(version: str, tmp_path: Path)
     program = toolchain(version).build(BLOCKOPS)
     ours, _ = compare(program, tmp_path, "-only=^$", "-stress=20000")
 
-    assert total_events(ours) > 1000
+    assert event_count(ours) > 1000
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -116,16 +116,12 @@ def test_no_wait_is_lost_uncounted_while_stacks_move(version: str, tmp_path: Pat
     assert set(mine) <= set(theirs)
     missing = {stack: theirs[stack].count - mine.get(stack, Value(0, 0)).count for stack in theirs}
     assert min(missing.values()) >= 0
-    assert sum(missing.values()) <= lost_events(ours) < total_events(ours) / 1000
+    assert sum(missing.values()) <= lost_events(ours) < event_count(ours) / 1000
 
 
 def lost_events(profile: Profile) -> int:
     found = (re.match(r"incomplete: (\d+) ", comment) for comment in profile.comments)
     return sum(int(match[1]) for match in found if match)
-
-
-def total_events(profile: Profile) -> int:
-    return sum(sample.values[0] for sample in profile.samples)
 
 
 def events_below(profile: Profile, operation: str) -> int:

@@ -16,8 +16,8 @@ import pytest
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile, Sample
 from tests.differential.stacks import Value, by_stack, shown
-from tests.differential.test_block import lost_events, total_events
-from tests.recorder import Recorder, recording
+from tests.differential.test_block import lost_events
+from tests.recorder import end, event_count, recording
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -70,13 +70,7 @@ def compare(go: Profile, ours: Profile) -> None:
         for stack, value in theirs.items()
     }
     assert [stack for stack, count in missing.items() if count < 0] == []
-    assert sum(missing.values()) <= lost_events(ours) < total_events(ours) / 1000
-
-
-def end(recorder: Recorder) -> None:
-    recorder.interrupt()
-    finished = recorder.finish()
-    assert finished.code == 0, finished.stderr
+    assert sum(missing.values()) <= lost_events(ours) < event_count(ours) / 1000
 
 
 def kind_of(path: Path) -> str:

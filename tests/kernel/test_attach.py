@@ -20,10 +20,18 @@ from time import monotonic
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.profile.model import Profile
 from tests.kernel.kernel_state import bpf_objects, has_probes
 from tests.kernel.programs import program
-from tests.recorder import BLOCK_ONLY, COMMAND, DEADLINE_S, only_profile, recording, run, timeless
+from tests.recorder import (
+    BLOCK_ONLY,
+    COMMAND,
+    DEADLINE_S,
+    event_count,
+    only_profile,
+    recording,
+    run,
+    timeless,
+)
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -35,10 +43,6 @@ def target() -> Iterator[Target]:
     """A program in which a goroutine waits a thousand times a second."""
     with Target.start(program("ticker")) as running:
         yield running
-
-
-def count(profile: Profile) -> int:
-    return sum(sample.values[0] for sample in profile.samples)
 
 
 def test_attach_prints_start_table_cost_and_next_command(target: Target, tmp_path: Path) -> None:
@@ -67,7 +71,7 @@ def test_attach_records_for_the_given_duration(target: Target, tmp_path: Path) -
     profile = only_profile(tmp_path)
     assert profile.duration_ns >= 1.5e9
     # A tick takes a millisecond at least, and waits on one side.
-    assert 10 < count(profile) <= profile.duration_ns / 1e6
+    assert 10 < event_count(profile) <= profile.duration_ns / 1e6
 
 
 def test_an_output_file_can_be_named(target: Target, tmp_path: Path) -> None:
@@ -79,7 +83,7 @@ def test_an_output_file_can_be_named(target: Target, tmp_path: Path) -> None:
     (further,) = re.findall(r"^Next: .*$", finished.stdout.decode(), re.MULTILINE)
     words = shlex.split(further)
     assert words[-1] == path
-    assert count(only_profile(tmp_path / "my files"))
+    assert event_count(only_profile(tmp_path / "my files"))
 
 
 def test_force_replaces_an_existing_file(target: Target, tmp_path: Path) -> None:
@@ -87,7 +91,7 @@ def test_force_replaces_an_existing_file(target: Target, tmp_path: Path) -> None
     arguments = ("--pid", str(target.pid), "-d", "0.2", "-o", "x.pb.gz")
     finished = run(*arguments, "--force", folder=tmp_path)
     assert finished.code == 0, finished.stderr
-    assert count(only_profile(tmp_path))
+    assert event_count(only_profile(tmp_path))
 
 
 def test_a_second_recording_keeps_the_files_of_the_first(target: Target, tmp_path: Path) -> None:
@@ -104,7 +108,7 @@ def test_a_second_recording_keeps_the_files_of_the_first(target: Target, tmp_pat
 def test_the_profile_can_go_to_stdout(target: Target, tmp_path: Path) -> None:
     finished = run("--pid", str(target.pid), "-d", "0.2", "-o", "-", folder=tmp_path)
     assert finished.code == 0
-    assert count(pprof.decode(finished.stdout))
+    assert event_count(pprof.decode(finished.stdout))
     assert "main.receive" in finished.stderr
     assert "Written" not in finished.stderr
     assert list(tmp_path.iterdir()) == []
@@ -162,7 +166,7 @@ def functions_of(path: Path) -> set[str]:
 def test_the_kind_of_profile_can_be_named(target: Target, tmp_path: Path) -> None:
     kinds = ("--profile", "block,block", "--profile", "block")
     assert run("--pid", str(target.pid), "-d", "0.2", *kinds, folder=tmp_path).code == 0
-    assert count(only_profile(tmp_path))
+    assert event_count(only_profile(tmp_path))
 
 
 @pytest.mark.parametrize(

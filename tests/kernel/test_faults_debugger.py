@@ -15,11 +15,12 @@ from tests.kernel.unharmed import (
     ALL_PROFILES,
     check,
     checker,
+    end_without_traceback,
     what_happened,
     whole_profiles,
 )
 from tests.kernel.verbs import verb
-from tests.recorder import Recorder, recording, run
+from tests.recorder import recording, run
 from tests.targets_run import Target
 
 pytestmark = pytest.mark.alone
@@ -43,15 +44,6 @@ def over_probes(tracing: Target, pid: int) -> None:
     tracing.ask(f"break {gopark():x} 3", "met")
 
 
-def end(recorder: Recorder) -> str:
-    """What it said."""
-    recorder.interrupt()
-    finished = recorder.finish()
-    assert finished.code == 0, finished.stderr
-    assert "Traceback" not in finished.stderr
-    return finished.stderr
-
-
 def warnings(text: str) -> list[str]:
     """The lines that warn of a debugger."""
     return re.findall(r"^(?:.*: )?(Process \d+ .*traced by .*)$", text, re.MULTILINE)
@@ -72,7 +64,7 @@ def test_a_debugger_that_traced_before_works_and_is_reported(tmp_path: Path) -> 
             tracing.ask("continue", "continued")
             check(target)
             tracing.ask("stop", "stopped")
-            (said,) = warnings(end(recorder))
+            (said,) = warnings(end_without_traceback(recorder))
         assert not has_probes(target.pid)
         assert f"Process {target.pid} is traced by process {tracing.pid} (" in said
         assert warned(tmp_path) == [said] * 4
@@ -91,7 +83,7 @@ def test_a_debugger_that_detaches_while_recording_is_not_reported(tmp_path: Path
             tracing.ask("detach", "detached")
         check(target)
         assert has_probes(target.pid)
-        assert warnings(end(recorder)) == []
+        assert warnings(end_without_traceback(recorder)) == []
     assert all(profile.samples for profile in what_happened(tmp_path))
 
 
@@ -102,7 +94,7 @@ def test_a_debugger_that_stays_is_reported_at_the_end(tmp_path: Path) -> None:
         debugger(target.pid) as tracing,
     ):
         tracing.ask("attach", "attached")
-        (said,) = warnings(end(recorder))
+        (said,) = warnings(end_without_traceback(recorder))
         assert f"{target.pid} is now traced by process {tracing.pid} (" in said
         assert warned(tmp_path) == [said] * 4
 
@@ -135,4 +127,4 @@ def test_probes_survive_a_killed_debugger(tmp_path: Path) -> None:
             tracing.kill()
         check(target)
         assert has_probes(target.pid)
-        end(recorder)
+        end_without_traceback(recorder)

@@ -27,7 +27,7 @@ from tests.kernel.kernel_state import (
 from tests.kernel.programs import program
 from tests.kernel.test_faults_target import memory_cgroup
 from tests.kernel.unharmed import ALL_PROFILES, check, checker, whole_profiles
-from tests.recorder import COMMAND, Recorder, only_profile, recording, run
+from tests.recorder import COMMAND, Recorder, end, only_profile, recording, run
 from tests.targets_run import Target
 
 pytestmark = pytest.mark.alone
@@ -166,9 +166,3 @@ def test_three_profilers_of_all_kinds_leave_the_target_right(tmp_path: Path) -> 
         check(target)
     for number in range(3):
         assert len(whole_profiles(tmp_path / str(number))) == 4
-
-
-def end(recorder: Recorder) -> None:
-    recorder.interrupt()
-    finished = recorder.finish()
-    assert finished.code == 0, finished.stderr

@@ -20,13 +20,14 @@ from tests.kernel.unharmed import (
     await_true,
     check,
     checker,
+    end_without_traceback,
     go_on,
     state,
     stop,
     what_happened,
     whole_profiles,
 )
-from tests.recorder import Recorder, recording
+from tests.recorder import recording
 from tests.targets_run import Target
 
 pytestmark = pytest.mark.alone
@@ -34,15 +35,6 @@ pytestmark = pytest.mark.alone
 MEMORY_CGROUPS = Path("/sys/fs/cgroup/memory")
 """Where the first version of control groups is mounted, if it is."""
 HANDED = "handed 45150"
-
-
-def end(recorder: Recorder) -> str:
-    """End a recording; it must have no complaint but what it returns."""
-    recorder.interrupt()
-    finished = recorder.finish()
-    assert finished.code == 0, finished.stderr
-    assert "Traceback" not in finished.stderr
-    return finished.stderr
 
 
 @pytest.mark.parametrize("ends", ["while it is recorded", "after it was recorded"])
@@ -58,7 +50,7 @@ def test_a_forked_child_is_right_and_keeps_no_probe(ends: str, tmp_path: Path) -
             if ends == "while it is recorded":
                 join(target, child)
             assert target.ask("hand", "handed") == HANDED
-            end(recorder)
+            end_without_traceback(recorder)
         assert not has_probes(target.pid)
         if ends == "after it was recorded":
             assert not has_probes(child)
@@ -81,7 +73,7 @@ def test_processes_that_the_target_starts_are_right(tmp_path: Path) -> None:
     with checker("spawn") as target:
         with recording(target.pid, tmp_path, *ALL_PROFILES) as recorder:
             check(target)
-            end(recorder)
+            end_without_traceback(recorder)
         check(target)
     assert len(whole_profiles(tmp_path)) == 4
 
@@ -92,7 +84,7 @@ def test_a_stopped_and_continued_target_is_still_recorded(tmp_path: Path) -> Non
         assert has_probes(target.pid)
         go_on(target.pid)
         check(target)
-        end(recorder)
+        end_without_traceback(recorder)
     assert all(profile.samples for profile in what_happened(tmp_path))
 
 
@@ -102,7 +94,7 @@ def test_probes_are_attached_to_and_detached_from_a_stopped_target(tmp_path: Pat
         try:
             with recording(target.pid, tmp_path, *ALL_PROFILES) as recorder:
                 assert has_probes(target.pid)
-                end(recorder)
+                end_without_traceback(recorder)
             assert not has_probes(target.pid)
             assert state(target.pid) == "T"
         finally:
@@ -241,7 +233,7 @@ def test_a_target_is_recorded_while_its_file_is_replaced_or_deleted(
             else:
                 file.unlink()
             check(target)
-            end(recorder)
+            end_without_traceback(recorder)
         assert not has_probes(target.pid)
     profiles = whole_profiles(out)
     assert len(profiles) == 4
@@ -266,4 +258,4 @@ def test_another_process_of_the_program_has_no_probe(tmp_path: Path) -> None:
         assert not has_probes(other.pid)
         late = subprocess.run([program("checker"), "answer", "100"], capture_output=True)
         assert late.stdout == b"5050\n"
-        end(recorder)
+        end_without_traceback(recorder)

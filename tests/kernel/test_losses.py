@@ -18,10 +18,10 @@ from ebpfprof.profilers.waits.rows import Waiting
 from ebpfprof.recording.session import Session
 from tests.differential.mutexes import below, without_runtime_locks
 from tests.differential.stacks import by_stack
+from tests.kernel.programs import TARGETS
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
-TARGETS = Path(__file__).parent.parent / "targets"
 GO_RECORDS: dict[Waiting, tuple[str, str]] = {
     "block": ("blockops", "-blockrate=1"),
     "mutex": ("mutexops", "-mutexfraction=1"),

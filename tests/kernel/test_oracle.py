@@ -11,11 +11,10 @@ from ebpfprof.export import pprof
 from symbolizer import ElfFile, GoBinary
 from tests import oracle
 from tests.foreign import Fzf
+from tests.kernel.programs import TARGETS
 from tests.oracle import Bucket
 from tests.targets_run import Target
 from tests.toolchains import MINORS, toolchain
-
-TARGETS = Path(__file__).parent.parent / "targets"
 
 
 def leaves(program: Path, bias: int, buckets: list[Bucket]) -> dict[str, float]:

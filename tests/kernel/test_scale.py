@@ -20,6 +20,7 @@ from ebpfprof.kernel import features
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
+from tests.bench.scalerecorder import maps_bytes
 from tests.kernel.inside import collector_of_waits
 from tests.kernel.programs import program
 from tests.recorder import recording
@@ -143,10 +144,3 @@ def test_kernels_that_preallocate_rows_lose_nothing(monkeypatch: pytest.MonkeyPa
 
 def rows(session: Session, name: str) -> int:
     return collector_of_waits(session._live)._program.maps[name].max_entries
-
-
-def maps_bytes() -> int:
-    """What all maps of this process take in the kernel."""
-    texts = [path.read_text() for path in Path("/proc/self/fdinfo").iterdir() if path.exists()]
-    found = (re.search(r"^map_type:.*^memlock:\s*(\d+)$", text, re.M | re.S) for text in texts)
-    return sum(int(each[1]) for each in found if each)

@@ -13,7 +13,7 @@ from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
-from tests.recorder import check_profile
+from tests.recorder import Recorder, check_profile, end
 from tests.targets_run import Target
 
 # Longer than the checker gives itself for a round of each kind of work.
@@ -41,6 +41,13 @@ def checker(
 def check(target: Target) -> None:
     """Fail unless each kind of work went through one more round, and no result was wrong."""
     assert target.ask("check", "", CHECK_S).startswith("ok "), target.output
+
+
+def end_without_traceback(recorder: Recorder) -> str:
+    """End a recording; it must have no complaint but what it returns."""
+    said = end(recorder)
+    assert "Traceback" not in said
+    return said
 
 
 def whole_profiles(folder: Path) -> list[Profile]:

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from ebpfprof.profile.model import Kind, Location, Profile, Sample
+from ebpfprof.profile.model import Kind, Location, Profile
 from ebpfprof.server.pprof_text import aligned
+from tests.differential.mutexes import leaf
 from tests.server.go_pair import Pair
 from tests.server.serving import Answer, ask
 
@@ -138,10 +139,6 @@ def is_of_runtime_lock(kind: str, leaf: str) -> bool:
 def without_runtime_locks(profile: Profile, kind: str) -> Profile:
     kept = tuple(s for s in profile.samples if not is_of_runtime_lock(kind, leaf(s)))
     return replace(profile, samples=kept)
-
-
-def leaf(sample: Sample) -> str:
-    return sample.locations[0].frames[0].function
 
 
 def work(profile: Profile, kind: str) -> dict[tuple[str, ...], int]:

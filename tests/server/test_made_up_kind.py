@@ -13,7 +13,8 @@ from ebpfprof.profile.kind import Endpoint, Metric, ProfileKind
 from ebpfprof.server import pprof_endpoints
 from ebpfprof.server.metrics import endpoint
 from ebpfprof.server.page_api import described_kind
-from tests.continuous.fakes import PID, FakeTarget, run, until
+from tests.continuous.fakes import PID, FakeTarget
+from tests.continuous.loops import run, until
 from tests.server.fakes import Answer, Service
 from tests.unit.made_up_kinds import NAPS, registered
 

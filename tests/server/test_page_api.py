@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ebpfprof.continuous import manager as manager_module
 from ebpfprof.errors import UnsupportedGo
 from ebpfprof.export import json_profile, pprof
 from ebpfprof.kernel.losses import Loss, loss_kinds
@@ -19,13 +18,11 @@ from ebpfprof.process.process import TargetEnd
 from ebpfprof.server import app as app_module
 from ebpfprof.server import page_api
 from ebpfprof.server.metrics import endpoint
-from tests.continuous.fakes import PID, FakeTarget, go_process, run, until
+from tests.continuous.fakes import PID, FakeTarget, go_process
+from tests.continuous.loops import run, until
 from tests.server.fakes import Answer, Service
 
-
-@pytest.fixture(autouse=True)
-def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager_module, "CHECK_S", 0.005)
+pytestmark = pytest.mark.usefixtures("checks_often")
 
 
 async def recorded(*steps: int) -> tuple[Service, FakeTarget]:

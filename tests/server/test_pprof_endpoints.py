@@ -10,24 +10,21 @@ from typing import Any, TypeVar
 
 import pytest
 
-from ebpfprof.continuous import manager as manager_module
 from ebpfprof.export import pprof
 from ebpfprof.process.process import TargetEnd
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers import registry
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.server import pprof_endpoints
-from tests.continuous.fakes import PID, FakeTarget, run, until
+from tests.continuous.fakes import PID, FakeTarget
+from tests.continuous.loops import run, until
 from tests.server.fakes import Answer, Service
+
+pytestmark = pytest.mark.usefixtures("checks_often")
 
 T = TypeVar("T")
 UNKNOWN = b"Unknown profile\n"
 BAD_SECONDS = b'invalid value for "seconds" - must be a positive integer\n'
-
-
-@pytest.fixture(autouse=True)
-def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager_module, "CHECK_S", 0.005)
 
 
 def profile_of(answer: Answer) -> Profile:

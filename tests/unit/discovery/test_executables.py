@@ -13,7 +13,8 @@ from symbolizer import ElfFile
 from tests.builds import BUILDS
 from tests.kernel.programs import changed, section, with_version, without_build_info
 from tests.toolchains import toolchain
-from tests.unit.symbolizer.go_programs import FRAMES, program, without_sections
+from tests.unit.symbolizer.elf.elf_writer import without_sections
+from tests.unit.symbolizer.go_programs import FRAMES, program
 
 MODES = {
     "stripped": "exe stripped",

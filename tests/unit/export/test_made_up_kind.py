@@ -13,8 +13,9 @@ from ebpfprof.commands.diff import of_one_kind
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import formats, pprof
 from ebpfprof.profile.kind import ProfileKind, Table
-from ebpfprof.profile.model import Frame, Location, Profile, Sample, ValueType
+from ebpfprof.profile.model import Profile, Sample, ValueType
 from ebpfprof.profilers import registry
+from tests.unit.export.profiles import SLEEPER
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, SMALL, WORK
 
 WIDGETS = ProfileKind(
@@ -31,11 +32,9 @@ WIDGETS = ProfileKind(
     profiler="no.such.module",
 )
 OPERATIONS = replace(WIDGETS, table=replace(WIDGETS.table, rows="operations"), is_moment=True)
-# A worker that waits for work: idle in a block profile.
-WORKER = Location(0x406000, MAIN, (Frame("main.(*Pool).worker", "/src/main.go", 40),))
 SAMPLES = (
     Sample((LOCK, WORK), (2, 3 << 20)),
-    Sample((RECEIVE, WORKER), (3, 1 << 20)),
+    Sample((RECEIVE, SLEEPER), (3, 1 << 20)),
 )
 
 

@@ -7,18 +7,13 @@ from typing import Any
 import pytest
 
 from ebpfprof.export import pprof as ours
-from ebpfprof.export.pprof.schema import ProtoMessage, profile_class
+from ebpfprof.export.pprof.schema import ProtoMessage
 from tests.profilerules import alloy, parca, pprof, pyroscope, violations
+from tests.unit.export.profiles import changed
 from tests.unit.export.small_profile import GOLDEN, SMALL, field
 
 Change = Callable[[ProtoMessage], Any]
 NOW_S = SMALL.time_ns / 1e9
-
-
-def changed(change: Change) -> bytes:
-    message = profile_class().FromString(GOLDEN)
-    change(message)
-    return bytes(message.SerializeToString())
 
 
 def text(message: ProtoMessage, value: bytes) -> int:

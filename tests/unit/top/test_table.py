@@ -12,7 +12,6 @@ from ebpfprof.profile.model import (
     Label,
     Location,
     Lock,
-    Mapping,
     Profile,
     Sample,
 )
@@ -20,9 +19,9 @@ from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX
 from ebpfprof.top.rows import Reading, Shown, Snapshot, Sort, shown
 from ebpfprof.top.table import TopTable
+from tests.unit.top.moments import MAIN
 
 S = 1_000_000_000
-MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")
 
 
 def at(address: int, *functions: str) -> Location:

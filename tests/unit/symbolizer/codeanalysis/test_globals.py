@@ -12,7 +12,8 @@ from elftools.elf.sections import SymbolTableSection
 from symbolizer import ElfFile, GoBinary, GoTableError
 from symbolizer.codeanalysis.globals import allgs_address, scheduling_latencies
 from tests.builds import BUILDS
-from tests.unit.symbolizer.go_programs import binary, only, program, without_sections
+from tests.unit.symbolizer.elf.elf_writer import without_sections
+from tests.unit.symbolizer.go_programs import binary, only, program
 
 # Copies without symbols stand for stripped programs, which tests/kernel has, too.
 WITH_SYMBOLS = [build for build in BUILDS if build[1] != "stripped"]

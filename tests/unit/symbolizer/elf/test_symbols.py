@@ -12,7 +12,7 @@ import pytest
 from symbolizer import ElfFile
 from symbolizer.elf.symbols import SymbolTable, _dynamic_tables
 from symbolizer.errors import ElfError
-from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_X, ElfWriter, Load, Part
+from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_X, ElfWriter, Load, Part, without_sections
 
 SOURCE = """
 asm(".text\\n"
@@ -59,11 +59,6 @@ def opened(elf: ElfFile) -> SymbolTable:
 def name_at(table: SymbolTable, vaddr: int) -> str | None:
     symbol = table.at(vaddr)
     return symbol.name if symbol else None
-
-
-def without_sections(data: bytes) -> bytes:
-    """The file without section headers."""
-    return data[:40] + bytes(8) + data[48:58] + bytes(6) + data[64:]
 
 
 def test_a_symbol_without_a_size_extends_to_the_next_one(library: Path, elf: ElfFile) -> None:

@@ -17,7 +17,7 @@ from symbolizer import (
     UnsupportedGoVersion,
 )
 from tests.toolchains import MINORS, toolchain
-from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_X, ElfWriter, Load
+from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_X, ElfWriter, Load, without_sections
 from tests.unit.symbolizer.go_programs import (
     FRAMES,
     NEWEST,
@@ -25,7 +25,6 @@ from tests.unit.symbolizer.go_programs import (
     module_vaddr,
     only,
     program,
-    without_sections,
     without_values_in_place,
 )
 

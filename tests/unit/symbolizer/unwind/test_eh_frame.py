@@ -14,7 +14,7 @@ from symbolizer.elf.file import ElfFile
 from symbolizer.elf.source import FileSource
 from symbolizer.unwind.eh_frame import EhFrame
 from symbolizer.unwind.rules import RuleKind, RuleRange, UnwindRule
-from tests.unit.symbolizer.elf.elf_writer import ElfWriter, Load, Part
+from tests.unit.symbolizer.elf.elf_writer import ElfWriter, Load, Part, without_sections
 from tests.unit.symbolizer.unwind.eh_writer import (
     CODE_VADDR,
     FRAMES_VADDR,
@@ -258,10 +258,6 @@ def test_a_signals_trampoline_leads_to_the_interrupted_code(folder: Path, name: 
         assert rule_at(opened(data), each) == UnwindRule(RuleKind.SIGNAL)
 
 
-def without_section_headers(data: bytes) -> bytes:
-    return data[:40] + bytes(8) + data[48:58] + bytes(6) + data[64:]
-
-
 def with_byte(data: bytes, vaddr: int, value: int) -> bytes:
     offset = ElfFile.from_bytes(data).vaddr_to_offset(vaddr)
     return data[:offset] + bytes([value]) + data[offset + 1 :]
@@ -285,12 +281,12 @@ def test_without_a_usable_table_all_entries_are_read(changed_byte: int) -> None:
 
 def test_the_tables_are_found_without_section_headers() -> None:
     data = library("libc.so.6").read_bytes()
-    whole, bare = opened(data), opened(without_section_headers(data))
+    whole, bare = opened(data), opened(without_sections(data))
     text = ElfFile.from_bytes(data).sections[".text"]
     for vaddr in range(text.vaddr, text.vaddr + text.size, 4999):
         assert bare.ranges(vaddr) == whole.ranges(vaddr)
     hdr = ElfFile.from_bytes(data).sections[".eh_frame_hdr"].vaddr
-    scanning = opened(without_section_headers(with_byte(data, hdr + 3, 0xFF)))
+    scanning = opened(without_sections(with_byte(data, hdr + 3, 0xFF)))
     assert scanning.ranges(text.vaddr) == whole.ranges(text.vaddr)
 
 
