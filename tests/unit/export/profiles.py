@@ -1,12 +1,10 @@
 """Profiles of every kind, and one whose every text is hostile."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
-from ebpfprof.export.pprof.schema import ProtoMessage, profile_class
 from ebpfprof.profile.model import Frame, Label, Location, Profile, Sample, ValueType
 from ebpfprof.profilers.cpu.kind import CPU as CPU_KIND
-from tests.unit.export.small_profile import GOLDEN, LOCK, MAIN, RECEIVE, SMALL, UNKNOWN, WORK
+from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, SMALL, UNKNOWN, WORK
 
 NASTY = "</script><!--<script>\u2028\x1b]0;owned\x07;\n\r\t\u202e\udcff\"'&\\"
 """Markup, escape sequences, separators, text that turns around, bytes that were no UTF-8."""
@@ -48,10 +46,3 @@ def nasty(kind: str = "block") -> Profile:
         comments=(NASTY,),
         sample_types=(ValueType(NASTY, NASTY), ValueType("delay", NASTY)),
     )
-
-
-def changed(change: Callable[[ProtoMessage], object]) -> bytes:
-    """GOLDEN after a change of its message."""
-    message = profile_class().FromString(GOLDEN)
-    change(message)
-    return bytes(message.SerializeToString())

@@ -1,4 +1,4 @@
-"""What has changed between two profiles, in each format that can say it."""
+"""The difference of two profiles, in each format that can show it."""
 
 import re
 from dataclasses import replace

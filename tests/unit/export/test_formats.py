@@ -1,4 +1,4 @@
-"""The formats: what each says of a profile, and that no name breaks out of it."""
+"""The formats: what each shows of a profile, and that no name breaks out of it."""
 
 import json
 import re

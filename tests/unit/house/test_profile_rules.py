@@ -9,7 +9,7 @@ import pytest
 from ebpfprof.export import pprof as ours
 from ebpfprof.export.pprof.schema import ProtoMessage
 from tests.profilerules import alloy, parca, pprof, pyroscope, violations
-from tests.unit.export.profiles import changed
+from tests.unit.export.pprof.messages import changed
 from tests.unit.export.small_profile import GOLDEN, SMALL, field
 
 Change = Callable[[ProtoMessage], Any]
