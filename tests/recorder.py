@@ -104,7 +104,7 @@ class Recorder:
         self._process.kill()
 
     def finish(self) -> Finished:
-        """Wait for the end of the command; fails if it wrote a profile that somebody refuses."""
+        """Wait for the end of the command; fails if it wrote a profile that a reader refuses."""
         _, rest = self._process.communicate(timeout=DEADLINE_S)
         with self._stdout as stdout:
             stdout.seek(0)
@@ -162,7 +162,7 @@ def run(
 
 
 def timeless(text: str) -> str:
-    """A file's name, or what is said of files, without the date and time in their names."""
+    """A file's name, or a text with names of files, without the date and time in the names."""
     return _TIME.sub("", text)
 
 

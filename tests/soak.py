@@ -40,7 +40,7 @@ from tests.server.serving import Server, await_probes
 from tests.targets_run import Target
 
 ROOT: Final = Path(__file__).parents[1]
-# What a server needs anew in its first cycles: modules, caches, heaps, threads for clients.
+# What a server allocates in its first cycles: modules, caches, heaps, threads for clients.
 WARM_UP: Final = 3
 LEAST_CYCLES: Final = WARM_UP + 3
 MAX_GROWTH_KIB: Final = 8 << 10
@@ -58,7 +58,7 @@ _SEED = 6
 
 @dataclass(frozen=True)
 class Held:
-    """What the server holds after a cycle, when nobody asks for anything."""
+    """What the server holds after a cycle, without a request."""
 
     resident_kib: int
     files: int

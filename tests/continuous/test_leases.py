@@ -95,7 +95,7 @@ def test_a_failed_lease_ends_no_other_use() -> None:
 
 
 def test_an_ended_process_is_closed_after_its_last_user() -> None:
-    """Also if another process has its pid by then."""
+    """Also if another process has reused its pid."""
 
     async def work() -> None:
         target = FakeTarget(PID)

@@ -93,7 +93,7 @@ def test_every_operation_is_counted_as_by_go(version: str, mode: str, tmp_path: 
     [("1.19", "cgo"), ("1.22", "plain"), ("1.27", "cgo"), ("1.27", "pgo"), ("1.27", "pgopark")],
 )
 def test_stacks_read_at_the_wake_equal_gos(version: str, mode: str, tmp_path: Path) -> None:
-    """At a rate of 2 ns sampling keeps every wait, but takes its stack when it is over."""
+    """At a rate of 2 ns sampling keeps every wait, but reads its stack at the wake."""
     program = toolchain(version).build(BLOCKOPS, mode)
     compare(program, tmp_path, "-stress=5000", rate_ns=2)
 

@@ -42,7 +42,7 @@ GO_HZ: Final = 100
 SHARE_LIMIT: Final = 0.03
 SHARE_RUNS: Final = 5
 TOTAL_LIMIT: Final = 0.03
-# In a second or so: while the hypervisor runs somebody else, time passes and no timer fires.
+# In a second or so: while the hypervisor runs other guests, time passes and no timer fires.
 # An emulator that waits for its own processor can't say so: what is compared there is the stacks.
 SHORT_TOTAL_LIMIT: Final = 0.06 if SLOWNESS == 1 else 0.5
 # The works with assembly that stay in one thread and make no garbage, and where their time goes:
@@ -118,7 +118,7 @@ def record(program: Path, folder: Path, works: str, work_ms: int, *, hz: int = O
 
 
 def stolen_ns() -> int:
-    """How long the hypervisor ran somebody else while a processor had work, since boot."""
+    """How long the hypervisor ran other guests while a processor had work, since boot."""
     line = Path("/proc/stat").read_text().splitlines()[0]
     return int(line.split()[8]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -239,7 +239,7 @@ def test_stacks_equal_gos_in_every_build_mode(version: str, mode: str, tmp_path:
 
 @pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
 def test_stacks_are_deeper_than_gos(version: str, tmp_path: Path) -> None:
-    """Go cuts off after 64 frames; we have a hundred, and say so when there are over 128."""
+    """Go cuts stacks after 64 frames; ours have a hundred, and are marked as cut beyond 128."""
     program = toolchain(version).build(CPUOPS)
     for _ in range(RUNS):
         run = record(program, tmp_path, DEEP, DEEP_MS)

@@ -151,7 +151,7 @@ def test_contended_releases_are_counted_as_by_go(version: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_block_and_mutex_profile_agree(version: str, tmp_path: Path) -> None:
-    """All waits begin and end inside: those who wait have waited what releases are charged with."""
+    """All waits begin and end in the recording, so the waits' delay equals the releases' charge."""
     program = toolchain(version).build(MUTEXOPS)
     arguments = (NO_OPERATION, "-crowds=Of|Behind|interleaved", "-churn=200", "-stress=20000")
     run = record(program, tmp_path, *arguments, kinds=("block", "mutex"))

@@ -1,4 +1,4 @@
-"""A target that changes all the while what is read from it: no stack is ever another's.
+"""A target that changes its stacks and labels all the time: no stack is ever another goroutine's.
 
 The goroutines of tests/targets/races are of families: all frames of package main on a stack are
 of one, and the label `family` is that one's. So whatever is put together from two goroutines, or
@@ -62,7 +62,7 @@ def test_no_stack_or_label_is_another_goroutines(version: str, chosen: str, tmp_
 
 
 def compare(go: Profile, ours: Profile) -> None:
-    """No stack that Go has not; what is missing is never more than what is said to be lost."""
+    """Only stacks that Go has, too; missing events are never more than the counted losses."""
     theirs, mine = by_stack(go), by_stack(ours)
     assert [shown(stack) for stack in set(mine) - set(theirs)] == []
     missing = {

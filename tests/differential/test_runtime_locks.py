@@ -167,7 +167,7 @@ def test_releases_are_charged_with_the_waits_of_all_threads(
 @pytest.mark.parametrize("fraction", [0, 1])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_overtaken_thread_goes_on_waiting(version: str, fraction: int, tmp_path: Path) -> None:
-    """It sleeps several times in one call of lock2: the time it was awake is waited, too."""
+    """It sleeps several times in one call of lock2: the time awake is part of the wait."""
     program = build(version)
 
     def wrong_in_a_run(folder: Path) -> dict[str, str]:
@@ -198,7 +198,7 @@ def test_releases_are_counted_without_gos_profiler(version: str, tmp_path: Path)
 def test_contention_by_chance_is_charged_to_releases(
     version: str, fraction: int, tmp_path: Path
 ) -> None:
-    """All that Go counts we count, and nothing is charged that nobody waited.
+    """We count all that Go counts, and charge only time that threads waited.
 
     Where Go's profiler is off, not every release is told to the runtime itself: who releases the
     lock while a thread is on its way to it wakes nobody.

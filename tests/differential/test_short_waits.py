@@ -1,4 +1,4 @@
-"""Waits of a microsecond or two: what lies between Go's look at the clock and ours would show."""
+"""Waits of a microsecond or two, in which a distance between Go's clock reading and ours shows."""
 
 from __future__ import annotations
 

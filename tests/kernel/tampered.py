@@ -169,7 +169,7 @@ def fail(owner: Any, name: str) -> None:  # noqa: ANN401
 
 
 def notice_no_replacement() -> None:
-    """A program replaces itself just after it was looked at: what is asked next is who waits."""
+    """A program replaces itself just after it was inspected: the next step reads open waits."""
 
     original = Session.wait
 

@@ -38,7 +38,7 @@ def unread_labels(profile: Profile, function: str) -> Counter[Labels]:
 
 @pytest.mark.parametrize("version", ["1.23", "1.27"])
 def test_labels_on_unread_pages_are_lost_once(version: str) -> None:
-    """The page that has them is not in its memory; who reads it from outside brings it."""
+    """The page of the labels is not in its memory; a read from outside brings it in."""
     waits = frozenset({("unread", "waits")})
     options = Options(kinds=("block",), max_overhead=0)
     with (
@@ -63,7 +63,7 @@ def test_labels_on_unread_pages_are_lost_once(version: str) -> None:
 
 
 def test_attach_reads_pages_with_unread_labels(tmp_path: Path) -> None:
-    """In the block profile and in the CPU profile, each by itself: the page of each is another."""
+    """In the block profile and in the CPU profile: the labels of each are on another page."""
     for kind, begin, function, go_on in (
         ("block", "unread", "main.receive", "next"),
         ("cpu", "spin", "main.spinUnread", "crowd"),
@@ -113,7 +113,7 @@ def test_unreadable_labels_stay_lost_and_are_counted(tmp_path: Path) -> None:
 def test_a_label_on_a_silent_file_system_does_not_block_the_target(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Who reads it by /proc/PID/mem keeps the target from changing its memory meanwhile."""
+    """A read of /proc/PID/mem keeps the target from changing its mappings meanwhile."""
     file, folder = tmp_path / "file", tmp_path / "written"
     folder.mkdir()
     with (

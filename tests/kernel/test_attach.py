@@ -1,4 +1,4 @@
-"""`ebpfprof attach` as a user meets it: what it prints, what it writes, and as whom."""
+"""`ebpfprof attach` as a user meets it: what it prints and writes, and the owner of its files."""
 
 from __future__ import annotations
 

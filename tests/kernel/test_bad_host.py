@@ -1,4 +1,4 @@
-"""Users, kernels and Python environments that ebpfprof cannot work with: what it says to them."""
+"""Messages for users, kernels and Python environments that ebpfprof cannot work with."""
 
 from __future__ import annotations
 

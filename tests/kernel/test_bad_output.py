@@ -1,4 +1,4 @@
-"""Outputs that cannot be written, and errors of our own: what was recorded is not lost."""
+"""Outputs that cannot be written, and errors of our own lose no profile."""
 
 from __future__ import annotations
 

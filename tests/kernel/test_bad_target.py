@@ -1,4 +1,4 @@
-"""Targets that cannot be recorded, or not as they seem to be: a sentence, an exit code."""
+"""Targets that cannot be recorded, or are not what they seem: a message and an exit code."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_a_workload_is_measured_under_each_profiler() -> None:
     assert done.returncode == 0, done.stderr
     for title in ARMS.values():
         assert has_row(title, done.stdout), done.stdout
-    # The lock's stack, and that of who waits for all; the collector's, should it run.
+    # The lock's stack, and that of the main goroutine; the collector's, if it ran.
     assert re.search(r"^\| contended mutex \| [23] \| 100.0% \|", done.stdout, re.MULTILINE)
 
 
@@ -55,7 +55,7 @@ def test_the_cost_of_the_bound_is_compared_with_its_promise() -> None:
     done = one_round(["bounded-all"], "costs")
     title = "ebpfprof: block, mutex, cpu, at most 1 %"
     assert has_row(title, done.stdout), done.stderr
-    # One round on a busy machine may come out anyhow; what is said and the status agree.
+    # One round on a busy machine may have any result; the message and the exit status agree.
     (said,) = re.findall(
         rf"^\| contended mutex: at most 2% slower, {title} \| (.*?) \|", done.stdout, re.MULTILINE
     )

@@ -169,7 +169,7 @@ def assert_labels(profile: Profile, names: dict[int, str]) -> None:
 
 
 def assert_sums_of_labelled(found: Run, kinds: tuple[Kind, ...]) -> None:
-    """Who did what to which lock; and without the labels, it is the profile without labels."""
+    """The labels name locks and holders; without them, the profile is that without labels."""
     for kind in kinds:
         locks = by_address(found.labelled[kind])
         for address, truth in found.truth.items():
@@ -184,7 +184,7 @@ def assert_sums_of_labelled(found: Run, kinds: tuple[Kind, ...]) -> None:
 def test_a_waiting_writer_does_not_hold_its_readers_lock(
     version: str, kinds: tuple[Kind, ...], tmp_path: Path
 ) -> None:
-    """It is handed the Mutex inside a RWMutex, and then waits for the readers before it."""
+    """The writer is handed the Mutex inside a RWMutex, and then waits for earlier readers."""
 
     def wrong_in_a_run(folder: Path) -> dict[str, str]:
         arguments = ("--profile", ",".join(kinds), "--by-lock")

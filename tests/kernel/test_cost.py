@@ -153,7 +153,7 @@ def test_the_cost_is_printed_and_stands_in_each_profile(tmp_path: Path) -> None:
 
 
 def told(target: Target, rounds: int = 1) -> tuple[Overhead, float]:
-    """What an exact recording of some rounds is told to have cost, and the CPU time they took."""
+    """The estimated cost of an exact recording of some rounds, and the CPU time they took."""
     with Session([target.pid], Options(kinds=("block",))) as session:
         session.start()
         before_ns = cpu_ns(target.pid)
@@ -184,7 +184,7 @@ def busy_machine(programs: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("others_a_processor", [0, 5])
 def test_the_estimated_cost_equals_the_lost_cpu_time(others_a_processor: int) -> None:
-    """Also where it has to wait for a processor, which may be in the middle of a probe."""
+    """Also if the target has to wait for a processor, perhaps in the middle of a probe."""
     processors = len(os.sched_getaffinity(0))
     with Target.start(program("pingpong"), f"-sends={SENDS // 10}") as target:
         target.ask("round", "ns")
@@ -199,7 +199,7 @@ def test_the_estimated_cost_equals_the_lost_cpu_time(others_a_processor: int) ->
 
 
 def test_few_hits_have_the_same_cost_each_as_many() -> None:
-    """The first ones find cold caches: they say little of those that follow."""
+    """The first hits find cold caches, so they say little about later ones."""
     with Target.start(program("pingpong"), f"-sends={SENDS}") as busy:
         of_many, _ = told(busy)
     with Target.start(program("pingpong"), "-sends=25") as calm:

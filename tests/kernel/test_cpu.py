@@ -264,7 +264,7 @@ def test_kernel_and_python_unwind_the_same_stacks() -> None:
 
 @pytest.mark.parametrize("minor", ["1.19", "1.27"])
 def test_thread_stacks_are_copied_with_their_goroutine_stacks(minor: str) -> None:
-    """Outside of the kernel there is only a copy: it must be of both."""
+    """Partial stacks are finished from a copy, which must have both stacks."""
     with Target.start(program("clocks", minor)) as target:
         found = sampled(target, "ask 2000", "done", learn=False)
     endings = Counter[Ending]()

@@ -145,7 +145,7 @@ def test_stacks_of_go_called_from_c(version: str, name: str, tmp_path: Path) -> 
 
 
 def test_page_faults_behind_breakpoints_are_unwound(tmp_path: Path) -> None:
-    """What looks like a probe there is none, also before it was learnt how to unwind it."""
+    """Bytes that look like a probe are none, also before the rules of the function are learnt."""
     profile = work_in_c(tmp_path, "fillBehindPadding")
 
     assert begins(profile, "fillPages", "fillBehindPadding") > enough() / 2
@@ -155,7 +155,7 @@ def test_page_faults_behind_breakpoints_are_unwound(tmp_path: Path) -> None:
 
 
 def test_stacks_with_absent_pages_have_their_callers(tmp_path: Path) -> None:
-    """The pages further up have the callers, also before it was learnt how to unwind it."""
+    """The pages further up have the callers, also before the rules of the function are learnt."""
     profile = work_in_c(tmp_path, "fillFreshFrames")
 
     assert begins(profile, "fillFrame", "fillFreshFrames") > enough() / 2
@@ -166,7 +166,7 @@ def test_stacks_with_absent_pages_have_their_callers(tmp_path: Path) -> None:
 
 
 def test_stacks_of_signal_handlers_in_c(tmp_path: Path) -> None:
-    """In the system call that ends a handler, the address is behind the code that unwinds it."""
+    """In the system call that ends a handler, the pc is behind the code that has a rule."""
     profile = work_in_c(tmp_path, "raiseSignals")
 
     in_work = count(profile, lambda sample: has_in_order(functions(sample), "raiseSignals", "main"))
@@ -218,7 +218,7 @@ def test_threads_that_start_and_end_are_sampled(tmp_path: Path) -> None:
 
 
 def test_threads_that_have_just_begun_are_unwound(tmp_path: Path) -> None:
-    """Who starts a thread comes out of the kernel where that begins; what they do is all there."""
+    """clone returns where the new thread begins; all stacks have their callers."""
     profile = work_in_c(tmp_path, "startIdle")
 
     assert count(profile, lambda sample: "startIdle" in functions(sample)) > enough() / 4
@@ -238,7 +238,7 @@ def test_a_thread_that_changes_processors_is_sampled(tmp_path: Path) -> None:
 
 
 def test_samples_end_when_the_program_execs_another(tmp_path: Path) -> None:
-    """What was recorded before is there, and nothing of the new program under the old names."""
+    """Earlier samples stay, and no sample of the new program has names of the old one."""
     plugin, file = compiled("plugin", "-shared", "-fPIC"), tmp_path / "cpu.pb.gz"
     arguments = ("--profile", "cpu", "--hz", str(HZ), "--no-kernel", "-o", str(file))
     with (

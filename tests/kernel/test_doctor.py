@@ -1,4 +1,4 @@
-"""`ebpfprof doctor` on this machine, and where something is taken from it."""
+"""`ebpfprof doctor` on this machine, and where a requirement is missing."""
 
 from __future__ import annotations
 

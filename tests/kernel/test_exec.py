@@ -1,4 +1,4 @@
-"""A process that is about to run another program: exec has begun and not ended."""
+"""A process within exec, which has begun and not ended."""
 
 from __future__ import annotations
 

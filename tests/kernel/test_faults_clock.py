@@ -1,4 +1,4 @@
-"""Clocks that are set, and clocks that differ from the kernel's own: lengths stay right."""
+"""Durations stay right when the clock is set, and in a time namespace."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_durations_stay_right_when_the_clock_is_set(offset_ns: int, tmp_path: Pa
 @NEEDS_NAMESPACES
 @pytest.mark.parametrize("offset", ["later", "earlier"])
 def test_durations_are_right_in_a_time_namespace(offset: str, tmp_path: Path) -> None:
-    """There CLOCK_MONOTONIC is another one than that of BPF programs."""
+    """The profiler's CLOCK_MONOTONIC differs from that of BPF programs."""
     offset_s = 100_000 if offset == "later" else -int(time.monotonic() / 2)
     unshared = ("/usr/bin/unshare", "--time", f"--monotonic={offset_s}", *COMMAND)
     began_ns = time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""A debugger traces the target before, while and after it is recorded; both do what they should."""
+"""A debugger traces the target before, during and after a recording; both work as they should."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def warned(folder: Path) -> list[str]:
 
 
 def test_a_debugger_that_traced_before_works_and_is_reported(tmp_path: Path) -> None:
-    """The probes come and go while it has stopped the target."""
+    """Probes are attached and detached while the debugger has stopped the target."""
     with checker(env=NO_PREEMPTION) as target, debugger(target.pid) as tracing:
         tracing.ask("attach", "attached")
         with recording(target.pid, tmp_path, *ALL_PROFILES) as recorder:
@@ -117,7 +117,7 @@ def test_run_does_not_report_itself_as_a_debugger(tmp_path: Path) -> None:
 
 
 def test_probes_survive_a_killed_debugger(tmp_path: Path) -> None:
-    """The kernel lets its threads go on; the probes stay."""
+    """The kernel continues the target's threads; the probes stay."""
     with (
         checker(env=NO_PREEMPTION) as target,
         recording(target.pid, tmp_path, *ALL_PROFILES) as recorder,

@@ -1,4 +1,4 @@
-"""What can happen to the profiler: it is killed at any moment, and it has company."""
+"""Faults of the profiler: it is killed at any moment, or runs beside others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SEED = 6
 
 
 def test_all_profiles_of_a_busy_target_fit_into_128_mib(tmp_path: Path) -> None:
-    """Also with 20,000 stacks; but for the compiler, which only the first recording takes."""
+    """Also with 20,000 stacks; without the compiler, which only the first recording needs."""
     out = tmp_path / "out"
     out.mkdir()
     details = ("--profile", "default", "--max-overhead", "1", "--by-lock", "--open")
@@ -56,7 +56,7 @@ def test_all_profiles_of_a_busy_target_fit_into_128_mib(tmp_path: Path) -> None:
 
 
 def test_a_profiler_killed_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
-    """The moments are drawn from the time that a whole run takes here and now."""
+    """The moments are random, within the time that a whole run takes on this machine."""
     moments = random.Random(SEED)
     with checker() as target:
         arguments = ("--pid", str(target.pid), "--duration", "0.2", *ALL_PROFILES)
@@ -84,7 +84,7 @@ def killed_after(delay_s: float, arguments: tuple[str, ...], folder: Path) -> se
     recorder = Recorder(arguments, folder)
     try:
         time.sleep(delay_s)
-        os.kill(recorder.pid, signal.SIGSTOP)  # it may have ended, but nobody has waited for it
+        os.kill(recorder.pid, signal.SIGSTOP)  # it may have ended, but was not waited for
         changed = os.waitid(os.P_PID, recorder.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         assert changed is not None
         is_stopped = changed.si_code == os.CLD_STOPPED
@@ -103,7 +103,7 @@ def test_a_started_program_survives_a_killed_run(tmp_path: Path) -> None:
     env = {"PYTHONPATH": str(Path(__file__).parents[2])}
     with in_folder(tmp_path), Target.start(Path(sys.executable), *words, env=env) as profiler:
         (pid,) = children(profiler.pid)
-        check(profiler)  # what is said goes to the program, and comes from it
+        check(profiler)  # its standard streams are the program's
         assert has_probes(pid)
         objects = bpf_objects(profiler.pid)
         os.kill(profiler.pid, signal.SIGKILL)

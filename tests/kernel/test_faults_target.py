@@ -1,4 +1,4 @@
-"""What can happen to the target: it forks, is stopped, runs out of memory, loses its file."""
+"""Faults of the target: it forks, is stopped, runs out of memory, loses its file."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_stopped_target_goes_on_after_its_profiler_was_killed(tmp_path: Path) 
 
 
 def test_a_target_out_of_address_space_is_written(tmp_path: Path) -> None:
-    """Go's runtime ends a program that gets no more memory; that is no other end to us."""
+    """Go's runtime ends a program that gets no more memory, which is an end like any other."""
     target = Target.start(program("checker"), "hoard")
     try:
         with recording(target.pid, tmp_path, *ALL_PROFILES) as recorder:
@@ -248,7 +248,7 @@ def test_a_target_is_recorded_while_its_file_is_replaced_or_deleted(
 
 
 def test_another_process_of_the_program_has_no_probe(tmp_path: Path) -> None:
-    """Probes are in a file's pages as all see them, were they not put into one process."""
+    """Breakpoints must be private to one process, though others map the same pages of the file."""
     with (
         checker() as target,
         checker() as other,

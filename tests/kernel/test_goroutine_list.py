@@ -1,4 +1,4 @@
-"""The runtime's list of goroutines, where it makes no sense, changes or is too long."""
+"""The runtime's list of goroutines: corrupt, changing or too long."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_profiles_are_written_without_the_goroutine_list(tmp_path: Path) -> None
 
 
 def test_the_scan_waits_for_a_changing_goroutine_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that changes it may have lost its processor in the midst of it."""
+    """The thread that changes the list may have lost its processor in between."""
     with running(VERSIONS[-1], "plain") as run:
         everything = expected(run)
         capacity_at = allgs_address(run.go.binary) + run.go.load_bias + 16

@@ -1,4 +1,4 @@
-"""Goroutines that were parked before anybody looked, read from outside."""
+"""Goroutines that were parked before the recording, read from outside."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_each_parked_goroutine_is_found_with_its_stack(build: tuple[str, str]) -
 
 @pytest.mark.parametrize("minor", VERSIONS)
 def test_a_scanner_finds_the_same_goroutines(minor: str) -> None:
-    """And knows of the others that they wait."""
+    """And it knows that the other goroutines wait."""
     with running(minor, "plain") as run, ParkedScanner(run.go, has_labels=False) as scanner:
         found = {each.goid: each for each in scanner.parked().values()}
         assert found == {each.goid: each for each in parked_goroutines(run.go).goroutines}
@@ -88,7 +88,7 @@ def test_stacks_are_right_while_goroutines_wake_and_stacks_move(minor: str) -> N
 def test_a_goroutine_that_parks_elsewhere_is_read_again(
     monkeypatch: pytest.MonkeyPatch, window_bytes: int, least_reads: int
 ) -> None:
-    """Whichever read of it comes before: its record, its stack at once, frames far away."""
+    """Whether it parks before its record, its stack or distant frames are read."""
     monkeypatch.setattr(goroutines, "_WINDOW_BYTES", window_bytes)
     with running(VERSIONS[-1], "plain") as run:
         (goid,) = run.reports["turnLeft"]["goids"]

@@ -158,7 +158,7 @@ def test_a_failed_attach_leaves_only_the_anchor(go: GoTarget, context: ProbeCont
 
 
 def test_probes_are_detached_when_their_starter_ends(go: GoTarget, context: ProbeContext) -> None:
-    """The anchor, too, the last of all."""
+    """The anchor, too, as the last one."""
     reads, writes = os.pipe()
     starter = os.fork()
     if not starter:

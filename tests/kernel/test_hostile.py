@@ -1,4 +1,4 @@
-"""A target whose names, arguments and labels are made to do harm where they are shown."""
+"""A target with hostile names, arguments and labels."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def restricted(value: int) -> Iterator[None]:
 
 
 def told(*prefix: str) -> str:
-    """What another process is told, started by way of `prefix`."""
+    """What another process finds that `prefix` starts."""
     command = [*prefix, sys.executable, "-c", TELL]
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=True
@@ -114,7 +114,7 @@ def test_without_cap_syslog_kernel_names_are_hidden() -> None:
 def test_all_targets_share_a_table_of_kernel_symbols(
     shared_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes 8 MB: of 64 processes that a server follows that would be half a gigabyte."""
+    """A table takes 8 MB: one for each of 64 processes of a server would be half a gigabyte."""
     made = WeakSet[KernelSymbols]()
 
     class Counted(KernelSymbols):

@@ -1,4 +1,4 @@
-"""The profiler is killed, or told to give up, at the worst moments: nothing stays behind."""
+"""The profiler is killed, or gets a signal, at the worst moments: it leaves nothing."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_killed_profiler_leaves_nothing(how: str, target: Target, tmp_path: Pa
 def test_a_profiler_killed_within_a_system_call_leaks_no_probe(
     how: str, target: Target, tmp_path: Path
 ) -> None:
-    """A process that has SIGKILL waiting for it can neither put probes in nor take them out."""
+    """A process with a pending SIGKILL can neither attach nor detach probes."""
     before = leaked_probes()
     for _ in range(DEATHS):
         arguments = ("--pid", str(target.pid), "--duration", "0.01")
@@ -116,7 +116,7 @@ def test_a_profiler_killed_within_a_system_call_leaks_no_probe(
 
 
 def test_a_profiler_killed_between_windows_leaves_nothing(target: Target, tmp_path: Path) -> None:
-    """Watched in windows they do so all the time: it dies at whatever moment."""
+    """Windows attach and detach probes all the time; the profiler dies at a random moment."""
     before = leaked_probes()
     moments = random.Random(1)
     for _ in range(DEATHS):
@@ -156,7 +156,7 @@ def test_the_anchor_is_detached_last(target: Target, tmp_path: Path) -> None:
 
 
 def test_a_profiler_killed_with_its_helper_leaves_nothing(target: Target, tmp_path: Path) -> None:
-    """As a terminal or a supervisor does it: the helper is not of the group, and then it is."""
+    """As a supervisor does, which kills the helper, too, though it has a session of its own."""
     with stopped("stops while recording", target, tmp_path) as recorder:
         (helper,) = helpers(recorder.pid)
         assert os.getpgid(helper) == os.getsid(helper) == helper

@@ -1,4 +1,4 @@
-"""Those that put probes in and hold them are killed while they are detached: none stays behind."""
+"""Helper and holders are killed while probes are attached or detached: no breakpoint stays."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_processes_killed_while_detaching_leave_no_breakpoint(
 def test_processes_killed_while_attaching_leave_no_breakpoint(
     kills: int, target: Target, detaching: Target
 ) -> None:
-    """The kernel's log is not quiet then: it says so of probes, too, that it could not put in."""
+    """The kernel's log is not quiet then: it also reports probes that could not be attached."""
     moments = random.Random(kills)
     for which in itertools.islice(itertools.cycle(KILLED.values()), kills):
         profiler = int(detaching.ask(ATTACH, "in ").split()[1])
@@ -118,7 +118,7 @@ def attached(target: Target, folder: Path, *arguments: str) -> Iterator[Recorder
 
 @contextmanager
 def served(target: Target) -> Iterator[Server]:
-    """A server that records the target, since somebody asked for a second of it."""
+    """A server that records the target for a request of a second."""
     with Server("--pid", str(target.pid)) as server:
         asking = threading.Thread(target=answerless, args=(server,))
         asking.start()

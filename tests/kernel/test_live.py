@@ -1,4 +1,4 @@
-"""Targets that are recorded off and on by one loaded program."""
+"""Targets whose recording is started and stopped, by one loaded program."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_cpu_time_is_sampled_only_between_start_and_stop(live: LiveSession) -> N
 
 
 def test_cpu_readings_begin_when_they_are_requested(live: LiveSession) -> None:
-    """Those who asked at different times have each what came since."""
+    """Each reading has the samples since its begin."""
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
         live.start(target)
@@ -98,7 +98,7 @@ def test_cpu_readings_begin_when_they_are_requested(live: LiveSession) -> None:
 
 
 def test_a_wait_that_ends_while_stopped_is_dropped(live: LiveSession) -> None:
-    """Else the next thing that makes the goroutine ready would count as its end."""
+    """Otherwise the next wake of the goroutine would count as its end."""
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
         live.start(target)
@@ -275,7 +275,7 @@ WINDOWS = re.compile(r"recorded .* in (\d+) windows? at random times")
 
 
 def test_comments_describe_the_windows_between_two_snapshots() -> None:
-    """Of a target that is watched in windows, since every wait would cost too much."""
+    """Of a target that is recorded in windows, since every wait would cost too much."""
     options = Options(kinds=("block", "mutex"), max_overhead=5)
 
     def look(at_least: int) -> Profile:

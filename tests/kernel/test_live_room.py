@@ -1,4 +1,4 @@
-"""The room that a live session has for targets, and gives to the next ones."""
+"""The slots that a live session has for targets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_full_session_refuses_a_target_and_leaves_no_probe() -> None:
 
 
 def test_removed_targets_free_their_slot() -> None:
-    """Nothing of the one before is left: not its sums, rows, rules or samples."""
+    """Nothing of the target before is left: no sums, rows, rules or samples."""
     options = Options(kinds=("block", "mutex", "cpu"))
     with LiveSession(options, capacity=1) as live, Target.start(program("steps")) as steps:
         for step in ("hand", "park", "burn", "hand"):
@@ -53,7 +53,7 @@ def test_removed_targets_free_their_slot() -> None:
             with pytest.raises(TargetGone):
                 live.read(target, samples)
             if step == "park":
-                steps.ask("wake", "done")  # while nobody watches
+                steps.ask("wake", "done")  # while it is not recorded
             live.stop(target)
         assert not has_probes(steps.pid)
 

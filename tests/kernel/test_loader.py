@@ -1,4 +1,4 @@
-"""Programs that do not compile or load, and what stays of the compiler while one records."""
+"""Programs that do not compile or load, and the end of the compiler before the recording."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ int on_sample(void *ctx) {
 
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each test compiles anew."""
+    """Each test compiles again."""
     monkeypatch.setattr(program_cache, "FOLDER", tmp_path / "cache")
 
 
@@ -98,7 +98,7 @@ def test_a_cancelled_compilation_leaves_nothing() -> None:
 
 
 def test_array_elements_are_written_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written the program sees, and what it writes we read, on every processor."""
+    """The program sees what we write, and we read what it writes, on every processor."""
     with_text(monkeypatch, MAPS)
     with BpfProgram("test.bpf.c", {}, (), perf_functions=("on_sample",)) as loaded:
         loaded.load({"values": 5})

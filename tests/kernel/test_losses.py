@@ -1,4 +1,4 @@
-"""Tables that are too small: what does not fit is counted and said, the rest is right."""
+"""Tables that are too small: lost events are counted and reported, the rest is right."""
 
 from __future__ import annotations
 

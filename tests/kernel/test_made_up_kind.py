@@ -1,4 +1,4 @@
-"""A made-up kind of profile, registered in one file, is found wherever the others are."""
+"""A made-up kind of profile, registered in one file, works wherever the others do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that give each request labels of its own: more than there is room for."""
+"""Programs that give each request its own labels: more than the tables hold."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def lost(live: LiveSession) -> dict[str, int]:
 def test_labelled_stacks_leave_room_for_waits(
     block_rate_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And those of a process that is let go of make room for the next one's."""
+    """And a removed process frees its labelled stacks for the next one."""
     monkeypatch.setattr(collector, "_MAX_STACKS", ROOM)
     options = Options(kinds=("block",), block_rate_ns=block_rate_ns)
     with LiveSession(options, capacity=1) as live, Target.start(program("labels")) as serving:

@@ -1,4 +1,4 @@
-"""A target that is watched in windows, to lose no more than was allowed: `--max-overhead`."""
+"""A target that is recorded in windows, to lose no more than the bound: `--max-overhead`."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.test_containers import NAMESPACES, container
 from tests.targets_run import Target
 
-# Does what it is told: a word and what it is about on each line.
+# Follows commands: a word and its argument on each line.
 HOST = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>

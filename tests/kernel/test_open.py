@@ -1,4 +1,4 @@
-"""--open: who still waits at the end, since when, for which lock."""
+"""--open: goroutines that still wait at the end, since when, for which lock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.targets_run import SLOWNESS, Target
 from tests.toolchains import toolchain
 
 BEFORE: Final = "before the recording"
-# Who waits is read a while before the recording ends, a longer one where a processor is emulated.
+# Goroutines are read a while before the recording ends, a longer one on an emulated processor.
 LEEWAY_NS: Final = round(50_000_000 * min(SLOWNESS, 4))
 RUNS: Final[tuple[tuple[str, str, tuple[Waiting, ...]], ...]] = (
     *((version, mode, ("block",)) for version, mode in BUILDS),
@@ -215,7 +215,7 @@ def names_in(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("options", [(), ("--open",)])
 def test_an_ended_target_has_no_open_waits(options: tuple[str, ...], tmp_path: Path) -> None:
-    """What was recorded is written, and the exit code is the same with and without --open."""
+    """The profiles are written, and the exit code is the same with and without --open."""
     arguments = ("--profile", "mutex", "--lock-labels", *options)
     with Target.start(program("heldlocks")) as target:
         hang(target, "early")
@@ -342,7 +342,7 @@ def test_a_target_that_ends_during_the_scan_has_no_open_waits(
 def test_with_a_full_table_open_waits_have_no_start_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of goroutines without a row it is not known when they began to wait, so nothing is said."""
+    """For goroutines without a row the start of the wait is unknown, so none is shown."""
     room = 4
     monkeypatch.setattr(collector, "_MAX_WAITS", room)
     with Target.start(program("heldlocks")) as target:

@@ -34,7 +34,7 @@ from tests.toolchains import MINORS
 
 @pytest.mark.parametrize("version", MINORS)
 def test_open_waits_have_the_labels_of_their_goroutines(version: str, tmp_path: Path) -> None:
-    """Also who waited before: they are read from the target's memory."""
+    """Also of goroutines that waited before: their labels are read from the target's memory."""
     with Target.start(program("labels", version)) as target:
         target.ask("hold", "done")
         arguments = ("--profile", "block", "--open", "-d", "0.1")
@@ -60,7 +60,7 @@ def test_open_waits_have_the_labels_of_their_goroutines(version: str, tmp_path: 
 
 @pytest.mark.parametrize("version", ["1.23", "1.27"])
 def test_open_waits_with_unreadable_labels_are_counted(version: str, tmp_path: Path) -> None:
-    """A program can keep what it likes there."""
+    """A program can store any value as labels."""
     with Target.start(program("labels", version)) as target, Process(target.pid) as process:
         target.ask("hold", "done")
         go = inspect(process)

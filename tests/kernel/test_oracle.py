@@ -1,4 +1,4 @@
-"""The oracle: Go's own profiler, switched on from outside, against what a program says itself."""
+"""The oracle: Go's own profiler, switched on from outside, against the program's own profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled programs that are kept: for whom, what they stand for, and what is passed over."""
+"""The cache of compiled programs: its users, its keys, and files that it ignores."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ main()
 
 
 def test_the_next_recording_uses_the_cached_program(tmp_path: Path) -> None:
-    """Also with the few rights that it has left by then."""
+    """Also with the few rights that it has kept."""
     place = tmp_path / "kept"
     command = (sys.executable, "-c", KEEPING_IN, str(place), "attach")
     with Target.start(program("ticker")) as target:

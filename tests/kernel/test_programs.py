@@ -1,4 +1,4 @@
-"""A program is inspected once for all processes that run it, and only while one does."""
+"""A program is inspected once for all processes that run it, until the last one is removed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_processes_of_a_file_share_its_inspection(
         assert len(inspected) == 2
         assert held_open(program("steps"))
         assert held_open(copy)
-        # Each goes by its own pid, and the file is read until the last one is let go of.
+        # Each has its own pid, and the file stays open until the last process is removed.
         for target, each in list(zip(targets, running, strict=True))[:PROCESSES]:
             live.start(target)
             each.ask("hand", "done")

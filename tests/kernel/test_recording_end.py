@@ -1,4 +1,4 @@
-"""What was recorded when a recording ends: no wait is longer than the time that was recorded."""
+"""The end of a recording: no wait is longer than the recorded time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WINDOWS = WaitsConfig(block=True, mutex=False, windows=True)
 
 
 def test_a_window_in_preparation_ends_before_the_recording(tmp_path: Path) -> None:
-    """Else the goroutines that wait then would wait since the machine was started."""
+    """Otherwise waiting goroutines would seem to wait since boot."""
     arguments = ("--duration", "600", "--max-overhead", "1", "--profile", "block")
     with Target.start(program("demo")) as target:
         finished = run(
@@ -32,7 +32,7 @@ def test_a_window_in_preparation_ends_before_the_recording(tmp_path: Path) -> No
 
 
 def test_no_wait_is_longer_than_its_window() -> None:
-    """Whatever becomes of the window while the kernel is told of those that wait."""
+    """However the window ends while seeds are put into the kernel's tables."""
     with (
         Target.start(program("parked")) as running,
         Opened(running.pid) as target,

@@ -1,4 +1,4 @@
-"""The least rights: with them all works, without any of them it says so; the rest is given up."""
+"""The least rights: they are enough, a missing one is named, and all others are dropped."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ KINDS = ("block", "mutex", "cpu")
 OWN = ("bpf", "perfmon") if uprobe_links.is_offered() else ("sys_admin",)
 LEAST = (*OWN, "sys_ptrace", "dac_read_search")
 with set_aside("CAP_SYS_ADMIN"):
-    # Debian's kernel may want more for CPU samples, whoever has CAP_PERFMON (README.md).
+    # Debian's kernel may want more for CPU samples than CAP_PERFMON (README.md).
     TO_SAMPLE = () if perf_events.may_open_events() else ("sys_admin",)
 LEAST_FOR = {"block": LEAST, "mutex": LEAST, "cpu": (*LEAST, *TO_SAMPLE)}
 LEAST_FOR_ALL = LEAST_FOR["cpu"]
@@ -64,7 +64,7 @@ def checkout() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def owners() -> Iterator[Target]:
-    """A process of one user, whose executable nobody else may read."""
+    """A process of one user, whose executable other users may not read."""
     with anybodys_folder() as folder:
         copy = Path(shutil.copy(program("ticker"), folder))
         copy.chmod(0o500)
@@ -94,7 +94,7 @@ def without(missing: str) -> tuple[str, ...]:
 
 
 def named(capability: str) -> str:
-    """What is said to be missing: of CAP_SYS_ADMIN, what it stands for."""
+    """The rights that the message names: for CAP_SYS_ADMIN, those that it stands for."""
     return "CAP_BPF, CAP_PERFMON" if capability == "sys_admin" else f"CAP_{capability.upper()}"
 
 
@@ -111,7 +111,7 @@ def test_the_least_rights_are_enough_for_each_profile(
     (written,) = folder.iterdir()
     assert (written.stat().st_uid, written.stat().st_mode & 0o777) == (USER, 0o600)
     profile = pprof.decode(written.read_bytes(), kind=kind)
-    # Nobody waits for a lock in it, and it may be that no sample falls into it.
+    # No goroutine waits for a lock in it, and perhaps no sample falls into it.
     assert kind != "block" or profile.samples
 
 
@@ -289,7 +289,7 @@ KEPT = {
 def test_rights_are_dropped_before_programs_are_opened(
     what: str, target: Target, tmp_path: Path
 ) -> None:
-    """In all threads: those of libraries, too, which take no part in giving up."""
+    """In all threads, also those of libraries, which do not drop rights themselves."""
     name, *arguments = what.split()
     if name != "list":
         arguments = [*(arguments or ("--pid", str(target.pid))), *VERBS[name]]

@@ -1,4 +1,4 @@
-"""What somebody without rights might try with the environment and marked files."""
+"""Attempts to gain rights with the environment and marked files."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_run_follows_execs_to_the_go_program(tmp_path: Path) -> None:
 
 
 def test_run_follows_an_unnoticed_exec(tmp_path: Path) -> None:
-    """It is stopped then, before it was seen that what was recorded has ended."""
+    """It is stopped at its exec, before ebpfprof notices the end of the recorded program."""
     words = ("sh", "-c", f"exec {shlex.quote(str(program('brief')))} exit 4")
     command = tampered("notices no replacement", "run")
     finished = run("--profile", "default", "--", *words, folder=tmp_path, command=command)

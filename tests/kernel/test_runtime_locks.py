@@ -1,4 +1,4 @@
-"""--runtime-locks where they can't be had, and where it makes no sense."""
+"""--runtime-locks where the Go version or the options do not support it."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ TURNS = 15  # tests/targets/manystacks
 
 @dataclass(frozen=True)
 class Burnt:
-    """The samples of a program: the sums of one who was there from the beginning and of one who
-    came half way; how many samples there were; what was lost.
+    """The samples of a program: the sums of a reading from the beginning and of one that began
+    half way; how many samples there were; what was lost.
     """
 
     go: GoTarget
@@ -108,7 +108,7 @@ def way_of(calls: list[str]) -> int | None:
 
 
 def test_label_sets_are_deleted_with_their_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each sample has those of its request: sets are deleted with the samples that have them."""
+    """Each sample has the labels of its request: sets are deleted with their samples."""
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", SETS)
     with ExitStack() as held:
         found = burnt(held, "label", 2 * WAYS)

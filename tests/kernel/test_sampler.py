@@ -1,4 +1,4 @@
-"""Samplers on real processors: what they count, and what is left of them."""
+"""Samplers on real processors: what they count, and what they leave."""
 
 from __future__ import annotations
 

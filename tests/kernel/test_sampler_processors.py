@@ -1,4 +1,4 @@
-"""Samplers where processors come and go, and the list of those that there are."""
+"""Samplers where processors go offline and online, and the list of online processors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_an_absent_processor_is_an_error(program: BpfProgram) -> None:
 def test_samplers_follow_processors_that_come_and_go(
     program: BpfProgram, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The list is ours; what happens to the samplers of a real one: the tests below."""
+    """The list is a made-up one; the tests below switch a real processor off."""
     online = tmp_path / "online"
     monkeypatch.setattr(cpus, "_ONLINE", online)
     first, second = online_now()[:2]

@@ -1,6 +1,6 @@
 """Very many goroutines, stacks and waits: nothing is lost, and memory stays bounded.
 
-`python -m tests.bench.bench_scale` does that all at once, for as long as it is told.
+`python -m tests.bench.bench_scale` does that all at once, for a chosen time.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def test_maps_allocate_memory_for_used_rows_only() -> None:
 
 
 def test_kernels_that_preallocate_rows_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before Linux 6.1."""
+    """As before Linux 6.1."""
     monkeypatch.setattr(features, "have_growing_maps", lambda: False)
     with crowd(1_000, 10, 8) as target, Session([target.pid], Options(kinds=("block",))) as session:
         session.start()

@@ -1,4 +1,4 @@
-"""A signal ends each verb, whenever it comes: none gets lost, and nothing stays behind."""
+"""A signal ends each verb at any moment: no signal is lost, and nothing is left."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def run(verb: str, target: Target, folder: Path, *moments: Moment) -> Ended:
 
 
 def read_all(screen: int, seen: list[bytes]) -> None:
-    with suppress(OSError):  # nobody has the terminal any more
+    with suppress(OSError):  # the terminal is closed
         while data := os.read(screen, 1 << 16):
             seen.append(data)
 

@@ -1,4 +1,4 @@
-"""The soak in short: what runs for an hour by a command (docs/faults.md) does a few cycles here."""
+"""The soak in short: a few cycles of the command that runs for an hour (docs/faults.md)."""
 
 from __future__ import annotations
 

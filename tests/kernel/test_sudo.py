@@ -1,4 +1,4 @@
-"""The lines for sudoers in SECURITY.md, in force: what they let an ordinary user run as root."""
+"""The lines for sudoers in SECURITY.md, in force: what an ordinary user may run as root."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from tests.targets_run import Target
 # Rates of every moment are there then, however busy the machine is.
 TOP = f"{shlex.quote(sys.executable)} -m ebpfprof top --max-overhead 0"
 ROOT = Path(__file__).parents[2]
-# The shop's flaw: everybody waits for the cache's lock.
+# The shop's flaw: all requests wait for the cache's lock.
 GET = r"Mutex\.Lock +main\.\(\*PriceCache\)\.Get"
 # It may wait elsewhere, too, where the printer is slow.
 WAITS_FOR_WORK = r"chan receive +main\.\(\*InvoicePool\)\.work"
@@ -199,7 +199,7 @@ def test_top_shows_locks_and_cpu_time_and_writes_profiles(
 
 
 def test_top_draws_windows_of_any_size_without_colours(tmp_path: Path, shop: Target) -> None:
-    """And it can be suspended, and SIGTERM ends it as q does."""
+    """It can also be suspended, and SIGTERM ends it as q does."""
     plain = {"NO_COLOR": "1", "LC_ALL": "C"}
     with screen(tmp_path, 80, 24, PYTHONPATH=str(ROOT), **plain) as terminal:
         before = modes(terminal)

@@ -1,4 +1,4 @@
-"""What `ebpfprof top` says of a second is what happened in one: in each table, in the first, too.
+"""Rates of `ebpfprof top` are those of a second, in each table, also in the first.
 
 Goroutines that do nothing but wait have waited as long as they were watched, and not longer.
 """
@@ -76,7 +76,7 @@ def test_waiting_per_second_is_at_most_the_number_of_goroutines(bound: str) -> N
 
 
 def test_the_first_table_counts_from_the_start_of_each_target() -> None:
-    """The first of many is recorded while the others are only being opened."""
+    """The first target is recorded while the others are still opened."""
     options = ("--profile", "block,cpu", "--max-overhead", "0", "--interval", "0.1", "--once")
     with ExitStack() as held:
         arguments = program("crowd"), f"-goroutines={GOROUTINES}"

@@ -1,4 +1,4 @@
-"""docs/tutorial.md: each of its commands is run, and what it promises is shown.
+"""docs/tutorial.md: each command runs and prints the promised words.
 
 A command is what stands behind "$ " in an indented block. Behind such a block, a comment in the
 page, `<!-- shows: ONE; ANOTHER -->`, says what the last of its commands must print.
@@ -57,7 +57,7 @@ def steps(text: str) -> Iterator[Step]:
 
 
 class Terminals:
-    """Those of somebody who reads the page: one for the shop, one for the server, one more."""
+    """The terminals of a reader: one for the shop, one for the server, one more."""
 
     def __init__(self, folder: Path, held: ExitStack) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""A process whose executable lies on a file system that falls silent: nothing waits for it."""
+"""A process whose executable lies on a silent file system: nothing waits for it."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_an_unexpected_error_is_reported(helper: UprobeHelper) -> None:
 
 @pytest.mark.parametrize("is_answered", [False, True])
 def test_a_profiler_that_ends_before_its_answer_leaves_no_probe(*, is_answered: bool) -> None:
-    """What it asked for last is undone before the helper ends, not some time after.
+    """The helper undoes the last request before it ends, not some time after.
 
     It ends before the answer, or with the answer unread: then the helper's socket is reset.
     """

@@ -155,7 +155,7 @@ def test_the_launcher_starts_the_python_of_its_environment(
 def test_a_signal_before_python_starts_is_delivered_later(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    """It comes just before Python starts, which would end in Python's traceback."""
+    """The signal comes just before Python starts, which would end with Python's traceback."""
     script, python = tmp_path / "ebpfprof", tmp_path / "python3"
     script.write_text(LAUNCHER.read_text())
     python.write_text(

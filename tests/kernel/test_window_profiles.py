@@ -1,4 +1,4 @@
-"""Profiles of a target that is watched in windows: like Go's own, and complete."""
+"""Profiles of a target that is recorded in windows: like Go's own, and complete."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def is_like_go(run: Run, function: str, version: str) -> bool:
     """Whether the delay below a function is what Go says, but for chance."""
     kind, judge = "block", run.go["block"]
     if function == "released":
-        # Before Go 1.22 it charged a release for one of those who wait, not for all of them.
+        # Before Go 1.22 it charged a release for one waiter, not for all of them.
         kind, judge = "mutex", run.go["block"] if version == "1.19" else run.go["mutex"]
         function = "useLock"
     _, go_ns = values_below(judge, function)
@@ -64,7 +64,7 @@ def is_like_go(run: Run, function: str, version: str) -> bool:
 
 
 def test_waits_that_begin_before_or_never_end_are_in_no_profile(tmp_path: Path) -> None:
-    """Fifty of them would be as much as all others together."""
+    """Fifty of them would wait as long as all others together."""
     run = record_windows(tmp_path, "1.27", Options(kinds=("block",), max_overhead=2))
 
     for profile in (run.go["block"], run.ours["block"]):
@@ -86,7 +86,7 @@ def test_waits_longer_than_a_window_have_their_labels(version: str, tmp_path: Pa
 def test_unreadable_labels_in_a_window_are_counted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Of waits that the kernel sees neither begin nor end."""
+    """Of waits that begin before the window and end after it."""
 
     def read(_reader: LabelReader, _address: int) -> tuple[Label, ...]:
         raise UnreadableMemory("Nothing is mapped there.")
@@ -103,8 +103,8 @@ def test_unreadable_labels_in_a_window_are_counted(
 def record_while_the_list_fails(
     monkeypatch: pytest.MonkeyPatch, calls: range, until: int
 ) -> tuple[Report, list[Exception]]:
-    """What is recorded until the list of goroutines was read so often, and what is said to be
-    missing, if it can't be read at these calls.
+    """The recording until the list of goroutines was read so often, and its failures, if the
+    list can't be read at these calls.
     """
     asked, enough = itertools.count(), threading.Event()
     original = ParkedScanner.parked
@@ -135,7 +135,7 @@ def record_while_the_list_fails(
 def test_an_unreadable_goroutine_list_costs_a_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """There are two looks at it when a window is prepared, and one when it ends."""
+    """The list is read twice when a window is prepared, and once when it ends."""
     report, failures = record_while_the_list_fails(monkeypatch, range(1, 4), until=15)
     assert failures == []
     assert report.coverage is not None
@@ -159,7 +159,7 @@ def test_open_waits_have_their_start_times(tmp_path: Path) -> None:
     assert count == 50
     assert 0.8 * LENGTH_S < delay_ns / 1e9 / count < LENGTH_S + DEADLINE_S
     assert values_below(run.ours["open"], "waitSinceBefore") == (0, 0)
-    # It is not told that they waited before.
+    # No label says that they waited before.
     assert all(s.labels == () for s in run.ours["open"].samples if is_below(s, "waitForEver"))
 
 

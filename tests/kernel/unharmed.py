@@ -51,7 +51,7 @@ def end_without_traceback(recorder: Recorder) -> str:
 
 
 def whole_profiles(folder: Path) -> list[Profile]:
-    """What was written into a folder: nothing but profiles that everybody can read."""
+    """The profiles in a folder, which must hold nothing else; pprof's readers accept each."""
     found = []
     for path in sorted(folder.iterdir()):
         data = path.read_bytes()
@@ -61,7 +61,7 @@ def whole_profiles(folder: Path) -> list[Profile]:
 
 
 def what_happened(folder: Path) -> list[Profile]:
-    """The same without who still waits at the end: that is chance, and may be nobody."""
+    """The same without open waits: there may be none by chance."""
     return [profile for profile in whole_profiles(folder) if profile.kind != "open"]
 
 

@@ -1,4 +1,4 @@
-"""What comes out of recorded inputs: byte for byte what came out when it was looked at last.
+"""Outputs of recorded inputs: byte for byte as in the golden files.
 
 The kernel's maps were saved once (tests/recorded/record.py). Here they go through all of the code
 behind the kernel, beside a process of the very program that was recorded.

@@ -1,4 +1,4 @@
-"""Which requests are answered: names against DNS rebinding, tokens, users of connections."""
+"""Which requests are answered: host names (DNS rebinding), tokens, users of connections."""
 
 from __future__ import annotations
 

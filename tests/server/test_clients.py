@@ -1,4 +1,4 @@
-"""Alloy, Parca and `go tool pprof` as clients: what they ask for and what they make of it."""
+"""Alloy, Parca and `go tool pprof` as clients: their requests, and their use of the answers."""
 
 from __future__ import annotations
 

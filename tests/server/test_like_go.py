@@ -105,7 +105,7 @@ def test_methods_and_trailing_slashes_are_as_in_the_newest_go(pair: Pair) -> Non
     ["//block?seconds=1&debug=1", "/./block", "/x/../block?x=//", "//", "/../pprof/", "/%2fblock"],
 )
 def test_a_path_with_a_double_slash_is_redirected(pair: Pair, path: str) -> None:
-    """As where a prefix with one at the end is put in front."""
+    """As with a prefix that ends with a slash."""
     go, ours = pair.both(path)
     if pair.minor == "1.27":
         assert ours.status == go.status
@@ -229,7 +229,7 @@ def test_the_text_form_equals_gos(pair: Pair, kind: str) -> None:
     assert work_lines(ours, kind) == expected
     assert ours.endswith("\n\n")
     assert go.endswith("\n\n")
-    # Our columns are those of text/tabwriter: made anew from its cells, Go's lines are the same.
+    # Our columns are those of text/tabwriter: aligned from their cells, Go's lines are the same.
     for lines in frame_lines(go):
         assert aligned([re.split(r"\t+", line) for line in lines]) == lines
 

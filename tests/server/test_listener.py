@@ -55,7 +55,7 @@ def test_a_port_in_use_is_refused() -> None:
 
 
 def test_keepalive_finds_a_vanished_client() -> None:
-    """One whose machine is gone hangs up no more, and what it asked for would be recorded on."""
+    """A client whose machine is gone never hangs up, and its request would be recorded on."""
     with (
         listening(Address("127.0.0.1", 0), None) as listener,
         closing(socket.create_connection(listener.getsockname())),

@@ -1,4 +1,4 @@
-"""The endpoints of net/http/pprof over a fake: what is recorded when, and what is answered."""
+"""The endpoints of net/http/pprof over a fake: recordings and answers."""
 
 from __future__ import annotations
 

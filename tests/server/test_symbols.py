@@ -96,7 +96,7 @@ def test_a_body_that_never_arrives_times_out(
 
 
 def asked_of(target: FakeTarget, sent: bytes | None) -> tuple[int, bytes]:
-    """What is answered to addresses that are sent, or that never are."""
+    """The answer to addresses that are sent, or never arrive."""
 
     async def work() -> Any:  # noqa: ANN401
         service = await Service.of(target)

@@ -1,4 +1,4 @@
-"""Pin what tests/setup.sh installs, with hashes: resolve pyproject.toml anew.
+"""Pin what tests/setup.sh installs, with hashes: resolve pyproject.toml again.
 
     .venv/bin/python -m tests.tools.pin_requirements
 

@@ -1,4 +1,4 @@
-"""What Python shares with the C files: read from there as a compiler would, or the same in both."""
+"""Facts that Python shares with the C files: read from C as by a compiler, or equal in both."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Native:
 
 
 def told(native: Native, lengths_ns: Sequence[int]) -> Runs:
-    """What is told of runs that take so long, on a processor that had none before."""
+    """The runs counted by cost.h, of these lengths, on a processor that had none before."""
     native.call("forget_maps")
     for length_ns in lengths_ns:
         native.call("run", length_ns)
@@ -55,7 +55,7 @@ def test_some_of_few_runs_and_one_in_61_of_many_are_timed(native: Native) -> Non
 
 @pytest.mark.parametrize("count", [20, 50, 1000])
 def test_a_single_slow_run_does_not_raise_the_cost(native: Native, count: int) -> None:
-    """The first of a processor, with cold caches; or one that was interrupted for a moment."""
+    """The first run on a processor, with cold caches; or one that was interrupted for a moment."""
     cold = told(native, [COLD_NS, *[USUAL_NS] * count])
     assert cold.each_ns == USUAL_NS
     for number in (3, 9, count // 2, count - 1):
@@ -65,12 +65,12 @@ def test_a_single_slow_run_does_not_raise_the_cost(native: Native, count: int) -
 
 
 def test_time_of_other_threads_does_not_count(native: Native) -> None:
-    """However often: no program of ours takes as long as another thread's turn."""
+    """However often: no program of ours takes as long as a time slice of another thread."""
     lengths = [PREEMPTED_NS if number % 3 == 1 else USUAL_NS for number in range(3000)]
     assert told(native, lengths).each_ns == USUAL_NS
 
 
 def test_short_and_long_runs_count_by_their_frequency(native: Native) -> None:
-    """A probe where goroutines park takes twice what one takes where they are woken."""
+    """A probe at a park takes twice as long as one at a wake."""
     found = told(native, [400, 100] * 20_000)
     assert found.each_ns == pytest.approx(250, rel=0.02)

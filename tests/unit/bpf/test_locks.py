@@ -1,4 +1,4 @@
-"""What a release is charged, by bpf/waits/locks.h: beside Python's arithmetic and a model."""
+"""The charge of a release, by bpf/waits/locks.h, beside Python's arithmetic and a model."""
 
 from __future__ import annotations
 

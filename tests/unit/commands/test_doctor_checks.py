@@ -1,4 +1,4 @@
-"""What `ebpfprof doctor` makes of machines of which something is missing."""
+"""`ebpfprof doctor` on machines that lack a requirement."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OUR_FEATURES = doctor_checks._FEATURES  # the fixture below replaces it
 
 @pytest.fixture(autouse=True)
 def sound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine on which everything works, whatever this one is like."""
+    """A made-up machine on which everything works."""
     uname = os.uname_result(("Linux", "host", "6.1.0-40-amd64", "#1 SMP", "x86_64"))
     monkeypatch.setattr(os, "uname", lambda: uname)
     monkeypatch.setattr(doctor_checks, "missing_capabilities", list)

@@ -1,4 +1,4 @@
-"""What `ebpfprof list` prints of the processes there are."""
+"""The output of `ebpfprof list`."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_no_process_can_break_the_table(width: int | None, color: bool) -> None:
     if not color:
         assert all(line.isprintable() for line in lines)
         assert all(width is None or cell_len(line) <= width for line in lines)
-    # Whatever is cut, which process it is can be read, and something of what it is called.
+    # In all widths the pid and a part of the name can be read.
     assert str(API.pid) in lines[2]
     assert "/srv/api" in lines[2]
 

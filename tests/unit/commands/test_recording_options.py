@@ -1,4 +1,4 @@
-"""Each verb offers the recording options that it can do something with."""
+"""Each verb offers the recording options that it uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom the output file is given to: the user behind sudo, and only where he could have made it."""
+"""The owner of the output file: the user behind sudo, if that user could have made the file."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""The output file: a profile that its place does not take is saved elsewhere."""
+"""The output file: a profile that can't be written to its path is saved elsewhere."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""`-o -`: the profile on standard output, whatever that is."""
+"""`-o -`: the profile on standard output: a file, a pipe or a terminal."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an executable is taken for: Go or not, which version, built how."""
+"""Inspecting executables: Go or not, the version, the build mode."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_file_is_inspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_exec_during_the_lookup_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It calls exec after its file was looked up, and before it is opened."""
+    """The process calls exec after its file was looked up, and before it is opened."""
     table = Executables()
     table.begin_survey()
     really_open = os.open

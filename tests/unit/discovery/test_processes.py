@@ -1,4 +1,4 @@
-"""Which processes the user means, of those that there are."""
+"""Selecting processes by pid, name and container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tests/again.py: what failed once is named, what fails twice or too often is a failure."""
+"""tests/again.py: unsteady tests are named; tests that fail twice or too often fail the run."""
 
 from __future__ import annotations
 

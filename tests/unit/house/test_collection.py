@@ -1,4 +1,4 @@
-"""Those who run tests side by side each collect them, and must find the same ones."""
+"""Workers that run tests side by side each collect them, and must find the same ones."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What the benchmark of costs makes of its measurements: tables, JSON, verdicts, pictures."""
+"""Outputs of the benchmark of costs: tables, JSON, verdicts, charts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of the command line say what the command line is."""
+"""The pages of the command line agree with the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tests/setup.sh: whose code its environment runs, where that was a link, copied or moved."""
+"""tests/setup.sh: which checkout's code its environment runs if it is a link, copied or moved."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_new_environment_runs_the_code_beside_it(clone: Path, tmp_path: Path) 
         [moved / ".venv" / "bin" / "ebpfprof", "--version"], stdout=subprocess.PIPE, check=True
     )
     assert said.stdout == b"ebpfprof, version 9.8.7\n"
-    # Somebody installs another one's.
+    # The code of another checkout is installed.
     pip = (moved / ".venv" / "bin" / "python", "-m", "pip", "install", "-q", "--no-deps")
     subprocess.run((*pip, "--no-build-isolation", "--editable", ROOT), check=True)
     assert set_up(moved).returncode == 0

@@ -1,4 +1,4 @@
-"""What the soak takes for growth: what goes on, and not what happens once."""
+"""The soak's verdict on growth: steady growth is a fault, a single step is not."""
 
 from __future__ import annotations
 

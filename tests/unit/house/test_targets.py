@@ -18,7 +18,7 @@ from tests.toolchains import MINORS, toolchain
 
 TARGETS = Path(__file__).parents[2] / "targets"
 # What the runtime itself does while the operations run: the first collection starts workers,
-# every collection of Go 1.23 and 1.24 wakes who cleans up after package unique.
+# every collection of Go 1.23 and 1.24 wakes the goroutine that cleans up after package unique.
 RUNTIME_EVENTS = re.compile(r"runtime\.(gcBgMarkStartWorkers|unique_runtime_\w+(\.func\d)?)")
 
 

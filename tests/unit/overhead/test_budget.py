@@ -1,4 +1,4 @@
-"""What a target may lose, and which windows that pays for."""
+"""The budget of a target's overhead, and the windows that it pays for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What recording costs: how it is added up, and the words for it."""
+"""The cost of recording: its sum and its text."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_without_cpu_time_no_share_is_shown() -> None:
 
 
 def test_the_share_is_at_most_100_percent() -> None:
-    """It is an estimate, and what a target used is known only until it was last looked at."""
+    """The cost is an estimate, and the target's CPU time is known only until the last reading."""
     cost = Overhead(Runs(1, 5_000.0), Runs(), None, cpu_ns=1_000)
     assert cost.share == 1.0
     assert " 100 % of its CPU time" in str(cost)

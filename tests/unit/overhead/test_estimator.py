@@ -1,4 +1,4 @@
-"""Estimates from windows: right on average, and as far off as they say."""
+"""Estimates from windows: unbiased, with the right standard error."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_later_adjustments_change_the_sums() -> None:
 
 @pytest.mark.parametrize("rare", [False, True])
 def test_estimates_are_unbiased_and_vary_by_their_error(rare: bool) -> None:
-    """Many recordings of the same: a steady stream, or bursts that most windows miss."""
+    """Many recordings of the same load: a steady stream, or bursts that most windows miss."""
     draw = random.Random(1)
     estimates, errors = [], []
     for _ in range(400):

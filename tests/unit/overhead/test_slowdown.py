@@ -1,4 +1,4 @@
-"""How counts of windows are put right; tests/kernel/test_window_profiles.py has real programs."""
+"""How counts of windows are corrected; tests/kernel/test_window_profiles.py has real programs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def turn(
 
 
 def test_a_program_slowed_down_by_probes_is_scaled() -> None:
-    """Ping-pong: they take eight tenths of the window, and it runs a fifth as often."""
+    """Ping-pong: probes take eight tenths of the window, and it runs a fifth as often."""
     assert SlowdownEstimator().add(*turn(9000, 200, spent_ms=8)) == pytest.approx(
         9000 / 90 / (200 / 10)
     )
 
 
 def test_the_slowdown_is_limited_by_the_cost_of_probes() -> None:
-    """An HTTP server, whose goroutines run more often for what is no wait in Go's block profile."""
+    """An HTTP server, whose goroutines often run without a wait in the block profile."""
     slowdown = SlowdownEstimator().add(*turn(9000, 500, spent_ms=1))
     assert 1 / (1 - 0.1) < slowdown < 1.3
 
@@ -44,7 +44,7 @@ def test_a_program_that_runs_as_often_in_windows_is_not_scaled() -> None:
 
 
 def test_the_slowdown_adds_up_windows() -> None:
-    """Ten times as many runs in one turn as in the other: each window by itself would mislead."""
+    """One turn has ten times as many runs as the other: each window by itself would mislead."""
     slowdown = SlowdownEstimator()
     slowdown.add(*turn(900, 1000, spent_ms=8))
     assert slowdown.add(*turn(9000, 100, spent_ms=8)) == pytest.approx(9900 / 180 / (1100 / 20))

@@ -1,4 +1,4 @@
-"""Debug files: the one that belongs to a file is found, in the target's root only."""
+"""Debug files: a file's debug file is found, in the target's root only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is mapped in a target: which object is where, and at what bias."""
+"""The mappings of a target: objects, their addresses and their bias."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idle waits: each rule on a wait that it is for, and on one that only looks like it."""
+"""Idle waits: each rule on waits that it matches, and on similar waits that it must not match."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""What is said of a profile: of the time between two snapshots, it is what came in that time."""
+"""Comments of a profile: between two snapshots, they describe that time only."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_with_less_than_two_windows_no_error_is_known() -> None:
 
 
 def test_without_pauses_no_scaling_is_mentioned() -> None:
-    """Also after a time in which that was not so."""
+    """Also after a time with pauses."""
     part = replace(LATER, coverage=coverage(11, 65, 40)) - EARLIER
     said = " ".join(part.comments())
     assert "every event, " not in said

@@ -1,4 +1,4 @@
-"""How to record: what all kinds have in common, and the options that the kinds declare."""
+"""Recording options: those of all kinds, and those that single kinds declare."""
 
 from __future__ import annotations
 

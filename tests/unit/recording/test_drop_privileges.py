@@ -1,4 +1,4 @@
-"""Which rights stay while something is recorded, with a kernel that wants more than others."""
+"""Which rights stay during a recording, on kernels that need different ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Child processes: which signals end them, what they hold, and how they tell of their work."""
+"""Child processes: which signals end them, the files they hold, and how they return results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A child that is asked for what may never return."""
+"""A child process for system calls that may never return."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Task:
 
 @pytest.fixture
 def over(tmp_path: Path) -> Path:
-    """A pipe that nobody writes into until the test is over: to open it takes as long."""
+    """A pipe without a writer until the test is over: an open blocks until then."""
     os.mkfifo(tmp_path / "over")
     return tmp_path / "over"
 

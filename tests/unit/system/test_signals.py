@@ -1,4 +1,4 @@
-"""Signals are counted, and interrupt only what may be interrupted."""
+"""Signals are counted, and interrupt only interruptible code."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         with Deferred():
             assert is_raised(lambda: interruptible(lambda: (tell(), print("too late"))))
         """,
-        # Another error that comes of it is not what is told.
+        # A consequential error is not the one reported.
         """
         def fail():
             try:
@@ -150,7 +150,7 @@ def test_other_lost_exceptions_are_still_reported() -> None:
 
 
 def test_signals_blocked_by_the_parent_are_counted() -> None:
-    """As `env --block-signal` does, so that none comes before they are."""
+    """As `env --block-signal` does, so that none comes before signals are counted."""
     done = run(
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, signals.NUMBERS)

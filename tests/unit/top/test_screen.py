@@ -1,4 +1,4 @@
-"""What `ebpfprof top` draws: the numbers, the layout in any size, nothing harmful."""
+"""The screen of `ebpfprof top`: numbers, layout in any size, harmless text."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_the_first_window_begins_with_the_recording() -> None:
 
 
 def test_each_target_has_its_own_window() -> None:
-    """Targets are started one after the other, and read one after the other."""
+    """Targets are started and read one after the other."""
     table = TopTable("block")
 
     def read(*targets: tuple[int, int, int]) -> list[tuple[int, float, float]]:
@@ -102,7 +102,7 @@ def test_each_target_has_its_own_window() -> None:
 
 
 def test_without_a_new_window_rates_stay() -> None:
-    """Until the target has ended: nothing waits in it any more."""
+    """Until the target ends: then nothing waits in it."""
     table = TopTable("block")
     first = table.read(waits(2 * S, ((LOCK, GET), 5, 4 * S)))
     same = table.read(waits(2 * S, ((LOCK, GET), 5, 4 * S)))
@@ -149,7 +149,7 @@ def test_targets_have_separate_rows() -> None:
 
 
 def test_stacks_are_compared_by_value() -> None:
-    """Where names can't be had, each snapshot has locations of its own."""
+    """Without names, each snapshot has its own locations."""
     table = TopTable("block")
     for count in (1, 3):
         bare = [Location(0x400001 + offset, MAIN, ()) for offset in (1, 2)]

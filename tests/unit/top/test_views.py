@@ -134,7 +134,7 @@ def test_profiles_of_a_moment_are_shown_unchanged() -> None:
 
 @pytest.mark.usefixtures("made_up")
 def test_profiles_of_open_waits_have_counts_and_means() -> None:
-    """As of the waits that are open, if they had a key."""
+    """As of open waits, if they had a key."""
     registry._kinds["open"] = replace(registry.kind_named("open"), key="o")
     stack = (LOCK, calling(1, "main.waiting"))
     top = TopView(seen(view_named("open").kind, [Sample(stack, (4, 480 * S))]), ["open"], "open")

@@ -20,7 +20,7 @@ PERIOD_NS = 1_000_000
 
 
 def stack(number: int) -> CpuStack:
-    """One whose addresses no other has; nothing is mapped there."""
+    """A stack whose addresses no other has; nothing is mapped there."""
     pcs = range(0x1000 + number * DEPTH, 0x1000 + (number + 1) * DEPTH)
     return CpuStack((), tuple(pcs), Ending.WHOLE)
 
@@ -47,7 +47,7 @@ def test_unused_names_are_dropped(objects: MappedObjects) -> None:
     first = read(translator, *range(50))
     assert [len(sample.locations) for sample in first] == [DEPTH] * 50
     read(translator, 50)
-    assert kept(translator) == 51 * DEPTH * 2  # for a while: somebody else may ask for them
+    assert kept(translator) == 51 * DEPTH * 2  # for a while: another reading may need them
     now_s = 100.0
     read(translator, 50, 51)
     assert kept(translator) == 2 * DEPTH * 2

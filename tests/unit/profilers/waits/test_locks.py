@@ -1,4 +1,4 @@
-"""What a stack tells of a lock, and what several of them tell together."""
+"""Locks inferred from stacks, one by one and together."""
 
 from __future__ import annotations
 

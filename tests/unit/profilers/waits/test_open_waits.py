@@ -1,4 +1,4 @@
-"""Who waited when the goroutines were read, given what the probes saw of them."""
+"""Open waits, from the scan of goroutines and the probes' rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What windows hold, added up: waits that go on beyond them, locks that nobody released in them."""
+"""Sums of windows: waits that go on beyond them, locks that are released outside of them."""
 
 from __future__ import annotations
 

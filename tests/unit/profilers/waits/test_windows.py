@@ -21,7 +21,7 @@ SOON_NS = 3_600_000_000_000
 
 
 class Notes:
-    """Notes which of its methods are called; there is nobody who waits."""
+    """Notes which of its methods are called; no goroutine waits."""
 
     hit_ns = None
 

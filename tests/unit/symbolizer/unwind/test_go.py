@@ -76,7 +76,7 @@ def test_a_function_that_switches_stacks_has_one_rule(
 
 
 def test_systemstack_leads_to_its_caller_from_each_instruction(binary: GoBinary) -> None:
-    """Also where it did not switch stacks, and on the thread's own stack, where it never does."""
+    """Also without a switch of stacks, and on the thread's own stack, where it never switches."""
     (function,) = in_text(binary, "runtime.systemstack")
     found = rules(binary, function.name)
     places = stack_places(binary, function)
