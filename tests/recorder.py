@@ -24,7 +24,7 @@ GZIP = b"\x1f\x8b"
 COMMAND = (sys.executable, "-m", "ebpfprof", "attach")
 # What tests ask for that don't say: one file, and the sooner.
 BLOCK_ONLY = ("--profile", "block")
-# Counts are exact then, whatever else the machine has to do.
+# Counts are exact then, under any load of the machine.
 EVERY_WAIT = ("--max-overhead", "0")
 _TIME = re.compile(r"-20\d{6}-\d{6}(?=\.)")
 

@@ -1,8 +1,8 @@
 """A target that changes its stacks and labels all the time: no stack is ever another goroutine's.
 
 The goroutines of tests/targets/races are of families: all frames of package main on a stack are
-of one, and the label `family` is that one's. So whatever is put together from two goroutines, or
-from two moments, shows.
+of one, and the label `family` is that one's. So a stack put together from two goroutines, or from
+two moments, shows.
 """
 
 from __future__ import annotations

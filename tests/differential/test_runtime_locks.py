@@ -200,8 +200,8 @@ def test_contention_by_chance_is_charged_to_releases(
 ) -> None:
     """We count all that Go counts, and charge only time that threads waited.
 
-    Where Go's profiler is off, not every release is told to the runtime itself: who releases the
-    lock while a thread is on its way to it wakes nobody.
+    Where Go's profiler is off, the runtime does not see every release: if a thread is still on its
+    way to the lock, the release wakes no thread.
     """
     run = record(build(version), tmp_path, "-stress=40000", fraction=fraction)
     assert losses(run.ours) == []

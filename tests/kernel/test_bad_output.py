@@ -43,7 +43,7 @@ def target() -> Iterator[Target]:
 
 
 def outputs_that_cannot_be(folder: Path) -> dict[str, tuple[Path, str]]:
-    """Paths, and a word of what is said about them."""
+    """Paths, and a word of the message about each."""
     (folder / "folder").mkdir()
     (folder / "file").write_text("keep me")
     (folder / "link").symlink_to("file")

@@ -108,7 +108,7 @@ def test_targets_have_the_costs_of_their_recorded_time() -> None:
         found = session.overhead(watched)
         assert found.hits.count > 1000
         assert found.cpu_ns > 0
-        first.ask("round", "ns")  # with nobody looking
+        first.ask("round", "ns")  # while it is not recorded
         assert session.overhead(watched) == found
         session.start(watched)
         first.ask("round", "ns")

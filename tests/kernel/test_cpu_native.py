@@ -228,7 +228,7 @@ def test_threads_that_have_just_begun_are_unwound(tmp_path: Path) -> None:
 
 def test_a_thread_that_changes_processors_is_sampled(tmp_path: Path) -> None:
     expected = pytest.approx(WORK_MS / 1000 * HZ, rel=0.1)
-    for _ in range(RUNS):  # while the hypervisor runs somebody else, time passes on one processor
+    for _ in range(RUNS):  # while the hypervisor runs other guests, time passes on one processor
         profile = work_in_c(tmp_path, "moveBetween")
         found = count(profile, lambda _: True)
         if found == expected:

@@ -45,7 +45,7 @@ def output(*arguments: str | Path, stdin: bytes = b"") -> str:
 
 
 def refusal(*arguments: str | Path, code: int, stdin: bytes = b"") -> str:
-    """What is said on stderr; nothing may be on stdout, and no traceback anywhere."""
+    """The message on stderr; stdout must be empty, and no traceback anywhere."""
     done = run(*arguments, stdin=stdin)
     said = done.stderr.decode()
     assert (done.returncode, done.stdout) == (code, b""), said
