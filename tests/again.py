@@ -1,12 +1,12 @@
-"""Runs pytest: many tests side by side, then those marked `alone`, then what failed once more.
+"""Runs pytest: many tests side by side, then those marked `alone`, then failed tests once more.
 
 Side by side run one more than there are processors, four at most. `alone` are those that measure
-the machine, or change it for everybody: they would disturb others, or others them.
+the machine, or change it for all tests: they would disturb others, or others them.
 
-Tests on a live machine see what others do on it: a hypervisor that takes a processor away fails
-one of thousands. A run may have so many of those and no more, and names each at its end, with what
-it said: it is a bug of the test, or of the program, that has not been found yet. What fails twice
-is broken, and so is what fails once of the tests that a target goes on unharmed.
+Tests on a live machine depend on its load: one of thousands fails while a hypervisor runs other
+guests. A run may have a few such tests, and names each at its end, with its output: it is a bug of
+the test, or of the program, that has not been found yet. A test that fails twice is broken, and so
+is a test that fails once if it checks that a target goes on unharmed.
 
 All of it runs with a folder for temporary files of its own, in which nothing may be left.
 
@@ -93,7 +93,7 @@ def _all_tests(arguments: Sequence[str]) -> int:
     side_by_side = (f"--numprocesses={lanes}", "--dist=worksteal")
     beside, alone = (f"--junitxml={path}" for path in _RESULTS)
     codes = {_pytest("--cache-clear", "-m", "not alone", beside, *side_by_side, *arguments)}
-    # Not after somebody interrupted it.
+    # Not after an interrupt.
     if codes <= {_PASSED, _SOME_FAILED, _NO_TESTS}:
         codes.add(_pytest("-m", "alone", alone, *arguments))
     return max(codes - {_NO_TESTS}, default=_NO_TESTS)

@@ -36,8 +36,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """A name for a parameter; None leaves it to pytest.
 
-    Bytes may have been made just now, with the time in them, as by gzip: those who run tests side
-    by side would not know them by the same names.
+    Bytes may have been made just now, with the time in them, as by gzip: workers that run tests
+    side by side would not have the same names for them.
     """
     return argname if isinstance(val, bytes) else None
 

@@ -1,4 +1,4 @@
-"""What those who read pprof files refuse, mistake or drop: go tool pprof, Pyroscope, Parca, Alloy.
+"""What readers of pprof files refuse, mistake or drop: go tool pprof, Pyroscope, Parca, Alloy.
 
 Each function says what is wrong with the bytes of a file, in sentences; none says that the file
 comes through whole. The rules are theirs, the code is ours and shares nothing with what wrote the

@@ -24,7 +24,7 @@ GZIP = b"\x1f\x8b"
 COMMAND = (sys.executable, "-m", "ebpfprof", "attach")
 # What tests ask for that don't say: one file, and the sooner.
 BLOCK_ONLY = ("--profile", "block")
-# Counts are exact then, whatever else the machine has to do.
+# Counts are exact then, under any load of the machine.
 EVERY_WAIT = ("--max-overhead", "0")
 _TIME = re.compile(r"-20\d{6}-\d{6}(?=\.)")
 
@@ -104,7 +104,7 @@ class Recorder:
         self._process.kill()
 
     def finish(self) -> Finished:
-        """Wait for the end of the command; fails if it wrote a profile that somebody refuses."""
+        """Wait for the end of the command; fails if it wrote a profile that a reader refuses."""
         _, rest = self._process.communicate(timeout=DEADLINE_S)
         with self._stdout as stdout:
             stdout.seek(0)
@@ -139,6 +139,14 @@ def recording(
         recorder.close()
 
 
+def end(recorder: Recorder) -> str:
+    """End a recording as Ctrl-C does; it must succeed. What it printed on stderr."""
+    recorder.interrupt()
+    finished = recorder.finish()
+    assert finished.code == 0, finished.stderr
+    return finished.stderr
+
+
 def run(
     *arguments: str,
     folder: Path,
@@ -154,7 +162,7 @@ def run(
 
 
 def timeless(text: str) -> str:
-    """A file's name, or what is said of files, without the date and time in their names."""
+    """A file's name, or a text with names of files, without the date and time in the names."""
     return _TIME.sub("", text)
 
 
@@ -177,3 +185,8 @@ def only_profile(folder: Path) -> Profile:
     data = path.read_bytes()
     check_profile(data, path.name)
     return pprof.decode(data)
+
+
+def event_count(profile: Profile) -> int:
+    """How many events a profile has, in all its samples."""
+    return sum(sample.values[0] for sample in profile.samples)

@@ -58,7 +58,7 @@ _SEED = 6
 
 @dataclass(frozen=True)
 class Held:
-    """What the server holds after a cycle, when nobody asks for anything."""
+    """What the server holds after a cycle, without a request."""
 
     resident_kib: int
     files: int

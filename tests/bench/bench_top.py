@@ -91,7 +91,7 @@ def terminal() -> Iterator[TopTerminal]:
 
 
 def drain(master: int) -> None:
-    """Read until nobody has the terminal open any more."""
+    """Read until no process has the terminal open."""
     try:
         while os.read(master, 1 << 16):
             pass

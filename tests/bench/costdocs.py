@@ -70,7 +70,7 @@ def short_tables(results: Results) -> dict[str, str]:
 
 
 def machine_line(results: Results) -> str:
-    """On what it was measured, and who else was there."""
+    """The machine of the measurement, and its other load."""
     at = results.machine
     rounds = sorted({c.rounds for m in results.workloads.values() for c in m.costs.values()})
     return (

@@ -41,7 +41,7 @@ def chromium() -> Iterator[webdriver.Chrome]:
 
 @pytest.fixture
 def browser(chromium: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
-    """The browser; whatever its console holds at the end is a failure."""
+    """The browser; any message on its console at the end is a failure."""
     chromium.get_log("browser")  # type: ignore[no-untyped-call]
     yield chromium
     said = [entry["message"] for entry in chromium.get_log("browser")]  # type: ignore[no-untyped-call]

@@ -101,7 +101,7 @@ class FlamePage:
 
     @property
     def said(self) -> str:
-        """What is told of the selected frame, also to a screen reader."""
+        """The description of the selected frame, also for a screen reader."""
         return self.text(".flame-live")
 
     # Frames

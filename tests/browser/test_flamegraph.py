@@ -88,7 +88,7 @@ def test_a_click_zooms_in_and_buttons_lead_out(page: FlamePage) -> None:
     assert page.texts(".flame-path button") == []
 
 
-def test_everything_is_reached_with_the_keyboard(page: FlamePage) -> None:
+def test_the_keyboard_reaches_every_frame(page: FlamePage) -> None:
     page.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
     assert page.said.startswith("main.answer, /src/main.go:10, 2.00 s (20.0 %), flat 0 ns")
     page.press(Keys.ENTER)
@@ -106,7 +106,7 @@ def test_everything_is_reached_with_the_keyboard(page: FlamePage) -> None:
     assert page.said.startswith("all")
 
 
-def test_what_is_searched_is_marked_with_its_share(page: FlamePage) -> None:
+def test_a_search_marks_matches_and_shows_their_share(page: FlamePage) -> None:
     before = page.colour("main.(*Cache).Get"), page.colour("main.answer")
     page.search("CACHE")
     assert page.text("output") == "80.0 %, 8.00 s, functions: 1"
@@ -124,7 +124,7 @@ def test_what_is_searched_is_marked_with_its_share(page: FlamePage) -> None:
     assert (page.colour("main.(*Cache).Get"), page.colour("main.answer")) == before
 
 
-def test_a_search_counts_what_is_shown_once(show: Show) -> None:
+def test_a_search_counts_each_shown_frame_once(show: Show) -> None:
     page = show(of_stacks(("main.a;main.a;main.b;main.a", 3), ("main.c", 1)))
     page.search("main.a")
     assert page.text("output") == "75.0 %, 3.00 s, functions: 1"
@@ -145,7 +145,7 @@ def test_a_search_counts_what_is_shown_once(show: Show) -> None:
     assert "main.worker" in page.texts("td button")
 
 
-def test_inverted_it_grows_up_from_what_waits(page: FlamePage) -> None:
+def test_an_inverted_graph_grows_from_the_waiting_functions(page: FlamePage) -> None:
     page.tick("inverted")
     assert page.names(1) == ["sync.(*Mutex).Lock", "runtime.chanrecv1"]
     assert page.names(2) == ["main.(*Cache).Get", "main.answer"]
@@ -161,7 +161,7 @@ def test_inverted_it_grows_up_from_what_waits(page: FlamePage) -> None:
     assert page.names(1) == ["main.serve"]
 
 
-def test_a_difference_is_coloured_and_told(show: Show) -> None:
+def test_a_difference_is_coloured_and_described(show: Show) -> None:
     before = of_stacks(("main.grew", 2), ("main.same", 4), ("main.shrank", 4), ("main.gone", 1))
     after = of_stacks(("main.grew", 4), ("main.same", 4), ("main.shrank", 2), ("main.new", 1))
     page = show(after, before)
@@ -238,7 +238,7 @@ def test_idle_waits_are_hidden_or_shown_with_their_reasons(page: FlamePage) -> N
     assert ", 30.0 s: " in page.text("details li")
 
 
-def test_a_frame_is_told_under_the_pointer(page: FlamePage) -> None:
+def test_the_frame_under_the_pointer_has_a_tooltip(page: FlamePage) -> None:
     page.point_at("main.(*Cache).Get")
     assert page.text(".flame-tip").splitlines() == [
         "main.(*Cache).Get",
@@ -251,7 +251,7 @@ def test_a_frame_is_told_under_the_pointer(page: FlamePage) -> None:
     assert page.text(".flame-tip").startswith("main.answer")
 
 
-def test_zoom_search_and_selection_stay_where_the_same_frames_are(page: FlamePage) -> None:
+def test_zoom_search_and_selection_stay_on_the_same_frames(page: FlamePage) -> None:
     page.click("main.answer")
     page.press(Keys.ARROW_DOWN, Keys.ENTER)
     page.search("answer")
@@ -314,7 +314,7 @@ def test_deep_stacks_scroll(show: Show) -> None:
     )
 
 
-def test_nothing_to_show_is_told(show: Show) -> None:
+def test_an_empty_graph_has_a_message(show: Show) -> None:
     empty = show(replace(block_profile(), samples=()))
     assert empty.text(".flame-message") == "Nothing was recorded."
     assert empty.texts("canvas") == []
@@ -327,7 +327,7 @@ def test_nothing_to_show_is_told(show: Show) -> None:
 
 
 @pytest.mark.parametrize("width", [320, 375])
-def test_it_fits_a_phone_and_a_finger(show: Show, width: int) -> None:
+def test_the_graph_fits_a_phone_and_a_finger(show: Show, width: int) -> None:
     profile = block_profile()
     samples = (*profile.samples, Sample(stack(HOSTILE, "main." + "long" * 40), (5, 5_000_000_000)))
     browser = show(profile).browser
@@ -343,7 +343,7 @@ def test_it_fits_a_phone_and_a_finger(show: Show, width: int) -> None:
         assert page.script("return document.documentElement.scrollWidth") <= width
 
 
-def test_it_is_dark_if_the_system_is_or_if_that_is_asked_for(page: FlamePage) -> None:
+def test_the_graph_is_dark_with_the_system_or_on_request(page: FlamePage) -> None:
     def lightness() -> int:
         return sum(page.colour("all"))
 

@@ -42,7 +42,7 @@ def assert_harmless(browser: Chrome) -> None:
     assert browser.execute_script(made) == 0
 
 
-def test_the_page_shows_its_names_as_text(page: Page) -> None:
+def test_the_page_shows_hostile_names_as_text(page: Page) -> None:
     page.open()
     page.until(lambda p: any(COMMENT in name for name in p.functions()), "the hostile function")
     assert_harmless(page.browser)
@@ -55,7 +55,7 @@ def test_the_page_shows_its_names_as_text(page: Page) -> None:
         assert_harmless(page.browser)
 
 
-def test_the_file_of_a_recording_shows_them_as_text(
+def test_the_file_of_a_recording_shows_hostile_names_as_text(
     browser: Chrome, target: Target, tmp_path: Path
 ) -> None:
     options = ("-d", "1", "-f", "html", "-o", "waits.html")

@@ -28,7 +28,7 @@ from tests.browser.pageserver import (
 from tests.unit.made_up_kinds import NAPS, registered
 
 
-def test_the_only_process_is_shown_at_once_and_what_is_wrong_with_it(page: FakedPage) -> None:
+def test_the_only_process_is_shown_at_once_with_its_worst_wait(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock in main.(*Cache).Get")
     # Of 10.001 s that are not idle.
@@ -41,7 +41,7 @@ def test_the_only_process_is_shown_at_once_and_what_is_wrong_with_it(page: Faked
     assert page.functions()[0] == "sync.(*Mutex).Lock"
 
 
-def test_processes_are_listed_with_what_can_be_had_of_them(page: FakedPage) -> None:
+def test_processes_are_listed_with_their_profiles_or_a_reason(page: FakedPage) -> None:
     page.server.targets += [
         described(
             7, "old", supported=False, kinds=[], why_not="Go 1.16 is too old", recording=False
@@ -63,7 +63,7 @@ def test_processes_are_listed_with_what_can_be_had_of_them(page: FakedPage) -> N
     page.until_text("#headline", "Mutex.Lock")
 
 
-def test_another_profile_is_a_click_away(page: FakedPage) -> None:
+def test_a_click_shows_another_profile(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     page.click("[data-kind=cpu]")
@@ -83,7 +83,7 @@ def test_another_profile_is_a_click_away(page: FakedPage) -> None:
         ("functions", "80 % of all naps: sync.(*Mutex).Lock (8.00 s)"),
     ],
 )
-def test_a_kind_that_is_only_registered_has_a_tab_with_its_words(
+def test_a_kind_that_is_only_registered_has_a_tab(
     page: FakedPage, rows: Literal["operations", "functions"], headline: str
 ) -> None:
     kind = replace(NAPS, table=Table(rows, "Rest", "Naps", ("Where",)))
@@ -233,7 +233,7 @@ def test_two_windows_are_compared(page: FakedPage) -> None:
     page.until(lambda p: p.graph("options.base") is None, "no comparison")
 
 
-def test_a_link_shows_the_same_again(page: FakedPage) -> None:
+def test_a_link_restores_the_view(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     page.click("#inverted")
@@ -249,7 +249,7 @@ def test_a_link_shows_the_same_again(page: FakedPage) -> None:
     assert page.one("#live").is_displayed()
 
 
-def test_a_link_shows_what_was_zoomed_into(page: FakedPage) -> None:
+def test_a_link_restores_the_zoom(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     page.one(".flame-canvas").send_keys(*[Keys.ARROW_DOWN] * 2, Keys.ENTER)
@@ -295,7 +295,7 @@ def test_dark_and_light_are_kept(page: FakedPage) -> None:
 
 
 @pytest.mark.parametrize("width", [320, 768])
-def test_a_phone_is_wide_enough(page: FakedPage, width: int) -> None:
+def test_the_page_fits_a_phone(page: FakedPage, width: int) -> None:
     long = "example.com/team/service/internal/storage.(*Replica).applySnapshot"
     sample = replace(block_profile().samples[0], locations=stack(long, "main.serve"))
     page.server.profiles["block"] = replace(block_profile(), samples=(sample,))
@@ -311,7 +311,7 @@ def test_a_phone_is_wide_enough(page: FakedPage, width: int) -> None:
         page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_everything_has_a_name_and_can_be_reached(page: FakedPage) -> None:
+def test_every_control_has_a_name_and_can_be_reached(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     nameless = page.browser.execute_script(
@@ -335,7 +335,7 @@ def test_keys_search_and_pause(page: FakedPage) -> None:
     assert page.one("#pause").get_attribute("aria-pressed") == "true"
 
 
-def test_a_comparison_is_told_in_the_table(page: FakedPage) -> None:
+def test_the_table_shows_a_comparison(page: FakedPage) -> None:
     page.server.profiles["block"] = block_profile(scale=3)
     page.server.base = block_profile()
     base = f"&base-from={START_S}&base-to={START_S + WINDOW_S}"
@@ -347,7 +347,7 @@ def test_a_comparison_is_told_in_the_table(page: FakedPage) -> None:
     assert "Change" not in page.text("#functions")
 
 
-def test_all_functions_of_a_long_table_come_with_a_button(page: FakedPage) -> None:
+def test_a_button_shows_all_functions_of_a_long_table(page: FakedPage) -> None:
     samples = [Sample(stack(f"main.f{n}"), (1, 1_000_000 + n)) for n in range(103)]
     page.server.profiles["block"] = replace(block_profile(), samples=tuple(samples))
     page.open()

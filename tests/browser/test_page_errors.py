@@ -37,19 +37,19 @@ def test_names_are_never_markup(page: FakedPage) -> None:
     assert page.texts("main img, main b, #targets img") == []
 
 
-def test_an_empty_profile_is_told(page: FakedPage) -> None:
+def test_the_page_says_that_a_profile_is_empty(page: FakedPage) -> None:
     page.server.profiles["block"] = replace(block_profile(), samples=())
     page.open()
     page.until_text("#nothing", "Nothing was recorded in this time.")
     assert not page.one("#graph").is_displayed()
 
 
-def test_losses_are_told(page: FakedPage) -> None:
+def test_the_page_shows_losses(page: FakedPage) -> None:
     page.open()
     page.until_text("#status", "incomplete: 3 events")
 
 
-def test_a_time_that_was_not_recorded_is_told(page: FakedPage) -> None:
+def test_the_page_says_that_a_time_was_not_recorded(page: FakedPage) -> None:
     page.server.no_profile = "Process 1234 was not recorded in that time."
     page.open(f"#pid=1234&from={START_S}&to={START_S + 5}")
     page.until_text("#nothing", "Process 1234 was not recorded in that time.")
@@ -58,12 +58,12 @@ def test_a_time_that_was_not_recorded_is_told(page: FakedPage) -> None:
     forget_errors(page)
 
 
-def test_a_process_that_is_not_there_is_told(page: FakedPage) -> None:
+def test_the_page_says_that_a_process_is_not_served(page: FakedPage) -> None:
     page.open("#pid=77")
     page.until_text("#welcome", "Process 77 is not served here")
 
 
-def test_a_token_is_asked_for(page: FakedPage) -> None:
+def test_the_page_asks_for_a_token(page: FakedPage) -> None:
     page.server.refusal = (401, "A token is needed.")
     page.open()
     page.until_text("#error", "A token is needed.")
@@ -76,7 +76,7 @@ def test_a_token_is_asked_for(page: FakedPage) -> None:
 
 
 @pytest.mark.parametrize("code", [403, 500, 503])
-def test_an_error_of_the_server_is_told_and_forgotten(page: FakedPage, code: int) -> None:
+def test_a_server_error_is_shown_until_the_next_answer(page: FakedPage, code: int) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     page.server.refusal = (code, "It is not possible now.")
@@ -88,7 +88,7 @@ def test_an_error_of_the_server_is_told_and_forgotten(page: FakedPage, code: int
     forget_errors(page)
 
 
-def test_nothing_is_asked_of_any_other_server(page: FakedPage) -> None:
+def test_the_page_sends_no_request_to_another_server(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     page.browser.get_log("performance")  # type: ignore[no-untyped-call]

@@ -28,7 +28,7 @@ def served(chromium: Chrome, demo: Target, tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def test_the_page_records_while_it_is_open(
+def test_an_open_page_keeps_its_process_recorded(
     chromium: Chrome, served: str, demo: Target, tmp_path: Path
 ) -> None:
     page = Page(chromium, served)
@@ -55,7 +55,7 @@ def test_the_page_records_while_it_is_open(
     assert len(downloaded.samples) > 5
 
 
-def test_a_process_that_ends_is_told_and_what_there_is_stays(
+def test_the_page_keeps_the_profiles_of_an_ended_process(
     chromium: Chrome, served: str, demo: Target
 ) -> None:
     page = Page(chromium, served).open()

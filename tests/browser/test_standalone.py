@@ -73,7 +73,7 @@ def test_a_report_is_a_flame_graph(browser: Chrome, tmp_path: Path) -> None:
     assert page.script("return document.images.length + document.links.length") == 0
 
 
-def test_a_function_of_its_table_is_searched_and_columns_sort(
+def test_a_click_on_a_function_searches_it_and_columns_sort(
     browser: Chrome, tmp_path: Path
 ) -> None:
     path = tmp_path / "cpu.html"
@@ -98,7 +98,7 @@ def test_a_function_of_its_table_is_searched_and_columns_sort(
     assert not page.control("Hide idle waits").is_displayed()
 
 
-def test_a_difference_tells_what_changed(browser: Chrome, tmp_path: Path) -> None:
+def test_a_difference_shows_changes(browser: Chrome, tmp_path: Path) -> None:
     before = saved(tmp_path, "before", block_profile())
     after = saved(tmp_path, "after", block_profile(scale=3))
     path = tmp_path / "changes.html"
@@ -120,7 +120,7 @@ def test_a_difference_tells_what_changed(browser: Chrome, tmp_path: Path) -> Non
     assert (first[0], first[3]) == ("sync.(*Mutex).Lock", "+16.0 s")
 
 
-def test_what_is_normalized_is_not_scaled_again(browser: Chrome, tmp_path: Path) -> None:
+def test_a_normalized_base_is_not_scaled_again(browser: Chrome, tmp_path: Path) -> None:
     profile = block_profile()
     before = saved(tmp_path, "before", replace(profile, duration_ns=2 * profile.duration_ns))
     after = saved(tmp_path, "after", profile)

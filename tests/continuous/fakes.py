@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -197,25 +196,18 @@ def go_process(pid: int, **fields: Any) -> GoProcess:  # noqa: ANN401
     return replace(known, **fields)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition is true; fails if it never is."""
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
-async def never() -> None:
-    """Wait for ever."""
-    await asyncio.Event().wait()
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run a test's work in an event loop of its own; fails if it takes a minute."""
-    asyncio.run(asyncio.wait_for(work, 60))
+def managed(live: FakeLive, **options: Any) -> Manager:  # noqa: ANN401
+    """A manager of all kinds of profile; `options` are the manager's."""
+    return Manager(live, kinds=ALL_KINDS, **options)
 
 
 def made(**options: Any) -> tuple[Manager, RecordedProcess, FakeTarget]:  # noqa: ANN401
     """A manager with one process, and the process's target; `options` are the manager's."""
     target = FakeTarget(PID)
-    manager = Manager(FakeLive({PID: target}), kinds=ALL_KINDS, **options)
+    manager = managed(FakeLive({PID: target}), **options)
     return manager, manager.add_opened(target), target
+
+
+def counts(profile: Profile) -> list[int]:
+    """The number of events in each sample."""
+    return [sample.values[0] for sample in profile.samples]

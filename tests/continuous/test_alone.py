@@ -12,15 +12,15 @@ from ebpfprof.continuous.leases import FOREVER
 from ebpfprof.continuous.manager import Manager
 from ebpfprof.continuous.process import RecordedProcess
 from ebpfprof.discovery.processes import ProcessTable
-from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
-from tests.continuous.fakes import ALL_KINDS, run, until
+from tests.continuous.fakes import ALL_KINDS
+from tests.continuous.loops import run, until
 from tests.kernel.kernel_state import has_probes
+from tests.kernel.live_counts import HANDS, count_in
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
-HANDS = 11  # ten values and the end
 ALWAYS = (0.0, float("inf"))
 
 
@@ -39,14 +39,6 @@ def steps() -> Iterator[Target]:
 async def hand(steps: Target) -> None:
     """Have the program block as often as HANDS says."""
     await asyncio.to_thread(steps.ask, "hand", "done")
-
-
-def count_in(profile: Profile, function: str) -> int:
-    return sum(
-        sample.values[0]
-        for sample in profile.samples
-        if any(f.function.startswith(function) for at in sample.locations for f in at.frames)
-    )
 
 
 def windows(process: RecordedProcess) -> list[int]:
@@ -102,7 +94,7 @@ def test_a_lease_records_until_the_process_ends(live: LiveSession, steps: Target
     run(work())
 
 
-def test_a_process_that_a_survey_found_is_opened_when_it_is_recorded(
+def test_a_surveyed_process_is_opened_by_its_first_recording(
     live: LiveSession, steps: Target
 ) -> None:
     async def work() -> None:

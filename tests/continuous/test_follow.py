@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ebpfprof.continuous.manager import Manager
-from tests.continuous.fakes import ALL_KINDS, FakeFollower, FakeLive, FakeTarget, go_process, run
+from tests.continuous.fakes import FakeFollower, FakeLive, FakeTarget, go_process, managed
+from tests.continuous.loops import run
 
 
 def test_all_go_processes_are_followed() -> None:
     async def work() -> None:
         targets = {pid: FakeTarget(pid) for pid in (1, 2, 3, 4)}
-        manager = Manager(FakeLive(targets), kinds=ALL_KINDS)
+        manager = managed(FakeLive(targets))
         here = {"container": "abc"}
         follower = FakeFollower(
             manager,

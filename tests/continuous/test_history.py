@@ -5,6 +5,7 @@ from __future__ import annotations
 from ebpfprof.continuous.history import History, limit_size
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profilers.waits.kinds import BLOCK
+from tests.continuous.fakes import counts
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, WORK
 
 
@@ -12,10 +13,6 @@ def sums(*counts: int) -> dict[str, Profile]:
     stacks = ((LOCK, WORK), (RECEIVE, WORK))
     samples = [Sample(s, (n, 10 * n)) for s, n in zip(stacks, counts, strict=False) if n]
     return {"block": BLOCK.make_profile(samples, [MAIN], time_ns=1, duration_ns=sum(counts))}
-
-
-def counts(profile: Profile) -> list[int]:
-    return [sample.values[0] for sample in profile.samples]
 
 
 def filled(*steps: tuple[int, ...], start_s: float = 100.0) -> History:
@@ -27,14 +24,14 @@ def filled(*steps: tuple[int, ...], start_s: float = 100.0) -> History:
     return history
 
 
-def test_a_window_holds_what_has_come_since_the_one_before() -> None:
+def test_a_window_holds_the_difference_from_the_last_window() -> None:
     history = filled((3, 1), (5, 1), (5, 4))
 
     assert [(w.start_s, w.end_s) for w in history.windows] == [(100, 110), (110, 120), (120, 130)]
     assert [counts(w.profiles["block"]) for w in history.windows] == [[3, 1], [2], [3]]
 
 
-def test_what_is_new_in_a_window_is_taken_as_it_is() -> None:
+def test_profiles_of_new_events_enter_a_window_unchanged() -> None:
     history = History()
     for number, new in enumerate((sums(3), sums(2, 1)), 1):
         history.end(10 * number, {}, {"cpu": new["block"]})
@@ -51,7 +48,7 @@ def test_totals_are_those_of_all_windows() -> None:
     assert history.totals == {"block": [9, 90]}
 
 
-def test_after_a_pause_it_begins_when_it_is_recorded_again() -> None:
+def test_after_a_pause_a_window_begins_with_the_recording() -> None:
     history = filled((3,))
     history.begin(500)
     history.end(505, sums(4), {})
@@ -60,7 +57,7 @@ def test_after_a_pause_it_begins_when_it_is_recorded_again() -> None:
     assert counts(history.windows[-1].profiles["block"]) == [1]
 
 
-def test_those_of_a_time_are_found_also_in_part() -> None:
+def test_windows_that_overlap_a_time_are_found() -> None:
     history = filled((1,), (3,), (6,))
 
     def found(from_s: float, to_s: float) -> list[list[int]]:
@@ -73,13 +70,13 @@ def test_those_of_a_time_are_found_also_in_part() -> None:
     assert history.between("mutex", 0, 1000) == []
 
 
-def test_old_ones_are_forgotten() -> None:
+def test_old_windows_are_dropped() -> None:
     history = filled((1,), (3,), (6,))
     history.forget(120)
     assert [w.end_s for w in history.windows] == [120, 130]
 
 
-def test_the_oldest_of_all_limit_size() -> None:
+def test_the_oldest_windows_are_dropped_beyond_a_size() -> None:
     one, other = filled((1, 1), (2, 2), (3, 3)), filled((1,), (2,), start_s=105)
     everything = [one, other]
 
@@ -95,7 +92,7 @@ def test_the_oldest_of_all_limit_size() -> None:
     assert [len(w.windows) for w in everything] == [0, 0]
 
 
-def test_windows_without_a_sample_take_room_too() -> None:
+def test_empty_windows_count_for_the_size() -> None:
     idle = filled(*[()] * 100)
     limit_size([idle], 60)
     assert len(idle.windows) == 20

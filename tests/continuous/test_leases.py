@@ -7,18 +7,8 @@ import time
 
 import pytest
 
-from ebpfprof.continuous.manager import Manager
-from tests.continuous.fakes import (
-    ALL_KINDS,
-    PID,
-    FakeLive,
-    FakeTarget,
-    go_process,
-    made,
-    never,
-    run,
-    until,
-)
+from tests.continuous.fakes import PID, FakeLive, FakeTarget, go_process, made, managed
+from tests.continuous.loops import never, run, until
 
 
 def test_the_last_of_several_users_stops_the_recording() -> None:
@@ -36,7 +26,7 @@ def test_the_last_of_several_users_stops_the_recording() -> None:
     run(work())
 
 
-def test_a_lease_ends_when_its_time_is_over() -> None:
+def test_a_lease_ends_after_its_time() -> None:
     async def work() -> None:
         manager, process, target = made()
         running = asyncio.ensure_future(manager.run())
@@ -60,7 +50,7 @@ def test_a_caller_that_is_cancelled_leaves_no_probe(moment: str) -> None:
     async def work() -> None:
         target = FakeTarget(PID)
         live = FakeLive({PID: target})
-        manager = Manager(live, kinds=ALL_KINDS)
+        manager = managed(live)
         process = manager.add_opened(target)
 
         async def request() -> None:
@@ -84,7 +74,7 @@ def test_a_caller_that_is_cancelled_leaves_no_probe(moment: str) -> None:
     run(work())
 
 
-def test_a_lease_that_could_not_begin_ends_no_other_use() -> None:
+def test_a_failed_lease_ends_no_other_use() -> None:
     async def work() -> None:
         manager, process, target = made()
         running = asyncio.ensure_future(manager.run())
@@ -105,12 +95,12 @@ def test_a_lease_that_could_not_begin_ends_no_other_use() -> None:
 
 
 def test_an_ended_process_is_closed_after_its_last_user() -> None:
-    """Also if another process has its pid by then."""
+    """Also if another process has reused its pid."""
 
     async def work() -> None:
         target = FakeTarget(PID)
         live = FakeLive({PID: target})
-        manager = Manager(live, kinds=ALL_KINDS, continuous=True)
+        manager = managed(live, continuous=True)
         process = manager.add_opened(target)
         await until(lambda: target.users == 1)
         async with manager.leases.recording(process):

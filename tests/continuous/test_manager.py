@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from ebpfprof.continuous import manager as manager_module
-from ebpfprof.continuous.manager import Manager
 from ebpfprof.errors import (
     AttachFailed,
     EbpfprofError,
@@ -17,20 +16,11 @@ from ebpfprof.errors import (
     UnsupportedTarget,
 )
 from ebpfprof.process.process import TargetEnd
-from tests.continuous.fakes import (
-    ALL_KINDS,
-    PID,
-    FakeLive,
-    FakeTarget,
-    go_process,
-    made,
-    never,
-    run,
-    until,
-)
+from tests.continuous.fakes import ALL_KINDS, PID, FakeLive, FakeTarget, go_process, made, managed
+from tests.continuous.loops import never, run, until
 
 
-def test_waiting_ends_at_the_event_the_end_of_the_process_or_of_the_manager() -> None:
+def test_waiting_ends_with_the_event_the_process_or_the_manager() -> None:
     async def work() -> None:
         manager, process, _ = made()
         event = asyncio.Event()
@@ -79,7 +69,7 @@ def test_a_window_ends_at_each_interval() -> None:
     run(work())
 
 
-def test_a_process_that_ended_keeps_its_history_for_a_while() -> None:
+def test_an_ended_process_keeps_its_history_for_a_while() -> None:
     async def work() -> None:
         manager, process, target = made(interval_s=0.01, retention_s=0.05, continuous=True)
         running = asyncio.ensure_future(manager.run())
@@ -102,7 +92,7 @@ def test_a_process_that_ended_keeps_its_history_for_a_while() -> None:
     run(work())
 
 
-def test_of_found_processes_that_ended_the_last_ones_with_a_history_are_kept(
+def test_the_last_ended_processes_with_a_history_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However many come and go: what is held follows what is alive."""
@@ -110,7 +100,7 @@ def test_of_found_processes_that_ended_the_last_ones_with_a_history_are_kept(
 
     async def work() -> None:
         live = FakeLive()
-        manager = Manager(live, kinds=ALL_KINDS)
+        manager = managed(live)
         running = asyncio.ensure_future(manager.run())
         named = manager.add_opened(FakeTarget(PID))
         manager.note_ending(named, "it went")
@@ -136,7 +126,7 @@ def test_of_found_processes_that_ended_the_last_ones_with_a_history_are_kept(
 def test_a_found_process_is_opened_by_its_first_user() -> None:
     async def work() -> None:
         target = FakeTarget(PID, name="opened")
-        manager = Manager(FakeLive({PID: target}), kinds=ALL_KINDS, interval_s=0.01)
+        manager = managed(FakeLive({PID: target}), interval_s=0.01)
         process = manager.add_found(go_process(PID))
         assert (process.target, process.kinds, process.name) == (None, ALL_KINDS, "shop")
         async with manager.leases.recording(process):
@@ -155,7 +145,7 @@ def test_a_found_process_is_opened_by_its_first_user() -> None:
         None,
     ],
 )
-def test_a_found_process_that_is_another_program_by_then_has_ended(
+def test_a_found_process_that_ran_another_program_has_ended(
     refusal: EbpfprofError | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It ended, or has become another program, between the survey and the first request."""
@@ -163,7 +153,7 @@ def test_a_found_process_that_is_another_program_by_then_has_ended(
     async def work() -> None:
         shell = FakeTarget(PID, kinds=("cpu",), go_version=None)
         live = FakeLive({PID: shell}, refusal=refusal)
-        manager = Manager(live, kinds=ALL_KINDS)
+        manager = managed(live)
         for _ in range(2):
             process = manager.add_found(go_process(PID))
             with pytest.raises(TargetGone):
@@ -182,13 +172,13 @@ def test_a_found_process_that_is_another_program_by_then_has_ended(
     assert capsys.readouterr().err == ""
 
 
-def test_a_problem_is_told_once_and_recording_tried_again(
+def test_a_problem_is_reported_once_and_recording_retried(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def work() -> None:
         target = FakeTarget(PID)
         live = FakeLive({PID: target}, refusal=AttachFailed("There is no room."))
-        manager = Manager(live, kinds=ALL_KINDS, interval_s=0.01, continuous=True)
+        manager = managed(live, interval_s=0.01, continuous=True)
         running = asyncio.ensure_future(manager.run())
         manager.add_found(go_process(PID))
         await until(lambda: live.adds >= 3)

@@ -12,8 +12,8 @@ from ebpfprof.continuous.manager import Manager
 from ebpfprof.continuous.readings import NotRecordedError
 from ebpfprof.errors import TargetGone
 from ebpfprof.profile.kind import ProfileKind
-from ebpfprof.profile.model import Profile
-from tests.continuous.fakes import PID, FakeLive, FakeTarget, made, run
+from tests.continuous.fakes import PID, FakeLive, FakeTarget, counts, made
+from tests.continuous.loops import run
 from tests.unit.made_up_kinds import NAPS, registered
 
 
@@ -35,11 +35,7 @@ def of_kind(kind: ProfileKind) -> tuple[Manager, Any, FakeTarget]:
     return manager, manager.add_opened(target), target
 
 
-def counts(profile: Profile) -> list[int]:
-    return [sample.values[0] for sample in profile.samples]
-
-
-def test_what_is_recorded_from_now_on(kind: ProfileKind) -> None:
+def test_a_reading_holds_what_followed_its_begin(kind: ProfileKind) -> None:
     async def work() -> None:
         manager, process, target = of_kind(kind)
         async with manager.leases.recording(process):
@@ -53,7 +49,7 @@ def test_what_is_recorded_from_now_on(kind: ProfileKind) -> None:
     run(work())
 
 
-def test_windows_hold_what_is_new_in_them(kind: ProfileKind) -> None:
+def test_windows_hold_the_differences_of_sums(kind: ProfileKind) -> None:
     async def work() -> None:
         manager, process, target = of_kind(kind)
         async with manager.leases.recording(process):
@@ -70,7 +66,7 @@ def test_windows_hold_what_is_new_in_them(kind: ProfileKind) -> None:
     run(work())
 
 
-def test_a_moment_is_neither_subtracted_nor_added_up(moment: ProfileKind) -> None:
+def test_profiles_of_a_moment_are_neither_subtracted_nor_added(moment: ProfileKind) -> None:
     async def work() -> None:
         manager, process, target = of_kind(moment)
         async with manager.leases.recording(process):
@@ -86,7 +82,7 @@ def test_a_moment_is_neither_subtracted_nor_added_up(moment: ProfileKind) -> Non
     run(work())
 
 
-def test_what_was_recorded_since_the_last_call() -> None:
+def test_since_last_holds_what_followed_the_last_call() -> None:
     async def work() -> None:
         manager, process, target = made()
         async with manager.leases.recording(process):
@@ -99,7 +95,7 @@ def test_what_was_recorded_since_the_last_call() -> None:
     run(work())
 
 
-def test_what_was_never_recorded_cannot_be_read() -> None:
+def test_reading_an_unrecorded_process_is_an_error() -> None:
     async def work() -> None:
         manager, process, _ = made()
         process.target = None

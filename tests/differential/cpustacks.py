@@ -140,7 +140,7 @@ def without_room(profile: Profile) -> int:
 
 
 def leaf_pair(stack: Stack) -> Pair | None:
-    """Who was interrupted and who called it, None without a caller; inlined calls are no calls."""
+    """The interrupted function and its caller, or None; inlined calls are no calls."""
     if len(stack.locations) < 2:
         return None
     caller = stack.locations[1].frames

@@ -14,7 +14,7 @@ from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
 from tests.builds import BUILDS, VERSIONS
 from tests.differential.stacks import Value, by_stack, delay_differences, differences
-from tests.recorder import only_profile, recording
+from tests.recorder import event_count, only_profile, recording
 from tests.targets_run import Target
 from tests.toolchains import toolchain, toolchains
 
@@ -73,13 +73,13 @@ def record(
     return pprof.decode(own.read_bytes(), kind="block"), only_profile(folder), planned
 
 
-def test_all_versions_are_there() -> None:
+def test_versions_are_those_of_the_toolchains() -> None:
     assert set(VERSIONS) == set(toolchains())
 
 
 @pytest.mark.every_build
 @pytest.mark.parametrize(("version", "mode"), BUILDS)
-def test_every_operation_as_go_counts_it(version: str, mode: str, tmp_path: Path) -> None:
+def test_every_operation_is_counted_as_by_go(version: str, mode: str, tmp_path: Path) -> None:
     program = toolchain(version).build(BLOCKOPS, mode)
     ours, planned = compare(program, tmp_path)
 
@@ -92,18 +92,18 @@ def test_every_operation_as_go_counts_it(version: str, mode: str, tmp_path: Path
     ("version", "mode"),
     [("1.19", "cgo"), ("1.22", "plain"), ("1.27", "cgo"), ("1.27", "pgo"), ("1.27", "pgopark")],
 )
-def test_stacks_taken_at_the_wake_are_the_same(version: str, mode: str, tmp_path: Path) -> None:
-    """At a rate of 2 ns sampling keeps every wait, but takes its stack when it is over."""
+def test_stacks_read_at_the_wake_equal_gos(version: str, mode: str, tmp_path: Path) -> None:
+    """At a rate of 2 ns sampling keeps every wait, but reads its stack at the wake."""
     program = toolchain(version).build(BLOCKOPS, mode)
     compare(program, tmp_path, "-stress=5000", rate_ns=2)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_contended_operations_as_go_counts_them(version: str, tmp_path: Path) -> None:
+def test_contended_operations_are_counted_as_by_go(version: str, tmp_path: Path) -> None:
     program = toolchain(version).build(BLOCKOPS)
     ours, _ = compare(program, tmp_path, "-only=^$", "-stress=20000")
 
-    assert total_events(ours) > 1000
+    assert event_count(ours) > 1000
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -116,16 +116,12 @@ def test_no_wait_is_lost_uncounted_while_stacks_move(version: str, tmp_path: Pat
     assert set(mine) <= set(theirs)
     missing = {stack: theirs[stack].count - mine.get(stack, Value(0, 0)).count for stack in theirs}
     assert min(missing.values()) >= 0
-    assert sum(missing.values()) <= lost_events(ours) < total_events(ours) / 1000
+    assert sum(missing.values()) <= lost_events(ours) < event_count(ours) / 1000
 
 
 def lost_events(profile: Profile) -> int:
     found = (re.match(r"incomplete: (\d+) ", comment) for comment in profile.comments)
     return sum(int(match[1]) for match in found if match)
-
-
-def total_events(profile: Profile) -> int:
-    return sum(sample.values[0] for sample in profile.samples)
 
 
 def events_below(profile: Profile, operation: str) -> int:

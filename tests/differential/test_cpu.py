@@ -42,7 +42,7 @@ GO_HZ: Final = 100
 SHARE_LIMIT: Final = 0.03
 SHARE_RUNS: Final = 5
 TOTAL_LIMIT: Final = 0.03
-# In a second or so: while the hypervisor runs somebody else, time passes and no timer fires.
+# In a second or so: while the hypervisor runs other guests, time passes and no timer fires.
 # An emulator that waits for its own processor can't say so: what is compared there is the stacks.
 SHORT_TOTAL_LIMIT: Final = 0.06 if SLOWNESS == 1 else 0.5
 # The works with assembly that stay in one thread and make no garbage, and where their time goes:
@@ -118,7 +118,7 @@ def record(program: Path, folder: Path, works: str, work_ms: int, *, hz: int = O
 
 
 def stolen_ns() -> int:
-    """How long the hypervisor ran somebody else while a processor had work, since boot."""
+    """How long the hypervisor ran other guests while a processor had work, since boot."""
     line = Path("/proc/stat").read_text().splitlines()[0]
     return int(line.split()[8]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -203,12 +203,12 @@ def work_differences(run: Run) -> list[str]:
     return found
 
 
-def test_all_versions_are_there() -> None:
+def test_versions_are_those_of_the_toolchains() -> None:
     assert {version for version, _ in BUILDS} == set(VERSIONS) == set(toolchains())
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_same_cpu_time_as_go_shows(version: str, tmp_path: Path) -> None:
+def test_cpu_times_equal_gos(version: str, tmp_path: Path) -> None:
     program = toolchain(version).build(CPUOPS)
     go: list[Stack] = []
     ours: list[Stack] = []
@@ -226,7 +226,7 @@ def test_same_cpu_time_as_go_shows(version: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "mode"), OTHER_BUILDS)
-def test_same_stacks_however_it_was_built(version: str, mode: str, tmp_path: Path) -> None:
+def test_stacks_equal_gos_in_every_build_mode(version: str, mode: str, tmp_path: Path) -> None:
     program = toolchain(version).build(CPUOPS, mode)
     for _ in range(RUNS):
         run = record(program, tmp_path, SHALLOW, SHORT_MS, hz=OUR_HZ // _STRETCHED)
@@ -238,8 +238,8 @@ def test_same_stacks_however_it_was_built(version: str, mode: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
-def test_deeper_than_go(version: str, tmp_path: Path) -> None:
-    """Go cuts off after 64 frames; we have a hundred, and say so when there are over 128."""
+def test_stacks_are_deeper_than_gos(version: str, tmp_path: Path) -> None:
+    """Go cuts stacks after 64 frames; ours have a hundred, and are marked as cut beyond 128."""
     program = toolchain(version).build(CPUOPS)
     for _ in range(RUNS):
         run = record(program, tmp_path, DEEP, DEEP_MS)
@@ -277,7 +277,7 @@ def check_deep_stacks(run: Run) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("version", ["1.19", "1.27"])
-def test_keeps_the_callers_that_frame_pointers_lose(version: str, tmp_path: Path) -> None:
+def test_stacks_have_the_callers_that_frame_pointers_lose(version: str, tmp_path: Path) -> None:
     """perf and bpftrace walk frame pointers; a function without a frame has none of its own."""
     program = toolchain(version).build(CPUOPS)
     works, file = f"^({'|'.join(ASSEMBLY)})$", tmp_path / "ours.pb.gz"

@@ -39,7 +39,7 @@ def as_we_recorded(profile: Profile) -> Counter[Flat]:
     return counts
 
 
-def test_fzf_as_its_own_runtime_counts_it(tmp_path: Path) -> None:
+def test_waits_of_fzf_are_counted_as_by_its_runtime(tmp_path: Path) -> None:
     with Fzf() as fzf, recording(fzf.pid, tmp_path) as recorder:
         oracle.set_block_rate(fzf.pid, fzf.program, 1)
         fzf.search(rounds=20)

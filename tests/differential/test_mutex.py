@@ -58,7 +58,7 @@ def wrong_delays(ours: Profile, truth: dict[str, Truth]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("version", "mode"), BUILDS)
-def test_every_release_as_go_counts_it(version: str, mode: str, tmp_path: Path) -> None:
+def test_every_release_is_counted_as_by_go(version: str, mode: str, tmp_path: Path) -> None:
     program = toolchain(version).build(MUTEXOPS, mode)
 
     def wrong_in_a_run(folder: Path) -> dict[str, str]:
@@ -74,7 +74,9 @@ def test_every_release_as_go_counts_it(version: str, mode: str, tmp_path: Path) 
     ("version", "mode"),
     [("1.19", "cgo"), ("1.22", "plain"), ("1.24", "plain"), ("1.27", "cgo"), ("1.27", "pgopark")],
 )
-def test_every_release_with_the_block_profile(version: str, mode: str, tmp_path: Path) -> None:
+def test_releases_are_also_counted_beside_the_block_profile(
+    version: str, mode: str, tmp_path: Path
+) -> None:
     """With both kinds the probe of the wake sees the releases, too, from the thread's g0."""
     program = toolchain(version).build(MUTEXOPS, mode)
 
@@ -89,7 +91,7 @@ def test_every_release_with_the_block_profile(version: str, mode: str, tmp_path:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_locks_that_are_used_once(version: str, tmp_path: Path) -> None:
+def test_releases_of_locks_that_are_used_once(version: str, tmp_path: Path) -> None:
     """Later locks lie where earlier ones did, and their goroutines are reused, too."""
     program = toolchain(version).build(MUTEXOPS)
 
@@ -106,7 +108,7 @@ def test_locks_that_are_used_once(version: str, tmp_path: Path) -> None:
     ("version", "mode"),
     [*((version, "plain") for version in VERSIONS), ("1.22", "pgopark"), ("1.27", "pgopark")],
 )
-def test_releases_are_charged_with_the_waits_of_all(
+def test_releases_are_charged_with_the_waits_of_all_waiters(
     version: str, mode: str, tmp_path: Path
 ) -> None:
     program = toolchain(version).build(MUTEXOPS, mode)
@@ -122,7 +124,7 @@ def test_releases_are_charged_with_the_waits_of_all(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_hundred_waiters_as_in_the_test_of_go(version: str, tmp_path: Path) -> None:
+def test_a_hundred_waiters_as_in_gos_own_test(version: str, tmp_path: Path) -> None:
     """TestMutexProfile of runtime/pprof: a hundred waiters, a lock held for 100 ms."""
     program = toolchain(version).build(MUTEXOPS)
     expected_ns = 100 * 100_000_000
@@ -139,7 +141,7 @@ def test_a_hundred_waiters_as_in_the_test_of_go(version: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_contended_releases_as_go_counts_them(version: str, tmp_path: Path) -> None:
+def test_contended_releases_are_counted_as_by_go(version: str, tmp_path: Path) -> None:
     program = toolchain(version).build(MUTEXOPS)
     run = record(program, tmp_path, NO_OPERATION, "-stress=40000")
 
@@ -149,7 +151,7 @@ def test_contended_releases_as_go_counts_them(version: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_block_and_mutex_profile_agree(version: str, tmp_path: Path) -> None:
-    """All waits begin and end inside: those who wait have waited what releases are charged with."""
+    """All waits begin and end in the recording, so the waits' delay equals the releases' charge."""
     program = toolchain(version).build(MUTEXOPS)
     arguments = (NO_OPERATION, "-crowds=Of|Behind|interleaved", "-churn=200", "-stress=20000")
     run = record(program, tmp_path, *arguments, kinds=("block", "mutex"))
@@ -169,7 +171,9 @@ def is_for_a_lock(wait: Sample) -> bool:
 
 @pytest.mark.parametrize("fraction", [5, 50])
 @pytest.mark.parametrize("version", ["1.19", "1.27"])
-def test_one_release_in_n_stands_for_n(version: str, fraction: int, tmp_path: Path) -> None:
+def test_a_sampled_release_stands_for_n_releases(
+    version: str, fraction: int, tmp_path: Path
+) -> None:
     """A release that lasts d is kept with probability 1/n, as n of them.
 
     So the variance of the count is (n - 1) * count, that of the delay (n - 1) * sum of d².

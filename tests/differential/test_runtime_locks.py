@@ -118,7 +118,7 @@ def wrong_delays(run: Run) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("version", "mode"), BUILDS)
-def test_every_contended_release_as_go_counts_it(version: str, mode: str, tmp_path: Path) -> None:
+def test_contended_releases_are_counted_as_by_go(version: str, mode: str, tmp_path: Path) -> None:
     program = build(version, mode)
 
     def wrong_in_a_run(folder: Path) -> dict[str, str]:
@@ -132,7 +132,7 @@ def test_every_contended_release_as_go_counts_it(version: str, mode: str, tmp_pa
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_releases_in_a_growing_stack(version: str, tmp_path: Path) -> None:
+def test_releases_while_a_stack_grows_have_its_frames(version: str, tmp_path: Path) -> None:
     """From runtime.newstack it is the goroutine's stack, at a function that has no frame yet."""
 
     def wrong_in_a_run(folder: Path) -> dict[str, str]:
@@ -149,7 +149,7 @@ def test_releases_in_a_growing_stack(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fraction", [0, 1])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_releases_are_charged_with_the_waits_of_all(
+def test_releases_are_charged_with_the_waits_of_all_threads(
     version: str, fraction: int, tmp_path: Path
 ) -> None:
     """Go charges a thread's wait twice if two were asleep on either side of it (nextOf5)."""
@@ -166,8 +166,8 @@ def test_releases_are_charged_with_the_waits_of_all(
 
 @pytest.mark.parametrize("fraction", [0, 1])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_thread_that_is_overtaken_waits_on(version: str, fraction: int, tmp_path: Path) -> None:
-    """It sleeps several times in one call of lock2: the time it was awake is waited, too."""
+def test_an_overtaken_thread_goes_on_waiting(version: str, fraction: int, tmp_path: Path) -> None:
+    """It sleeps several times in one call of lock2: the time awake is part of the wait."""
     program = build(version)
 
     def wrong_in_a_run(folder: Path) -> dict[str, str]:
@@ -183,7 +183,7 @@ def test_a_thread_that_is_overtaken_waits_on(version: str, fraction: int, tmp_pa
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_where_go_does_not_profile(version: str, tmp_path: Path) -> None:
+def test_releases_are_counted_without_gos_profiler(version: str, tmp_path: Path) -> None:
     """unlock2 takes another path then."""
     run = record(build(version), tmp_path, "-rounds=25", fraction=0)
     assert run.go.samples == ()
@@ -195,11 +195,13 @@ def test_where_go_does_not_profile(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fraction", [0, 1])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_contention_by_chance(version: str, fraction: int, tmp_path: Path) -> None:
-    """All that Go counts we count, and nothing is charged that nobody waited.
+def test_contention_by_chance_is_charged_to_releases(
+    version: str, fraction: int, tmp_path: Path
+) -> None:
+    """We count all that Go counts, and charge only time that threads waited.
 
-    Where Go's profiler is off, not every release is told to the runtime itself: who releases the
-    lock while a thread is on its way to it wakes nobody.
+    Where Go's profiler is off, the runtime does not see every release: if a thread is still on its
+    way to the lock, the release wakes no thread.
     """
     run = record(build(version), tmp_path, "-stress=40000", fraction=fraction)
     assert losses(run.ours) == []
@@ -212,7 +214,7 @@ def test_contention_by_chance(version: str, fraction: int, tmp_path: Path) -> No
     assert 0 < sum(each.delay_ns for each in ours.values()) < run.waited_ns * 1.01
 
 
-def test_one_release_in_n_stands_for_n(tmp_path: Path) -> None:
+def test_a_sampled_release_stands_for_n_releases(tmp_path: Path) -> None:
     options = ("--runtime-locks", "--mutex-fraction", "5")
     run = record(build("1.27"), tmp_path, "-rounds=200", options=options)
     for function, count in run.planned.items():
@@ -221,7 +223,7 @@ def test_one_release_in_n_stands_for_n(tmp_path: Path) -> None:
         assert abs(estimate - count) < SIGMAS * sqrt(4 * count), function
 
 
-def test_without_the_option_there_are_none(tmp_path: Path) -> None:
+def test_runtime_locks_need_the_option(tmp_path: Path) -> None:
     run = record(build("1.27"), tmp_path, "-rounds=5", options=())
     assert run.planned
     assert run.go.samples

@@ -1,4 +1,4 @@
-"""Waits of a microsecond or two: what lies between Go's look at the clock and ours would show."""
+"""Waits of a microsecond or two, in which a distance between Go's clock reading and ours shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FRAMES: Final = 80
 TOLERANCE: Final = 0.2
 
 
-def test_they_are_as_long_as_go_says() -> None:
+def test_short_waits_are_as_long_as_in_gos_profile() -> None:
     """To read the stack is part of the wait: ours begins before."""
     (pingpong,) = (each for each in WORKLOADS if each.name == "pingpong")
     deep = replace(pingpong, parameters={"frames": FRAMES})

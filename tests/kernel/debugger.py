@@ -3,12 +3,12 @@
     python -m tests.kernel.debugger PID
 
 Prints "ready PID". Commands, a line each, after which all threads are stopped but for the last two:
-"attach" → "attached THREADS"; "step TIMES ADDRESS..." lets all go on by single instructions, until
+"attach" → "attached THREADS"; "step TIMES ADDRESS..." continues all by single instructions, until
 they came to these addresses so many times together → "stepped STEPS"; "break ADDRESS TIMES" sets a
-breakpoint, lets all go on until it was met so often, and takes it away → "met"; "catch ADDRESS"
+breakpoint, continues all until it was met so often, and removes it → "met"; "catch ADDRESS"
 does that until a thread is about to run this instruction → "caught RIP RSP RBP FS_BASE R14";
-"stop" → "stopped"; "continue" → "continued"; "detach" → "detached". It lets go of the process when
-its input closes. Addresses are hexadecimal.
+"stop" → "stopped"; "continue" → "continued"; "detach" → "detached". It detaches from the process
+when its input closes. Addresses are hexadecimal.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Debugger:
         os.pwrite(self._memory, original, address)
 
     def catch(self, address: int) -> list[int]:
-        """Let all go on until one is about to run an instruction again; returns its registers."""
+        """Continue all until one is about to run an instruction again; returns its registers."""
         for thread in list(self._stopped):
             if self._registers(thread)[_RIP] == address:
                 self._step_over(thread)
@@ -149,7 +149,7 @@ class Debugger:
         return self._registers(caught)
 
     def detach(self) -> None:
-        """Let go of all threads, which go on."""
+        """Detach from all threads, which go on."""
         self.stop()
         for thread in list(self._stopped):
             self._resume(_DETACH, thread)
@@ -223,7 +223,7 @@ def debugger(pid: int) -> Iterator[Target]:
 
 @contextmanager
 def traced(pid: int) -> Iterator[Target]:
-    """The same; it has stopped all threads, and lets go of them in the end."""
+    """The same; it has stopped all threads, and detaches from them in the end."""
     with debugger(pid) as running:
         running.ask("attach", "attached")
         yield running

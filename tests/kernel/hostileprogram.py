@@ -1,4 +1,4 @@
-"""The target `hostile` with names, arguments and labels that would harm whoever shows them raw."""
+"""The target `hostile` with names, arguments and labels that do harm where they are shown raw."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def hostile_program(folder: Path) -> Path:
 
 @contextmanager
 def hostile_target(folder: Path) -> Iterator[Target]:
-    """The program, with such labels, recorded by whoever likes."""
+    """The running program, with such labels."""
     labels = [os.fsdecode(each) for each in (LABEL_KEY, LABEL_VALUE)]
     with Target.start(hostile_program(folder), *labels) as target:
         yield target

@@ -97,7 +97,7 @@ class Screen:
             sleep(_POLL_S)
 
     def close(self) -> None:
-        """Close the window, as a person may who has enough."""
+        """Close the window, as a user may."""
         self._tmux("kill-server")
 
     def _shown(self, of: str) -> str:

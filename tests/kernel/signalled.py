@@ -6,8 +6,8 @@ MOMENTS are as SIGTERM@STEP, with commas between them: each comes when the step 
 is a number of calls of functions since the beginning; or MODULE:FUNCTION, its first call; or an
 audit event of Python, such as os.fork, or import=MODULE; or two of the latter with > in between:
 the second one after the first. FILE gets how many calls there were, and the steps that were not
-reached. Signals that come before the command can count them wait for it, as if whoever started it
-had blocked them. SIGUSR1 shows where it is.
+reached. Signals that come before the command can count them wait for it, as if its parent had
+blocked them. SIGUSR1 shows where it is.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Strangers:
         return {"HOME": str(self.home), "PYTHONPATH": str(self.modules)}
 
     def marks(self) -> list[str]:
-        """Who was loaded."""
+        """The modules that were loaded."""
         return sorted(path.name for path in (self.folder / "marks").iterdir())
 
 

@@ -101,9 +101,9 @@ def stop_at_the_anchor() -> None:
 
 
 def end_while_a_window_is_prepared() -> None:
-    """The recording ends after the kernel was told of a window, before it knows what waits then.
+    """The recording ends after the kernel's tables have a window, before they have its seeds.
 
-    That it is told of the end of all before the window has ended is an error.
+    An end of the recording before the end of the window is an error.
     """
     prepare, open_window = Windows._prepare, WaitsCollector.open_window
     stop_all = WaitsCollector.stop
@@ -169,7 +169,7 @@ def fail(owner: Any, name: str) -> None:  # noqa: ANN401
 
 
 def notice_no_replacement() -> None:
-    """A program replaces itself just after it was looked at: what is asked next is who waits."""
+    """A program replaces itself just after it was inspected: the next step reads open waits."""
 
     original = Session.wait
 

@@ -37,8 +37,8 @@ def unread_labels(profile: Profile, function: str) -> Counter[Labels]:
 
 
 @pytest.mark.parametrize("version", ["1.23", "1.27"])
-def test_labels_that_the_program_never_looked_at_are_lost_once(version: str) -> None:
-    """The page that has them is not in its memory; who reads it from outside brings it."""
+def test_labels_on_unread_pages_are_lost_once(version: str) -> None:
+    """The page of the labels is not in its memory; a read from outside brings it in."""
     waits = frozenset({("unread", "waits")})
     options = Options(kinds=("block",), max_overhead=0)
     with (
@@ -62,8 +62,8 @@ def test_labels_that_the_program_never_looked_at_are_lost_once(version: str) -> 
         assert {loss.name: loss.count for loss in live.losses()} == lost
 
 
-def test_the_command_brings_labels_that_the_program_never_looked_at(tmp_path: Path) -> None:
-    """In the block profile and in the CPU profile, each by itself: the page of each is another."""
+def test_attach_reads_pages_with_unread_labels(tmp_path: Path) -> None:
+    """In the block profile and in the CPU profile: the labels of each are on another page."""
     for kind, begin, function, go_on in (
         ("block", "unread", "main.receive", "next"),
         ("cpu", "spin", "main.spinUnread", "crowd"),
@@ -89,7 +89,7 @@ def test_the_command_brings_labels_that_the_program_never_looked_at(tmp_path: Pa
         assert re.fullmatch(r"incomplete: \d+ .*\(labels_unreadable\)", lost), lost
 
 
-def test_labels_that_nobody_can_read_stay_lost_and_are_counted(tmp_path: Path) -> None:
+def test_unreadable_labels_stay_lost_and_are_counted(tmp_path: Path) -> None:
     with (
         Target.start(program("labels"), env=UNREAD) as target,
         recording(target.pid, tmp_path) as recorder,
@@ -110,10 +110,10 @@ def test_labels_that_nobody_can_read_stay_lost_and_are_counted(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("arguments", [(), ("--open",)])
-def test_a_label_that_never_comes_does_not_hold_the_target_up(
+def test_a_label_on_a_silent_file_system_does_not_block_the_target(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Who reads it by /proc/PID/mem keeps the target from changing its memory meanwhile."""
+    """A read of /proc/PID/mem keeps the target from changing its mappings meanwhile."""
     file, folder = tmp_path / "file", tmp_path / "written"
     folder.mkdir()
     with (

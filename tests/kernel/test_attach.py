@@ -1,4 +1,4 @@
-"""`ebpfprof attach` as a user meets it: what it prints, what it writes, and as whom."""
+"""`ebpfprof attach` as a user meets it: what it prints and writes, and the owner of its files."""
 
 from __future__ import annotations
 
@@ -20,10 +20,18 @@ from time import monotonic
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.profile.model import Profile
 from tests.kernel.kernel_state import bpf_objects, has_probes
 from tests.kernel.programs import program
-from tests.recorder import BLOCK_ONLY, COMMAND, DEADLINE_S, only_profile, recording, run, timeless
+from tests.recorder import (
+    BLOCK_ONLY,
+    COMMAND,
+    DEADLINE_S,
+    event_count,
+    only_profile,
+    recording,
+    run,
+    timeless,
+)
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -37,11 +45,7 @@ def target() -> Iterator[Target]:
         yield running
 
 
-def count(profile: Profile) -> int:
-    return sum(sample.values[0] for sample in profile.samples)
-
-
-def test_it_says_what_it_does_and_what_to_do_next(target: Target, tmp_path: Path) -> None:
+def test_attach_prints_start_table_cost_and_next_command(target: Target, tmp_path: Path) -> None:
     finished = run("--pid", str(target.pid), "--duration", "0.5", folder=tmp_path)
     assert finished.code == 0
     (name,) = (path.name for path in tmp_path.iterdir())
@@ -62,12 +66,12 @@ def test_it_says_what_it_does_and_what_to_do_next(target: Target, tmp_path: Path
     assert "runtime.chanrecv2" in top
 
 
-def test_it_records_for_as_long_as_it_is_told(target: Target, tmp_path: Path) -> None:
+def test_attach_records_for_the_given_duration(target: Target, tmp_path: Path) -> None:
     run("--pid", str(target.pid), "--duration", "1.5", folder=tmp_path)
     profile = only_profile(tmp_path)
     assert profile.duration_ns >= 1.5e9
     # A tick takes a millisecond at least, and waits on one side.
-    assert 10 < count(profile) <= profile.duration_ns / 1e6
+    assert 10 < event_count(profile) <= profile.duration_ns / 1e6
 
 
 def test_an_output_file_can_be_named(target: Target, tmp_path: Path) -> None:
@@ -79,18 +83,18 @@ def test_an_output_file_can_be_named(target: Target, tmp_path: Path) -> None:
     (further,) = re.findall(r"^Next: .*$", finished.stdout.decode(), re.MULTILINE)
     words = shlex.split(further)
     assert words[-1] == path
-    assert count(only_profile(tmp_path / "my files"))
+    assert event_count(only_profile(tmp_path / "my files"))
 
 
-def test_a_file_that_was_there_is_replaced_if_told_so(target: Target, tmp_path: Path) -> None:
+def test_force_replaces_an_existing_file(target: Target, tmp_path: Path) -> None:
     (tmp_path / "x.pb.gz").write_bytes(b"old")
     arguments = ("--pid", str(target.pid), "-d", "0.2", "-o", "x.pb.gz")
     finished = run(*arguments, "--force", folder=tmp_path)
     assert finished.code == 0, finished.stderr
-    assert count(only_profile(tmp_path))
+    assert event_count(only_profile(tmp_path))
 
 
-def test_what_was_recorded_before_is_not_lost_when_more_is(target: Target, tmp_path: Path) -> None:
+def test_a_second_recording_keeps_the_files_of_the_first(target: Target, tmp_path: Path) -> None:
     for _ in range(2):
         arguments = ("--pid", str(target.pid), "-d", "0.1", "--profile", "default")
         assert run(*arguments, folder=tmp_path).code == 0
@@ -104,13 +108,15 @@ def test_what_was_recorded_before_is_not_lost_when_more_is(target: Target, tmp_p
 def test_the_profile_can_go_to_stdout(target: Target, tmp_path: Path) -> None:
     finished = run("--pid", str(target.pid), "-d", "0.2", "-o", "-", folder=tmp_path)
     assert finished.code == 0
-    assert count(pprof.decode(finished.stdout))
+    assert event_count(pprof.decode(finished.stdout))
     assert "main.receive" in finished.stderr
     assert "Written" not in finished.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_several_processes_one_file_each_one_program(target: Target, tmp_path: Path) -> None:
+def test_several_processes_have_a_file_each_and_share_a_program(
+    target: Target, tmp_path: Path
+) -> None:
     with Target.start(program("nopprof", "1.19", "pie")) as other:
         with recording(target.pid, tmp_path) as alone:
             programs = kinds(alone.pid, "prog")
@@ -160,7 +166,7 @@ def functions_of(path: Path) -> set[str]:
 def test_the_kind_of_profile_can_be_named(target: Target, tmp_path: Path) -> None:
     kinds = ("--profile", "block,block", "--profile", "block")
     assert run("--pid", str(target.pid), "-d", "0.2", *kinds, folder=tmp_path).code == 0
-    assert count(only_profile(tmp_path))
+    assert event_count(only_profile(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +190,7 @@ def test_usage_errors_name_the_option(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_rate_samples(target: Target, tmp_path: Path) -> None:
+def test_block_rate_samples_waits(target: Target, tmp_path: Path) -> None:
     rate_ns = 50_000_000
     arguments = ["--pid", str(target.pid), "-d", "2", "--block-rate", str(rate_ns)]
     assert run(*arguments, folder=tmp_path).code == 0
@@ -195,7 +201,7 @@ def test_the_rate_samples(target: Target, tmp_path: Path) -> None:
     assert all(sample.values[1] > 0.99 * rate_ns for sample in profile.samples)
 
 
-def test_the_file_is_the_users_who_called_sudo(target: Target, tmp_path: Path) -> None:
+def test_the_file_belongs_to_the_user_behind_sudo(target: Target, tmp_path: Path) -> None:
     os.chown(tmp_path, OWNER, OWNER)
     sudo = {"SUDO_UID": str(OWNER), "SUDO_GID": str(OWNER)}
     assert run("--pid", str(target.pid), "-d", "0.2", folder=tmp_path, env=sudo).code == 0
@@ -205,14 +211,14 @@ def test_the_file_is_the_users_who_called_sudo(target: Target, tmp_path: Path) -
     assert stat.S_IMODE(status.st_mode) == 0o600
 
 
-def test_without_sudo_the_file_is_roots(target: Target, tmp_path: Path) -> None:
+def test_without_sudo_the_file_belongs_to_root(target: Target, tmp_path: Path) -> None:
     os.chown(tmp_path, OWNER, OWNER)
     assert run("--pid", str(target.pid), "-d", "0.2", folder=tmp_path).code == 0
     (path,) = tmp_path.iterdir()
     assert path.stat().st_uid == 0
 
 
-def test_while_it_records_there_are_probes_and_then_no_more(tmp_path: Path) -> None:
+def test_probes_are_attached_only_while_attach_records(tmp_path: Path) -> None:
     with Target.start(program("ticker")) as target:
         assert not has_probes(target.pid)
         with recording(target.pid, tmp_path) as recorder:
@@ -265,7 +271,9 @@ def on_terminal(
         terminal.close()
 
 
-def test_a_terminal_has_a_bar_and_a_table_of_its_width(target: Target, tmp_path: Path) -> None:
+def test_a_terminal_shows_a_progress_bar_and_a_fitting_table(
+    target: Target, tmp_path: Path
+) -> None:
     env = {"TERM": "xterm", "NO_COLOR": ""}
     columns = 72
     with on_terminal(target, tmp_path, columns=columns, env=env) as (terminal, process):
@@ -282,9 +290,7 @@ def test_a_terminal_has_a_bar_and_a_table_of_its_width(target: Target, tmp_path:
     assert all(len(line.rpartition("\r")[2]) <= columns for line in shown.split("\r\n")[1:-3])
 
 
-def test_a_dumb_terminal_and_one_without_colour_are_respected(
-    target: Target, tmp_path: Path
-) -> None:
+def test_dumb_terminals_and_no_color_are_respected(target: Target, tmp_path: Path) -> None:
     env = {"TERM": "xterm", "NO_COLOR": "1"}
     with on_terminal(target, tmp_path, "-d", "0.3", env=env) as (terminal, process):
         text = terminal.read_until("Next: .*\n")

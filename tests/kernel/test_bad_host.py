@@ -1,4 +1,4 @@
-"""Users, kernels and Python environments that ebpfprof cannot work with: what it says to them."""
+"""Messages for users, kernels and Python environments that ebpfprof cannot work with."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def hiding(folder: str) -> tuple[str, ...]:
     return (*isolating, "/bin/sh", "-c", script, "sh", *oldkernel.COMMAND, "attach")
 
 
-def test_the_capabilities_it_asks_for_are_enough(checkout: Path, pid: str, tmp_path: Path) -> None:
+def test_the_required_capabilities_are_enough(checkout: Path, pid: str, tmp_path: Path) -> None:
     os.chown(tmp_path, NOBODY, NOBODY)
     os.chmod(tmp_path.parent, 0o755)
     finished = run(
@@ -90,7 +90,7 @@ def test_a_missing_capability_is_named(
     )
 
 
-def test_a_root_without_rights_is_told_to_leave_its_container(pid: str, tmp_path: Path) -> None:
+def test_root_without_capabilities_is_pointed_to_its_container(pid: str, tmp_path: Path) -> None:
     command = as_root_without("sys_admin", "bpf", "sys_ptrace")
     said = refused(ExitCode.PERMISSION_DENIED, "--pid", pid, folder=tmp_path, command=command)
     assert "CAP_BPF, CAP_SYS_PTRACE are missing" in said
@@ -118,7 +118,7 @@ def test_root_of_a_user_namespace_is_refused(pid: str, tmp_path: Path) -> None:
         ("perf_event_open", "ENOMEM", ExitCode.ATTACH_FAILED, "Cannot allocate memory"),
     ],
 )
-def test_a_kernel_that_refuses_is_told_apart(
+def test_refusals_of_the_kernel_have_their_own_errors(
     call: str, code: str, exit_code: ExitCode, words: str, pid: str, tmp_path: Path
 ) -> None:
     kind = "cpu" if call == "perf_event_open" else "block"
@@ -135,7 +135,7 @@ def test_a_kernel_that_refuses_is_told_apart(
         ("ENOMEM", ExitCode.ATTACH_FAILED, "Cannot allocate memory"),
     ],
 )
-def test_a_kernel_that_refuses_a_probe_is_told_apart(
+def test_refused_probes_of_old_kernels_have_their_own_errors(
     code: str, exit_code: ExitCode, words: str, pid: str, tmp_path: Path
 ) -> None:
     command = (*failing("perf_event_open", code)[:4], *oldkernel.COMMAND, "attach")
@@ -165,7 +165,7 @@ def python_without_bcc(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(python)
 
 
-def test_missing_bcc_is_named_with_its_package(
+def test_a_missing_bcc_is_named_with_its_package(
     python_without_bcc: str, pid: str, tmp_path: Path
 ) -> None:
     said = refused(
@@ -185,7 +185,7 @@ def test_missing_bcc_is_named_with_its_package(
         ("import ctypes\nctypes.CDLL('libbcc.so.none')", "libbcc.so.none"),
     ],
 )
-def test_another_module_called_bcc_is_not_taken_for_it(
+def test_a_foreign_module_called_bcc_is_recognised(
     content: str, words: str, pid: str, tmp_path: Path
 ) -> None:
     modules = tmp_path / "modules"

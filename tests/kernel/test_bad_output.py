@@ -1,4 +1,4 @@
-"""Outputs that cannot be written, and errors of our own: what was recorded is not lost."""
+"""Outputs that cannot be written, and errors of our own lose no profile."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def target() -> Iterator[Target]:
 
 
 def outputs_that_cannot_be(folder: Path) -> dict[str, tuple[Path, str]]:
-    """Paths, and a word of what is said about them."""
+    """Paths, and a word of the message about each."""
     (folder / "folder").mkdir()
     (folder / "file").write_text("keep me")
     (folder / "link").symlink_to("file")
@@ -61,7 +61,7 @@ def outputs_that_cannot_be(folder: Path) -> dict[str, tuple[Path, str]]:
     "kind",
     ["missing folder", "a folder", "a file", "a link", "an odd file system", "escape sequences"],
 )
-def test_an_output_that_cannot_be_is_refused_before_it_records(
+def test_an_impossible_output_is_refused_before_recording(
     kind: str, target: Target, tmp_path: Path
 ) -> None:
     path, words = outputs_that_cannot_be(tmp_path)[kind]
@@ -73,7 +73,9 @@ def test_an_output_that_cannot_be_is_refused_before_it_records(
     assert (tmp_path / "file").read_text() == "keep me"
 
 
-def test_a_file_that_comes_meanwhile_is_not_replaced(target: Target, tmp_path: Path) -> None:
+def test_a_file_that_appears_while_recording_is_not_replaced(
+    target: Target, tmp_path: Path
+) -> None:
     with recording(target.pid, tmp_path, "-o", "waits.html") as recorder:
         (tmp_path / "waits.html").write_text("keep me")
         recorder.interrupt()
@@ -87,7 +89,7 @@ def test_a_file_that_comes_meanwhile_is_not_replaced(target: Target, tmp_path: P
     assert Path(said[1]).read_bytes().startswith(b"<!DOCTYPE html>")
 
 
-def test_a_read_only_folder_is_refused_before_it_records(target: Target, tmp_path: Path) -> None:
+def test_a_read_only_folder_is_refused_before_recording(target: Target, tmp_path: Path) -> None:
     with mounted(tmp_path, "-o", "ro"):
         said = refused(ExitCode.OUTPUT_ERROR, "--pid", str(target.pid), folder=tmp_path)
     assert "Read-only file system" in said
@@ -170,14 +172,14 @@ def shell(script: str, target: Target, folder: Path) -> Finished:
     return Finished(done.returncode, done.stdout, done.stderr.decode())
 
 
-def test_a_reader_that_leaves_is_no_error(target: Target, tmp_path: Path) -> None:
+def test_a_closed_pipe_is_no_error(target: Target, tmp_path: Path) -> None:
     finished = shell("$RUN | head -c 1; exit ${PIPESTATUS[0]}", target, tmp_path)
     assert finished.code == ExitCode.OK
     assert finished.stderr.count("\n") == 1
     assert only_profile(tmp_path).samples
 
 
-def test_a_reader_of_everything_that_leaves_loses_nothing(target: Target, tmp_path: Path) -> None:
+def test_a_closed_pipe_for_all_output_loses_no_profile(target: Target, tmp_path: Path) -> None:
     finished = shell("$RUN 2>&1 | head -n 1; exit ${PIPESTATUS[0]}", target, tmp_path)
     assert finished.code == ExitCode.OK
     assert finished.stdout.startswith(b"recording ")
@@ -185,13 +187,13 @@ def test_a_reader_of_everything_that_leaves_loses_nothing(target: Target, tmp_pa
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_standard_files_lose_nothing(closed: str, target: Target, tmp_path: Path) -> None:
+def test_closed_standard_files_lose_no_profile(closed: str, target: Target, tmp_path: Path) -> None:
     finished = shell(f"$RUN {closed}", target, tmp_path)
     assert finished.code == ExitCode.OK
     assert only_profile(tmp_path).samples
 
 
-def test_a_full_stdout_is_told(target: Target, tmp_path: Path) -> None:
+def test_a_full_stdout_is_reported(target: Target, tmp_path: Path) -> None:
     finished = shell("$RUN > /dev/full", target, tmp_path)
     assert finished.code == ExitCode.OUTPUT_ERROR
     assert "No space left on device" in finished.stderr
@@ -200,9 +202,7 @@ def test_a_full_stdout_is_told(target: Target, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("to", ["> /dev/full", ">&-"])
-def test_a_profile_that_stdout_does_not_take_is_saved(
-    to: str, target: Target, tmp_path: Path
-) -> None:
+def test_a_profile_that_stdout_rejects_is_saved(to: str, target: Target, tmp_path: Path) -> None:
     finished = shell(f"$RUN -o - {to}", target, tmp_path)
     assert finished.code == ExitCode.OUTPUT_ERROR
     (saved,) = tmp_path.iterdir()
@@ -235,7 +235,7 @@ def test_a_table_that_cannot_be_shown_loses_no_profile(target: Target, tmp_path:
     assert_is_told_as_a_bug(finished)
 
 
-def test_names_that_cannot_be_had_lose_no_profile(target: Target, tmp_path: Path) -> None:
+def test_a_failing_name_lookup_loses_no_profile(target: Target, tmp_path: Path) -> None:
     finished = tampered("fails to name frames", target, tmp_path)
     assert_is_told_as_a_bug(finished)
     profile = only_profile(tmp_path)
@@ -244,7 +244,7 @@ def test_names_that_cannot_be_had_lose_no_profile(target: Target, tmp_path: Path
     assert b"Written: " in finished.stdout
 
 
-def test_a_traceback_is_shown_to_who_asks_for_it(target: Target, tmp_path: Path) -> None:
+def test_ebpfprof_debug_shows_tracebacks(target: Target, tmp_path: Path) -> None:
     debug = {"EBPFPROF_DEBUG": "1"}
     finished = tampered("fails to show the table", target, tmp_path, env=debug)
     assert finished.code == ExitCode.FAILURE
@@ -265,7 +265,7 @@ def assert_is_told_as_a_bug(finished: Finished) -> None:
     assert "EBPFPROF_DEBUG=1" in line
 
 
-def test_ctrl_c_while_it_is_loaded_is_quiet(tmp_path: Path) -> None:
+def test_ctrl_c_during_imports_is_quiet(tmp_path: Path) -> None:
     importing = (
         "import sys, signal, os\n"
         "class Interrupt:\n"

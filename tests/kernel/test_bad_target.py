@@ -1,4 +1,4 @@
-"""Targets that cannot be recorded, or not as they seem to be: a sentence, an exit code."""
+"""Targets that cannot be recorded, or are not what they seem: a message and an exit code."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def cat(copy: Path) -> Iterator[int]:
         process.stdin.close()
 
 
-def test_no_such_process(tmp_path: Path) -> None:
+def test_a_missing_process_is_refused(tmp_path: Path) -> None:
     said = refused(ExitCode.NO_SUCH_PROCESS, "--pid", str(IMPOSSIBLE_PID), folder=tmp_path)
     assert f"no process {IMPOSSIBLE_PID}" in said
     assert "pgrep" in said
 
 
 @pytest.mark.parametrize("pid", ["0", "-1", "x", "", "1,,2", "99999999999999999999"])
-def test_what_is_no_pid_is_a_usage_error(pid: str, tmp_path: Path) -> None:
+def test_an_invalid_pid_is_a_usage_error(pid: str, tmp_path: Path) -> None:
     finished = run(f"--pid={pid}", folder=tmp_path)
     assert finished.code == ExitCode.USAGE
     assert "--pid" in finished.stderr
@@ -72,7 +72,7 @@ def test_a_thread_is_refused_and_its_process_named(tmp_path: Path) -> None:
     assert f"--pid {target.pid}" in said
 
 
-def test_a_thread_of_the_kernel_is_refused(tmp_path: Path) -> None:
+def test_a_kernel_thread_is_refused(tmp_path: Path) -> None:
     assert Path("/proc/2/comm").read_text() == "kthreadd\n"
     said = refused(ExitCode.UNSUPPORTED_TARGET, "--pid", "2", folder=tmp_path)
     assert "a thread of the kernel" in said
@@ -85,7 +85,7 @@ def test_a_zombie_is_refused(tmp_path: Path) -> None:
     assert "zombie" in said
 
 
-def test_what_is_no_go_program_is_refused(tmp_path: Path) -> None:
+def test_a_program_that_is_not_go_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     with cat(tmp_path / "bin" / "cat") as pid:
         said = refused(ExitCode.NOT_GO_PROGRAM, "--pid", str(pid), folder=tmp_path)
@@ -93,7 +93,7 @@ def test_what_is_no_go_program_is_refused(tmp_path: Path) -> None:
     assert "It has no child that you could record instead." in said
 
 
-def test_the_children_of_what_is_no_go_program_are_named(tmp_path: Path) -> None:
+def test_go_children_of_a_refused_program_are_named(tmp_path: Path) -> None:
     script = '"$0"; true'  # not exec: the shell stays
     with Target.start(Path("/bin/sh"), "-c", script, str(program("sleeper"))) as shell:
         (child,) = children(shell.pid)
@@ -117,9 +117,7 @@ def test_names_reach_no_terminal_as_escape_sequences(tmp_path: Path) -> None:
         ("1.27", "devel go1.28-0123456789"),
     ],
 )
-def test_a_version_that_is_not_known_is_refused_by_name(
-    minor: str, version: str, tmp_path: Path
-) -> None:
+def test_an_unknown_go_version_is_refused_by_name(minor: str, version: str, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "out").mkdir()
     copy = with_version(program("nopprof", minor), tmp_path / "bin", version)
@@ -138,7 +136,7 @@ def test_a_version_that_is_not_known_is_refused_by_name(
     )
 
 
-def test_a_table_of_go_1_16_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_pclntab_of_go_1_16_is_refused_by_name(tmp_path: Path) -> None:
     table_at = pclntab_parts(program("sleeper")).at
     old = changed(program("sleeper"), tmp_path, (table_at, struct.pack("<I", 0xFFFFFFFA)))
     with running_as(old) as process, pytest.raises(UnsupportedGo, match=r"Go 1\.16 or 1\.17"):
@@ -146,7 +144,7 @@ def test_a_table_of_go_1_16_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("minor", ["1.19", "1.27"])
-def test_without_build_information_the_runtime_tells_its_version(
+def test_without_build_information_the_version_comes_from_the_runtime(
     minor: str, tmp_path: Path
 ) -> None:
     (tmp_path / "bin").mkdir()
@@ -195,16 +193,16 @@ NO_SECTION_NAMES = (62, b"\xff\xfe")  # e_shstrndx
 
 
 @pytest.mark.parametrize("change", [SECTIONS_BEYOND_THE_END, MANY_SECTIONS, NO_SECTION_NAMES])
-def test_corrupt_section_headers_do_not_matter(change: tuple[int, bytes], tmp_path: Path) -> None:
+def test_corrupt_section_headers_are_ignored(change: tuple[int, bytes], tmp_path: Path) -> None:
     recorded_all_the_same(changed(program("nopprof"), tmp_path, change), tmp_path)
 
 
-def test_a_file_that_ends_behind_what_is_loaded_does_not_matter(tmp_path: Path) -> None:
+def test_a_file_cut_behind_its_loaded_bytes_is_recorded(tmp_path: Path) -> None:
     size = loaded_bytes(program("nopprof"))
     recorded_all_the_same(changed(program("nopprof"), tmp_path, size=size), tmp_path)
 
 
-def test_a_file_that_ends_within_what_is_loaded_is_refused(tmp_path: Path) -> None:
+def test_a_file_cut_within_its_loaded_bytes_is_refused(tmp_path: Path) -> None:
     # The kernel fills up the last page.
     size = loaded_bytes(program("nopprof")) - 8
     (tmp_path / "out").mkdir()
@@ -219,7 +217,7 @@ def loaded_bytes(file: Path) -> int:
         return max(segment.offset + segment.filesz for segment in elf.segments)
 
 
-def test_garbage_for_build_information_does_not_matter(tmp_path: Path) -> None:
+def test_garbage_for_build_information_is_ignored(tmp_path: Path) -> None:
     at, _ = section(program("nopprof"), ".go.buildinfo")
     garbage = (at + 15, b"\xff" * 100)
     recorded_all_the_same(changed(program("nopprof"), tmp_path, garbage), tmp_path)
@@ -233,7 +231,7 @@ def recorded_all_the_same(copy: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["names", "units"])
-def test_tables_that_are_corrupt_where_it_matters_are_refused(part: str, tmp_path: Path) -> None:
+def test_corrupt_runtime_tables_are_refused(part: str, tmp_path: Path) -> None:
     parts = pclntab_parts(program("nopprof"))
     begin, end = parts.names if part == "names" else parts.units
     copy = changed(program("nopprof"), tmp_path, (begin, b"\x7f" * (end - begin)))
@@ -242,7 +240,7 @@ def test_tables_that_are_corrupt_where_it_matters_are_refused(part: str, tmp_pat
         refused(ExitCode.CORRUPT_BINARY, "--pid", str(target.pid), folder=tmp_path / "out")
 
 
-def test_where_names_are_corrupt_addresses_are_written(tmp_path: Path) -> None:
+def test_corrupt_names_are_written_as_addresses(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "out").mkdir()
     unit_at = pclntab_parts(program("nopprof")).units_by_function["main.handOver"]
@@ -281,7 +279,7 @@ def profile_of_nopprof(target: Target, folder: Path, *arguments: str) -> Finishe
     return finished
 
 
-def test_a_target_that_ends_is_written_and_said(tmp_path: Path) -> None:
+def test_a_profile_of_an_ended_target_is_written_with_a_message(tmp_path: Path) -> None:
     nopprof = program("nopprof")
     with Target.start(nopprof) as target, recording(target.pid, tmp_path) as recorder:
         target.ask("go", "done")
@@ -296,7 +294,7 @@ def test_a_target_that_ends_is_written_and_said(tmp_path: Path) -> None:
     assert sum(sample.values[0] for sample in profile.samples) > 300
 
 
-def test_a_target_that_is_killed_is_written(tmp_path: Path) -> None:
+def test_a_profile_of_a_killed_target_is_written(tmp_path: Path) -> None:
     checker = program("checker")
     with Target.start(checker) as target, recording(target.pid, tmp_path) as recorder:
         target.kill()
@@ -307,7 +305,7 @@ def test_a_target_that_is_killed_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("into", ["itself", "another program"])
-def test_exec_ends_the_recording_and_is_said(into: str, tmp_path: Path) -> None:
+def test_exec_ends_the_recording_with_a_message(into: str, tmp_path: Path) -> None:
     ticker = program("ticker")
     program_after = str(ticker) if into == "itself" else "/bin/cat"
     with Target.start(ticker, program_after) as target, recording(target.pid, tmp_path) as recorder:
@@ -323,7 +321,7 @@ def test_exec_ends_the_recording_and_is_said(into: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["ended", "replaced itself by another program (exec)"])
-def test_a_target_that_goes_before_it_is_recorded_is_told(end: str, tmp_path: Path) -> None:
+def test_a_target_that_ends_before_recording_is_reported(end: str, tmp_path: Path) -> None:
     ticker = program("ticker")
     with Target.start(ticker, str(ticker)) as target:
         arguments = ["--pid", str(target.pid)]
@@ -347,7 +345,7 @@ def test_a_target_that_goes_before_it_is_recorded_is_told(end: str, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_of_two_targets_ends_the_other_goes_on(tmp_path: Path) -> None:
+def test_when_a_target_ends_the_other_is_still_recorded(tmp_path: Path) -> None:
     nopprof = program("nopprof")
     with (
         Target.start(nopprof) as one,
@@ -365,7 +363,7 @@ def test_one_of_two_targets_ends_the_other_goes_on(tmp_path: Path) -> None:
     assert names_in(tmp_path) == {f"nopprof-{pid}.block.pb.gz" for pid in (one.pid, other.pid)}
 
 
-def test_one_bad_target_of_two_is_named_and_nothing_is_recorded(tmp_path: Path) -> None:
+def test_with_a_bad_target_no_target_is_recorded(tmp_path: Path) -> None:
     with Target.start(program("nopprof")) as target:
         pids = f"{target.pid},{IMPOSSIBLE_PID}"
         said = refused(ExitCode.NO_SUCH_PROCESS, "--pid", pids, folder=tmp_path)

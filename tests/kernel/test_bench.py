@@ -41,21 +41,21 @@ def has_row(title: str, shown: str) -> bool:
 
 
 @pytest.mark.long
-def test_one_workload_is_measured_under_each_profiler() -> None:
+def test_a_workload_is_measured_under_each_profiler() -> None:
     done = one_round(ARMS, "costs,accuracy")
     assert done.returncode == 0, done.stderr
     for title in ARMS.values():
         assert has_row(title, done.stdout), done.stdout
-    # The lock's stack, and that of who waits for all; the collector's, should it run.
+    # The lock's stack, and that of the main goroutine; the collector's, if it ran.
     assert re.search(r"^\| contended mutex \| [23] \| 100.0% \|", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.long
-def test_the_bound_is_held_against_its_promise() -> None:
+def test_the_cost_of_the_bound_is_compared_with_its_promise() -> None:
     done = one_round(["bounded-all"], "costs")
     title = "ebpfprof: block, mutex, cpu, at most 1 %"
     assert has_row(title, done.stdout), done.stderr
-    # One round on a busy machine may come out anyhow; what is said and the status agree.
+    # One round on a busy machine may have any result; the message and the exit status agree.
     (said,) = re.findall(
         rf"^\| contended mutex: at most 2% slower, {title} \| (.*?) \|", done.stdout, re.MULTILINE
     )
@@ -66,13 +66,13 @@ def test_the_bound_is_held_against_its_promise() -> None:
     }
 
 
-def test_a_name_that_is_unknown_is_told_with_those_that_are() -> None:
+def test_an_unknown_workload_is_reported_with_the_known_ones() -> None:
     done = cost("--workloads", "chess")
     assert done.returncode == 1
     assert done.stderr.startswith("There is no workload chess; there are: pingpong, ")
 
 
-def test_a_session_without_a_share_of_its_own_is_left_alone(tmp_path: Path) -> None:
+def test_an_autogroup_without_a_share_is_not_changed(tmp_path: Path) -> None:
     """As init's own session, in which services and containers may be started."""
     group = tmp_path / "autogroup"
     group.touch()

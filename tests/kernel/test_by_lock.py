@@ -108,7 +108,7 @@ def wrong_times(found: Run, rows: dict[int, Row]) -> dict[str, str]:
 
 @pytest.mark.parametrize("kinds", KINDS, ids="+".join)
 @pytest.mark.parametrize(("version", "mode"), BUILDS)
-def test_each_lock_with_its_name_its_times_and_who_had_it(
+def test_by_lock_shows_names_times_and_holders(
     version: str, mode: str, kinds: tuple[Kind, ...], tmp_path: Path
 ) -> None:
     path = program("heldlocks", version, mode)
@@ -169,7 +169,7 @@ def assert_labels(profile: Profile, names: dict[int, str]) -> None:
 
 
 def assert_sums_of_labelled(found: Run, kinds: tuple[Kind, ...]) -> None:
-    """Who did what to which lock; and without the labels, it is the profile without labels."""
+    """The labels name locks and holders; without them, the profile is that without labels."""
     for kind in kinds:
         locks = by_address(found.labelled[kind])
         for address, truth in found.truth.items():
@@ -181,10 +181,10 @@ def assert_sums_of_labelled(found: Run, kinds: tuple[Kind, ...]) -> None:
 
 @pytest.mark.parametrize("kinds", KINDS, ids="+".join)
 @pytest.mark.parametrize("version", ["1.19", "1.27"])
-def test_a_writer_does_not_hold_what_readers_have(
+def test_a_waiting_writer_does_not_hold_its_readers_lock(
     version: str, kinds: tuple[Kind, ...], tmp_path: Path
 ) -> None:
-    """It is handed the Mutex inside a RWMutex, and then waits for the readers before it."""
+    """The writer is handed the Mutex inside a RWMutex, and then waits for earlier readers."""
 
     def wrong_in_a_run(folder: Path) -> dict[str, str]:
         arguments = ("--profile", ",".join(kinds), "--by-lock")
@@ -217,7 +217,7 @@ def test_pprof_reads_the_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--by-lock", "--lock-labels"])
-def test_the_locks_of_a_program_that_waits_for_none(option: str, tmp_path: Path) -> None:
+def test_by_lock_without_waits_shows_no_lock(option: str, tmp_path: Path) -> None:
     with Target.start(program("heldlocks")) as target:
         arguments = ("--pid", str(target.pid), "--profile", "mutex", "-d", "0.1", option)
         finished = run(*arguments, folder=tmp_path)
@@ -237,7 +237,7 @@ def test_the_locks_of_a_program_that_waits_for_none(option: str, tmp_path: Path)
         (("--open", "-o", "-", "--profile", "mutex", "--by-lock"), {"-o", "several"}),
     ],
 )
-def test_what_does_not_go_together_is_said(
+def test_conflicting_options_are_refused(
     arguments: tuple[str, ...], words: set[str], tmp_path: Path
 ) -> None:
     finished = run("--pid", "1", *arguments, folder=tmp_path)
@@ -249,7 +249,7 @@ def test_what_does_not_go_together_is_said(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_of_locks_that_cannot_be_had_lose_no_profile(tmp_path: Path) -> None:
+def test_a_failing_lock_name_lookup_loses_no_profile(tmp_path: Path) -> None:
     options = ("--profile", "mutex", "--by-lock", "--lock-labels")
     with (
         Target.start(program("heldlocks")) as target,
@@ -269,7 +269,7 @@ def test_names_of_locks_that_cannot_be_had_lose_no_profile(tmp_path: Path) -> No
     assert any(comment.startswith("names are missing: ") for comment in mutex.comments)
 
 
-def test_labels_alone_print_no_table(tmp_path: Path) -> None:
+def test_lock_labels_alone_print_no_table(tmp_path: Path) -> None:
     with (
         Target.start(program("heldlocks")) as target,
         recording(target.pid, tmp_path, "--profile", "mutex", "--lock-labels") as recorder,
@@ -282,7 +282,7 @@ def test_labels_alone_print_no_table(tmp_path: Path) -> None:
     assert set(by_address(written_profiles(tmp_path, ("mutex",))["mutex"])) == set(truth)
 
 
-def test_the_table_goes_beside_a_profile_on_stdout(tmp_path: Path) -> None:
+def test_the_lock_table_goes_to_stderr_beside_a_profile_on_stdout(tmp_path: Path) -> None:
     arguments = ("--profile", "mutex", "--by-lock", "-o", "-")
     with (
         Target.start(program("heldlocks")) as target,

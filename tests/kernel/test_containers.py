@@ -94,7 +94,7 @@ with Target.start(Path(sys.argv[1])) as target:
 
 
 @NEEDS_NAMESPACES
-def test_from_within_a_container_its_own_pids_count(tmp_path: Path) -> None:
+def test_within_a_container_pids_are_the_containers(tmp_path: Path) -> None:
     isolating = ["--mount-proc", "--pid", "--fork", "--kill-child"]
     arguments = [*isolating, sys.executable, "-c", INSIDE, str(program("nopprof")), str(tmp_path)]
     env = {"PYTHONPATH": str(ROOT)}
@@ -120,7 +120,9 @@ def test_a_deleted_program_is_recorded(copy: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by", ["another build", "something else"])
-def test_a_replaced_program_is_recorded_as_it_runs(by: str, copy: Path, tmp_path: Path) -> None:
+def test_a_replaced_program_is_recorded_from_its_running_file(
+    by: str, copy: Path, tmp_path: Path
+) -> None:
     out, other = tmp_path / "out", tmp_path / "other"
     out.mkdir()
     if by == "another build":

@@ -37,7 +37,7 @@ TOLD = 4.0
 FEW = 8.0
 
 
-def test_runs_are_counted_and_timed_as_the_kernel_does() -> None:
+def test_runs_are_counted_and_timed_as_by_the_kernel() -> None:
     quickest = []
     with Target.start(program("pingpong"), f"-sends={SENDS}") as target:
         for _ in range(ROUNDS):
@@ -78,7 +78,7 @@ def test_each_sample_is_counted() -> None:
     assert cost.cpu_ns > 0
 
 
-def test_of_two_targets_each_has_its_own() -> None:
+def test_two_targets_have_their_own_costs() -> None:
     arguments = ("-sends=1000",)
     with (
         Target.start(program("pingpong"), *arguments) as busy,
@@ -94,7 +94,7 @@ def test_of_two_targets_each_has_its_own() -> None:
     assert of_busy.cpu_ns > of_idle.cpu_ns
 
 
-def test_of_targets_that_come_and_go_each_has_what_it_was_watched_for() -> None:
+def test_targets_have_the_costs_of_their_recorded_time() -> None:
     options = Options(kinds=("block",))
     with (
         Target.start(program("pingpong"), "-sends=1000") as first,
@@ -108,7 +108,7 @@ def test_of_targets_that_come_and_go_each_has_what_it_was_watched_for() -> None:
         found = session.overhead(watched)
         assert found.hits.count > 1000
         assert found.cpu_ns > 0
-        first.ask("round", "ns")  # with nobody looking
+        first.ask("round", "ns")  # while it is not recorded
         assert session.overhead(watched) == found
         session.start(watched)
         first.ask("round", "ns")
@@ -126,7 +126,7 @@ def test_of_targets_that_come_and_go_each_has_what_it_was_watched_for() -> None:
         assert 100 < session.overhead(other).hits.count < 1000
 
 
-def test_it_is_told_at_the_end_and_in_each_profile(tmp_path: Path) -> None:
+def test_the_cost_is_printed_and_stands_in_each_profile(tmp_path: Path) -> None:
     with (
         Target.start(program("pingpong"), "-sends=1000") as target,
         recording(target.pid, tmp_path, "--profile", "block,mutex") as recorder,
@@ -153,7 +153,7 @@ def test_it_is_told_at_the_end_and_in_each_profile(tmp_path: Path) -> None:
 
 
 def told(target: Target, rounds: int = 1) -> tuple[Overhead, float]:
-    """What an exact recording of some rounds is told to have cost, and the CPU time they took."""
+    """The estimated cost of an exact recording of some rounds, and the CPU time they took."""
     with Session([target.pid], Options(kinds=("block",))) as session:
         session.start()
         before_ns = cpu_ns(target.pid)
@@ -183,8 +183,8 @@ def busy_machine(programs: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("others_a_processor", [0, 5])
-def test_what_is_told_is_what_the_target_lost(others_a_processor: int) -> None:
-    """Also where it has to wait for a processor, which may be in the middle of a probe."""
+def test_the_estimated_cost_equals_the_lost_cpu_time(others_a_processor: int) -> None:
+    """Also if the target has to wait for a processor, perhaps in the middle of a probe."""
     processors = len(os.sched_getaffinity(0))
     with Target.start(program("pingpong"), f"-sends={SENDS // 10}") as target:
         target.ask("round", "ns")
@@ -198,8 +198,8 @@ def test_what_is_told_is_what_the_target_lost(others_a_processor: int) -> None:
     assert cost.hits.timed > 100
 
 
-def test_a_few_hits_are_told_to_cost_what_many_do() -> None:
-    """The first ones find cold caches: they say little of those that follow."""
+def test_few_hits_have_the_same_cost_each_as_many() -> None:
+    """The first hits find cold caches, so they say little about later ones."""
     with Target.start(program("pingpong"), f"-sends={SENDS}") as busy:
         of_many, _ = told(busy)
     with Target.start(program("pingpong"), "-sends=25") as calm:
@@ -211,7 +211,7 @@ def test_a_few_hits_are_told_to_cost_what_many_do() -> None:
     assert of_many.hits.each_ns / FEW < each_ns < of_many.hits.each_ns * FEW
 
 
-def test_of_a_profile_on_stdout_it_is_told_beside_it(tmp_path: Path) -> None:
+def test_the_cost_goes_to_stderr_beside_a_profile_on_stdout(tmp_path: Path) -> None:
     with (
         Target.start(program("pingpong")) as target,
         recording(target.pid, tmp_path, "--output", "-") as recorder,
@@ -222,7 +222,7 @@ def test_of_a_profile_on_stdout_it_is_told_beside_it(tmp_path: Path) -> None:
     assert f"Process {target.pid} lost some " in finished.stderr
 
 
-def test_a_hit_costs_something_and_trying_leaves_nothing() -> None:
+def test_calibration_measures_a_hit_and_leaves_nothing() -> None:
     files, leaked = len(os.listdir("/proc/self/fd")), leaked_probes()
     found = [probe_cost.hit_ns() for _ in range(3)]
     # A trap takes longer than a call, and less than a hundred of them would.
@@ -233,7 +233,7 @@ def test_a_hit_costs_something_and_trying_leaves_nothing() -> None:
     assert "calibration" not in Path("/proc/self/maps").read_text()
 
 
-def test_where_it_cannot_be_tried_it_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_calibration_gives_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as where memory files can't be executed."""
 
     def refuse(*_: object) -> int:
@@ -243,7 +243,7 @@ def test_where_it_cannot_be_tried_it_is_unknown(monkeypatch: pytest.MonkeyPatch)
     assert probe_cost.hit_ns() is None
 
 
-def test_a_trap_that_takes_less_than_nothing_was_not_measured(
+def test_a_negative_trap_time_is_discarded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     took_ns = iter((800.0, 790.0))

@@ -59,7 +59,7 @@ def functions(profile: Profile) -> set[str]:
     }
 
 
-def test_without_a_choice_all_three_profiles_are_written(checker: Target, tmp_path: Path) -> None:
+def test_by_default_all_three_profiles_are_written(checker: Target, tmp_path: Path) -> None:
     pid = checker.pid
     finished = run("--pid", str(pid), "-d", "2", "--profile", "default", folder=tmp_path)
     assert finished.code == 0, finished.stderr
@@ -92,7 +92,7 @@ def samples_with(profile: Profile, function: str) -> int:
     )
 
 
-def test_a_program_that_is_not_gos_has_its_cpu_profile(tmp_path: Path) -> None:
+def test_a_program_that_is_not_go_has_a_cpu_profile(tmp_path: Path) -> None:
     with busy() as pid:
         finished = run("--pid", str(pid), "-d", "1", "--profile", "default", folder=tmp_path)
     assert finished.code == 0, finished.stderr
@@ -107,7 +107,7 @@ def test_a_program_that_is_not_gos_has_its_cpu_profile(tmp_path: Path) -> None:
     assert profile.mappings[0].filename == str(YES.resolve())
 
 
-def test_who_asks_for_waits_of_what_is_not_go_is_refused(tmp_path: Path) -> None:
+def test_a_block_profile_of_a_program_that_is_not_go_is_refused(tmp_path: Path) -> None:
     with busy() as pid:
         arguments = ("--pid", str(pid), "--profile", "block,cpu")
         said = refused(ExitCode.NOT_GO_PROGRAM, *arguments, folder=tmp_path)
@@ -115,7 +115,7 @@ def test_who_asks_for_waits_of_what_is_not_go_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("option", ["--kernel", "--no-kernel"])
-def test_the_kernel_is_shown_unless_it_is_not_wanted(option: str, tmp_path: Path) -> None:
+def test_kernel_frames_follow_the_kernel_option(option: str, tmp_path: Path) -> None:
     with busy() as pid:
         arguments = ("--pid", str(pid), "-d", "1", "--profile", "cpu", "--hz", "499", option)
         assert run(*arguments, folder=tmp_path).code == 0
@@ -133,7 +133,7 @@ def test_the_kernel_is_shown_unless_it_is_not_wanted(option: str, tmp_path: Path
 
 
 @pytest.mark.alone
-def test_what_the_kernel_hides_is_said(tmp_path: Path) -> None:
+def test_hidden_kernel_symbols_are_reported(tmp_path: Path) -> None:
     before = KPTR_RESTRICT.read_text()
     KPTR_RESTRICT.write_text("2")
     try:
@@ -148,7 +148,7 @@ def test_what_the_kernel_hides_is_said(tmp_path: Path) -> None:
     assert said.removeprefix("ebpfprof: ") in profile.comments
 
 
-def test_of_two_programs_each_has_its_own_samples(checker: Target, tmp_path: Path) -> None:
+def test_two_programs_have_their_own_samples(checker: Target, tmp_path: Path) -> None:
     with busy() as pid:
         pids = f"{pid},{checker.pid}"
         finished = run("--pid", pids, "-d", "1", "--profile", "cpu", folder=tmp_path)
@@ -169,7 +169,7 @@ def test_a_rate_without_the_cpu_profile_is_a_usage_error(tmp_path: Path) -> None
 
 
 @NEEDS_NAMESPACES
-def test_a_process_in_a_pid_namespace_of_its_own_is_sampled(tmp_path: Path) -> None:
+def test_a_process_in_a_pid_namespace_is_sampled(tmp_path: Path) -> None:
     isolating = ["/usr/bin/unshare", "--pid", "--fork", "--kill-child"]
     shell = ["/bin/sh", "-c", "yes > /dev/null & echo ready; read end; exit 0"]
     with Target.start(Path(isolating[0]), *isolating[1:], *shell, ready="ready") as unshared:
@@ -226,7 +226,7 @@ def stacks(target: Target, works: str, *, learn: bool) -> Counter[tuple[int, ...
 
 
 @pytest.mark.parametrize("hz", [99, 999])
-def test_once_the_kernel_has_learnt_it_looks_less_often(hz: int) -> None:
+def test_the_collector_polls_less_often_once_rules_are_learnt(hz: int) -> None:
     with ExitStack() as held:
         process = held.enter_context(Process(held.enter_context(busy())))
         objects = held.enter_context(MappedObjects(process))
@@ -249,7 +249,7 @@ def test_once_the_kernel_has_learnt_it_looks_less_often(hz: int) -> None:
         collector.detach()
 
 
-def test_the_kernel_unwinds_as_we_do_outside_of_it() -> None:
+def test_kernel_and_python_unwind_the_same_stacks() -> None:
     # Each work has a stack with most of its 120 samples.
     works = "work ^(sumSHA256|sumCRC32|sumMD5)$ 600"
     found = []
@@ -263,8 +263,8 @@ def test_the_kernel_unwinds_as_we_do_outside_of_it() -> None:
 
 
 @pytest.mark.parametrize("minor", ["1.19", "1.27"])
-def test_the_stack_of_a_thread_lies_below_that_of_its_goroutine(minor: str) -> None:
-    """Outside of the kernel there is only a copy: it must be of both."""
+def test_thread_stacks_are_copied_with_their_goroutine_stacks(minor: str) -> None:
+    """Partial stacks are finished from a copy, which must have both stacks."""
     with Target.start(program("clocks", minor)) as target:
         found = sampled(target, "ask 2000", "done", learn=False)
     endings = Counter[Ending]()

@@ -108,7 +108,7 @@ CHAIN: Final = ("_leaf", "_middle", "_outer")
 @pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
 @pytest.mark.parametrize("mode", ["cgo", "cgopie"])
 @pytest.mark.parametrize("name", ["framed", "frameless"])
-def test_c_called_from_go(version: str, mode: str, name: str, tmp_path: Path) -> None:
+def test_stacks_of_c_called_from_go(version: str, mode: str, name: str, tmp_path: Path) -> None:
     with Target.start(program("cgocpu", version, mode)) as target:
         profile = record(target, tmp_path, f"{name} {WORK_MS}")
 
@@ -129,7 +129,7 @@ def test_c_called_from_go(version: str, mode: str, name: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
 @pytest.mark.parametrize("name", ["framed", "frameless"])
-def test_go_called_from_c(version: str, name: str, tmp_path: Path) -> None:
+def test_stacks_of_go_called_from_c(version: str, name: str, tmp_path: Path) -> None:
     with Target.start(program("cgocpu", version, "cgo")) as target:
         profile = record(target, tmp_path, f"{name}Back {WORK_MS}")
 
@@ -144,8 +144,8 @@ def test_go_called_from_c(version: str, name: str, tmp_path: Path) -> None:
     assert sum(sample.values[0] for sample in in_go) > enough()
 
 
-def test_faults_at_a_first_instruction_behind_breakpoints(tmp_path: Path) -> None:
-    """What looks like a probe there is none, also before it was learnt how to unwind it."""
+def test_page_faults_behind_breakpoints_are_unwound(tmp_path: Path) -> None:
+    """Bytes that look like a probe are none, also before the rules of the function are learnt."""
     profile = work_in_c(tmp_path, "fillBehindPadding")
 
     assert begins(profile, "fillPages", "fillBehindPadding") > enough() / 2
@@ -154,8 +154,8 @@ def test_faults_at_a_first_instruction_behind_breakpoints(tmp_path: Path) -> Non
         assert functions(sample)[1] == "fillBehindPadding", line(sample)
 
 
-def test_frames_whose_pages_are_not_there_yet(tmp_path: Path) -> None:
-    """The pages further up have the callers, also before it was learnt how to unwind it."""
+def test_stacks_with_absent_pages_have_their_callers(tmp_path: Path) -> None:
+    """The pages further up have the callers, also before the rules of the function are learnt."""
     profile = work_in_c(tmp_path, "fillFreshFrames")
 
     assert begins(profile, "fillFrame", "fillFreshFrames") > enough() / 2
@@ -165,8 +165,8 @@ def test_frames_whose_pages_are_not_there_yet(tmp_path: Path) -> None:
         assert "main" in functions(sample), line(sample)
 
 
-def test_signals_in_c(tmp_path: Path) -> None:
-    """In the system call that ends a handler, the address is behind the code that unwinds it."""
+def test_stacks_of_signal_handlers_in_c(tmp_path: Path) -> None:
+    """In the system call that ends a handler, the pc is behind the code that has a rule."""
     profile = work_in_c(tmp_path, "raiseSignals")
 
     in_work = count(profile, lambda sample: has_in_order(functions(sample), "raiseSignals", "main"))
@@ -174,7 +174,7 @@ def test_signals_in_c(tmp_path: Path) -> None:
     assert cut_off(profile.samples) == []
 
 
-def test_deep_calls_in_c(tmp_path: Path) -> None:
+def test_deep_stacks_of_c(tmp_path: Path) -> None:
     profile = work_in_c(tmp_path, "callDeep", "callRecursive")
 
     assert begins(profile, "burn", "level3", "level2", "level1", "callDeep") > enough()
@@ -184,7 +184,7 @@ def test_deep_calls_in_c(tmp_path: Path) -> None:
         assert all(f.file.endswith("/cwork.c") and f.line for f in frames(sample)[:3])
 
 
-def test_functions_that_libc_calls(tmp_path: Path) -> None:
+def test_stacks_of_callbacks_from_libc(tmp_path: Path) -> None:
     profile = work_in_c(tmp_path, "sortNumbers")
 
     in_compare = [sample for sample in profile.samples if "compare" in functions(sample)]
@@ -196,7 +196,7 @@ def test_functions_that_libc_calls(tmp_path: Path) -> None:
     assert sum(sample.values[0] for sample in in_compare) > enough()
 
 
-def test_library_that_is_loaded_while_recording(tmp_path: Path) -> None:
+def test_a_library_loaded_while_recording_has_names(tmp_path: Path) -> None:
     profile = work_in_c(tmp_path, "callPlugin")
 
     chain = ("plugin_inner", "plugin_middle", "plugin_work", "callPlugin")
@@ -204,21 +204,21 @@ def test_library_that_is_loaded_while_recording(tmp_path: Path) -> None:
     assert all("main" in functions(sample) for sample in with_leaf(profile, "plugin_inner"))
 
 
-def test_code_written_at_run_time_is_shown_as_such(tmp_path: Path) -> None:
+def test_code_written_at_run_time_is_shown_as_jit(tmp_path: Path) -> None:
     profile = work_in_c(tmp_path, "callWritten")
 
     assert count(profile, lambda sample: functions(sample)[0] == "[jit]") > enough()
 
 
-def test_threads_that_come_and_go(tmp_path: Path) -> None:
+def test_threads_that_start_and_end_are_sampled(tmp_path: Path) -> None:
     profile = work_in_c(tmp_path, "startThreads")
 
     assert begins(profile, "burn", "level3", "level2", "level1", "inThread") > enough()
     assert cut_off(with_leaf(profile, "burn")) == []
 
 
-def test_threads_that_have_just_begun(tmp_path: Path) -> None:
-    """Who starts a thread comes out of the kernel where that begins; what they do is all there."""
+def test_threads_that_have_just_begun_are_unwound(tmp_path: Path) -> None:
+    """clone returns where the new thread begins; all stacks have their callers."""
     profile = work_in_c(tmp_path, "startIdle")
 
     assert count(profile, lambda sample: "startIdle" in functions(sample)) > enough() / 4
@@ -226,9 +226,9 @@ def test_threads_that_have_just_begun(tmp_path: Path) -> None:
     assert len(cut) < count(profile, lambda _: True) / 100, cut
 
 
-def test_thread_that_moves_between_processors(tmp_path: Path) -> None:
+def test_a_thread_that_changes_processors_is_sampled(tmp_path: Path) -> None:
     expected = pytest.approx(WORK_MS / 1000 * HZ, rel=0.1)
-    for _ in range(RUNS):  # while the hypervisor runs somebody else, time passes on one processor
+    for _ in range(RUNS):  # while the hypervisor runs other guests, time passes on one processor
         profile = work_in_c(tmp_path, "moveBetween")
         found = count(profile, lambda _: True)
         if found == expected:
@@ -237,8 +237,8 @@ def test_thread_that_moves_between_processors(tmp_path: Path) -> None:
     assert found == expected
 
 
-def test_program_that_execs_another(tmp_path: Path) -> None:
-    """What was recorded before is there, and nothing of the new program under the old names."""
+def test_samples_end_when_the_program_execs_another(tmp_path: Path) -> None:
+    """Earlier samples stay, and no sample of the new program has names of the old one."""
     plugin, file = compiled("plugin", "-shared", "-fPIC"), tmp_path / "cpu.pb.gz"
     arguments = ("--profile", "cpu", "--hz", str(HZ), "--no-kernel", "-o", str(file))
     with (
@@ -258,7 +258,7 @@ def test_program_that_execs_another(tmp_path: Path) -> None:
     assert count(profile, lambda sample: "callRecursive" in functions(sample)) == 0
 
 
-def test_cxx(tmp_path: Path) -> None:
+def test_stacks_of_cxx_have_demangled_names(tmp_path: Path) -> None:
     works = ("callMethods", "sortWithLambda", "throwAndCatch")
     with Target.start(compiled("cxxwork"), env=BOUND_EARLY) as target:
         profile = record(target, tmp_path, *(f"{work} {WORK_MS}" for work in works))

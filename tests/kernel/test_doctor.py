@@ -1,4 +1,4 @@
-"""`ebpfprof doctor` on this machine, and where something is taken from it."""
+"""`ebpfprof doctor` on this machine, and where a requirement is missing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def failing(call: str, code: str) -> tuple[str, ...]:
     return (sys.executable, str(SANDBOX), call, code, *PYTHON)
 
 
-def test_where_the_tests_run_everything_needed_is_there(tmp_path: Path) -> None:
+def test_doctor_finds_all_requirements_of_the_test_machine(tmp_path: Path) -> None:
     said = verb("doctor", folder=tmp_path)
     assert said.code == ExitCode.OK, said.stdout
     assert said.stderr == ""
@@ -46,7 +46,7 @@ def test_where_the_tests_run_everything_needed_is_there(tmp_path: Path) -> None:
     assert found["uprobes"]["found"] == "works"
 
 
-def test_nothing_that_is_tried_stays_open() -> None:
+def test_feature_checks_leave_no_bpf_file_open() -> None:
     before = open_files_of_bpf()
     features.require_programs()
     features.require_cookies()
@@ -98,7 +98,7 @@ def open_files_of_bpf() -> list[str]:
         ),
     ],
 )
-def test_what_the_kernel_refuses_is_named(
+def test_features_that_the_kernel_refuses_are_named(
     call: str, code: str, exit_code: ExitCode, missing: set[str]
 ) -> None:
     said = verb("doctor", "--json", command=failing(call, code))
@@ -117,7 +117,7 @@ def test_a_kernel_without_uprobe_events_is_named() -> None:
     assert "Missing: uprobes." in said.stdout
 
 
-def test_an_ordinary_user_is_told_what_to_type() -> None:
+def test_an_ordinary_user_gets_a_sudo_command() -> None:
     with as_nobody() as command:
         said = verb("doctor", "--json", command=command)
     found = checks(said)
@@ -129,7 +129,7 @@ def test_an_ordinary_user_is_told_what_to_type() -> None:
     assert found["BCC"]["level"] == "ok"
 
 
-def test_a_root_without_rights_is_told_to_leave_its_container() -> None:
+def test_root_without_capabilities_is_pointed_to_its_container() -> None:
     command = ("/usr/bin/setpriv", "--bounding-set=-sys_ptrace", *PYTHON)
     said = verb("doctor", "--json", command=command)
     assert said.code == ExitCode.PERMISSION_DENIED
@@ -160,7 +160,7 @@ def test_a_container_hides_the_other_processes() -> None:
         ("print 'of Python 2'", "are missing"),
     ],
 )
-def test_another_module_called_bcc_is_not_taken_for_it(
+def test_a_foreign_module_called_bcc_is_recognised(
     content: str, words: str, tmp_path: Path
 ) -> None:
     (tmp_path / "bcc.py").write_text(content)
@@ -172,7 +172,7 @@ def test_another_module_called_bcc_is_not_taken_for_it(
     assert found["LLVM of BCC"]["level"] == "warn"
 
 
-def test_it_runs_without_the_libraries_that_it_looks_for(tmp_path: Path) -> None:
+def test_doctor_runs_without_the_libraries_it_checks(tmp_path: Path) -> None:
     for name in ("numpy", "capstone", "elftools", "psutil", "rich", "cxxfilt", "starlette"):
         (tmp_path / f"{name}.py").write_text("raise ModuleNotFoundError(f'No module {__name__}')")
     found = checks(verb("doctor", "--json", env={"PYTHONPATH": str(tmp_path)}))

@@ -1,4 +1,4 @@
-"""A process that is about to run another program: exec has begun and not ended."""
+"""A process within exec, which has begun and not ended."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def within_exec(path: Path) -> Iterator[tuple[int, HeldPart]]:
             process.wait()
 
 
-def test_it_is_opened_once_it_runs_its_program(tmp_path: Path) -> None:
+def test_a_process_within_exec_is_opened_once_its_program_runs(tmp_path: Path) -> None:
     path = tmp_path / "late"
     with within_exec(path) as (pid, part), ThreadPoolExecutor(1) as pool:
         opening = pool.submit(Target, pid)
@@ -66,7 +66,7 @@ def test_it_is_opened_once_it_runs_its_program(tmp_path: Path) -> None:
             assert target.ending() is None
 
 
-def test_after_a_while_it_is_said_that_it_does_not_begin(tmp_path: Path) -> None:
+def test_a_process_that_stays_within_exec_is_an_error(tmp_path: Path) -> None:
     with (
         within_exec(tmp_path / "late") as (pid, _),
         pytest.raises(NoAnswer, match=f"^Process {pid} has not begun to run its program"),

@@ -1,4 +1,4 @@
-"""Clocks that are set, and clocks that differ from the kernel's own: lengths stay right."""
+"""Durations stay right when the clock is set, and in a time namespace."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def clock_set_by(offset_ns: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("offset_ns", [HOUR_NS, -HOUR_NS])
-def test_the_clock_is_set_while_it_records(offset_ns: int, tmp_path: Path) -> None:
+def test_durations_stay_right_when_the_clock_is_set(offset_ns: int, tmp_path: Path) -> None:
     began_ns, began_monotonic_ns = time.time_ns(), time.monotonic_ns()
     nopprof = program("nopprof")
     with Target.start(nopprof) as target, recording(target.pid, tmp_path, "--open") as recorder:
@@ -66,8 +66,8 @@ def test_the_clock_is_set_while_it_records(offset_ns: int, tmp_path: Path) -> No
 
 @NEEDS_NAMESPACES
 @pytest.mark.parametrize("offset", ["later", "earlier"])
-def test_the_profiler_is_in_a_time_namespace_of_its_own(offset: str, tmp_path: Path) -> None:
-    """There CLOCK_MONOTONIC is another one than that of BPF programs."""
+def test_durations_are_right_in_a_time_namespace(offset: str, tmp_path: Path) -> None:
+    """The profiler's CLOCK_MONOTONIC differs from that of BPF programs."""
     offset_s = 100_000 if offset == "later" else -int(time.monotonic() / 2)
     unshared = ("/usr/bin/unshare", "--time", f"--monotonic={offset_s}", *COMMAND)
     began_ns = time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""A debugger traces the target before, while and after it is recorded; both do what they should."""
+"""A debugger traces the target before, during and after a recording; both work as they should."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from tests.kernel.unharmed import (
     ALL_PROFILES,
     check,
     checker,
+    end_without_traceback,
     what_happened,
     whole_profiles,
 )
 from tests.kernel.verbs import verb
-from tests.recorder import Recorder, recording, run
+from tests.recorder import recording, run
 from tests.targets_run import Target
 
 pytestmark = pytest.mark.alone
@@ -43,15 +44,6 @@ def over_probes(tracing: Target, pid: int) -> None:
     tracing.ask(f"break {gopark():x} 3", "met")
 
 
-def end(recorder: Recorder) -> str:
-    """What it said."""
-    recorder.interrupt()
-    finished = recorder.finish()
-    assert finished.code == 0, finished.stderr
-    assert "Traceback" not in finished.stderr
-    return finished.stderr
-
-
 def warnings(text: str) -> list[str]:
     """The lines that warn of a debugger."""
     return re.findall(r"^(?:.*: )?(Process \d+ .*traced by .*)$", text, re.MULTILINE)
@@ -62,8 +54,8 @@ def warned(folder: Path) -> list[str]:
     return [said for each in whole_profiles(folder) for said in warnings("\n".join(each.comments))]
 
 
-def test_a_debugger_that_was_there_before(tmp_path: Path) -> None:
-    """The probes come and go while it has stopped the target."""
+def test_a_debugger_that_traced_before_works_and_is_reported(tmp_path: Path) -> None:
+    """Probes are attached and detached while the debugger has stopped the target."""
     with checker(env=NO_PREEMPTION) as target, debugger(target.pid) as tracing:
         tracing.ask("attach", "attached")
         with recording(target.pid, tmp_path, *ALL_PROFILES) as recorder:
@@ -72,7 +64,7 @@ def test_a_debugger_that_was_there_before(tmp_path: Path) -> None:
             tracing.ask("continue", "continued")
             check(target)
             tracing.ask("stop", "stopped")
-            (said,) = warnings(end(recorder))
+            (said,) = warnings(end_without_traceback(recorder))
         assert not has_probes(target.pid)
         assert f"Process {target.pid} is traced by process {tracing.pid} (" in said
         assert warned(tmp_path) == [said] * 4
@@ -80,7 +72,7 @@ def test_a_debugger_that_was_there_before(tmp_path: Path) -> None:
     assert all(profile.samples for profile in what_happened(tmp_path))
 
 
-def test_a_debugger_that_comes_and_goes_while_it_is_recorded(tmp_path: Path) -> None:
+def test_a_debugger_that_detaches_while_recording_is_not_reported(tmp_path: Path) -> None:
     with (
         checker(env=NO_PREEMPTION) as target,
         recording(target.pid, tmp_path, *ALL_PROFILES) as recorder,
@@ -91,23 +83,23 @@ def test_a_debugger_that_comes_and_goes_while_it_is_recorded(tmp_path: Path) -> 
             tracing.ask("detach", "detached")
         check(target)
         assert has_probes(target.pid)
-        assert warnings(end(recorder)) == []
+        assert warnings(end_without_traceback(recorder)) == []
     assert all(profile.samples for profile in what_happened(tmp_path))
 
 
-def test_a_debugger_that_comes_and_stays_is_told_at_the_end(tmp_path: Path) -> None:
+def test_a_debugger_that_stays_is_reported_at_the_end(tmp_path: Path) -> None:
     with (
         Target.start(program("ticker")) as target,
         recording(target.pid, tmp_path, *ALL_PROFILES) as recorder,
         debugger(target.pid) as tracing,
     ):
         tracing.ask("attach", "attached")
-        (said,) = warnings(end(recorder))
+        (said,) = warnings(end_without_traceback(recorder))
         assert f"{target.pid} is now traced by process {tracing.pid} (" in said
         assert warned(tmp_path) == [said] * 4
 
 
-def test_only_where_there_are_probes_a_debugger_is_told(tmp_path: Path) -> None:
+def test_a_debugger_is_reported_only_if_probes_are_attached(tmp_path: Path) -> None:
     with Target.start(program("ticker")) as target, debugger(target.pid) as tracing:
         tracing.ask("attach", "attached")
         brief = ("--pid", str(target.pid), "--duration", "0.1")
@@ -117,15 +109,15 @@ def test_only_where_there_are_probes_a_debugger_is_told(tmp_path: Path) -> None:
         assert warned(tmp_path) == []
 
 
-def test_the_program_that_we_started_is_not_said_to_be_traced_by_us(tmp_path: Path) -> None:
+def test_run_does_not_report_itself_as_a_debugger(tmp_path: Path) -> None:
     said = verb("run", "--profile", "block", "--", str(program("brief")), folder=tmp_path)
     assert said.code == 0
     assert "recording" in said.stderr
     assert warnings(said.stderr) == warned(tmp_path) == []
 
 
-def test_a_debugger_that_is_killed_in_the_midst(tmp_path: Path) -> None:
-    """The kernel lets its threads go on; the probes stay."""
+def test_probes_survive_a_killed_debugger(tmp_path: Path) -> None:
+    """The kernel continues the target's threads; the probes stay."""
     with (
         checker(env=NO_PREEMPTION) as target,
         recording(target.pid, tmp_path, *ALL_PROFILES) as recorder,
@@ -135,4 +127,4 @@ def test_a_debugger_that_is_killed_in_the_midst(tmp_path: Path) -> None:
             tracing.kill()
         check(target)
         assert has_probes(target.pid)
-        end(recorder)
+        end_without_traceback(recorder)

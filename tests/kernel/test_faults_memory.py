@@ -1,4 +1,4 @@
-"""Memory of the target that is paged out while it is recorded: what can't be read is counted."""
+"""Memory of the target that is paged out while it is recorded: unreadable data is counted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def room() -> Iterator[None]:
 @pytest.mark.usefixtures("room")
 @pytest.mark.parametrize("block_rate_ns", [1, 1000])
 def test_stacks_that_are_paged_out_are_cut_and_counted(block_rate_ns: int) -> None:
-    """The kernel may not wait for memory where a probe is hit: it cuts the stack there."""
+    """A BPF program at a probe can't wait for a page, so it cuts the stack there."""
     options = Options(kinds=("block",), block_rate_ns=block_rate_ns)
     with checker("spread") as target, Session([target.pid], options) as session:
         session.start()
@@ -61,8 +61,8 @@ def test_stacks_that_are_paged_out_are_cut_and_counted(block_rate_ns: int) -> No
 
 
 @pytest.mark.usefixtures("room")
-def test_a_goroutine_of_which_the_end_is_paged_out_loses_its_labels_only() -> None:
-    """Of a runtime.g that lies in two pages, the first has all that its stack takes."""
+def test_a_runtime_g_with_a_paged_out_end_loses_only_its_labels() -> None:
+    """Of a runtime.g that lies in two pages, the first has all fields that its stack needs."""
     program = toolchain("1.27").build(SCALE)
     with (
         Target.start(program, f"-goroutines={GOROUTINES}") as target,
@@ -91,7 +91,7 @@ def test_a_goroutine_of_which_the_end_is_paged_out_loses_its_labels_only() -> No
             tracing.ask("stop", "stopped")
         assert lost.keys() == {"labels_unreadable"}
         tracing.ask("continue", "continued")
-        target.ask("release 1", "parked")  # who waits since the last round
+        target.ask("release 1", "parked")  # goroutines that wait since the last round
         (report,) = session.finish()
     counts = Counter[str]()
     for sample in report.profiles[0].samples:
@@ -110,8 +110,8 @@ def before_probe(go: GoTarget, function: str) -> int:
 
 
 @pytest.mark.usefixtures("room")
-def test_all_profiles_of_a_target_that_is_paged_out_again_and_again(tmp_path: Path) -> None:
-    """Its code with the probes in it, its tables, its stacks; also while they are put in."""
+def test_a_target_paged_out_repeatedly_stays_right(tmp_path: Path) -> None:
+    """Code with probes, tables and stacks are paged out, also while probes are attached."""
     with checker("spread", "procs") as target:
         page_out(target.pid)
         with recording(target.pid, tmp_path, *ALL_PROFILES) as recorder:

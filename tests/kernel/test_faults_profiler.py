@@ -1,4 +1,4 @@
-"""What can happen to the profiler: it is killed at any moment, and it has company."""
+"""Faults of the profiler: it is killed at any moment, or runs beside others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.kernel.kernel_state import (
 from tests.kernel.programs import program
 from tests.kernel.test_faults_target import memory_cgroup
 from tests.kernel.unharmed import ALL_PROFILES, check, checker, whole_profiles
-from tests.recorder import COMMAND, Recorder, only_profile, recording, run
+from tests.recorder import COMMAND, Recorder, end, only_profile, recording, run
 from tests.targets_run import Target
 
 pytestmark = pytest.mark.alone
@@ -36,8 +36,8 @@ KILLS = 6
 SEED = 6
 
 
-def test_all_details_of_a_busy_target_fit_into_128_mib(tmp_path: Path) -> None:
-    """Also with 20,000 stacks; but for the compiler, which only the first recording takes."""
+def test_all_profiles_of_a_busy_target_fit_into_128_mib(tmp_path: Path) -> None:
+    """Also with 20,000 stacks; without the compiler, which only the first recording needs."""
     out = tmp_path / "out"
     out.mkdir()
     details = ("--profile", "default", "--max-overhead", "1", "--by-lock", "--open")
@@ -55,8 +55,8 @@ def test_all_details_of_a_busy_target_fit_into_128_mib(tmp_path: Path) -> None:
         target.kill()
 
 
-def test_killed_at_any_moment_it_leaves_nothing(tmp_path: Path) -> None:
-    """The moments are drawn from the time that a whole run takes here and now."""
+def test_a_profiler_killed_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
+    """The moments are random, within the time that a whole run takes on this machine."""
     moments = random.Random(SEED)
     with checker() as target:
         arguments = ("--pid", str(target.pid), "--duration", "0.2", *ALL_PROFILES)
@@ -84,7 +84,7 @@ def killed_after(delay_s: float, arguments: tuple[str, ...], folder: Path) -> se
     recorder = Recorder(arguments, folder)
     try:
         time.sleep(delay_s)
-        os.kill(recorder.pid, signal.SIGSTOP)  # it may have ended, but nobody has waited for it
+        os.kill(recorder.pid, signal.SIGSTOP)  # it may have ended, but was not waited for
         changed = os.waitid(os.P_PID, recorder.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         assert changed is not None
         is_stopped = changed.si_code == os.CLD_STOPPED
@@ -98,12 +98,12 @@ def killed_after(delay_s: float, arguments: tuple[str, ...], folder: Path) -> se
     return objects
 
 
-def test_a_program_that_it_started_goes_on_if_it_is_killed(tmp_path: Path) -> None:
+def test_a_started_program_survives_a_killed_run(tmp_path: Path) -> None:
     words = (*COMMAND[1:-1], "run", "--profile", "block,mutex,cpu", "--", str(program("checker")))
     env = {"PYTHONPATH": str(Path(__file__).parents[2])}
     with in_folder(tmp_path), Target.start(Path(sys.executable), *words, env=env) as profiler:
         (pid,) = children(profiler.pid)
-        check(profiler)  # what is said goes to the program, and comes from it
+        check(profiler)  # its standard streams are the program's
         assert has_probes(pid)
         objects = bpf_objects(profiler.pid)
         os.kill(profiler.pid, signal.SIGKILL)
@@ -125,7 +125,7 @@ def in_folder(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def test_many_profilers_on_one_target_each_see_all(tmp_path: Path) -> None:
+def test_many_profilers_of_a_target_each_see_all_events(tmp_path: Path) -> None:
     """Five of ours, one killed, one ended while the others go on, and bpftrace beside them."""
     nopprof = program("nopprof")
     folders = [tmp_path / str(number) for number in range(5)]
@@ -156,7 +156,7 @@ def test_many_profilers_on_one_target_each_see_all(tmp_path: Path) -> None:
         assert {stack: value.count for stack, value in seen.items()} == counts
 
 
-def test_profilers_of_all_kinds_on_one_target_leave_it_right(tmp_path: Path) -> None:
+def test_three_profilers_of_all_kinds_leave_the_target_right(tmp_path: Path) -> None:
     with checker("procs") as target, ExitStack() as held:
         for number in range(3):
             folder = tmp_path / str(number)
@@ -166,9 +166,3 @@ def test_profilers_of_all_kinds_on_one_target_leave_it_right(tmp_path: Path) -> 
         check(target)
     for number in range(3):
         assert len(whole_profiles(tmp_path / str(number))) == 4
-
-
-def end(recorder: Recorder) -> None:
-    recorder.interrupt()
-    finished = recorder.finish()
-    assert finished.code == 0, finished.stderr

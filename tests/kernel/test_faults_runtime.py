@@ -25,7 +25,7 @@ SWITCHES = (
 )
 
 
-def test_under_stress_of_the_runtime_all_stays_right(tmp_path: Path) -> None:
+def test_targets_stay_right_under_stress_of_the_runtime(tmp_path: Path) -> None:
     with ExitStack() as held:
         targets = [
             held.enter_context(

@@ -1,4 +1,4 @@
-"""What can happen to the target: it forks, is stopped, runs out of memory, loses its file."""
+"""Faults of the target: it forks, is stopped, runs out of memory, loses its file."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from tests.kernel.unharmed import (
     await_true,
     check,
     checker,
+    end_without_traceback,
     go_on,
     state,
     stop,
     what_happened,
     whole_profiles,
 )
-from tests.recorder import Recorder, recording
+from tests.recorder import recording
 from tests.targets_run import Target
 
 pytestmark = pytest.mark.alone
@@ -36,17 +37,8 @@ MEMORY_CGROUPS = Path("/sys/fs/cgroup/memory")
 HANDED = "handed 45150"
 
 
-def end(recorder: Recorder) -> str:
-    """End a recording; it must have no complaint but what it returns."""
-    recorder.interrupt()
-    finished = recorder.finish()
-    assert finished.code == 0, finished.stderr
-    assert "Traceback" not in finished.stderr
-    return finished.stderr
-
-
 @pytest.mark.parametrize("ends", ["while it is recorded", "after it was recorded"])
-def test_the_copy_that_a_fork_makes_is_right_and_keeps_no_probe(ends: str, tmp_path: Path) -> None:
+def test_a_forked_child_is_right_and_keeps_no_probe(ends: str, tmp_path: Path) -> None:
     """A fork copies the breakpoints, which mean nothing in the child."""
     env = {"GOMAXPROCS": "1", "GOGC": "off"}
     with Target.start(program("forks"), env=env) as target:
@@ -58,7 +50,7 @@ def test_the_copy_that_a_fork_makes_is_right_and_keeps_no_probe(ends: str, tmp_p
             if ends == "while it is recorded":
                 join(target, child)
             assert target.ask("hand", "handed") == HANDED
-            end(recorder)
+            end_without_traceback(recorder)
         assert not has_probes(target.pid)
         if ends == "after it was recorded":
             assert not has_probes(child)
@@ -76,33 +68,33 @@ def join(target: Target, child: int) -> None:
     assert target.ask("join", "joined") == "joined 0"
 
 
-def test_processes_that_it_starts_are_right(tmp_path: Path) -> None:
+def test_processes_that_the_target_starts_are_right(tmp_path: Path) -> None:
     """Go starts them by vfork: until its exec, the child runs in the target's own memory."""
     with checker("spawn") as target:
         with recording(target.pid, tmp_path, *ALL_PROFILES) as recorder:
             check(target)
-            end(recorder)
+            end_without_traceback(recorder)
         check(target)
     assert len(whole_profiles(tmp_path)) == 4
 
 
-def test_stopped_and_continued_it_is_recorded_on(tmp_path: Path) -> None:
+def test_a_stopped_and_continued_target_is_still_recorded(tmp_path: Path) -> None:
     with checker() as target, recording(target.pid, tmp_path, *ALL_PROFILES) as recorder:
         stop(target.pid)
         assert has_probes(target.pid)
         go_on(target.pid)
         check(target)
-        end(recorder)
+        end_without_traceback(recorder)
     assert all(profile.samples for profile in what_happened(tmp_path))
 
 
-def test_it_attaches_to_and_detaches_from_one_that_is_stopped(tmp_path: Path) -> None:
+def test_probes_are_attached_to_and_detached_from_a_stopped_target(tmp_path: Path) -> None:
     with checker() as target:
         stop(target.pid)
         try:
             with recording(target.pid, tmp_path, *ALL_PROFILES) as recorder:
                 assert has_probes(target.pid)
-                end(recorder)
+                end_without_traceback(recorder)
             assert not has_probes(target.pid)
             assert state(target.pid) == "T"
         finally:
@@ -111,7 +103,7 @@ def test_it_attaches_to_and_detaches_from_one_that_is_stopped(tmp_path: Path) ->
     assert not any(profile.samples for profile in what_happened(tmp_path))
 
 
-def test_stopped_with_probes_and_killed_profiler_it_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_target_goes_on_after_its_profiler_was_killed(tmp_path: Path) -> None:
     with checker() as target, recording(target.pid, tmp_path, *ALL_PROFILES) as recorder:
         stop(target.pid)
         try:
@@ -123,8 +115,8 @@ def test_stopped_with_probes_and_killed_profiler_it_goes_on(tmp_path: Path) -> N
     assert os.listdir(tmp_path) == []
 
 
-def test_out_of_address_space_it_dies_by_itself_and_is_written(tmp_path: Path) -> None:
-    """Go's runtime ends a program that gets no more memory; that is no other end to us."""
+def test_a_target_out_of_address_space_is_written(tmp_path: Path) -> None:
+    """Go's runtime ends a program that gets no more memory, which is an end like any other."""
     target = Target.start(program("checker"), "hoard")
     try:
         with recording(target.pid, tmp_path, *ALL_PROFILES) as recorder:
@@ -140,7 +132,7 @@ def test_out_of_address_space_it_dies_by_itself_and_is_written(tmp_path: Path) -
     written_because_it_ended(target.pid, finished.code, finished.stderr, tmp_path)
 
 
-def test_killed_for_want_of_memory_it_is_written(tmp_path: Path) -> None:
+def test_a_target_killed_for_want_of_memory_is_written(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     with memory_cgroup(tmp_path / "groups") as group:
@@ -223,7 +215,9 @@ def memory_cgroup(mountpoint: Path) -> Iterator[MemoryCgroup]:
 
 
 @pytest.mark.parametrize("how", ["replaced", "deleted"])
-def test_its_file_is_replaced_or_deleted_while_it_is_recorded(how: str, tmp_path: Path) -> None:
+def test_a_target_is_recorded_while_its_file_is_replaced_or_deleted(
+    how: str, tmp_path: Path
+) -> None:
     out, other = tmp_path / "out", tmp_path / "other"
     out.mkdir()
     file = Path(shutil.copy(program("checker"), tmp_path / "checker"))
@@ -239,7 +233,7 @@ def test_its_file_is_replaced_or_deleted_while_it_is_recorded(how: str, tmp_path
             else:
                 file.unlink()
             check(target)
-            end(recorder)
+            end_without_traceback(recorder)
         assert not has_probes(target.pid)
     profiles = whole_profiles(out)
     assert len(profiles) == 4
@@ -253,8 +247,8 @@ def test_its_file_is_replaced_or_deleted_while_it_is_recorded(how: str, tmp_path
     assert "main.passThroughChannels" in names
 
 
-def test_the_same_program_runs_beside_it_without_probes(tmp_path: Path) -> None:
-    """Probes are in a file's pages as all see them, were they not put into one process."""
+def test_another_process_of_the_program_has_no_probe(tmp_path: Path) -> None:
+    """Breakpoints must be private to one process, though others map the same pages of the file."""
     with (
         checker() as target,
         checker() as other,
@@ -264,4 +258,4 @@ def test_the_same_program_runs_beside_it_without_probes(tmp_path: Path) -> None:
         assert not has_probes(other.pid)
         late = subprocess.run([program("checker"), "answer", "100"], capture_output=True)
         assert late.stdout == b"5050\n"
-        end(recorder)
+        end_without_traceback(recorder)

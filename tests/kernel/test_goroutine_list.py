@@ -1,4 +1,4 @@
-"""The runtime's list of goroutines, where it makes no sense, changes or is too long."""
+"""The runtime's list of goroutines: corrupt, changing or too long."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.recorder import names_in, recording
 BOTH = ("--profile", "block,mutex")
 
 
-def test_a_list_that_makes_no_sense_is_refused() -> None:
+def test_a_corrupt_goroutine_list_is_refused() -> None:
     with running(VERSIONS[-1], "plain") as run:
         poke(run.target.pid, allgs_address(run.go.binary) + run.go.load_bias + 16, 0)
         with pytest.raises(UnreadableMemory, match=r"makes no sense: .* Record again"):
@@ -28,7 +28,7 @@ def test_a_list_that_makes_no_sense_is_refused() -> None:
         run.target.kill()
 
 
-def test_without_the_list_all_else_is_written(tmp_path: Path) -> None:
+def test_profiles_are_written_without_the_goroutine_list(tmp_path: Path) -> None:
     with running(VERSIONS[-1], "plain") as run:
         with recording(run.target.pid, tmp_path, "--open", "--by-lock", *BOTH) as recorder:
             poke(run.target.pid, allgs_address(run.go.binary) + run.go.load_bias + 16, 0)
@@ -47,8 +47,8 @@ def test_without_the_list_all_else_is_written(tmp_path: Path) -> None:
     assert any(each.startswith("open waits are missing: The list of ") for each in comments)
 
 
-def test_a_list_that_is_being_changed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that changes it may have lost its processor in the midst of it."""
+def test_the_scan_waits_for_a_changing_goroutine_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that changes the list may have lost its processor in between."""
     with running(VERSIONS[-1], "plain") as run:
         everything = expected(run)
         capacity_at = allgs_address(run.go.binary) + run.go.load_bias + 16

@@ -1,4 +1,4 @@
-"""Goroutines that were parked before anybody looked, read from outside."""
+"""Goroutines that were parked before the recording, read from outside."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_each_parked_goroutine_is_found_with_its_stack(build: tuple[str, str]) -
 
 
 @pytest.mark.parametrize("minor", VERSIONS)
-def test_a_scanner_finds_the_same_ones(minor: str) -> None:
-    """And knows of the others that they wait."""
+def test_a_scanner_finds_the_same_goroutines(minor: str) -> None:
+    """And it knows that the other goroutines wait."""
     with running(minor, "plain") as run, ParkedScanner(run.go, has_labels=False) as scanner:
         found = {each.goid: each for each in scanner.parked().values()}
         assert found == {each.goid: each for each in parked_goroutines(run.go).goroutines}
@@ -66,7 +66,7 @@ def test_a_scanner_finds_the_same_ones(minor: str) -> None:
 
 
 @pytest.mark.parametrize("minor", VERSIONS)
-def test_no_stack_is_wrong_while_others_wake_and_all_stacks_move(minor: str) -> None:
+def test_stacks_are_right_while_goroutines_wake_and_stacks_move(minor: str) -> None:
     with running(minor, "plain", "-busy=1000") as run:
         planned = expected(run)
         busy = set()
@@ -85,10 +85,10 @@ def test_no_stack_is_wrong_while_others_wake_and_all_stacks_move(minor: str) -> 
 
 
 @pytest.mark.parametrize(("window_bytes", "least_reads"), [(1 << 14, 12), (1 << 20, 3)])
-def test_a_goroutine_that_parks_elsewhere_meanwhile_is_read_again(
+def test_a_goroutine_that_parks_elsewhere_is_read_again(
     monkeypatch: pytest.MonkeyPatch, window_bytes: int, least_reads: int
 ) -> None:
-    """Whichever read of it comes before: its record, its stack at once, frames far away."""
+    """Whether it parks before its record, its stack or distant frames are read."""
     monkeypatch.setattr(goroutines, "_WINDOW_BYTES", window_bytes)
     with running(VERSIONS[-1], "plain") as run:
         (goid,) = run.reports["turnLeft"]["goids"]
@@ -144,7 +144,7 @@ def looks(
     ("status", "is_parked"),
     [(0x1004, True), (10, True), (0x100A, True), (1, False), (2, False), (3, False), (6, False)],
 )
-def test_waiting_ones_are_parked_also_while_they_are_scanned(status: int, is_parked: bool) -> None:
+def test_the_status_of_a_goroutine_says_if_it_is_parked(status: int, is_parked: bool) -> None:
     """Numbers of runtime/runtime2.go: 4 is _Gwaiting, 10 _Gleaked, 0x1000 _Gscan."""
     with running(VERSIONS[-1], "plain") as run:
         planned = expected(run)
@@ -159,7 +159,7 @@ def test_waiting_ones_are_parked_also_while_they_are_scanned(status: int, is_par
         run.target.kill()
 
 
-def test_a_goroutine_whose_record_makes_no_sense_is_counted() -> None:
+def test_a_goroutine_with_a_corrupt_record_is_counted() -> None:
     with running(VERSIONS[-1], "plain") as run:
         planned = expected(run)
         goroutine = run.one("receive")
@@ -172,7 +172,7 @@ def test_a_goroutine_whose_record_makes_no_sense_is_counted() -> None:
         run.target.kill()
 
 
-def test_a_goroutine_that_sleeps_in_its_outermost_function_is_no_riddle() -> None:
+def test_a_goroutine_asleep_in_its_outermost_function_is_read() -> None:
     with running(VERSIONS[-1], "plain") as run, Memory(run.go.target) as memory:
         layout = run.go.binary.layout
         goids = run.reports["silentSleep"]["goids"]
@@ -185,7 +185,7 @@ def test_a_goroutine_that_sleeps_in_its_outermost_function_is_no_riddle() -> Non
         run.target.kill()
 
 
-def test_a_stack_that_leads_astray_is_cut_short() -> None:
+def test_a_corrupt_stack_is_cut_short() -> None:
     with running(VERSIONS[-1], "plain") as run:
         goroutine = run.one("deepReceive")
         with Memory(run.go.target) as memory:

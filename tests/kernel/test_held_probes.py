@@ -108,9 +108,7 @@ def _close_probes(
         os._exit(0)
 
 
-def test_one_that_was_left_behind_goes_with_the_next_probe_there(
-    go: GoTarget, context: ProbeContext
-) -> None:
+def test_the_next_probe_removes_a_leaked_breakpoint(go: GoTarget, context: ProbeContext) -> None:
     probes = held(go, context)
     held_probes.detach([probes], anchors_stay=True)
     left = leak(go, context)
@@ -120,7 +118,7 @@ def test_one_that_was_left_behind_goes_with_the_next_probe_there(
     assert probed(go.target.pid) == {}
 
 
-def test_one_that_stays_is_told(
+def test_a_breakpoint_that_stays_is_reported(
     go: GoTarget, context: ProbeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probes = held(go, context)
@@ -138,14 +136,16 @@ def test_one_that_stays_is_told(
     held_probes.detach([probes], anchors_stay=False)  # now they go
 
 
-def test_another_profilers_are_not_ours(go: GoTarget, context: ProbeContext) -> None:
+def test_breakpoints_of_another_profiler_are_not_reported(
+    go: GoTarget, context: ProbeContext
+) -> None:
     first, second = held(go, context), held(go, context)
     held_probes.detach([first], anchors_stay=False)
     assert has_probes(go.target.pid)
     held_probes.detach([second], anchors_stay=False)
 
 
-def test_if_one_cannot_be_put_in_none_is(go: GoTarget, context: ProbeContext) -> None:
+def test_a_failed_attach_leaves_only_the_anchor(go: GoTarget, context: ProbeContext) -> None:
     anchor = point(go, go.sites.anchor_pc, context)
     exe_fd = os.dup(go.target.exe_fd)
     probes = HeldProbes(go.target.pid, exe_fd, context, (anchor.offset, anchor.address))
@@ -157,8 +157,8 @@ def test_if_one_cannot_be_put_in_none_is(go: GoTarget, context: ProbeContext) ->
     held_probes.detach([probes], anchors_stay=False)
 
 
-def test_they_go_when_what_started_them_ends(go: GoTarget, context: ProbeContext) -> None:
-    """The anchor, too, the last of all."""
+def test_probes_are_detached_when_their_starter_ends(go: GoTarget, context: ProbeContext) -> None:
+    """The anchor, too, as the last one."""
     reads, writes = os.pipe()
     starter = os.fork()
     if not starter:

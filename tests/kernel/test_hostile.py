@@ -1,4 +1,4 @@
-"""A target whose names, arguments and labels are made to do harm where they are shown."""
+"""A target with hostile names, arguments and labels."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ CHECKS: dict[str, tuple[str, Callable[[bytes], None]]] = {
 
 
 @pytest.mark.parametrize("form", CHECKS)
-def test_each_format_holds_the_names_as_names(form: str, target: Target, tmp_path: Path) -> None:
+def test_each_format_keeps_hostile_names_as_text(form: str, target: Target, tmp_path: Path) -> None:
     suffix, check = CHECKS[form]
     # So often that it is seen however little of the processor it gets.
     kind, *often = ("cpu", "--hz", "999") if form == "text" else ("block",)
@@ -116,7 +116,7 @@ def test_each_format_holds_the_names_as_names(form: str, target: Target, tmp_pat
     check(path.read_bytes())
 
 
-def test_a_terminal_is_not_told_anything_by_a_recording(
+def test_attach_sends_no_hostile_escape_sequence_to_the_terminal(
     terminal: Screen, target: Target, tmp_path: Path
 ) -> None:
     before = terminal.title
@@ -136,7 +136,9 @@ def test_a_terminal_is_not_told_anything_by_a_recording(
         assert terminal.title == before
 
 
-def test_a_terminal_is_not_told_anything_by_a_list(terminal: Screen, target: Target) -> None:
+def test_list_sends_no_hostile_escape_sequence_to_the_terminal(
+    terminal: Screen, target: Target
+) -> None:
     before = terminal.title
     terminal.type(f"clear; {COMMAND} list --name '*EVIL*'; echo status $?")
     terminal.wait_for(r"^status 0$", rf"^ *{target.pid} .*{MARK}")
@@ -146,7 +148,9 @@ def test_a_terminal_is_not_told_anything_by_a_list(terminal: Screen, target: Tar
     assert row["name"].startswith("\x1b]0;OWNED\x07\n")
 
 
-def test_a_terminal_is_not_told_anything_by_top(terminal: Screen, target: Target) -> None:
+def test_top_sends_no_hostile_escape_sequence_to_the_terminal(
+    terminal: Screen, target: Target
+) -> None:
     before = terminal.title
     terminal.type(
         f"{COMMAND} top --pid {target.pid} --interval 0.5 --by-lock --hz 999; echo status $?"
@@ -177,7 +181,7 @@ def assert_told_nothing(terminal: Screen, title: str) -> None:
     assert not RAW & set(seen)
 
 
-def test_where_there_is_no_terminal_tables_are_as_harmless(target: Target, tmp_path: Path) -> None:
+def test_tables_without_a_terminal_have_no_escape_sequences(target: Target, tmp_path: Path) -> None:
     finished = subprocess.run(
         [
             sys.executable,

@@ -1,4 +1,4 @@
-"""Idle waits of a real program: hidden are those that wait for work, and nothing else."""
+"""Idle waits of a real program: only waits for work are hidden."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_waits_for_work_are_hidden_and_problems_are_not(version: str, tmp_path: 
     for sample in profile.samples:
         leaf, waiter, *_ = names = functions(sample)
         rule = rule_of(profile.kind, sample)
-        for part in IDLE if leaf != "runtime.chansend1" else ():  # who sends is never idle
+        for part in IDLE if leaf != "runtime.chansend1" else ():  # a send is never idle
             if waiter.rstrip("0123456789").endswith(part):
                 by_waiter[part].add(rule.name if rule else None)
         if rule is None:
@@ -89,7 +89,7 @@ def test_waits_for_work_are_hidden_and_problems_are_not(version: str, tmp_path: 
     assert by_waiter == {part: {name} for part, name in IDLE.items()}
     for name, operation in PROBLEMS.items():
         assert operation in shown[name], name
-    # Requests are shown, whatever they wait for.
+    # All waits of requests are shown.
     assert not any(
         "net/http.(*conn).serve" in functions(sample) and rule_of("block", sample)
         for sample in profile.samples

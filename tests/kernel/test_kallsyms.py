@@ -47,7 +47,7 @@ def restricted(value: int) -> Iterator[None]:
 
 
 def told(*prefix: str) -> str:
-    """What another process is told, started by way of `prefix`."""
+    """What another process finds that `prefix` starts."""
     command = [*prefix, sys.executable, "-c", TELL]
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=True
@@ -95,13 +95,13 @@ def test_bpf_programs_are_functions_of_the_kernel(monkeypatch: pytest.MonkeyPatc
     assert symbols.at(int(address, 16)) == KernelSymbol(name, "bpf", int(address, 16))
 
 
-def test_the_kernel_hides_them_from_all() -> None:
+def test_kptr_restrict_2_hides_kernel_names() -> None:
     way_out = "(kernel.kptr_restrict is 2). Type: sudo sysctl kernel.kptr_restrict=1"
     with restricted(2):
         assert told() == f"True None {HIDDEN} {way_out}"
 
 
-def test_the_kernel_hides_them_from_those_without_the_capability() -> None:
+def test_without_cap_syslog_kernel_names_are_hidden() -> None:
     setpriv = shutil.which("setpriv")
     assert setpriv is not None
     with restricted(1):
@@ -111,10 +111,10 @@ def test_the_kernel_hides_them_from_those_without_the_capability() -> None:
 
 
 @pytest.mark.parametrize("shared_s", [60.0, 0.0])
-def test_of_all_targets_together_there_is_one(
+def test_all_targets_share_a_table_of_kernel_symbols(
     shared_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes 8 MB: of 64 processes that a server follows that would be half a gigabyte."""
+    """A table takes 8 MB: one for each of 64 processes of a server would be half a gigabyte."""
     made = WeakSet[KernelSymbols]()
 
     class Counted(KernelSymbols):

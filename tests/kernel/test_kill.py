@@ -1,4 +1,4 @@
-"""The profiler is killed, or told to give up, at the worst moments: nothing stays behind."""
+"""The profiler is killed, or gets a signal, at the worst moments: it leaves nothing."""
 
 from __future__ import annotations
 
@@ -93,17 +93,17 @@ def kill(recorder: Recorder) -> Finished:
 
 
 @pytest.mark.parametrize("how", MOMENTS)
-def test_killed_it_leaves_nothing(how: str, target: Target, tmp_path: Path) -> None:
+def test_a_killed_profiler_leaves_nothing(how: str, target: Target, tmp_path: Path) -> None:
     with stopped(how, target, tmp_path) as recorder:
         assert kill(recorder).code == -signal.SIGKILL
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("how", ["dies while attaching", "dies while detaching"])
-def test_killed_while_the_kernel_works_it_leaks_no_probe(
+def test_a_profiler_killed_within_a_system_call_leaks_no_probe(
     how: str, target: Target, tmp_path: Path
 ) -> None:
-    """A process that has SIGKILL waiting for it can neither put probes in nor take them out."""
+    """A process with a pending SIGKILL can neither attach nor detach probes."""
     before = leaked_probes()
     for _ in range(DEATHS):
         arguments = ("--pid", str(target.pid), "--duration", "0.01")
@@ -115,8 +115,8 @@ def test_killed_while_the_kernel_works_it_leaks_no_probe(
     assert leaked_probes() == before
 
 
-def test_killed_while_probes_come_and_go_it_leaves_nothing(target: Target, tmp_path: Path) -> None:
-    """Watched in windows they do so all the time: it dies at whatever moment."""
+def test_a_profiler_killed_between_windows_leaves_nothing(target: Target, tmp_path: Path) -> None:
+    """Windows attach and detach probes all the time; the profiler dies at a random moment."""
     before = leaked_probes()
     moments = random.Random(1)
     for _ in range(DEATHS):
@@ -138,7 +138,7 @@ def test_killed_while_probes_come_and_go_it_leaves_nothing(target: Target, tmp_p
     assert leaked_probes() == before
 
 
-def test_the_anchor_goes_last(target: Target, tmp_path: Path) -> None:
+def test_the_anchor_is_detached_last(target: Target, tmp_path: Path) -> None:
     """The kernel may forget that a process has breakpoints with the last one: see held_probes."""
     arguments = ("--pid", str(target.pid), "--duration", "0.2")
     recorder = Recorder(arguments, tmp_path, command=command("stops at the anchor"))
@@ -155,8 +155,8 @@ def test_the_anchor_goes_last(target: Target, tmp_path: Path) -> None:
     assert not has_probes(target.pid)
 
 
-def test_killed_with_its_whole_session_it_leaves_nothing(target: Target, tmp_path: Path) -> None:
-    """As a terminal or a supervisor does it: the helper is not of the group, and then it is."""
+def test_a_profiler_killed_with_its_helper_leaves_nothing(target: Target, tmp_path: Path) -> None:
+    """As a supervisor does, which kills the helper, too, though it has a session of its own."""
     with stopped("stops while recording", target, tmp_path) as recorder:
         (helper,) = helpers(recorder.pid)
         assert os.getpgid(helper) == os.getsid(helper) == helper
@@ -166,7 +166,7 @@ def test_killed_with_its_whole_session_it_leaves_nothing(target: Target, tmp_pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_a_uprobe_helper_takes_no_signals(
+def test_the_uprobe_helper_ignores_signals(
     number: signal.Signals, target: Target, tmp_path: Path
 ) -> None:
     with stopped("stops while recording", target, tmp_path) as recorder:
@@ -178,9 +178,7 @@ def test_a_uprobe_helper_takes_no_signals(
     assert only_profile(tmp_path).samples
 
 
-def test_a_killed_helper_is_told_and_what_was_recorded_is_written(
-    target: Target, tmp_path: Path
-) -> None:
+def test_after_a_killed_helper_the_profile_is_written(target: Target, tmp_path: Path) -> None:
     with stopped("stops while recording", target, tmp_path) as recorder:
         (helper,) = helpers(recorder.pid)
         os.kill(helper, signal.SIGKILL)
@@ -192,9 +190,7 @@ def test_a_killed_helper_is_told_and_what_was_recorded_is_written(
     only_profile(tmp_path)
 
 
-def test_a_killed_holder_is_told_and_what_was_recorded_is_written(
-    target: Target, tmp_path: Path
-) -> None:
+def test_after_a_killed_holder_the_profile_is_written(target: Target, tmp_path: Path) -> None:
     with stopped("stops while recording", target, tmp_path) as recorder:
         (helper,) = helpers(recorder.pid)
         *_, holder = descendants(helper)
@@ -207,9 +203,7 @@ def test_a_killed_holder_is_told_and_what_was_recorded_is_written(
     only_profile(tmp_path)
 
 
-def test_a_breakpoint_that_stays_is_told_and_what_was_recorded_is_written(
-    target: Target, tmp_path: Path
-) -> None:
+def test_with_a_leaked_breakpoint_the_profile_is_written(target: Target, tmp_path: Path) -> None:
     arguments = ("--pid", str(target.pid), "--duration", "0.2")
     finished = run(*arguments, folder=tmp_path, command=command("leaves breakpoints"))
     assert finished.code == 13
@@ -220,7 +214,7 @@ def test_a_breakpoint_that_stays_is_told_and_what_was_recorded_is_written(
 
 
 @pytest.mark.parametrize("how", ["stops while attaching", "stops while detaching"])
-def test_left_alone_it_goes_on(how: str, target: Target, tmp_path: Path) -> None:
+def test_a_stopped_and_continued_profiler_goes_on(how: str, target: Target, tmp_path: Path) -> None:
     with stopped(how, target, tmp_path) as recorder:
         signals = []
         if how in SETTING_UP:
@@ -243,7 +237,7 @@ def test_left_alone_it_goes_on(how: str, target: Target, tmp_path: Path) -> None
         ("stops while attaching", signal.SIGHUP),
     ],
 )
-def test_a_signal_before_it_records_aborts(
+def test_a_signal_before_recording_aborts(
     how: str, number: signal.Signals, target: Target, tmp_path: Path
 ) -> None:
     with stopped(how, target, tmp_path) as recorder:
@@ -279,7 +273,7 @@ def test_a_second_signal_aborts(how: str, target: Target, tmp_path: Path) -> Non
     assert os.listdir(tmp_path) == []
 
 
-def test_nohup_keeps_it_from_ending_with_the_terminal(target: Target, tmp_path: Path) -> None:
+def test_nohup_makes_the_profiler_ignore_sighup(target: Target, tmp_path: Path) -> None:
     for prefix, is_ignored in (((), False), (("/usr/bin/nohup",), True)):
         arguments = ["--pid", str(target.pid)]
         stopping = (*prefix, *command("stops while recording"))

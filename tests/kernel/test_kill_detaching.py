@@ -1,4 +1,4 @@
-"""Those that put probes in and hold them are killed while they are detached: none stays behind."""
+"""Helper and holders are killed while probes are attached or detached: no breakpoint stays."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def detaching(target: Target) -> Iterator[Target]:
 
 @pytest.mark.parametrize("kills", KILLS)
 @pytest.mark.parametrize("way", WAYS)
-def test_killed_at_any_step_of_detaching_no_breakpoint_stays(
+def test_processes_killed_while_detaching_leave_no_breakpoint(
     way: str, kills: int, target: Target, detaching: Target
 ) -> None:
     before = leaked_probes()
@@ -88,10 +88,10 @@ def test_killed_at_any_step_of_detaching_no_breakpoint_stays(
 
 
 @pytest.mark.parametrize("kills", KILLS)
-def test_killed_at_any_step_of_attaching_no_breakpoint_stays(
+def test_processes_killed_while_attaching_leave_no_breakpoint(
     kills: int, target: Target, detaching: Target
 ) -> None:
-    """The kernel's log is not quiet then: it says so of probes, too, that it could not put in."""
+    """The kernel's log is not quiet then: it also reports probes that could not be attached."""
     moments = random.Random(kills)
     for which in itertools.islice(itertools.cycle(KILLED.values()), kills):
         profiler = int(detaching.ask(ATTACH, "in ").split()[1])
@@ -118,7 +118,7 @@ def attached(target: Target, folder: Path, *arguments: str) -> Iterator[Recorder
 
 @contextmanager
 def served(target: Target) -> Iterator[Server]:
-    """A server that records the target, since somebody asked for a second of it."""
+    """A server that records the target for a request of a second."""
     with Server("--pid", str(target.pid)) as server:
         asking = threading.Thread(target=answerless, args=(server,))
         asking.start()
@@ -150,7 +150,7 @@ ENDS: dict[str, Ended] = {
 
 @pytest.mark.parametrize("kills", [4, pytest.param(60, marks=pytest.mark.long)])
 @pytest.mark.parametrize("end", ENDS)
-def test_killed_while_a_recording_ends_no_breakpoint_stays(
+def test_processes_killed_while_recordings_end_leave_no_breakpoint(
     end: str, kills: int, target: Target, tmp_path: Path
 ) -> None:
     begins, number, (least_s, most_s) = ENDS[end]

@@ -64,7 +64,7 @@ def test_each_wait_and_release_has_the_labels_of_its_goroutine(
         (("mutex",), ("--runtime-locks",)),
     ],
 )
-def test_other_ways_to_record_have_the_same_labels(
+def test_every_recording_mode_has_the_same_labels(
     version: str, kinds: tuple[Kind, ...], arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
     found = record(tmp_path, *arguments, version=version, kinds=kinds)
@@ -90,7 +90,7 @@ def test_releases_of_locks_of_the_runtime_have_labels(version: str, tmp_path: Pa
     assert set(seen) == {frozenset({("in", "crowd")})}
 
 
-def test_stacks_are_the_same_whatever_the_labels(tmp_path: Path) -> None:
+def test_stacks_do_not_depend_on_labels(tmp_path: Path) -> None:
     found = record(tmp_path)
     for kind, profile in found.profiles.items():
         function = LABELLED[kind][0]
@@ -105,7 +105,7 @@ def test_stacks_are_the_same_whatever_the_labels(tmp_path: Path) -> None:
             assert len({labels_of(each) for each in same}) == len(same)
 
 
-def test_without_labels_equal_stacks_are_one(tmp_path: Path) -> None:
+def test_without_labels_equal_stacks_are_merged(tmp_path: Path) -> None:
     found = record(tmp_path, "--labels", "none")
     for kind, profile in found.profiles.items():
         assert counts(profile) == expected(found.actors, kind, keys=())
@@ -121,7 +121,7 @@ def test_without_labels_equal_stacks_are_one(tmp_path: Path) -> None:
         *(("k" * KEY_BYTES, "k"), ("k" * KEY_BYTES + CUT,)),
     ],
 )
-def test_only_labels_with_the_keys_that_were_asked_for(
+def test_only_labels_with_the_chosen_keys_are_recorded(
     named: tuple[str, ...], tmp_path: Path
 ) -> None:
     found = record(tmp_path, "--labels", ",".join(named))
@@ -133,7 +133,7 @@ def test_only_labels_with_the_keys_that_were_asked_for(
         assert_losses(found, named)
 
 
-def test_the_labels_of_the_lock_stand_beside_those_of_the_goroutine(tmp_path: Path) -> None:
+def test_lock_labels_stand_beside_goroutine_labels(tmp_path: Path) -> None:
     found = record(tmp_path, "--lock-labels")
     of_lock = {"lock", "lock_address"}
     for kind, profile in found.profiles.items():
@@ -172,14 +172,14 @@ def record_here(version: str) -> tuple[list[Actor], list[Profile], dict[str, int
 
 
 @pytest.mark.parametrize("version", ["1.23", "1.27"])
-def test_each_set_takes_room_once(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_label_sets_share_an_entry(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", SETS)
     actors, _, lost = record_here(version)
     assert len({frozenset(each.labels.items()) for each in actors if each.labels}) == SETS
     assert "label_sets_full" not in lost
 
 
-def test_more_sets_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_label_sets_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     room = 4
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", room)
     actors, profiles, lost = record_here("1.27")
@@ -203,7 +203,7 @@ def test_more_sets_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("named", ["all,none", "none,request", "request,", ""])
-def test_what_does_not_go_together_is_said(named: str, tmp_path: Path) -> None:
+def test_conflicting_label_keys_are_refused(named: str, tmp_path: Path) -> None:
     finished = run("--pid", "1", "--labels", named, folder=tmp_path)
     assert finished.code == 2
     assert "--labels" in finished.stderr

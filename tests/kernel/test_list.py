@@ -50,7 +50,7 @@ def copy(tmp_path: Path) -> Path:
     return Path(shutil.copy(program("sleeper"), tmp_path / f"sleeper-{os.getpid()}"))
 
 
-def test_versions_and_modes_are_told() -> None:
+def test_list_shows_go_versions_and_build_modes() -> None:
     with ExitStack() as held:
         targets = {
             build: held.enter_context(Target.start(program("blockops", *build))) for build in MODES
@@ -65,7 +65,7 @@ def test_versions_and_modes_are_told() -> None:
             assert row["command"] == row["executable"] == str(program("blockops", minor, mode))
 
 
-def test_a_line_of_the_table_is_one_process(copy: Path) -> None:
+def test_each_process_has_a_line_in_the_table(copy: Path) -> None:
     with Target.start(copy, "--flag", "[red]") as target:
         said = verb("list", "-n", copy.name)
     heading, line = said.stdout.splitlines()
@@ -75,7 +75,7 @@ def test_a_line_of_the_table_is_one_process(copy: Path) -> None:
     assert line.split() == [str(target.pid), "root", version, "exe", "all", *command]
 
 
-def test_what_attach_refuses_is_listed_with_the_reason(tmp_path: Path) -> None:
+def test_unsupported_programs_are_listed_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     new = with_version(program("sleeper"), tmp_path / "new", "go1.99.1")
     other = tmp_path / "sleeper-386"
@@ -90,7 +90,7 @@ def test_what_attach_refuses_is_listed_with_the_reason(tmp_path: Path) -> None:
     assert not found[foreign.pid]["supported"]
 
 
-def test_stripped_of_its_build_information_it_is_go_all_the_same(tmp_path: Path) -> None:
+def test_a_go_program_without_build_information_is_listed(tmp_path: Path) -> None:
     with Target.start(without_build_info(program("sleeper"), tmp_path)) as target:
         row = listed()[target.pid]
     assert (row["supported"], row["go_version"]) == (True, f"go{toolchain('1.27').version}")
@@ -130,13 +130,13 @@ def test_names_reach_no_terminal_as_escape_sequences(tmp_path: Path) -> None:
     assert row["command"] == f"{hostile} \x1b[2J line\nfeed \\xff"
 
 
-def test_nothing_to_list_is_no_failure() -> None:
+def test_an_empty_list_is_no_failure() -> None:
     said = verb("list", "--name", "no-such-program")
     assert said.code == ExitCode.OK
     assert said.stdout == "There is no Go process called no-such-program here.\n"
 
 
-def test_without_rights_ones_own_are_listed_and_the_others_counted(copy: Path) -> None:
+def test_without_rights_only_processes_of_the_user_are_listed(copy: Path) -> None:
     os.chmod(copy.parent.parent, 0o755)
     os.chmod(copy.parent, 0o755)
     as_user = ("--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups")
@@ -180,7 +180,7 @@ with Target.start(Path(sys.argv[1])) as target:
 
 
 @NEEDS_NAMESPACES
-def test_from_within_a_container_only_its_own_are_listed_and_that_is_said() -> None:
+def test_within_a_container_list_says_that_it_sees_no_others() -> None:
     isolating = ("--mount-proc", "--pid", "--fork", "--kill-child")
     arguments = (*isolating, sys.executable, "-c", INSIDE, str(program("sleeper")))
     env = {"PYTHONPATH": str(ROOT)}
@@ -202,7 +202,7 @@ def contained(copy: Path, tmp_path: Path) -> Iterator[tuple[Target, tuple[str, .
         yield target, with_file(cgroup, f"/proc/{target.pid}/cgroup")
 
 
-def test_its_container_and_pod_are_told(contained: tuple[Target, tuple[str, ...]]) -> None:
+def test_list_shows_the_container_and_pod(contained: tuple[Target, tuple[str, ...]]) -> None:
     target, command = contained
     row = by_pid(verb("list", "--json", command=command).stdout)[target.pid]
     assert (row["container"], row["pod"]) == (ID, UID)
@@ -211,7 +211,7 @@ def test_its_container_and_pod_are_told(contained: tuple[Target, tuple[str, ...]
     assert f" {ID[:12]}  all " in line
 
 
-def test_a_container_s_process_is_recorded_by_the_beginning_of_its_id(
+def test_attach_finds_a_process_by_a_container_id_prefix(
     contained: tuple[Target, tuple[str, ...]], tmp_path: Path
 ) -> None:
     target, command = contained
@@ -223,7 +223,7 @@ def test_a_container_s_process_is_recorded_by_the_beginning_of_its_id(
     assert f"of process {target.pid} (" in said.stderr
 
 
-def test_all_processes_of_a_name_are_recorded(copy: Path, tmp_path: Path) -> None:
+def test_attach_records_all_processes_of_a_name(copy: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     with Target.start(copy) as first, Target.start(copy) as second:
@@ -244,7 +244,7 @@ def test_all_processes_of_a_name_are_recorded(copy: Path, tmp_path: Path) -> Non
         ((), ExitCode.USAGE, "--all-go"),
     ],
 )
-def test_who_names_no_process_is_told_what_to_do(
+def test_attach_without_a_matching_process_explains_what_to_do(
     arguments: tuple[str, ...], code: ExitCode, words: str, tmp_path: Path
 ) -> None:
     said = verb("attach", *arguments, folder=tmp_path)
@@ -254,7 +254,9 @@ def test_who_names_no_process_is_told_what_to_do(
 
 
 @pytest.mark.parametrize("arguments", [("list",), ("doctor",), ("attach", "--pid", "1")])
-def test_without_proc_one_is_told_to_mount_it(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_without_proc_the_error_says_to_mount_it(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
     script = 'mount --make-private /proc && mount -t tmpfs none /proc && exec "$@"'
     isolating = ("/usr/bin/unshare", "--mount", "--propagation", "unchanged")
     command = (*isolating, "/bin/sh", "-c", script, "sh", *PYTHON)

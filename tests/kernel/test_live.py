@@ -1,4 +1,4 @@
-"""Targets that are recorded off and on by one loaded program."""
+"""Targets whose recording is started and stopped, by one loaded program."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def live() -> Iterator[LiveSession]:
 
 
 @pytest.mark.parametrize("minor", ["1.19", "1.27"])
-def test_what_happens_while_it_is_stopped_is_not_counted(live: LiveSession, minor: str) -> None:
+def test_events_while_recording_is_stopped_are_not_counted(live: LiveSession, minor: str) -> None:
     with Target.start(program("steps", minor)) as steps:
         target = live.add(steps.pid)
         assert not has_probes(steps.pid)
@@ -45,7 +45,7 @@ def test_what_happens_while_it_is_stopped_is_not_counted(live: LiveSession, mino
     assert seen == [HANDS, 2 * HANDS, 3 * HANDS]
 
 
-def test_cpu_time_is_sampled_only_in_between(live: LiveSession) -> None:
+def test_cpu_time_is_sampled_only_between_start_and_stop(live: LiveSession) -> None:
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
         samples = live.begin(target)
@@ -64,8 +64,8 @@ def test_cpu_time_is_sampled_only_in_between(live: LiveSession) -> None:
     assert 25 < both - first < 75
 
 
-def test_samples_begin_when_they_are_asked_for(live: LiveSession) -> None:
-    """Those who asked at different times have each what came since."""
+def test_cpu_readings_begin_when_they_are_requested(live: LiveSession) -> None:
+    """Each reading has the samples since its begin."""
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
         live.start(target)
@@ -97,8 +97,8 @@ def test_samples_begin_when_they_are_asked_for(live: LiveSession) -> None:
     assert lengths[0] < lengths[2] < lengths[1]
 
 
-def test_a_wait_whose_end_was_not_seen_is_forgotten(live: LiveSession) -> None:
-    """Else the next thing that makes the goroutine ready would count as its end."""
+def test_a_wait_that_ends_while_stopped_is_dropped(live: LiveSession) -> None:
+    """Otherwise the next wake of the goroutine would count as its end."""
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
         live.start(target)
@@ -117,7 +117,7 @@ def test_a_wait_whose_end_was_not_seen_is_forgotten(live: LiveSession) -> None:
         assert not has_probes(steps.pid)
 
 
-def test_each_start_wants_its_stop(live: LiveSession) -> None:
+def test_each_start_needs_its_stop(live: LiveSession) -> None:
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
         live.start(target)
@@ -136,7 +136,7 @@ def test_each_start_wants_its_stop(live: LiveSession) -> None:
         live.remove(target)
 
 
-def test_targets_are_told_apart(live: LiveSession) -> None:
+def test_targets_have_separate_sums(live: LiveSession) -> None:
     with Target.start(program("steps")) as one, Target.start(program("steps", "1.22")) as other:
         first, second = live.add(one.pid), live.add(other.pid)
         assert (first.go_version or "").startswith("go1.27")
@@ -189,7 +189,7 @@ def test_locations_are_the_same_objects_in_later_snapshots(live: LiveSession) ->
         live.remove(target)
 
 
-def test_several_threads_use_it_at_once(live: LiveSession) -> None:
+def test_several_threads_use_a_live_session_at_once(live: LiveSession) -> None:
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
 
@@ -208,7 +208,7 @@ def test_several_threads_use_it_at_once(live: LiveSession) -> None:
         live.remove(target)
 
 
-def test_what_cannot_be_recorded_is_refused(live: LiveSession) -> None:
+def test_a_missing_process_is_refused(live: LiveSession) -> None:
     with pytest.raises(NoSuchProcess):
         live.add((1 << 22) - 1)
 
@@ -223,7 +223,7 @@ def said(pattern: re.Pattern[str], profile: Profile) -> str:
     return found
 
 
-def test_comments_are_of_the_time_between_two_snapshots(live: LiveSession) -> None:
+def test_comments_describe_the_time_between_two_snapshots(live: LiveSession) -> None:
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
         samples = live.begin(target)
@@ -246,7 +246,7 @@ def test_comments_are_of_the_time_between_two_snapshots(live: LiveSession) -> No
     assert part.duration_ns == after.duration_ns - before.duration_ns
 
 
-def test_what_was_lost_before_is_no_part_of_a_difference(
+def test_earlier_losses_are_no_part_of_a_difference(
     live: LiveSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor what was lost before a process was opened."""
@@ -274,8 +274,8 @@ def test_what_was_lost_before_is_no_part_of_a_difference(
 WINDOWS = re.compile(r"recorded .* in (\d+) windows? at random times")
 
 
-def test_comments_are_of_the_windows_between_two_snapshots() -> None:
-    """Of a target that is watched in windows, since every wait would cost too much."""
+def test_comments_describe_the_windows_between_two_snapshots() -> None:
+    """Of a target that is recorded in windows, since every wait would cost too much."""
     options = Options(kinds=("block", "mutex"), max_overhead=5)
 
     def look(at_least: int) -> Profile:
@@ -307,7 +307,7 @@ def test_comments_are_of_the_windows_between_two_snapshots() -> None:
     assert f"{part.duration_ns / 1e9:.3f} s, every event in windows" in part.comments[0]
 
 
-def test_a_program_that_is_no_go_has_a_cpu_profile_only(live: LiveSession) -> None:
+def test_a_program_that_is_not_go_has_a_cpu_profile_only(live: LiveSession) -> None:
     with pytest.raises(NotGoProgram):
         live.add(os.getpid())
     options = Options(kinds=("block", "cpu"), kinds_given=False)

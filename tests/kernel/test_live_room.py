@@ -1,4 +1,4 @@
-"""The room that a live session has for targets, and gives to the next ones."""
+"""The slots that a live session has for targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kernel.programs import program
 from tests.targets_run import Target
 
 
-def test_it_is_full_and_it_leaves_no_probe() -> None:
+def test_full_session_refuses_a_target_and_leaves_no_probe() -> None:
     with Target.start(program("steps")) as steps:
         with LiveSession(Options(), capacity=2) as live:
             targets = [live.add(steps.pid), live.add(steps.pid)]
@@ -31,8 +31,8 @@ def test_it_is_full_and_it_leaves_no_probe() -> None:
         assert not has_probes(steps.pid)
 
 
-def test_the_room_of_one_that_was_let_go_of_is_used_again() -> None:
-    """Nothing of the one before is left: not its sums, rows, rules or samples."""
+def test_removed_targets_free_their_slot() -> None:
+    """Nothing of the target before is left: no sums, rows, rules or samples."""
     options = Options(kinds=("block", "mutex", "cpu"))
     with LiveSession(options, capacity=1) as live, Target.start(program("steps")) as steps:
         for step in ("hand", "park", "burn", "hand"):
@@ -53,14 +53,14 @@ def test_the_room_of_one_that_was_let_go_of_is_used_again() -> None:
             with pytest.raises(TargetGone):
                 live.read(target, samples)
             if step == "park":
-                steps.ask("wake", "done")  # while nobody watches
+                steps.ask("wake", "done")  # while it is not recorded
             live.stop(target)
         assert not has_probes(steps.pid)
 
 
 @pytest.mark.parametrize("max_overhead", [0, 1])
 @pytest.mark.parametrize("kinds", [("cpu",), ("block", "mutex"), ("block", "cpu")])
-def test_one_that_goes_while_it_is_started_gives_its_room_back(
+def test_targets_that_end_while_they_are_started_free_their_slot(
     kinds: tuple[Kind, ...], max_overhead: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attach = LiveSession._attach

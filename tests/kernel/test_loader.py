@@ -1,4 +1,4 @@
-"""Programs that do not compile or load, and what stays of the compiler while one records."""
+"""Programs that do not compile or load, and the end of the compiler before the recording."""
 
 from __future__ import annotations
 
@@ -58,34 +58,34 @@ def load(functions: tuple[str, ...] = ("nothing",)) -> None:
         loaded.load()
 
 
-def test_what_the_compiler_finds_wrong_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiler_errors_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with_text(monkeypatch, "int nothing(struct pt_regs *ctx) { return no_such_name; }")
     with pytest.raises(KernelUnsupported, match=r"could not compile test\.bpf\.c") as caught:
         load()
     assert "undeclared identifier 'no_such_name'" in str(caught.value)
 
 
-def test_what_the_verifier_finds_wrong_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verifier_errors_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with_text(monkeypatch, "int nothing(struct pt_regs *ctx) { return *(int *)8; }")
     with pytest.raises(AttachFailed, match="rejected the BPF program nothing") as caught:
         load()
     assert "invalid mem access" in str(caught.value)
 
 
-def test_a_compiler_that_is_killed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with_text(monkeypatch, NOTHING)
     monkeypatch.setattr(compiler, "_compile", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(AttachFailed, match=r"ended before it was done \(status -9\)"):
         load()
 
 
-def test_a_bug_of_ours_in_the_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_the_compiler_process_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with_text(monkeypatch, NOTHING)
     with pytest.raises(RuntimeError, match=r"ebpfprof-bcc failed: .*no_such_function"):
         load(("no_such_function",))
 
 
-def test_a_program_that_nobody_waits_for_leaves_nothing() -> None:
+def test_a_cancelled_compilation_leaves_nothing() -> None:
     before = sorted(os.listdir("/proc/self/fd"))
     others = psutil.Process().children()
     compilation = Compilation("waits/waits.bpf.c", {}, ())
@@ -97,8 +97,8 @@ def test_a_program_that_nobody_waits_for_leaves_nothing() -> None:
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
-def test_elements_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written the program sees, and what it writes we read, on every processor."""
+def test_array_elements_are_written_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program sees what we write, and we read what it writes, on every processor."""
     with_text(monkeypatch, MAPS)
     with BpfProgram("test.bpf.c", {}, (), perf_functions=("on_sample",)) as loaded:
         loaded.load({"values": 5})
@@ -125,7 +125,7 @@ def test_elements_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
         assert loaded.maps["numbers"].numbers() == [0, 723, 0, 0]
 
 
-def test_while_it_records_the_compiler_has_gone(tmp_path: Path) -> None:
+def test_the_compiler_has_ended_while_recording(tmp_path: Path) -> None:
     profiles = ("--profile", "block,mutex,cpu")
     with (
         Target.start(program("pingpong")) as target,

@@ -1,4 +1,4 @@
-"""Tables that are too small: what does not fit is counted and said, the rest is right."""
+"""Tables that are too small: lost events are counted and reported, the rest is right."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ebpfprof.profilers.waits.rows import Waiting
 from ebpfprof.recording.session import Session
 from tests.differential.mutexes import below, without_runtime_locks
 from tests.differential.stacks import by_stack
+from tests.kernel.programs import TARGETS
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
-TARGETS = Path(__file__).parent.parent / "targets"
 GO_RECORDS: dict[Waiting, tuple[str, str]] = {
     "block": ("blockops", "-blockrate=1"),
     "mutex": ("mutexops", "-mutexfraction=1"),
@@ -59,7 +59,7 @@ def record(folder: Path, kind: Waiting, *arguments: str) -> Outcome:
     ("limit", "size", "loss"),
     [("_MAX_STACKS", 8, "stacks_full"), ("_MAX_WAITS", 4, "waits_full")],
 )
-def test_a_full_table_is_counted_and_wrongs_nothing(
+def test_a_full_table_is_counted_and_the_rest_is_right(
     kind: Waiting,
     limit: str,
     size: int,
@@ -86,7 +86,7 @@ def test_a_full_table_is_counted_and_wrongs_nothing(
         assert len(mine) <= size
 
 
-def test_releases_of_locks_without_room_are_charged_what_who_is_woken_waited(
+def test_with_a_full_lock_table_releases_are_charged_the_woken_waiter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collector, "_MAX_LOCKS", 1)

@@ -1,4 +1,4 @@
-"""A made-up kind of profile, registered in one file, is found wherever the others are."""
+"""A made-up kind of profile, registered in one file, works wherever the others do."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def of_file(path: Path) -> Profile:
     return pprof.decode(path.read_bytes())
 
 
-def test_nothing_else_knows_of_it() -> None:
+def test_the_made_up_kind_is_named_nowhere_else() -> None:
     sources = [path for name in ("ebpfprof", "bpf") for path in (ROOT / name).rglob("*.*")]
     texts = [
         each.read_text() for each in sources if each.suffix in (".py", ".js", ".html", ".toml")
@@ -63,14 +63,14 @@ def test_nothing_else_knows_of_it() -> None:
     assert not any("widget" in text.lower() for text in texts)
 
 
-def test_help_has_it_and_its_option(tmp_path: Path) -> None:
+def test_help_shows_the_kind_and_its_option(tmp_path: Path) -> None:
     for verb in ("attach", "run", "top", "serve"):
         text = " ".join(said(verb, "--help", folder=tmp_path).split())
         assert "block, mutex, cpu, widgets" in text, verb
         assert "--widget-size SIZE How large widgets are." in text, verb
 
 
-def test_attach_records_it(target: Target, tmp_path: Path) -> None:
+def test_attach_records_the_kind(target: Target, tmp_path: Path) -> None:
     text = recorded(tmp_path, target, "one.pb.gz")
     assert f"recording {KIND.name} profile of process {target.pid} (ticker) for 0.3 s" in text
     heading, table = text.split("\n\n")[1].split("\n", 1)
@@ -85,7 +85,7 @@ def test_attach_records_it(target: Target, tmp_path: Path) -> None:
     assert ns == NS_EACH * count
 
 
-def test_its_option_is_its_own(target: Target, tmp_path: Path) -> None:
+def test_the_option_needs_the_kind(target: Target, tmp_path: Path) -> None:
     recorded(tmp_path, target, "large.pb.gz", "--widget-size", "11")
     ((count, ns),) = [sample.values for sample in of_file(tmp_path / "large.pb.gz").samples]
     assert ns == 11_000_000 * count
@@ -95,14 +95,14 @@ def test_its_option_is_its_own(target: Target, tmp_path: Path) -> None:
     assert "--widget-size is about the widgets profile, which is not recorded" in refused.stderr
 
 
-def test_a_file_of_its_own_is_named_by_it(target: Target, tmp_path: Path) -> None:
+def test_the_file_is_named_by_the_kind(target: Target, tmp_path: Path) -> None:
     how = ("--pid", str(target.pid), "--duration", "0.1")
     said("attach", *how, folder=tmp_path)
     kinds = sorted(path.name.split(".")[1] for path in tmp_path.iterdir())
     assert kinds == ["block", "cpu", "mutex", "widgets"]
 
 
-def test_report_shows_it_in_each_form(target: Target, tmp_path: Path) -> None:
+def test_report_shows_the_kind_in_each_format(target: Target, tmp_path: Path) -> None:
     recorded(tmp_path, target, "one.pb.gz")
     text = said("report", "one.pb.gz", folder=tmp_path)
     assert text.startswith("Widgets")
@@ -114,7 +114,7 @@ def test_report_shows_it_in_each_form(target: Target, tmp_path: Path) -> None:
     assert "main.throw" in said("report", "one.pb.gz", "-f", "folded", "-o", "-", folder=tmp_path)
 
 
-def test_diff_compares_two(target: Target, tmp_path: Path) -> None:
+def test_diff_compares_profiles_of_the_kind(target: Target, tmp_path: Path) -> None:
     recorded(tmp_path, target, "one.pb.gz", "--widget-size", "1")
     recorded(tmp_path, target, "two.pb.gz", "--widget-size", "99")
     text = said("diff", "one.pb.gz", "two.pb.gz", folder=tmp_path)
@@ -123,7 +123,7 @@ def test_diff_compares_two(target: Target, tmp_path: Path) -> None:
     assert "main.throw" in text
 
 
-def test_top_has_a_view_of_it(target: Target, tmp_path: Path) -> None:
+def test_top_has_a_view_of_the_kind(target: Target, tmp_path: Path) -> None:
     how = ("--pid", str(target.pid), "--profile", KIND.name, "--once", "--interval", "0.3")
     text = said("top", *how, folder=tmp_path)
     header, *table = text.splitlines()
@@ -131,7 +131,7 @@ def test_top_has_a_view_of_it(target: Target, tmp_path: Path) -> None:
     assert "main.throw" in "\n".join(table)
 
 
-def test_serve_answers_shows_and_counts_it(target: Target) -> None:
+def test_serve_answers_shows_and_counts_the_kind(target: Target) -> None:
     serve = (*COMMAND, "serve", "--max-overhead", "0")
     with Server("--pid", str(target.pid), command=serve) as server:
         index = server.get("/debug/pprof/").body.decode()

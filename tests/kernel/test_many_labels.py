@@ -1,4 +1,4 @@
-"""Programs that give each request labels of its own: more than there is room for."""
+"""Programs that give each request its own labels: more than the tables hold."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def lost(live: LiveSession) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("block_rate_ns", [1, 2])
-def test_labels_take_no_room_from_waits(
+def test_labelled_stacks_leave_room_for_waits(
     block_rate_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And those of a process that is let go of make room for the next one's."""
+    """And a removed process frees its labelled stacks for the next one."""
     monkeypatch.setattr(collector, "_MAX_STACKS", ROOM)
     options = Options(kinds=("block",), block_rate_ns=block_rate_ns)
     with LiveSession(options, capacity=1) as live, Target.start(program("labels")) as serving:
@@ -64,7 +64,7 @@ def test_labels_take_no_room_from_waits(
 
 
 @pytest.mark.parametrize("minor", ["1.23", "1.27"])  # labels in a map, and in a slice
-def test_labels_that_are_not_wanted_take_no_room(
+def test_labels_that_are_not_selected_use_no_map_entries(
     minor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collector, "_MAX_STACKS", ROOM)
@@ -79,7 +79,7 @@ def test_labels_that_are_not_wanted_take_no_room(
     assert found == {"gold": REQUESTS / 2, "free": REQUESTS / 2}
 
 
-def test_with_none_that_is_wanted_is_as_without_labels() -> None:
+def test_waits_without_selected_labels_count_as_unlabelled() -> None:
     options = Options(kinds=("block",), labels=("shard",))
     with (
         LiveSession(options, capacity=2) as live,
@@ -93,7 +93,7 @@ def test_with_none_that_is_wanted_is_as_without_labels() -> None:
         assert lost(live) == {}
 
 
-def test_sets_of_a_process_that_was_let_go_of_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removed_targets_free_their_label_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", REQUESTS)
     with (
         LiveSession(Options(kinds=("block",)), capacity=3) as live,
@@ -112,7 +112,7 @@ def test_sets_of_a_process_that_was_let_go_of_make_room(monkeypatch: pytest.Monk
         assert lost(live)["label_sets_full"] == REQUESTS
 
 
-def test_processes_with_the_same_labels_have_sets_of_their_own() -> None:
+def test_label_sets_are_kept_per_process() -> None:
     with (
         LiveSession(Options(kinds=("block",)), capacity=2) as live,
         Target.start(program("labels")) as serving,

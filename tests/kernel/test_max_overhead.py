@@ -1,4 +1,4 @@
-"""A target that is watched in windows, to lose no more than was allowed: `--max-overhead`."""
+"""A target that is recorded in windows, to lose no more than the bound: `--max-overhead`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def probes_but_the_anchor(pid: int) -> list[int]:
         return [at for at in probed(pid) if at != never_passed.entry]
 
 
-def test_what_is_spent_is_what_was_allowed(tmp_path: Path) -> None:
+def test_windows_spend_the_overhead_bound(tmp_path: Path) -> None:
     options = Options(kinds=("block", "mutex"), max_overhead=2)
     run = record_load(tmp_path, "1.27", options, "-pace=2us")
     exact = record_load(tmp_path, "1.27", Options(kinds=("block", "mutex"), max_overhead=100))
@@ -46,7 +46,7 @@ def test_what_is_spent_is_what_was_allowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kinds", [("block", "mutex"), ("block",), ("mutex",)])
-def test_within_the_bound_every_event_is_taken(kinds: tuple[str, ...], tmp_path: Path) -> None:
+def test_within_the_bound_every_event_is_recorded(kinds: tuple[str, ...], tmp_path: Path) -> None:
     own = tmp_path / "go.prof"
     arguments = ("-blockrate=1", f"-profile={own}")
     with (
@@ -93,7 +93,7 @@ def await_windows(session: Session, at_least: int) -> None:
         sleep(0.01)
 
 
-def test_between_windows_there_is_no_probe_but_the_anchor() -> None:
+def test_between_windows_only_the_anchor_is_attached() -> None:
     with Target.start(program("pingpong"), "-sends=100000") as target, busy(target):
         # After the first moments nothing is left to spend.
         with Session([target.pid], Options(max_overhead=0.01)) as session:
@@ -126,7 +126,7 @@ def test_a_target_that_ends_between_windows_is_written() -> None:
         assert values_below(report.profiles[0], function)[0] > 1000
 
 
-def test_all_is_counted_of_a_target_that_ends_within_the_bound() -> None:
+def test_all_waits_of_a_target_that_ends_early_are_counted() -> None:
     with (
         Target.start(program("steps")) as target,
         Session([target.pid], Options(max_overhead=100)) as session,
@@ -145,7 +145,7 @@ def test_all_is_counted_of_a_target_that_ends_within_the_bound() -> None:
     assert values_below(report.profiles[0], "hand")[0] == 11 * HANDS
 
 
-def test_off_and_on_sums_never_decrease() -> None:
+def test_sums_never_decrease_across_stops_and_starts() -> None:
     options = Options(kinds=("block", "mutex"), max_overhead=5)
     with (
         Target.start(program("pingpong"), "-sends=100000") as running,
@@ -169,7 +169,7 @@ def test_off_and_on_sums_never_decrease() -> None:
         assert before[0] > 0
 
 
-def test_samples_are_thinned_and_stand_for_more() -> None:
+def test_thinned_samples_stand_for_more() -> None:
     options = Options(kinds=("cpu",), hz=999, max_overhead=0.1)
     with (
         Target.start(program("pingpong"), "-sends=100000") as target,

@@ -20,7 +20,7 @@ from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.test_containers import NAMESPACES, container
 from tests.targets_run import Target
 
-# Does what it is told: a word and what it is about on each line.
+# Follows commands: a word and its argument on each line.
 HOST = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -129,7 +129,7 @@ def linked_address(file: Path, symbol: str) -> int:
 
 
 @pytest.mark.parametrize("flags", [("-pie",), ("-no-pie",), ("-pie", "-Wl,-z,noseparate-code")])
-def test_the_main_binary(flags: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_main_binary_is_mapped(flags: tuple[str, ...], tmp_path: Path) -> None:
     file = build(tmp_path / "main", HOST, *flags)
     with running(file) as (target, process), MappedObjects(process) as found:
         main = at(found, told(target, "main"))
@@ -145,7 +145,7 @@ def test_the_main_binary(flags: tuple[str, ...], tmp_path: Path) -> None:
         assert found.warnings == ()
 
 
-def test_a_library_that_comes_and_goes(host: Path, tmp_path: Path) -> None:
+def test_a_library_is_found_when_opened_and_kept_when_closed(host: Path, tmp_path: Path) -> None:
     file = library(tmp_path / "late.so")
     now_s = 0.0
     with running(host) as (target, process), MappedObjects(process, lambda: now_s) as found:
@@ -167,7 +167,7 @@ def test_a_library_that_comes_and_goes(host: Path, tmp_path: Path) -> None:
         assert elf_of(mapped).read(answer - mapped.bias, 4)
 
 
-def test_a_target_that_ends_while_it_is_looked_at(host: Path, tmp_path: Path) -> None:
+def test_mappings_of_an_ended_target_stay_readable(host: Path, tmp_path: Path) -> None:
     file = library(tmp_path / "late.so")
     with running(host) as (target, process):
         answer = told(target, f"open {file}")
@@ -180,7 +180,7 @@ def test_a_target_that_ends_while_it_is_looked_at(host: Path, tmp_path: Path) ->
             assert elf_of(mapped).read(answer - mapped.bias, 4)
 
 
-def test_another_library_in_the_same_place(host: Path, tmp_path: Path) -> None:
+def test_a_second_library_replaces_the_first_at_its_address(host: Path, tmp_path: Path) -> None:
     first, second = library(tmp_path / "first.so", 1), library(tmp_path / "second.so", 2)
     with running(host) as (target, process), MappedObjects(process) as found:
         place = told(target, f"map 0 1000 2000 {first}")
@@ -199,7 +199,7 @@ def test_another_library_in_the_same_place(host: Path, tmp_path: Path) -> None:
         assert rest.bias == before.bias == place - 0x1000
 
 
-def test_a_library_that_was_deleted_or_replaced(host: Path, tmp_path: Path) -> None:
+def test_a_deleted_or_replaced_library_is_read_as_mapped(host: Path, tmp_path: Path) -> None:
     deleted, replaced = library(tmp_path / "deleted.so", 1), library(tmp_path / "replaced.so", 2)
     ids = build_id(deleted), build_id(replaced)
     newer = library(tmp_path / "newer.so", 3)
@@ -217,7 +217,7 @@ def test_a_library_that_was_deleted_or_replaced(host: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["a\r7f-80 r-xp 0 0:0 1 x.so", "a\nb.so", "\udcff\x1b[1m.so"])
-def test_a_library_with_an_odd_name(name: str, host: Path, tmp_path: Path) -> None:
+def test_a_library_with_an_odd_name_is_found(name: str, host: Path, tmp_path: Path) -> None:
     file = library(tmp_path / "plain.so").rename(tmp_path / name)
     with running(host) as (target, process):
         link = tmp_path / "link.so"
@@ -232,7 +232,7 @@ def test_a_library_with_an_odd_name(name: str, host: Path, tmp_path: Path) -> No
             assert len(found.mappings) == len(executable) + 1  # [vsyscall] is --xp
 
 
-def test_jit_pages(host: Path) -> None:
+def test_jit_pages_are_anonymous(host: Path) -> None:
     with running(host) as (target, process), MappedObjects(process) as found:
         page = told(target, "jit")
         found.refresh()
@@ -242,7 +242,7 @@ def test_jit_pages(host: Path) -> None:
         assert (mapped.elf, mapped.native(), mapped.unwind_table()) == (None, None, None)
 
 
-def test_the_vdso(host: Path) -> None:
+def test_the_vdso_is_read(host: Path) -> None:
     with running(host) as (target, process), MappedObjects(process) as found:
         header = told(target, "vdso")
         vdso = at(found, header)
@@ -254,7 +254,7 @@ def test_the_vdso(host: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["text", "device"])
-def test_what_is_no_elf_file(what: str, host: Path, tmp_path: Path) -> None:
+def test_a_mapped_file_that_is_not_elf_is_unreadable(what: str, host: Path, tmp_path: Path) -> None:
     file = tmp_path / "text"
     if what == "device":
         file = Path("/dev/zero")
@@ -274,7 +274,7 @@ def test_what_is_no_elf_file(what: str, host: Path, tmp_path: Path) -> None:
                 assert warning.startswith(f"{file} can't be read: this is not an ELF file")
 
 
-def test_a_target_that_becomes_another_program(host: Path) -> None:
+def test_mappings_stay_as_before_exec(host: Path) -> None:
     with running(host) as (target, process), MappedObjects(process) as found:
         main = told(target, "main")
         before, known = found.mappings, at(found, main)
@@ -286,7 +286,7 @@ def test_a_target_that_becomes_another_program(host: Path) -> None:
         assert found.at(other) in (None, known)
 
 
-def test_a_target_that_ended_before(host: Path) -> None:
+def test_an_ended_target_has_no_mappings(host: Path) -> None:
     with running(host) as (target, process):
         target.close()
         with MappedObjects(process) as found:
@@ -309,7 +309,9 @@ def known_native(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("known_native")
 @pytest.mark.parametrize("where", ["inside", "outside", "wrong", "fifo"])
-def test_debug_files_are_those_of_the_targets_root(where: str, host: Path, tmp_path: Path) -> None:
+def test_debug_files_come_from_the_root_of_the_target(
+    where: str, host: Path, tmp_path: Path
+) -> None:
     root = tmp_path / "root"
     program, debug = root / "host", tmp_path / "host.debug"
     root.mkdir()
@@ -352,7 +354,7 @@ def test_debug_files_are_those_of_the_targets_root(where: str, host: Path, tmp_p
 @NEEDS_NAMESPACES
 @pytest.mark.usefixtures("known_native")
 @pytest.mark.parametrize("how", NAMESPACES)
-def test_a_container(how: str, tmp_path: Path) -> None:
+def test_objects_of_a_container_are_read(how: str, tmp_path: Path) -> None:
     debug = build(tmp_path / "whole", HOST, "-static")
     file = tmp_path / "app"
     subprocess.run(["objcopy", "--strip-all", debug, file], check=True)

@@ -1,4 +1,4 @@
-"""--open: who still waits at the end, since when, for which lock."""
+"""--open: goroutines that still wait at the end, since when, for which lock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.targets_run import SLOWNESS, Target
 from tests.toolchains import toolchain
 
 BEFORE: Final = "before the recording"
-# Who waits is read a while before the recording ends, a longer one where a processor is emulated.
+# Goroutines are read a while before the recording ends, a longer one on an emulated processor.
 LEEWAY_NS: Final = round(50_000_000 * min(SLOWNESS, 4))
 RUNS: Final[tuple[tuple[str, str, tuple[Waiting, ...]], ...]] = (
     *((version, mode, ("block",)) for version, mode in BUILDS),
@@ -116,7 +116,7 @@ def assert_equal(found: Found, truth: Found) -> None:
     RUNS,
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )
-def test_who_still_waits_since_when_and_for_which_lock(
+def test_open_waits_have_their_start_times_and_locks(
     version: str, mode: str, kinds: tuple[Waiting, ...], tmp_path: Path
 ) -> None:
     labels = ("--lock-labels",) if "mutex" in kinds else ()
@@ -172,9 +172,7 @@ def assert_shown(finished: Finished, profile: Profile, target: Target) -> None:
 
 @pytest.mark.parametrize("kind", ["block", "mutex"])
 @pytest.mark.parametrize("version", ["1.19", "1.27"])
-def test_one_that_was_woken_but_overtaken_still_waits(
-    version: str, kind: Waiting, tmp_path: Path
-) -> None:
+def test_an_overtaken_goroutine_still_waits(version: str, kind: Waiting, tmp_path: Path) -> None:
     with (
         Target.start(program("heldlocks", version)) as target,
         recording(target.pid, tmp_path, "--profile", kind, "--open") as recorder,
@@ -197,7 +195,7 @@ def test_one_that_was_woken_but_overtaken_still_waits(
 
 
 @pytest.mark.parametrize("kind", ["block", "mutex"])
-def test_an_end_in_time_is_as_good_as_one_by_a_signal(kind: Waiting, tmp_path: Path) -> None:
+def test_open_waits_are_read_when_the_duration_ends(kind: Waiting, tmp_path: Path) -> None:
     with Target.start(program("heldlocks")) as target:
         early = hang(target, "early")
         arguments = ("--pid", str(target.pid), "-d", "0.5", "--profile", kind, "--open")
@@ -216,10 +214,8 @@ def names_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("options", [(), ("--open",)])
-def test_of_a_target_that_ends_nobody_waits_any_more(
-    options: tuple[str, ...], tmp_path: Path
-) -> None:
-    """What was recorded is written, and the exit code is the same with and without --open."""
+def test_an_ended_target_has_no_open_waits(options: tuple[str, ...], tmp_path: Path) -> None:
+    """The profiles are written, and the exit code is the same with and without --open."""
     arguments = ("--profile", "mutex", "--lock-labels", *options)
     with Target.start(program("heldlocks")) as target:
         hang(target, "early")
@@ -243,7 +239,7 @@ def test_of_a_target_that_ends_nobody_waits_any_more(
         assert names_in(tmp_path) == []
 
 
-def test_nobody_waits_where_all_were_let_go(tmp_path: Path) -> None:
+def test_woken_goroutines_are_no_open_waits(tmp_path: Path) -> None:
     with Target.start(program("heldlocks")) as target:
         hang(target, "early")
         with recording(target.pid, tmp_path, "--open") as recorder:
@@ -256,7 +252,7 @@ def test_nobody_waits_where_all_were_let_go(tmp_path: Path) -> None:
     assert open_profile(tmp_path).samples == ()
 
 
-def test_without_the_option_nothing_is_said_of_it(tmp_path: Path) -> None:
+def test_without_the_option_no_open_waits_are_shown(tmp_path: Path) -> None:
     with Target.start(program("heldlocks")) as target:
         hang(target, "early")
         arguments = ("--pid", str(target.pid), "-d", "0.1", "--profile", "block,mutex")
@@ -266,7 +262,7 @@ def test_without_the_option_nothing_is_said_of_it(tmp_path: Path) -> None:
     assert names_in(tmp_path) == []
 
 
-def test_one_that_is_woken_while_the_others_are_read_is_not_shown(
+def test_a_goroutine_woken_during_the_scan_is_not_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with Target.start(program("heldlocks")) as target:
@@ -285,7 +281,7 @@ def test_one_that_is_woken_while_the_others_are_read_is_not_shown(
     assert profile.samples == ()
 
 
-def test_each_target_has_its_own(tmp_path: Path) -> None:
+def test_each_target_has_its_own_open_waits(tmp_path: Path) -> None:
     path = program("heldlocks")
     with Target.start(path) as one, Target.start(path) as other:
         early = hang(one, "early")
@@ -302,7 +298,7 @@ def test_each_target_has_its_own(tmp_path: Path) -> None:
     assert_equal(found_in(profiles[1].samples), expected({}, late, profiles[1], with_block=True))
 
 
-def test_why_goroutines_could_not_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_goroutine_list_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(go: GoTarget, now_ns: int, *, has_labels: bool) -> ParkedAtEnd:
         raise GoTableError("no list of goroutines")
 
@@ -322,7 +318,9 @@ def test_why_goroutines_could_not_be_read_is_told(monkeypatch: pytest.MonkeyPatc
     assert "no list of goroutines" in comment
 
 
-def test_a_target_that_ends_while_it_is_read_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_that_ends_during_the_scan_has_no_open_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with Target.start(program("heldlocks")) as target:
 
         def kill_and_read(go: GoTarget, now_ns: int, *, has_labels: bool) -> ParkedAtEnd:
@@ -341,8 +339,10 @@ def test_a_target_that_ends_while_it_is_read_has_ended(monkeypatch: pytest.Monke
     assert any(comment.startswith("ended early: ") for comment in profile.comments)
 
 
-def test_a_full_table_of_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of goroutines without a row it is not known when they began to wait, so nothing is said."""
+def test_with_a_full_table_open_waits_have_no_start_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For goroutines without a row the start of the wait is unknown, so none is shown."""
     room = 4
     monkeypatch.setattr(collector, "_MAX_WAITS", room)
     with Target.start(program("heldlocks")) as target:

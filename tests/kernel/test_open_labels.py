@@ -33,10 +33,8 @@ from tests.toolchains import MINORS
 
 
 @pytest.mark.parametrize("version", MINORS)
-def test_who_still_waits_is_shown_with_the_labels_of_its_goroutine(
-    version: str, tmp_path: Path
-) -> None:
-    """Also who waited before: they are read from the target's memory."""
+def test_open_waits_have_the_labels_of_their_goroutines(version: str, tmp_path: Path) -> None:
+    """Also of goroutines that waited before: their labels are read from the target's memory."""
     with Target.start(program("labels", version)) as target:
         target.ask("hold", "done")
         arguments = ("--profile", "block", "--open", "-d", "0.1")
@@ -61,10 +59,8 @@ def test_who_still_waits_is_shown_with_the_labels_of_its_goroutine(
 
 
 @pytest.mark.parametrize("version", ["1.23", "1.27"])
-def test_who_still_waits_with_labels_that_cannot_be_read_is_counted(
-    version: str, tmp_path: Path
-) -> None:
-    """A program can keep what it likes there."""
+def test_open_waits_with_unreadable_labels_are_counted(version: str, tmp_path: Path) -> None:
+    """A program can store any value as labels."""
     with Target.start(program("labels", version)) as target, Process(target.pid) as process:
         target.ask("hold", "done")
         go = inspect(process)
@@ -88,7 +84,7 @@ def test_who_still_waits_with_labels_that_cannot_be_read_is_counted(
     assert found["main.receive", frozenset({("request", "second")})] == 0
 
 
-def test_one_that_wakes_while_its_labels_are_read_is_not_shown(
+def test_a_goroutine_woken_while_labels_are_read_is_not_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with Target.start(program("labels")) as target, Process(target.pid) as process:

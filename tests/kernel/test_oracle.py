@@ -1,4 +1,4 @@
-"""The oracle: Go's own profiler, switched on from outside, against what a program says itself."""
+"""The oracle: Go's own profiler, switched on from outside, against the program's own profile."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from ebpfprof.export import pprof
 from symbolizer import ElfFile, GoBinary
 from tests import oracle
 from tests.foreign import Fzf
+from tests.kernel.programs import TARGETS
 from tests.oracle import Bucket
 from tests.targets_run import Target
 from tests.toolchains import MINORS, toolchain
-
-TARGETS = Path(__file__).parent.parent / "targets"
 
 
 def leaves(program: Path, bias: int, buckets: list[Bucket]) -> dict[str, float]:
@@ -54,7 +53,7 @@ def test_code_and_symbols_give_the_same_variables(minor: str) -> None:
 
 
 @pytest.mark.parametrize("minor", ["1.19", "1.22", "1.27"])
-def test_the_list_is_what_the_program_writes(minor: str, tmp_path: Path) -> None:
+def test_the_oracle_reads_the_buckets_that_the_program_writes(minor: str, tmp_path: Path) -> None:
     program = toolchain(minor).build(TARGETS / "blockops")
     written = tmp_path / "block.pb.gz"
     with Target.start(program, f"-profile={written}", "-only=^(chan|mutex|cond)") as target:
@@ -71,7 +70,7 @@ def test_the_list_is_what_the_program_writes(minor: str, tmp_path: Path) -> None
     assert sum(b.delay_ns for b in buckets) == pytest.approx(theirs, rel=0.2)
 
 
-def test_a_rate_of_zero_ends_it() -> None:
+def test_a_rate_of_zero_ends_the_profile() -> None:
     program = toolchain("1.27").build(TARGETS / "nopprof")
     with Target.start(program) as target:
         oracle.set_block_rate(target.pid, program, 1)

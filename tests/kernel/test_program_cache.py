@@ -1,4 +1,4 @@
-"""Compiled programs that are kept: for whom, what they stand for, and what is passed over."""
+"""The cache of compiled programs: its users, its keys, and files that it ignores."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def only_file(folder: Path) -> Path:
     return path
 
 
-def test_the_same_is_compiled_once(folder: Path) -> None:
+def test_the_same_program_is_compiled_once(folder: Path) -> None:
     first, is_new = compiled()
     assert is_new
     again, is_new = compiled()
@@ -61,7 +61,7 @@ def test_the_same_is_compiled_once(folder: Path) -> None:
     assert only_file(folder).stat().st_mode & 0o777 == 0o600
 
 
-def test_nothing_else_is_taken_for_it(
+def test_other_programs_do_not_use_the_cached_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     compiled()
@@ -96,9 +96,7 @@ def elsewhere(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [not_private, not_ours, elsewhere])
-def test_a_folder_that_is_not_ours_alone_is_left_alone(
-    change: Callable[[Path], None], folder: Path
-) -> None:
+def test_a_shared_cache_folder_is_not_used(change: Callable[[Path], None], folder: Path) -> None:
     compiled()
     content = {path.name: path.read_bytes() for path in folder.iterdir()}
     change(folder)
@@ -108,9 +106,7 @@ def test_a_folder_that_is_not_ours_alone_is_left_alone(
 
 
 @pytest.mark.parametrize("change", [not_private, not_ours, elsewhere])
-def test_a_file_that_is_not_ours_alone_is_replaced(
-    change: Callable[[Path], None], folder: Path
-) -> None:
+def test_a_shared_cache_file_is_replaced(change: Callable[[Path], None], folder: Path) -> None:
     first, _ = compiled()
     path = only_file(folder)
     evil = path.read_text().replace(first.functions["nothing"].hex(), "00" * 8)
@@ -135,14 +131,14 @@ def test_a_file_that_is_not_ours_alone_is_replaced(
         json.dumps({"maps": [], "functions": [], "license": ""}).encode(),
     ],
 )
-def test_what_is_no_program_is_replaced(content: bytes, folder: Path) -> None:
+def test_a_corrupt_cache_file_is_replaced(content: bytes, folder: Path) -> None:
     first, _ = compiled()
     only_file(folder).write_bytes(content)
     assert compiled() == (first, True)
     assert compiled() == (first, False)
 
 
-def test_the_oldest_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_programs_are_deleted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_cache, "MOST_PROGRAMS", 2)
     for number in range(3):
         compiled(number)
@@ -152,7 +148,7 @@ def test_the_oldest_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [compiled(number)[1] for number in (2, 1, 0)] == [False, False, True]
 
 
-def test_without_a_place_for_it_everything_goes_on(
+def test_programs_are_compiled_without_a_cache_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(compiler, "program_text", lambda name: TEXT)
@@ -161,7 +157,7 @@ def test_without_a_place_for_it_everything_goes_on(
     assert compiled()[1]
 
 
-def test_a_full_disk_keeps_nothing_and_nothing_unfinished(folder: Path) -> None:
+def test_a_full_disk_leaves_no_partial_program_in_the_cache(folder: Path) -> None:
     folder.mkdir(0o700)
     with mounted(folder, "-o", "size=8k,mode=0700"):
         (folder / "filler").write_bytes(bytes(8192))
@@ -172,7 +168,7 @@ def test_a_full_disk_keeps_nothing_and_nothing_unfinished(folder: Path) -> None:
         assert not compiled()[1]
 
 
-def test_who_is_not_root_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_root_has_a_program_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     with anybodys_folder() as place:
         place.chmod(0o777)
         folder = place / "cache"
@@ -199,8 +195,8 @@ main()
 """
 
 
-def test_a_recording_is_kept_for_the_next(tmp_path: Path) -> None:
-    """Also with the few rights that it has left by then."""
+def test_the_next_recording_uses_the_cached_program(tmp_path: Path) -> None:
+    """Also with the few rights that it has kept."""
     place = tmp_path / "kept"
     command = (sys.executable, "-c", KEEPING_IN, str(place), "attach")
     with Target.start(program("ticker")) as target:

@@ -1,4 +1,4 @@
-"""A program is inspected once for all processes that run it, and only while one does."""
+"""A program is inspected once for all processes that run it, until the last one is removed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def held_open(path: Path) -> bool:
     return str(path.resolve()) in open_files(os.getpid())
 
 
-def test_processes_of_one_file_share_it(inspected: list[GoBinary], tmp_path: Path) -> None:
+def test_processes_of_a_file_share_its_inspection(
+    inspected: list[GoBinary], tmp_path: Path
+) -> None:
     copy = Path(shutil.copy(program("steps"), tmp_path))
     with LiveSession(Options(), capacity=PROCESSES + 1) as live, ExitStack() as stack:
         starts = [program("steps")] * PROCESSES + [copy]
@@ -49,7 +51,7 @@ def test_processes_of_one_file_share_it(inspected: list[GoBinary], tmp_path: Pat
         assert len(inspected) == 2
         assert held_open(program("steps"))
         assert held_open(copy)
-        # Each goes by its own pid, and the file is read until the last one is let go of.
+        # Each has its own pid, and the file stays open until the last process is removed.
         for target, each in list(zip(targets, running, strict=True))[:PROCESSES]:
             live.start(target)
             each.ask("hand", "done")
@@ -65,7 +67,7 @@ def test_processes_of_one_file_share_it(inspected: list[GoBinary], tmp_path: Pat
         live.remove(again)
 
 
-def test_several_threads_that_open_one_file_share_it_too(inspected: list[GoBinary]) -> None:
+def test_threads_that_open_a_file_share_its_inspection(inspected: list[GoBinary]) -> None:
     with LiveSession(Options(), capacity=PROCESSES) as live, ExitStack() as stack:
         running = [stack.enter_context(Target.start(program("steps"))) for _ in range(PROCESSES)]
         with ThreadPoolExecutor(PROCESSES) as pool:
@@ -76,9 +78,7 @@ def test_several_threads_that_open_one_file_share_it_too(inspected: list[GoBinar
         assert not held_open(program("steps"))
 
 
-def test_a_file_that_is_written_anew_is_another_one(
-    inspected: list[GoBinary], tmp_path: Path
-) -> None:
+def test_a_rewritten_file_is_inspected_again(inspected: list[GoBinary], tmp_path: Path) -> None:
     path = tmp_path / "program"
     with LiveSession(Options(), capacity=2) as live:
         shutil.copy(program("steps"), path)

@@ -1,4 +1,4 @@
-"""What was recorded when a recording ends: no wait is longer than the time that was recorded."""
+"""The end of a recording: no wait is longer than the recorded time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.targets_run import Target
 WINDOWS = WaitsConfig(block=True, mutex=False, windows=True)
 
 
-def test_a_window_that_is_prepared_at_the_end_ends_first(tmp_path: Path) -> None:
-    """Else the goroutines that wait then would wait since the machine was started."""
+def test_a_window_in_preparation_ends_before_the_recording(tmp_path: Path) -> None:
+    """Otherwise waiting goroutines would seem to wait since boot."""
     arguments = ("--duration", "600", "--max-overhead", "1", "--profile", "block")
     with Target.start(program("demo")) as target:
         finished = run(
@@ -31,8 +31,8 @@ def test_a_window_that_is_prepared_at_the_end_ends_first(tmp_path: Path) -> None
     assert only_profile(tmp_path).samples
 
 
-def test_no_wait_is_longer_than_its_window_allows() -> None:
-    """Whatever becomes of the window while the kernel is told of those that wait."""
+def test_no_wait_is_longer_than_its_window() -> None:
+    """However the window ends while seeds are put into the kernel's tables."""
     with (
         Target.start(program("parked")) as running,
         Opened(running.pid) as target,

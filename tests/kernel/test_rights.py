@@ -1,4 +1,4 @@
-"""The least rights: with them all works, without any of them it says so; the rest is given up."""
+"""The least rights: they are enough, a missing one is named, and all others are dropped."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ KINDS = ("block", "mutex", "cpu")
 OWN = ("bpf", "perfmon") if uprobe_links.is_offered() else ("sys_admin",)
 LEAST = (*OWN, "sys_ptrace", "dac_read_search")
 with set_aside("CAP_SYS_ADMIN"):
-    # Debian's kernel may want more for CPU samples, whoever has CAP_PERFMON (README.md).
+    # Debian's kernel may want more for CPU samples than CAP_PERFMON (README.md).
     TO_SAMPLE = () if perf_events.may_open_events() else ("sys_admin",)
 LEAST_FOR = {"block": LEAST, "mutex": LEAST, "cpu": (*LEAST, *TO_SAMPLE)}
 LEAST_FOR_ALL = LEAST_FOR["cpu"]
@@ -64,7 +64,7 @@ def checkout() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def owners() -> Iterator[Target]:
-    """A process of one user, whose executable nobody else may read."""
+    """A process of one user, whose executable other users may not read."""
     with anybodys_folder() as folder:
         copy = Path(shutil.copy(program("ticker"), folder))
         copy.chmod(0o500)
@@ -94,7 +94,7 @@ def without(missing: str) -> tuple[str, ...]:
 
 
 def named(capability: str) -> str:
-    """What is said to be missing: of CAP_SYS_ADMIN, what it stands for."""
+    """The rights that the message names: for CAP_SYS_ADMIN, those that it stands for."""
     return "CAP_BPF, CAP_PERFMON" if capability == "sys_admin" else f"CAP_{capability.upper()}"
 
 
@@ -111,7 +111,7 @@ def test_the_least_rights_are_enough_for_each_profile(
     (written,) = folder.iterdir()
     assert (written.stat().st_uid, written.stat().st_mode & 0o777) == (USER, 0o600)
     profile = pprof.decode(written.read_bytes(), kind=kind)
-    # Nobody waits for a lock in it, and it may be that no sample falls into it.
+    # No goroutine waits for a lock in it, and perhaps no sample falls into it.
     assert kind != "block" or profile.samples
 
 
@@ -124,7 +124,7 @@ def test_the_least_rights_are_enough_for_top(checkout: Path, owners: Target, fol
     assert "main.receive" in said.stdout
 
 
-def test_the_least_rights_are_enough_to_serve_and_it_answers_who_started_it(
+def test_the_least_rights_are_enough_to_serve_the_invoking_user(
     checkout: Path, owners: Target
 ) -> None:
     command = (*by_user(USER, LEAST_FOR_ALL), *ebpfprof(checkout, "serve"))
@@ -148,7 +148,7 @@ def test_the_least_rights_are_enough_to_serve_and_it_answers_who_started_it(
         assert server.finish() == 0
 
 
-def test_two_rights_are_enough_for_ones_own_processes(
+def test_two_rights_are_enough_for_processes_of_the_user(
     checkout: Path, owners: Target, folder: Path
 ) -> None:
     os.chown(folder, OWNER, OWNER)
@@ -175,7 +175,7 @@ def test_two_rights_are_enough_to_run_a_program(checkout: Path, folder: Path) ->
 
 @pytest.mark.parametrize("name", VERBS)
 @pytest.mark.parametrize("missing", LEAST)
-def test_without_any_of_them_it_says_which(
+def test_a_missing_right_is_named(
     missing: str, name: str, checkout: Path, owners: Target, folder: Path
 ) -> None:
     arguments = ("--pid", str(owners.pid), *VERBS[name])
@@ -189,7 +189,7 @@ def test_without_any_of_them_it_says_which(
 
 
 @pytest.mark.parametrize("missing", ["sys_ptrace", "dac_read_search"])
-def test_list_shows_others_processes_only_to_who_may_see_them(
+def test_list_needs_rights_for_processes_of_other_users(
     missing: str, checkout: Path, owners: Target, folder: Path
 ) -> None:
     looking = ["sys_ptrace", "dac_read_search"]
@@ -211,7 +211,7 @@ sys.stdin.read()
 """
 
 
-def test_what_was_deleted_meanwhile_takes_a_right_of_its_own(checkout: Path, folder: Path) -> None:
+def test_deleted_libraries_need_checkpoint_restore(checkout: Path, folder: Path) -> None:
     source, library = folder / "spin.c", folder / "libspin.so"
     source.write_text(
         "volatile long n; void spin_here(void) { for (int i = 0; i < 1000000; i++) n++; }"
@@ -241,7 +241,7 @@ def test_admin_stands_for_bpf_and_perfmon(checkout: Path, owners: Target, folder
     assert said.code == ExitCode.OK, said.stderr
 
 
-def test_a_kernel_that_wants_more_for_probes_says_so(
+def test_kernels_that_need_admin_for_probes_are_named(
     checkout: Path, owners: Target, folder: Path
 ) -> None:
     python = ebpfprof(checkout)[:3]
@@ -286,10 +286,10 @@ KEPT = {
 
 
 @pytest.mark.parametrize("what", KEPT)
-def test_before_it_opens_a_program_it_has_no_more_than_it_needs(
+def test_rights_are_dropped_before_programs_are_opened(
     what: str, target: Target, tmp_path: Path
 ) -> None:
-    """In all threads: those of libraries, too, which take no part in giving up."""
+    """In all threads, also those of libraries, which do not drop rights themselves."""
     name, *arguments = what.split()
     if name != "list":
         arguments = [*(arguments or ("--pid", str(target.pid))), *VERBS[name]]
@@ -320,7 +320,7 @@ def descendants_of(pid: int) -> list[int]:
     return [each for child in map(int, text.split()) for each in (child, *descendants_of(child))]
 
 
-def test_while_top_shows_its_table_it_has_no_more_than_it_needs(tmp_path: Path) -> None:
+def test_top_keeps_only_the_rights_that_it_needs(tmp_path: Path) -> None:
     with (
         Target.start(program("demo")) as shop,
         screen(tmp_path, PYTHONPATH=str(ROOT)) as terminal,
@@ -338,14 +338,14 @@ def test_while_top_shows_its_table_it_has_no_more_than_it_needs(tmp_path: Path) 
         terminal.wait_for(r"^shell> *\Z")
 
 
-def test_while_it_records_it_has_no_more_than_it_needs(target: Target, tmp_path: Path) -> None:
+def test_attach_keeps_only_the_rights_that_it_needs(target: Target, tmp_path: Path) -> None:
     with recording(target.pid, tmp_path, "--profile", "default", "--open", "--by-lock") as recorder:
         assert rights_of(recorder.pid) == given_up_but(SAMPLING | WRITING)
         recorder.interrupt()
         assert recorder.finish().code == ExitCode.OK
 
 
-def test_also_where_probes_want_more_when_they_are_in(target: Target, tmp_path: Path) -> None:
+def test_old_kernels_keep_the_rights_that_probes_need(target: Target, tmp_path: Path) -> None:
     command = (*oldkernel.COMMAND, "attach")
     with recording(target.pid, tmp_path, command=command) as recorder:
         # What programs may get that are executed can only be limited once, at first.
@@ -362,13 +362,13 @@ def target() -> Iterator[Target]:
         yield running
 
 
-def test_the_server_has_no_more_than_it_needs(target: Target) -> None:
+def test_serve_keeps_only_the_rights_that_it_needs(target: Target) -> None:
     with Server("--pid", str(target.pid)) as server:
         assert server.get("/debug/pprof/block?seconds=1").profile("block").samples
         assert rights_of(server.pid) == given_up_but(RECORDING)
 
 
-def test_a_program_that_is_run_has_the_rights_that_we_were_given(tmp_path: Path) -> None:
+def test_run_starts_the_program_with_the_original_rights(tmp_path: Path) -> None:
     ours = rights_of(os.getpid())
     command = [sys.executable, "-m", "ebpfprof", "run", "--profile", "block", "--"]
     with subprocess.Popen(

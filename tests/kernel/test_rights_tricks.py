@@ -1,4 +1,4 @@
-"""What somebody without rights might try with the environment and marked files."""
+"""Attempts to gain rights with the environment and marked files."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def by_marked(python: Path, *arguments: str) -> Said:
 
 
 @pytest.mark.parametrize("mode", [0o4755, 0o2755])
-def test_as_a_set_user_id_program_it_refuses(mode: int, python: Path) -> None:
+def test_a_set_user_id_program_refuses_to_run(mode: int, python: Path) -> None:
     python.chmod(mode)
     said = by_marked(python, "list")
     assert said.code == ExitCode.PERMISSION_DENIED
     assert "set-user-id" in said.stderr
 
 
-def test_with_file_capabilities_it_refuses(python: Path, target: Target) -> None:
+def test_a_program_with_file_capabilities_refuses_to_run(python: Path, target: Target) -> None:
     low = 1 << NUMBERS["CAP_SYS_PTRACE"] | 1 << NUMBERS["CAP_DAC_READ_SEARCH"]
     high = 1 << NUMBERS["CAP_BPF"] - 32 | 1 << NUMBERS["CAP_PERFMON"] - 32
     mark = FILE_CAPABILITIES.pack(REVISION_2_EFFECTIVE, low, 0, high, 0)
@@ -77,7 +77,7 @@ def test_with_file_capabilities_it_refuses(python: Path, target: Target) -> None
     assert "file capabilities" in said.stderr
 
 
-def test_no_variable_tells_the_compiler_what_to_compile(target: Target, tmp_path: Path) -> None:
+def test_no_environment_variable_reaches_the_compiler(target: Target, tmp_path: Path) -> None:
     (tmp_path / "linux").mkdir()
     (tmp_path / "linux" / "types.h").write_text("#error from somewhere else\n")
     names = ("CPATH", "C_INCLUDE_PATH", "BCC_KERNEL_SOURCE", "BCC_SYMFS", "COMPILER_PATH")
@@ -86,7 +86,7 @@ def test_no_variable_tells_the_compiler_what_to_compile(target: Target, tmp_path
     assert finished.code == ExitCode.OK, finished.stderr
 
 
-def test_the_installed_command_loads_no_code_of_others(tmp_path: Path) -> None:
+def test_the_installed_command_loads_no_foreign_code(tmp_path: Path) -> None:
     """Nothing from the current folder, of a user's own packages, or where a variable points."""
     others = strangers(tmp_path)
     script = Path(sysconfig.get_path("scripts")) / "ebpfprof"
@@ -95,7 +95,7 @@ def test_the_installed_command_loads_no_code_of_others(tmp_path: Path) -> None:
     assert said.code == ExitCode.OK, said.stderr
 
 
-def test_what_demangles_has_no_rights_and_opens_nothing() -> None:
+def test_the_demangler_has_no_rights_and_opens_no_file() -> None:
     servant = _Demangler()
     try:
         assert servant.ask("_ZN3foo3barEv") == "foo::bar()"
@@ -111,7 +111,7 @@ def test_what_demangles_has_no_rights_and_opens_nothing() -> None:
     assert files.split()[3:5] == ["0", "0"]
 
 
-def test_a_thread_that_gave_up_its_rights_has_none_for_what_it_executes() -> None:
+def test_executed_programs_do_not_regain_dropped_rights() -> None:
     code = (
         "from ebpfprof.privileges.capabilities import give_up; import os\n"
         "give_up(['CAP_BPF'])\n"

@@ -27,9 +27,7 @@ from tests.recorder import Recorder, only_profile, run
 
 
 @pytest.mark.parametrize(("minor", "mode"), [("1.19", "plain"), ("1.27", "plain"), ("1.27", "pie")])
-def test_what_waits_in_the_first_lines_is_in_the_profile(
-    minor: str, mode: str, tmp_path: Path
-) -> None:
+def test_waits_of_init_functions_are_in_the_profile(minor: str, mode: str, tmp_path: Path) -> None:
     path = program("brief", minor, mode)
     finished = run(*BLOCK, "--", str(path), folder=tmp_path, command=COMMAND)
     assert finished.code == 0, finished.stderr
@@ -55,7 +53,9 @@ def test_all_profiles_are_written_unless_some_are_chosen(tmp_path: Path) -> None
         (("signal", str(int(signal.SIGKILL))), 128 + signal.SIGKILL),
     ],
 )
-def test_its_exit_status_is_ours(arguments: tuple[str, ...], status: int, tmp_path: Path) -> None:
+def test_run_has_the_exit_status_of_the_program(
+    arguments: tuple[str, ...], status: int, tmp_path: Path
+) -> None:
     finished = run_brief(*arguments, folder=tmp_path)
     assert finished.code == status, finished.stderr
     assert has_waits(only_profile(tmp_path), "main.receiveInMain", WAITS_OF_MAIN)
@@ -73,7 +73,7 @@ def test_its_exit_status_is_ours(arguments: tuple[str, ...], status: int, tmp_pa
         ("", None, 127, "There is no program"),
     ],
 )
-def test_what_cannot_be_run_is_said(
+def test_a_program_that_can_not_be_run_is_reported(
     name: str, content: str | None, code: int, words: str, tmp_path: Path
 ) -> None:
     if content is not None:
@@ -86,7 +86,7 @@ def test_what_cannot_be_run_is_said(
     assert not list(tmp_path.glob("*.gz"))
 
 
-def test_input_and_output_are_the_programs(tmp_path: Path) -> None:
+def test_the_program_has_the_standard_streams(tmp_path: Path) -> None:
     text = os.urandom(1 << 18)
     finished = subprocess.run(
         [*COMMAND, *BLOCK, "--", program("brief"), "copy"],
@@ -101,7 +101,7 @@ def test_input_and_output_are_the_programs(tmp_path: Path) -> None:
     assert b"main.receive" in finished.stderr
 
 
-def test_what_it_inherits_is_what_a_shell_gives(tmp_path: Path) -> None:
+def test_the_program_inherits_the_same_as_from_a_shell(tmp_path: Path) -> None:
     script = "grep -E 'Sig(Blk|Ign)|NoNewPrivs|Seccomp:' /proc/self/status; ulimit -a; pwd; env"
     words = ["sh", "-c", f"umask; ls /proc/self/fd; {script} | grep -v ^_="]
     env = dict(os.environ)  # what C libraries have put there is not in it
@@ -113,7 +113,7 @@ def test_what_it_inherits_is_what_a_shell_gives(tmp_path: Path) -> None:
     assert profiled.stdout.decode() == direct.stdout
 
 
-def test_with_a_duration_the_program_goes_on_without_probes_and_tracer(
+def test_after_the_duration_the_program_goes_on_without_probes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -130,7 +130,9 @@ def test_with_a_duration_the_program_goes_on_without_probes_and_tracer(
     assert profile.duration_ns < 60e9
 
 
-def test_while_it_runs_there_are_probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probes_are_attached_while_the_program_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with running(str(program("brief")), "wait") as target:
         (pid,) = children(target.pid)
@@ -152,7 +154,7 @@ def test_while_it_runs_there_are_probes(tmp_path: Path, monkeypatch: pytest.Monk
         ("stops while attaching", signal.SIGTERM, 130),
     ],
 )
-def test_a_program_that_never_ran_does_not_stay(
+def test_a_program_that_never_ran_is_killed_with_run(
     how: str, number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
     touched = tmp_path / "it-ran"
@@ -175,7 +177,7 @@ def test_a_program_that_never_ran_does_not_stay(
 
 
 @pytest.mark.parametrize("before", [["--"], []])
-def test_its_arguments_are_its_own(before: list[str], tmp_path: Path) -> None:
+def test_arguments_of_the_program_are_passed_on(before: list[str], tmp_path: Path) -> None:
     words = ["--help", "-h", "-o", "-", "--", "--profile", "none", "", "a b"]
     finished = run(
         "--profile", "cpu", *before, "/usr/bin/printf", "[%s]", *words,
@@ -185,7 +187,7 @@ def test_its_arguments_are_its_own(before: list[str], tmp_path: Path) -> None:
     assert finished.stdout.decode() == "".join(f"[{word}]" for word in words)
 
 
-def test_it_can_run_as_another_user(tmp_path: Path) -> None:
+def test_run_starts_the_program_as_another_user(tmp_path: Path) -> None:
     words = ("--profile", "cpu", "--user", "nobody", "--", "sh", "-c", "id -un; id -Gn; echo $HOME")
     finished = run(*words, folder=tmp_path, command=COMMAND)
     assert finished.stdout == b"nobody\nnogroup\n/nonexistent\n", finished.stderr
@@ -203,13 +205,15 @@ def test_it_can_run_as_another_user(tmp_path: Path) -> None:
         (("--user", "there-is-none", "--", "true"), "no user there-is-none"),
     ],
 )
-def test_usage_errors(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+def test_bad_options_are_usage_errors(
+    arguments: tuple[str, ...], words: str, tmp_path: Path
+) -> None:
     finished = run(*arguments, folder=tmp_path, command=COMMAND)
     assert finished.code == 2
     assert words in finished.stderr
 
 
-def test_a_program_is_not_begun_if_its_profile_could_not_be_written(tmp_path: Path) -> None:
+def test_a_program_is_not_run_if_its_output_can_not_be_written(tmp_path: Path) -> None:
     finished = run_brief(
         "exec", "/bin/echo", "it ran", folder=tmp_path, options=(*BLOCK, "-o", "/no/x")
     )

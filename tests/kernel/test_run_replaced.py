@@ -17,7 +17,7 @@ from tests.kernel.tampered import command as tampered
 from tests.recorder import only_profile, run
 
 
-def test_a_program_is_followed_to_the_go_program(tmp_path: Path) -> None:
+def test_run_follows_execs_to_the_go_program(tmp_path: Path) -> None:
     path = program("brief")
     words = ("env", "A=1", "sh", "-c", f"exec {shlex.quote(str(path))} exit 4")
     for options in (BLOCK, ("--profile", "default")):
@@ -32,8 +32,8 @@ def test_a_program_is_followed_to_the_go_program(tmp_path: Path) -> None:
             each.unlink()
 
 
-def test_a_program_that_replaces_itself_unnoticed_is_followed(tmp_path: Path) -> None:
-    """It is stopped then, before it was seen that what was recorded has ended."""
+def test_run_follows_an_unnoticed_exec(tmp_path: Path) -> None:
+    """It is stopped at its exec, before ebpfprof notices the end of the recorded program."""
     words = ("sh", "-c", f"exec {shlex.quote(str(program('brief')))} exit 4")
     command = tampered("notices no replacement", "run")
     finished = run("--profile", "default", "--", *words, folder=tmp_path, command=command)
@@ -43,7 +43,7 @@ def test_a_program_that_replaces_itself_unnoticed_is_followed(tmp_path: Path) ->
     assert has_waits(pprof.decode(written.read_bytes()), "main.receiveInInit", WAITS_OF_INIT)
 
 
-def test_a_program_that_replaces_itself_as_it_is_left_alone_goes_on(tmp_path: Path) -> None:
+def test_a_program_that_execs_at_the_end_of_the_recording_goes_on(tmp_path: Path) -> None:
     words = ("--profile", "default", "--duration", "0.2", "--", *once_left())
     finished = run(*words, folder=tmp_path, command=tampered("leaves late", "run"))
     assert finished.code == 4, finished.stderr
@@ -52,7 +52,7 @@ def test_a_program_that_replaces_itself_as_it_is_left_alone_goes_on(tmp_path: Pa
     assert not written.name.startswith("brief-")
 
 
-def test_a_program_that_replaces_itself_when_the_recording_has_failed_goes_on(
+def test_a_program_that_execs_after_a_failed_recording_goes_on(
     tmp_path: Path,
 ) -> None:
     command = tampered("fails while recording", "run")
@@ -68,7 +68,7 @@ def once_left() -> tuple[str, ...]:
     return "sh", "-c", f"{wait}; exec {shlex.quote(str(program('brief')))} exit 4"
 
 
-def test_a_script_is_followed_to_the_go_program(tmp_path: Path) -> None:
+def test_run_follows_a_script_to_the_go_program(tmp_path: Path) -> None:
     script = tmp_path / "start"
     script.write_text(f'#!/bin/sh\nexec {program("brief")} "$@"\n')
     script.chmod(0o755)
@@ -77,7 +77,7 @@ def test_a_script_is_followed_to_the_go_program(tmp_path: Path) -> None:
     assert has_waits(only_profile(tmp_path), "main.receiveInInit", WAITS_OF_INIT)
 
 
-def test_a_go_program_that_becomes_another_is_not_followed(
+def test_run_does_not_follow_the_exec_of_a_go_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -91,7 +91,7 @@ def test_a_go_program_that_becomes_another_is_not_followed(
     assert has_waits(only_profile(tmp_path), "main.receiveInInit", WAITS_OF_INIT)
 
 
-def test_what_is_no_go_program_has_a_cpu_profile(tmp_path: Path) -> None:
+def test_a_program_that_is_not_go_has_a_cpu_profile(tmp_path: Path) -> None:
     words = ("awk", "BEGIN { while (i < 3e7) i++; exit 6 }")
     finished = run("--profile", "default", "--", *words, folder=tmp_path, command=COMMAND)
     assert finished.code == 6
@@ -99,7 +99,7 @@ def test_what_is_no_go_program_has_a_cpu_profile(tmp_path: Path) -> None:
     assert only_profile(tmp_path).samples
 
 
-def test_what_is_no_go_program_has_no_block_profile(tmp_path: Path) -> None:
+def test_a_program_that_is_not_go_has_no_block_profile(tmp_path: Path) -> None:
     finished = run(*BLOCK, "--", "sh", "-c", "echo said; exit 6", folder=tmp_path, command=COMMAND)
     assert finished.code == 5
     assert finished.stdout == b"said\n"
@@ -107,7 +107,7 @@ def test_what_is_no_go_program_has_no_block_profile(tmp_path: Path) -> None:
     assert "is no Go program, and did not replace itself by one" in finished.stderr
 
 
-def test_a_followed_program_can_be_stopped_and_goes_on(
+def test_a_followed_program_can_be_stopped_and_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -20,7 +20,7 @@ from tests.kernel.tampered import command as tampered
 from tests.recorder import Recorder, only_profile, run
 
 
-def test_signals_that_were_ignored_still_are(tmp_path: Path) -> None:
+def test_the_program_inherits_ignored_signals(tmp_path: Path) -> None:
     finished = run(
         "--profile", "cpu", "--", "grep", "SigIgn", "/proc/self/status",
         folder=tmp_path, command=("/usr/bin/nohup", *COMMAND),
@@ -45,7 +45,7 @@ def test_a_signal_is_passed_on_and_the_profile_written(
     assert has_waits(only_profile(tmp_path), "main.receiveInMain", WAITS_OF_MAIN)
 
 
-def test_a_signal_that_the_main_thread_does_not_see_is_passed_on(
+def test_a_signal_to_another_thread_is_passed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that comes just before its main thread waits."""
@@ -58,7 +58,7 @@ def test_a_signal_that_the_main_thread_does_not_see_is_passed_on(
         assert f"ended with status {128 + signal.SIGTERM}" in target.errors
 
 
-def test_ctrl_c_reaches_the_program_once_and_we_outlive_it(
+def test_ctrl_c_reaches_the_program_once_and_run_outlives_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -80,7 +80,7 @@ def test_ctrl_c_reaches_the_program_once_and_we_outlive_it(
     assert only_profile(tmp_path).samples
 
 
-def test_ctrl_z_stops_both_and_fg_lets_them_go_on(tmp_path: Path) -> None:
+def test_ctrl_z_stops_run_and_program_and_fg_continues_both(tmp_path: Path) -> None:
     words = shlex.join([*COMMAND, *BLOCK, "--", str(program("sleeper"))])
     pid, terminal = pty.fork()
     if pid == 0:
@@ -115,7 +115,7 @@ def until_status(pid: int, pattern: str) -> None:
         sleep(0.01)
 
 
-def test_its_terminal_is_ours(tmp_path: Path) -> None:
+def test_the_program_has_the_terminal_of_run(tmp_path: Path) -> None:
     script = "test -t 0 && test -t 1 && test -t 2 && tty"
     pid, terminal = pty.fork()
     if pid == 0:
@@ -131,7 +131,9 @@ def test_its_terminal_is_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_after_its_end_aborts_the_writing(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_after_the_program_ended_aborts_the_writing(
+    number: signal.Signals, tmp_path: Path
+) -> None:
     words = (*BLOCK, "--", str(program("brief")), "exit", "3")
     recorder = Recorder(words, tmp_path, command=tampered("stops while writing", "run"))
     try:

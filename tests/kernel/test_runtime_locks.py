@@ -1,4 +1,4 @@
-"""--runtime-locks where they can't be had, and where it makes no sense."""
+"""--runtime-locks where the Go version or the options do not support it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from tests.toolchains import toolchain
 
 
 @pytest.mark.parametrize("version", ["1.19", "1.24"])
-def test_the_rest_is_recorded_of_a_go_that_keeps_no_list(version: str, tmp_path: Path) -> None:
+def test_other_waits_are_recorded_of_go_versions_without_a_lock_list(
+    version: str, tmp_path: Path
+) -> None:
     program = toolchain(version).build(MUTEXOPS)
     with Target.start(program, "-only=^mutexUnlock$") as target:
         options = ("--profile", "mutex", "--runtime-locks")
@@ -32,14 +34,14 @@ def test_the_rest_is_recorded_of_a_go_that_keeps_no_list(version: str, tmp_path:
     assert below(profile, "mutexUnlock").count > 0
 
 
-def test_it_needs_the_mutex_profile(tmp_path: Path) -> None:
+def test_runtime_locks_need_the_mutex_profile(tmp_path: Path) -> None:
     finished = run("--pid", "1", "--profile", "block", "--runtime-locks", folder=tmp_path)
     assert finished.code == 2
     assert "--runtime-locks" in finished.stderr
     assert "mutex" in finished.stderr
 
 
-def test_what_is_not_seen_of_them_stands_in_the_profile(tmp_path: Path) -> None:
+def test_a_comment_says_that_runtime_locks_are_lower_bounds(tmp_path: Path) -> None:
     with Target.start(toolchain("1.27").build(MUTEXOPS), "-only=^mutexUnlock$") as target:
         options = ("--profile", "block,mutex", "--runtime-locks")
         with recording(target.pid, tmp_path, *options) as recorder:

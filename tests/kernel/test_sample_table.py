@@ -35,8 +35,8 @@ TURNS = 15  # tests/targets/manystacks
 
 @dataclass(frozen=True)
 class Burnt:
-    """The samples of a program: the sums of one who was there from the beginning and of one who
-    came half way; how many samples there were; what was lost.
+    """The samples of a program: the sums of a reading from the beginning and of one that began
+    half way; how many samples there were; what was lost.
     """
 
     go: GoTarget
@@ -74,7 +74,7 @@ def burnt(held: ExitStack, what: str, ways: int, *keys: str) -> Burnt:
     return Burnt(go, whole, rest, collector.runs(0).count, list(collector.losses()))
 
 
-def test_a_table_that_is_small_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_sample_table_loses_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample_table, "_LEAST_ROWS", ROWS)
     monkeypatch.setattr(sample_table, "_ROOM_S", 0)
     with ExitStack() as held:
@@ -86,7 +86,7 @@ def test_a_table_that_is_small_loses_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert found.rest <= found.whole
 
 
-def test_what_does_not_fit_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_without_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample_table, "_LEAST_ROWS", ROWS)
     monkeypatch.setattr(sample_table, "_ROOM_S", 0)
     monkeypatch.setattr(sample_table, "_MAX_STACKS", 100)
@@ -107,8 +107,8 @@ def way_of(calls: list[str]) -> int | None:
     return sum(is_right << place for place, is_right in enumerate(turns))
 
 
-def test_more_labels_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each sample has those of its request: sets are deleted with the samples that have them."""
+def test_label_sets_are_deleted_with_their_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sample has the labels of its request: sets are deleted with their samples."""
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", SETS)
     with ExitStack() as held:
         found = burnt(held, "label", 2 * WAYS)
@@ -125,7 +125,7 @@ def test_more_labels_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(seen) > SETS
 
 
-def test_labels_that_are_not_wanted_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_that_are_not_selected_use_no_map_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", 4)
     with ExitStack() as held:
         found = burnt(held, "label", WAYS // 5, "work")
@@ -137,7 +137,7 @@ def test_labels_that_are_not_wanted_take_no_room(monkeypatch: pytest.MonkeyPatch
     assert seen[Label("work", "burn"),] > found.count / 2
 
 
-def test_what_nobody_asks_for_any_more_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_without_a_reading_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample_table, "_LEAST_ROWS", ROWS)
     monkeypatch.setattr(sample_table, "_ROOM_S", 0)
     largest, count = 0, 0
@@ -159,7 +159,7 @@ def test_what_nobody_asks_for_any_more_is_not_kept(monkeypatch: pytest.MonkeyPat
     assert kept <= largest + ROWS
 
 
-def test_a_table_has_room_for_some_seconds_of_all_processors() -> None:
+def test_the_sample_table_holds_some_seconds_of_all_processors() -> None:
     assert rows_for(99, 2) >= 99 * 2 * 4
     assert rows_for(99, 64) >= 99 * 64 * 4
     assert rows_for(99, 64) < rows_for(999, 512) <= 1 << 15

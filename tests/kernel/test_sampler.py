@@ -1,4 +1,4 @@
-"""Samplers on real processors: what they count, and what is left of them."""
+"""Samplers on real processors: what they count, and what they leave."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_sampler_is_on_one_processor_and_passes_its_cookie(program: BpfProgram
     program.detach_sampler(fd)
 
 
-def test_closing_leaves_no_event(program: BpfProgram) -> None:
+def test_closed_samplers_leave_no_perf_event(program: BpfProgram) -> None:
     before = perf_events(os.getpid())
     samplers = Samplers(program, "on_sample", HZ)
     assert perf_events(os.getpid()) == before + len(online_cpus())
@@ -131,7 +131,7 @@ def test_a_failing_attach_closes_the_event(program: BpfProgram) -> None:
     assert perf_events(os.getpid()) == before
 
 
-def test_without_all_processors_none_is_sampled(
+def test_if_a_processor_fails_none_is_sampled(
     program: BpfProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = perf_events(os.getpid())
@@ -141,7 +141,7 @@ def test_without_all_processors_none_is_sampled(
     assert perf_events(os.getpid()) == before
 
 
-def test_what_an_event_has_counted() -> None:
+def test_a_perf_event_counts_the_time_of_work() -> None:
     cpu = online_now()[0]
     fd = perf.open_cpu_sampler(cpu, HZ, hardware=False)
     try:

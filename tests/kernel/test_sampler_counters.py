@@ -116,7 +116,7 @@ def with_counters(monkeypatch: pytest.MonkeyPatch, *those: int) -> None:
         (1000, 63, 0xFFFF_FFFF, 2_147_483_648_500_000),
     ],
 )
-def test_period_in_cycles(hz: int, time_shift: int, time_mult: int, cycles: int) -> None:
+def test_the_period_is_in_cycles(hz: int, time_shift: int, time_mult: int, cycles: int) -> None:
     assert perf.period_cycles(hz, time_shift, time_mult) == cycles
 
 
@@ -144,7 +144,7 @@ def test_a_counter_is_pinned_and_of_fixed_period(monkeypatch: pytest.MonkeyPatch
         os.close(fd)
 
 
-def test_a_counter_that_does_not_count_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_counter_that_does_not_count_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = syscalls.perf_event_open
     monkeypatch.setattr(perf, "_tsc_clock", lambda: (31, 1 << 30))
 
@@ -173,7 +173,7 @@ def test_a_counter_that_does_not_count_is_none(monkeypatch: pytest.MonkeyPatch) 
         (errno.EPERM, False, PermissionDenied),
     ],
 )
-def test_each_refusal_has_its_error(
+def test_each_refusal_of_a_perf_event_has_its_error(
     monkeypatch: pytest.MonkeyPatch, code: int, *, hardware: bool, error: type[Exception]
 ) -> None:
     monkeypatch.setattr(perf, "_tsc_clock", lambda: (31, 1 << 30))

@@ -28,7 +28,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[BpfProgram]:
         yield loaded
 
 
-def test_rows_go_into_a_hash_map_until_it_is_full(program: BpfProgram) -> None:
+def test_rows_are_added_to_a_hash_map_until_the_map_is_full(program: BpfProgram) -> None:
     key_type, value_type = program.maps["rows"].types
     keys, values = np.zeros(2 * ROWS, key_type), np.zeros(2 * ROWS, value_type)
     keys["thread"] = range(2 * ROWS)
@@ -56,7 +56,7 @@ def rows_of(program: BpfProgram) -> dict[int, tuple[int, ...]]:
     }
 
 
-def test_rows_of_another_type_do_not_go_into_a_hash_map(program: BpfProgram) -> None:
+def test_rows_of_another_type_are_refused(program: BpfProgram) -> None:
     key_type, value_type = program.maps["rows"].types
     with pytest.raises(ValueError, match="no rows of the map rows"):
         program.maps["rows"].update(np.zeros(3, np.uint64), np.zeros(3, value_type))
@@ -67,7 +67,7 @@ def test_rows_of_another_type_do_not_go_into_a_hash_map(program: BpfProgram) -> 
     assert rows_of(program) == {}
 
 
-def test_what_a_map_refuses_is_an_error(program: BpfProgram) -> None:
+def test_a_map_without_batched_updates_is_an_error(program: BpfProgram) -> None:
     """A map that has no batched updates, standing for a kernel that has none."""
     key_type, value_type = program.maps["stacks"].types
     with pytest.raises(KernelUnsupported, match="stacks can't be written"):
@@ -97,6 +97,6 @@ def test_records_of_a_ring_come_once_and_in_order(program: BpfProgram) -> None:
     assert set(rows["cpu"]) == {cpu}
 
 
-def test_a_ring_that_is_no_ring(program: BpfProgram) -> None:
+def test_a_map_that_is_no_ring_is_refused(program: BpfProgram) -> None:
     with pytest.raises(KernelUnsupported, match="ring buffer can't be read"):
         program.maps["rows"].reader()

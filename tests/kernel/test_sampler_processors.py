@@ -1,4 +1,4 @@
-"""Samplers where processors come and go, and the list of those that there are."""
+"""Samplers where processors go offline and online, and the list of online processors."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[BpfProgram]:
         yield loaded
 
 
-def test_a_processor_that_is_not_there(program: BpfProgram) -> None:
+def test_an_absent_processor_is_an_error(program: BpfProgram) -> None:
     with pytest.raises(AttachFailed, match=r"processor 99999: .*errno"):
         perf_events.open_cpu_sampler(99999, HZ, hardware=False)
 
 
-def test_processors_that_come_and_go(
+def test_samplers_follow_processors_that_come_and_go(
     program: BpfProgram, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The list is ours; what happens to the samplers of a real one: the tests below."""
+    """The list is a made-up one; the tests below switch a real processor off."""
     online = tmp_path / "online"
     monkeypatch.setattr(cpus, "_ONLINE", online)
     first, second = online_now()[:2]
@@ -113,7 +113,7 @@ def test_processors_that_come_and_go(
         ("1,130-131", (1, 130, 131)),
     ],
 )
-def test_lists_of_processors(
+def test_lists_of_processors_are_parsed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, expected: tuple[int, ...]
 ) -> None:
     monkeypatch.setattr(cpus, "_ONLINE", tmp_path / "online")
@@ -122,7 +122,7 @@ def test_lists_of_processors(
 
 
 @pytest.mark.parametrize("text", [None, "", "\n", "x", "0-", "-1", "0,,1", "0-1-2", "1:2", "٣"])
-def test_what_is_no_list_of_processors(
+def test_a_corrupt_list_of_processors_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None
 ) -> None:
     monkeypatch.setattr(cpus, "_ONLINE", tmp_path / "online")
@@ -132,7 +132,7 @@ def test_what_is_no_list_of_processors(
         online_cpus()
 
 
-def test_a_processor_that_goes_before_it_is_sampled_is_left_out(
+def test_a_processor_that_goes_offline_first_is_left_out(
     program: BpfProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, gone, *_ = online_now()
@@ -166,7 +166,9 @@ def switched_off(cpu: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("is_noticed", [True, False])
-def test_a_processor_that_is_switched_off_and_on(program: BpfProgram, *, is_noticed: bool) -> None:
+def test_a_processor_switched_off_and_on_is_sampled_again(
+    program: BpfProgram, *, is_noticed: bool
+) -> None:
     *others, cpu = online_now()
     with Samplers(program, "on_sample", HZ) as samplers:
         samplers.enable()

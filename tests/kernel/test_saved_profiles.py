@@ -45,7 +45,7 @@ def output(*arguments: str | Path, stdin: bytes = b"") -> str:
 
 
 def refusal(*arguments: str | Path, code: int, stdin: bytes = b"") -> str:
-    """What is said on stderr; nothing may be on stdout, and no traceback anywhere."""
+    """The message on stderr; stdout must be empty, and no traceback anywhere."""
     done = run(*arguments, stdin=stdin)
     said = done.stderr.decode()
     assert (done.returncode, done.stdout) == (code, b""), said
@@ -116,7 +116,7 @@ def test_gos_text_profiles_get_advice(minor: str, own_profiles: dict[str, Path])
 
 
 @pytest.mark.parametrize("name", ["folded", "speedscope", "html", "json", "text", "pprof"])
-def test_every_format_of_a_file_goes_to_a_file(name: str, tmp_path: Path) -> None:
+def test_report_writes_every_format_to_a_file(name: str, tmp_path: Path) -> None:
     source = save(tmp_path, "in.pb.gz", replace(SMALL, time_ns=time.time_ns()))
     done = run("report", source, "-f", name, "-o", tmp_path / "out")
     assert (done.returncode, done.stdout) == (0, b"")
@@ -143,7 +143,7 @@ def test_every_format_of_a_file_goes_to_a_file(name: str, tmp_path: Path) -> Non
         ("waits.html", ("-f", "json"), "json"),
     ],
 )
-def test_the_name_says_which_format_it_is(
+def test_the_file_name_chooses_the_format(
     name: str, options: Sequence[str], format_name: str, tmp_path: Path
 ) -> None:
     source = save(tmp_path, "in", SMALL)
@@ -152,7 +152,7 @@ def test_the_name_says_which_format_it_is(
     assert (tmp_path / name).read_bytes() == expected
 
 
-def test_what_a_difference_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_formats_without_differences_are_refused(tmp_path: Path) -> None:
     source = save(tmp_path, "in.pb.gz", SMALL)
     said = refusal("diff", source, source, "-o", tmp_path / "x.speedscope.json", code=2)
     assert "would be speedscope, which can't be written here" in said
@@ -161,7 +161,7 @@ def test_what_a_difference_cannot_be_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["report", "diff"])
-def test_no_file_is_replaced_unless_it_is_told_to(verb: str, tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced_only_with_force(verb: str, tmp_path: Path) -> None:
     source = save(tmp_path, "in.pb.gz", SMALL)
     files = [source] * (2 if verb == "diff" else 1)
     before = source.read_bytes()
@@ -181,7 +181,7 @@ def test_a_profile_comes_through_a_pipe() -> None:
 
 
 @pytest.mark.parametrize("name", formats.FORMATS)
-def test_the_reader_may_go_before_the_end(name: str, tmp_path: Path) -> None:
+def test_a_closed_pipe_is_no_error(name: str, tmp_path: Path) -> None:
     source = save(tmp_path, "in.pb.gz", SMALL)
     with subprocess.Popen(
         [*COMMAND, "report", source, "-f", name],
@@ -204,7 +204,7 @@ def test_the_reader_may_go_before_the_end(name: str, tmp_path: Path) -> None:
         *(("diff", name) for name in formats.DIFFERENCE_FORMATS),
     ],
 )
-def test_a_full_disk_is_said(verb: str, name: str, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(verb: str, name: str, tmp_path: Path) -> None:
     source = save(tmp_path, "in.pb.gz", SMALL)
     files = [source] if verb == "report" else [source, source]
     with open("/dev/full", "wb") as full:
@@ -217,7 +217,7 @@ def test_a_full_disk_is_said(verb: str, name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", formats.FORMATS)
-def test_what_programs_read_is_the_same_in_every_locale(name: str, tmp_path: Path) -> None:
+def test_machine_readable_output_does_not_depend_on_the_locale(name: str, tmp_path: Path) -> None:
     source = save(tmp_path, "in.pb.gz", nasty())
     done = subprocess.run(
         [*COMMAND, "report", source, "-f", name],
@@ -250,7 +250,7 @@ def on_a_terminal(arguments: Sequence[str | Path]) -> tuple[int, bytes]:
     return child.wait(), seen
 
 
-def test_a_terminal_gets_colour_and_no_name_as_it_is(tmp_path: Path) -> None:
+def test_a_terminal_gets_colour_and_harmless_names(tmp_path: Path) -> None:
     code, seen = on_a_terminal(["report", save(tmp_path, "in.pb.gz", nasty())])
     assert code == 0
     assert b"\x1b[1m" in seen
@@ -266,13 +266,13 @@ def test_a_terminal_gets_no_binary(tmp_path: Path) -> None:
     assert b"not for a terminal" in seen
 
 
-def test_nobody_types_a_profile() -> None:
+def test_a_profile_is_not_read_from_a_terminal() -> None:
     code, seen = on_a_terminal(["report", "-"])
     assert code == 2
     assert b"which is a terminal" in seen
 
 
-def test_what_was_hidden_is_said_beside_formats_that_cannot(tmp_path: Path) -> None:
+def test_hidden_waits_are_reported_on_stderr(tmp_path: Path) -> None:
     source = save(tmp_path, "in.pb.gz", IDLE)
     done = run("report", source, "-f", "folded", "--hide-idle")
     assert done.returncode == 0
@@ -282,7 +282,9 @@ def test_what_was_hidden_is_said_beside_formats_that_cannot(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("option", [["--hide-idle"], ["--sample-type", "delay"]])
 @pytest.mark.parametrize("verb", ["report", "diff"])
-def test_nothing_is_taken_out_of_a_pprof_file(verb: str, option: list[str], tmp_path: Path) -> None:
+def test_options_that_omit_samples_are_refused_for_pprof(
+    verb: str, option: list[str], tmp_path: Path
+) -> None:
     source = save(tmp_path, "in.pb.gz", IDLE)
     files = [source] * (2 if verb == "diff" else 1)
     said = refusal(verb, *files, "-f", "pprof", *option, code=2)
@@ -306,7 +308,7 @@ def test_files_that_are_no_profile_are_refused(tmp_path: Path) -> None:
     assert "\x1b" not in said
 
 
-def test_memory_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_lack_of_memory_is_reported(tmp_path: Path) -> None:
     with open(tmp_path / "large", "wb") as file:
         file.truncate(200 << 20)
     limited = ["/usr/bin/prlimit", f"--as={120 << 20}", *COMMAND, "report", str(tmp_path / "large")]
@@ -315,7 +317,7 @@ def test_memory_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert done.stderr.startswith(b"ebpfprof: There is not enough memory for this: ")
 
 
-def test_a_difference_of_recordings(tmp_path: Path) -> None:
+def test_diff_compares_recordings(tmp_path: Path) -> None:
     before = save(tmp_path, "a.pb.gz", replace(CPU, samples=CPU.samples[:1]))
     after = save(tmp_path, "b.pb.gz", CPU)
     text = output("diff", before, after)
@@ -326,7 +328,7 @@ def test_a_difference_of_recordings(tmp_path: Path) -> None:
     assert 'id="base"' in output("diff", before, after, "-f", "html")
 
 
-def test_normalizing_and_the_hint_at_it(tmp_path: Path) -> None:
+def test_diff_normalizes_and_hints_at_it(tmp_path: Path) -> None:
     base = save(tmp_path, "a.pb.gz", SMALL)
     doubled = [replace(s, values=(2 * s.values[0], 2 * s.values[1])) for s in SMALL.samples]
     longer = replace(SMALL, samples=tuple(doubled), duration_ns=2 * SMALL.duration_ns)
@@ -338,7 +340,7 @@ def test_normalizing_and_the_hint_at_it(tmp_path: Path) -> None:
 
 
 @VERSIONS
-def test_gos_pprof_shows_our_difference_as_its_own(minor: str, tmp_path: Path) -> None:
+def test_gos_pprof_shows_our_difference_like_its_own(minor: str, tmp_path: Path) -> None:
     before = save(tmp_path, "a.pb.gz", replace(CPU, samples=CPU.samples[:2]))
     after = save(tmp_path, "b.pb.gz", replace(CPU, samples=CPU.samples[1:]))
     done = run("diff", before, after, "-f", "pprof", "-o", "diff.pb.gz", cwd=tmp_path)
@@ -351,7 +353,9 @@ def test_gos_pprof_shows_our_difference_as_its_own(minor: str, tmp_path: Path) -
     assert any(row.startswith("-30ns 75.00%") for row in found[0])
 
 
-def test_what_cannot_be_compared_is_refused(tmp_path: Path, own_profiles: dict[str, Path]) -> None:
+def test_profiles_of_different_kinds_are_refused(
+    tmp_path: Path, own_profiles: dict[str, Path]
+) -> None:
     block, cpu = save(tmp_path, "a.pb.gz", SMALL), save(tmp_path, "b.pb.gz", CPU)
     heap = save(tmp_path, "c.pb.gz", HEAP)
     mutex = own_profiles["1.27"] / "mutex.pb.gz"
@@ -362,7 +366,9 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, own_profiles: dict[s
     assert "No such file" in refusal("diff", block, tmp_path / "none", code=1)
 
 
-def test_an_empty_profile_is_of_either_kind(tmp_path: Path, own_profiles: dict[str, Path]) -> None:
+def test_an_empty_profile_can_be_compared_with_any_kind(
+    tmp_path: Path, own_profiles: dict[str, Path]
+) -> None:
     empty = save(tmp_path, "a.pb.gz", replace(SMALL, samples=()))
     mutex = own_profiles["1.27"] / "mutex.pb.gz"
     text = output("diff", empty, mutex)

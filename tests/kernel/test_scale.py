@@ -1,6 +1,6 @@
 """Very many goroutines, stacks and waits: nothing is lost, and memory stays bounded.
 
-`python -m tests.bench.bench_scale` does that all at once, for as long as it is told.
+`python -m tests.bench.bench_scale` does that all at once, for a chosen time.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ebpfprof.kernel import features
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
+from tests.bench.scalerecorder import maps_bytes
 from tests.kernel.inside import collector_of_waits
 from tests.kernel.programs import program
 from tests.recorder import recording
@@ -81,21 +82,21 @@ def memory_bytes(said: str) -> int:
     return int(float(found[1]) * UNITS[found[2]])
 
 
-def test_a_hundred_thousand_goroutines(tmp_path: Path) -> None:
+def test_a_hundred_thousand_goroutines_are_recorded(tmp_path: Path) -> None:
     with crowd(100_000, 50, 8) as target:
         profile, said = record_crowd(tmp_path, target)
     assert counts_by_way(profile) == dict.fromkeys(range(50), 2000)
     assert memory_bytes(said) < MAX_MEMORY_BYTES
 
 
-def test_twenty_thousand_deep_stacks(tmp_path: Path) -> None:
+def test_twenty_thousand_deep_stacks_are_recorded(tmp_path: Path) -> None:
     with crowd(20_000, 20_000, 120) as target:
         profile, said = record_crowd(tmp_path, target)
     assert counts_by_way(profile) == dict.fromkeys(range(20000), 1)
     assert memory_bytes(said) < MAX_MEMORY_BYTES
 
 
-def test_waits_without_a_pause_as_go_counts_them(tmp_path: Path) -> None:
+def test_waits_without_a_pause_are_counted_as_by_go(tmp_path: Path) -> None:
     with crowd(0, 500, 24, "-blockrate=1") as target:
         with recording(target.pid, tmp_path) as recorder:
             target.ask("run 1000", "ran")
@@ -109,7 +110,7 @@ def test_waits_without_a_pause_as_go_counts_them(tmp_path: Path) -> None:
     assert counts.total() == counted
 
 
-def test_there_is_room_for_four_times_as_many_goroutines_as_there_are() -> None:
+def test_tables_hold_four_times_the_present_goroutines() -> None:
     with crowd(70_000, 1, 4) as target:
         target.ask("park", "parked")
         with Session([target.pid], Options(kinds=("block",))) as session:
@@ -118,7 +119,7 @@ def test_there_is_room_for_four_times_as_many_goroutines_as_there_are() -> None:
         assert rows(session, "waits") == 1 << 18
 
 
-def test_maps_take_memory_as_rows_come() -> None:
+def test_maps_allocate_memory_for_used_rows_only() -> None:
     assert features.have_growing_maps()
     with crowd(10_000, 1, 4) as target, Session([target.pid], Options(kinds=("block",))) as session:
         session.start()
@@ -128,8 +129,8 @@ def test_maps_take_memory_as_rows_come() -> None:
         assert maps_bytes() > idle + 10_000 * 64
 
 
-def test_where_the_kernel_wants_all_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before Linux 6.1."""
+def test_kernels_that_preallocate_rows_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before Linux 6.1."""
     monkeypatch.setattr(features, "have_growing_maps", lambda: False)
     with crowd(1_000, 10, 8) as target, Session([target.pid], Options(kinds=("block",))) as session:
         session.start()
@@ -143,10 +144,3 @@ def test_where_the_kernel_wants_all_rows_at_once(monkeypatch: pytest.MonkeyPatch
 
 def rows(session: Session, name: str) -> int:
     return collector_of_waits(session._live)._program.maps[name].max_entries
-
-
-def maps_bytes() -> int:
-    """What all maps of this process take in the kernel."""
-    texts = [path.read_text() for path in Path("/proc/self/fdinfo").iterdir() if path.exists()]
-    found = (re.search(r"^map_type:.*^memlock:\s*(\d+)$", text, re.M | re.S) for text in texts)
-    return sum(int(each[1]) for each in found if each)

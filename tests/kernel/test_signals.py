@@ -1,4 +1,4 @@
-"""A signal ends each verb, whenever it comes: none gets lost, and nothing stays behind."""
+"""A signal ends each verb at any moment: no signal is lost, and nothing is left."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def run(verb: str, target: Target, folder: Path, *moments: Moment) -> Ended:
 
 
 def read_all(screen: int, seen: list[bytes]) -> None:
-    with suppress(OSError):  # nobody has the terminal any more
+    with suppress(OSError):  # the terminal is closed
         while data := os.read(screen, 1 << 16):
             seen.append(data)
 
@@ -187,7 +187,7 @@ ABORTS = [
 
 
 @pytest.mark.parametrize(("verb", "step"), ABORTS)
-def test_a_signal_before_there_is_something_to_write_aborts(
+def test_a_signal_before_recording_aborts_each_verb(
     verb: str, step: str, target: Target, folder: Path
 ) -> None:
     number = random.Random(verb + step).choice((INT, TERM, HUP))
@@ -209,7 +209,9 @@ def test_a_signal_before_there_is_something_to_write_aborts(
         ("serve", "ebpfprof.commands.serve:_say_ready"),
     ],
 )
-def test_a_signal_ends_what_records(verb: str, step: str, target: Target, folder: Path) -> None:
+def test_a_signal_ends_each_recording_verb(
+    verb: str, step: str, target: Target, folder: Path
+) -> None:
     ended = run(verb, target, folder, (TERM, step))
     assert ended.left == []
     assert ended.code == 0, ended.stderr
@@ -242,7 +244,9 @@ def test_a_second_signal_aborts(verb: str, step: str, target: Target, folder: Pa
 
 @pytest.mark.long
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_signal_at_any_moment(verb: str, target: Target, tmp_path: Path) -> None:
+def test_a_signal_at_any_moment_leaves_no_probe_and_no_partial_file(
+    verb: str, target: Target, tmp_path: Path
+) -> None:
     dice = random.Random(verb)
     end = [(TERM, RECORDS[verb])] if verb == "serve" else []
     total = run(verb, target, made(tmp_path / "whole"), *end).calls

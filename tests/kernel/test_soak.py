@@ -1,4 +1,4 @@
-"""The soak in short: what runs for an hour by a command (docs/faults.md) does a few cycles here."""
+"""The soak in short: a few cycles of the command that runs for an hour (docs/faults.md)."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def soaked(*arguments: str) -> str:
 
 
 @NEEDS_NAMESPACES
-def test_under_all_that_there_is_targets_stay_right_and_nothing_grows() -> None:
+def test_under_full_load_targets_stay_right_and_nothing_grows() -> None:
     assert ", wrong: 0" in soaked("--cycles", "6")
 
 
 @NEEDS_NAMESPACES
 @pytest.mark.long
-def test_what_the_server_holds_follows_what_is_alive_while_processes_come_and_go() -> None:
+def test_resources_of_the_server_follow_the_live_processes() -> None:
     came = re.search(r"processes that came and went: (\d+)", soaked("--churn", "--cycles", "6"))
     assert came is not None
     assert int(came[1]) >= 600

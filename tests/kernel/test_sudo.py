@@ -1,4 +1,4 @@
-"""The lines for sudoers in SECURITY.md, in force: what they let an ordinary user run as root."""
+"""The lines for sudoers in SECURITY.md, in force: what an ordinary user may run as root."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def entering(tmp_path: Path) -> tuple[str, ...]:
     return (*map(str, isolating), *as_user, "/usr/bin/sudo", "-n")
 
 
-def test_a_profile_comes_out_and_no_file_is_made(entering: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_sudoers_line_allows_a_profile_on_stdout_only(
+    entering: tuple[str, ...], tmp_path: Path
+) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     with Target.start(program("ticker")) as target:
@@ -73,7 +75,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("words", OTHERS.values(), ids=OTHERS.keys())
-def test_nothing_else_may_be_run(words: str, entering: tuple[str, ...]) -> None:
+def test_the_sudoers_line_allows_no_other_command(words: str, entering: tuple[str, ...]) -> None:
     # To list a command asks whether it may be run, and does not run it.
     def asks(typed: str) -> subprocess.CompletedProcess[bytes]:
         command = [*entering, "-l", COMMAND, *shlex.split(typed)]
@@ -83,7 +85,7 @@ def test_nothing_else_may_be_run(words: str, entering: tuple[str, ...]) -> None:
     assert asks(words.format(pid=1)).returncode == 1
 
 
-def test_the_lines_are_sound(entering: tuple[str, ...], tmp_path: Path) -> None:
+def test_visudo_accepts_the_lines(entering: tuple[str, ...], tmp_path: Path) -> None:
     del entering
     command = ["/usr/sbin/visudo", "-c", "-f", str(tmp_path / "sudoers")]
     done = subprocess.run(command, capture_output=True, check=False)

@@ -1,6 +1,6 @@
 """runtime.systemstack, which switches stacks: real threads are caught at each of its instructions.
 
-The walk in Python, which does the same as the kernel's, must lead from there to who called it.
+The walk in Python, which does the same as the kernel's, must lead from there to its caller.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from tests.targets_run import Target
 SHELL = Path("/bin/sh")
 
 
-def test_a_target_that_ended_is_gone() -> None:
+def test_reading_an_ended_target_raises_target_gone() -> None:
     with running(VERSIONS[-1], "plain") as run, Memory(run.go.target) as memory:
         run.target.kill()
         with pytest.raises(TargetGone):
@@ -29,7 +29,7 @@ def test_a_target_that_ended_is_gone() -> None:
             parked_goroutines(run.go)
 
 
-def test_the_memory_of_a_program_that_was_replaced_is_not_read() -> None:
+def test_memory_is_not_read_after_an_exec() -> None:
     script = "echo ready; read line; exec cat"
     with (
         Target.start(SHELL, "-c", script, ready="ready") as target,
@@ -45,7 +45,7 @@ def test_the_memory_of_a_program_that_was_replaced_is_not_read() -> None:
             Memory(own)
 
 
-def test_memory_that_is_not_mapped_is_refused() -> None:
+def test_unmapped_memory_is_refused() -> None:
     with Target.start(SHELL, "-c", "echo ready; read line", ready="ready") as target:
         with Process(target.pid) as own, Memory(own) as memory:
             hole = hole_of(target.pid)

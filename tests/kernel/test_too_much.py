@@ -75,7 +75,9 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return made
 
 
-def test_libraries_whose_dwarf_takes_too_much_memory(libraries: list[Path], tmp_path: Path) -> None:
+def test_dwarf_beyond_the_memory_limit_leaves_addresses(
+    libraries: list[Path], tmp_path: Path
+) -> None:
     native = built(tmp_path, "program", PROGRAM)
     file = tmp_path / "cpu.pb.gz"
     arguments = ("--profile", "cpu", "--hz", "999", "-o", str(file))
@@ -102,7 +104,7 @@ def test_libraries_whose_dwarf_takes_too_much_memory(libraries: list[Path], tmp_
     assert {str(path) for path in libraries} <= files, "the samples are there, by address"
 
 
-def test_files_that_take_too_much_time(tmp_path: Path) -> None:
+def test_files_beyond_the_time_limit_leave_addresses(tmp_path: Path) -> None:
     with Target.start(program("ticker")) as target:
         finished = run(
             *("--pid", str(target.pid), "-d", "1", "--profile", "block"),
@@ -120,7 +122,7 @@ def test_files_that_take_too_much_time(tmp_path: Path) -> None:
     assert all(not at.frames for sample in profile.samples for at in sample.locations)
 
 
-def test_an_executable_that_takes_too_much_time(tmp_path: Path) -> None:
+def test_an_executable_beyond_the_time_limit_is_refused(tmp_path: Path) -> None:
     with Target.start(program("ticker")) as target:
         finished = run(
             *("--pid", str(target.pid), "-d", "1"),

@@ -26,7 +26,7 @@ from tests.targets_run import Target
 # Rates of every moment are there then, however busy the machine is.
 TOP = f"{shlex.quote(sys.executable)} -m ebpfprof top --max-overhead 0"
 ROOT = Path(__file__).parents[2]
-# The shop's flaw: everybody waits for the cache's lock.
+# The shop's flaw: all requests wait for the cache's lock.
 GET = r"Mutex\.Lock +main\.\(\*PriceCache\)\.Get"
 # It may wait elsewhere, too, where the printer is slow.
 WAITS_FOR_WORK = r"chan receive +main\.\(\*InvoicePool\)\.work"
@@ -76,9 +76,7 @@ def modes(terminal: Screen) -> str:
     return terminal.modes + found[1]
 
 
-def test_it_shows_where_goroutines_wait_and_leaves_the_terminal_as_it_was(
-    terminal: Screen, shop: Target
-) -> None:
+def test_top_shows_waits_and_restores_the_terminal(terminal: Screen, shop: Target) -> None:
     before = modes(terminal)
     begin(terminal, shop)
     terminal.wait_for(
@@ -111,7 +109,7 @@ def test_it_shows_where_goroutines_wait_and_leaves_the_terminal_as_it_was(
     assert modes(terminal) == before
 
 
-def test_in_narrow_windows_lines_have_whole_parts(tmp_path: Path, shop: Target) -> None:
+def test_lines_in_narrow_windows_have_whole_parts(tmp_path: Path, shop: Target) -> None:
     idle = r"^idle, hidden \(i shows it\): [\d.]+ m?s/s, [\d,.]+ waits/s( \(.*\))?$"
     keys = r"^q quit  Enter stacks  / filter  d c m n sort  p pause  w write  h help\Z"
     with screen(tmp_path, 80, 24, PYTHONPATH=str(ROOT)) as terminal:
@@ -166,7 +164,7 @@ def test_keys_sort_filter_choose_and_show_stacks(terminal: Screen, shop: Target)
     end(terminal, shop)
 
 
-def test_locks_and_cpu_time_are_shown_and_all_is_written(
+def test_top_shows_locks_and_cpu_time_and_writes_profiles(
     terminal: Screen, shop: Target, tmp_path: Path
 ) -> None:
     terminal.resize(140, 40)
@@ -200,8 +198,8 @@ def test_locks_and_cpu_time_are_shown_and_all_is_written(
     end(terminal, shop)
 
 
-def test_windows_of_any_size_without_colours(tmp_path: Path, shop: Target) -> None:
-    """And it can be suspended, and SIGTERM ends it as q does."""
+def test_top_draws_windows_of_any_size_without_colours(tmp_path: Path, shop: Target) -> None:
+    """It can also be suspended, and SIGTERM ends it as q does."""
     plain = {"NO_COLOR": "1", "LC_ALL": "C"}
     with screen(tmp_path, 80, 24, PYTHONPATH=str(ROOT), **plain) as terminal:
         before = modes(terminal)
@@ -237,7 +235,7 @@ def test_a_closed_terminal_leaves_no_probe(tmp_path: Path, shop: Target) -> None
     assert not has_probes(shop.pid)
 
 
-def test_targets_may_end_while_they_are_watched(terminal: Screen, shop: Target) -> None:
+def test_top_goes_on_when_a_target_ends(terminal: Screen, shop: Target) -> None:
     with Target.start(program("demo")) as brief:
         begin(terminal, brief, shop)
         terminal.wait_for(rf" {brief.pid} {GET}", rf" {shop.pid} {GET}", "^ebpfprof .* 2 processes")
@@ -250,7 +248,7 @@ def test_targets_may_end_while_they_are_watched(terminal: Screen, shop: Target) 
         end(terminal, shop)
 
 
-def test_a_signal_while_it_begins_leaves_no_probe(tmp_path: Path, shop: Target) -> None:
+def test_a_signal_while_top_attaches_leaves_no_probe(tmp_path: Path, shop: Target) -> None:
     beginning = subprocess.Popen(
         [*command("stops while attaching", "top"), "--pid", str(shop.pid)],
         cwd=tmp_path,
@@ -289,7 +287,7 @@ def piped(script: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_tables_are_printed_where_there_is_no_terminal(tmp_path: Path, shop: Target) -> None:
+def test_top_prints_tables_without_a_terminal(tmp_path: Path, shop: Target) -> None:
     text = piped(f"{TOP} --pid {shop.pid} --profile block --interval 0.5 --batch 2", tmp_path)
     assert "\x1b" not in text
     tables = text.split("\n\n")
@@ -299,7 +297,7 @@ def test_tables_are_printed_where_there_is_no_terminal(tmp_path: Path, shop: Tar
     assert not has_probes(shop.pid)
 
 
-def test_it_ends_when_nobody_reads(tmp_path: Path, shop: Target) -> None:
+def test_top_ends_when_its_pipe_is_closed(tmp_path: Path, shop: Target) -> None:
     script = f"{TOP} --pid {shop.pid} --profile block --interval 0.2 | head -n 1"
     assert re.fullmatch(rf"ebpfprof top  block  demo {shop.pid} .*\n", piped(script, tmp_path))
     assert not has_probes(shop.pid)

@@ -1,4 +1,4 @@
-"""What `ebpfprof top` says of a second is what happened in one: in each table, in the first, too.
+"""Rates of `ebpfprof top` are those of a second, in each table, also in the first.
 
 Goroutines that do nothing but wait have waited as long as they were watched, and not longer.
 """
@@ -60,7 +60,7 @@ def waited(table: str) -> float:
 
 
 @pytest.mark.parametrize("bound", ["0", "1"])
-def test_no_more_is_waited_in_a_second_than_there_are_goroutines(bound: str) -> None:
+def test_waiting_per_second_is_at_most_the_number_of_goroutines(bound: str) -> None:
     options = ("--profile", "block,cpu", "--max-overhead", bound)
     with Target.start(program("crowd"), f"-goroutines={GOROUTINES}") as target:
         found = tables([target], *options, "--interval", "0.5", "--batch", "4")
@@ -75,8 +75,8 @@ def test_no_more_is_waited_in_a_second_than_there_are_goroutines(bound: str) -> 
     assert waited_s > 0.5 * GOROUTINES * watched_s, found
 
 
-def test_the_only_table_counts_from_when_each_target_was_recorded() -> None:
-    """The first of many is recorded while the others are only being opened."""
+def test_the_first_table_counts_from_the_start_of_each_target() -> None:
+    """The first target is recorded while the others are still opened."""
     options = ("--profile", "block,cpu", "--max-overhead", "0", "--interval", "0.1", "--once")
     with ExitStack() as held:
         arguments = program("crowd"), f"-goroutines={GOROUTINES}"

@@ -1,4 +1,4 @@
-"""docs/tutorial.md: each of its commands is run, and what it promises is shown.
+"""docs/tutorial.md: each command runs and prints the promised words.
 
 A command is what stands behind "$ " in an indented block. Behind such a block, a comment in the
 page, `<!-- shows: ONE; ANOTHER -->`, says what the last of its commands must print.
@@ -57,7 +57,7 @@ def steps(text: str) -> Iterator[Step]:
 
 
 class Terminals:
-    """Those of somebody who reads the page: one for the shop, one for the server, one more."""
+    """The terminals of a reader: one for the shop, one for the server, one more."""
 
     def __init__(self, folder: Path, held: ExitStack) -> None:
         self._folder = folder
@@ -149,7 +149,7 @@ class Terminals:
 
 
 @pytest.mark.long
-def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
+def test_every_command_of_the_tutorial_shows_the_promised_words(tmp_path: Path) -> None:
     found = list(steps(TUTORIAL.read_text()))
     assert sum(len(step.commands) for step in found) >= 14
     with ExitStack() as held:
@@ -164,14 +164,14 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
                 assert words in shown, f"{step.commands}: {words!r} is not in:\n{shown}"
 
 
-def test_the_page_shows_what_it_promises() -> None:
+def test_outputs_in_the_tutorial_have_the_promised_words() -> None:
     for step in steps(TUTORIAL.read_text()):
         if len(step.printed.splitlines()) > 3:
             missing = [words for words in step.promised if words not in step.printed]
             assert missing == [], step.commands
 
 
-def test_the_code_in_the_page_is_the_shops() -> None:
+def test_code_in_the_tutorial_equals_the_shops() -> None:
     text = TUTORIAL.read_text()
     touch = (ROOT / "tests/targets/shop/touch.go").read_text()
     function = touch[touch.index("// Touch") :].rstrip("\n")

@@ -1,4 +1,4 @@
-"""A process whose executable lies on a file system that falls silent: nothing waits for it."""
+"""A process whose executable lies on a silent file system: nothing waits for it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         yield target
 
 
-def test_it_is_listed_as_one_that_does_not_answer(silent: Target, sound: Target) -> None:
+def test_list_reports_the_silent_process(silent: Target, sound: Target) -> None:
     said = verb("list", "--json")
     found = json.loads(said.stdout)
     assert silent.pid in found["unanswered"]
@@ -73,7 +73,9 @@ def test_it_is_listed_as_one_that_does_not_answer(silent: Target, sound: Target)
     assert said.code == ExitCode.OK
 
 
-def test_another_one_is_found_by_its_name(silent: Target, sound: Target, tmp_path: Path) -> None:
+def test_another_process_is_found_by_its_name(
+    silent: Target, sound: Target, tmp_path: Path
+) -> None:
     name = f"sound-{os.getpid()}"
     finished = run("--name", name, "-d", "0.2", folder=tmp_path)
     assert finished.code == ExitCode.OK, finished.stderr
@@ -81,7 +83,7 @@ def test_another_one_is_found_by_its_name(silent: Target, sound: Target, tmp_pat
     assert f"{sound.pid} ({name})" in finished.stderr
 
 
-def test_it_can_not_be_recorded_which_is_told(silent: Target, tmp_path: Path) -> None:
+def test_attach_refuses_the_silent_process(silent: Target, tmp_path: Path) -> None:
     finished = run("--pid", str(silent.pid), "-d", "0.2", folder=tmp_path)
     assert finished.code == ExitCode.FAILURE
     assert (
@@ -91,7 +93,7 @@ def test_it_can_not_be_recorded_which_is_told(silent: Target, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_whose_file_system_has_gone_is_told_as_well(tmp_path: Path) -> None:
+def test_attach_refuses_a_process_of_an_unmounted_file_system(tmp_path: Path) -> None:
     path = tmp_path / f"gone-{os.getpid()}"
     with ExitStack() as held:
         with answering(path, program("sleeper").read_bytes()):
@@ -102,7 +104,7 @@ def test_one_whose_file_system_has_gone_is_told_as_well(tmp_path: Path) -> None:
     assert f"The executable of process {target.pid} can't be read: Transport" in finished.stderr
 
 
-def test_a_mapped_or_debug_file_that_does_not_come_is_given_up(tmp_path: Path) -> None:
+def test_a_silent_library_or_debug_file_is_skipped(tmp_path: Path) -> None:
     path, sound = tmp_path / "silent.so", tmp_path / "sound.so"
     sound.write_bytes(b"here")
     root_fd = os.open(tmp_path, os.O_PATH)
@@ -119,7 +121,7 @@ def test_a_mapped_or_debug_file_that_does_not_come_is_given_up(tmp_path: Path) -
     os.close(root_fd)
 
 
-def test_another_one_is_served(silent: Target, sound: Target) -> None:
+def test_another_process_is_served(silent: Target, sound: Target) -> None:
     with Server("--pid", str(sound.pid), "--profile", "block") as server:
         assert f"{sound.pid} (sound-" in server.ready
         assert f"process {silent.pid} (silent-" in server.said
@@ -128,7 +130,7 @@ def test_another_one_is_served(silent: Target, sound: Target) -> None:
 
 
 @pytest.mark.long
-def test_all_others_are_followed(silent: Target, sound: Target) -> None:
+def test_serve_all_go_skips_the_silent_process(silent: Target, sound: Target) -> None:
     with Server("--all-go", "--profile", "block") as server:
         assert server.ready
         answer = server.get(f"/proc/{sound.pid}/debug/pprof/block?seconds=1")

@@ -35,11 +35,11 @@ def helper() -> Iterator[UprobeHelper]:
     kept.close()
 
 
-def test_no_probes_are_none(helper: UprobeHelper) -> None:
+def test_attaching_no_probes_is_allowed(helper: UprobeHelper) -> None:
     helper.attach(0, 0, os.getpid(), [], {}, anchor=(0, 0))
 
 
-def test_an_error_that_nobody_thought_of_is_told(helper: UprobeHelper) -> None:
+def test_an_unexpected_error_is_reported(helper: UprobeHelper) -> None:
     program = syscalls.load_noop("kprobe", syscalls.TRACE_UPROBE_MULTI)
     no_pid: Any = "x"
     probes = [Uprobe("f", offset=0, address=0, cookie=0)]
@@ -51,8 +51,8 @@ def test_an_error_that_nobody_thought_of_is_told(helper: UprobeHelper) -> None:
 
 
 @pytest.mark.parametrize("is_answered", [False, True])
-def test_a_profiler_that_does_not_read_its_answer_leaves_no_probe(*, is_answered: bool) -> None:
-    """What it asked for last is undone before the helper ends, not some time after.
+def test_a_profiler_that_ends_before_its_answer_leaves_no_probe(*, is_answered: bool) -> None:
+    """The helper undoes the last request before it ends, not some time after.
 
     It ends before the answer, or with the answer unread: then the helper's socket is reset.
     """

@@ -41,7 +41,7 @@ RECORDINGS = {
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_no_program_is_near_the_limit_of_the_verifier(name: str) -> None:
+def test_programs_stay_far_below_the_verifiers_limit(name: str) -> None:
     with Target.start(program("pingpong")) as target, Session([target.pid], RECORDINGS[name]):
         verified = instructions_verified()
     assert verified

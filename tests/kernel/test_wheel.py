@@ -54,7 +54,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_carries_every_file_that_is_no_python(wheel: Path) -> None:
+def test_the_wheel_has_every_file_that_is_not_python(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     for folder, place in (
@@ -71,7 +71,7 @@ def test_it_carries_every_file_that_is_no_python(wheel: Path) -> None:
     assert not any(name.startswith(("tests/", "bpf/")) for name in names)
 
 
-def test_what_is_installed_records(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_command_records(installed: Path, tmp_path: Path) -> None:
     command = (str(installed / "bin" / "ebpfprof"), "attach")
     code = "import ebpfprof.kernel.sources as s; print(s.bpf_folder())"
     python = installed / "bin" / "python"
@@ -92,7 +92,7 @@ def target() -> Iterator[Target]:
 
 
 @pytest.mark.parametrize("called", ["by its path", "by a link", "by its name"])
-def test_no_code_of_a_user_is_loaded_where_his_home_is_kept(
+def test_no_code_of_a_user_is_loaded_if_sudo_keeps_the_home(
     called: str, installed: Path, target: Target, tmp_path: Path
 ) -> None:
     his, script = strangers(tmp_path / "his"), installed / "bin" / "ebpfprof"
@@ -132,7 +132,9 @@ print([sys.executable, sys.flags.isolated, sys.argv])
 
 
 @pytest.mark.parametrize("has_python", [False, True])
-def test_it_starts_the_python_it_was_installed_for(has_python: bool, tmp_path: Path) -> None:
+def test_the_launcher_starts_the_python_of_its_environment(
+    has_python: bool, tmp_path: Path
+) -> None:
     """That of its environment; without one, that of the distribution."""
     folder = tmp_path / 'it\'s "größe" $HOME\n`x`'
     folder.mkdir()
@@ -150,10 +152,10 @@ def test_it_starts_the_python_it_was_installed_for(has_python: bool, tmp_path: P
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_before_there_is_python_code_waits_for_it(
+def test_a_signal_before_python_starts_is_delivered_later(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    """It comes just before Python starts, which would end in Python's traceback."""
+    """The signal comes just before Python starts, which would end with Python's traceback."""
     script, python = tmp_path / "ebpfprof", tmp_path / "python3"
     script.write_text(LAUNCHER.read_text())
     python.write_text(

@@ -1,4 +1,4 @@
-"""Profiles of a target that is watched in windows: like Go's own, and complete."""
+"""Profiles of a target that is recorded in windows: like Go's own, and complete."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.alone
 
 
 @pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
-def test_windows_show_what_go_counts_all_the_time(version: str, tmp_path: Path) -> None:
+def test_estimates_from_windows_equal_gos_own_profile(version: str, tmp_path: Path) -> None:
     options = Options(kinds=("block", "mutex"), max_overhead=2)
     wrong = {"waitLong", "takeJobs", "useLock", "consume", "released"}
     for attempt in range(ATTEMPTS):  # each must be right once: chance hits another one each time
@@ -55,7 +55,7 @@ def is_like_go(run: Run, function: str, version: str) -> bool:
     """Whether the delay below a function is what Go says, but for chance."""
     kind, judge = "block", run.go["block"]
     if function == "released":
-        # Before Go 1.22 it charged a release for one of those who wait, not for all of them.
+        # Before Go 1.22 it charged a release for one waiter, not for all of them.
         kind, judge = "mutex", run.go["block"] if version == "1.19" else run.go["mutex"]
         function = "useLock"
     _, go_ns = values_below(judge, function)
@@ -63,8 +63,8 @@ def is_like_go(run: Run, function: str, version: str) -> bool:
     return abs(our_ns - go_ns) < MUCH * go_ns
 
 
-def test_who_waits_for_ever_or_since_before_is_in_no_profile(tmp_path: Path) -> None:
-    """Fifty of them would be as much as all others together."""
+def test_waits_that_begin_before_or_never_end_are_in_no_profile(tmp_path: Path) -> None:
+    """Fifty of them would wait as long as all others together."""
     run = record_windows(tmp_path, "1.27", Options(kinds=("block",), max_overhead=2))
 
     for profile in (run.go["block"], run.ours["block"]):
@@ -83,10 +83,10 @@ def test_waits_longer_than_a_window_have_their_labels(version: str, tmp_path: Pa
     assert named == {str(number) for number in range(20)}
 
 
-def test_labels_that_cannot_be_read_in_a_window_are_counted(
+def test_unreadable_labels_in_a_window_are_counted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Of waits that the kernel sees neither begin nor end."""
+    """Of waits that begin before the window and end after it."""
 
     def read(_reader: LabelReader, _address: int) -> tuple[Label, ...]:
         raise UnreadableMemory("Nothing is mapped there.")
@@ -103,8 +103,8 @@ def test_labels_that_cannot_be_read_in_a_window_are_counted(
 def record_while_the_list_fails(
     monkeypatch: pytest.MonkeyPatch, calls: range, until: int
 ) -> tuple[Report, list[Exception]]:
-    """What is recorded until the list of goroutines was read so often, and what is said to be
-    missing, if it can't be read at these calls.
+    """The recording until the list of goroutines was read so often, and its failures, if the
+    list can't be read at these calls.
     """
     asked, enough = itertools.count(), threading.Event()
     original = ParkedScanner.parked
@@ -132,17 +132,17 @@ def record_while_the_list_fails(
         return report, session.failures()
 
 
-def test_a_list_of_goroutines_that_cannot_be_read_costs_a_window(
+def test_an_unreadable_goroutine_list_costs_a_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """There are two looks at it when a window is prepared, and one when it ends."""
+    """The list is read twice when a window is prepared, and once when it ends."""
     report, failures = record_while_the_list_fails(monkeypatch, range(1, 4), until=15)
     assert failures == []
     assert report.coverage is not None
     assert report.coverage.windows > 1
 
 
-def test_a_list_of_goroutines_that_is_lost_is_told_once_all_is_written(
+def test_a_lost_goroutine_list_fails_after_profiles_are_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     report, (failure,) = record_while_the_list_fails(monkeypatch, range(1, 1 << 30), until=3)
@@ -151,7 +151,7 @@ def test_a_list_of_goroutines_that_is_lost_is_told_once_all_is_written(
     assert profile.samples
 
 
-def test_who_still_waits_at_the_end_is_known_and_since_when(tmp_path: Path) -> None:
+def test_open_waits_have_their_start_times(tmp_path: Path) -> None:
     options = Options(kinds=("block",), open_waits=True, max_overhead=2)
     run = record_windows(tmp_path, "1.27", options)
 
@@ -159,7 +159,7 @@ def test_who_still_waits_at_the_end_is_known_and_since_when(tmp_path: Path) -> N
     assert count == 50
     assert 0.8 * LENGTH_S < delay_ns / 1e9 / count < LENGTH_S + DEADLINE_S
     assert values_below(run.ours["open"], "waitSinceBefore") == (0, 0)
-    # It is not told that they waited before.
+    # No label says that they waited before.
     assert all(s.labels == () for s in run.ours["open"].samples if is_below(s, "waitForEver"))
 
 

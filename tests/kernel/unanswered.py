@@ -1,4 +1,4 @@
-"""A file whose contents never come, or come no more: a file system of FUSE that falls silent."""
+"""A file on a FUSE file system that does not answer, from the beginning or later."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @contextmanager
 def unanswered(path: Path) -> Iterator[threading.Event]:
-    """Make the file; set the event to end it: who waits for it gets an error then."""
+    """Make the file; set the event to end it: pending reads get an error then."""
     silent = threading.Event()
     silent.set()
     with _mounted(path, bytes(_FILE_BYTES), silent) as over:

@@ -13,7 +13,7 @@ from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
-from tests.recorder import check_profile
+from tests.recorder import Recorder, check_profile, end
 from tests.targets_run import Target
 
 # Longer than the checker gives itself for a round of each kind of work.
@@ -43,8 +43,15 @@ def check(target: Target) -> None:
     assert target.ask("check", "", CHECK_S).startswith("ok "), target.output
 
 
+def end_without_traceback(recorder: Recorder) -> str:
+    """End a recording; it must have no complaint but what it returns."""
+    said = end(recorder)
+    assert "Traceback" not in said
+    return said
+
+
 def whole_profiles(folder: Path) -> list[Profile]:
-    """What was written into a folder: nothing but profiles that everybody can read."""
+    """The profiles in a folder, which must hold nothing else; pprof's readers accept each."""
     found = []
     for path in sorted(folder.iterdir()):
         data = path.read_bytes()
@@ -54,7 +61,7 @@ def whole_profiles(folder: Path) -> list[Profile]:
 
 
 def what_happened(folder: Path) -> list[Profile]:
-    """The same without who still waits at the end: that is chance, and may be nobody."""
+    """The same without open waits: there may be none by chance."""
     return [profile for profile in whole_profiles(folder) if profile.kind != "open"]
 
 

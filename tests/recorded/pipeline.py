@@ -222,7 +222,7 @@ class _Replay:
     def _in_windows(
         self, recording: _Known, collector: waits.WaitsCollector, program: SavedProgram
     ) -> tuple[_Known, bytes]:
-        """With the waits of a recording in windows, as estimated; and who waited, as text."""
+        """With the waits of a recording in windows, as estimated; and the open waits, as text."""
         facts = self.saved.facts
         stacks = [_known_stack(each) for each in facts["stacks"]]
         sums, seen = window_sums.WindowSums(), list[str]()
@@ -367,7 +367,7 @@ def _known_stack(fields: Sequence[Any]) -> KnownStack:
 
 
 def _parked(fields: dict[str, Any]) -> ParkedAtEnd:
-    """Of who was parked at the end, as the record tool kept it."""
+    """Of goroutines that were parked at the end, as the record tool kept them."""
     goroutines = [
         ParkedGoroutine(
             each["address"],

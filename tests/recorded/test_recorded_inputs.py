@@ -1,4 +1,4 @@
-"""What comes out of recorded inputs: byte for byte what came out when it was looked at last.
+"""Outputs of recorded inputs: byte for byte as in the golden files.
 
 The kernel's maps were saved once (tests/recorded/record.py). Here they go through all of the code
 behind the kernel, beside a process of the very program that was recorded.
@@ -36,13 +36,13 @@ def test_the_program_has_the_same_bytes_wherever_it_is_built(program: Path, tmp_
     assert digest(build(elsewhere)) == digest(program)
 
 
-def test_each_output_is_looked_at(found: Mapping[str, bytes]) -> None:
+def test_each_output_has_a_golden_file(found: Mapping[str, bytes]) -> None:
     assert sorted(found) == sorted(outputs.EVERY)
     assert sorted(path.name for path in outputs.GOLDEN.iterdir()) == sorted(outputs.EVERY)
 
 
 @pytest.mark.parametrize("name", outputs.EVERY)
-def test_an_output_is_what_it_was(found: Mapping[str, bytes], name: str) -> None:
+def test_outputs_equal_the_golden_files(found: Mapping[str, bytes], name: str) -> None:
     golden = outputs.GOLDEN / name
     assert golden.is_file(), f"{golden} is missing: python -m tests.recorded.record --golden"
     difference = outputs.difference(name, golden.read_bytes(), found[name])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ebpfprof.continuous import manager
 from tests.server.go_pair import Pair
 from tests.server.serving import Server, httppprof
 
@@ -18,3 +19,9 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     ):
         assert ours.ready
         yield Pair(request.param, target, go, ours)
+
+
+@pytest.fixture
+def checks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manager checks its processes often, so that tests need not wait."""
+    monkeypatch.setattr(manager, "CHECK_S", 0.005)

@@ -1,4 +1,4 @@
-"""Which requests are answered: names against DNS rebinding, tokens, users of connections."""
+"""Which requests are answered: host names (DNS rebinding), tokens, users of connections."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WITH_TOKEN = Policy(token=TOKEN)
     "host",
     ["localhost", "localhost:6060", "LOCALHOST.", "a.localhost:1", "127.0.0.1:6060", "[::1]:6060"],
 )
-def test_own_names(host: str) -> None:
+def test_names_of_the_server_are_recognised(host: str) -> None:
     assert is_own_name(host)
     assert ask(WITH_TOKEN, f"/x?token={TOKEN}", {"host": host}).body == b"let in"
 
@@ -58,14 +58,14 @@ def test_own_names(host: str) -> None:
         "localhost:evil",
     ],
 )
-def test_names_of_others_are_refused_on_loopback(host: str) -> None:
+def test_foreign_host_names_are_refused_on_loopback(host: str) -> None:
     assert not is_own_name(host)
     refusal = ask(WITH_TOKEN, f"/x?token={TOKEN}", {"host": host})
     assert (refusal.status, refusal.headers["x-go-pprof"]) == (403, "1")
     assert b"localhost" in refusal.body
 
 
-def test_elsewhere_the_token_decides_whatever_the_name() -> None:
+def test_beyond_loopback_the_token_decides_and_not_the_host() -> None:
     policy = Policy(token=TOKEN, is_loopback=False)
     assert ask(policy, f"/x?token={TOKEN}", {"host": "profiler.example"}).status == 200
     assert ask(policy, "/x", {"host": "profiler.example"}).status == 401
@@ -81,7 +81,7 @@ def test_elsewhere_the_token_decides_whatever_the_name() -> None:
         ("/x", {"cookie": f"other=1; {COOKIE}={TOKEN}"}),
     ],
 )
-def test_every_way_to_give_the_token(url: str, headers: Mapping[str, str]) -> None:
+def test_every_way_to_pass_the_token_is_accepted(url: str, headers: Mapping[str, str]) -> None:
     assert ask(WITH_TOKEN, url, headers).body == b"let in"
 
 
@@ -104,7 +104,7 @@ def test_every_way_to_give_the_token(url: str, headers: Mapping[str, str]) -> No
         ("/x", {"cookie": f'"{COOKIE}={TOKEN}'}),
     ],
 )
-def test_a_wrong_token_or_none(url: str, headers: Mapping[str, str]) -> None:
+def test_a_wrong_or_missing_token_is_refused(url: str, headers: Mapping[str, str]) -> None:
     refusal = ask(WITH_TOKEN, url, headers)
     assert (refusal.status, refusal.headers["www-authenticate"]) == (401, "Bearer")
     assert refusal.headers["x-go-pprof"] == "1"
@@ -127,7 +127,7 @@ def test_on_the_page_the_token_moves_into_a_cookie() -> None:
     assert ask(WITH_TOKEN, "/", {"cookie": cookie.split(";")[0]}).body == b"let in"
 
 
-def test_pages_of_other_sites_can_have_nothing_recorded() -> None:
+def test_pages_of_other_sites_start_no_recording() -> None:
     token = {"authorization": f"Bearer {TOKEN}"}
     picture = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", **token}
     followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", **token}
@@ -135,7 +135,7 @@ def test_pages_of_other_sites_can_have_nothing_recorded() -> None:
     assert ask(WITH_TOKEN, headers=followed).status == 200
 
 
-def test_a_unix_socket_has_its_permissions() -> None:
+def test_clients_of_a_unix_socket_need_no_token() -> None:
     assert ask(Policy(is_unix=True), headers={"host": "anything"}).body == b"let in"
 
 
@@ -201,7 +201,7 @@ def test_a_closed_connection_has_no_user() -> None:
         (("no address", 1), ("127.0.0.1", 1)),
     ],
 )
-def test_what_is_no_connection_has_no_user(
+def test_an_address_without_a_connection_has_no_user(
     client: tuple[str, int] | None, server: tuple[str, int | None] | None
 ) -> None:
     assert peer_uid(client, server) is None

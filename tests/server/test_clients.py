@@ -1,4 +1,4 @@
-"""Alloy, Parca and `go tool pprof` as clients: what they ask for and what they make of it."""
+"""Alloy, Parca and `go tool pprof` as clients: their requests, and their use of the answers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from time import monotonic, sleep
 import pytest
 
 from ebpfprof.profile.model import Kind, Profile
+from tests.recorder import event_count
 from tests.server.go_pair import Pair
 from tests.server.serving import DEADLINE_S, ask
 from tests.toolchains import toolchain
@@ -34,7 +35,7 @@ def test_alloy_makes_a_difference_of_two_scrapes(pair: Pair, kind: Kind) -> None
     before = by_addresses(first)
     assert len(before) == len(first.samples)
     until = monotonic() + DEADLINE_S
-    while total(second) == total(first):
+    while event_count(second) == event_count(first):
         assert monotonic() < until, "nothing happens"
         second = pair.ours.get(path).profile(kind)
     assert (first.duration_ns, second.duration_ns) == (0, 0)
@@ -53,11 +54,7 @@ def test_parca_and_godeltaprof_are_given_differences(pair: Pair, kind: Kind) -> 
     sums = pair.ours.get(f"/proc/{pair.target.pid}/debug/pprof/{kind}").profile(kind)
     again = pair.ours.get(f"/proc/{pair.target.pid}/debug/pprof/delta_{kind}").profile(kind)
     assert again.duration_ns > 0
-    assert total(again) < total(sums)
-
-
-def total(profile: Profile) -> int:
-    return sum(sample.values[0] for sample in profile.samples)
+    assert event_count(again) < event_count(sums)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +67,7 @@ def total(profile: Profile) -> int:
         ((), "delta_mutex", "main.holdLock"),
     ],
 )
-def test_go_tool_pprof_is_a_client(
+def test_go_tool_pprof_fetches_profiles(
     pair: Pair, arguments: tuple[str, ...], path: str, shown: str, tmp_path: Path
 ) -> None:
     url = f"http://{pair.ours.address}/proc/{pair.target.pid}/debug/pprof/{path}"
@@ -86,7 +83,7 @@ def is_listening(address: str) -> bool:
         return probe.connect_ex((host, int(port))) == 0
 
 
-def test_go_tool_pprof_shows_it_in_the_browser(pair: Pair, tmp_path: Path) -> None:
+def test_go_tool_pprof_shows_a_profile_in_the_browser(pair: Pair, tmp_path: Path) -> None:
     go = toolchain(pair.minor)
     url = f"http://{pair.ours.address}/debug/pprof/block?seconds=1"
     arguments = ["tool", "pprof", "-http=127.0.0.1:", "-no_browser", url]

@@ -28,7 +28,7 @@ INT64_MAX = (1 << 63) - 1
         (b"Seconds=5", ""),
     ],
 )
-def test_the_first_value_of_a_query(query: bytes, value: str) -> None:
+def test_the_first_value_of_a_query_counts(query: bytes, value: str) -> None:
     assert form_value(query, "seconds") == value
 
 
@@ -52,7 +52,7 @@ def test_the_first_value_of_a_query(query: bytes, value: str) -> None:
         ("/...", "/..."),
     ],
 )
-def test_paths(path: str, clean: str) -> None:
+def test_paths_are_cleaned_as_by_go(path: str, clean: str) -> None:
     assert clean_path(path) == clean
 
 
@@ -84,7 +84,7 @@ def test_paths(path: str, clean: str) -> None:
         ("0" * 10_000 + "9", 9, True),
     ],
 )
-def test_integers(text: str, number: int, is_number: bool) -> None:
+def test_integers_are_parsed_as_by_go(text: str, number: int, is_number: bool) -> None:
     assert parse_int(text) == (number, is_number)
 
 
@@ -110,5 +110,5 @@ def test_integers(text: str, number: int, is_number: bool) -> None:
         ("0x1" + "0" * 16, (1 << 64) - 1),
     ],
 )
-def test_addresses(text: str, address: int) -> None:
+def test_addresses_are_parsed_as_by_go(text: str, address: int) -> None:
     assert parse_address(text) == address

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from ebpfprof.profile.model import Kind, Location, Profile, Sample
+from ebpfprof.profile.model import Kind, Location, Profile
 from ebpfprof.server.pprof_text import aligned
+from tests.differential.mutexes import leaf
 from tests.server.go_pair import Pair
 from tests.server.serving import Answer, ask
 
@@ -48,7 +49,7 @@ def headers(answer: Answer) -> dict[str, str]:
         "/symbol?" + "1" * 5000 + "+0x1",
     ],
 )
-def test_all_of_the_answer_is_gos(pair: Pair, path: str, method: str) -> None:
+def test_whole_answers_equal_gos(pair: Pair, path: str, method: str) -> None:
     go, ours = pair.both(path, method=method)
     assert ours.status == go.status
     assert headers(ours) == headers(go)
@@ -80,13 +81,13 @@ def test_all_of_the_answer_is_gos(pair: Pair, path: str, method: str) -> None:
         "/profile?seconds=1&debug=1",
     ],
 )
-def test_of_a_profile_status_and_headers_are_gos(pair: Pair, path: str) -> None:
+def test_status_and_headers_of_profiles_equal_gos(pair: Pair, path: str) -> None:
     go, ours = pair.both(path)
     assert ours.status == go.status == 200
     assert headers(ours) == headers(go)
 
 
-def test_other_methods_and_the_slash_are_as_in_the_newest_go(pair: Pair) -> None:
+def test_methods_and_trailing_slashes_are_as_in_the_newest_go(pair: Pair) -> None:
     go, ours = pair.both("")
     newest = pair.minor == "1.27"
     assert (ours.status, ours.headers["location"]) == (307, "/debug/pprof/")
@@ -103,8 +104,8 @@ def test_other_methods_and_the_slash_are_as_in_the_newest_go(pair: Pair) -> None
     "path",
     ["//block?seconds=1&debug=1", "/./block", "/x/../block?x=//", "//", "/../pprof/", "/%2fblock"],
 )
-def test_a_path_with_a_slash_too_many_leads_to_the_right_one(pair: Pair, path: str) -> None:
-    """As where a prefix with one at the end is put in front."""
+def test_a_path_with_a_double_slash_is_redirected(pair: Pair, path: str) -> None:
+    """As with a prefix that ends with a slash."""
     go, ours = pair.both(path)
     if pair.minor == "1.27":
         assert ours.status == go.status
@@ -140,10 +141,6 @@ def without_runtime_locks(profile: Profile, kind: str) -> Profile:
     return replace(profile, samples=kept)
 
 
-def leaf(sample: Sample) -> str:
-    return sample.locations[0].frames[0].function
-
-
 def work(profile: Profile, kind: str) -> dict[tuple[str, ...], int]:
     """The stacks of what the program works at, with their addresses, and how often they were."""
     found: dict[tuple[str, ...], int] = {}
@@ -158,7 +155,7 @@ def work(profile: Profile, kind: str) -> dict[tuple[str, ...], int]:
 
 @pytest.mark.parametrize("kind", ["block", "mutex"])
 @pytest.mark.parametrize("query", ["?seconds=1", ""])
-def test_field_by_field(pair: Pair, kind: Kind, query: str) -> None:
+def test_block_and_mutex_profiles_have_gos_fields(pair: Pair, kind: Kind, query: str) -> None:
     answers = pair.both(f"/{kind}{query}")
     go, ours = (answer.profile(kind) for answer in answers)
 
@@ -172,7 +169,7 @@ def test_field_by_field(pair: Pair, kind: Kind, query: str) -> None:
     assert all(count > 0 for count in seen.values())
 
 
-def test_the_cpu_profile(pair: Pair) -> None:
+def test_the_cpu_profile_has_gos_fields(pair: Pair) -> None:
     answers = pair.both("/profile?seconds=1")
     go, ours = (answer.profile("cpu") for answer in answers)
 
@@ -183,7 +180,7 @@ def test_the_cpu_profile(pair: Pair) -> None:
     assert ours.mappings[0] == go.mappings[0]
 
 
-def test_names_of_addresses(pair: Pair) -> None:
+def test_names_of_addresses_equal_gos(pair: Pair) -> None:
     go, _ = pair.both("/block")
     addresses = sorted(
         {location.address for s in go.profile("block").samples for location in s.locations}
@@ -220,7 +217,7 @@ def work_lines(text: str, kind: str) -> set[tuple[tuple[str, str], ...]]:
 
 
 @pytest.mark.parametrize("kind", ["block", "mutex"])
-def test_the_text(pair: Pair, kind: str) -> None:
+def test_the_text_form_equals_gos(pair: Pair, kind: str) -> None:
     go, ours = (answer.body.decode() for answer in pair.both(f"/{kind}?debug=1"))
 
     def header(text: str) -> str:
@@ -232,12 +229,12 @@ def test_the_text(pair: Pair, kind: str) -> None:
     assert work_lines(ours, kind) == expected
     assert ours.endswith("\n\n")
     assert go.endswith("\n\n")
-    # Our columns are those of text/tabwriter: made again from its cells, Go's lines are the same.
+    # Our columns are those of text/tabwriter: aligned from their cells, Go's lines are the same.
     for lines in frame_lines(go):
         assert aligned([re.split(r"\t+", line) for line in lines]) == lines
 
 
-def test_offsets_are_gos(pair: Pair) -> None:
+def test_offsets_equal_gos(pair: Pair) -> None:
     """Where nothing was inlined; otherwise Go shows a call at an address that it made up."""
     pattern = re.compile(r"#\t(0x[0-9a-f]+)\t+(runtime\.chanrecv2\+0x[0-9a-f]+)\t+")
     go, ours = (pattern.search(a.body.decode()) for a in pair.both("/block?debug=1"))
@@ -246,7 +243,7 @@ def test_offsets_are_gos(pair: Pair) -> None:
     assert ours.groups() == go.groups()
 
 
-def test_the_index_has_the_same_shape(pair: Pair) -> None:
+def test_the_index_has_the_shape_of_gos(pair: Pair) -> None:
     go, ours = (answer.body.decode() for answer in pair.both("/"))
     row = re.compile(r"<tr><td>\d+</td><td><a href='(\w+)\?debug=1'>(\w+)</a></td></tr>")
     assert set(row.findall(ours)) - {("symbol", "symbol")} <= set(row.findall(go))

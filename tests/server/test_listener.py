@@ -32,7 +32,7 @@ NOBODY = Owner(65534, 65534)
         ("unix:x", Address(path="x"), True),
     ],
 )
-def test_addresses(text: str, address: Address, is_loopback: bool) -> None:
+def test_addresses_are_parsed(text: str, address: Address, is_loopback: bool) -> None:
     assert parse_address(text) == address
     assert address.is_loopback == is_loopback
     assert parse_address(str(address)) == address
@@ -42,20 +42,20 @@ def test_addresses(text: str, address: Address, is_loopback: bool) -> None:
     "text",
     ["", "6060", "localhost", "localhost:x", "localhost:65536", "::1:6060", "unix:", "unix:/run/"],
 )
-def test_what_is_no_address(text: str) -> None:
+def test_bad_addresses_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="unix:"):
         parse_address(text)
 
 
-def test_a_port_in_use() -> None:
+def test_a_port_in_use_is_refused() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         address = Address("127.0.0.1", taken.getsockname()[1])
         with pytest.raises(ListenError, match="listens there already"), listening(address, None):
             pass
 
 
-def test_a_client_that_vanished_is_noticed() -> None:
-    """One whose machine is gone hangs up no more, and what it asked for would be recorded on."""
+def test_keepalive_finds_a_vanished_client() -> None:
+    """A client whose machine is gone never hangs up, and its request would be recorded on."""
     with (
         listening(Address("127.0.0.1", 0), None) as listener,
         closing(socket.create_connection(listener.getsockname())),
@@ -68,7 +68,7 @@ def test_a_client_that_vanished_is_noticed() -> None:
         assert idle_s + every_s * times <= 120
 
 
-def test_an_address_of_another_machine() -> None:
+def test_an_address_of_another_machine_is_refused() -> None:
     with (
         pytest.raises(ListenError, match="no such address"),
         listening(Address("192.0.2.1", 0), None),
@@ -82,7 +82,7 @@ def connect(path: Path) -> None:
 
 
 @pytest.mark.parametrize("owner", [None, NOBODY])
-def test_a_unix_socket_is_its_owners_alone_and_is_removed_with_the_server(
+def test_a_unix_socket_is_private_and_removed_with_the_server(
     owner: Owner | None, tmp_path: Path
 ) -> None:
     path = tmp_path / "s"
@@ -100,7 +100,7 @@ def test_a_unix_socket_is_its_owners_alone_and_is_removed_with_the_server(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_long_path(tmp_path: Path) -> None:
+def test_a_path_that_is_too_long_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
     with listening(Address(path=str(folder / "s")), None):
@@ -108,7 +108,7 @@ def test_a_long_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["file", "link", "dangling link", "folder", "pipe", "foreign"])
-def test_what_is_there_is_neither_replaced_nor_followed(what: str, tmp_path: Path) -> None:
+def test_an_existing_file_is_neither_replaced_nor_followed(what: str, tmp_path: Path) -> None:
     path, other = tmp_path / "s", tmp_path / "other"
     other.write_text("mine")
     match what:
@@ -139,7 +139,7 @@ def test_what_is_there_is_neither_replaced_nor_followed(what: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("uid", [0, NOBODY.uid])
-def test_what_an_earlier_run_left_behind_is_replaced(uid: int, tmp_path: Path) -> None:
+def test_a_stale_socket_is_replaced(uid: int, tmp_path: Path) -> None:
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(path))
@@ -149,7 +149,7 @@ def test_what_an_earlier_run_left_behind_is_replaced(uid: int, tmp_path: Path) -
     assert os.listdir(tmp_path) == []
 
 
-def test_one_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
+def test_a_socket_in_use_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with listening(Address(path=str(path)), None):
         with (
@@ -160,7 +160,7 @@ def test_one_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
         connect(path)
 
 
-def test_at_the_end_only_what_is_ours_is_removed(tmp_path: Path) -> None:
+def test_the_server_removes_only_its_own_socket(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with listening(Address(path=str(path)), None):
         path.unlink()
@@ -168,7 +168,7 @@ def test_at_the_end_only_what_is_ours_is_removed(tmp_path: Path) -> None:
     assert path.read_text() == "somebody else's"
 
 
-def test_no_folder(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with (
         pytest.raises(ListenError, match="Cannot open the directory"),
         listening(Address(path=str(tmp_path / "none" / "s")), None),

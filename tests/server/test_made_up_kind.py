@@ -13,7 +13,8 @@ from ebpfprof.profile.kind import Endpoint, Metric, ProfileKind
 from ebpfprof.server import pprof_endpoints
 from ebpfprof.server.metrics import endpoint
 from ebpfprof.server.page_api import described_kind
-from tests.continuous.fakes import PID, FakeTarget, run, until
+from tests.continuous.fakes import PID, FakeTarget
+from tests.continuous.loops import run, until
 from tests.server.fakes import Answer, Service
 from tests.unit.made_up_kinds import NAPS, registered
 
@@ -44,7 +45,9 @@ def values(answer: Answer) -> list[tuple[int, ...]]:
     return sorted(sample.values for sample in pprof.decode(answer.body).samples)
 
 
-def test_its_sums(kind: ProfileKind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endpoints_answer_with_sums_and_deltas(
+    kind: ProfileKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pprof_endpoints, "FIRST_S", 0)
 
     async def work(kind: ProfileKind) -> None:
@@ -61,7 +64,7 @@ def test_its_sums(kind: ProfileKind, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("head", [(), ("naps:",)])
-def test_it_is_text_where_it_has_a_text(
+def test_debug_answers_are_text_for_a_kind_with_a_text(
     head: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pprof_endpoints, "FIRST_S", 0)
@@ -80,7 +83,7 @@ def test_it_is_text_where_it_has_a_text(
 
 
 @pytest.mark.parametrize("keeps_sums", [True, False])
-def test_it_records_for_as_long_as_its_endpoint_says(
+def test_a_request_records_for_the_seconds_of_the_endpoint(
     keeps_sums: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pprof_endpoints, "_SECONDS", 1000)  # longer than a test may take
@@ -115,7 +118,7 @@ def test_without_sums_a_request_records(
     run(work())
 
 
-def test_the_index_has_its_words(kind: ProfileKind) -> None:
+def test_the_index_describes_the_kind(kind: ProfileKind) -> None:
     async def work(kind: ProfileKind) -> None:
         service, _ = await recorded(kind)
         page = (await service.client.ask("/debug/pprof/")).body.decode()
@@ -126,7 +129,7 @@ def test_the_index_has_its_words(kind: ProfileKind) -> None:
     run(work(kind))
 
 
-def test_the_page_learns_its_words(kind: ProfileKind) -> None:
+def test_the_page_learns_the_words_of_the_kind(kind: ProfileKind) -> None:
     async def work(kind: ProfileKind) -> None:
         service, _ = await recorded(kind)
         found = (await service.client.ask("/api/targets")).json
@@ -153,7 +156,7 @@ def test_the_page_learns_its_words(kind: ProfileKind) -> None:
 
 
 @pytest.mark.parametrize("metric", [Metric("ebpfprof_nap_seconds", "Time."), None])
-def test_its_metric(metric: Metric | None) -> None:
+def test_the_kind_has_its_metric(metric: Metric | None) -> None:
     async def work(kind: ProfileKind) -> None:
         service, _ = await recorded(kind)
         text = (await service.client.ask("/metrics")).body.decode()
@@ -181,7 +184,7 @@ def test_kinds_share_a_metric() -> None:
         run(work(kind))
 
 
-def test_requests_for_it_are_counted_by_its_name(kind: ProfileKind) -> None:
+def test_requests_are_counted_by_the_name_of_the_endpoint(kind: ProfileKind) -> None:
     assert endpoint("/debug/pprof/nap") == "nap"
     assert endpoint("/proc/1/debug/pprof/delta_nap") == "delta_nap"
     assert endpoint("/debug/pprof/naps") == "other"

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ebpfprof.continuous import manager as manager_module
 from ebpfprof.errors import UnsupportedGo
 from ebpfprof.export import json_profile, pprof
 from ebpfprof.kernel.losses import Loss, loss_kinds
@@ -19,13 +18,11 @@ from ebpfprof.process.process import TargetEnd
 from ebpfprof.server import app as app_module
 from ebpfprof.server import page_api
 from ebpfprof.server.metrics import endpoint
-from tests.continuous.fakes import PID, FakeTarget, go_process, run, until
+from tests.continuous.fakes import PID, FakeTarget, go_process
+from tests.continuous.loops import run, until
 from tests.server.fakes import Answer, Service
 
-
-@pytest.fixture(autouse=True)
-def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager_module, "CHECK_S", 0.005)
+pytestmark = pytest.mark.usefixtures("checks_often")
 
 
 async def recorded(*steps: int) -> tuple[Service, FakeTarget]:
@@ -41,7 +38,7 @@ async def recorded(*steps: int) -> tuple[Service, FakeTarget]:
     return service, target
 
 
-def test_targets() -> None:
+def test_targets_are_described() -> None:
     async def work() -> None:
         service, _ = await recorded(1)
         await service.follower.survey()
@@ -112,7 +109,7 @@ def total(answer: Answer) -> int:
     return sum(values[0] for values in answer.json["values"])
 
 
-def test_profiles_of_a_time() -> None:
+def test_a_profile_can_be_of_a_given_time() -> None:
     async def work() -> None:
         service, _ = await recorded(3, 2, 1)
         (process,) = service.manager.processes
@@ -142,7 +139,7 @@ def test_profiles_of_a_time() -> None:
     run(work())
 
 
-def test_what_is_recorded_now_is_shown_before_its_window_is_over(
+def test_a_profile_includes_the_current_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(page_api, "_FRESH_S", 0.0)
@@ -160,7 +157,7 @@ def test_what_is_recorded_now_is_shown_before_its_window_is_over(
     run(work())
 
 
-def test_errors() -> None:
+def test_bad_requests_get_errors() -> None:
     async def work() -> None:
         service, _ = await recorded(1)
         base = f"/api/targets/{PID}"
@@ -188,7 +185,7 @@ def test_errors() -> None:
     run(work())
 
 
-def test_what_was_recorded_of_an_ended_process_stays() -> None:
+def test_profiles_of_an_ended_process_stay() -> None:
     async def work() -> None:
         service, target = await recorded(3)
         running = asyncio.ensure_future(service.manager.run())
@@ -206,7 +203,7 @@ def test_what_was_recorded_of_an_ended_process_stays() -> None:
     run(work())
 
 
-def test_a_bug_is_reported_without_its_details(
+def test_a_bug_is_reported_without_details(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def work() -> None:
@@ -225,7 +222,7 @@ def test_a_bug_is_reported_without_its_details(
     assert "\x1b" not in said
 
 
-def test_the_page_and_its_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_page_and_its_files_are_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     web = tmp_path / "web"
     web.mkdir()
     (web / "index.html").write_text("<p>page")
@@ -257,7 +254,7 @@ def test_the_page_and_its_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     run(work())
 
 
-def test_metrics() -> None:
+def test_metrics_describe_the_recordings() -> None:
     async def work() -> None:
         service, target = await recorded(3, 2)
         (name, _), *_ = loss_kinds()
@@ -289,7 +286,7 @@ def test_metrics() -> None:
     run(work())
 
 
-def test_costs_are_kept_for_processes_that_are_served_and_no_others() -> None:
+def test_costs_are_kept_for_served_processes_only() -> None:
     async def work() -> None:
         service, target = await recorded(1)
         (process,) = service.manager.processes
@@ -363,7 +360,7 @@ def test_prometheus_reads_the_metrics() -> None:
         ("*", "other"),
     ],
 )
-def test_each_path_has_one_of_few_words_for_endpoints(path: str, word: str) -> None:
+def test_metrics_name_endpoints_by_few_words(path: str, word: str) -> None:
     assert endpoint(path) == word
 
 

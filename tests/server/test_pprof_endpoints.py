@@ -1,4 +1,4 @@
-"""The endpoints of net/http/pprof over a fake: what is recorded when, and what is answered."""
+"""The endpoints of net/http/pprof over a fake: recordings and answers."""
 
 from __future__ import annotations
 
@@ -10,24 +10,21 @@ from typing import Any, TypeVar
 
 import pytest
 
-from ebpfprof.continuous import manager as manager_module
 from ebpfprof.export import pprof
 from ebpfprof.process.process import TargetEnd
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers import registry
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.server import pprof_endpoints
-from tests.continuous.fakes import PID, FakeTarget, run, until
+from tests.continuous.fakes import PID, FakeTarget
+from tests.continuous.loops import run, until
 from tests.server.fakes import Answer, Service
+
+pytestmark = pytest.mark.usefixtures("checks_often")
 
 T = TypeVar("T")
 UNKNOWN = b"Unknown profile\n"
 BAD_SECONDS = b'invalid value for "seconds" - must be a positive integer\n'
-
-
-@pytest.fixture(autouse=True)
-def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager_module, "CHECK_S", 0.005)
 
 
 def profile_of(answer: Answer) -> Profile:
@@ -65,7 +62,7 @@ async def ended(service: Service, running: asyncio.Task[None]) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("block", "block"), ("mutex", "mutex")])
-def test_seconds_give_what_happened_meanwhile(name: str, kind: str) -> None:
+def test_seconds_give_the_events_of_that_time(name: str, kind: str) -> None:
     async def work() -> None:
         target = FakeTarget(PID)
         service, running = await server(target)
@@ -86,7 +83,7 @@ def test_seconds_give_what_happened_meanwhile(name: str, kind: str) -> None:
     run(work())
 
 
-def test_the_cpu_profile_has_the_time_of_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cpu_profile_has_the_time_of_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CPU.endpoint is not None
     short = replace(CPU, endpoint=replace(CPU.endpoint, seconds=1))
     monkeypatch.setitem(registry._kinds, "cpu", short)
@@ -129,7 +126,7 @@ def test_the_sums_are_never_silently_empty(monkeypatch: pytest.MonkeyPatch) -> N
     run(work())
 
 
-def test_since_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deltas_hold_what_followed_the_last_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pprof_endpoints, "FIRST_S", 0)
 
     async def work() -> None:
@@ -170,7 +167,7 @@ def test_a_client_that_hangs_up_ends_the_recording() -> None:
     run(work())
 
 
-def test_a_process_that_ends_meanwhile_ends_the_waiting() -> None:
+def test_the_end_of_the_process_ends_the_waiting() -> None:
     async def work() -> None:
         target = FakeTarget(PID)
         service, running = await server(target)
@@ -234,7 +231,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_refusals(method: str) -> None:
+def test_bad_requests_are_refused(method: str) -> None:
     async def work() -> None:
         target = FakeTarget(PID)
         service = await Service.of(target)
@@ -252,7 +249,7 @@ def test_refusals(method: str) -> None:
     run(work())
 
 
-def test_head_has_nothing_recorded() -> None:
+def test_head_starts_no_recording() -> None:
     async def work() -> None:
         target = FakeTarget(PID)
         service = await Service.of(target)
@@ -265,7 +262,7 @@ def test_head_has_nothing_recorded() -> None:
     run(work())
 
 
-def test_only_what_is_recorded_is_there() -> None:
+def test_only_recorded_kinds_have_endpoints() -> None:
     async def work() -> None:
         service = await Service.of(FakeTarget(PID, kinds=("cpu",)))
         for name in ("block", "mutex", "delta_mutex"):
@@ -277,7 +274,7 @@ def test_only_what_is_recorded_is_there() -> None:
     run(work())
 
 
-def test_methods() -> None:
+def test_methods_other_than_get_and_head_are_refused() -> None:
     async def work() -> None:
         service = await Service.of(FakeTarget(PID))
         for name in ("block", "", "profile", "cmdline", "heap"):
@@ -293,7 +290,7 @@ def test_methods() -> None:
     run(work())
 
 
-def test_of_several_processes_one_must_be_named() -> None:
+def test_with_several_processes_the_path_must_name_one() -> None:
     async def work() -> None:
         service = await Service.of(FakeTarget(PID), FakeTarget(PID + 1))
         for path in ("", "block?seconds=1"):
@@ -312,7 +309,7 @@ def test_of_several_processes_one_must_be_named() -> None:
     run(work())
 
 
-def test_the_slash_is_added() -> None:
+def test_a_missing_slash_is_added() -> None:
     async def work() -> None:
         service = await Service.of(FakeTarget(PID))
         for path in ("/debug/pprof", f"/proc/{PID}/debug/pprof"):

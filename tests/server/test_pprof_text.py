@@ -41,12 +41,12 @@ def test_stacks_by_delay_with_their_frames_below() -> None:
     )
 
 
-def test_a_mutex_profile_tells_its_sampling() -> None:
+def test_a_mutex_profile_states_its_sampling_period() -> None:
     found = text(replace(profile(), kind="mutex"), head("mutex"), OFFSETS.get)
     assert found == "--- mutex:\ncycles/second=1000000000\nsampling period=1\n"
 
 
-def test_a_profile_of_one_value_has_it_before_its_stack() -> None:
+def test_a_single_value_stands_before_its_stack() -> None:
     types = (ValueType("threads", "count"),)
     found = text(
         replace(profile(Sample((UNKNOWN,), (3,))), sample_types=types), ["threads:"], OFFSETS.get
@@ -54,7 +54,7 @@ def test_a_profile_of_one_value_has_it_before_its_stack() -> None:
     assert found == "threads:\n3 @ 0x7f0000000011\n#\t0x7f0000000010\n\n"
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_unknown_names_are_left_out() -> None:
     strange = Location(0x404000, MAIN, (Frame("main.\x1b[2J", "/src/\n.go", 1),))
     found = text(profile(Sample((strange, UNKNOWN), (1, 1))), head("block"), OFFSETS.get)
     assert found.splitlines()[2:] == [

@@ -67,7 +67,7 @@ def begun(address: str, path: str) -> socket.socket:
 
 
 @pytest.mark.parametrize("path", ["profile?seconds=600", "block?seconds=600"])
-def test_when_the_client_hangs_up_the_probes_are_detached(
+def test_probes_are_detached_when_the_client_hangs_up(
     served: tuple[Target, Server], path: str
 ) -> None:
     target, server = served
@@ -84,7 +84,7 @@ def recording(server: Server) -> list[bool]:
     return [each["recording"] for each in found["targets"]]
 
 
-def test_ten_clients_at_once(served: tuple[Target, Server]) -> None:
+def test_ten_clients_are_answered_at_once(served: tuple[Target, Server]) -> None:
     _, server = served
     paths = ["block?seconds=1", "mutex?seconds=2", "profile?seconds=1", "mutex", "block"] * 2
     with ThreadPoolExecutor(10) as pool:
@@ -104,7 +104,7 @@ def test_ten_clients_at_once(served: tuple[Target, Server]) -> None:
 @pytest.mark.parametrize(
     ("number", "name"), [(signal.SIGINT, "profile"), (signal.SIGTERM, "block")]
 )
-def test_at_a_signal_it_answers_and_leaves_no_probe(
+def test_at_a_signal_serve_answers_and_leaves_no_probe(
     target: Target, number: signal.Signals, name: str
 ) -> None:
     with Server("--pid", str(target.pid)) as server:
@@ -122,7 +122,9 @@ def test_at_a_signal_it_answers_and_leaves_no_probe(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_continuous_and_ended_at_any_time(target: Target, number: signal.Signals) -> None:
+def test_serve_continuous_leaves_no_probe_however_it_ends(
+    target: Target, number: signal.Signals
+) -> None:
     with Server("--pid", str(target.pid), "--continuous", *BLOCK) as server:
         assert server.ready
         await_probes(target.pid, True)
@@ -134,7 +136,7 @@ def test_continuous_and_ended_at_any_time(target: Target, number: signal.Signals
     assert not has_probes(target.pid)
 
 
-def test_a_process_ends_and_the_other_is_still_served(target: Target) -> None:
+def test_when_a_process_ends_the_other_is_still_served(target: Target) -> None:
     with httppprof("1.19") as (other, _), Server("--pid", f"{target.pid},{other.pid}") as server:
         with ThreadPoolExecutor(1) as pool:
             block = f"/proc/{target.pid}/debug/pprof/block?seconds=600"
@@ -158,7 +160,7 @@ def test_a_process_ends_and_the_other_is_still_served(target: Target) -> None:
     ("follows", "kinds", "name"),
     [(False, ALL_KINDS, "block"), (True, ALL_KINDS, "block"), (False, ("cpu",), "profile")],
 )
-def test_the_address_that_it_prints_stays_right(
+def test_the_printed_address_stays_right(
     follows: bool, kinds: tuple[str, ...], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With --all-go other processes may start, and then the address must name one."""
@@ -170,7 +172,7 @@ def test_the_address_that_it_prints_stays_right(
     assert f"Next: go tool pprof '{url}'\n" in capsys.readouterr().err
 
 
-def test_all_go_processes_as_they_come() -> None:
+def test_all_go_serves_processes_as_they_start() -> None:
     with Server("--all-go", *BLOCK) as server, httppprof("1.27") as (late, _):
         assert server.ready
 
@@ -205,7 +207,7 @@ def ask_as(uid: int, address: str, path: str, forwarded_for: str = "") -> str:
     return done.stdout
 
 
-def test_on_loopback_only_root_and_the_user_who_started_it_are_answered(target: Target) -> None:
+def test_on_loopback_only_root_and_the_invoking_user_are_answered(target: Target) -> None:
     invoking = {"SUDO_UID": "1234", "SUDO_GID": "1234"}
     with Server("--pid", str(target.pid), *BLOCK, env=invoking) as server:
         for uid in (0, 1234):
@@ -235,7 +237,7 @@ sys.stdin.read()
 """
 
 
-def test_others_cannot_keep_root_out(served: tuple[Target, Server]) -> None:
+def test_connections_of_other_users_do_not_keep_root_out(served: tuple[Target, Server]) -> None:
     _, server = served
     with subprocess.Popen(
         [*ANYBODYS_PYTHON, "-c", CROWD, server.address],
@@ -251,7 +253,7 @@ def test_others_cannot_keep_root_out(served: tuple[Target, Server]) -> None:
         crowd.communicate()
 
 
-def test_with_a_token(target: Target, tmp_path: Path) -> None:
+def test_a_token_is_required(target: Target, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
     arguments = ("--pid", str(target.pid), *BLOCK, "--token-file", str(file))
@@ -267,7 +269,7 @@ def test_with_a_token(target: Target, tmp_path: Path) -> None:
         assert ask(address, path, headers=bearer).status == 200
 
 
-def test_a_token_is_made_up_and_printed(target: Target) -> None:
+def test_serve_makes_and_prints_a_token(target: Target) -> None:
     with Server("--pid", str(target.pid), *BLOCK, "--token", "auto") as server:
         match = re.search(r"http://\S+/\?token=(\S{32});", server.ready)
         assert match is not None
@@ -275,7 +277,7 @@ def test_a_token_is_made_up_and_printed(target: Target) -> None:
         assert server.get("/debug/pprof/cmdline").status == 401
 
 
-def test_a_unix_socket(target: Target, tmp_path: Path) -> None:
+def test_serve_answers_on_a_unix_socket(target: Target, tmp_path: Path) -> None:
     path = tmp_path / "s"
     invoking = {"SUDO_UID": "1234", "SUDO_GID": "1234"}
     with Server("--pid", str(target.pid), *BLOCK, env=invoking, listen=f"unix:{path}") as server:
@@ -297,7 +299,7 @@ def run(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_a_port_in_use(target: Target) -> None:
+def test_a_port_in_use_is_an_error(target: Target) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         code, said = run("--pid", str(target.pid), "--listen", where)
@@ -323,13 +325,13 @@ def test_a_port_in_use(target: Target) -> None:
         (("--pid", "4194400", "--listen", "127.0.0.1:0"), ExitCode.NO_SUCH_PROCESS, "4194400"),
     ],
 )
-def test_what_makes_no_sense(arguments: tuple[str, ...], code: int, words: str) -> None:
+def test_senseless_options_are_refused(arguments: tuple[str, ...], code: int, words: str) -> None:
     found, said = run(*arguments)
     assert found == code
     assert words in said
 
 
-def test_a_program_that_is_not_gos() -> None:
+def test_a_program_that_is_not_go_has_a_cpu_profile_only() -> None:
     with subprocess.Popen(["sleep", "600"]) as sleeper:
         try:
             pid = str(sleeper.pid)

@@ -62,7 +62,7 @@ def connected(address: str, said: bytes = b"") -> socket.socket:
 
 
 def all_said(connection: socket.socket) -> bytes:
-    """What is said until the connection is closed."""
+    """All bytes until the connection is closed."""
     found = b""
     while more := connection.recv(1 << 16):
         found += more

@@ -41,7 +41,7 @@ def body(words: Iterable[str]) -> bytes:
     return (text * (MIB // len(text) + 1))[:MIB].rpartition(b"+")[0]
 
 
-def test_a_megabyte_of_addresses_is_one_look_up_of_each(
+def test_repeated_addresses_are_looked_up_once(
     ticker: Target, entries: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
@@ -86,7 +86,7 @@ def test_the_answer_has_a_bound(ticker: Target, monkeypatch: pytest.MonkeyPatch)
     assert said == b"The names of these addresses take more than 1000 bytes: ask for fewer.\n"
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(
+def test_a_body_that_never_arrives_times_out(
     ticker: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pprof_endpoints, "_BODY_S", 0.05)
@@ -96,7 +96,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(
 
 
 def asked_of(target: FakeTarget, sent: bytes | None) -> tuple[int, bytes]:
-    """What is answered to addresses that are sent, or that never are."""
+    """The answer to addresses that are sent, or never arrive."""
 
     async def work() -> Any:  # noqa: ANN401
         service = await Service.of(target)

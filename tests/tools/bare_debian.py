@@ -1,4 +1,4 @@
-"""What somebody new does: the README's two commands in a clone, on a bare Debian 12.
+"""The README's two commands in a clone, on a bare Debian 12.
 
     python -m tests.tools.bare_debian [OPTION...] [ARGUMENT...]
 
@@ -234,7 +234,7 @@ def main() -> int:
     commands += [] if options.no_tests else [tests]
     with bare_debian(options) as bare:
         bare.prepare(options.clone)
-        # The second runs in any case: who releases wants to know both.
+        # The second runs in any case: a release needs the result of both.
         passed = [attempt(bare, options.clone, command) for command in commands]
     return 0 if all(passed) else 1
 

@@ -37,11 +37,11 @@ def error_classes() -> dict[str, type[EbpfprofError]]:
     }
 
 
-def test_each_error_has_its_exit_code_and_no_other_error_exists() -> None:
+def test_each_error_has_its_own_exit_code() -> None:
     assert {name: int(kind.exit_code) for name, kind in error_classes().items()} == CODES
 
 
-def test_the_tree_in_the_docstring_tells_the_same_codes() -> None:
+def test_the_tree_in_the_docstring_has_the_same_codes() -> None:
     documented = re.findall(r"^\W*(\w+) +(\d+)   ", errors.__doc__ or "", re.MULTILINE)
     assert {name: int(code) for name, code in documented} == CODES
 

@@ -1,4 +1,4 @@
-"""What Python shares with the C files: read from there as a compiler would, or the same in both."""
+"""Facts that Python shares with the C files: read from C as by a compiler, or equal in both."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_structs_are_laid_out_as_a_compiler_does(program: str, tmp_path: Path) -
         ("waits/waits.bpf.c", "common/keys.h", "HASH_FACTOR"),
     ],
 )
-def test_numbers_are_those_of_a_compiler(
+def test_numbers_equal_those_of_a_compiler(
     program: str, path: str, name: str, tmp_path: Path
 ) -> None:
     text = f'#include "{program}"\nu64 said(void) {{ return {name}; }}\n'
@@ -99,7 +99,7 @@ def test_numbers_are_those_of_a_compiler(
     assert native.call("said") == c_facts.number(path, name)
 
 
-def test_what_is_not_there_is_no_number_and_no_struct() -> None:
+def test_unknown_names_and_conditional_structs_are_errors() -> None:
     with pytest.raises(KeyError, match=r"bpf/common/keys\.h has no number NOTHING"):
         c_facts.number("common/keys.h", "NOTHING")
     with pytest.raises(KeyError):
@@ -137,7 +137,7 @@ def test_goruntime_walks_stacks_by_the_numbers_of_the_c() -> None:
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_what_the_c_knows_of_a_runtime_g_holds_for_every_version(minor: str) -> None:
+def test_runtime_g_offsets_in_c_hold_for_every_go_version(minor: str) -> None:
     layout = layout_for(GoVersion.parse(f"go{minor}"))
     for path, name, field in (
         ("waits/goroutine_stack.h", "G_SCHED_PC", "sched.pc"),
@@ -186,7 +186,7 @@ def go() -> Iterator[GoTarget]:
     target.close()
 
 
-def test_waits_are_told_every_field_of_a_target_and_of_its_probes(go: GoTarget) -> None:
+def test_the_waits_collector_fills_every_field_of_a_target(go: GoTarget) -> None:
     told, collector = Elements(), waits.WaitsCollector.__new__(waits.WaitsCollector)
     collector._program = told  # type: ignore[assignment]
     collector._config = WaitsConfig(block=True, mutex=True)
@@ -211,7 +211,7 @@ def test_waits_are_told_every_field_of_a_target_and_of_its_probes(go: GoTarget) 
     assert {seed[name] for name in seed.names or ()} == {np.dtype("<u8")}
 
 
-def test_samplers_are_told_every_field_of_a_process_and_of_a_rule(go: GoTarget) -> None:
+def test_the_cpu_collector_fills_every_field_of_processes_and_rules(go: GoTarget) -> None:
     told, collector = Elements(), cpu.CpuCollector.__new__(cpu.CpuCollector)
     collector._program = told  # type: ignore[assignment]
     collector._fields, collector._is_active = {3: cpu._process_fields(go.target, go)}, {}
@@ -226,10 +226,10 @@ def test_samplers_are_told_every_field_of_a_process_and_of_a_rule(go: GoTarget) 
     assert told.told.keys() == names("cpu/table_unwind.h", "rule")
 
 
-def test_the_semaphores_of_a_rwmutex_are_as_far_apart_as_python_has_them() -> None:
+def test_semaphore_distances_of_a_rwmutex_are_equal_in_c_and_python() -> None:
     (_, mutex), (_, writer) = locks._IN_MUTEX, locks._IN_WRITER_SEM
     assert c_facts.number("waits/locks.h", "WRITER_SEM_OFFSET") == writer - mutex
 
 
-def test_losses_that_python_counts_too_are_in_the_list() -> None:
+def test_losses_that_python_counts_are_in_losses_h() -> None:
     assert {"labels_unreadable", "samples_full"} <= dict(loss_kinds()).keys()

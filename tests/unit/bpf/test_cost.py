@@ -33,29 +33,29 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Native:
 
 
 def told(native: Native, lengths_ns: Sequence[int]) -> Runs:
-    """What is told of runs that take so long, on a processor that had none before."""
+    """The runs counted by cost.h, of these lengths, on a processor that had none before."""
     native.call("forget_maps")
     for length_ns in lengths_ns:
         native.call("run", length_ns)
     return runs(*(native.call("told", field) for field in range(3)))
 
 
-def test_runs_that_are_alike_are_told_as_they_are(native: Native) -> None:
+def test_equal_runs_have_their_exact_cost(native: Native) -> None:
     for count in (10, 100, 10_000):
         found = told(native, [USUAL_NS] * count)
         assert found.count == count
         assert found.each_ns == USUAL_NS
 
 
-def test_of_few_runs_some_are_timed_and_of_many_one_in_61(native: Native) -> None:
+def test_some_of_few_runs_and_one_in_61_of_many_are_timed(native: Native) -> None:
     assert told(native, [USUAL_NS] * 20).timed >= 3
     often = 5 * 17
     assert told(native, [USUAL_NS] * (often + 61 * 100)).timed in range(110, 120)
 
 
 @pytest.mark.parametrize("count", [20, 50, 1000])
-def test_one_run_that_took_long_is_not_taken_for_all(native: Native, count: int) -> None:
-    """The first of a processor, with cold caches; or one that was interrupted for a moment."""
+def test_a_single_slow_run_does_not_raise_the_cost(native: Native, count: int) -> None:
+    """The first run on a processor, with cold caches; or one that was interrupted for a moment."""
     cold = told(native, [COLD_NS, *[USUAL_NS] * count])
     assert cold.each_ns == USUAL_NS
     for number in (3, 9, count // 2, count - 1):
@@ -64,13 +64,13 @@ def test_one_run_that_took_long_is_not_taken_for_all(native: Native, count: int)
         assert told(native, lengths).each_ns == USUAL_NS, number
 
 
-def test_what_another_thread_ran_meanwhile_does_not_count(native: Native) -> None:
-    """However often: no program of ours takes as long as another thread's turn."""
+def test_time_of_other_threads_does_not_count(native: Native) -> None:
+    """However often: no program of ours takes as long as a time slice of another thread."""
     lengths = [PREEMPTED_NS if number % 3 == 1 else USUAL_NS for number in range(3000)]
     assert told(native, lengths).each_ns == USUAL_NS
 
 
-def test_programs_of_different_length_count_by_how_often_they_run(native: Native) -> None:
-    """A probe where goroutines park takes twice what one takes where they are woken."""
+def test_short_and_long_runs_count_by_their_frequency(native: Native) -> None:
+    """A probe at a park takes twice as long as one at a wake."""
     found = told(native, [400, 100] * 20_000)
     assert found.each_ns == pytest.approx(250, rel=0.02)

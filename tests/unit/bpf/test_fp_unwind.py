@@ -171,7 +171,7 @@ def test_both_walks_find_the_same_return_addresses(
     bp=st.one_of(garbage, st.just(LO)),
     words=st.lists(st.one_of(garbage, st.just(PARK_PC)), min_size=8, max_size=8),
 )
-def test_both_find_the_same_frame_of_the_operation(
+def test_both_walks_find_the_same_frame_of_the_operation(
     saved_pc: int, bp: int, words: list[int], native: Native
 ) -> None:
     data = struct.pack(f"<{WORDS}Q", *words, *[FILLER] * (WORDS - len(words)))

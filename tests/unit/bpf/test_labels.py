@@ -174,7 +174,7 @@ def read_in_python(made: Made) -> tuple[Label, ...] | None:
 
 
 @given(one_by_one=st.lists(goroutines(), min_size=1, max_size=3))
-def test_both_read_the_same_labels(one_by_one: list[Made], native: Native) -> None:
+def test_c_and_python_read_the_same_labels(one_by_one: list[Made], native: Native) -> None:
     native.call("forget_maps")
     for made in one_by_one:
         found, expected = read_in_c(native, made), read_in_python(made)
@@ -190,7 +190,7 @@ def test_both_read_the_same_labels(one_by_one: list[Made], native: Native) -> No
     keys=st.lists(key_text, max_size=3),
     data=st.data(),
 )
-def test_the_kernel_chooses_those_that_python_would(
+def test_c_and_python_select_the_same_labels(
     made: Made, keys: list[str], data: st.DataObject, choosing: Native
 ) -> None:
     there = [label.key for label in read_in_python(made) or ()]
@@ -204,9 +204,7 @@ def test_the_kernel_chooses_those_that_python_would(
 
 
 @pytest.mark.parametrize("in_slice", [False, True])
-def test_more_labels_than_a_goroutine_can_have_are_lost_by_both(
-    in_slice: bool, native: Native
-) -> None:
+def test_c_and_python_lose_labels_beyond_the_limit(in_slice: bool, native: Native) -> None:
     count = c_facts.number("common/labels.h", "MAX_LABEL_COUNT") + 1
     body = (BUCKETS, bytes(8192))
     pieces = [(LABELS, struct.pack("<QQ", BUCKETS, count)), body]
@@ -219,12 +217,12 @@ def test_more_labels_than_a_goroutine_can_have_are_lost_by_both(
 
 
 @given(target=st.integers(0, (1 << 31) - 1), turn=st.integers(0, 1))
-def test_the_owner_of_a_set_tells_its_target_and_its_turn(
+def test_the_owner_of_a_label_set_has_target_and_turn(
     target: int, turn: int, native: Native
 ) -> None:
     owner = native.call("owner", target, turn)
     assert (owner >> 1, owner & 1) == (target, turn)
 
 
-def test_what_is_lost_has_a_name() -> None:
+def test_losses_of_labels_have_names() -> None:
     assert {"labels_unreadable", "samples_full"} <= dict(loss_kinds()).keys()

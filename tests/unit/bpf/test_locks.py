@@ -1,4 +1,4 @@
-"""What a release is charged, by bpf/waits/locks.h: beside Python's arithmetic and a model."""
+"""The charge of a release, by bpf/waits/locks.h, beside Python's arithmetic and a model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Native:
 
 
 @given(queue=word, left=st.one_of(word, st.integers(-2, 2)), now_ns=st.integers(0, (1 << 63) - 1))
-def test_both_find_the_same_rest_in_a_queue(
+def test_c_and_python_compute_the_same_rest_of_a_queue(
     queue: int, left: int, now_ns: int, native: Native
 ) -> None:
     waiters = queue % (1 << tables._WAITERS_BITS)
@@ -64,7 +64,7 @@ def test_both_find_the_same_rest_in_a_queue(
         st.tuples(st.sampled_from(["join", "leave", "quit"]), st.integers(0, 10**12)), max_size=60
     ),
 )
-def test_a_release_is_charged_what_all_in_the_queue_waited_since_the_last(
+def test_a_release_is_charged_all_waiting_since_the_last_release(
     start_ns: int, steps: list[tuple[str, int]], native: Native
 ) -> None:
     native.call("forget_maps")

@@ -252,7 +252,7 @@ def fill(record: Any, values: Cursor | GoState) -> None:  # noqa: ANN401 - a rec
 
 @settings(max_examples=500)
 @given(case=cases(), data=st.data())
-def test_both_walks_find_the_same_stack_whatever_the_kernel_has_learnt(
+def test_both_walks_find_the_same_stack_with_any_learnt_rules(
     case: Case, data: st.DataObject, native: Native
 ) -> None:
     book = case.book()
@@ -268,9 +268,7 @@ def test_both_walks_find_the_same_stack_whatever_the_kernel_has_learnt(
 
 
 @given(case=cases())
-def test_with_all_rules_the_kernel_stops_only_where_there_is_none(
-    case: Case, native: Native
-) -> None:
+def test_with_all_rules_the_kernel_stops_only_at_missing_ones(case: Case, native: Native) -> None:
     book = case.book()
     pcs, ending = case.finish(book, case.at, case.go)
     native.call("forget_maps")
@@ -289,7 +287,7 @@ def test_with_all_rules_the_kernel_stops_only_where_there_is_none(
     case=cases(),
     has_learnt=st.booleans(),
 )
-def test_both_know_where_a_thread_goes_on_behind_a_breakpoint(
+def test_both_walks_find_the_pc_behind_a_breakpoint(
     pc: int, before: int, case: Case, has_learnt: bool, native: Native
 ) -> None:
     book = case.book()
@@ -321,7 +319,7 @@ def kilobytes(start: int, present: list[bool]) -> list[Piece]:
     pcs=st.lists(code, max_size=MAX_DEPTH),
     kernel_pcs=st.lists(st.integers(1 << 63, (1 << 64) - 1), max_size=64),
 )
-def test_what_the_kernel_hands_over_arrives(
+def test_records_of_partial_stacks_are_decoded(
     present: list[bool],
     other_present: list[bool],
     sp_words: int,
@@ -383,7 +381,7 @@ def copied(pieces: list[Piece], first: int, copies: int) -> set[int]:
     return {start for start, _ in pieces if first <= start < first + copies * COPY_BYTES}
 
 
-def test_a_record_takes_what_the_ring_buffer_is_sized_for(native: Native) -> None:
+def test_the_ring_buffer_is_sized_for_the_largest_record(native: Native) -> None:
     head: Any = np.zeros(1, UNFINISHED)
     native.set_memory([])
     fill(head["at"], Cursor(0, THREAD, 0, False))

@@ -62,7 +62,7 @@ def test_bash_completes_options_and_their_values(folder: Path) -> None:
     assert completed("ebpfprof completion ", folder) == ["bash", "zsh", "fish"]
 
 
-def test_bash_completes_files_by_itself(folder: Path) -> None:
+def test_bash_completes_files_with_its_default(folder: Path) -> None:
     assert completed("ebpfprof run -- some-", folder) == ["compopt -o default"]
     assert completed("ebpfprof attach -o some-", folder) == ["compopt -o default"]
     assert completed("ebpfprof report some-", folder) == ["compopt -o default"]
@@ -80,7 +80,7 @@ def test_each_shell_has_a_script(shell: str, words: str) -> None:
     assert f"_EBPFPROF_COMPLETE={shell}_complete" in result.output
 
 
-def test_another_shell_is_refused() -> None:
+def test_an_unknown_shell_is_refused() -> None:
     result = CliRunner().invoke(cli, ["completion", "ksh"])
     assert result.exit_code == 2
     assert "'bash', 'zsh', 'fish'" in result.output

@@ -1,4 +1,4 @@
-"""What `ebpfprof doctor` makes of machines of which something is missing."""
+"""`ebpfprof doctor` on machines that lack a requirement."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OUR_FEATURES = doctor_checks._FEATURES  # the fixture below replaces it
 
 @pytest.fixture(autouse=True)
 def sound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine on which everything works, whatever this one is like."""
+    """A made-up machine on which everything works."""
     uname = os.uname_result(("Linux", "host", "6.1.0-40-amd64", "#1 SMP", "x86_64"))
     monkeypatch.setattr(os, "uname", lambda: uname)
     monkeypatch.setattr(doctor_checks, "missing_capabilities", list)
@@ -74,7 +74,7 @@ def raising(error: Exception) -> Callable[[], str]:
     return fail
 
 
-def test_of_a_sound_machine_everything_is_ok() -> None:
+def test_all_checks_pass_on_a_sound_machine() -> None:
     checks = list(examine())
     assert [each.name for each in checks if each.level != "ok"] == []
     assert exit_code(checks) == ExitCode.OK
@@ -83,26 +83,28 @@ def test_of_a_sound_machine_everything_is_ok() -> None:
 
 
 @pytest.mark.parametrize("release", ["5.14.0-427.el9.x86_64", "4.19.0", "nonsense", ""])
-def test_an_old_kernel_is_warned_of(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_kernel_gets_a_warning(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
     uname = SimpleNamespace(release=release, machine="x86_64")
     monkeypatch.setattr(os, "uname", lambda: uname)
     assert (check("kernel").level, check("kernel").found) == ("warn", f"Linux {release}")
 
 
 @pytest.mark.parametrize("release", ["5.15.0-1", "5.100", "10.0"])
-def test_a_new_kernel_is_new_by_number(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_versions_are_compared_as_numbers(
+    release: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uname = SimpleNamespace(release=release, machine="x86_64")
     monkeypatch.setattr(os, "uname", lambda: uname)
     assert check("kernel").level == "ok"
 
 
-def test_another_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_processor_that_is_not_x86_64_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     uname = SimpleNamespace(release="6.1.0", machine="aarch64")
     monkeypatch.setattr(os, "uname", lambda: uname)
     assert check("processor").code == ExitCode.KERNEL_UNSUPPORTED
 
 
-def test_without_rights_nothing_is_tried_and_the_right_is_named(
+def test_without_rights_features_are_skipped_and_the_right_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(doctor_checks, "missing_capabilities", lambda: ["CAP_SYS_ADMIN"])
@@ -133,7 +135,7 @@ def test_root_of_a_user_namespace_has_no_rights(monkeypatch: pytest.MonkeyPatch)
         (features.Untried("Too old."), "warn", ExitCode.OK),
     ],
 )
-def test_what_fails_when_it_is_tried_says_why(
+def test_a_failing_feature_check_has_the_reason(
     error: Exception, level: str, code: ExitCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor_checks, "_FEATURES", (("uprobes", raising(error), "Probes."),))
@@ -142,12 +144,12 @@ def test_what_fails_when_it_is_tried_says_why(
     assert "Too old." in found.remedy
 
 
-def test_all_that_recording_does_is_tried() -> None:
+def test_every_feature_that_recording_needs_is_checked() -> None:
     tried = {trial for _, trial, _ in OUR_FEATURES}
     assert tried == {getattr(features, name) for name in (*FEATURES, "sampling_event")}
 
 
-def test_no_btf_is_no_cpu_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_btf_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_checks, "_btf", raising(KernelUnsupported("No BTF.")))
     assert check("BTF").code == ExitCode.KERNEL_UNSUPPORTED
 
@@ -161,7 +163,7 @@ def test_no_btf_is_no_cpu_profile(monkeypatch: pytest.MonkeyPatch) -> None:
         ("", "ok", "none"),
     ],
 )
-def test_a_locked_down_kernel_is_told(text: str, level: str, found: str, tmp_path: Path) -> None:
+def test_kernel_lockdown_is_reported(text: str, level: str, found: str, tmp_path: Path) -> None:
     (tmp_path / "lockdown").write_text(text)
     lockdown = check("kernel lockdown")
     assert (lockdown.level, lockdown.found) == (level, found)
@@ -169,27 +171,25 @@ def test_a_locked_down_kernel_is_told(text: str, level: str, found: str, tmp_pat
 
 
 @pytest.mark.parametrize(("scope", "level"), [("0", "ok"), ("1", "ok"), ("2", "ok"), ("3", "warn")])
-def test_yama_matters_only_where_it_forbids_it_to_root(
-    scope: str, level: str, tmp_path: Path
-) -> None:
+def test_yama_matters_only_if_it_restricts_root(scope: str, level: str, tmp_path: Path) -> None:
     (tmp_path / "ptrace_scope").write_text(scope + "\n")
     assert check("Yama ptrace_scope").level == level
 
 
-def test_what_can_t_be_read_is_not_known(tmp_path: Path) -> None:
+def test_unreadable_settings_are_reported_as_not_known(tmp_path: Path) -> None:
     for name in ("lockdown", "ptrace_scope"):
         (tmp_path / name).mkdir()
     for name in ("kernel lockdown", "Yama ptrace_scope"):
         assert (check(name).level, check(name).found) == ("warn", "not known")
 
 
-def test_a_container_is_told_that_it_hides_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_that_hides_processes_gets_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_checks, "sees_whole_machine", lambda: False)
     assert check("processes in sight").level == "warn"
     assert "--pid=host" in check("processes in sight").remedy
 
 
-def test_missing_bcc_has_its_own_code_and_its_llvm_is_not_guessed(
+def test_a_missing_bcc_has_its_own_exit_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def missing() -> BccVersions:
@@ -204,7 +204,7 @@ def test_missing_bcc_has_its_own_code_and_its_llvm_is_not_guessed(
 @pytest.mark.parametrize(
     ("llvm", "level"), [("11.1", "missing"), ("12", "ok"), ("19.1", "ok"), ("", "ok")]
 )
-def test_an_llvm_without_atomics_is_told(
+def test_an_llvm_without_atomics_is_reported(
     llvm: str, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor_checks, "bcc_versions", lambda: BccVersions("0.18", llvm))
@@ -230,7 +230,7 @@ def test_packages_that_are_missing_or_too_old_are_named_with_the_command(
     assert packages.remedy.endswith("-m pip install 'old>=1.10.1' 'gone>=2'")
 
 
-def test_a_folder_that_is_not_installed_is_only_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkout_that_is_not_installed_gets_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     def requires(name: str) -> list[str]:
         raise metadata.PackageNotFoundError(name)
 
@@ -238,14 +238,14 @@ def test_a_folder_that_is_not_installed_is_only_warned_of(monkeypatch: pytest.Mo
     assert check("Python packages").level == "warn"
 
 
-def test_hidden_kernel_names_say_how_to_show_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_kernel_names_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     symbols = KernelSymbols(b"0000000000000000 T start\n", "Type: sudo sysctl ...")
     monkeypatch.setattr(KernelSymbols, "read", lambda: symbols)
     found = check("kernel names")
     assert (found.level, found.remedy) == ("warn", "Type: sudo sysctl ...")
 
 
-def test_limits_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resource_limits_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 512))
     assert check("open files").level == "warn"
     assert check("locked memory").level == "ok"
@@ -253,14 +253,14 @@ def test_limits_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check("open files").found == check("locked memory").found == "unlimited"
 
 
-def test_a_full_or_forbidden_folder_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_or_read_only_folder_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=1000, f_frsize=4096))
     assert (check("disk space").level, check("disk space").found) == ("warn", "3 MiB")
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert check("disk space").found == "not writable"
 
 
-def test_the_code_is_that_of_what_takes_most_to_fix() -> None:
+def test_the_exit_code_is_that_of_the_hardest_fix() -> None:
     order = [10, 11, 4, 13, 1]
     checks = [Check("x", "missing", "", "", "", ExitCode(code)) for code in order]
     for first, code in enumerate(order):
@@ -270,7 +270,7 @@ def test_the_code_is_that_of_what_takes_most_to_fix() -> None:
 
 
 @pytest.mark.parametrize("width", [None, 80, 40])
-def test_what_is_missing_says_what_fixes_it_below(width: int | None) -> None:
+def test_missing_requirements_have_their_remedy_below(width: int | None) -> None:
     checks = [
         Check("uprobes", "ok", "works", "Probes are taken."),
         Check("BCC", "missing", "no\x1b[2Jne", "It compiles.", "Type: [red]apt\nand \x1b[2Jmore."),
@@ -282,7 +282,7 @@ def test_what_is_missing_says_what_fixes_it_below(width: int | None) -> None:
     assert rest == "It compiles. Type: [red]apt and \\x1b[2Jmore."
 
 
-def test_the_verb_ends_with_the_code_and_its_json_has_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_json_has_all_checks_and_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_checks, "_btf", raising(KernelUnsupported("No BTF.")))
     result = CliRunner().invoke(cli, ["doctor", "--json"], standalone_mode=False)
     assert result.return_value == ExitCode.KERNEL_UNSUPPORTED
@@ -301,7 +301,7 @@ def test_the_verb_ends_with_the_code_and_its_json_has_all(monkeypatch: pytest.Mo
     assert said.endswith("\nProfiles can't be recorded here. Missing: BTF.\n")
 
 
-def test_the_verb_says_that_all_is_well() -> None:
+def test_doctor_says_that_nothing_is_missing() -> None:
     result = CliRunner().invoke(cli, ["doctor"], standalone_mode=False)
     assert result.return_value == ExitCode.OK
     assert result.stdout.endswith("\nEverything that is needed is there.\n")

@@ -1,4 +1,4 @@
-"""What `ebpfprof list` prints of the processes there are."""
+"""The output of `ebpfprof list`."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_each_process_has_a_line_and_each_refusal_its_reason(listing: Listing) -
     assert result.stderr == ""
 
 
-def test_programs_of_others_are_shown_only_if_asked_for(listing: Listing) -> None:
+def test_programs_that_are_not_go_need_the_option_all(listing: Listing) -> None:
     assert "nginx" not in listing(there=(API, NATIVE)).stdout
     result = listing("--all", there=(API, NATIVE))
     assert "    9  www   -                              cpu       [nginx]\n" in result.stdout
@@ -102,11 +102,11 @@ def test_other_programs_have_every_kind_that_needs_no_go(
     assert "Other programs can only have the CPU and allocation profiles: " in shown
 
 
-def test_without_containers_there_is_no_column_for_them(listing: Listing) -> None:
+def test_without_containers_the_table_has_no_container_column(listing: Listing) -> None:
     assert "Container" not in listing(there=(OLD,)).stdout
 
 
-def test_names_narrow_it_down(listing: Listing) -> None:
+def test_names_filter_the_list(listing: Listing) -> None:
     web = replace(API, pid=5, name="web")
     lines = listing("-n", "w*", "--name", "nothing", there=(API, web)).stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["PID", "5"]
@@ -120,13 +120,13 @@ def test_names_narrow_it_down(listing: Listing) -> None:
         (("-n", "a\x1b[2J", "-n", "b"), "There is no Go process called a\\x1b[2J or b here."),
     ],
 )
-def test_nothing_to_show_is_said_and_is_no_failure(
+def test_an_empty_list_has_a_message_and_no_error(
     arguments: tuple[str, ...], expected: str, listing: Listing
 ) -> None:
     assert listing(*arguments, there=()).stdout == f"{expected}\n"
 
 
-def test_what_could_not_be_seen_is_said_beside_the_list(
+def test_unseen_processes_are_reported_on_stderr(
     listing: Listing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -139,7 +139,7 @@ def test_what_could_not_be_seen_is_said_beside_the_list(
     assert "sudo" not in result.stdout
 
 
-def test_json_has_it_all_as_it_is(listing: Listing) -> None:
+def test_json_has_all_fields_unchanged(listing: Listing) -> None:
     hostile = replace(API, command='/srv/"x" \x1b[31m日本', name="\x07")
     result = listing("--json", "--all", there=(OLD, hostile, NATIVE), unseen=2)
     assert result.stdout.isascii()
@@ -166,7 +166,7 @@ def test_json_has_it_all_as_it_is(listing: Listing) -> None:
     assert (native["is_go"], native["go_version"]) == (False, None)
 
 
-def test_nothing_in_json_is_an_empty_list(listing: Listing) -> None:
+def test_an_empty_list_is_valid_json(listing: Listing) -> None:
     assert json.loads(listing("--json").stdout) == {"processes": [], "unseen": 0, "unanswered": []}
 
 
@@ -183,7 +183,7 @@ def test_no_process_can_break_the_table(width: int | None, color: bool) -> None:
     if not color:
         assert all(line.isprintable() for line in lines)
         assert all(width is None or cell_len(line) <= width for line in lines)
-    # Whatever is cut, which process it is can be read, and something of what it is called.
+    # In all widths the pid and a part of the name can be read.
     assert str(API.pid) in lines[2]
     assert "/srv/api" in lines[2]
 

@@ -1,4 +1,4 @@
-"""Each verb offers the recording options that it can do something with."""
+"""Each verb offers the recording options that it uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ebpfprof.profilers.options import Options
     ("verb", "missing"),
     [("attach", []), ("run", []), ("top", ["--open"]), ("serve", ["--by-lock", "--open"])],
 )
-def test_only_what_the_verb_can_do_is_offered(verb: str, missing: list[str]) -> None:
+def test_each_verb_offers_only_its_own_options(verb: str, missing: list[str]) -> None:
     shown = CliRunner().invoke(cli, [verb, "--help"]).output
     offered = {each for each in ("--by-lock", "--open", "--hz", "--lock-labels") if each in shown}
     assert offered == {"--by-lock", "--open", "--hz", "--lock-labels"} - set(missing)
@@ -54,14 +54,14 @@ def options_of(given: list[str]) -> Options:
         (["--block-rate", "1000", "--max-overhead", "0"], 0, 1000),
     ],
 )
-def test_which_waits_are_taken_is_said_in_one_way(
+def test_the_options_choose_bound_and_block_rate(
     given: list[str], max_overhead: float, block_rate_ns: int
 ) -> None:
     options = options_of(given)
     assert (options.max_overhead, options["block_rate_ns"]) == (max_overhead, block_rate_ns)
 
 
-def test_two_ways_at_once_are_refused() -> None:
+def test_bound_and_block_rate_together_are_refused() -> None:
     options = ["--block-rate", "1000", "--max-overhead", "1"]
     refused = CliRunner().invoke(cli, ["attach", "--pid", "1", *options])
     assert refused.exit_code == 2

@@ -30,7 +30,7 @@ def test_the_file_appears_complete_at_commit_for_the_owner_only(folder: Path) ->
 
 
 @pytest.mark.usefixtures("either_way")
-def test_discard_leaves_nothing_and_can_be_repeated(folder: Path) -> None:
+def test_discard_removes_the_file_and_can_be_repeated(folder: Path) -> None:
     file = OutputFile.prepare(folder / "api.pb.gz")
     file.discard()
     file.discard()
@@ -47,7 +47,7 @@ def test_leaving_the_block_without_commit_discards(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("either_way")
-def test_the_umask_does_not_matter(folder: Path) -> None:
+def test_the_umask_does_not_change_the_mode(folder: Path) -> None:
     before = os.umask(0o777)
     try:
         OutputFile.prepare(folder / "api.pb.gz").commit(DATA)
@@ -57,7 +57,7 @@ def test_the_umask_does_not_matter(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("either_way")
-def test_an_older_file_is_replaced_and_its_other_names_keep_it(folder: Path) -> None:
+def test_replacing_a_file_leaves_its_hard_links_unchanged(folder: Path) -> None:
     path, other = folder / "api.pb.gz", folder / "passwd"
     other.write_text("root::0:0")
     path.hardlink_to(other)
@@ -68,7 +68,7 @@ def test_an_older_file_is_replaced_and_its_other_names_keep_it(folder: Path) -> 
 
 
 @pytest.mark.usefixtures("either_way")
-def test_an_older_file_is_not_replaced_without_being_told(folder: Path) -> None:
+def test_an_existing_file_is_not_replaced_by_default(folder: Path) -> None:
     path = folder / "api.pb.gz"
     path.write_text("older")
     with pytest.raises(OutputError, match=r"api.pb.gz is there already: .*--force"):
@@ -78,7 +78,7 @@ def test_an_older_file_is_not_replaced_without_being_told(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("either_way")
-def test_a_file_that_comes_meanwhile_stays_and_the_profile_is_saved_as_what_it_is(
+def test_a_file_that_appears_late_stays_and_the_profile_is_rescued(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = folder / "x.html"
@@ -101,7 +101,7 @@ def test_a_file_that_comes_meanwhile_stays_and_the_profile_is_saved_as_what_it_i
     assert os.listdir(folder) == ["x.html"]
 
 
-def test_a_relative_path_is_below_the_directory_of_the_time(tmp_path: Path, folder: Path) -> None:
+def test_a_relative_path_is_resolved_at_prepare(tmp_path: Path, folder: Path) -> None:
     file = OutputFile.prepare(Path("api.pb.gz"))
     os.chdir(folder)
     file.commit(DATA)
@@ -135,7 +135,7 @@ KINDS = {
 
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(("kind", "complaint"), KINDS.items(), ids=KINDS.keys())
-def test_what_is_no_regular_file_is_refused_at_once(
+def test_a_path_that_is_no_regular_file_is_refused_at_once(
     folder: Path, kind: str, complaint: str
 ) -> None:
     path = folder / "x"
@@ -149,7 +149,7 @@ def test_what_is_no_regular_file_is_refused_at_once(
 
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(("kind", "complaint"), KINDS.items(), ids=KINDS.keys())
-def test_what_is_put_in_the_way_meanwhile_is_refused_and_the_profile_saved(
+def test_an_obstacle_placed_later_is_refused_and_the_profile_rescued(
     folder: Path, tmp_path: Path, kind: str, complaint: str
 ) -> None:
     path = folder / "x"
@@ -168,7 +168,7 @@ def test_what_is_put_in_the_way_meanwhile_is_refused_and_the_profile_saved(
 
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("kind", ["symbolic link", "directory"])
-def test_what_is_put_in_the_way_after_the_last_look_is_not_followed(
+def test_an_obstacle_placed_after_the_last_check_is_not_followed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     path = folder / "x"
@@ -198,7 +198,7 @@ def test_what_is_put_in_the_way_after_the_last_look_is_not_followed(
         assert os.listdir(folder) == ["x"]
 
 
-def test_a_swapped_temporary_file_is_noticed_and_the_profile_saved(
+def test_a_swapped_temporary_file_is_noticed_and_the_profile_rescued(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.rename
@@ -237,9 +237,7 @@ def test_a_temporary_name_that_was_guessed_is_not_written_through(
 
 
 @pytest.mark.usefixtures("either_way")
-def test_a_directory_swapped_for_a_link_does_not_lead_us_elsewhere(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_directory_swapped_for_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
     file = OutputFile.prepare(folder / "x")
     folder.rename(tmp_path / "moved")
     (tmp_path / "etc").mkdir()
@@ -250,7 +248,7 @@ def test_a_directory_swapped_for_a_link_does_not_lead_us_elsewhere(
 
 
 @pytest.mark.usefixtures("either_way")
-def test_the_data_is_durable_before_it_has_its_name(
+def test_data_is_synced_before_the_file_gets_its_name(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []

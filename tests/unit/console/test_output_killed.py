@@ -14,7 +14,7 @@ from tests.unit.console.output_child import ROOT, spawn
 pytestmark = pytest.mark.usefixtures("no_descriptor_leaks")
 
 
-def test_a_killed_run_leaves_nothing() -> None:
+def test_a_killed_run_leaves_no_file() -> None:
     # /dev/shm is a tmpfs, which knows O_TMPFILE.
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         child = spawn(
@@ -43,7 +43,7 @@ OutputFile.prepare(Path(sys.argv[1]), if_taken="replace").commit(b"whole")
 """
 
 
-def test_killed_between_any_two_steps_a_new_file_is_whole_and_alone() -> None:
+def test_a_new_file_of_a_killed_process_is_whole_and_alone() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         child = spawn(KILLED_AT_ITS_NAME, f"{folder}/x")
         _, said = child.communicate()
@@ -52,7 +52,7 @@ def test_killed_between_any_two_steps_a_new_file_is_whole_and_alone() -> None:
         assert (Path(folder) / "x").read_bytes() == b"whole"
 
 
-def test_killed_while_it_replaces_a_file_that_one_is_whole() -> None:
+def test_a_process_killed_while_replacing_leaves_the_old_file_whole() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         (Path(folder) / "x").write_text("older")
         child = spawn(KILLED_AT_ITS_NAME, f"{folder}/x")

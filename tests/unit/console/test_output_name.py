@@ -52,7 +52,7 @@ def test_the_name_made_from_the_targets_command_is_harmless(command: str, name: 
     assert default_name(command, 7, "block", WHEN) == name.replace("-7.", "-7-20260807-090503.")
 
 
-def test_names_sort_as_they_were_recorded_and_tell_the_local_time(
+def test_default_names_sort_by_local_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TZ", "IST-5:30")

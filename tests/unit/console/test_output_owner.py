@@ -1,4 +1,4 @@
-"""Whom the output file is given to: the user behind sudo, and only where he could have made it."""
+"""The owner of the output file: the user behind sudo, if that user could have made the file."""
 
 import os
 import pwd
@@ -67,14 +67,14 @@ def set_sudo(monkeypatch: pytest.MonkeyPatch, uid: str | None, gid: str | None) 
         ("root", "root", None),
     ],
 )
-def test_sudos_variables_are_believed_only_if_they_are_sane(
+def test_variables_of_sudo_are_used_only_if_valid(
     monkeypatch: pytest.MonkeyPatch, uid: str | None, gid: str | None, expected: Owner | None
 ) -> None:
     set_sudo(monkeypatch, uid, gid)
     assert invoking_user() == expected
 
 
-def test_sudos_variables_mean_nothing_to_who_is_not_root() -> None:
+def test_variables_of_sudo_are_ignored_without_root() -> None:
     child = spawn(
         "print(os.getuid(), invoking_user())",
         user=USER.uid,
@@ -84,13 +84,13 @@ def test_sudos_variables_mean_nothing_to_who_is_not_root() -> None:
     assert said == f"{USER.uid} None\n".encode(), error
 
 
-def test_root_in_name_only_is_not_really_root(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_set_user_id_root_ignores_variables_of_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
     set_sudo(monkeypatch, "1000", "1000")
     monkeypatch.setattr(os, "getuid", lambda: 1000)
     assert invoking_user() is None
 
 
-def test_a_run_under_sudo_gives_the_user_his_file(folder: Path) -> None:
+def test_a_run_under_sudo_gives_the_file_to_the_user(folder: Path) -> None:
     os.chown(folder, USER.uid, USER.gid)
     child = spawn(
         "OutputFile.prepare(Path(sys.argv[1]), owner=invoking_user()).commit(b'profile')",
@@ -124,7 +124,7 @@ def test_a_run_under_sudo_gives_the_user_his_file(folder: Path) -> None:
         (Owner(12345, 12345), 0o777, True),
     ],
 )
-def test_he_gets_it_only_where_he_could_have_made_it(
+def test_the_user_gets_the_file_only_in_writable_folders(
     folder: Path, owner: Owner, mode: int, given: bool
 ) -> None:
     os.chown(folder, owner.uid, owner.gid)
@@ -153,7 +153,7 @@ def test_supplementary_groups_count(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert owner_of(folder / "x") == USER
 
 
-def test_the_older_file_and_its_links_keep_their_owner(folder: Path) -> None:
+def test_hard_links_of_a_replaced_file_keep_their_owner(folder: Path) -> None:
     os.chown(folder, USER.uid, USER.gid)
     (folder / "shadow").write_text("secret")
     (folder / "x").hardlink_to(folder / "shadow")
@@ -174,7 +174,7 @@ def test_a_file_system_without_owners_still_gets_the_profile(
     assert (folder / "x").read_bytes() == b"profile"
 
 
-def test_a_profile_saved_elsewhere_is_his_too(
+def test_a_rescued_profile_belongs_to_the_user(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "gone").mkdir()
@@ -201,7 +201,7 @@ def test_a_profile_saved_elsewhere_is_his_too(
         (lambda path: (path.rmdir(), path.symlink_to("roots_own")), "Not a directory"),
     ],
 )
-def test_a_private_folder_that_is_not_ours_any_more_is_not_used(
+def test_a_private_folder_with_another_owner_is_not_used(
     folder: Path, monkeypatch: pytest.MonkeyPatch, swap: Callable[[Path], object], complaint: str
 ) -> None:
     real = os.mkdir

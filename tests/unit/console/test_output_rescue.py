@@ -1,4 +1,4 @@
-"""The output file: a profile that its place does not take is saved elsewhere."""
+"""The output file: a profile that can't be written to its path is saved elsewhere."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("no_descriptor_leaks")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 
 
-def test_a_nameless_file_that_gets_no_name_costs_no_profile(
+def test_a_profile_is_rescued_if_its_file_gets_no_name(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*args: object, **options: object) -> None:
@@ -32,7 +32,7 @@ def test_a_nameless_file_that_gets_no_name_costs_no_profile(
 
 
 @pytest.mark.usefixtures("either_way")
-def test_a_directory_that_vanished_costs_no_profile(folder: Path, tmp_path: Path) -> None:
+def test_a_profile_is_rescued_if_its_folder_vanished(folder: Path, tmp_path: Path) -> None:
     file = OutputFile.prepare(folder / "x")
     for name in os.listdir(folder):
         (folder / name).unlink()
@@ -44,7 +44,7 @@ def test_a_directory_that_vanished_costs_no_profile(folder: Path, tmp_path: Path
     assert saved.read_bytes() == DATA
 
 
-def test_the_temporary_directory_is_next_in_a_private_folder(folder: Path, tmp_path: Path) -> None:
+def test_profiles_are_rescued_into_a_private_temporary_folder(folder: Path, tmp_path: Path) -> None:
     os.chdir(folder)
     file = OutputFile.prepare(Path("x"))
     folder.rmdir()
@@ -56,7 +56,7 @@ def test_the_temporary_directory_is_next_in_a_private_folder(folder: Path, tmp_p
     assert stat.S_IMODE(saved.parent.stat().st_mode) == 0o700
 
 
-def test_a_profile_that_no_place_takes_is_said_to_be_lost(folder: Path, tmp_path: Path) -> None:
+def test_a_profile_without_any_place_is_reported_as_lost(folder: Path, tmp_path: Path) -> None:
     os.chdir(folder)
     file = OutputFile.prepare(Path("x"))
     folder.rmdir()
@@ -78,7 +78,7 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
 
 @needs_root
 @pytest.mark.usefixtures("either_way")
-def test_a_full_disk_costs_no_profile_and_no_older_file(tiny: Path, tmp_path: Path) -> None:
+def test_a_full_disk_loses_neither_the_profile_nor_an_old_file(tiny: Path, tmp_path: Path) -> None:
     (tiny / "x").write_text("older")
     with pytest.raises(OutputError, match="No space left on device") as error:
         OutputFile.prepare(tiny / "x", if_taken="replace").commit(DATA)
@@ -90,7 +90,9 @@ def test_a_full_disk_costs_no_profile_and_no_older_file(tiny: Path, tmp_path: Pa
 
 
 @needs_root
-def test_full_disks_everywhere_leave_no_debris(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disks_everywhere_leave_no_partial_file(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tiny))
     os.chdir(tiny)
     with pytest.raises(OutputError, match=r"is lost: .*No space.*; No space"):

@@ -1,4 +1,4 @@
-"""`-o -`: the profile on standard output, whatever that is."""
+"""`-o -`: the profile on standard output: a file, a pipe or a terminal."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.unit.console.output_child import spawn
 COMMIT_TO_STDOUT = "OutputFile.prepare('-').commit(b'profile')"
 
 
-def test_stdout_gets_the_profile_and_nothing_else(tmp_path: Path) -> None:
+def test_stdout_gets_only_the_profile(tmp_path: Path) -> None:
     child = spawn(COMMIT_TO_STDOUT, cwd=tmp_path)
     assert child.communicate() == (b"profile", b"")
     assert child.returncode == 0
@@ -32,7 +32,7 @@ def test_a_closed_stdout_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize("why", ["No space left on device", "Broken pipe"])
-def test_a_stdout_that_fails_costs_no_profile(tmp_path: Path, why: str) -> None:
+def test_a_profile_is_rescued_if_stdout_fails(tmp_path: Path, why: str) -> None:
     if why == "Broken pipe":
         reading, stdout = os.pipe()
         os.close(reading)

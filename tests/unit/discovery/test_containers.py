@@ -73,11 +73,11 @@ def test_each_runtime_is_known(path: str, expected: Container) -> None:
         f"/kubepods/pod{UID}",
     ],
 )
-def test_others_are_no_containers(path: str) -> None:
+def test_other_control_groups_are_no_containers(path: str) -> None:
     assert container_of(f"0::{path}\n") is None
 
 
-def test_with_several_hierarchies_any_that_tells_will_do() -> None:
+def test_any_of_several_hierarchies_can_name_the_container() -> None:
     text = (
         f"12:pids:/system.slice\n11:name=systemd:/docker/{ID}\n3:cpu,cpuacct:/docker/{ID}\n0::/\n"
     )
@@ -92,6 +92,6 @@ def test_nonsense_is_no_container(text: str) -> None:
 
 
 @given(st.text(alphabet="0a/:-_.podlxc\n\x1b", max_size=300))
-def test_whatever_it_says_an_id_is_safe_to_show(text: str) -> None:
+def test_container_ids_are_always_printable(text: str) -> None:
     container = container_of(text)
     assert container is None or (container.id.isprintable() and "/" not in container.id)

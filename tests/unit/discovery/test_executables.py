@@ -1,4 +1,4 @@
-"""What an executable is taken for: Go or not, which version, built how."""
+"""Inspecting executables: Go or not, the version, the build mode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from symbolizer import ElfFile
 from tests.builds import BUILDS
 from tests.kernel.programs import changed, section, with_version, without_build_info
 from tests.toolchains import toolchain
-from tests.unit.symbolizer.go_programs import FRAMES, program, without_sections
+from tests.unit.symbolizer.elf.elf_writer import without_sections
+from tests.unit.symbolizer.go_programs import FRAMES, program
 
 MODES = {
     "stripped": "exe stripped",
@@ -45,17 +46,17 @@ def written(data: bytes, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(("minor", "mode"), BUILDS)
-def test_every_version_and_mode_is_known(minor: str, mode: str) -> None:
+def test_every_version_and_mode_is_recognised(minor: str, mode: str) -> None:
     version = f"go{toolchain(minor).version}"
     assert taken_for(built(minor, mode)) == Executable(True, version, MODES.get(mode, "exe"))
 
 
-def test_a_program_without_build_information_is_go_all_the_same(tmp_path: Path) -> None:
+def test_go_is_recognised_without_build_information(tmp_path: Path) -> None:
     found = taken_for(without_build_info(built(mode="stripped"), tmp_path))
     assert found == Executable(True, f"go{toolchain(NEWEST).version}", "exe stripped")
 
 
-def test_a_program_without_sections_is_go_all_the_same(tmp_path: Path) -> None:
+def test_go_is_recognised_without_sections(tmp_path: Path) -> None:
     found = taken_for(written(without_sections(program()), tmp_path))
     assert found == Executable(True, f"go{toolchain(NEWEST).version}", "exe stripped")
 
@@ -69,14 +70,14 @@ def test_an_unknown_version_is_named_and_refused(version: str, tmp_path: Path) -
     assert "go1.19, go1.21 to go1.27" in found.why_not
 
 
-def test_a_program_of_go_s_own_that_contradicts_itself_says_so(tmp_path: Path) -> None:
+def test_a_corrupt_go_program_is_refused_with_the_reason(tmp_path: Path) -> None:
     at, _ = section(built(), ".gopclntab")
     found = taken_for(changed(built(), tmp_path, (at + 8, b"\xff" * 8)))  # the function count
     assert (found.is_go, found.go_version) == (True, f"go{toolchain(NEWEST).version}")
     assert "cannot hold" in found.why_not
 
 
-def test_cgo_that_go_s_own_linker_linked_is_told(tmp_path: Path) -> None:
+def test_internally_linked_cgo_is_recognised(tmp_path: Path) -> None:
     """As it does where only the standard library uses cgo: net, os/user."""
     path, source = tmp_path / "workloads", FRAMES.parent / "workloads"
     for enabled, mode in (("1", "exe cgo"), ("0", "exe")):
@@ -85,7 +86,7 @@ def test_cgo_that_go_s_own_linker_linked_is_told(tmp_path: Path) -> None:
         assert taken_for(path).build_mode == mode
 
 
-def test_cgo_that_is_linked_statically_is_told(tmp_path: Path) -> None:
+def test_statically_linked_cgo_is_recognised(tmp_path: Path) -> None:
     path = tmp_path / "frames"
     flags = ("-tags=withcgo", "-ldflags=-linkmode=external -extldflags=-static")
     env = {"CGO_ENABLED": "1"}
@@ -93,7 +94,7 @@ def test_cgo_that_is_linked_statically_is_told(tmp_path: Path) -> None:
     assert taken_for(path).build_mode == "exe cgo"
 
 
-def test_a_race_detecting_build_is_told(tmp_path: Path) -> None:
+def test_a_race_detecting_build_is_recognised(tmp_path: Path) -> None:
     old, new = b"build\tCGO_LDFLAGS=\n", b'build\t-race="true"\n'
     data = built(mode="cgo").read_bytes()
     assert old in data
@@ -102,7 +103,7 @@ def test_a_race_detecting_build_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_go_program_of_another_architecture_is_refused_as_such(tmp_path: Path) -> None:
+def test_a_go_program_of_another_architecture_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "frames"
     for machine, words in (("386", "32-bit"), ("arm64", "AArch64")):
         toolchain(NEWEST).go(
@@ -115,7 +116,7 @@ def test_a_go_program_of_another_architecture_is_refused_as_such(tmp_path: Path)
         assert words in found.why_not
 
 
-def test_other_programs_are_no_go_programs(tmp_path: Path) -> None:
+def test_other_programs_are_not_go(tmp_path: Path) -> None:
     foreign = Executable(False, why_not=NOT_GO)
     assert taken_for(Path("/bin/sh")) == foreign
     assert taken_for(written(b"#!/bin/sh\n", tmp_path)) == foreign
@@ -136,7 +137,7 @@ def test_a_program_with_other_sections_is_not_searched(
     assert not taken_for(Path("/bin/sh")).is_go
 
 
-def test_no_more_than_so_much_is_searched_in_one_survey(
+def test_a_survey_searches_a_bounded_number_of_bytes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = written(without_sections(program()), tmp_path)
@@ -150,7 +151,7 @@ def test_no_more_than_so_much_is_searched_in_one_survey(
     os.close(fd)
 
 
-def test_a_file_is_looked_into_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_inspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
     table = Executables()
     table.begin_survey()
     first = table.of(os.getpid())
@@ -160,10 +161,10 @@ def test_a_file_is_looked_into_once(monkeypatch: pytest.MonkeyPatch) -> None:
         table.of(1 << 30)
 
 
-def test_what_a_process_has_become_is_not_taken_for_what_it_was(
+def test_an_exec_during_the_lookup_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It calls exec after its file was looked up, and before it is opened."""
+    """The process calls exec after its file was looked up, and before it is opened."""
     table = Executables()
     table.begin_survey()
     really_open = os.open

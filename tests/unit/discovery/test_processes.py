@@ -1,4 +1,4 @@
-"""Which processes the user means, of those that there are."""
+"""Selecting processes by pid, name and container."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def found(
     return [pid - IMPOSSIBLE for pid in find([], names, containers, all_go)]
 
 
-def test_pids_are_taken_as_they_are_without_a_look_around(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pids_need_no_survey(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(ProcessTable, "survey")
     assert find([7, 5, 7], [], [], False) == [7, 5]
 
 
-def test_a_name_is_the_command_or_the_executables_and_is_compared_whole(surveyed: Surveyed) -> None:
+def test_a_name_matches_the_whole_command_or_executable_name(surveyed: Surveyed) -> None:
     surveyed(
         go_process(1, "api"),
         go_process(2, "api-server"),
@@ -83,22 +83,22 @@ def test_a_name_is_the_command_or_the_executables_and_is_compared_whole(surveyed
     assert found(["[bm]ain", "api-?erver"]) == [2, 4]
 
 
-def test_a_name_with_brackets_fits_itself(surveyed: Surveyed) -> None:
+def test_a_name_with_brackets_matches_itself(surveyed: Surveyed) -> None:
     surveyed(go_process(1, "[api]"), go_process(2, "a"))
     assert found(["[api]"]) == [1, 2]
 
 
-def test_upper_case_is_another_name(surveyed: Surveyed) -> None:
+def test_names_are_case_sensitive(surveyed: Surveyed) -> None:
     surveyed(go_process(1, "API"), go_process(2, "api"))
     assert found(["a*"]) == [2]
 
 
-def test_of_a_service_and_the_script_around_it_the_service_is_meant(surveyed: Surveyed) -> None:
+def test_a_name_prefers_processes_that_can_be_profiled(surveyed: Surveyed) -> None:
     surveyed(native(1, "api"), too_old(2, "api"), go_process(3, "api"))
     assert found(["api"]) == [3]
 
 
-def test_what_can_t_be_profiled_is_taken_if_nothing_else_fits(surveyed: Surveyed) -> None:
+def test_a_name_falls_back_to_unsupported_processes(surveyed: Surveyed) -> None:
     surveyed(native(1, "api"), too_old(2, "api"), native(3, "nginx"))
     assert found(["api"]) == [2]
     assert found(["nginx"]) == [3]
@@ -113,7 +113,7 @@ def test_pids_and_names_add_up(surveyed: Surveyed) -> None:
     ]
 
 
-def test_all_go_takes_those_that_can_be_profiled(surveyed: Surveyed) -> None:
+def test_all_go_selects_processes_that_can_be_profiled(surveyed: Surveyed) -> None:
     surveyed(go_process(1, "api"), native(2, "nginx"), too_old(3, "old"), go_process(4, "web"))
     assert found(all_go=True) == [1, 4]
 
@@ -129,7 +129,7 @@ def test_a_container_is_found_by_the_beginning_of_its_id(surveyed: Surveyed) -> 
     assert found(containers=[ID, OTHER]) == [1, 3]
 
 
-def test_name_and_container_must_both_fit(surveyed: Surveyed) -> None:
+def test_name_and_container_must_both_match(surveyed: Surveyed) -> None:
     surveyed(
         go_process(1, "api", container=ID),
         go_process(2, "web", container=ID),
@@ -138,18 +138,18 @@ def test_name_and_container_must_both_fit(surveyed: Surveyed) -> None:
     assert found(["api"], [ID]) == [1]
 
 
-def test_an_id_that_two_containers_begin_with_is_refused(surveyed: Surveyed) -> None:
+def test_an_ambiguous_container_id_is_refused(surveyed: Surveyed) -> None:
     surveyed(go_process(1, "api", container=ID), go_process(2, "api", container=OTHER))
     with pytest.raises(NoSuchProcess, match=f"{ID[:12]}, {OTHER[:12]}. Give more of it"):
         found(containers=[ID[:6]])
 
 
-def test_the_name_of_a_container_may_begin_another_one_s(surveyed: Surveyed) -> None:
+def test_a_whole_container_name_may_be_a_prefix_of_another(surveyed: Surveyed) -> None:
     surveyed(go_process(1, "api", container="web-10"), go_process(2, "api", container="web-101"))
     assert found(containers=["web-10"]) == [1]
 
 
-def test_what_runs_in_no_container_is_never_meant_by_an_unknown_one(surveyed: Surveyed) -> None:
+def test_an_unknown_container_matches_no_process(surveyed: Surveyed) -> None:
     surveyed(go_process(1, "api"))
     with pytest.raises(NoSuchProcess, match="in a container whose id begins with abcdef"):
         found(containers=["abcdef"])
@@ -159,7 +159,7 @@ def test_what_runs_in_no_container_is_never_meant_by_an_unknown_one(surveyed: Su
     ("names", "all_go", "words"),
     [(["api"], False, "no process called api"), ([], True, "no Go process that can be profiled")],
 )
-def test_nothing_that_fits_is_an_error_with_a_way_out(
+def test_a_name_without_a_match_is_an_error_with_a_way_out(
     names: list[str], all_go: bool, words: str, surveyed: Surveyed
 ) -> None:
     surveyed(native(1, "nginx"), too_old(2, "old"), unseen=3)
@@ -170,7 +170,7 @@ def test_nothing_that_fits_is_an_error_with_a_way_out(
     assert "`ebpfprof list`" in str(raised.value)
 
 
-def test_neither_we_nor_our_children_are_meant(surveyed: Surveyed) -> None:
+def test_ebpfprof_and_its_children_are_never_matched(surveyed: Surveyed) -> None:
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as child:
         ours = [
             go_process(pid - IMPOSSIBLE, "api") for pid in (os.getpid(), child.pid, os.getppid())
@@ -180,7 +180,7 @@ def test_neither_we_nor_our_children_are_meant(surveyed: Surveyed) -> None:
         child.communicate()
 
 
-def test_a_process_that_is_its_own_ancestor_ends_the_search(
+def test_a_cycle_of_parents_ends_the_search(
     monkeypatch: pytest.MonkeyPatch, surveyed: Surveyed
 ) -> None:
     """Pids are read one after the other, and reused meanwhile."""
@@ -193,7 +193,7 @@ STAT = b"%d (a) b (c) S 0 0 0 0 -1 %d 0 0"
 KERNEL_THREAD, ORDINARY = 0x0020_8040, 0x0040_0100
 
 
-def test_what_may_not_be_looked_into_is_counted_without_kernel_threads(
+def test_unreadable_processes_are_counted_without_kernel_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     flags = {2: KERNEL_THREAD, 7: ORDINARY, 9: ORDINARY}
@@ -213,7 +213,7 @@ def test_what_may_not_be_looked_into_is_counted_without_kernel_threads(
     assert survey() == Survey((), unseen=2)
 
 
-def test_a_process_that_ends_while_it_is_described_is_left_out(
+def test_a_process_that_ends_during_the_survey_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def read(path: str) -> bytes:

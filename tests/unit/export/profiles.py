@@ -31,6 +31,7 @@ HEAP = replace(
         Sample((LOCK, WORK), (0, 0, 1, 1 << 20)),
     ),
 )
+# A worker that waits for work: idle in a block profile.
 SLEEPER = Location(0x406000, MAIN, (Frame("main.(*Pool).worker", "/src/main.go", 40),))
 IDLE = replace(SMALL, samples=(Sample((RECEIVE, SLEEPER), (7, 700)), Sample((LOCK,), (1, 4500))))
 

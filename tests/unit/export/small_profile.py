@@ -6,6 +6,7 @@ from ebpfprof.export import pprof
 from ebpfprof.export.pprof.schema import ProtoMessage, profile_class
 from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample
 from ebpfprof.profilers.waits.kinds import BLOCK
+from tests.unit.varints import varint
 
 MAIN = Mapping(0x400000, 0x500000, 0x1000, "/srv/api", "c0ffee")
 LIBC = Mapping(0x7F0000000000, 0x7F0000100000, 0, "/lib/libc.so.6", "")
@@ -32,8 +33,6 @@ SMALL = BLOCK.make_profile(
 
 # The profile SMALL, written down from profile.proto's field numbers with an encoder of the wire
 # format of its own, so that a mistake in the schema's table shows.
-def varint(number: int) -> bytes:
-    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + varint(number >> 7)
 
 
 def field(number: int, value: int | bytes | str) -> bytes:

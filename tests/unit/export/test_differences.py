@@ -1,4 +1,4 @@
-"""What has changed between two profiles, in each format that can say it."""
+"""The difference of two profiles, in each format that can show it."""
 
 import re
 from dataclasses import replace
@@ -16,7 +16,7 @@ def changed(*samples: Sample) -> Profile:
     return replace(SMALL, samples=samples, duration_ns=60_000_000_000)
 
 
-def test_what_grew_and_what_shrank() -> None:
+def test_a_text_difference_lists_growth_and_shrinkage() -> None:
     base = changed(Sample((RECEIVE, WORK), (2, 1000)), Sample((LOCK, WORK), (1, 9000)))
     later = changed(
         Sample((RECEIVE, WORK), (2, 4000)),
@@ -40,7 +40,7 @@ def test_what_grew_and_what_shrank() -> None:
     ]
 
 
-def test_lines_of_one_function_are_the_same_place() -> None:
+def test_lines_of_a_function_are_the_same_place() -> None:
     moved = replace(WORK, frames=(Frame("main.work", "/src/main.go", 99),))
     text = formats.encode_difference(
         changed(Sample((RECEIVE, moved), (2, 1000))),
@@ -88,7 +88,7 @@ def test_profiles_of_other_types_have_no_difference(name: str) -> None:
         formats.encode_difference(SMALL, CPU, name)
 
 
-def test_the_largest_changes_come_first_on_both_sides_and_the_rest_is_counted() -> None:
+def test_the_largest_changes_come_first_and_the_rest_is_counted() -> None:
     def place(number: int, value: int) -> Sample:
         there = replace(WORK, frames=(Frame(f"main.f{number}", "/src/main.go", 1),))
         return Sample((RECEIVE, there), (1, value))

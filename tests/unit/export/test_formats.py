@@ -1,4 +1,4 @@
-"""The formats: what each says of a profile, and that no name breaks out of it."""
+"""The formats: what each shows of a profile, and that no name breaks out of it."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def lines(profile: Profile, name: str, **options: Any) -> list[str]:  # noqa: AN
 # The table
 
 
-def test_the_names_in_the_options_are_those_of_the_formats() -> None:
+def test_options_name_exactly_the_formats() -> None:
     assert tuple(formats.FORMATS) == recording_options.FORMATS
     assert formats.DIFFERENCE_FORMATS == diff.FORMATS
     assert set(formats.DIFFERENCE_FORMATS) < set(formats.FORMATS)
@@ -43,7 +43,7 @@ def test_the_same_profile_gives_the_same_bytes(profile: Profile, name: str) -> N
 
 
 @pytest.mark.parametrize("option", [{"hide_idle": True}, {"sample_type": "delay"}])
-def test_options_that_leave_something_out_are_refused_for_a_pprof_file(
+def test_options_that_omit_samples_are_refused_for_pprof(
     option: dict[str, Any],
 ) -> None:
     with pytest.raises(ValueError, match="always holds everything"):

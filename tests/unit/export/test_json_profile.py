@@ -66,7 +66,7 @@ def test_every_field_of_a_small_profile() -> None:
     }
 
 
-def test_equal_frames_at_different_addresses_are_one() -> None:
+def test_equal_frames_at_different_addresses_are_written_once() -> None:
     there = replace(WORK, address=WORK.address + 8)
     found = written(replace(SMALL, samples=(Sample((WORK, there), (1, 1)),)))
     assert found["stacks"] == [[0, 0]]
@@ -111,7 +111,7 @@ def test_idle_waits_are_marked_with_their_rule() -> None:
     assert written(replace(SMALL, kind="mutex", samples=samples))["idle"] == [-1, -1]
 
 
-def test_the_json_is_strict_whatever_a_name_holds() -> None:
+def test_hostile_names_make_strict_json() -> None:
     odd = Location(0x404000, MAIN, (Frame(NASTY, NASTY, 1),))
     found = written(
         replace(

@@ -13,8 +13,9 @@ from ebpfprof.commands.diff import of_one_kind
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import formats, pprof
 from ebpfprof.profile.kind import ProfileKind, Table
-from ebpfprof.profile.model import Frame, Location, Profile, Sample, ValueType
+from ebpfprof.profile.model import Profile, Sample, ValueType
 from ebpfprof.profilers import registry
+from tests.unit.export.profiles import SLEEPER
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, SMALL, WORK
 from tests.unit.made_up_kinds import GOROUTINES, made_up
 
@@ -34,11 +35,9 @@ WIDGETS = ProfileKind(
     profiler="no.such.module",
 )
 OPERATIONS = replace(WIDGETS, table=replace(WIDGETS.table, rows="operations"), is_moment=True)
-# A worker that waits for work: idle in a block profile.
-WORKER = Location(0x406000, MAIN, (Frame("main.(*Pool).worker", "/src/main.go", 40),))
 SAMPLES = (
     Sample((LOCK, WORK), (2, 3 << 20)),
-    Sample((RECEIVE, WORKER), (3, 1 << 20)),
+    Sample((RECEIVE, SLEEPER), (3, 1 << 20)),
 )
 
 
@@ -56,7 +55,7 @@ def lines(data: bytes) -> list[str]:
     return [re.sub(r" +", " ", line).strip() for line in data.decode().splitlines()]
 
 
-def test_a_file_is_read_as_of_its_kind(kind: ProfileKind) -> None:
+def test_a_file_is_read_as_its_kind(kind: ProfileKind) -> None:
     profile = profile_of(kind, *SAMPLES)
     found = pprof.decode(pprof.encode(profile))
     assert found.kind == "widgets"
@@ -94,7 +93,7 @@ def test_the_table_has_the_rows_and_headings_of_the_kind(
 
 def test_a_kind_with_one_value_has_no_count_and_no_mean(made_up: None) -> None:
     goroutines = GOROUTINES.make_profile(
-        [Sample((LOCK, WORK), (3,)), Sample((RECEIVE, WORKER), (1,))],
+        [Sample((LOCK, WORK), (3,)), Sample((RECEIVE, SLEEPER), (1,))],
         [MAIN],
         time_ns=1,
         duration_ns=0,
@@ -109,12 +108,12 @@ def test_a_kind_with_one_value_has_no_count_and_no_mean(made_up: None) -> None:
     ]
 
 
-def test_the_table_says_that_there_was_nothing(kind: ProfileKind) -> None:
+def test_the_table_of_an_empty_profile_says_so(kind: ProfileKind) -> None:
     found = lines(formats.encode(profile_of(kind), "text"))
     assert found[1:] == ["Nothing was recorded: the program made no widgets."]
 
 
-def test_the_functions_of_a_chosen_type_are_shown_by_its_name(kind: ProfileKind) -> None:
+def test_a_chosen_sample_type_has_a_table_of_functions(kind: ProfileKind) -> None:
     found = lines(formats.encode(profile_of(kind, *SAMPLES), "text", sample_type="widgets"))
     assert found[1:3] == [
         "Widgets Share With callees Share Function",
@@ -122,7 +121,7 @@ def test_the_functions_of_a_chosen_type_are_shown_by_its_name(kind: ProfileKind)
     ]
 
 
-def test_the_json_says_what_the_kind_is(kind: ProfileKind) -> None:
+def test_the_json_describes_the_kind(kind: ProfileKind) -> None:
     found = json.loads(formats.encode(profile_of(kind, *SAMPLES), "json"))
     assert (found["kind"], found["title"]) == ("widgets", "Widgets of api")
     assert found.get("moment", False) is kind.is_moment
@@ -132,11 +131,11 @@ def test_the_json_says_what_the_kind_is(kind: ProfileKind) -> None:
 
 
 @pytest.mark.parametrize("name", ["html", "speedscope"])
-def test_files_for_viewers_have_its_title(kind: ProfileKind, name: str) -> None:
+def test_files_for_viewers_have_the_title_of_the_kind(kind: ProfileKind, name: str) -> None:
     assert b"Widgets of api" in formats.encode(profile_of(kind, *SAMPLES), name)
 
 
-def test_a_difference_has_its_places(kind: ProfileKind) -> None:
+def test_a_difference_lists_places_of_the_kind(kind: ProfileKind) -> None:
     base, later = profile_of(kind, *SAMPLES[:1]), profile_of(kind, *SAMPLES)
     found = lines(formats.encode_difference(later, base, "text"))
     rows = {
@@ -159,12 +158,12 @@ def test_a_difference_has_its_places(kind: ProfileKind) -> None:
 
 
 @pytest.mark.parametrize("name", formats.DIFFERENCE_FORMATS)
-def test_every_format_of_differences_takes_it(kind: ProfileKind, name: str) -> None:
+def test_every_difference_format_writes_the_kind(kind: ProfileKind, name: str) -> None:
     later, base = profile_of(kind, *SAMPLES), profile_of(kind, *SAMPLES[:1])
     assert formats.encode_difference(later, base, name)
 
 
-def test_it_is_compared_with_its_own_kind_only(kind: ProfileKind) -> None:
+def test_profiles_are_compared_only_with_their_own_kind(kind: ProfileKind) -> None:
     widgets = profile_of(kind, *SAMPLES)
     assert of_one_kind(widgets, widgets) == (widgets, widgets)
     with pytest.raises(InvalidProfile, match="only profiles of the same kind can be compared"):
@@ -173,7 +172,7 @@ def test_it_is_compared_with_its_own_kind_only(kind: ProfileKind) -> None:
         of_one_kind(widgets, replace(widgets, kind="gadgets"))
 
 
-def test_afterwards_the_kind_is_gone() -> None:
+def test_a_kind_is_unregistered_afterwards() -> None:
     with registry.registered(WIDGETS):
         assert registry.kind_named("widgets") is WIDGETS
         data = pprof.encode(profile_of(WIDGETS, *SAMPLES))
@@ -182,7 +181,7 @@ def test_afterwards_the_kind_is_gone() -> None:
     assert WIDGETS not in registry.kinds()
 
 
-def test_a_profile_of_a_kind_that_is_not_registered_is_shown_by_functions() -> None:
+def test_a_profile_of_an_unregistered_kind_is_shown_by_functions() -> None:
     profile = profile_of(OPERATIONS, *SAMPLES)
     found = lines(formats.encode(profile, "text"))
     assert found[:2] == ["Profile of api in 2.00 s:", "Size Share With callees Share Function"]

@@ -1,4 +1,4 @@
-"""tests/again.py: what failed once is named, what fails twice or too often is a failure."""
+"""tests/again.py: unsteady tests are named; tests that fail twice or too often fail the run."""
 
 from __future__ import annotations
 
@@ -78,20 +78,20 @@ def unsteady(count: int) -> str:
     return STEADY + "".join(UNSTEADY.format(number=number) for number in range(count))
 
 
-def test_what_passes_is_run_once(tmp_path: Path) -> None:
+def test_a_passing_test_runs_once(tmp_path: Path) -> None:
     done = again(tmp_path, STEADY)
     assert (done.returncode, done.stdout.count("1 passed")) == (0, 1)
     assert "Unsteady" not in done.stdout
 
 
-def test_side_by_side_and_alone(tmp_path: Path) -> None:
+def test_tests_marked_alone_run_after_the_others(tmp_path: Path) -> None:
     assert len(os.sched_getaffinity(0)) > 1, "Give the tests a second processor."
     done = again(tmp_path, MEETING + ALONE)
     assert done.returncode == 0, done.stdout
     assert "Unsteady" not in done.stdout
 
 
-def test_what_fails_alone_is_run_again(tmp_path: Path) -> None:
+def test_a_failing_test_marked_alone_runs_again(tmp_path: Path) -> None:
     marked = UNSTEADY.format(number=0).replace("def", "import pytest\n@pytest.mark.alone\ndef", 1)
     done = again(tmp_path, STEADY + marked)
     assert done.returncode == 0
@@ -99,7 +99,7 @@ def test_what_fails_alone_is_run_again(tmp_path: Path) -> None:
     assert again(tmp_path, "import pytest\n@pytest.mark.alone\n" + BROKEN).returncode == 1
 
 
-def test_what_fails_once_is_named(tmp_path: Path) -> None:
+def test_a_test_that_fails_once_is_named(tmp_path: Path) -> None:
     done = again(tmp_path, unsteady(MOST_UNSTEADY))
     assert done.returncode == 0
     named = done.stdout.rpartition("Unsteady: ")[2].splitlines()[1:]
@@ -107,13 +107,13 @@ def test_what_fails_once_is_named(tmp_path: Path) -> None:
     assert sorted(named) == expected
 
 
-def test_what_fails_once_but_too_often_is_a_failure(tmp_path: Path) -> None:
+def test_too_many_unsteady_tests_are_a_failure(tmp_path: Path) -> None:
     done = again(tmp_path, unsteady(MOST_UNSTEADY + 1))
     assert done.returncode == 1
     assert f"{MOST_UNSTEADY + 1} tests failed, too many" in done.stdout
 
 
-def test_what_each_said_is_shown_after_the_last_run(tmp_path: Path) -> None:
+def test_failures_are_shown_after_the_last_run(tmp_path: Path) -> None:
     done = again(tmp_path, 'def test_broken(): raise ValueError("this is why")')
     assert "\ntest_some::test_broken: ValueError: this is why\n" in done.stdout
     done = again(tmp_path, unsteady(1))
@@ -121,7 +121,7 @@ def test_what_each_said_is_shown_after_the_last_run(tmp_path: Path) -> None:
     assert "\ntest_some::test_unsteady_0: assert not True" in last
 
 
-def test_harm_is_never_unsteady(tmp_path: Path) -> None:
+def test_tests_of_harm_get_no_second_run(tmp_path: Path) -> None:
     file = "tests/kernel/test_kill.py"
     done = again(tmp_path, unsteady(1), file=file)
     assert done.returncode == 1
@@ -129,7 +129,7 @@ def test_harm_is_never_unsteady(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("prefix", OF_HARM)
-def test_harm_is_looked_for_alone(prefix: str) -> None:
+def test_modules_with_tests_of_harm_are_marked_alone(prefix: str) -> None:
     modules = list((ROOT / prefix).parent.glob(f"{Path(prefix).name}*.py"))
     assert modules
     for module in modules:
@@ -137,7 +137,7 @@ def test_harm_is_looked_for_alone(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("others", ["", UNSTEADY.format(number=0)])
-def test_what_fails_twice_is_a_failure(others: str, tmp_path: Path) -> None:
+def test_a_test_that_fails_twice_is_a_failure(others: str, tmp_path: Path) -> None:
     done = again(tmp_path, others + BROKEN)
     assert done.returncode == 1
     assert "Unsteady" not in done.stdout
@@ -149,7 +149,7 @@ def test_other_failures_are_passed_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("marked", ["", "import pytest\npytestmark = pytest.mark.alone\n"])
-def test_what_leaves_temporary_files_is_a_failure(marked: str, tmp_path: Path) -> None:
+def test_temporary_files_left_behind_are_a_failure(marked: str, tmp_path: Path) -> None:
     """Also of the processes in which tests run side by side."""
     done = again(tmp_path, marked + LEAVING)
     assert "1 passed" in done.stdout

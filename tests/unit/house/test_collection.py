@@ -1,4 +1,4 @@
-"""Those who run tests side by side each collect them, and must find the same ones."""
+"""Workers that run tests side by side each collect them, and must find the same ones."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 
-def test_tests_have_the_same_names_and_order_each_time(request: pytest.FixtureRequest) -> None:
+def test_tests_are_collected_in_the_same_order_each_time(request: pytest.FixtureRequest) -> None:
     mine = [item.nodeid for item in request.session.items]
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     share = ["--share"] if request.config.getoption("share") else []

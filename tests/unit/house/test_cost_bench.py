@@ -1,4 +1,4 @@
-"""What the benchmark of costs makes of its measurements: tables, JSON, verdicts, pictures."""
+"""Outputs of the benchmark of costs: tables, JSON, verdicts, charts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def verdict_on(words: str, found: Results) -> str:
     return verdict.text
 
 
-def test_what_was_saved_is_read_again(tmp_path: Path) -> None:
+def test_saved_results_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "cost.json"
     saved = results(block=cost(8.5, 0.25))
     saved.save(path)
@@ -96,7 +96,7 @@ def test_each_profiler_is_a_row_and_each_workload_a_column() -> None:
     ("ours", "theirs", "text"),
     [(cost(8), cost(80), KEPT), (cost(10), cost(80), BROKEN), (cost(10, 2), cost(80), NOISE)],
 )
-def test_a_tenth_of_what_bpftrace_adds(ours: Cost, theirs: Cost, text: str) -> None:
+def test_the_verdict_on_a_tenth_of_bpftraces_cost(ours: Cost, theirs: Cost, text: str) -> None:
     assert verdict_on("bpftrace adds", results(block=ours, bpftrace_block=theirs)) == text
 
 
@@ -104,7 +104,7 @@ def test_a_tenth_of_what_bpftrace_adds(ours: Cost, theirs: Cost, text: str) -> N
     ("bounded", "text"),
     [(cost(1.019), KEPT), (cost(1.03), BROKEN), (cost(1.03, 0.02), NOISE)],
 )
-def test_two_percent_under_the_bound(bounded: Cost, text: str) -> None:
+def test_the_verdict_on_two_percent_under_the_bound(bounded: Cost, text: str) -> None:
     assert verdict_on("ping-pong: at most 2%", results(bounded=bounded)) == text
 
 
@@ -116,12 +116,12 @@ def test_two_percent_under_the_bound(bounded: Cost, text: str) -> None:
         (cost(1.2, 0.1), cost(1.1), NOISE),
     ],
 )
-def test_the_server_with_us_and_with_go_s_own(ours: Cost, theirs: Cost, text: str) -> None:
+def test_the_verdict_on_the_server_beside_gos_profiler(ours: Cost, theirs: Cost, text: str) -> None:
     found = results(block=ours, go_block_10000_cpu=theirs)
     assert verdict_on("HTTP server: the exact", found) == text
 
 
-def test_top_ten_within_ten_percent() -> None:
+def test_the_verdict_on_the_top_ten_stacks() -> None:
     found = results()
     assert verdict_on("top ten", found) == KEPT
     far = {"ping-pong": {"bounded": Accuracy(3, 0.99, 0.11, 0.0)}}
@@ -150,23 +150,23 @@ def test_only_the_top_stacks_are_compared() -> None:
     assert found.whole == pytest.approx(3001 / 3100 - 1)
 
 
-def test_stacks_with_next_to_nothing_are_not_compared() -> None:
+def test_negligible_stacks_are_not_compared() -> None:
     found = compared(profile(a=1000, b=2000, c=10), profile(a=1000, b=2000))
     assert (found.stacks, found.largest) == (2, 0)
 
 
-def test_a_top_stack_that_we_have_not_is_as_wrong_as_can_be() -> None:
+def test_a_missing_top_stack_has_the_largest_error() -> None:
     assert compared(profile(a=1000, b=2000), profile(a=1000)).largest == 1
 
 
-def test_the_standard_error_is_that_which_the_profile_tells() -> None:
+def test_the_standard_error_comes_from_the_profile() -> None:
     ours = profile(a=1000)
     assert compared(profile(a=1000), ours).error == 0
     told = "of the ten stacks with the longest delays 2.5 % at most"
     assert compared(profile(a=1000), replace(ours, comments=(told,))).error == 0.025
 
 
-def test_tables_go_between_their_marks_and_nowhere_else() -> None:
+def test_tables_are_written_between_their_marks() -> None:
     text = (
         "before\n<!-- tests.bench.cost, bpf: begin -->\nold\n"
         "<!-- tests.bench.cost, bpf: end -->\nafter\n"
@@ -183,7 +183,7 @@ def test_the_document_has_a_place_for_every_table() -> None:
     with_tables(SHORT_DOCUMENT.read_text(), short_tables(results(block=cost(8.5))))
 
 
-def test_the_short_table_has_the_rows_and_columns_of_its_document() -> None:
+def test_the_short_table_has_the_rows_of_its_document() -> None:
     found = results(block=cost(8.5), go_cpu=cost(1.01), bounded_all=cost(1.0))
     found = replace(found, workloads={**found.workloads, "garbage": found.workloads["http"]})
     assert short_tables(found)["short"].splitlines() == [
@@ -199,7 +199,7 @@ def test_the_short_table_has_the_rows_and_columns_of_its_document() -> None:
     assert headings == ["| times bare | ping-pong | contended mutex | worker pool | HTTP server |"]
 
 
-def test_pictures_are_svg_with_all_that_was_measured() -> None:
+def test_charts_are_svg_with_all_measurements() -> None:
     found = results(block=cost(8.5, 0.25), bpftrace_block=cost(250), go_cpu=cost(0.99, 0.02))
     texts = [element.text for element in ET.fromstring(picture_of_costs(found)).iter()]
     assert texts.count("ebpfprof: block") == texts.count("8.5") == 2
@@ -209,11 +209,11 @@ def test_pictures_are_svg_with_all_that_was_measured() -> None:
     assert {"frames", "4", "128", "1,000"} <= set(texts)
 
 
-def test_a_curve_of_one_point_that_costs_nothing_can_be_drawn() -> None:
+def test_a_curve_of_a_single_negative_point_can_be_drawn() -> None:
     ET.fromstring(charts.curves("x", [charts.Line("y", ((1.0, -3.0),))]))
 
 
-def test_names_are_told_apart() -> None:
+def test_names_of_arms_and_workloads_are_distinct() -> None:
     for names in ([arm.name for arm in ARMS], [workload.name for workload in WORKLOADS]):
         assert len(set(names)) == len(names)
     known = {workload.name for workload in WORKLOADS}

@@ -1,4 +1,4 @@
-"""The pages of the command line say what the command line is."""
+"""The pages of the command line agree with the command line."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_short_option_for_help_is_understood(name: str) -> None:
     assert result.output.startswith(f"Usage: cli {name} ")
 
 
-def test_exit_codes_are_those_that_a_verb_can_end_with() -> None:
+def test_verbs_document_their_possible_exit_codes() -> None:
     codes = {name: {code for code, _ in verb(name).exit_codes} for name in VERBS}
     assert codes["run"] == set(ExitCode)
     assert codes["run"] - codes["attach"] == {126, 127}

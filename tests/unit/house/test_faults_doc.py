@@ -16,13 +16,13 @@ def functions(path: str) -> set[str]:
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-def test_each_test_that_is_named_exists() -> None:
+def test_each_named_test_exists() -> None:
     named = NAMED.findall((ROOT / "docs/faults.md").read_text())
     assert len(named) > 40
     assert [each for each in named if each[1] not in functions(each[0])] == []
 
 
-def test_each_line_of_the_tables_names_its_test() -> None:
+def test_each_row_of_the_tables_names_a_test() -> None:
     text = (ROOT / "docs/faults.md").read_text()
     tables = re.findall(r"^\| fault \|.*\n\|---.*\n((?:\|.*\n)+)", text, re.MULTILINE)
     lines = [line for table in tables for line in table.splitlines()]

@@ -35,12 +35,12 @@ def test_a_failing_test_ends_fzf() -> None:
     assert not Path(f"/proc/{fzf.pid}").exists()
 
 
-def test_other_programs_are_not_known() -> None:
+def test_unknown_programs_are_refused() -> None:
     with pytest.raises(KeyError):
         fetch("unknown")
 
 
-def test_another_file_than_the_known_one_is_no_schema(
+def test_a_schema_with_another_hash_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -100,7 +100,7 @@ def test_imports_keep_to_the_rules(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_rules_have_nothing_that_is_not_needed(package: str) -> None:
+def test_every_allowed_import_is_used(package: str) -> None:
     rules = rules_of(package)
     between = arrows(modules_of(package), rules)
     errors = f"{package}.errors"
@@ -108,7 +108,7 @@ def test_the_rules_have_nothing_that_is_not_needed(package: str) -> None:
     assert {room: names for room, names in unused.items() if names} == {}
 
 
-def test_a_package_itself_only_gathers_names_for_others() -> None:
+def test_top_level_packages_are_not_imported_from_within() -> None:
     assert graph()["ebpfprof"] & graph().keys() == set()
     assert [name for name, found in modules_of("symbolizer").items() if "symbolizer" in found] == []
 
@@ -123,7 +123,7 @@ def test_the_rooms_of_the_symbolizer_have_five_levels() -> None:
     assert levels({room: frozenset(between[room]) for room in rules_of("symbolizer")}) == 5
 
 
-def test_no_module_imports_itself_in_a_circle() -> None:
+def test_modules_form_no_circle() -> None:
     modules = graph()
     assert circles({name: set(found & modules.keys()) for name, found in modules.items()}) == []
 
@@ -168,7 +168,7 @@ def test_only_the_compiler_imports_bcc() -> None:
     assert users == {"ebpfprof.kernel.compiler"}
 
 
-def test_architecture_has_the_rooms_in_this_order() -> None:
+def test_architecture_md_lists_the_rooms_in_order() -> None:
     lines = (ROOT / "ARCHITECTURE.md").read_text().splitlines()
     first = lines.index("| room | job |") + 2
     rows = takewhile(lambda line: line.startswith("|"), lines[first:])
@@ -193,7 +193,7 @@ def test_architecture_has_the_rooms_in_this_order() -> None:
         ("x = 'import bcc'  # import bcc", set()),
     ],
 )
-def test_every_way_to_import_is_seen(source: str, expected: set[str]) -> None:
+def test_every_form_of_import_is_found(source: str, expected: set[str]) -> None:
     assert set(imports(source, "ebpfprof.export.formats")) == expected
 
 

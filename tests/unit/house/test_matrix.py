@@ -53,7 +53,7 @@ def collected(words: Sequence[str]) -> set[str]:
     return {word for word in words if (ROOT / word.split("::")[0]).exists()}
 
 
-def test_the_matrix_of_this_checkout() -> None:
+def test_the_matrix_of_this_checkout_is_valid() -> None:
     matrix = kernels.read()
 
     assert [kernel.expected for kernel in matrix.kernels.values()].count("refused") == 1
@@ -74,7 +74,7 @@ def test_the_quick_selection_knows_every_version_and_every_mode() -> None:
         assert any(kind in test.name for test in tests)
 
 
-def test_what_is_run_depends_on_what_is_expected(tmp_path: Path) -> None:
+def test_the_selection_depends_on_the_expected_result(tmp_path: Path) -> None:
     old = KERNEL.replace("6.1", "5.10").replace("works", "refused")
     refused = SELECTION.replace("quick", "refused")
     matrix = read(KERNEL + old + SELECTION + refused, tmp_path)
@@ -98,7 +98,7 @@ def test_what_is_run_depends_on_what_is_expected(tmp_path: Path) -> None:
         (SELECTION.replace("passes = 3\n", ""), "selection quick: it must have tests, passes"),
     ],
 )
-def test_a_matrix_that_makes_no_sense(text: str, message: str, tmp_path: Path) -> None:
+def test_an_invalid_matrix_is_refused(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(MatrixError, match=message):
         read(text, tmp_path)
 
@@ -115,11 +115,13 @@ def test_a_matrix_that_makes_no_sense(text: str, message: str, tmp_path: Path) -
         ("", None),
     ],
 )
-def test_which_build_a_test_is_about(parameters: str, build: tuple[str, str] | None) -> None:
+def test_the_build_of_a_test_is_found_in_its_name(
+    parameters: str, build: tuple[str, str] | None
+) -> None:
     assert Outcome(f"tests/x.py::test_it{parameters}", "passed").build == build
 
 
-def test_the_tables() -> None:
+def test_the_tables_show_outcomes_by_build() -> None:
     tests = (
         Outcome("x.py::a[1.27-pie]", "passed"),
         Outcome("x.py::b[1.27-pie]", "failed"),
@@ -148,7 +150,7 @@ def test_the_tables() -> None:
     assert "- 6.1: `x.py::b[1.27-pie]` failed" in text
 
 
-def test_what_is_not_as_expected_is_said() -> None:
+def test_unexpected_outcomes_are_reported() -> None:
     passed = (Outcome("x.py::a", "passed"),)
     cases = {
         "Nothing failed.": run_of(*passed, expected=1),
@@ -182,7 +184,7 @@ def test_the_document_shows_the_results_that_are_kept() -> None:
         with_tables("# Kernels\n", {})
 
 
-def test_modules_are_loaded_after_those_that_they_need(tmp_path: Path) -> None:
+def test_kernel_modules_are_loaded_after_their_dependencies(tmp_path: Path) -> None:
     (tmp_path / "modules.dep").write_text(
         "k/virtio_blk.ko: k/virtio_ring.ko k/virtio.ko\nk/other.ko: k/virtio.ko\n"
         "k/virtio_ring.ko: k/virtio.ko\nk/virtio.ko:\n"
@@ -243,7 +245,7 @@ def test_a_guest_that_never_boots_is_started_again(tmp_path: Path) -> None:
     assert (tmp_path / "boots").read_text() == "boot\n" * 3
 
 
-def test_what_the_disk_of_a_box_begins_with() -> None:
+def test_the_boot_sectors_of_a_box_are_laid_out() -> None:
     sectors = box.boot_sectors(b"B" * 512, b"CORE" * 1000, 3 << 30)
     kind, start, count = struct.unpack_from("<4xB3xII", sectors, 446)
 
@@ -257,7 +259,7 @@ def test_what_the_disk_of_a_box_begins_with() -> None:
         box.boot_sectors(b"", bytes((1 << 20) - 511), 3 << 30)
 
 
-def test_the_disk_of_a_box_is_not_called_smaller_than_it_is() -> None:
+def test_the_size_of_a_box_disk_is_rounded_up() -> None:
     sizes = [json.loads(box.metadata(size))["virtual_size"] for size in (5 << 30, (5 << 30) + 1)]
 
     assert sizes == [5, 6]

@@ -35,7 +35,7 @@ def test_the_cost_is_found_below_the_noise(cost: float, seed: int) -> None:
     assert found.high - found.low < 0.05
 
 
-def test_the_interval_holds_what_is_true_nearly_always() -> None:
+def test_the_interval_nearly_always_contains_the_true_cost() -> None:
     held = 0
     for seed in range(100):
         found = times_bare(rounds(0.02, 40, seed))
@@ -43,27 +43,27 @@ def test_the_interval_holds_what_is_true_nearly_always() -> None:
     assert held >= 85
 
 
-def test_more_rounds_make_it_surer() -> None:
+def test_more_rounds_narrow_the_interval() -> None:
     few, many = (times_bare(rounds(0, n, 3)) for n in (10, 400))
     assert many.high - many.low < (few.high - few.low) / 2
 
 
-def test_it_is_the_same_every_time() -> None:
+def test_the_estimate_is_deterministic() -> None:
     assert times_bare(rounds(0.02, 20, 1)) == times_bare(rounds(0.02, 20, 1))
 
 
-def test_what_is_rare_does_not_count() -> None:
+def test_rare_outliers_do_not_count() -> None:
     pairs = [Pair(110, 90, 110)] * 5 + [Pair(500, 100, 100), Pair(110, 900, 900)]
     assert times_bare(pairs).value == pytest.approx(1.1)
 
 
-def test_a_round_is_compared_with_those_beside_it() -> None:
+def test_a_round_is_compared_with_its_neighbours() -> None:
     assert in_pairs([1, 3, 5], [10, 20]) == [Pair(10, 1, 3), Pair(20, 3, 5)]
     with pytest.raises(ValueError, match="2 bare rounds"):
         in_pairs([1, 2], [3, 4])
 
 
-def test_each_has_its_turn_in_an_order_that_changes() -> None:
+def test_the_schedule_has_each_arm_once_per_turn_in_random_order() -> None:
     turns = list(islice(schedule("abcd", random.Random(1)), 400))
     by_turn = {tuple(turns[start : start + 4]) for start in range(0, 400, 4)}
     assert all(sorted(turn) == list("abcd") for turn in by_turn)

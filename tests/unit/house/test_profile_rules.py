@@ -7,18 +7,13 @@ from typing import Any
 import pytest
 
 from ebpfprof.export import pprof as ours
-from ebpfprof.export.pprof.schema import ProtoMessage, profile_class
+from ebpfprof.export.pprof.schema import ProtoMessage
 from tests.profilerules import alloy, parca, pprof, pyroscope, violations
+from tests.unit.export.pprof.messages import changed
 from tests.unit.export.small_profile import GOLDEN, SMALL, field
 
 Change = Callable[[ProtoMessage], Any]
 NOW_S = SMALL.time_ns / 1e9
-
-
-def changed(change: Change) -> bytes:
-    message = profile_class().FromString(GOLDEN)
-    change(message)
-    return bytes(message.SerializeToString())
 
 
 def text(message: ProtoMessage, value: bytes) -> int:
@@ -87,7 +82,7 @@ def assign(path: str, value: int | bytes) -> Change:
     return change
 
 
-def test_what_we_write_breaks_no_rule() -> None:
+def test_written_profiles_break_no_rule() -> None:
     assert violations(ours.encode(SMALL), now_s=NOW_S) == []
     assert violations(GOLDEN, now_s=NOW_S) == []
 
@@ -130,12 +125,12 @@ def test_what_we_write_breaks_no_rule() -> None:
         (lambda m: m.sample[0].label.add(key=1), "Sample 0 has a label that is dropped"),
     ],
 )
-def test_pprof_refuses(change: Change, fault: str) -> None:
+def test_pprof_refuses_invalid_profiles(change: Change, fault: str) -> None:
     faults = pprof(changed(change))
     assert [each for each in faults if fault in each], faults
 
 
-def test_pprof_takes_what_go_takes() -> None:
+def test_pprof_accepts_odd_but_valid_profiles() -> None:
     for change in (
         lambda m: add_sample(m, value=[-1, -5]),
         lambda m: add_sample(m, location_id=[]),
@@ -147,7 +142,7 @@ def test_pprof_takes_what_go_takes() -> None:
         assert pprof(changed(change)) == []
 
 
-def test_pprof_refuses_two_profiles_one_behind_the_other() -> None:
+def test_pprof_refuses_concatenated_profiles() -> None:
     assert any("two times" in fault for fault in pprof(GOLDEN + GOLDEN))
     assert any("two times" in fault for fault in pprof(GOLDEN + field(9, 5)))
 
@@ -163,12 +158,12 @@ def test_pprof_refuses_two_profiles_one_behind_the_other() -> None:
         (GOLDEN[:-1], "The protocol buffer is malformed."),
     ],
 )
-def test_nobody_reads_what_is_no_profile(data: bytes, fault: str) -> None:
+def test_all_readers_refuse_data_that_is_no_profile(data: bytes, fault: str) -> None:
     assert [each for each in pprof(data) if fault in each]
     assert len(violations(data)) >= 4
 
 
-def test_a_bomb_is_not_unpacked() -> None:
+def test_a_gzip_bomb_is_not_unpacked() -> None:
     bomb = gzip.compress(bytes(65 << 20), compresslevel=1)
     assert pprof(bomb) == ["The gzip data is cut off, or too much."]
 
@@ -194,12 +189,12 @@ def test_a_bomb_is_not_unpacked() -> None:
         (assign("time_nanos", SMALL.time_ns + 601_000_000_000), "+601 s from now."),
     ],
 )
-def test_pyroscope_refuses(change: Change, fault: str) -> None:
+def test_pyroscope_refuses_invalid_profiles(change: Change, fault: str) -> None:
     faults = pyroscope(changed(change), now_s=NOW_S)
     assert [each for each in faults if fault in each], faults
 
 
-def test_pyroscope_takes_what_is_just_within_its_limits() -> None:
+def test_pyroscope_accepts_profiles_just_within_its_limits() -> None:
     for change in (
         lambda m: fill_samples(m, 15_998),
         lambda m: add_labels(m, 100),
@@ -233,12 +228,12 @@ def test_pyroscope_takes_what_is_just_within_its_limits() -> None:
         (lambda m: m.sample[0].value.append(1), "Sample 0 has 3 values."),
     ],
 )
-def test_parca_refuses(change: Change, fault: str) -> None:
+def test_parca_refuses_invalid_profiles(change: Change, fault: str) -> None:
     faults = parca(changed(change))
     assert [each for each in faults if fault in each], faults
 
 
-def test_parca_can_be_asked_for_a_profile_without_a_duration() -> None:
+def test_parca_accepts_a_missing_duration_on_request() -> None:
     assert parca(changed(assign("duration_nanos", 0))) == []
     assert parca(GOLDEN, name="process_cpu") == []
     assert parca(GOLDEN, name="my block") != []
@@ -254,7 +249,7 @@ def test_parca_can_be_asked_for_a_profile_without_a_duration() -> None:
         (lambda m: [m.sample_type.add(type=1, unit=2) for _ in range(3)], "5 sample types"),
     ],
 )
-def test_alloy_mistakes(change: Change, fault: str) -> None:
+def test_alloy_reports_scrape_mistakes(change: Change, fault: str) -> None:
     def widened(message: ProtoMessage) -> None:
         add_sample(message, location_id=[3, 2], label=[{"key": 1, "num": 1}])
         add_sample(message, location_id=[1, 2], label=[{"key": 1, "num": 1}])
@@ -286,15 +281,15 @@ def test_alloy_makes_no_delta_of_a_cpu_profile() -> None:
         (b"n", "application/octet-stream", "a field of wire type 6."),
     ],
 )
-def test_alloy_refuses(data: bytes, content_type: str, fault: str) -> None:
+def test_alloy_refuses_invalid_profiles(data: bytes, content_type: str, fault: str) -> None:
     faults = alloy(data, content_type=content_type)
     assert [each for each in faults if fault in each], faults
 
 
-def test_alloy_takes_what_a_server_of_go_answers() -> None:
+def test_alloy_accepts_answers_of_a_go_server() -> None:
     assert alloy(ours.encode(SMALL), content_type="application/octet-stream") == []
 
 
-def test_all_faults_say_whose_they_are() -> None:
+def test_faults_name_the_reader_that_refuses() -> None:
     faults = violations(changed(assign("string_table[0]", b"x")))
     assert {fault.partition(":")[0] for fault in faults} == {"pprof", "Pyroscope", "Parca"}

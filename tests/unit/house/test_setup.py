@@ -1,4 +1,4 @@
-"""tests/setup.sh: whose code its environment runs, where that was a link, copied or moved."""
+"""tests/setup.sh: which checkout's code its environment runs if it is a link, copied or moved."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_environment_that_is_a_link_is_refused(clone: Path, tmp_path: Path) -
     assert sorted(other.rglob("*")) == before
 
 
-def test_an_environment_from_elsewhere_is_made_anew(clone: Path, tmp_path: Path) -> None:
+def test_an_environment_from_elsewhere_is_replaced(clone: Path, tmp_path: Path) -> None:
     shutil.copytree(environment_of_another(tmp_path), clone / ".venv", symlinks=True)
     done = set_up(clone, PIP_NO_INDEX="1", PIP_FIND_LINKS="")  # it has a pip, which gets nothing
     assert done.stdout.splitlines()[0] == "setup: python3 -m venv .venv"
@@ -69,7 +69,7 @@ def test_an_environment_from_elsewhere_is_made_anew(clone: Path, tmp_path: Path)
 
 
 @pytest.mark.long
-def test_what_it_makes_runs_the_code_beside_it(clone: Path, tmp_path: Path) -> None:
+def test_a_new_environment_runs_the_code_beside_it(clone: Path, tmp_path: Path) -> None:
     done = set_up(clone)
     assert done.returncode == 0, done.stderr
     assert set_up(clone).stdout.splitlines() == ["setup: Go 1.27", "setup: ready"]
@@ -85,7 +85,7 @@ def test_what_it_makes_runs_the_code_beside_it(clone: Path, tmp_path: Path) -> N
         [moved / ".venv" / "bin" / "ebpfprof", "--version"], stdout=subprocess.PIPE, check=True
     )
     assert said.stdout == b"ebpfprof, version 9.8.7\n"
-    # Somebody installs another one's.
+    # The code of another checkout is installed.
     pip = (moved / ".venv" / "bin" / "python", "-m", "pip", "install", "-q", "--no-deps")
     subprocess.run((*pip, "--no-build-isolation", "--editable", ROOT), check=True)
     assert set_up(moved).returncode == 0

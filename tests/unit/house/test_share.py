@@ -18,19 +18,19 @@ def names(test: str) -> list[str]:
     return [f"{test}[{minor}-{mode}]" for minor, mode in builds.BUILDS]
 
 
-def test_tests_of_no_build_stay() -> None:
+def test_tests_without_a_build_stay_in_the_share() -> None:
     others = {"t.py::test_one", "t.py::test_two[plain]", "t.py::test_two[a-b]", "t.py::test_1.27"}
     assert share(others) == others
 
 
-def test_of_many_builds_few_stay_and_always_the_same() -> None:
+def test_the_same_few_of_many_builds_stay_in_the_share() -> None:
     kept = share(names("t.py::test_one"))
     assert len(kept) == -(-len(BUILDS) // BUILDS_PER_KEPT)
     assert kept < set(names("t.py::test_one"))
     assert share(names("t.py::test_one")) == kept
 
 
-def test_each_build_that_is_made_is_kept_by_some() -> None:
+def test_each_build_is_in_the_share_of_some_test() -> None:
     tests = [f"t.py::test_{number}" for number in range(100)]
     kept = share(name for test in tests for name in names(test))
     assert {name.partition("[")[2] for name in kept} == {
@@ -38,24 +38,24 @@ def test_each_build_that_is_made_is_kept_by_some() -> None:
     }
 
 
-def test_a_test_of_other_builds_only_stays() -> None:
+def test_a_test_of_other_builds_only_stays_in_the_share() -> None:
     only = {"t.py::test_one[1.22-pgo]"}
     assert only == share(only)
 
 
-def test_every_build_that_is_made() -> None:
+def test_every_build_stays_for_tests_marked_so() -> None:
     kept = share(names("t.py::test_one"), names("t.py::test_one"))
     assert len(kept) == len(BUILDS)
     assert kept < set(names("t.py::test_one"))
 
 
-def test_other_parameters_stay() -> None:
+def test_other_parameters_stay_in_the_share() -> None:
     """Wherever in the name the build is."""
     kept = share(f"t.py::test_one[{kind}-{minor}]" for kind in ("block", "cpu") for minor in MINORS)
     assert sorted(name.partition("[")[2].partition("-")[0] for name in kept) == ["block", "cpu"]
 
 
-def test_every_version_and_mode_is_compared_with_go_itself() -> None:
+def test_the_share_compares_every_version_and_mode_with_go() -> None:
     """As pytest takes the share."""
     found = {
         word
@@ -66,7 +66,7 @@ def test_every_version_and_mode_is_compared_with_go_itself() -> None:
     assert {word for build in BUILDS for word in build} <= found
 
 
-def test_what_is_long_is_left_out() -> None:
+def test_long_tests_are_not_in_the_share() -> None:
     file = "tests/unit/house/test_toolchains.py"
     everything, kept, long = (
         collected(file),

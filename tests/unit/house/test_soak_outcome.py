@@ -1,4 +1,4 @@
-"""What the soak takes for growth: what goes on, and not what happens once."""
+"""The soak's verdict on growth: steady growth is a fault, a single step is not."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def outcome(memory: Sequence[int]) -> Outcome:
 
 
 @pytest.mark.parametrize("cycles", [3, 4, 5, 9, 240])
-def test_memory_that_grows_on_and_on_is_a_fault(cycles: int) -> None:
+def test_steady_growth_of_memory_is_a_fault(cycles: int) -> None:
     grown = outcome([3 * STEP_KIB * cycle // (cycles // 3) // 3 for cycle in range(cycles)])
     assert [fault.split(" by ")[0] for fault in grown.faults()] == ["memory grew"]
 
 
 @pytest.mark.parametrize("at", range(1, 12))
-def test_one_step_of_memory_is_none(at: int) -> None:
+def test_a_single_step_of_memory_is_no_fault(at: int) -> None:
     assert outcome([0] * at + [10 * STEP_KIB] * (12 - at)).faults() == []
 
 

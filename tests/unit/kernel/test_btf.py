@@ -56,14 +56,14 @@ def offset(writer: Writer, name: str, field: str) -> int:
     return BtfTypes(writer.bytes(), [name]).field_offset(name, field)
 
 
-def test_fields_of_a_struct() -> None:
+def test_fields_of_a_struct_are_found() -> None:
     writer = Writer()
     writer.add(INT, "int", 4, 32)
     writer.struct("pair", ("first", 1, 0), ("second", 1, 32), ("third", 1, 64))
     assert [offset(writer, "pair", each) for each in ("first", "second", "third")] == [0, 4, 8]
 
 
-def test_types_of_every_kind_are_passed() -> None:
+def test_types_of_every_kind_are_skipped() -> None:
     """Each has its own length, and words that look like a struct's header."""
     writer = Writer()
     named, struct_info = writer.name("wanted"), STRUCT << 24 | 1
@@ -95,7 +95,7 @@ def test_types_of_every_kind_are_passed() -> None:
     assert offset(writer, "wanted", "wanted") == 40
 
 
-def test_fields_of_anonymous_structs_and_unions_belong_to_the_one_around() -> None:
+def test_fields_of_anonymous_members_belong_to_the_outer_struct() -> None:
     writer = Writer()
     writer.add(INT, "int", 4, 32)
     writer.struct("", ("deep", 1, 32), ("", 5, 64))
@@ -130,7 +130,7 @@ def test_a_large_offset_is_no_bitfield() -> None:
     assert offset(writer, "large", "far") == 5 << 21
 
 
-def test_names_must_be_whole() -> None:
+def test_names_must_match_as_a_whole() -> None:
     writer = Writer()
     writer.struct("task_struct_ext", ("mm", 0, 64))
     writer.struct("my_task_struct", ("mm", 0, 128))
@@ -138,7 +138,7 @@ def test_names_must_be_whole() -> None:
     assert offset(writer, "task_struct", "mm") == 40
 
 
-def test_structs_of_one_name_must_agree() -> None:
+def test_structs_of_equal_name_must_agree() -> None:
     writer = Writer()
     writer.struct("twice", ("same", 0, 64), ("moved", 0, 0))
     writer.struct("twice", ("same", 0, 64), ("only", 0, 8), ("moved", 0, 8))
@@ -148,7 +148,7 @@ def test_structs_of_one_name_must_agree() -> None:
         offset(writer, "twice", "moved")
 
 
-def test_an_unknown_struct() -> None:
+def test_an_unknown_struct_is_an_error() -> None:
     with pytest.raises(KernelUnsupported, match=r"no plain field nothing\.at_all"):
         offset(Writer(), "nothing", "at_all")
 
@@ -204,7 +204,7 @@ def test_an_endless_nesting_ends() -> None:
         offset(writer, "outer", "missing")
 
 
-def test_no_file_is_an_error_with_a_way_out(
+def test_a_missing_file_is_an_error_with_a_way_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(btf, "_FILE", tmp_path / "vmlinux")

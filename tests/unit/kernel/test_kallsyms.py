@@ -77,7 +77,7 @@ def test_other_addresses_have_no_name(address: int) -> None:
     assert symbols.at(address) is None
 
 
-def test_lines_that_are_no_symbols_are_passed_over() -> None:
+def test_lines_that_are_no_symbols_are_skipped() -> None:
     lines = (b"", b"ffffffff81000010 T", b" ", b"ffffffff81000020 T x", b"ffffffff81000030 T cut")
     odd = b"\n".join(lines)
     symbols = KernelSymbols(odd)
@@ -95,7 +95,7 @@ def test_a_global_name_is_preferred_and_one_without_underscores() -> None:
     )
 
 
-def test_of_names_that_are_equally_good_the_first_is_preferred() -> None:
+def test_the_first_of_equally_good_names_is_preferred() -> None:
     text = b"".join(b"ffffffff8100%04x T name%d\n" % (16 * (n % 2), n) for n in range(1000))
     symbols = KernelSymbols(text)
     assert symbols.at(0xFFFFFFFF81000000) == KernelSymbol("name0", "", 0xFFFFFFFF81000000)
@@ -125,7 +125,7 @@ HIDDEN = b"0000000000000000 T _stext\n0000000000000000 t do_it\t[module]\n"
         ("?\n", {CAP_SYSLOG}, ". Type: sudo sysctl kernel.kptr_restrict=0"),
     ],
 )
-def test_hidden_addresses_give_no_names_but_the_way_to_them(
+def test_hidden_addresses_give_no_names_but_a_way_out(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     restrict: str | None,

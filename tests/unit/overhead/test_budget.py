@@ -1,4 +1,4 @@
-"""What a target may lose, and which windows that pays for."""
+"""The budget of a target's overhead, and the windows that it pays for."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_share_of_the_cpu_time_is_allowed() -> None:
     assert budget(spent_ns=allowed_ns + 1, used_share=2).is_overdrawn
 
 
-def test_who_uses_hardly_anything_is_taken_to_use_a_tenth_of_a_processor() -> None:
+def test_an_idle_target_counts_as_a_tenth_of_a_processor() -> None:
     allowed_ns = 0.01 * 0.1 * 100 * S
 
     for spent_ns, is_overdrawn in ((allowed_ns, False), (allowed_ns + 1, True)):
@@ -40,7 +40,7 @@ def test_who_uses_hardly_anything_is_taken_to_use_a_tenth_of_a_processor() -> No
         assert account.is_overdrawn == is_overdrawn
 
 
-def test_a_little_is_lent_and_paid_back() -> None:
+def test_the_budget_lends_a_little_and_is_paid_back() -> None:
     assert not budget(spent_ns=LENT_NS, used_share=1, elapsed_ns=S // 100).is_overdrawn
     assert budget(spent_ns=LENT_NS + 1, used_share=1, elapsed_ns=S // 100).is_overdrawn
     account = budget(spent_ns=LENT_NS, used_share=1, elapsed_ns=S // 100)
@@ -52,7 +52,7 @@ def test_a_little_is_lent_and_paid_back() -> None:
     assert earned_ns == pytest.approx(LENT_NS + 0.5 * turn.window_ns)
 
 
-def test_after_a_while_windows_are_rarer_and_longer_for_the_same_price() -> None:
+def test_windows_get_rarer_and_longer_at_the_same_cost() -> None:
     def turn_after(elapsed_ns: int) -> tuple[float, int]:
         account = budget(spent_ns=0.01 * elapsed_ns, used_share=1, elapsed_ns=elapsed_ns)
         account.note_window(0.1 * S, S, 0)
@@ -67,7 +67,7 @@ def test_after_a_while_windows_are_rarer_and_longer_for_the_same_price() -> None
 
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("around_ns", [0, 2_000_000, 50_000_000])
-def test_windows_and_pauses_come_to_the_share_in_the_long_run(rate: float, around_ns: int) -> None:
+def test_windows_cost_the_bound_in_the_long_run(rate: float, around_ns: int) -> None:
     account = Budget(0.01)
     account.note_window(rate * (S + around_ns), S, around_ns)
     now_ns, spent_ns = 0.0, 0.0
@@ -82,7 +82,7 @@ def test_windows_and_pauses_come_to_the_share_in_the_long_run(rate: float, aroun
     assert spent_ns == pytest.approx(0.01 * now_ns, rel=0.02)
 
 
-def test_the_longer_it_takes_to_begin_a_window_the_longer_it_is() -> None:
+def test_windows_that_begin_slowly_are_longer() -> None:
     account = budget(spent_ns=0, used_share=1)
     account.note_window(0.5 * (S + 50_000_000), S, 50_000_000)
     turn = account.next_turn()
@@ -90,14 +90,14 @@ def test_the_longer_it_takes_to_begin_a_window_the_longer_it_is() -> None:
     assert turn.window_ns == 100_000_000
 
 
-def test_what_costs_less_than_is_allowed_is_watched_all_the_time() -> None:
+def test_a_target_within_the_bound_is_recorded_all_the_time() -> None:
     account = budget(spent_ns=0, used_share=1)
     account.note_window(0.005 * S, S, 0)
 
     assert account.next_turn().window_ns is None
 
 
-def test_what_came_to_cost_more_is_believed_at_once_and_what_costs_less_by_and_by() -> None:
+def test_the_rate_rises_at_once_and_falls_slowly() -> None:
     account = Budget(0.01)
     account.note_window(0.1 * S, S, 0)
     account.note_window(0.5 * S, S, 0)
@@ -115,7 +115,7 @@ def test_a_debt_is_paid_by_a_longer_pause() -> None:
     assert pause_ns(0.2 * S) - pause_ns(0.15 * S) == pytest.approx(5 * S)
 
 
-def test_it_lasts_until_income_and_rate_meet() -> None:
+def test_the_budget_lasts_until_spending_exceeds_it() -> None:
     account = budget(spent_ns=0.05 * S, used_share=1, elapsed_ns=10 * S)
 
     assert account.lasts_ns(0.04 * S, 0.1 * S) == pytest.approx(0.05 * S / (0.1 - 0.01))
@@ -128,8 +128,6 @@ def test_it_lasts_until_income_and_rate_meet() -> None:
 @pytest.mark.parametrize(
     ("one_in", "spent_ns", "wanted"), [(1, 0.005 * S, 1), (1, 0.021 * S, 3), (3, 0.02 * S, 6)]
 )
-def test_of_samples_that_cost_too_much_fewer_are_taken(
-    one_in: int, spent_ns: float, wanted: int
-) -> None:
+def test_expensive_samples_are_thinned(one_in: int, spent_ns: float, wanted: int) -> None:
     assert samples_to_take(one_in, spent_ns, S, 0.01) == wanted
     assert samples_to_take(one_in, spent_ns, 0, 0.01) == one_in

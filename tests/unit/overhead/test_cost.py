@@ -1,4 +1,4 @@
-"""What recording costs: how it is added up, and the words for it."""
+"""The cost of recording: its sum and its text."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 from ebpfprof.overhead.cost import Overhead, Runs, runs
 
 
-def test_runs_that_were_not_timed_are_taken_to_be_like_those_that_were() -> None:
+def test_untimed_runs_count_as_long_as_timed_ones() -> None:
     assert runs(610, 10, 2_000) == Runs(610, 122_000.0, 10)
     assert runs(610, 10, 2_000).each_ns == 200
     assert runs(0, 0, 0) == Runs(0, 0.0)
     assert runs(0, 0, 0).each_ns == 0
 
 
-def test_the_cost_is_that_of_traps_programs_and_samples() -> None:
+def test_the_cost_is_the_sum_of_traps_programs_and_samples() -> None:
     cost = Overhead(Runs(1_000, 200_000.0, 17), Runs(10, 30_000.0, 1), 500.0, cpu_ns=1_000_000_000)
     assert cost.ns == 1_000 * 500 + 200_000 + 30_000
     assert cost.share == pytest.approx(0.00073)
@@ -30,7 +30,7 @@ def test_the_cost_is_that_of_traps_programs_and_samples() -> None:
     )
 
 
-def test_what_is_not_known_is_said() -> None:
+def test_unknown_parts_of_the_cost_are_named() -> None:
     cost = Overhead(Runs(1, 250.0, 1), Runs(), None, cpu_ns=1_000)
     assert str(cost).endswith(
         "(1 probe hit, some 250 ns each: the trap not known, 250 ns our program, timed once)"
@@ -39,15 +39,15 @@ def test_what_is_not_known_is_said() -> None:
     assert str(cost).endswith(": 500 ns the trap, as tried out, our program not timed)")
 
 
-def test_of_a_target_whose_cpu_time_is_not_known_no_share_is_told() -> None:
+def test_without_cpu_time_no_share_is_shown() -> None:
     cost = Overhead(Runs(), Runs(), 500.0, cpu_ns=0)
     assert (cost.ns, cost.share) == (0.0, 0.0)
     assert str(cost) == "some 0 ns"
     assert str(Overhead(Runs(2), Runs(), 500.0, cpu_ns=0)).startswith("some 1.00 us (2 probe hits")
 
 
-def test_no_more_is_lost_than_there_was() -> None:
-    """It is an estimate, and what a target used is known only until it was last looked at."""
+def test_the_share_is_at_most_100_percent() -> None:
+    """The cost is an estimate, and the target's CPU time is known only until the last reading."""
     cost = Overhead(Runs(1, 5_000.0), Runs(), None, cpu_ns=1_000)
     assert cost.share == 1.0
     assert " 100 % of its CPU time" in str(cost)
@@ -57,7 +57,7 @@ def test_no_more_is_lost_than_there_was() -> None:
     ("cpu_ns", "words"),
     [(10**9, "less than 0.01 %"), (10**7, "0.01 %"), (12_345, "8.1 %"), (4_321, "23 %")],
 )
-def test_a_share_is_written_as_people_read_it(cpu_ns: int, words: str) -> None:
+def test_shares_are_written_for_people(cpu_ns: int, words: str) -> None:
     assert f", {words} of its CPU time" in str(Overhead(Runs(1, 1000.0), Runs(), None, cpu_ns))
 
 
@@ -86,7 +86,7 @@ def test_our_own_cost_grows() -> None:
     assert done.stdout.splitlines()[0] != done.stdout.splitlines()[1]
 
 
-def test_our_memory_is_not_that_of_who_started_us() -> None:
+def test_own_memory_does_not_include_the_parents() -> None:
     ballast_bytes = 400 << 20
     ballast = mmap.mmap(-1, ballast_bytes)
     for at in range(0, ballast_bytes, mmap.PAGESIZE):

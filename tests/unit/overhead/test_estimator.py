@@ -1,4 +1,4 @@
-"""Estimates from windows: right on average, and as far off as they say."""
+"""Estimates from windows: unbiased, with the right standard error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WATCHED_NS = 10
 TURN_NS = 100
 
 
-def test_what_a_window_holds_stands_for_its_turn() -> None:
+def test_the_sums_of_a_window_are_scaled_to_its_turn() -> None:
     estimate = Estimate[str]()
     estimate.add({"a": (2, 30)}, WATCHED_NS, TURN_NS)
     estimate.add({"a": (1, 5), "b": (4, 4)}, WATCHED_NS, 3 * TURN_NS)
@@ -26,7 +26,7 @@ def test_what_a_window_holds_stands_for_its_turn() -> None:
     assert estimate.windows == 2
 
 
-def test_what_was_watched_as_a_whole_is_as_it_is_and_has_no_error() -> None:
+def test_sums_of_whole_turns_are_not_scaled_and_have_no_error() -> None:
     estimate = Estimate[str]()
     for count in (3, 40, 5):
         estimate.add({"a": (count, 10 * count)}, TURN_NS, TURN_NS)
@@ -36,7 +36,7 @@ def test_what_was_watched_as_a_whole_is_as_it_is_and_has_no_error() -> None:
     assert (estimate.recorded_ns, estimate.windows) == (estimate.stood_for_ns, 0)
 
 
-def test_one_window_tells_nothing_about_the_error() -> None:
+def test_with_a_single_window_the_error_is_infinite() -> None:
     estimate = Estimate[str]()
     estimate.add({"a": (1, 1)}, WATCHED_NS, TURN_NS)
 
@@ -53,7 +53,7 @@ def test_the_last_window_stands_for_the_time_after_it() -> None:
     assert estimate.recorded_ns / estimate.stood_for_ns == pytest.approx(10 / 150)
 
 
-def test_what_turns_out_later_is_added_or_taken_out() -> None:
+def test_later_adjustments_change_the_sums() -> None:
     estimate = Estimate[str]()
     estimate.add({"a": (1, 100)}, WATCHED_NS, WATCHED_NS)
     estimate.adjust("a", -60)
@@ -64,8 +64,8 @@ def test_what_turns_out_later_is_added_or_taken_out() -> None:
 
 
 @pytest.mark.parametrize("rare", [False, True])
-def test_estimates_are_right_on_average_and_vary_as_they_say(rare: bool) -> None:
-    """Many recordings of the same: a steady stream, or bursts that most windows miss."""
+def test_estimates_are_unbiased_and_vary_by_their_error(rare: bool) -> None:
+    """Many recordings of the same load: a steady stream, or bursts that most windows miss."""
     draw = random.Random(1)
     estimates, errors = [], []
     for _ in range(400):

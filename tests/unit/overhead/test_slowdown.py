@@ -1,4 +1,4 @@
-"""How counts of windows are put right; tests/kernel/test_window_profiles.py has real programs."""
+"""How counts of windows are corrected; tests/kernel/test_window_profiles.py has real programs."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def turn(
     return counters(0, 1000), counters(90, begin, 90), end
 
 
-def test_a_program_that_is_slower_with_probes_by_what_they_take() -> None:
-    """Ping-pong: they take eight tenths of the window, and it runs a fifth as often."""
+def test_a_program_slowed_down_by_probes_is_scaled() -> None:
+    """Ping-pong: probes take eight tenths of the window, and it runs a fifth as often."""
     assert SlowdownEstimator().add(*turn(9000, 200, spent_ms=8)) == pytest.approx(
         9000 / 90 / (200 / 10)
     )
 
 
-def test_no_more_than_what_probes_take_allows() -> None:
-    """An HTTP server, whose goroutines run more often for what is no wait in Go's block profile."""
+def test_the_slowdown_is_limited_by_the_cost_of_probes() -> None:
+    """An HTTP server, whose goroutines often run without a wait in the block profile."""
     slowdown = SlowdownEstimator().add(*turn(9000, 500, spent_ms=1))
     assert 1 / (1 - 0.1) < slowdown < 1.3
 
@@ -43,14 +43,14 @@ def test_a_program_that_runs_as_often_in_windows_is_not_scaled() -> None:
     assert SlowdownEstimator().add(*turn(900, 300, spent_ms=5)) == 1  # by chance
 
 
-def test_windows_are_added_up() -> None:
-    """Ten times as many runs in one turn as in the other: each window by itself would mislead."""
+def test_the_slowdown_adds_up_windows() -> None:
+    """One turn has ten times as many runs as the other: each window by itself would mislead."""
     slowdown = SlowdownEstimator()
     slowdown.add(*turn(900, 1000, spent_ms=8))
     assert slowdown.add(*turn(9000, 100, spent_ms=8)) == pytest.approx(9900 / 180 / (1100 / 20))
 
 
-def test_nothing_is_told_by_what_is_not_known_or_too_little() -> None:
+def test_unknown_or_few_runs_give_no_slowdown() -> None:
     before, begin, end = turn(9000, 200, spent_ms=8)
     assert SlowdownEstimator().add(before._replace(times_run=0), begin, end) == 1
     assert SlowdownEstimator().add(*turn(9000, 49, spent_ms=8)) == 1

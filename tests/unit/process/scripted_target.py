@@ -1,4 +1,4 @@
-"""A target whose mappings are what a test says."""
+"""A target whose mappings the test chooses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def image(build_id: bytes = BUILD_ID) -> bytes:
 
 
 class ScriptedTarget(Target):
-    """This very process as a target whose /proc/PID/maps says what the test wants."""
+    """This process as a target whose /proc/PID/maps the test writes."""
 
     def __init__(self, exe: Path) -> None:
         self.pid = os.getpid()

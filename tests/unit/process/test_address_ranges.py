@@ -15,7 +15,7 @@ from tests.unit.process.scripted_target import anonymous
 from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_W, PF_X, ElfWriter, Load
 
 
-def test_the_newest_object_wins_wherever_they_overlap() -> None:
+def test_the_newest_of_overlapping_objects_wins() -> None:
     dice = random.Random(1)
     for _ in range(300):
         pieces, expected = AddressRanges(), dict[int, MappedObject]()
@@ -62,14 +62,14 @@ def test_the_bias_comes_from_the_segment_that_is_mapped() -> None:
     assert bias(0x9000, 0x1000, *segments) is None
 
 
-def test_code_counts_however_little_of_it_is_in_the_mapping() -> None:
+def test_a_small_part_of_code_in_the_mapping_decides() -> None:
     header = 64 + 2 * 56
     read_only = Load(0, bytes(0x1F00 - header), PF_R)
     code = Load(0x2F00, bytes(0x80), PF_R | PF_X)
     assert bias(0x1000, 0x1000, read_only, code) == 0x7F0000000000 - 0x1000 - 0x1000
 
 
-def test_of_two_segments_of_code_that_with_most_of_the_mapping_counts() -> None:
+def test_the_code_segment_with_most_of_the_mapping_decides() -> None:
     header = 64 + 2 * 56
     first = Load(0x1000, bytes(0x1800 - header), PF_R | PF_X)
     second = Load(0x12800, bytes(0x3000), PF_R | PF_X)

@@ -1,4 +1,4 @@
-"""Debug files: the one that belongs to a file is found, in the target's root only."""
+"""Debug files: a file's debug file is found, in the target's root only."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ PLACES = (
 )
 
 
-def test_by_build_id(built: Built, root: Root) -> None:
+def test_a_debug_file_is_found_by_build_id(built: Built, root: Root) -> None:
     root.put(built.debug, built.by_id)
     with ElfFile.open(built.stripped) as elf:
         found = DebugFiles(FileOpener()).find(elf, LIBRARY, root.fd)
@@ -126,20 +126,20 @@ def test_by_build_id(built: Built, root: Root) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_by_link(place: str, built: Built, root: Root) -> None:
+def test_a_debug_file_is_found_by_link(place: str, built: Built, root: Root) -> None:
     root.put(built.debug, place)
     found = root.find(built.stripped)
     assert found.elf is not None
     assert (found.path, found.refused) == (place, ())
 
 
-def test_by_link_without_build_ids(without_id: Built, root: Root) -> None:
+def test_a_debug_file_is_found_by_link_without_build_ids(without_id: Built, root: Root) -> None:
     assert without_id.build_id == ""
     root.put(without_id.debug, PLACES[0])
     assert root.find(without_id.stripped).path == PLACES[0]
 
 
-def test_there_is_none(built: Built, root: Root) -> None:
+def test_a_missing_debug_file_is_no_error(built: Built, root: Root) -> None:
     assert root.find(built.stripped) == Found(None, "", ())
 
 
@@ -158,7 +158,7 @@ def test_another_build_id_is_refused_and_the_search_goes_on(
     assert (found.path, found.refused) == (PLACES[2], (reason,))
 
 
-def test_a_file_without_build_id_is_refused_where_one_is_looked_up(
+def test_a_debug_file_without_the_build_id_is_refused(
     built: Built, without_id: Built, root: Root
 ) -> None:
     root.put(without_id.debug, built.by_id)
@@ -176,7 +176,7 @@ def test_another_crc_is_refused_without_build_ids(without_id: Built, root: Root)
     assert f"not {wanted:08x}" in reason
 
 
-def test_where_build_ids_agree_no_crc_is_computed(
+def test_with_equal_build_ids_no_crc_is_computed(
     built: Built, root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(debugfiles, "_MAX_CRC_BYTES", 0)
@@ -202,9 +202,7 @@ def test_a_crc_is_computed_once_for_all_files_that_name_it(
     assert computed == [without_id.debug.stat().st_size + 1]
 
 
-def test_crcs_take_of_the_time_that_all_files_of_a_process_share(
-    without_id: Built, root: Root
-) -> None:
+def test_crcs_are_charged_to_the_allowance_of_the_process(without_id: Built, root: Root) -> None:
     large = without_id.debug.read_bytes() + bytes(50 << 20)
     root.at(PLACES[0]).write_bytes(large)
     seconds = count()
@@ -228,7 +226,7 @@ def test_the_right_crc_with_another_build_id_is_refused(
     assert f"its build id is {other.build_id}, not {built.build_id}" in found.refused[0]
 
 
-def test_no_crc_of_a_file_without_end(
+def test_no_crc_of_an_endless_file_is_computed(
     without_id: Built, root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(debugfiles, "_MAX_CRC_BYTES", without_id.debug.stat().st_size - 1)
@@ -238,7 +236,7 @@ def test_no_crc_of_a_file_without_end(
     assert "too many to check its CRC" in found.refused[0]
 
 
-def test_a_file_with_its_own_dwarf_needs_none(built: Built, root: Root) -> None:
+def test_a_file_with_its_own_dwarf_needs_no_debug_file(built: Built, root: Root) -> None:
     root.put(built.debug, built.by_id)
     assert root.find(built.stripped.with_name("whole.so")) == Found(None, "", ())
 
@@ -317,7 +315,7 @@ def test_a_truncated_file_is_refused(size: int, built: Built, root: Root) -> Non
     assert len(found.refused) == 1
 
 
-def test_program_headers_as_elfutils_leave_them(built: Built, root: Root) -> None:
+def test_debug_files_of_elfutils_are_accepted(built: Built, root: Root) -> None:
     data = bytearray(built.debug.read_bytes())
     (first,) = struct.unpack_from("<Q", data, 32)
     (count,) = struct.unpack_from("<H", data, 56)
@@ -335,7 +333,7 @@ def test_program_headers_as_elfutils_leave_them(built: Built, root: Root) -> Non
         assert {segment.filesz for segment in debug.segments} == {0}
 
 
-def test_our_own_root_is_asked_by_build_id_only(
+def test_the_root_of_ebpfprof_is_searched_by_build_id_only(
     built: Built, root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "own"
@@ -347,7 +345,7 @@ def test_our_own_root_is_asked_by_build_id_only(
     assert root.find(built.stripped).path == str(place)
 
 
-def test_our_own_root_is_not_asked_twice(
+def test_the_root_of_ebpfprof_is_not_searched_twice(
     built: Built, other: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(debugfiles, "DEBUG_FOLDER", str(tmp_path))

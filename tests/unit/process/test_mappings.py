@@ -1,4 +1,4 @@
-"""What is mapped in a target: which object is where, and at what bias."""
+"""The mappings of a target: objects, their addresses and their bias."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ def test_files_and_their_build_ids_the_main_binary_first(
         assert found.warnings == ()
 
 
-def test_a_file_is_opened_once_however_often_it_is_mapped(
-    target: ScriptedTarget, tmp_path: Path
-) -> None:
+def test_a_file_mapped_several_times_is_opened_once(target: ScriptedTarget, tmp_path: Path) -> None:
     library, copy = tmp_path / "library.so", tmp_path / "copy.so"
     library.write_bytes(image())
     shutil.copy(library, copy)
@@ -77,7 +75,7 @@ def test_a_file_is_opened_once_however_often_it_is_mapped(
         assert three.elf is not one.elf
 
 
-def test_a_file_that_was_written_anew_is_read_anew(target: ScriptedTarget, tmp_path: Path) -> None:
+def test_a_rewritten_file_is_read_again(target: ScriptedTarget, tmp_path: Path) -> None:
     library = tmp_path / "library.so"
     library.write_bytes(image())
     target.lines = [line(0x10000, 0x11000, library)]
@@ -91,7 +89,7 @@ def test_a_file_that_was_written_anew_is_read_anew(target: ScriptedTarget, tmp_p
         assert later.mapping.build_id == "cd" * 20
 
 
-def test_what_has_no_file_has_its_own_name(target: ScriptedTarget) -> None:
+def test_mappings_without_a_file_have_their_own_names(target: ScriptedTarget) -> None:
     names = ["", "[anon:code cache]", "[heap]", "[uprobes]", "[vsyscall]"]
     target.lines = [line(0x1000 * n, 0x1000 * n + 1, name=name) for n, name in enumerate(names, 1)]
     with MappedObjects(target) as found:
@@ -103,7 +101,9 @@ def test_what_has_no_file_has_its_own_name(target: ScriptedTarget) -> None:
         assert (page.elf, page.native(), page.unwind_table(), page.bias) == (None, None, None, 0)
 
 
-def test_a_file_that_only_has_the_name_is_not_taken(target: ScriptedTarget, tmp_path: Path) -> None:
+def test_a_file_of_equal_name_but_another_inode_is_not_used(
+    target: ScriptedTarget, tmp_path: Path
+) -> None:
     library = tmp_path / "library.so"
     library.write_bytes(image())
     target.lines = [replace(line(0x10000, 0x11000, library), inode=1)]
@@ -120,7 +120,7 @@ def test_a_file_that_only_has_the_name_is_not_taken(target: ScriptedTarget, tmp_
 
 
 @pytest.mark.parametrize("what", ["fifo", "text", "empty", "nothing"])
-def test_what_is_no_elf_file_is_unreadable(
+def test_a_file_that_is_not_elf_is_unreadable(
     what: str, target: ScriptedTarget, tmp_path: Path
 ) -> None:
     file = tmp_path / "file"
@@ -148,7 +148,7 @@ def test_the_main_binary_needs_no_name(target: ScriptedTarget) -> None:
         assert main.mapping.build_id == BUILD_ID.hex()
 
 
-def test_an_unknown_address_is_looked_for_a_few_times_a_second(target: ScriptedTarget) -> None:
+def test_unknown_addresses_cause_a_few_refreshes_a_second(target: ScriptedTarget) -> None:
     clock = Clock()
     with MappedObjects(target, clock) as found:
         target.lines = [line(0x10000, 0x11000)]
@@ -167,7 +167,7 @@ def test_an_unknown_address_is_looked_for_a_few_times_a_second(target: ScriptedT
         assert target.looks == looks + 1
 
 
-def test_looking_takes_a_bounded_share_of_the_time(target: ScriptedTarget) -> None:
+def test_refreshes_take_a_bounded_share_of_the_time(target: ScriptedTarget) -> None:
     clock = Clock()
     with MappedObjects(target, clock) as found:
 
@@ -188,7 +188,7 @@ def test_looking_takes_a_bounded_share_of_the_time(target: ScriptedTarget) -> No
         assert target.looks == looks + 1
 
 
-def test_what_went_stays_known_until_something_takes_its_place(target: ScriptedTarget) -> None:
+def test_an_unmapped_object_stays_until_it_is_overwritten(target: ScriptedTarget) -> None:
     target.lines = [line(0x10000, 0x14000)]
     with MappedObjects(target) as found:
         old = found.at(0x10000)
@@ -210,7 +210,7 @@ def test_what_went_stays_known_until_something_takes_its_place(target: ScriptedT
         assert found.mappings == (old.mapping, new.mapping)
 
 
-def test_a_mapping_that_was_given_stays_in_the_table(target: ScriptedTarget) -> None:
+def test_returned_mappings_stay_in_the_table(target: ScriptedTarget) -> None:
     target.lines = [line(0x10000, 0x11000), line(0x20000, 0x21000)]
     with MappedObjects(target) as found:
         given = found.at(0x10000)
@@ -224,14 +224,14 @@ def test_a_mapping_that_was_given_stays_in_the_table(target: ScriptedTarget) -> 
         }
 
 
-def test_a_line_that_goes_while_its_file_is_opened_is_not_taken(target: ScriptedTarget) -> None:
+def test_a_mapping_that_vanishes_during_a_refresh_is_skipped(target: ScriptedTarget) -> None:
     target.lines = [line(0x10000, 0x11000), line(0x20000, 0x21000)]
     target.later = [[line(0x20000, 0x21000)]]
     with MappedObjects(target) as found:
         assert [each.start for each in found.mappings] == [0x20000]
 
 
-def test_nothing_is_taken_from_the_next_program(target: ScriptedTarget) -> None:
+def test_mappings_after_an_exec_are_ignored(target: ScriptedTarget) -> None:
     target.lines = [line(0x10000, 0x11000)]
     with MappedObjects(target) as found:
         target.ended = TargetEnd("exec")
@@ -240,7 +240,7 @@ def test_nothing_is_taken_from_the_next_program(target: ScriptedTarget) -> None:
         assert [(each.start, each.limit) for each in found.mappings] == [(0x10000, 0x11000)]
 
 
-def test_there_is_an_end_to_mappings_and_files(
+def test_the_numbers_of_mappings_and_files_are_limited(
     target: ScriptedTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mappings, "_MAX_OBJECTS", 5)
@@ -261,7 +261,7 @@ def test_there_is_an_end_to_mappings_and_files(
         assert len(found.mappings) == 5
 
 
-def test_there_is_an_end_to_warnings(target: ScriptedTarget, tmp_path: Path) -> None:
+def test_the_number_of_warnings_is_limited(target: ScriptedTarget, tmp_path: Path) -> None:
     for n in range(40):
         (tmp_path / f"{n}").touch()
     target.lines = [line(0x1000 * n, 0x1000 * n + 1, tmp_path / f"{n}") for n in range(1, 40)]
@@ -286,7 +286,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterable[tuple[ElfFile, ElfFile | N
     return KnownNative.made
 
 
-def test_names_are_made_once_for_a_file_and_failures_are_told(
+def test_symbols_are_read_once_per_file_and_failures_reported(
     made: list[tuple[ElfFile, ElfFile | None]], target: ScriptedTarget, tmp_path: Path
 ) -> None:
     library, broken = tmp_path / "library.so", tmp_path / "broken.so"
@@ -314,7 +314,7 @@ def test_names_are_made_once_for_a_file_and_failures_are_told(
         assert found.warnings == (f"{broken} lacks names or lines: of the test",)
 
 
-def test_an_unwind_table_is_opened_once_and_a_broken_one_is_told(
+def test_an_unwind_table_is_opened_once_and_errors_reported(
     target: ScriptedTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = []

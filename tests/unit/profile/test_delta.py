@@ -50,7 +50,7 @@ def copied(location: Location) -> Location:
     return copy
 
 
-def test_a_window_is_what_came_between_two_snapshots() -> None:
+def test_a_window_is_the_difference_of_two_snapshots() -> None:
     earlier = snapshot([Sample((LOCK, WORK), (1, 100)), Sample((RECEIVE,), (5, 50))], 10)
     later = snapshot(
         [Sample((LOCK, WORK), (3, 400)), Sample((RECEIVE,), (5, 50)), Sample((WORK,), (1, 7))],
@@ -83,14 +83,14 @@ def test_a_window_between_profiles_without_a_duration() -> None:
 
 
 @pytest.mark.parametrize("copy", [lambda x: x, copied], ids=["shared", "equal"])
-def test_locations_are_told_apart_by_value(copy: Callable[[Location], Location]) -> None:
+def test_locations_are_compared_by_value(copy: Callable[[Location], Location]) -> None:
     other = replace(WORK, address=WORK.address + 1)
     earlier = snapshot([Sample((WORK,), (1, 1)), Sample((other,), (1, 1))], 1)
     later = snapshot([Sample((copy(WORK),), (4, 4)), Sample((copy(other),), (1, 1))], 2)
     assert values(delta.difference(later, earlier)) == {("main.work",): (3, 3)}
 
 
-def test_labels_tell_samples_apart() -> None:
+def test_samples_with_different_labels_are_distinct() -> None:
     def labelled(value: str, count: int) -> Sample:
         return Sample((WORK,), (count, count), (Label("tenant", value),))
 
@@ -104,7 +104,7 @@ def test_equal_stacks_of_a_profile_are_added_up() -> None:
     assert values(delta.merged([twice])) == {("main.work",): (3, 3)}
 
 
-def test_a_sum_begins_with_the_first_profile_and_is_as_long_as_all() -> None:
+def test_a_sum_has_the_first_start_and_the_total_duration() -> None:
     one = snapshot([Sample((WORK,), (1, 10))], 5, time_ns=FIRST_NS + 60 * S)
     two = snapshot([Sample((WORK,), (2, 20)), Sample((LOCK,), (0, 0))], 7, comments=("a", "b"))
     both = delta.merged([one, replace(two, mappings=(MAIN, LIBC), period=3)])

@@ -1,4 +1,4 @@
-"""Idle waits: each rule on a wait that it is for, and on one that only looks like it."""
+"""Idle waits: each rule on waits that it matches, and on similar waits that it must not match."""
 
 import re
 import tomllib
@@ -102,7 +102,7 @@ def test_nothing_below_a_request_handler_is_idle() -> None:
         assert [s for _, s in IDLE if name_of((*s, handler, CONN, "main.x.gowrap1"))] == []
 
 
-def test_the_last_frame_of_a_stack_that_may_be_cut_is_not_the_goroutines_function() -> None:
+def test_the_last_frame_of_a_cut_stack_is_no_goroutine_function() -> None:
     # Go 1.19 to 1.22 keep 32 frames: the last one may be in the midst of the stack.
     leaf, worker, runner = (
         Frame(name, "/x.go", 1) for name in (RECEIVE, "main.worker", "sync.(*WaitGroup).Go.func1")
@@ -153,7 +153,7 @@ def test_hidden_waits_are_added_up_by_rule() -> None:
     ]
 
 
-def test_a_profile_with_nothing_idle_is_not_touched() -> None:
+def test_a_profile_without_idle_waits_is_not_changed() -> None:
     busy = profile_of(sample_of((LOCK, "main.worker")))
     assert split(busy) == (busy, [])
     on_cpu = CPU.make_profile(
@@ -194,13 +194,13 @@ def declared(minor: str) -> set[str]:
     return found
 
 
-def test_functions_of_go_that_rules_name_exist() -> None:
+def test_go_functions_named_by_rules_exist() -> None:
     assert len(names_in_go()) > 15
     found = declared("1.19") | declared("1.22") | declared("1.27")
     assert names_in_go() - found == set()
 
 
-def test_hostile_names_match_no_rule_by_accident() -> None:
+def test_hostile_names_match_no_rule() -> None:
     deep = "[" * 500_000
     slashes, closures = "a/" * 500_000, ".func1\n" * 100_000
     for name in (deep, deep + "]" * 500_000, slashes, closures, "main." + "a[" * 5_000, "]["):

@@ -123,12 +123,12 @@ BROKEN: dict[str, tuple[Callable[[], Profile], str]] = {
 
 
 @pytest.mark.parametrize(("broken", "fault"), BROKEN.values(), ids=BROKEN.keys())
-def test_each_fault_is_found_and_named(broken: Callable[[], Profile], fault: str) -> None:
+def test_each_fault_of_a_profile_is_named(broken: Callable[[], Profile], fault: str) -> None:
     with pytest.raises(InvalidProfile, match=fault):
         check(broken())
 
 
-def test_equal_locations_are_found_in_a_dictionary_whatever_objects_they_are() -> None:
+def test_equal_locations_are_equal_dictionary_keys() -> None:
     def locations() -> list[Location]:
         frames = (Frame("main.f", "/f.go", 3), Frame("main.g", "/g.go", 5))
         mapping = Mapping(0, 9, 0, "/bin/x", "")

@@ -1,4 +1,4 @@
-"""What is said of a profile: of the time between two snapshots, it is what came in that time."""
+"""Comments of a profile: between two snapshots, they describe that time only."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LATER = replace(
 )
 
 
-def test_between_two_snapshots() -> None:
+def test_comments_describe_the_time_between_two_snapshots() -> None:
     part = LATER - EARLIER
     assert part.comments() == (
         "ebpfprof: block profile of process 7, 5.000 s, every event in windows",
@@ -65,11 +65,11 @@ def test_between_two_snapshots() -> None:
     assert dict(part.spread) == {"b": (100, 36.0), "c": (100, 1.0)}
 
 
-def test_parts_together_are_the_whole() -> None:
+def test_accounts_of_parts_add_up_to_the_whole() -> None:
     assert (EARLIER + (LATER - EARLIER)).comments() == LATER.comments()
 
 
-def test_of_a_time_with_a_single_window_or_none_no_error_is_known() -> None:
+def test_with_less_than_two_windows_no_error_is_known() -> None:
     known = "standard error not known, from a single window"
     single = replace(LATER, coverage=coverage(7, 65, 41)) - EARLIER
     assert known in single.comments()
@@ -82,8 +82,8 @@ def test_of_a_time_with_a_single_window_or_none_no_error_is_known() -> None:
         assert not any("ten stacks" in each for each in part.comments())
 
 
-def test_where_all_of_it_was_watched_nothing_is_scaled() -> None:
-    """Also after a time in which that was not so."""
+def test_without_pauses_no_scaling_is_mentioned() -> None:
+    """Also after a time with pauses."""
     part = replace(LATER, coverage=coverage(11, 65, 40)) - EARLIER
     said = " ".join(part.comments())
     assert "every event, " not in said

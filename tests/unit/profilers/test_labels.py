@@ -44,13 +44,13 @@ def decoded(*labels: tuple[bytes, bytes], rest: bytes = b"\0") -> dict[str, str]
     return {label.key: str(label.value) for label in found}
 
 
-def test_labels_come_ordered_by_key_whatever_the_order_in_the_kernel() -> None:
+def test_labels_are_sorted_by_key() -> None:
     rows = np.concatenate([row((b"b", b"2"), (b"a", b"1")), row((b"a", b"1"), (b"b", b"2"))])
     found = label_sets(np.array([1 << 63, 2], "<u8"), rows)
     assert found == {1 << 63: (Label("a", "1"), Label("b", "2")), 2: found[1 << 63]}
 
 
-def test_what_an_earlier_set_left_behind_is_not_shown() -> None:
+def test_bytes_of_an_earlier_set_are_not_shown() -> None:
     assert decoded((b"a", b"1"), rest=b"x") == {"a": "1"}
 
 
@@ -66,11 +66,13 @@ def test_what_an_earlier_set_left_behind_is_not_shown() -> None:
         (b"k", b"\xff" + b"v" * 128, ("k", "\\xff" + "v" * 127 + CUT)),
     ],
 )
-def test_texts_of_any_bytes_and_lengths(key: bytes, value: bytes, shown: tuple[str, str]) -> None:
+def test_labels_of_any_bytes_and_lengths_are_decoded(
+    key: bytes, value: bytes, shown: tuple[str, str]
+) -> None:
     assert decoded((key, value)) == dict([shown])
 
 
-def test_labels_that_have_no_room_are_counted() -> None:
+def test_labels_without_room_are_counted() -> None:
     labels = [(f"k{n}".encode(), b"v") for n in range(KEPT + 3)]
     assert decoded(*labels[:KEPT]) == {f"k{n}": "v" for n in range(KEPT)}
     assert decoded(*labels) == {f"k{n}": "v" for n in range(KEPT)} | {LEFT_OUT: "3"}
@@ -80,13 +82,13 @@ def test_pprof_has_no_empty_labels() -> None:
     assert decoded((b"a", b""), (b"", b"1"), (b"b", b"2")) == {"b": "2"}
 
 
-def test_keys_that_are_cut_to_the_same_are_both_shown() -> None:
+def test_keys_that_are_cut_to_equal_text_are_both_shown() -> None:
     rows = row((b"k" * 71, b"2"), (b"k" * 70, b"1"))
     key = "k" * 64 + CUT
     assert label_sets(np.array([7], "<u8"), rows) == {7: (Label(key, "1"), Label(key, "2"))}
 
 
-def test_samples_that_differ_in_their_labels_alone_are_written_in_one_order() -> None:
+def test_samples_that_differ_only_in_labels_have_a_fixed_order() -> None:
     samples = [replace(SMALL.samples[0], labels=(Label("a", value),)) for value in "213"]
     given, sorted_first = (
         pprof.encode(replace(SMALL, samples=tuple(each)))
@@ -95,7 +97,7 @@ def test_samples_that_differ_in_their_labels_alone_are_written_in_one_order() ->
     assert given == sorted_first
 
 
-def test_only_the_labels_asked_for() -> None:
+def test_only_the_chosen_labels_are_decoded() -> None:
     labels = (Label("a", "1"), Label("b", "2"))
     assert chosen(labels, None) == labels
     assert chosen(labels, ("b", "c")) == labels[1:]
@@ -106,12 +108,14 @@ def test_only_the_labels_asked_for() -> None:
     ("version", "offset", "in_slice"),
     [("go1.19.8", 360, 0), ("go1.23.1", 352, 0), ("go1.24", 352, 1), ("go1.27.3", 352, 1)],
 )
-def test_where_a_version_has_its_labels(version: str, offset: int, in_slice: int) -> None:
+def test_the_label_offset_depends_on_the_go_version(
+    version: str, offset: int, in_slice: int
+) -> None:
     found = target_fields(layout_for(GoVersion.parse(version)))
     assert found == {"labels_offset": offset, "labels_in_slice": in_slice}
 
 
-def test_the_words_for_what_is_lost_have_the_numbers_of_the_code() -> None:
+def test_descriptions_of_losses_have_the_limits_of_the_code() -> None:
     words = dict(loss_kinds())
     assert f"more than {KEPT}" in words["labels_many"]
     assert f"over {KEY_ROOM} bytes" in words["label_cut"]

@@ -1,4 +1,4 @@
-"""How to record: what all kinds have in common, and the options that the kinds declare."""
+"""Recording options: those of all kinds, and those that single kinds declare."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.registry import kind_named, kinds, options_of_kinds, register
 
 
-def test_what_is_not_given_has_the_default_that_its_kind_declares() -> None:
+def test_missing_options_have_the_default_of_their_kind() -> None:
     options = Options(hz=500, by_lock=True)
     assert (options.kinds, options["hz"], options["by_lock"]) == (("block",), 500, True)
     others = options_of_kinds().keys() - {"hz", "by_lock"}
@@ -23,7 +23,7 @@ def test_what_is_not_given_has_the_default_that_its_kind_declares() -> None:
 
 
 @pytest.mark.parametrize("name", ["herz", "of_kinds"])
-def test_what_no_kind_declares_is_refused(name: str) -> None:
+def test_options_that_no_kind_declares_are_refused(name: str) -> None:
     given: dict[str, Any] = {name: 1}
     with pytest.raises(TypeError, match=f"no recording option '{name}'"):
         Options(**given)
@@ -31,7 +31,7 @@ def test_what_no_kind_declares_is_refused(name: str) -> None:
         Options()["herz"]
 
 
-def test_options_are_values() -> None:
+def test_options_are_compared_by_value() -> None:
     options = Options(("cpu",), hz=500, labels=("tier",))
     assert options == Options(kinds=("cpu",), hz=500, labels=("tier",))
     assert len({options, Options(("cpu",), hz=500, labels=("tier",))}) == 1
@@ -57,7 +57,7 @@ def test_options_are_values() -> None:
         (Options(("mutex",), open_waits=True), ["mutex", "open"], False, False),
     ],
 )
-def test_what_is_recorded_follows_from_the_kinds(
+def test_recorded_kinds_follow_from_the_chosen_ones(
     options: Options, recorded: list[str], takes_any: bool, is_bounded: bool
 ) -> None:
     assert [kind.name for kind in options.recorded_kinds] == recorded
@@ -75,7 +75,7 @@ def test_each_kind_says_which_events_are_recorded() -> None:
     assert Options().sampling("block") == Options().sampling("mutex") == "every event"
 
 
-def test_one_option_has_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_belongs_to_a_single_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_kinds", dict(registry._kinds))
     hz = Option("hz", "--wall-hz", 10, "How often to look.")
     with pytest.raises(ValueError, match="hz"):

@@ -1,4 +1,4 @@
-"""Which rights stay while something is recorded, with a kernel that wants more than others."""
+"""Which rights stay during a recording, on kernels that need different ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
         (("cpu",), False, False),
     ],
 )
-def test_admin_stays_where_perf_events_take_it(
+def test_cap_sys_admin_stays_if_perf_events_need_it(
     kinds: tuple[Kind, ...],
     events_take_admin: bool,
     stays: bool,
@@ -49,7 +49,7 @@ def test_admin_stays_where_perf_events_take_it(
     assert [ADMIN in each for each in kept] == [stays, stays]
 
 
-def test_a_right_that_was_set_aside_is_back() -> None:
+def test_a_right_set_aside_is_restored() -> None:
     before = effective()
     assert NUMBERS[ADMIN] in before
     with set_aside(ADMIN):
@@ -59,5 +59,5 @@ def test_a_right_that_was_set_aside_is_back() -> None:
     assert effective() == before
 
 
-def test_perf_events_are_tried() -> None:
+def test_perf_events_are_opened_as_a_check() -> None:
     assert perf_events.may_open_events()

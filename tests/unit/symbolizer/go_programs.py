@@ -37,14 +37,6 @@ def module_vaddr(elf: ElfFile) -> int:
     return find_moduledata(elf, find_pclntab(elf), RelocatedWords(elf)).vaddr
 
 
-def without_sections(data: bytes) -> bytes:
-    """As sstrip leaves it: no section header at all."""
-    changed = bytearray(data)
-    changed[40:48] = bytes(8)
-    changed[58:64] = bytes(6)
-    return bytes(changed)
-
-
 def without_values_in_place(data: bytes) -> bytes:
     """As lld leaves it: words that the loader relocates are zero in the file."""
     elf = ElfFile.from_bytes(data)

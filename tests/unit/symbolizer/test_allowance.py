@@ -139,7 +139,7 @@ def test_no_more_names_once_the_time_is_used_up(bombs: list[Path]) -> None:
 
 
 def test_each_thread_is_charged_its_own_time() -> None:
-    """Older and newer threads at the same time, as where processes share a program."""
+    """Threads of different ages at the same time, as where processes share a program."""
     clock = threading.local()
     clock.cpu_s = 0.0
     allowance = Allowance(max_cpu_s=10, cpu_clock=lambda: clock.cpu_s, clock=lambda: 0.0)

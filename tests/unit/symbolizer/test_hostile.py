@@ -20,7 +20,7 @@ def table_offset(found: GoBinary) -> int:
 
 
 @pytest.mark.parametrize("minor", ["1.19", NEWEST])
-def test_an_inline_tree_that_is_a_circle(minor: str) -> None:
+def test_a_circular_inline_tree_ends(minor: str) -> None:
     found = binary(minor)
     exercise = only(found, "main.exercise")
     inlined = next(pc for pc in range(exercise.entry, exercise.end) if len(found.frames(pc)) > 1)
@@ -38,7 +38,7 @@ def test_an_inline_tree_that_is_a_circle(minor: str) -> None:
         changed.frames(inlined)
 
 
-def test_functions_whose_line_tables_overlap() -> None:
+def test_overlapping_line_tables_take_bounded_time() -> None:
     """Each function's line table is the same long run of bytes, beginning one byte later."""
     found = binary()
     table = found._table
@@ -55,7 +55,7 @@ def test_functions_whose_line_tables_overlap() -> None:
         changed.frames_many(function.entry for function in found.functions())
 
 
-def test_functions_whose_names_overlap() -> None:
+def test_overlapping_names_take_bounded_memory() -> None:
     found = binary()
     table = found._table
     data = bytearray(program())
@@ -70,7 +70,7 @@ def test_functions_whose_names_overlap() -> None:
         changed.frames_many(function.entry for function in found.functions())
 
 
-def test_a_name_without_an_end() -> None:
+def test_a_name_without_an_end_is_refused() -> None:
     found = binary()
     table = found._table
     data = bytearray(program())
@@ -81,7 +81,7 @@ def test_a_name_without_an_end() -> None:
         next(changed.functions())
 
 
-def test_a_sparse_file_that_claims_to_be_huge(tmp_path: Path) -> None:
+def test_a_sparse_file_that_claims_to_be_huge_is_refused(tmp_path: Path) -> None:
     sparse = tmp_path / "sparse"
     header = ElfWriter([Load(0x1000, b"", PF_R | PF_X)]).build()
     size = 1 << 40
@@ -93,7 +93,7 @@ def test_a_sparse_file_that_claims_to_be_huge(tmp_path: Path) -> None:
         ElfFile.open(sparse)
 
 
-def test_text_full_of_calls_of_one_function() -> None:
+def test_too_many_calls_of_a_function_are_refused() -> None:
     start, target = 0x1000, 0x900
     calls = [struct.pack("<Bi", 0xE8, target - start - 5 * n - 5) for n in range((1 << 20) + 1)]
     elf = ElfFile.from_bytes(ElfWriter([Load(start, b"".join(calls), PF_R | PF_X)]).build())

@@ -1,4 +1,4 @@
-"""Child processes: which signals end them, what they hold, and how they tell of their work."""
+"""Child processes: which signals end them, the files they hold, and how they return results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ended(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_with_ignored_signals_no_signal_for_us_ends_it() -> None:
+def test_a_child_that_ignores_signals_survives_them() -> None:
     told, tell = os.pipe()
 
     def wait() -> NoReturn:
@@ -36,16 +36,14 @@ def test_with_ignored_signals_no_signal_for_us_ends_it() -> None:
     os.close(tell)
 
 
-def test_what_is_forked_by_default_is_ended_by_signals() -> None:
+def test_a_forked_child_ends_at_a_signal_by_default() -> None:
     pid = child_process.fork(lambda: signal.pause())  # type: ignore[arg-type, return-value]
     os.kill(pid, signal.SIGTERM)
     assert ended(pid) == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
-def test_it_holds_nothing_but_the_files_that_it_is_given(
-    order: tuple[int, ...], tmp_path: Path
-) -> None:
+def test_a_child_holds_only_the_files_it_is_given(order: tuple[int, ...], tmp_path: Path) -> None:
     files = [os.open(tmp_path / name, os.O_RDWR | os.O_CREAT) for name in "abc"]
     reads, writes = os.pipe()
 
@@ -75,7 +73,7 @@ def test_it_holds_nothing_but_the_files_that_it_is_given(
         os.close(fd)
 
 
-def test_work_that_fails_ends_it_with_a_failure() -> None:
+def test_a_failing_child_exits_with_1() -> None:
     def fail() -> None:
         raise ValueError
 
@@ -83,7 +81,7 @@ def test_work_that_fails_ends_it_with_a_failure() -> None:
 
 
 @pytest.mark.parametrize("kill_us", [signal.SIGKILL, signal.SIGTERM])
-def test_it_ends_with_us_if_that_is_wanted(kill_us: signal.Signals) -> None:
+def test_a_child_ends_with_its_parent_on_request(kill_us: signal.Signals) -> None:
     reads, writes = os.pipe()
     begun, begins = os.pipe()
 
@@ -123,12 +121,12 @@ def test_a_result_is_passed_on() -> None:
     assert child_process.result_of(passed_on(lambda: [1, None]), "it") == [1, None]
 
 
-def test_our_own_errors_are_raised_again() -> None:
+def test_errors_of_ebpfprof_are_raised_again_in_the_parent() -> None:
     with pytest.raises(KernelUnsupported, match=r"^Too old\.$"):
         child_process.result_of(passed_on(raising(KernelUnsupported("Too old."))), "it")
 
 
 @pytest.mark.parametrize("bug", [RuntimeError, AttachFailed])
-def test_a_bug_is_told_with_the_name_of_the_process(bug: type[Exception]) -> None:
+def test_a_bug_is_reported_with_the_name_of_the_process(bug: type[Exception]) -> None:
     with pytest.raises(bug, match=r"^it failed: KeyError\('k'\)\.$"):
         child_process.result_of(passed_on(raising(KeyError("k"))), "it", bug)

@@ -1,4 +1,4 @@
-"""A child that is asked for what may never return."""
+"""A child process for system calls that may never return."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Task:
 
 @pytest.fixture
 def over(tmp_path: Path) -> Path:
-    """A pipe that nobody writes into until the test is over: to open it takes as long."""
+    """A pipe without a writer until the test is over: an open blocks until then."""
     os.mkfifo(tmp_path / "over")
     return tmp_path / "over"
 
@@ -67,14 +67,14 @@ def await_end_of(pid: int) -> None:
         sleep(0.01)
 
 
-def test_answers_come_in_turn_from_one_child(worker: FileWorker) -> None:
+def test_answers_come_in_order_from_one_child(worker: FileWorker) -> None:
     long = "x" * (1 << 20)
     answers = worker.ask_all(["pid", long, "\ud800", 7, "pid"])
     assert [answer for answer, _ in answers[1:4]] == [long, "\ud800", 7]
     assert answers[0] == answers[4] != (os.getpid(), [])
 
 
-def test_descriptors_go_both_ways(worker: FileWorker, tmp_path: Path) -> None:
+def test_descriptors_are_passed_both_ways(worker: FileWorker, tmp_path: Path) -> None:
     fd = os.open(tmp_path, os.O_PATH)
     name, (given,) = worker.ask("name", [fd])
     assert name == str(tmp_path)
@@ -84,7 +84,7 @@ def test_descriptors_go_both_ways(worker: FileWorker, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_one_that_does_not_answer_is_left_behind(
+def test_a_child_that_does_not_answer_is_abandoned(
     worker: FileWorker, over: Path, ends: bool
 ) -> None:
     silent = "end" if ends else ("wait for", str(over))
@@ -99,7 +99,7 @@ def test_one_that_does_not_answer_is_left_behind(
         worker.ask(silent)
 
 
-def test_one_that_works_is_waited_for(worker: FileWorker) -> None:
+def test_a_busy_child_is_waited_for(worker: FileWorker) -> None:
     assert worker.ask("compute") == ("compute", [])
 
 
@@ -116,12 +116,12 @@ def test_a_late_answer_is_noticed(worker: FileWorker, over: Path) -> None:
     assert worker.answered_late() == []
 
 
-def test_a_bug_in_there_is_told(worker: FileWorker) -> None:
+def test_a_bug_in_a_child_is_reported(worker: FileWorker) -> None:
     with pytest.raises(RuntimeError, match="ValueError"):
         worker.ask("fail")
 
 
-def test_no_more_than_so_many_are_left_behind(
+def test_the_number_of_abandoned_children_is_limited(
     worker: FileWorker, over: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ebpfprof.system.file_worker._MAX_LEFT_BEHIND", 2)
@@ -130,7 +130,7 @@ def test_no_more_than_so_many_are_left_behind(
     assert all(isinstance(answer, NoAnswerError) for answer, _ in answers)
 
 
-def test_all_of_them_end_with_it() -> None:
+def test_all_children_end_with_the_worker() -> None:
     with FileWorker(Task, PATIENCE_S) as worker:
         first = worker.ask("pid")[0]
         with pytest.raises(NoAnswerError):
@@ -141,7 +141,7 @@ def test_all_of_them_end_with_it() -> None:
         await_end_of(pid)
 
 
-def test_they_end_if_we_are_killed() -> None:
+def test_children_end_if_their_parent_is_killed() -> None:
     from_child, to_us = os.pipe()
     ours = os.fork()
     if not ours:
@@ -156,7 +156,7 @@ def test_they_end_if_we_are_killed() -> None:
         os.close(fd)
 
 
-def test_several_threads_may_ask(worker: FileWorker) -> None:
+def test_several_threads_may_ask_a_worker(worker: FileWorker) -> None:
     found: list[Any] = []
     threads = [
         threading.Thread(target=lambda: found.append(worker.ask_all(list(range(200)))))

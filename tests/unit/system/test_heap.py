@@ -34,6 +34,6 @@ def mapped_apart(first: str) -> int:
     return int(done.stdout)
 
 
-def test_large_blocks_are_mapped_apart_however_many_were_freed() -> None:
+def test_large_blocks_are_always_mapped_separately() -> None:
     assert mapped_apart("") == 0  # else there is nothing to show here
     assert mapped_apart(OURS) >= 4 << 20

@@ -1,4 +1,4 @@
-"""Signals are counted, and interrupt only what may be interrupted."""
+"""Signals are counted, and interrupt only interruptible code."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         with Deferred():
             assert is_raised(lambda: interruptible(lambda: (tell(), print("too late"))))
         """,
-        # Another error that comes of it is not what is told.
+        # A consequential error is not the one reported.
         """
         def fail():
             try:
@@ -138,19 +138,19 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         """,
     ],
 )
-def test_what_becomes_of_a_signal(code: str) -> None:
+def test_signals_abort_end_or_are_counted(code: str) -> None:
     done = run(code)
     assert (done.returncode, done.stderr) == (0, "")
     assert "late" not in done.stdout
 
 
-def test_other_exceptions_that_get_lost_are_still_told() -> None:
+def test_other_lost_exceptions_are_still_reported() -> None:
     done = run("class Bad:\n    def __del__(self): raise ValueError\nBad()")
     assert "ValueError" in done.stderr
 
 
-def test_signals_that_were_blocked_by_who_started_us_are_counted() -> None:
-    """As `env --block-signal` does, so that none comes before they are."""
+def test_signals_blocked_by_the_parent_are_counted() -> None:
+    """As `env --block-signal` does, so that none comes before signals are counted."""
     done = run(
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, signals.NUMBERS)

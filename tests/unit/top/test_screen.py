@@ -1,4 +1,4 @@
-"""What `ebpfprof top` draws: the numbers, the layout in any size, nothing harmful."""
+"""The screen of `ebpfprof top`: numbers, layout in any size, harmless text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_table_has_rates_shares_means_and_sums() -> None:
     assert re.search(r"main\.\(\*PriceCache\)\.Get +shop\.go:79", text)
 
 
-def test_the_header_says_what_is_watched_and_what_is_not_shown() -> None:
+def test_the_header_shows_target_rates_and_hidden_waits() -> None:
     text = screen(view())
     first, second, third, *_ = text.splitlines()
     assert first == "ebpfprof top  block  shop 1234 go1.27.3  for 3.00 s"
@@ -42,7 +42,7 @@ def test_the_header_says_what_is_watched_and_what_is_not_shown() -> None:
     assert "main.worker" not in text
 
 
-def test_it_says_what_the_targets_lose_and_how_much_is_watched() -> None:
+def test_the_header_shows_lost_and_recorded_shares() -> None:
     at = replace(moment(), lost_share=0.0123)
     assert "  target loses ~1.2%  nothing lost" in screen(view(at))
     at = replace(at, recorded_share=0.034)
@@ -51,13 +51,13 @@ def test_it_says_what_the_targets_lose_and_how_much_is_watched() -> None:
     assert "  targets lose ~12%  recorded 3.4%, scaled" in screen(view(at), width=140)
 
 
-def test_a_cost_that_is_not_known_is_no_finding() -> None:
+def test_an_unknown_cost_is_not_shown() -> None:
     assert "lose" not in screen(view(replace(moment(), lost_share=0.0)))
     assert "target loses ~less than 0.01%" not in screen(view(replace(moment(), lost_share=1e-6)))
     assert "target loses less than 0.01%" in screen(view(replace(moment(), lost_share=1e-6)))
 
 
-def test_losses_endings_and_notes_are_said() -> None:
+def test_losses_endings_and_notes_are_shown() -> None:
     loss = Loss("stacks_full", "stacks that had no room", 12)
     text = screen(view(moment(losses=[loss], ending="process 1234 ended", notes=["names miss"])))
     for said in (
@@ -76,7 +76,7 @@ def test_several_processes_have_a_column() -> None:
     assert re.search(r" {3}77 Mutex\.Lock +main", text)
 
 
-def test_many_processes_leave_room_for_how_long_and_a_pause() -> None:
+def test_many_processes_leave_room_for_duration_and_pause() -> None:
     top = view(moment(pids=range(1000, 1100)))
     press(top, "p")
     title = "ebpfprof top  block  PAUSED  100 processes"
@@ -94,7 +94,7 @@ def test_in_a_narrow_window_names_come_before_processes() -> None:
     assert "PID" in screen(view(moment(pids=(1234, 77))), 40, 12)
 
 
-def test_a_pause_a_filter_and_an_error_are_seen() -> None:
+def test_the_screen_shows_a_pause_a_filter_and_an_error() -> None:
     top = view()
     press(top, "p", "/", *"Get(")
     text = screen(top)
@@ -104,12 +104,12 @@ def test_a_pause_a_filter_and_an_error_are_seen() -> None:
     assert "1 of 3 rows match Get" in screen(top).splitlines()
 
 
-def test_a_report_of_nothing_has_headings() -> None:
+def test_an_empty_report_has_headings() -> None:
     text = "\n".join(line.plain for line in report(view(moment(())), None, 20, ascii_only=True))
     assert re.search(r"^ +Delay/s +Share +Count/s +Mean +Total +Called from$", text, re.MULTILINE)
 
 
-def test_what_is_empty_is_explained() -> None:
+def test_empty_tables_are_explained() -> None:
     assert "No goroutine waited and was woken." in screen(view(moment(())))
     top = view(moment([wait(3, S, RECEIVE, calling(1, "main.worker"))]))
     assert "All waits are idle: i shows them." in screen(top)
@@ -129,7 +129,7 @@ def test_the_stacks_of_a_row_have_frames_labels_and_counts() -> None:
     assert "    main.(*Stock).Reserve  /src/shop.go:166" in text.splitlines()
 
 
-def test_why_a_row_is_idle_is_said_with_its_stacks() -> None:
+def test_stacks_of_an_idle_row_have_the_reason() -> None:
     top = view(hide_idle=False)
     press(top, *"j", "enter")
     text = screen(top)
@@ -148,7 +148,7 @@ def test_stacks_scroll_no_further_than_their_end() -> None:
     assert "main.f98 " in screen(top, height=20).splitlines()[-2]
 
 
-def test_the_chosen_row_is_always_in_sight() -> None:
+def test_the_chosen_row_is_always_visible() -> None:
     many = [wait(1, 1000 - i, LOCK, calling(i, f"main.f{i}")) for i in range(100)]
     top = view(moment(many))
     press(top, *["j"] * 60)
@@ -168,7 +168,7 @@ def test_help_names_every_key() -> None:
 @pytest.mark.parametrize(
     "hostile", ["\x1b]0;owned\x07", "a\nb\rc", "\u202egnp", "[bold]x[/]", "\x9b2J"]
 )
-def test_nothing_a_target_says_reaches_the_terminal_as_a_command(hostile: str) -> None:
+def test_hostile_names_send_no_escape_sequence_to_the_terminal(hostile: str) -> None:
     label_and_all = [wait(1, S, LOCK, calling(1, f"main.{hostile}"))]
     top = view(moment(label_and_all, name=hostile, ending=hostile, notes=[hostile]))
     for keys in ((), ("enter",), ("escape", "/", *"[[", hostile[0])):
@@ -177,7 +177,7 @@ def test_nothing_a_target_says_reaches_the_terminal_as_a_command(hostile: str) -
             assert line.plain.isprintable(), line.plain
 
 
-def test_ascii_only() -> None:
+def test_the_screen_can_be_ascii_only() -> None:
     top = view(moment([wait(1, S, LOCK, calling(1, "main.日本"))]))
     assert "main.日本" in screen(top)
     assert "main.\\u65e5\\u672c" in screen(top, ascii_only=True)
@@ -200,7 +200,7 @@ WIDE = moment(
     st.integers(1, 60),
     st.lists(st.sampled_from([*"jkdcmnripbuxhgG/", "enter", "escape", "pagedown"]), max_size=12),
 )
-def test_it_fits_into_any_window(width: int, height: int, keys: list[str]) -> None:
+def test_the_screen_fits_into_any_window(width: int, height: int, keys: list[str]) -> None:
     top = view(WIDE)
     press(top, *keys)
     drawn = lines(top, width, height)
@@ -258,7 +258,7 @@ def test_no_word_is_cut_above_and_below_the_table(width: int, losses: list[Loss]
         (79, "5,500,000 waits/s  delay 300 s/s  target loses ~12%  recorded 0.34%, scaled"),
     ],
 )
-def test_what_matters_least_is_left_out_first(width: int, said: str) -> None:
+def test_the_least_important_parts_are_left_out_first(width: int, said: str) -> None:
     assert screen(view(BUSY), width).splitlines()[1] == said
 
 
@@ -288,7 +288,7 @@ def test_a_low_window_has_rows() -> None:
         assert text.count("Mutex.Lock") >= 2, height
 
 
-def test_a_report_is_cut_nowhere_without_a_terminal() -> None:
+def test_a_report_without_a_terminal_is_not_cut() -> None:
     text = "\n".join(line.plain for line in report(view(WIDE), None, 20, ascii_only=True))
     assert "x" * 500 in text
     assert not re.search(r"^>", text, re.MULTILINE)

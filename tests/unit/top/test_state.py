@@ -61,7 +61,7 @@ def test_moves_stop_at_both_ends() -> None:
     assert top.shown.rows[2] is top.row
 
 
-def test_a_move_where_there_is_nothing_does_nothing() -> None:
+def test_moves_in_an_empty_table_do_nothing() -> None:
     top = view(moment(()))
     assert press(top, "j", "G", "enter", "pagedown") == []
     assert (top.page, top.row, top.index) == ("rows", None, 0)
@@ -76,7 +76,7 @@ def test_idle_waits_are_shown_and_hidden() -> None:
     assert "worker" not in names(top)
 
 
-def test_a_filter_works_while_it_is_typed() -> None:
+def test_a_filter_applies_while_it_is_typed() -> None:
     top = view()
     press(top, "/", *"Get")
     assert names(top) == ["Get"]
@@ -117,7 +117,7 @@ def test_a_doubtful_filter_gives_no_warning() -> None:
     assert top.error == ""
 
 
-def test_a_filter_has_an_end() -> None:
+def test_the_length_of_a_filter_is_limited() -> None:
     top = view()
     press(top, "/", *"a" * 5000)
     assert len(top.typed or "") == 200
@@ -149,7 +149,7 @@ def test_the_stacks_of_a_row_stay_when_it_is_no_longer_the_first() -> None:
     assert top.row is not None
 
 
-def test_views_are_switched_only_to_those_that_are_recorded() -> None:
+def test_keys_switch_only_to_recorded_views() -> None:
     top = view()
     press(top, "j", "u")
     assert (top.view, top.chosen, top.message) == ("mutex", None, "")
@@ -170,7 +170,7 @@ def test_cpu_time_has_no_mean() -> None:
     assert "no mean" in top.message
 
 
-def test_help_pause_write_and_quit() -> None:
+def test_keys_for_help_pause_write_and_quit() -> None:
     top = view()
     press(top, "h")
     assert page(top) == "help"

@@ -12,7 +12,6 @@ from ebpfprof.profile.model import (
     Label,
     Location,
     Lock,
-    Mapping,
     Profile,
     Sample,
 )
@@ -20,9 +19,9 @@ from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX
 from ebpfprof.top.rows import Reading, Shown, Snapshot, Sort, shown
 from ebpfprof.top.table import TopTable
+from tests.unit.top.moments import MAIN
 
 S = 1_000_000_000
-MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")
 
 
 def at(address: int, *functions: str) -> Location:
@@ -64,7 +63,7 @@ def read_twice() -> Reading:
     return table.read(waits(3 * S, *last))
 
 
-def test_a_row_has_what_is_new_and_all_since_the_start() -> None:
+def test_a_row_has_the_window_and_the_total() -> None:
     reading = read_twice()
     assert reading.window_ns == 2 * S
     rows = {(r.key.operation, r.key.name): r for r in reading.rows}
@@ -85,8 +84,8 @@ def test_the_first_window_begins_with_the_recording() -> None:
     assert [(row.count_per_s, row.rate) for row in reading.rows] == [(1.25, 2.0)]
 
 
-def test_each_target_has_a_time_of_its_own() -> None:
-    """Targets are started one after the other, and read one after the other."""
+def test_each_target_has_its_own_window() -> None:
+    """Targets are started and read one after the other."""
     table = TopTable("block")
 
     def read(*targets: tuple[int, int, int]) -> list[tuple[int, float, float]]:
@@ -102,8 +101,8 @@ def test_each_target_has_a_time_of_its_own() -> None:
     assert read((7, 8 * S, 31 * S), (8, 5 * S, 8 * S)) == [(7, 0.5, 2.5), (8, 2.0, 2.5)]
 
 
-def test_where_there_was_no_window_the_last_rates_stay() -> None:
-    """Until the target has ended: nothing waits in it any more."""
+def test_without_a_new_window_rates_stay() -> None:
+    """Until the target ends: then nothing waits in it."""
     table = TopTable("block")
     first = table.read(waits(2 * S, ((LOCK, GET), 5, 4 * S)))
     same = table.read(waits(2 * S, ((LOCK, GET), 5, 4 * S)))
@@ -116,7 +115,7 @@ def test_where_there_was_no_window_the_last_rates_stay() -> None:
     assert (over.window_ns, over.rows[0].rate, over.rows[0].total_value) == (0, 0.0, 8 * S)
 
 
-def test_stacks_of_one_place_make_one_row_and_are_kept_apart_below_it() -> None:
+def test_stacks_of_a_place_share_a_row_and_are_listed_below() -> None:
     table = TopTable("block")
     snapshot = waits(S, ((LOCK, GET), 1, 10), ((LOCK, GET, SERVE), 2, 90), ((LOCK, PUT), 1, 1))
     reading = table.read(snapshot)
@@ -129,7 +128,7 @@ def test_stacks_of_one_place_make_one_row_and_are_kept_apart_below_it() -> None:
     ]
 
 
-def test_stacks_with_different_labels_are_told_apart() -> None:
+def test_stacks_with_different_labels_are_distinct() -> None:
     one, other = (Label("user", name) for name in ("anna", "ben"))
     table = TopTable("block")
     for factor in (1, 2):
@@ -142,15 +141,15 @@ def test_stacks_with_different_labels_are_told_apart() -> None:
     assert [(row.value, row.total_value) for row in reading.rows] == [(20, 40)]
 
 
-def test_targets_are_told_apart() -> None:
+def test_targets_have_separate_rows() -> None:
     table = TopTable("block")
     profile = block(Sample((LOCK, GET), (1, 10)))
     reading = table.read([Snapshot(7, S, profile), Snapshot(8, S, profile), Snapshot(9, 0, None)])
     assert [(row.key.pid, row.value) for row in reading.rows] == [(7, 10), (8, 10)]
 
 
-def test_stacks_are_the_same_whatever_objects_they_are_made_of() -> None:
-    """Where names can't be had, each snapshot has locations of its own."""
+def test_stacks_are_compared_by_value() -> None:
+    """Without names, each snapshot has its own locations."""
     table = TopTable("block")
     for count in (1, 3):
         bare = [Location(0x400001 + offset, MAIN, ()) for offset in (1, 2)]
@@ -158,7 +157,7 @@ def test_stacks_are_the_same_whatever_objects_they_are_made_of() -> None:
     assert [(row.count, row.value, row.total_value) for row in reading.rows] == [(2, 20, 30)]
 
 
-def test_idle_waits_are_rows_of_their_own_and_hidden_unless_asked_for() -> None:
+def test_idle_waits_have_their_own_rows_and_are_hidden() -> None:
     reading = TopTable("block").read(
         waits(S, ((RECEIVE, WORKER), 3, 3 * S), ((RECEIVE, WORKER, SERVE), 1, S))
     )
@@ -172,7 +171,7 @@ def test_idle_waits_are_rows_of_their_own_and_hidden_unless_asked_for() -> None:
     assert (every.rate, list(every.hidden)) == (4.0, [])
 
 
-def test_nothing_is_idle_in_a_mutex_profile() -> None:
+def test_a_mutex_profile_has_no_idle_rows() -> None:
     profile = MUTEX.make_profile(
         [Sample((RECEIVE, WORKER), (3, 300))],
         [MAIN],
@@ -193,7 +192,7 @@ def test_nothing_is_idle_in_a_mutex_profile() -> None:
         ("name", ["main.a", "main.b", "main.c"]),
     ],
 )
-def test_rows_are_sorted(sort: Sort, expected: list[str]) -> None:
+def test_rows_are_sorted_by_each_column(sort: Sort, expected: list[str]) -> None:
     reading = TopTable("block").read(
         waits(
             S,
@@ -206,7 +205,7 @@ def test_rows_are_sorted(sort: Sort, expected: list[str]) -> None:
     assert names(shown(reading, sort=sort, reverse=True)) == expected[::-1]
 
 
-def test_rows_with_nothing_new_come_after_the_others_by_their_sums() -> None:
+def test_unchanged_rows_come_last_by_their_totals() -> None:
     table = TopTable("block")
     old = ((LOCK, at(20, "main.old")), 9, 9_000)
     older = ((LOCK, at(21, "main.older")), 1, 10_000)
@@ -234,7 +233,7 @@ def test_a_filter_keeps_rows_by_operation_name_and_place(pattern: str, expected:
     assert found.rate == pytest.approx(700 / (2 * S))
 
 
-def test_a_function_has_its_own_time_and_that_of_all_it_calls() -> None:
+def test_functions_have_flat_and_cumulative_time() -> None:
     def cpu(second: int, leaf: int, caller: int) -> list[Snapshot]:
         samples = [
             Sample((GET, SERVE), (leaf, leaf * 10)),
@@ -257,7 +256,7 @@ def test_a_function_has_its_own_time_and_that_of_all_it_calls() -> None:
     assert len(reading.stacks_of(serve.number)) == 2
 
 
-def test_functions_are_told_apart_by_process_and_may_have_no_name() -> None:
+def test_functions_have_rows_by_process_and_may_lack_names() -> None:
     """One place in two processes is two rows, and inlined functions are rows of their own."""
     inlined = at(30, "main.inner", "main.outer")
     bare = Location(0x400040, MAIN, ())
@@ -288,7 +287,7 @@ def lock(address: int, name: str | None, count: int, ns: int, holds: int = 0) ->
     )
 
 
-def test_locks_with_one_name_are_two_rows_and_a_name_may_come_later() -> None:
+def test_locks_of_equal_name_have_two_rows_and_late_names() -> None:
     table = TopTable("locks")
     table.read([Snapshot(7, S, None, [lock(0x10, None, 1, 10), lock(0x20, "main.mu", 1, 30)])])
     locks = [lock(0x10, "main.mu", 3, 50, holds=2), lock(0x20, "main.mu", 1, 30)]
@@ -305,12 +304,12 @@ def test_locks_with_one_name_are_two_rows_and_a_name_may_come_later() -> None:
     ]
 
 
-def test_a_lock_without_a_name_is_called_by_its_address() -> None:
+def test_a_lock_without_a_name_is_shown_by_its_address() -> None:
     reading = TopTable("locks").read([Snapshot(7, S, None, [lock(0x10, None, 1, 10)])])
     assert names(shown(reading)) == ["sync.Mutex at 0x10"]
 
 
-def test_how_long_a_lock_was_held_is_that_of_the_window_if_there_is_any() -> None:
+def test_the_hold_time_of_a_lock_is_of_the_window_if_known() -> None:
     table = TopTable("locks")
 
     def held(second: int, holds: int, held_ns: int) -> float | None:

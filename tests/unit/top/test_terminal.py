@@ -36,14 +36,14 @@ from ebpfprof.top.terminal import KeyReader, TopTerminal, plain, rendered
         (b"\x1b[" + b"1" * 100 + b"A", ["1"] * 86 + ["A"]),
     ],
 )
-def test_keys(data: bytes, keys: list[str]) -> None:
+def test_keys_are_decoded(data: bytes, keys: list[str]) -> None:
     assert KeyReader().feed(data) == keys
     reader = KeyReader()
     one_by_one = [key for byte in data for key in reader.feed(bytes([byte]))]
     assert one_by_one == keys
 
 
-def test_escape_alone_is_a_key_once_nothing_more_came() -> None:
+def test_escape_is_a_key_if_no_bytes_follow() -> None:
     reader = KeyReader()
     assert reader.feed(b"\x1b") == []
     assert reader.give_up() == ["escape"]
@@ -80,7 +80,7 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileIO]:
         yield other_end
 
 
-def test_a_terminal_without_a_reader_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_without_a_reader_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topterminal, "_STUCK_S", 0.05)
     with on_terminal(monkeypatch), TopTerminal() as terminal:
         terminal.draw([Text("x" * 99)] * 2000)
@@ -91,7 +91,7 @@ def test_a_terminal_without_a_reader_is_given_up(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("can_be_opened", [True, False])
-def test_what_is_drawn_is_whole(monkeypatch: pytest.MonkeyPatch, can_be_opened: bool) -> None:
+def test_draw_writes_whole_lines(monkeypatch: pytest.MonkeyPatch, can_be_opened: bool) -> None:
     """Also where the terminal can't be opened again, as that of another user."""
     if not can_be_opened:
         monkeypatch.setattr(topterminal, "_opened_again", lambda terminal: None)
@@ -104,7 +104,7 @@ def test_what_is_drawn_is_whole(monkeypatch: pytest.MonkeyPatch, can_be_opened: 
     assert drawn.count(b"two" * 33) == 10
 
 
-def test_a_terminal_that_went_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_terminal_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     with on_terminal(monkeypatch) as master, TopTerminal() as terminal:
         master.close()
         terminal.draw([Text("one")])

@@ -64,17 +64,13 @@ def test_each_kind_with_a_key_has_a_view_and_so_have_locks() -> None:
         (["open"], False, []),
     ],
 )
-def test_there_are_views_of_what_is_recorded(
-    kinds: list[str], by_lock: bool, expected: list[str]
-) -> None:
+def test_recorded_kinds_have_views(kinds: list[str], by_lock: bool, expected: list[str]) -> None:
     found = views_of(kinds, Options(kinds, by_lock=by_lock))
     assert [each.name for each in found] == expected
 
 
 @pytest.mark.parametrize("key", "dcmnrilpwhq")
-def test_a_kind_can_not_have_a_key_that_does_something_else(
-    key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kind_can_not_have_a_key_in_use(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_kinds", dict(registry._kinds))
     registry.register(replace(ALLOCS, key=key))
     with pytest.raises(ValueError, match=f"Key '{key}' of profile kind 'allocs'"):
@@ -100,7 +96,7 @@ def test_a_new_kind_has_its_key_and_its_line_in_the_help() -> None:
 
 
 @pytest.mark.usefixtures("made_up")
-def test_a_kind_of_bytes_has_bytes_in_its_table() -> None:
+def test_a_kind_of_bytes_is_shown_in_bytes() -> None:
     leaf, caller = calling(1, "main.leaf"), calling(2, "main.caller")
     first = [Sample((leaf, caller), (1, MIB))]
     last = [Sample((leaf, caller), (5, 5 * MIB)), Sample((caller,), (2, 2 * MIB))]
@@ -121,7 +117,7 @@ def test_a_kind_of_bytes_has_bytes_in_its_table() -> None:
 
 
 @pytest.mark.usefixtures("made_up")
-def test_a_moment_is_shown_as_it_is_and_not_as_a_difference() -> None:
+def test_profiles_of_a_moment_are_shown_unchanged() -> None:
     waiting = (LOCK, calling(1, "main.waiting"))
     gone = (RECEIVE, calling(2, "main.gone"))
     first = [Sample(waiting, (40,)), Sample(gone, (3,))]
@@ -137,8 +133,8 @@ def test_a_moment_is_shown_as_it_is_and_not_as_a_difference() -> None:
 
 
 @pytest.mark.usefixtures("made_up")
-def test_a_moment_of_time_has_counts_and_means() -> None:
-    """As of the waits that are open, if they had a key."""
+def test_profiles_of_open_waits_have_counts_and_means() -> None:
+    """As of open waits, if they had a key."""
     registry._kinds["open"] = replace(registry.kind_named("open"), key="o")
     stack = (LOCK, calling(1, "main.waiting"))
     top = TopView(seen(view_named("open").kind, [Sample(stack, (4, 480 * S))]), ["open"], "open")

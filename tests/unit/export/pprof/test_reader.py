@@ -15,8 +15,9 @@ import pytest
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import pprof
 from ebpfprof.export.pprof import reader, wire
-from ebpfprof.export.pprof.schema import ProtoMessage, profile_class
+from ebpfprof.export.pprof.schema import ProtoMessage
 from ebpfprof.profile.model import Frame, Location, Profile, Sample, ValueType
+from tests.unit.export.pprof.messages import changed
 from tests.unit.export.small_profile import GOLDEN, MAIN, SMALL, WORK, field, numbers, packed
 
 
@@ -58,16 +59,10 @@ def test_a_profile_of_releases_is_a_mutex_profile(function: str) -> None:
 
 
 @pytest.mark.parametrize("function", ["main.unlock", "sync.(*Mutex).Lock", "a.io/sync.Unlock"])
-def test_no_other_function_makes_a_mutex_profile(function: str) -> None:
+def test_other_leaf_functions_make_no_mutex_profile(function: str) -> None:
     leaf = Location(0x409000, MAIN, (Frame(function, "/go/x.go", 1),))
     waits = replace(SMALL, samples=(Sample((leaf, WORK), (1, 1)),))
     assert pprof.decode(pprof.encode(waits)).kind == "block"
-
-
-def broken(change: Callable[[ProtoMessage], object]) -> bytes:
-    message = profile_class().FromString(GOLDEN)
-    change(message)
-    return bytes(message.SerializeToString())
 
 
 def set_(path: str, value: int) -> Callable[[ProtoMessage], None]:
@@ -94,37 +89,46 @@ def delete(name: str, index: int) -> Callable[[ProtoMessage], None]:
 
 # profile.go's CheckValid, and the faults of its decoder, one by one.
 BROKEN: dict[str, tuple[bytes, str]] = {
-    "samples without types": (broken(lambda m: m.ClearField("sample_type")), "2 values for 0"),
+    "samples without types": (
+        changed(lambda m: m.ClearField("sample_type")),
+        "2 values for 0",
+    ),
     "samples without types and values": (
-        broken(lambda m: (m.ClearField("sample_type"), [s.ClearField("value") for s in m.sample])),
+        changed(lambda m: (m.ClearField("sample_type"), [s.ClearField("value") for s in m.sample])),
         "0 values for 0",
     ),
-    "value missing": (broken(lambda m: m.sample[0].value.pop()), "1 values for 2"),
-    "value too many": (broken(lambda m: m.sample[1].value.append(1)), "3 values for 2"),
-    "sample in location 0": (broken(lambda m: m.sample[0].location_id.append(0)), "location, 0"),
-    "location not there": (broken(delete("location", 0)), "location, 1"),
-    "location id 0": (broken(set_("location[0].id", 0)), "location whose id, 0"),
-    "location id twice": (broken(set_("location[1].id", 1)), "location whose id, 1"),
-    "mapping id 0": (broken(set_("mapping[0].id", 0)), "mapping whose id, 0"),
-    "mapping id twice": (broken(set_("mapping[1].id", 1)), "mapping whose id, 1"),
-    "function id 0": (broken(set_("function[0].id", 0)), "function whose id, 0"),
-    "function id twice": (broken(set_("function[1].id", 1)), "function whose id, 1"),
-    "mapping not there": (broken(set_("location[0].mapping_id", 9)), "mapping that does not exist"),
+    "value missing": (changed(lambda m: m.sample[0].value.pop()), "1 values for 2"),
+    "value too many": (changed(lambda m: m.sample[1].value.append(1)), "3 values for 2"),
+    "sample in location 0": (
+        changed(lambda m: m.sample[0].location_id.append(0)),
+        "location, 0",
+    ),
+    "location not there": (changed(delete("location", 0)), "location, 1"),
+    "location id 0": (changed(set_("location[0].id", 0)), "location whose id, 0"),
+    "location id twice": (changed(set_("location[1].id", 1)), "location whose id, 1"),
+    "mapping id 0": (changed(set_("mapping[0].id", 0)), "mapping whose id, 0"),
+    "mapping id twice": (changed(set_("mapping[1].id", 1)), "mapping whose id, 1"),
+    "function id 0": (changed(set_("function[0].id", 0)), "function whose id, 0"),
+    "function id twice": (changed(set_("function[1].id", 1)), "function whose id, 1"),
+    "mapping not there": (
+        changed(set_("location[0].mapping_id", 9)),
+        "mapping that does not exist",
+    ),
     "line without function": (
-        broken(set_("location[0].line[1].function_id", 0)),
+        changed(set_("location[0].line[1].function_id", 0)),
         "line without a function",
     ),
-    "function not there": (broken(delete("function", 3)), "line without a function"),
-    "no strings": (broken(lambda m: m.ClearField("string_table")), "string table"),
-    "first string not empty": (broken(delete("string_table", 0)), "string table"),
-    "string beyond the table": (broken(set_("function[0].name", 99)), "string 99"),
-    "negative string": (broken(set_("mapping[0].filename", -1)), "string -1"),
-    "system name beyond": (broken(set_("function[0].system_name", 99)), "string 99"),
-    "comment beyond": (broken(lambda m: m.comment.append(99)), "string 99"),
-    "type beyond": (broken(set_("period_type.unit", 99)), "string 99"),
-    "label beyond": (broken(lambda m: m.sample[0].label.add(key=99, num=1)), "string 99"),
+    "function not there": (changed(delete("function", 3)), "line without a function"),
+    "no strings": (changed(lambda m: m.ClearField("string_table")), "string table"),
+    "first string not empty": (changed(delete("string_table", 0)), "string table"),
+    "string beyond the table": (changed(set_("function[0].name", 99)), "string 99"),
+    "negative string": (changed(set_("mapping[0].filename", -1)), "string -1"),
+    "system name beyond": (changed(set_("function[0].system_name", 99)), "string 99"),
+    "comment beyond": (changed(lambda m: m.comment.append(99)), "string 99"),
+    "type beyond": (changed(set_("period_type.unit", 99)), "string 99"),
+    "label beyond": (changed(lambda m: m.sample[0].label.add(key=99, num=1)), "string 99"),
     "no types, no samples": (
-        broken(lambda m: (m.ClearField("sample_type"), m.ClearField("sample"))),
+        changed(lambda m: (m.ClearField("sample_type"), m.ClearField("sample"))),
         "no sample types",
     ),
     "nothing": (b"", "empty"),
@@ -192,7 +196,7 @@ def test_files_mistaken_for_profiles_are_refused_with_advice(data: bytes, advice
         pprof.decode(data)
 
 
-def test_gzip_streams_one_behind_the_other_are_one_file() -> None:
+def test_concatenated_gzip_streams_are_one_file() -> None:
     half = len(GOLDEN) // 2
     data = gzip.compress(GOLDEN[:half]) + gzip.compress(GOLDEN[half:])
     assert pprof.decode(data) == pprof.decode(GOLDEN)
@@ -206,7 +210,7 @@ def test_several_profiles_in_one_file_are_refused_as_by_pprof() -> None:
 
 
 def test_names_that_are_not_utf8_are_read() -> None:
-    data = broken(lambda m: m.string_table.__setitem__(12, b"main.\xff\xfe"))
+    data = changed(lambda m: m.string_table.__setitem__(12, b"main.\xff\xfe"))
     names = {f.function for s in pprof.decode(data).samples for x in s.locations for f in x.frames}
     assert "main.\ufffd\ufffd" in names
 
@@ -215,7 +219,7 @@ def repeated(number: int, content: bytes, count: int) -> bytes:
     return GOLDEN + field(number, content) * count
 
 
-def test_huge_profiles_are_refused_by_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_profiles_are_refused_with_the_exceeded_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "MAX_ITEMS", 2000)
     monkeypatch.setattr(reader, "MAX_DISTINCT", 1000)
     monkeypatch.setattr(reader, "MAX_FRAMES", 900)
@@ -253,7 +257,7 @@ def test_huge_profiles_are_refused_by_what_is_too_large(monkeypatch: pytest.Monk
 VALUES = field(2, packed(1, 1))
 
 
-def test_samples_of_one_stack_are_added_up() -> None:
+def test_samples_of_equal_stacks_are_added_up() -> None:
     """Also where they don't follow on one another, or are not packed alike."""
     one = field(2, field(1, packed(1, 2)) + VALUES)
     other = field(2, field(1, packed(2, 1)) + field(2, packed(2, 5)))
@@ -316,5 +320,5 @@ def test_inlined_frames_count_for_the_depth() -> None:
 
 
 def test_labels_that_pprof_drops_are_dropped() -> None:
-    data = broken(lambda m: m.sample[0].label.add(key=1))
+    data = changed(lambda m: m.sample[0].label.add(key=1))
     assert pprof.decode(data) == pprof.decode(GOLDEN)

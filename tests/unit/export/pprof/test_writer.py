@@ -38,7 +38,7 @@ from tests.unit.export.small_profile import (
 ROOT = Path(__file__).parents[4]
 
 
-def test_the_bytes_are_those_of_the_format() -> None:
+def test_the_bytes_equal_the_golden_file() -> None:
     assert gzip.decompress(pprof.encode(SMALL)) == GOLDEN
 
 
@@ -50,7 +50,7 @@ def test_the_gzip_header_holds_no_time_and_no_name() -> None:
     assert header[8] == 4, "the fastest level"
 
 
-def test_stacks_are_sorted_by_delay_whatever_their_order_was() -> None:
+def test_stacks_are_sorted_by_delay() -> None:
     samples = [Sample((replace(WORK, address=0x402000 + n),), (n, n % 7)) for n in range(1, 50)]
     profile = replace(SMALL, samples=tuple(samples))
     expected = pprof.encode(profile)
@@ -60,7 +60,7 @@ def test_stacks_are_sorted_by_delay_whatever_their_order_was() -> None:
     assert pprof.encode(replace(SMALL, samples=tuple(samples))) == expected
 
 
-def test_ids_are_sequential_and_equal_objects_are_one() -> None:
+def test_ids_are_sequential_and_equal_objects_share_one() -> None:
     copies = [
         Sample((replace(LOCK), replace(WORK, mapping=replace(MAIN))), (n, n)) for n in (1, 2, 3)
     ]
@@ -71,7 +71,7 @@ def test_ids_are_sequential_and_equal_objects_are_one() -> None:
     assert [list(item.location_id) for item in message.sample] == [[1, 2]] * 3
 
 
-def test_functions_of_one_name_in_two_files_stay_two() -> None:
+def test_functions_of_equal_name_in_two_files_stay_separate() -> None:
     other = replace(WORK, address=1, frames=(Frame("main.work", "/src/other.go", 12, 10),))
     message = message_of(replace(SMALL, samples=(Sample((WORK, other), (1, 1)),)))
     assert len(message.function) == 2
@@ -107,7 +107,7 @@ def test_has_functions_is_set_if_all_addresses_of_a_mapping_have_names(
     assert [item.has_functions for item in message.mapping] == expected
 
 
-def test_a_mapping_that_only_a_location_has_is_written() -> None:
+def test_a_mapping_known_only_from_a_location_is_written() -> None:
     message = message_of(replace(SMALL, mappings=()))
     assert [item.memory_start for item in message.mapping] == [MAIN.start]
 
@@ -199,7 +199,7 @@ def test_the_bytes_do_not_depend_on_the_hash_seed() -> None:
     assert run_python(code, PYTHONHASHSEED="1") == run_python(code, PYTHONHASHSEED="2")
 
 
-def test_another_profile_proto_in_the_process_does_not_clash() -> None:
+def test_a_second_profile_proto_in_the_process_does_not_clash() -> None:
     code = """
 from google.protobuf import descriptor_pb2, descriptor_pool
 other = descriptor_pb2.FileDescriptorProto(name="profile.proto", package="perftools.profiles")

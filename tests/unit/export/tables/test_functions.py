@@ -25,7 +25,7 @@ def profile(*samples: Sample) -> Profile:
     return CPU.make_profile(samples, (), period=10_000_000, time_ns=1, duration_ns=10**9)
 
 
-def test_a_function_has_its_own_time_and_that_with_its_callees() -> None:
+def test_functions_have_flat_and_cumulative_time() -> None:
     assert function_sums(SAMPLES) == [
         FunctionSums("leaf", "a.go", 20_000_000, 20_000_000),
         FunctionSums("root", "a.go", 10_000_000, 40_000_000),

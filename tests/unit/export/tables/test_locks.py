@@ -75,7 +75,7 @@ def test_a_lock_without_delay_has_no_share_and_no_mean() -> None:
     assert shown.splitlines()[1].split()[:5] == ["0", "ns", "-", "0", "-"]
 
 
-def test_the_first_places_are_shown_and_the_others_added_up() -> None:
+def test_places_beyond_the_first_are_added_up() -> None:
     releases = [
         sample(n, n * 1000, "sync.(*Mutex).Unlock", f"main.f{n}", line=n) for n in range(1, 6)
     ]
@@ -105,7 +105,7 @@ def test_locks_beyond_the_limit_are_counted() -> None:
     assert "more" not in render([BUSY] * 10, limit=10, width=None, color=False)
 
 
-def test_the_share_is_of_all_locks_shown_or_not() -> None:
+def test_shares_are_of_all_locks_including_hidden_ones() -> None:
     shown = render([BUSY, BUSY, BUSY, BUSY], limit=1, width=None, color=False)
     assert " 25.0% " in shown
 

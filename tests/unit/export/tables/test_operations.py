@@ -40,7 +40,7 @@ def profile_of(*samples: Stack) -> Profile:
     )
 
 
-def test_stacks_with_one_operation_on_one_line_are_one_row() -> None:
+def test_stacks_with_equal_operation_and_line_share_a_row() -> None:
     store = ("runtime.chanrecv1", "main.store")
     rows = rows_of(
         ((*stack(*store, "main.a"),), 2, 300),

@@ -20,7 +20,7 @@ PERIOD_NS = 1_000_000
 
 
 def stack(number: int) -> CpuStack:
-    """One whose addresses no other has; nothing is mapped there."""
+    """A stack whose addresses no other has; nothing is mapped there."""
     pcs = range(0x1000 + number * DEPTH, 0x1000 + (number + 1) * DEPTH)
     return CpuStack((), tuple(pcs), Ending.WHOLE)
 
@@ -41,13 +41,13 @@ def objects() -> Iterator[MappedObjects]:
         yield found
 
 
-def test_names_that_are_needed_no_more_are_forgotten(objects: MappedObjects) -> None:
+def test_unused_names_are_dropped(objects: MappedObjects) -> None:
     now_s = 0.0
     translator = CpuTranslator(objects, None, lambda: now_s)
     first = read(translator, *range(50))
     assert [len(sample.locations) for sample in first] == [DEPTH] * 50
     read(translator, 50)
-    assert kept(translator) == 51 * DEPTH * 2  # for a while: somebody else may ask for them
+    assert kept(translator) == 51 * DEPTH * 2  # for a while: another reading may need them
     now_s = 100.0
     read(translator, 50, 51)
     assert kept(translator) == 2 * DEPTH * 2
@@ -56,7 +56,7 @@ def test_names_that_are_needed_no_more_are_forgotten(objects: MappedObjects) -> 
     assert kept(translator) == 3 * DEPTH * 2
 
 
-def test_what_was_forgotten_is_found_again(objects: MappedObjects) -> None:
+def test_dropped_names_are_found_again(objects: MappedObjects) -> None:
     times_s = itertools.count(0.0, 100.0)
     translator = CpuTranslator(objects, None, lambda: next(times_s))
     first = read(translator, 1, 2)

@@ -92,7 +92,7 @@ def walked(
     return unwind(Cursor(pc, sp, bp, True), go or GoState(), Copies(pieces), rules, pcs)
 
 
-def test_a_leaf_without_frame_keeps_its_caller() -> None:
+def test_a_leaf_without_a_frame_has_its_caller() -> None:
     rules = book(
         function(0, FRAMELESS),
         function(1, UnwindRule(RuleKind.SP, 32, -16)),
@@ -102,7 +102,7 @@ def test_a_leaf_without_frame_keeps_its_caller() -> None:
     assert walked(rules, pieces) == ([at(0) + 1, at(1), at(2)], Ending.WHOLE)
 
 
-def test_a_saved_frame_pointer_is_used_by_who_needs_it() -> None:
+def test_saved_frame_pointers_are_restored_for_later_frames() -> None:
     rules = book(
         function(0, UnwindRule(RuleKind.SP, 24, -16)),
         function(1, UnwindRule(RuleKind.BP, 16, -16)),
@@ -127,7 +127,7 @@ def test_a_return_address_belongs_to_the_call_before_it() -> None:
     assert walked(rules, pieces) == ([at(0) + 1, at(2, 0), at(2, 8)], Ending.WHOLE)
 
 
-def test_who_was_interrupted_is_taken_at_its_very_address() -> None:
+def test_an_interrupted_function_keeps_its_exact_pc() -> None:
     rules = book(
         function(0, UnwindRule(RuleKind.SP, 8, exact_caller=True)),
         function(1, FRAMELESS),
@@ -137,7 +137,7 @@ def test_who_was_interrupted_is_taken_at_its_very_address() -> None:
     assert walked(rules, pieces) == ([at(0) + 1, at(1, 0) + 1, at(2)], Ending.WHOLE)
 
 
-def test_a_signal_leads_to_the_registers_that_it_saved() -> None:
+def test_a_signal_frame_restores_the_saved_registers() -> None:
     rules = book(function(0, UnwindRule(RuleKind.SIGNAL)), function(1, FRAMELESS), function(2, END))
     context = [0] * 22
     context[15], context[20], context[21] = 99, OTHER, at(1, 0)
@@ -163,7 +163,7 @@ def test_systemstack_is_crossed_to_the_goroutine() -> None:
     assert walked(rules, pieces) == ([at(0) + 1, at(1)], Ending.WHOLE)
 
 
-def test_morestack_is_left_out_on_the_way_to_the_goroutine() -> None:
+def test_morestack_is_left_out_of_goroutine_stacks() -> None:
     rules = book(
         function(0, FRAMELESS),
         function(1, UnwindRule(RuleKind.MORE_STACK)),
@@ -177,7 +177,7 @@ def test_morestack_is_left_out_on_the_way_to_the_goroutine() -> None:
     )
 
 
-def test_switched_stacks_go_on_where_the_runtime_says() -> None:
+def test_switched_stacks_continue_at_the_saved_registers() -> None:
     rules = book(
         function(0, FRAMELESS),
         function(1, UnwindRule(RuleKind.SWITCH)),
@@ -193,7 +193,7 @@ def test_switched_stacks_go_on_where_the_runtime_says() -> None:
     assert walked(rules, pieces, go=GoState(curg=1)) == ([at(0) + 1, at(1)], Ending.WHOLE)
 
 
-def test_go_code_below_c_is_there_although_c_cant_be_unwound() -> None:
+def test_go_frames_below_c_are_found_without_rules_for_c() -> None:
     rules = book(function(0, UnwindRule(RuleKind.NONE)), function(2, FRAMELESS), function(3, END))
     go = GoState(curg=1, syscall_sp=OTHER, syscall_pc=at(2))
     pieces = [words(OTHER, at(3))]
@@ -213,7 +213,7 @@ def test_go_code_below_c_is_there_although_c_cant_be_unwound() -> None:
         (UnwindRule(RuleKind.NONE), Ending.NO_RULE),
     ],
 )
-def test_a_stack_that_leads_nowhere_is_cut_and_says_why(rule: UnwindRule, ending: Ending) -> None:
+def test_a_corrupt_stack_is_cut_with_the_reason(rule: UnwindRule, ending: Ending) -> None:
     rules = book(function(0, rule))
     assert walked(rules, [words(STACK, 1, 2)], bp=STACK) == ([at(0) + 1], ending)
 
@@ -227,7 +227,7 @@ def test_a_deep_stack_is_cut() -> None:
     assert (len(pcs), ending) == (MAX_DEPTH, Ending.TOO_DEEP)
 
 
-def test_a_return_address_of_zero_is_the_end() -> None:
+def test_a_return_address_of_zero_ends_the_stack() -> None:
     assert walked(book(function(0, FRAMELESS)), [words(STACK, 0)]) == ([at(0) + 1], Ending.WHOLE)
 
 
@@ -240,7 +240,7 @@ def test_rules_are_found_once_and_wait_for_the_kernel() -> None:
     assert rules.lines[0x6000 >> 6].tolist() == [1] * 48 + [0] * 16
 
 
-def test_of_a_large_function_only_what_lies_near_is_learnt() -> None:
+def test_only_nearby_rules_of_a_large_function_are_learnt() -> None:
     table = Table(RuleRange(0, 1 << 30, FRAMELESS))
     rules = ProcessRules(OneTable(table), RuleNumbers(100))
     assert rules.rule_at(1 << 20) == FRAMELESS
@@ -248,7 +248,7 @@ def test_of_a_large_function_only_what_lies_near_is_learnt() -> None:
     assert all(np.all(line == 1) for line in rules.lines.values())
 
 
-def test_code_without_a_table_is_walked_by_frame_pointers_and_the_rest_not() -> None:
+def test_only_code_without_a_table_is_walked_by_frame_pointers() -> None:
     rules = ProcessRules(OneTable(Broken(), code=range(0x1000, 0x2000)), RuleNumbers(100))
     assert rules.rule_at(0x1234) == UnwindRule(RuleKind.GUESS, 16, -16)
     assert rules.rule_at(0x2234) == UnwindRule(RuleKind.NONE)
@@ -259,13 +259,13 @@ def test_code_without_a_table_is_walked_by_frame_pointers_and_the_rest_not() -> 
 @pytest.mark.parametrize(
     ("address", "is_unmapped"), [(0x1234, False), (0x2234, True), (1 << 63, False)]
 )
-def test_it_is_noted_where_a_library_may_be_mapped_soon(address: int, is_unmapped: bool) -> None:
+def test_unmapped_code_addresses_are_noted(address: int, is_unmapped: bool) -> None:
     rules = ProcessRules(OneTable(Broken(), code=range(0x1000, 0x2000)), RuleNumbers(100))
     rules.rule_at(address)
     assert rules.has_met_unmapped == is_unmapped
 
 
-def test_rules_for_which_there_is_no_room_are_said() -> None:
+def test_rules_beyond_the_limit_are_reported() -> None:
     ranges = [RuleRange(64 * i, 64 * (i + 1), UnwindRule(RuleKind.SP, 8 * i)) for i in range(9)]
     rules = ProcessRules(OneTable(Table(*ranges)), RuleNumbers(4))
     assert [rules.rule_at(64 * i).cfa_offset for i in range(3)] == [0, 8, 16]
@@ -274,7 +274,7 @@ def test_rules_for_which_there_is_no_room_are_said() -> None:
     assert rules.is_full
 
 
-def test_a_breakpoint_in_a_function_is_a_probe_and_one_between_functions_is_padding() -> None:
+def test_breakpoints_in_functions_are_probes_and_between_them_padding() -> None:
     padding = UnwindRule(RuleKind.NONE)
     rules = book(function(1, FRAMELESS), function(2, padding), function(3, FRAMELESS))
     assert interrupted_at(at(1, 17), rules) == at(1, 16)
@@ -283,7 +283,7 @@ def test_a_breakpoint_in_a_function_is_a_probe_and_one_between_functions_is_padd
     assert interrupted_at(0x1234, without_table) == 0x1234
 
 
-def test_copies_have_holes() -> None:
+def test_stack_copies_may_have_holes() -> None:
     copies = Copies([])
     copies.add(STACK, bytes(range(1, 9)) * 512, 0b0101)
     copies.add(STACK + (1 << 20), bytes(1024), 1)

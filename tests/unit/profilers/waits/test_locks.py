@@ -1,4 +1,4 @@
-"""What a stack tells of a lock, and what several of them tell together."""
+"""Locks inferred from stacks, one by one and together."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def told(*names: str) -> LockUse | None:
         ((*READ, "sync.(*rlocker).Lock"), RW_MUTEX, 12),
     ],
 )
-def test_the_functions_of_sync_tell_type_and_place(
+def test_functions_of_sync_imply_lock_type_and_offset(
     names: tuple[str, ...], lock_type: str, offset: int
 ) -> None:
     found = told(*names, "main.f", GOEXIT)
@@ -152,7 +152,7 @@ def test_the_functions_of_sync_tell_type_and_place(
         (*LOCK, "corrupt"),
     ],
 )
-def test_what_is_no_wait_for_a_lock_tells_nothing(names: tuple[str, ...]) -> None:
+def test_other_waits_imply_no_lock(names: tuple[str, ...]) -> None:
     assert told(*names) is None
 
 
@@ -175,7 +175,9 @@ def test_what_is_no_wait_for_a_lock_tells_nothing(names: tuple[str, ...]) -> Non
         ((), None),
     ],
 )
-def test_who_locks_is_who_can_name_the_lock(outside: tuple[str, ...], caller: str | None) -> None:
+def test_the_caller_outside_of_sync_names_the_lock(
+    outside: tuple[str, ...], caller: str | None
+) -> None:
     assert caller_of(*LOCK, *outside) == caller
 
 
@@ -230,19 +232,19 @@ def test_locks_are_ordered_by_how_long_others_waited(stacks: Stacks) -> None:
     assert found == [HEAP + 16, HEAP + 8, HEAP + 24, HEAP]
 
 
-def test_a_package_variable_goes_by_its_address_as_linked(stacks: Stacks) -> None:
+def test_a_package_variable_is_looked_up_by_its_linked_address(stacks: Stacks) -> None:
     sema = LOAD_BIAS + 0x1000 + 4
     (lock,) = table_of(stacks, [released(sema, stacks.of(*UNLOCK, "main.f"))]).locks()
     assert (lock.address, lock.name) == (LOAD_BIAS + 0x1000, "variable 0x1000")
 
 
-def test_what_is_about_no_lock_makes_none(stacks: Stacks) -> None:
+def test_waits_without_a_semaphore_make_no_lock(stacks: Stacks) -> None:
     totals = [waited(0, stacks.of("runtime.gopark", "runtime.chanrecv1", "main.f"))]
     assert table_of(stacks, totals).locks() == []
 
 
 @pytest.mark.parametrize("broken_first", [True, False])
-def test_a_stack_that_tells_nothing_does_not_make_a_lock_of_its_own(
+def test_a_stack_without_lock_functions_makes_no_second_lock(
     stacks: Stacks, broken_first: bool
 ) -> None:
     totals = [
@@ -254,12 +256,12 @@ def test_a_stack_that_tells_nothing_does_not_make_a_lock_of_its_own(
     assert sum(sample.values[0] for sample in lock.waits) == 2
 
 
-def test_a_lock_of_which_nothing_is_told_goes_by_its_semaphore(stacks: Stacks) -> None:
+def test_an_unknown_lock_is_named_by_its_semaphore(stacks: Stacks) -> None:
     (lock,) = table_of(stacks, [waited(HEAP + 4, stacks.of(*PARK))]).locks()
     assert (lock.address, lock.type, lock.name) == (HEAP + 4, "", None)
 
 
-def test_open_waits_tell_of_locks_and_are_counted_apart(stacks: Stacks) -> None:
+def test_open_waits_of_a_lock_are_counted_separately(stacks: Stacks) -> None:
     wait_group = (*PARK, "sync.runtime_Semacquire", "sync.(*WaitGroup).Wait", "main.f")
     waiting = [
         waited(HEAP + 4, stacks.of(*LOCK, "main.hang")),

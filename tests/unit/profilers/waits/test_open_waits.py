@@ -1,4 +1,4 @@
-"""Who waited when the goroutines were read, given what the probes saw of them."""
+"""Open waits, from the scan of goroutines and the probes' rows."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def waits(
     return open_waits(parked, last_waits or {}, STARTED_NS, all_known=all_known)
 
 
-def test_one_of_whom_nothing_is_known_waits_since_the_recording_began() -> None:
+def test_an_unseen_goroutine_waits_since_the_start_of_the_recording() -> None:
     (wait,) = waits(parked())
     assert (wait.total.count, wait.total.delay_ns) == (1, READ_NS - STARTED_NS)
     assert wait.labels == (BEGAN_BEFORE,)
 
 
-def test_where_not_all_is_known_nothing_is_said_of_when_it_began() -> None:
+def test_with_incomplete_rows_waits_have_no_start_time() -> None:
     (wait,) = waits(parked(), all_known=False)
     assert wait.total.delay_ns == READ_NS - STARTED_NS
     assert wait.labels == ()
 
 
-def test_one_that_began_in_the_recording_waits_since_then() -> None:
+def test_a_recorded_start_is_the_start_of_the_open_wait() -> None:
     goroutine = parked()
     (wait,) = waits(goroutine, last_waits={G: LastWait(3_500, waits=True)})
     assert (wait.total.count, wait.total.delay_ns) == (1, 1_500)
@@ -61,19 +61,19 @@ def test_one_that_began_in_the_recording_waits_since_then() -> None:
         (LastWait(3_500, waits=False, woken_ns=4_000), 1_500),
     ],
 )
-def test_those_that_were_woken_since_they_were_read_are_not_shown(
+def test_goroutines_woken_after_the_scan_are_not_shown(
     last_wait: LastWait, waited_ns: int | None
 ) -> None:
     found = waits(parked(), last_waits={G: last_wait})
     assert [wait.total.delay_ns for wait in found] == ([] if waited_ns is None else [waited_ns])
 
 
-def test_only_at_a_semaphore_one_parks_again_in_the_same_wait() -> None:
+def test_only_semaphore_waits_go_on_after_a_wake() -> None:
     woken = LastWait(3_500, waits=False, woken_ns=4_000)
     assert waits(parked(sema=0), last_waits={G: woken}) == []
 
 
-def test_each_goroutine_by_its_own_address() -> None:
+def test_goroutines_are_matched_by_address() -> None:
     other = parked(address=G + 0x1A0)
     found = waits(
         parked(),
@@ -86,6 +86,6 @@ def test_each_goroutine_by_its_own_address() -> None:
     ]
 
 
-def test_a_recording_of_no_length_shows_waits_of_a_nanosecond() -> None:
+def test_an_empty_recording_has_open_waits_of_a_nanosecond() -> None:
     (wait,) = waits(parked(), read_ns=STARTED_NS)
     assert wait.total.delay_ns == 1

@@ -41,7 +41,7 @@ def total(*return_pcs: int, count: float = 1) -> StackTotal:
     return StackTotal("block", 0, return_pcs, count, 10)
 
 
-def test_what_looks_alike_is_added_up() -> None:
+def test_sums_of_equal_stacks_and_labels_are_added_up() -> None:
     totals = [
         (total(1, 7, count=2.5), ()),
         (total(1, 8, count=2.5), ()),
@@ -59,7 +59,7 @@ def test_what_looks_alike_is_added_up() -> None:
     assert (cut, failure) == (3, None)
 
 
-def test_stacks_without_names_are_kept_and_told() -> None:
+def test_stacks_without_names_are_kept_and_reported() -> None:
     totals = [(total(1, CORRUPT), ()), (total(1, CORRUPT), ()), (total(1), ())]
     samples, _, _, failure, _ = wait_samples(cast("StackTranslator", Translator()), totals)
     assert [(len(s.locations), s.values) for s in samples] == [(2, (2, 20)), (1, (1, 10))]

@@ -94,9 +94,7 @@ class Stacks:
 
 @pytest.mark.parametrize("depth", [6, 12, None])
 @pytest.mark.parametrize("version", ["1.22", "1.27"])
-def test_a_stack_in_two_parts_is_the_same_as_frame_by_frame(
-    version: str, depth: int | None
-) -> None:
+def test_stacks_equal_those_made_frame_by_frame(version: str, depth: int | None) -> None:
     go = go_target(version)
     made = Stacks(go, seed=7)
     kinds: tuple[Waiting, Waiting] = ("block", "mutex")

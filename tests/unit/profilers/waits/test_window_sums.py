@@ -1,4 +1,4 @@
-"""What windows hold, added up: waits that go on beyond them, locks that nobody released in them."""
+"""Sums of windows: waits that go on beyond them, locks that are released outside of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_window_stands_for_the_pause_before_it() -> None:
     assert sums.coverage().share == pytest.approx(0.15)
 
 
-def test_the_parts_of_a_window_that_goes_on_stand_for_themselves() -> None:
+def test_parts_of_an_ongoing_window_are_not_scaled() -> None:
     sums = begun()
     for end_ns in (1100, 1150, 1300):
         sums.add({A: (1, 10)}, 1000, end_ns)
@@ -46,7 +46,7 @@ def test_the_parts_of_a_window_that_goes_on_stand_for_themselves() -> None:
     assert sums.coverage().windows == 0
 
 
-def test_a_wait_that_lasts_counts_once_it_has_ended() -> None:
+def test_an_ongoing_wait_counts_once_settled() -> None:
     sums = begun()
     sums.add({}, 1090, 1100, [OngoingWait(WAIT, A, 10), OngoingWait(OTHER, B, 5)])
     sums.settle({WAIT, OTHER})
@@ -61,14 +61,14 @@ def test_a_wait_that_lasts_counts_once_it_has_ended() -> None:
     assert totals(sums)[A.return_pcs].count == 0
 
 
-def test_one_that_ended_right_behind_the_window_counts_at_once() -> None:
+def test_a_wait_that_ended_behind_the_window_counts_at_once() -> None:
     sums = begun()
     sums.add({}, 1090, 1100, [OngoingWait(None, A, 10)])
 
     assert totals(sums)[A.return_pcs].delay_ns == 100
 
 
-def test_another_wait_of_the_same_goroutine_is_another_one() -> None:
+def test_a_later_wait_of_the_goroutine_does_not_keep_the_first_open() -> None:
     sums = begun()
     sums.add({}, 1090, 1100, [OngoingWait(WAIT, A, 10)])
     sums.settle({WAIT._replace(sequence=4)})
@@ -76,7 +76,7 @@ def test_another_wait_of_the_same_goroutine_is_another_one() -> None:
     assert totals(sums)[A.return_pcs].delay_ns == 100
 
 
-def test_what_was_waited_for_a_lock_is_charged_to_whom_releases_it() -> None:
+def test_waiting_in_a_queue_is_charged_to_its_release() -> None:
     sums = begun()
     sums.add({RELEASE: (1, 20)}, 1090, 1100, queues=[QueueRow(0xA0, 5, RELEASE)])
 
@@ -84,7 +84,7 @@ def test_what_was_waited_for_a_lock_is_charged_to_whom_releases_it() -> None:
     assert totals(sums)[RELEASE.return_pcs].count == 10
 
 
-def test_nobody_was_seen_to_release_it_until_later() -> None:
+def test_uncharged_waiting_is_charged_to_a_later_release() -> None:
     sums = begun()
     sums.add({}, 1090, 1100, queues=[QueueRow(0xA0, 10, None), QueueRow(0xB0, 1, None)])
     assert sums.coverage().uncharged_ns == 110
@@ -94,7 +94,7 @@ def test_nobody_was_seen_to_release_it_until_later() -> None:
     assert sums.coverage().uncharged_ns == 10
 
 
-def test_the_time_after_the_last_window_is_that_windows() -> None:
+def test_the_last_window_stands_for_the_time_after_it() -> None:
     sums = begun()
     sums.add({A: (1, 4)}, 1090, 1100, [OngoingWait(WAIT, B, 10)])
     sums.stretch(1200)
@@ -105,7 +105,7 @@ def test_the_time_after_the_last_window_is_that_windows() -> None:
     assert totals(sums)[B.return_pcs].delay_ns == 200
 
 
-def test_a_window_that_ended_before_its_time_stands_for_less() -> None:
+def test_a_window_that_ended_early_stands_for_less() -> None:
     sums = begun()
     sums.add({A: (1, 10)}, 1090, 1100, planned_ns=10)
     sums.add({B: (1, 2)}, 1198, 1200, planned_ns=10)
@@ -115,7 +115,7 @@ def test_a_window_that_ended_before_its_time_stands_for_less() -> None:
     assert totals(sums)[B.return_pcs].count == 10
 
 
-def test_what_runs_more_often_outside_of_windows_waits_more_often() -> None:
+def test_the_slowdown_scales_counts_but_no_delays() -> None:
     sums = begun()
     sums.add({A: (2, 30)}, 1090, 1100, slowdown=1.5)
 
@@ -123,14 +123,14 @@ def test_what_runs_more_often_outside_of_windows_waits_more_often() -> None:
     assert totals(sums)[A.return_pcs].delay_ns == 30 * 10
 
 
-def test_what_was_watched_all_the_time_is_as_it_was_counted() -> None:
+def test_without_a_pause_sums_are_not_scaled() -> None:
     sums = begun()
     sums.add({A: (2, 30)}, 1000, 1100, slowdown=1.5)
 
     assert totals(sums)[A.return_pcs].count == 2
 
 
-def test_what_begins_anew_does_not_stand_for_the_time_before() -> None:
+def test_a_second_begin_does_not_stand_for_earlier_time() -> None:
     sums = begun()
     sums.add({A: (1, 10)}, 1000, 1100)
     sums.begin(5000)
@@ -139,7 +139,7 @@ def test_what_begins_anew_does_not_stand_for_the_time_before() -> None:
     assert totals(sums)[A.return_pcs].count == 1 + 10
 
 
-def test_while_it_goes_on_the_last_window_tells_what_is_likely() -> None:
+def test_during_a_pause_totals_are_extrapolated() -> None:
     sums = begun()
     sums.add({A: (1, 10)}, 1090, 1100, [OngoingWait(WAIT, B, 10)])
     seen = [
@@ -155,7 +155,7 @@ def test_while_it_goes_on_the_last_window_tells_what_is_likely() -> None:
     assert sums.totals(1350)[0].count == 15 + 0.5 * 15
 
 
-def test_what_is_settled_is_of_windows_and_of_the_time_that_they_stand_for() -> None:
+def test_settled_sums_and_coverage_are_of_the_same_time() -> None:
     sums = begun()
     sums.add({A: (2, 30)}, 1090, 1100)
     assert [(total.count, total.delay_ns) for total in sums.totals(1200)] == [(40, 600)]
@@ -169,7 +169,7 @@ def test_what_is_settled_is_of_windows_and_of_the_time_that_they_stand_for() -> 
     assert sums.coverage().stood_for_ns == 200
 
 
-def test_an_error_is_told_in_words() -> None:
+def test_the_standard_error_is_shown_in_words() -> None:
     sums = begun()
     assert sums.coverage().error("block") == ""
     sums.add({A: (1, 10)}, 1090, 1100)

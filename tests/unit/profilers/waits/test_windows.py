@@ -21,7 +21,7 @@ SOON_NS = 3_600_000_000_000
 
 
 class Notes:
-    """Notes which of its methods are called; there is nobody who waits."""
+    """Notes which of its methods are called; no goroutine waits."""
 
     hit_ns = None
 
@@ -44,7 +44,7 @@ class Notes:
 
 
 @pytest.mark.parametrize("lead_ns", [-1, SOON_NS])
-def test_what_a_window_counted_that_was_prepared_too_late_belongs_to_none(
+def test_sums_of_a_window_prepared_too_late_are_discarded(
     lead_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The seeds were not complete in time."""
@@ -69,7 +69,7 @@ def test_what_a_window_counted_that_was_prepared_too_late_belongs_to_none(
         assert waits.calls == [*prepared, "close_window", "take"]
 
 
-def test_a_program_whose_goroutines_cannot_be_found_is_refused_with_a_way_out(
+def test_a_program_without_a_goroutine_list_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def scanner(_: GoTarget, *, has_labels: bool) -> ParkedScanner:

@@ -12,7 +12,8 @@ from elftools.elf.sections import SymbolTableSection
 from symbolizer import ElfFile, GoBinary, GoTableError
 from symbolizer.codeanalysis.globals import allgs_address, scheduling_latencies
 from tests.builds import BUILDS
-from tests.unit.symbolizer.go_programs import binary, only, program, without_sections
+from tests.unit.symbolizer.elf.elf_writer import without_sections
+from tests.unit.symbolizer.go_programs import binary, only, program
 
 # Copies without symbols stand for stripped programs, which tests/kernel has, too.
 WITH_SYMBOLS = [build for build in BUILDS if build[1] != "stripped"]
@@ -28,7 +29,7 @@ def symbol(data: bytes, name: str) -> int:
 
 
 @pytest.mark.parametrize("build", WITH_SYMBOLS, ids=lambda build: "-".join(build))
-def test_allgs_is_where_its_symbol_is(build: tuple[str, str]) -> None:
+def test_the_address_of_allgs_equals_its_symbol(build: tuple[str, str]) -> None:
     data = program(*build)
     expected = symbol(data, "runtime.allgs")
     for each in (data, without_sections(data)):
@@ -57,13 +58,13 @@ def loading(first: int, second: int) -> GoBinary:
     return GoBinary.open(ElfFile.from_bytes(bytes(data)))
 
 
-def test_the_two_words_of_a_slice_are_taken() -> None:
+def test_the_words_of_a_slice_give_its_address() -> None:
     start, _ = data_segment()
     assert allgs_address(loading(start, start + 8)) == start
 
 
 @pytest.mark.parametrize("second", [-8, 0, 7, 16])
-def test_words_that_are_not_of_one_slice_are_refused(second: int) -> None:
+def test_words_of_different_slices_are_refused(second: int) -> None:
     start, _ = data_segment()
     with pytest.raises(GoTableError, match=REFUSAL):
         allgs_address(loading(start + 8, start + 8 + second))

@@ -59,7 +59,7 @@ def test_each_probe_is_in_its_function(binary: GoBinary) -> None:
         assert binary.frames(pc - 1)[0].function == name
 
 
-def test_the_woken_thread_is_in_its_register_until_it_is_woken(binary: GoBinary) -> None:
+def test_the_register_holds_the_woken_thread_until_the_wake(binary: GoBinary) -> None:
     sites = runtime_lock_sites(binary)
     offset = binary.layout.offset("m", "mOS.waitsema")
     around = instructions_around(binary, sites.wake_pc)

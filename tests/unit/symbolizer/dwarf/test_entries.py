@@ -37,7 +37,7 @@ def dwarf_file(info: bytes, abbrev: bytes, *, compress: bool = False, claim: int
 
 @pytest.mark.parametrize("compress", [False, True])
 @pytest.mark.parametrize("minor", ["1.19", NEWEST])
-def test_plain_and_compressed_dwarf(minor: str, compress: bool) -> None:
+def test_plain_and_compressed_dwarf_are_read(minor: str, compress: bool) -> None:
     program = binary(minor, "plain").elf
     (expected,) = Dwarf(program).find("main.plain", (TAG_VARIABLE,))
     info, abbrev = (dwarf_section(program, name) for name in ("debug_info", "debug_abbrev"))
@@ -46,7 +46,7 @@ def test_plain_and_compressed_dwarf(minor: str, compress: bool) -> None:
 
 
 @pytest.mark.parametrize("claim", [1, 1 << 17, 1 << 30, (1 << 64) - 1])
-def test_a_compressed_section_with_a_false_size(claim: int) -> None:
+def test_a_compressed_section_with_a_false_size_is_refused(claim: int) -> None:
     dwarf = Dwarf(dwarf_file(bytes(1 << 16), b"\0", compress=True, claim=claim))
     if claim == 1:
         assert dwarf.find("main", (TAG_VARIABLE,)) == []
@@ -55,7 +55,7 @@ def test_a_compressed_section_with_a_false_size(claim: int) -> None:
             dwarf.find("main", (TAG_VARIABLE,))
 
 
-def test_entries_nested_too_deep() -> None:
+def test_entries_nested_too_deep_are_refused() -> None:
     # One abbreviation: a lexical block with children and no attribute.
     abbrev = bytes([1, TAG_LEXICAL_BLOCK, 1, 0, 0, 0])
     entries = b"\x01" * 100_000
@@ -92,7 +92,7 @@ def test_variables_of_inlined_functions_are_left_out() -> None:
     assert [die.name for die in dwarf.children(found)] == ["a", "block", "h", "c"]
 
 
-def test_search_for_any_type_arguments() -> None:
+def test_generic_types_are_found_with_any_type_arguments() -> None:
     table = bytes([1, TAG_VARIABLE, 0, 3, 8, 0, 0, 0])
     names = ("F[int].a", "F[G[int]].a", "F[int].b", "F.a", "xF[int].a", "F[int", "F[int].a.c")
     entries = b"".join(b"\x01" + name.encode() + b"\0" for name in names)
@@ -109,7 +109,7 @@ def test_search_for_any_type_arguments() -> None:
 
 
 @pytest.mark.parametrize("form", [0x06, 0x08, 0x0A, 0x0F])
-def test_an_entry_that_runs_past_its_unit(form: int) -> None:
+def test_an_entry_that_runs_past_its_unit_is_refused(form: int) -> None:
     table = bytes([1, TAG_VARIABLE, 0, 3, form, 0, 0, 0])
     first = struct.pack("<IHIB", 9, 4, 0, 8) + b"\x01\x82"
     second = struct.pack("<IHIB", 9, 4, 0, 8) + b"\x01\0"
@@ -118,7 +118,7 @@ def test_an_entry_that_runs_past_its_unit(form: int) -> None:
         dwarf.die(11)
 
 
-def test_abbreviations_that_are_cut_off() -> None:
+def test_abbreviations_that_are_cut_off_are_refused() -> None:
     unit = struct.pack("<IHIB", 8, 4, 0, 8) + b"\x01"
     whole = bytes([1, TAG_VARIABLE, 0, 3, 8, 0, 0])
     for size in range(1, len(whole)):
@@ -127,7 +127,7 @@ def test_abbreviations_that_are_cut_off() -> None:
 
 
 @pytest.mark.parametrize(("version", "kind"), [(2, 0), (3, 0), (4, 0), (5, 1), (5, 3), (5, 4)])
-def test_units_of_each_version_and_kind(version: int, kind: int) -> None:
+def test_units_of_each_version_and_kind_are_read(version: int, kind: int) -> None:
     """Compilation units, and of version 5 partial ones and skeletons, too."""
     table = bytes([1, TAG_VARIABLE, 0, 3, 8, 0, 0, 0])
     entry = b"\x01main.v\0"
@@ -151,7 +151,7 @@ def test_an_unknown_form_loses_only_the_entries_that_have_it() -> None:
         dwarf.find("main.T", (TAG_STRUCTURE,))
 
 
-def test_references_into_another_file_are_passed_over() -> None:
+def test_references_into_another_file_are_skipped() -> None:
     """Forms that dwz and -gsplit-dwarf write: 4 bytes, or a LEB128 number."""
     forms = {0x1F20: 4, 0x1F21: 4, 0x1C: 4, 0x1D: 4, 0x1F01: 2, 0x1F02: 2}
     table, entries = b"", b""
@@ -164,7 +164,7 @@ def test_references_into_another_file_are_passed_over() -> None:
     assert [die.values for die in found] == [{3: b"main.v", 0x0B: code} for code in range(1, 7)]
 
 
-def test_a_name_that_is_the_end_of_a_longer_one() -> None:
+def test_a_name_that_is_the_end_of_a_longer_one_is_found() -> None:
     """The byte in front of it may look like an abbreviation's number: 0x2a is "*"."""
     abbrev = bytes([0x2A, TAG_STRUCTURE, 0, 3, 8, 0, 0, 1, TAG_POINTER, 0, 3, 8, 0, 0, 0])
     entries = b"\x01**main.T\0" + b"\x2amain.T\0"
@@ -178,7 +178,7 @@ def test_a_name_that_is_the_end_of_a_longer_one() -> None:
     ("data", "unsigned", "signed"),
     [(b"\x02", 2, 2), (b"\x7f", 127, -1), (b"\x80\x01", 128, 128), (b"\x80\x7f", 16256, -128)],
 )
-def test_numbers_of_variable_length(data: bytes, unsigned: int, signed: int) -> None:
+def test_numbers_of_variable_length_are_decoded(data: bytes, unsigned: int, signed: int) -> None:
     assert uleb(data + b"\x55", 0) == (unsigned, len(data))
     assert sleb(data + b"\x55", 0) == (signed, len(data))
     with pytest.raises(DwarfError):

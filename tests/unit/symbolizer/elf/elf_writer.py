@@ -112,3 +112,11 @@ def note(name: bytes, kind: int, description: bytes) -> bytes:
     """An ELF note with its padding."""
     padded = [text + bytes(-len(text) % 4) for text in (name, description)]
     return struct.pack("<III", len(name), len(description), kind) + b"".join(padded)
+
+
+def without_sections(data: bytes) -> bytes:
+    """As sstrip leaves it: no section header at all."""
+    changed = bytearray(data)
+    changed[40:48] = bytes(8)
+    changed[58:64] = bytes(6)
+    return bytes(changed)

@@ -12,7 +12,7 @@ import pytest
 from symbolizer import ElfFile
 from symbolizer.elf.symbols import SymbolTable, _dynamic_tables
 from symbolizer.errors import ElfError
-from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_X, ElfWriter, Load, Part
+from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_X, ElfWriter, Load, Part, without_sections
 
 SOURCE = """
 asm(".text\\n"
@@ -59,11 +59,6 @@ def opened(elf: ElfFile) -> SymbolTable:
 def name_at(table: SymbolTable, vaddr: int) -> str | None:
     symbol = table.at(vaddr)
     return symbol.name if symbol else None
-
-
-def without_sections(data: bytes) -> bytes:
-    """The file without section headers."""
-    return data[:40] + bytes(8) + data[48:58] + bytes(6) + data[64:]
 
 
 def test_a_symbol_without_a_size_extends_to_the_next_one(library: Path, elf: ElfFile) -> None:
@@ -140,7 +135,7 @@ def written(*symbols: tuple[int, int]) -> SymbolTable:
     return opened(ElfFile.from_bytes(ElfWriter(segments=[code], sections=parts).build()))
 
 
-def test_an_inner_function_hides_the_outer_one_only_inside_it() -> None:
+def test_an_inner_symbol_hides_the_outer_one_only_inside() -> None:
     table = written((0x1000, 0x100), (0x1010, 0x10), (0x1018, 2), (0x1200, 8))
     found = {
         at: name_at(table, at) for at in (0x100F, 0x1010, 0x1018, 0x101A, 0x1020, 0x10FF, 0x1100)

@@ -17,7 +17,7 @@ from symbolizer import (
     UnsupportedGoVersion,
 )
 from tests.toolchains import MINORS, toolchain
-from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_X, ElfWriter, Load
+from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_X, ElfWriter, Load, without_sections
 from tests.unit.symbolizer.go_programs import (
     FRAMES,
     NEWEST,
@@ -25,7 +25,6 @@ from tests.unit.symbolizer.go_programs import (
     module_vaddr,
     only,
     program,
-    without_sections,
     without_values_in_place,
 )
 
@@ -256,7 +255,7 @@ def test_the_stack_delta_is_zero_at_every_return(minor: str) -> None:
 
 @pytest.mark.parametrize("minor", ["1.19", "1.25", NEWEST])
 @pytest.mark.parametrize("mode", ["plain", "pie"])
-def test_call_sites_are_those_that_a_decoder_finds(minor: str, mode: str) -> None:
+def test_call_sites_equal_those_of_a_decoder(minor: str, mode: str) -> None:
     found = binary(minor, mode)
     targets = [only(found, name) for name in ("runtime.gopark", "runtime.newobject")]
     called: dict[int, list[int]] = {target.entry: [] for target in targets}

@@ -16,6 +16,7 @@ from symbolizer import (
     read_build_info,
 )
 from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_W, ElfWriter, Load, Part
+from tests.unit.varints import varint
 
 DATA = 0x500000
 MAGIC = b"\xff Go buildinf:"
@@ -44,14 +45,6 @@ INFO = BuildInfo(
 
 def framed(modules: str) -> bytes:
     return bytes(16) + modules.encode() + bytes(16)
-
-
-def varint(number: int) -> bytes:
-    encoded = b""
-    while number >= 0x80:
-        encoded += bytes([number & 0x7F | 0x80])
-        number >>= 7
-    return encoded + bytes([number])
 
 
 def inline(version: bytes = b"go1.27.3", modules: bytes = framed(MODULES)) -> bytes:

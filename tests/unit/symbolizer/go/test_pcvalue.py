@@ -14,20 +14,13 @@ from symbolizer.elf.table import FileTable
 from symbolizer.errors import GoTableError
 from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table
 from tests.unit.symbolizer.elf.elf_writer import ElfWriter, Load
+from tests.unit.varints import varint
 
 Pairs = Sequence[tuple[int, int]]
 """(value, bytes of code for which it holds)."""
 
 VALUES = st.integers(-(1 << 31) + 1, (1 << 31) - 1)
 STEPS = st.integers(1, 1 << 20)
-
-
-def varint(number: int) -> bytes:
-    encoded = b""
-    while number >= 0x80:
-        encoded += bytes([number & 0x7F | 0x80])
-        number >>= 7
-    return encoded + bytes([number])
 
 
 def encoded(pairs: Pairs) -> bytes:

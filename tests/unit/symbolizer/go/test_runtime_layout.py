@@ -20,11 +20,11 @@ STORED = json.loads(OUTPUT.read_text())
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_the_stored_layout_is_what_the_toolchain_has(minor: str) -> None:
+def test_the_stored_layout_equals_the_toolchains(minor: str) -> None:
     assert describe(toolchain(minor).goroot) == (minor, STORED[minor])
 
 
-def test_the_stored_file_is_as_the_generator_writes_it() -> None:
+def test_the_stored_file_equals_the_generators_output() -> None:
     assert render(STORED) == OUTPUT.read_text()
     assert tuple(STORED) == MINORS
 
@@ -47,7 +47,7 @@ def test_only_panics_keep_the_wrapper_that_called_them() -> None:
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_layouts_that_the_code_assumes_are_those_of_the_data(minor: str) -> None:
+def test_layouts_in_the_code_equal_the_data(minor: str) -> None:
     layout = layout_for(GoVersion.parse(f"go{minor}"))
     old = minor == "1.19"
     func = pclntab._FUNC_1_18 if old else pclntab._FUNC_1_20

@@ -42,7 +42,7 @@ def opened(data: bytes) -> LockNames:
 
 
 @pytest.mark.parametrize(("minor", "mode"), BUILDS)
-def test_locks_in_package_variables(minor: str, mode: str) -> None:
+def test_locks_in_package_variables_have_names(minor: str, mode: str) -> None:
     expected = said(minor, mode).variables
     assert len(expected) == 20
     found = names(minor, mode)
@@ -59,7 +59,7 @@ def test_locks_on_the_heap_are_in_no_variable(minor: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize(("minor", "mode"), BUILDS)
-def test_locks_on_the_heap_by_one_function(minor: str, mode: str) -> None:
+def test_heap_locks_are_named_from_one_function(minor: str, mode: str) -> None:
     found = names(minor, mode)
     callers = said(minor, mode).callers
     assert len(callers) == 37
@@ -72,7 +72,7 @@ def test_locks_on_the_heap_by_one_function(minor: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize(("minor", "mode"), BUILDS)
-def test_locks_on_the_heap_by_all_functions_that_lock_them(minor: str, mode: str) -> None:
+def test_heap_locks_are_named_from_all_their_functions(minor: str, mode: str) -> None:
     found = names(minor, mode)
     groups: dict[tuple[str, str], list[Caller]] = defaultdict(list)
     for caller, kind, name in said(minor, mode).callers:
@@ -108,7 +108,7 @@ def test_the_mutex_in_a_rwmutex_is_locked_by_package_sync() -> None:
     assert names().field([caller], "sync.RWMutex") is None
 
 
-def test_a_generic_function_by_its_short_name() -> None:
+def test_a_generic_function_is_found_by_its_short_name() -> None:
     callers = [each for each, _, _ in said(NEWEST, "plain").callers if ").put" in each.function]
     assert len(callers) == 2
     for caller in callers:
@@ -119,7 +119,7 @@ def test_a_generic_function_by_its_short_name() -> None:
         assert names().field([nowhere], "sync.Mutex") == "main.box[...].mu"
 
 
-def test_a_wrapper_of_an_unnamed_type() -> None:
+def test_a_wrapper_of_an_unnamed_type_has_a_name() -> None:
     wrappers = [
         each
         for each in binary(NEWEST, "plain").functions()
@@ -130,7 +130,7 @@ def test_a_wrapper_of_an_unnamed_type() -> None:
     assert names().field(callers, "sync.Mutex") is None
 
 
-def test_locks_of_internal_sync() -> None:
+def test_locks_of_internal_sync_have_names() -> None:
     """internal/sync.HashTrieMap, Go 1.24 and later, can't import sync."""
     (caller,) = (
         Caller(each.name, each.entry)
@@ -143,7 +143,7 @@ def test_locks_of_internal_sync() -> None:
     )
 
 
-def test_code_that_loads_a_word_of_data() -> None:
+def test_code_that_loads_a_word_of_data_is_read() -> None:
     data = ElfWriter([Load(0x1000, bytes(64), PF_R), Load(0x2000, bytes(64), PF_R | PF_W)])
     elf = ElfFile.from_bytes(data.build())
     to_data, to_code = struct.pack("<i", 0x1000), struct.pack("<i", 0)
@@ -158,7 +158,7 @@ def test_code_that_loads_a_word_of_data() -> None:
     assert loads(elf, 0x1000, code) == [(0x1000, 0x2007), (0x1007, 0x200E)]
 
 
-def test_a_variable_with_another_address_than_its_symbol() -> None:
+def test_if_addresses_contradict_the_symbol_names_the_lock() -> None:
     data = bytearray(uncompressed(NEWEST))
     elf = ElfFile.from_bytes(bytes(data))
     (die,) = Dwarf(elf).find("main.plain", (TAG_VARIABLE,))
@@ -169,7 +169,7 @@ def test_a_variable_with_another_address_than_its_symbol() -> None:
     assert opened(bytes(data)).variable(address) == "main.plain+0x18"
 
 
-def test_the_end_of_what_a_slice_or_a_pointer_points_to() -> None:
+def test_elements_end_with_their_slice_or_pointer() -> None:
     dwarf = Dwarf(binary(NEWEST, "plain").elf)
     types = Types(dwarf)
     listed, pool = (
@@ -186,13 +186,13 @@ def test_the_end_of_what_a_slice_or_a_pointer_points_to() -> None:
     assert types.element(pool, 1, 168) is None
 
 
-def test_functions_that_do_not_exist() -> None:
+def test_functions_that_do_not_exist_name_no_lock() -> None:
     for name in ("main.nothing", "main.(*nothing).at", "", ".", "main.\0", "go:(*struct {}).Lock"):
         assert names().field([Caller(name, 1)], "sync.Mutex") is None
     assert names().field([], "sync.Mutex") is None
 
 
-def test_addresses_without_a_lock() -> None:
+def test_addresses_without_a_lock_have_no_name() -> None:
     address = said(NEWEST, "plain").variables["main.plain.first.mu"]
     found = names()
     assert found.variable(address - 8) == "main.plain.first.count"
@@ -213,7 +213,7 @@ class CountingSource(MemorySource):
 
 
 @pytest.mark.parametrize("minor", ["1.19", NEWEST])
-def test_nothing_is_read_of_a_stripped_program(minor: str) -> None:
+def test_lookups_read_nothing_of_a_stripped_program(minor: str) -> None:
     source = CountingSource(path(minor, "stripped").read_bytes())
     found = LockNames(GoBinary.open(ElfFile(source)))
     read = source.read_bytes
@@ -225,7 +225,7 @@ def test_nothing_is_read_of_a_stripped_program(minor: str) -> None:
     assert source.read_bytes == read
 
 
-def test_nothing_is_read_before_the_first_lookup() -> None:
+def test_dwarf_is_not_read_before_the_first_lookup() -> None:
     source = CountingSource(path(NEWEST, "plain").read_bytes())
     program = GoBinary.open(ElfFile(source))
     read = source.read_bytes
@@ -258,7 +258,7 @@ def test_dwarf_that_cannot_be_read_leaves_the_symbols() -> None:
         assert found.field([caller], kind) is None
 
 
-def test_types_that_contain_themselves() -> None:
+def test_types_that_contain_themselves_are_handled() -> None:
     """main.tree has two of itself as fields, and main.link one."""
     data = bytearray(uncompressed(NEWEST))
     elf = ElfFile.from_bytes(bytes(data))
@@ -288,7 +288,7 @@ def test_types_that_contain_themselves() -> None:
     assert changed_types.place(tree, 0).path == ".left" * 12
 
 
-def test_a_slice_of_itself() -> None:
+def test_a_slice_of_itself_is_handled() -> None:
     data = bytearray(uncompressed(NEWEST))
     elf = ElfFile.from_bytes(bytes(data))
     dwarf = Dwarf(elf)
@@ -305,7 +305,7 @@ def test_a_slice_of_itself() -> None:
     )
 
 
-def test_data_at_the_end_of_all_addresses() -> None:
+def test_data_at_the_end_of_the_address_space_is_handled() -> None:
     start = (1 << 64) - 64
     words = struct.pack("<8Q", *range(start, start + 64, 8))
     elf = ElfFile.from_bytes(ElfWriter([Load(start, words, PF_R | PF_W)]).build())
@@ -332,11 +332,11 @@ def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         ("", ""),
     ],
 )
-def test_the_package_of_a_name(name: str, package: str) -> None:
+def test_the_package_of_a_name_is_found(name: str, package: str) -> None:
     assert package_of(name) == package
 
 
-def test_text_of_several_names() -> None:
+def test_several_names_are_joined() -> None:
     fields = [LockName("main.T", f".{field}") for field in "abcde"]
     assert _text([]) is None
     assert _text(fields[:1]) == "main.T.a"

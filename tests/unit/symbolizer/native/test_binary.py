@@ -155,7 +155,7 @@ def is_demangler(process: psutil.Process) -> bool:
 
 
 @given(st.text(alphabet="_ZNRCSt0123456789abcEIBTv", max_size=200), st.sampled_from(["_Z", "_R"]))
-def test_no_text_ends_the_demangler(text: str, prefix: str) -> None:
+def test_no_name_crashes_the_demangler(text: str, prefix: str) -> None:
     before = demanglers()
     assert demangled(prefix + text)
     assert before <= demanglers()

@@ -88,7 +88,7 @@ def doubling(steps: int) -> str:
     return "_Z1f1AIiiE" + "".join(f"S_I{back_to(n) * 2}E" for n in range(steps))
 
 
-def test_names_of_cpp_are_those_of_nm(tmp_path: Path) -> None:
+def test_names_of_cpp_equal_nms(tmp_path: Path) -> None:
     (tmp_path / "shop.cc").write_text(CPP)
     command = ["g++", "-std=c++17", "-O0", "-c", "-o", "shop.o", "shop.cc"]
     subprocess.run(command, cwd=tmp_path, check=True)
@@ -106,7 +106,7 @@ def test_names_of_cpp_are_those_of_nm(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mangled", "name"), RUST.items())
-def test_names_of_rust(mangled: str, name: str) -> None:
+def test_names_of_rust_are_demangled(mangled: str, name: str) -> None:
     assert demangled(mangled) == name
 
 
@@ -153,7 +153,7 @@ def test_endless_names_of_rust_stay_mangled() -> None:
     assert demangled("_RNvC6_123foo3bar") == "123foo::bar"
 
 
-def test_output_of_the_library_is_not_an_answer() -> None:
+def test_output_of_the_library_is_not_taken_as_an_answer() -> None:
     # For each, it prints the part that it demangled, the name of the crate: 20 kB in total.
     for number in range(100):
         crate = f"{number:03}" + "c" * 200
@@ -184,7 +184,7 @@ def test_a_process_that_was_killed_is_started_again() -> None:
     assert demangled("_Z4stopv") == "stop()"
 
 
-def test_no_process_is_left_behind() -> None:
+def test_the_demangler_leaves_no_process() -> None:
     code = (
         "from symbolizer.native.demangle import demangled, _demangler\n"
         "print(demangled('_Z4workv'), _demangler._process.pid)"

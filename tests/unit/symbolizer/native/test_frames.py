@@ -49,7 +49,7 @@ def extent(program: Path, name: str) -> range:
     return range(int(row[0], 16), int(row[0], 16) + int(row[1], 16))
 
 
-def test_lines_and_inlined_calls_are_those_of_addr2line(program: Path, elf: ElfFile) -> None:
+def test_lines_and_inlined_calls_equal_addr2lines(program: Path, elf: ElfFile) -> None:
     vaddrs = extent(program, "shop::(anonymous namespace)::hidden(int volatile*)")
     command = ["addr2line", "-a", "-i", "-e", str(program), *map(hex, vaddrs)]
     listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -91,9 +91,7 @@ def test_broken_dwarf_loses_no_names(program: Path) -> None:
     assert native.failure is not None
 
 
-def test_a_broken_debug_file_loses_no_names_of_the_file_itself(
-    program: Path, tmp_path: Path
-) -> None:
+def test_a_broken_debug_file_loses_no_names_of_its_file(program: Path, tmp_path: Path) -> None:
     stripped, debug = tmp_path / "stripped", tmp_path / "debug"
     command = ["gcc", "-shared", "-fPIC", "-x", "c", "-o", str(stripped), "-s", "-"]
     subprocess.run(command, input=b"int shown(void) { return 1; }", check=True)

@@ -83,26 +83,30 @@ def check(program: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("language", "version"), MAKES)
-def test_every_byte_of_code(tmp_path: Path, language: str, version: int) -> None:
+def test_lines_of_every_byte_equal_llvm_symbolizers(
+    tmp_path: Path, language: str, version: int
+) -> None:
     check(native_program(tmp_path, language, f"-gdwarf-{version}"))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("way", WAYS)
-def test_other_ways_to_build(tmp_path: Path, language: str, way: str) -> None:
+def test_lines_of_other_builds_equal_llvm_symbolizers(
+    tmp_path: Path, language: str, way: str
+) -> None:
     check(native_program(tmp_path, language, "-g", *way.split()))
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_units_without_a_table_of_addresses(tmp_path: Path, version: int) -> None:
+def test_units_without_aranges_are_found(tmp_path: Path, version: int) -> None:
     """clang, rustc and Go write no .debug_aranges."""
     program = native_program(tmp_path, "c++", f"-gdwarf-{version}")
     subprocess.run(["objcopy", "--remove-section=.debug_aranges", program], check=True)
     check(program)
 
 
-def test_only_the_units_that_are_asked_for(tmp_path: Path) -> None:
+def test_only_the_needed_units_are_read(tmp_path: Path) -> None:
     with ElfFile.open(native_program(tmp_path, "c++", "-g")) as elf:
         lines = NativeLines.open(elf)
         assert lines is not None

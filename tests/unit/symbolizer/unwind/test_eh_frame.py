@@ -14,7 +14,7 @@ from symbolizer.elf.file import ElfFile
 from symbolizer.elf.source import FileSource
 from symbolizer.unwind.eh_frame import EhFrame
 from symbolizer.unwind.rules import RuleKind, RuleRange, UnwindRule
-from tests.unit.symbolizer.elf.elf_writer import ElfWriter, Load, Part
+from tests.unit.symbolizer.elf.elf_writer import ElfWriter, Load, Part, without_sections
 from tests.unit.symbolizer.unwind.eh_writer import (
     CODE_VADDR,
     FRAMES_VADDR,
@@ -152,16 +152,16 @@ def test_the_byte_behind_a_signals_trampoline_has_its_rule() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_a_librarys_rules_are_those_of_readelf(name: str) -> None:
+def test_rules_of_libraries_equal_readelfs(name: str) -> None:
     assert check_against_readelf(library(name)) > 2000
 
 
 @pytest.mark.parametrize("build", BUILDS)
-def test_a_programs_rules_are_those_of_readelf(folder: Path, build: str) -> None:
+def test_rules_of_programs_equal_readelfs(folder: Path, build: str) -> None:
     assert check_against_readelf(built(folder, build)) > (5000 if build == "static" else 20)
 
 
-def test_the_rules_of_the_vdso_are_those_of_readelf(folder: Path) -> None:
+def test_rules_of_the_vdso_equal_readelfs(folder: Path) -> None:
     assert check_against_readelf(vdso(folder)) > 10
 
 
@@ -227,7 +227,7 @@ def test_in_a_plt_the_stack_depends_on_the_address(folder: Path, build: str) -> 
         assert rule_at(table, vaddr) == sp(24 if vaddr % 16 >= 6 else 16)
 
 
-def test_rules_of_a_large_plt_are_those_of_one_entry() -> None:
+def test_rules_of_a_large_plt_repeat_those_of_an_entry() -> None:
     plt_program = b"\x0f" + bytes([len(PLT_CFA)]) + PLT_CFA
     table = opened(eh_elf([Fde(plt_program, CODE_VADDR + 8, 1 << 30)]))
     far = CODE_VADDR + (1 << 29)
@@ -258,10 +258,6 @@ def test_a_signals_trampoline_leads_to_the_interrupted_code(folder: Path, name: 
         assert rule_at(opened(data), each) == UnwindRule(RuleKind.SIGNAL)
 
 
-def without_section_headers(data: bytes) -> bytes:
-    return data[:40] + bytes(8) + data[48:58] + bytes(6) + data[64:]
-
-
 def with_byte(data: bytes, vaddr: int, value: int) -> bytes:
     offset = ElfFile.from_bytes(data).vaddr_to_offset(vaddr)
     return data[:offset] + bytes([value]) + data[offset + 1 :]
@@ -285,12 +281,12 @@ def test_without_a_usable_table_all_entries_are_read(changed_byte: int) -> None:
 
 def test_the_tables_are_found_without_section_headers() -> None:
     data = library("libc.so.6").read_bytes()
-    whole, bare = opened(data), opened(without_section_headers(data))
+    whole, bare = opened(data), opened(without_sections(data))
     text = ElfFile.from_bytes(data).sections[".text"]
     for vaddr in range(text.vaddr, text.vaddr + text.size, 4999):
         assert bare.ranges(vaddr) == whole.ranges(vaddr)
     hdr = ElfFile.from_bytes(data).sections[".eh_frame_hdr"].vaddr
-    scanning = opened(without_section_headers(with_byte(data, hdr + 3, 0xFF)))
+    scanning = opened(without_sections(with_byte(data, hdr + 3, 0xFF)))
     assert scanning.ranges(text.vaddr) == whole.ranges(text.vaddr)
 
 

@@ -117,7 +117,9 @@ BP16: Final = UnwindRule(RuleKind.BP, 16, -16)
         pytest.param(b"\x0f\x00", [(0, 64, NONE)], id="empty expression"),
     ],
 )
-def test_each_instruction(program: bytes, expected: list[tuple[int, int, UnwindRule]]) -> None:
+def test_each_instruction_has_its_rule(
+    program: bytes, expected: list[tuple[int, int, UnwindRule]]
+) -> None:
     assert ranges(program) == expected
 
 
@@ -139,13 +141,13 @@ def test_each_instruction(program: bytes, expected: list[tuple[int, int, UnwindR
         ),
     ],
 )
-def test_the_common_part_of_functions(
+def test_functions_share_the_rules_of_their_cie(
     cie: Cie, program: bytes, expected: list[tuple[int, int, UnwindRule]]
 ) -> None:
     assert ranges(program, cie) == expected
 
 
-def test_an_instruction_that_sets_the_address() -> None:
+def test_an_instruction_can_set_the_address() -> None:
     at = len(Cie().build()) + 4 + 4 + 8 + 1 + 1  # of the operand, in .eh_frame
     target = struct.pack("<i", CODE_VADDR + 8 - FRAMES_VADDR - at)
     assert ranges(b"\x01" + target + b"\x0e\x10") == [(0, 8, SP8), (8, 64, sp(16))]

@@ -76,7 +76,7 @@ def test_a_function_that_switches_stacks_has_one_rule(
 
 
 def test_systemstack_leads_to_its_caller_from_each_instruction(binary: GoBinary) -> None:
-    """Also where it did not switch stacks, and on the thread's own stack, where it never does."""
+    """Also without a switch of stacks, and on the thread's own stack, where it never switches."""
     (function,) = in_text(binary, "runtime.systemstack")
     found = rules(binary, function.name)
     places = stack_places(binary, function)
@@ -147,7 +147,7 @@ def test_there_are_no_rules_outside_of_gos_text(binary: GoBinary) -> None:
     assert GoUnwind(binary).ranges(binary.text_end) == ()
 
 
-def test_the_running_g_is_where_the_linker_put_it(binary: GoBinary) -> None:
+def test_the_offset_of_the_running_g_is_the_linkers(binary: GoBinary) -> None:
     # Go's own linker always uses the last word before the FS base. Other linkers are tested with a
     # running program, since a stripped one has no symbol to compare with.
     assert g_offset(binary) == -8
