@@ -141,9 +141,12 @@ static __always_inline void read_go_state(const struct process *process, u64 tas
  * replaces. Padding between functions may consist of breakpoints, too, with the interrupted
  * instruction right behind it: padding has no rules, or NONE.
  * (ebpfprof/profilers/cpu/unwinder.py: interrupted_at.)
+ * After the kernel has emulated a `push %rbp` of one byte, the pc is behind the breakpoint, too,
+ * but the stack has the frame pointer on top (arch/x86/kernel/uprobes.c, push_emulate_op).
  */
 static __always_inline bool user_registers(void *task, u64 index, struct work *work) {
     u8 before = 0;
+    u64 top = 0;
     struct pt_regs *registers = &work->registers;
     if (read_kernel(registers, sizeof(*registers), (void *)bpf_task_pt_regs(task)) ||
         (registers->cs & USER_MODE) != USER_MODE)
@@ -152,7 +155,8 @@ static __always_inline bool user_registers(void *task, u64 index, struct work *w
     work->at.sp = registers->sp;
     work->at.bp = registers->bp;
     if (read_user(&before, sizeof(before), (void *)(registers->ip - 1)) == 0 &&
-        before == BREAKPOINT) {
+        before == BREAKPOINT &&
+        (read_user(&top, sizeof(top), (void *)registers->sp) || top != registers->bp)) {
         struct rule *rule = rule_at(registers->ip - 1, index);
         if (!rule)
             work->behind_breakpoint = 1;
