@@ -141,7 +141,7 @@ class Writing:
         lines = []
         for each in reports:
             lines.append(f"Process {each.target.pid} lost {each.cost}.")
-            if each.coverage and each.coverage.windows:
+            if each.coverage and each.coverage.is_scaled:
                 lines.append(f"Process {each.target.pid} was {each.coverage} 0 records every wait.")
                 for profile in each.profiles:
                     error = each.coverage.error(profile.kind)

@@ -72,17 +72,26 @@ class ParkedScanner(Closing):
 
         Raises TargetGone or UnreadableMemory.
         """
-        found, _ = self._reader.all_goroutines()
-        addresses = np.array(found, np.uint64)
-        records = self._memory.read_records(addresses + np.uint64(self._first), self._kind)
-        statuses = records["status"] & ~np.uint32(_SCAN)
-        is_parked = (statuses == _WAITING) | (statuses == _LEAKED)
+        addresses, records, is_parked = self.heads()
         is_elsewhere = self._is_never_hooked[records["reason"]]
         elsewhere = map(Wait, *_columns(addresses, records, is_parked & is_elsewhere))
         others = map(Wait, *_columns(addresses, records, is_parked & ~is_elsewhere))
         self._perhaps_hooked = list(others)
         self.waiting = frozenset((*elsewhere, *self._perhaps_hooked))
         return self.waiting
+
+    def heads(
+        self,
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """The addresses of all runtime.g, the fields that a scan needs, and which are parked.
+
+        Raises TargetGone or UnreadableMemory.
+        """
+        found, _ = self._reader.all_goroutines()
+        addresses = np.array(found, np.uint64)
+        records = self._memory.read_records(addresses + np.uint64(self._first), self._kind)
+        statuses = records["status"] & ~np.uint32(_SCAN)
+        return addresses, records, (statuses == _WAITING) | (statuses == _LEAKED)
 
     def parked(self) -> dict[Wait, ParkedGoroutine]:
         """The goroutines that are parked now in an operation that Go's block profiler hooks.

@@ -14,18 +14,12 @@ _kinds: dict[str, ProfileKind] = {}
 
 
 def register(kind: ProfileKind) -> None:
-    """Add a kind.
-
-    Raises ValueError if another kind has its name, key or one of its options, or if its endpoint
-    has nothing to answer without ?seconds=N.
-    """
+    """Add a kind. Raises ValueError if another kind has its name, key or one of its options."""
     if kind.name in _kinds or (kind.key and kind.key in {each.key for each in kinds()}):
         raise ValueError(f"There is a profile kind {kind.name!r} or key {kind.key!r} already.")
     for option in kind.options:
         if option.field in options_of_kinds():
             raise ValueError(f"There is a recording option {option.field!r} already.")
-    if kind.endpoint and kind.endpoint.seconds is None and not (kind.keeps_sums or kind.is_moment):
-        raise ValueError(f"Profile kind {kind.name!r} keeps no sums: its endpoint needs seconds.")
     _kinds[kind.name] = kind
 
 

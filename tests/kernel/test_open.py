@@ -17,7 +17,7 @@ from ebpfprof.export import pprof
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profilers.options import Options
-from ebpfprof.profilers.waits import collector, open_waits
+from ebpfprof.profilers.waits import collector, open_recorder
 from ebpfprof.profilers.waits.open_waits import ParkedAtEnd, read_parked
 from ebpfprof.profilers.waits.rows import Waiting
 from ebpfprof.recording.session import Session
@@ -273,7 +273,7 @@ def test_a_goroutine_woken_during_the_scan_is_not_shown(
             target.ask("release woken", "released")
             return parked
 
-        monkeypatch.setattr(open_waits, "read_parked", read_and_release)
+        monkeypatch.setattr(open_recorder, "read_parked", read_and_release)
         with Session([target.pid], Options(open_waits=True)) as session:
             session.start()
             hang(target, "woken")
@@ -302,7 +302,7 @@ def test_an_unreadable_goroutine_list_is_reported(monkeypatch: pytest.MonkeyPatc
     def fail(go: GoTarget, now_ns: int, *, has_labels: bool) -> ParkedAtEnd:
         raise GoTableError("no list of goroutines")
 
-    monkeypatch.setattr(open_waits, "read_parked", fail)
+    monkeypatch.setattr(open_recorder, "read_parked", fail)
     with (
         Target.start(program("heldlocks")) as target,
         Session([target.pid], Options(open_waits=True)) as session,
@@ -327,7 +327,7 @@ def test_a_target_that_ends_during_the_scan_has_no_open_waits(
             target.kill()
             return read_parked(go, now_ns, has_labels=has_labels)
 
-        monkeypatch.setattr(open_waits, "read_parked", kill_and_read)
+        monkeypatch.setattr(open_recorder, "read_parked", kill_and_read)
         with Session([target.pid], Options(open_waits=True)) as session:
             session.start()
             target.ask("contend", "[")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from ebpfprof.export import pprof
@@ -40,7 +42,10 @@ def record_load(folder: Path, version: str, options: Options, *arguments: str) -
     with Target.start(program("load", version), length, *writes, *arguments) as target:
         with Session([target.pid], options) as session:
             session.start()
-            target.ask("go", "done")
+            with ThreadPoolExecutor(1) as pool:
+                done = pool.submit(target.ask, "go", "done")
+                session.wait(inf, lambda _: done.done())
+                done.result()
             (report,) = session.finish()
             assert session.failures() == []
             (overhead,) = session.overheads()

@@ -42,6 +42,23 @@ class ParkedAtEnd:
     losses: tuple[Loss, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class StandingGoroutines:
+    """What looks say of the goroutines parked at the end: see GoroutineLooks.
+
+    `since_ns` has by runtime.g when a look found it in its wait first (CLOCK_MONOTONIC).
+    """
+
+    since_ns: Mapping[int, int]
+    interval_ns: float
+
+    def __str__(self) -> str:
+        return (
+            "waiting times are lower bounds: of goroutines that did not move between looks, "
+            f"{self.interval_ns / 1e6:.0f} ms apart on average. Others that wait are not shown"
+        )
+
+
 def read_parked(go: GoTarget, now_ns: int, *, has_labels: bool) -> ParkedAtEnd:
     """Read which goroutines are parked now. Raises what parked_goroutines raises."""
     found = parked_goroutines(go, has_labels=has_labels)
@@ -69,16 +86,37 @@ def open_waits(
         if known and not _lasted(known, goroutine, parked.read_ns):
             continue  # the target has woken it since
         start_ns = known.start_ns if known else started_ns
-        total = StackTotal(
-            "block",
-            goroutine.sema,
-            goroutine.return_pcs,
-            count=1,
-            delay_ns=max(parked.read_ns - start_ns, 1),
-            labels=goroutine.labels or (),
-        )
+        total = _total(goroutine, parked.read_ns - start_ns)
         found.append(OpenWait(total, began_before=all_known and known is None))
     return found
+
+
+def standing_waits(
+    parked: ParkedAtEnd, standing: StandingGoroutines, started_ns: int
+) -> list[OpenWait]:
+    """The parked goroutines that have not moved between looks; others may run at any moment.
+
+    A goroutine that a look found in its wait before `started_ns` waits for the whole recording.
+    """
+    found = []
+    for goroutine in parked.goroutines:
+        since_ns = standing.since_ns.get(goroutine.address)
+        if since_ns is not None:
+            began_before = since_ns < started_ns
+            waited_ns = parked.read_ns - (started_ns if began_before else since_ns)
+            found.append(OpenWait(_total(goroutine, waited_ns), began_before))
+    return found
+
+
+def _total(goroutine: ParkedGoroutine, waited_ns: int) -> StackTotal:
+    return StackTotal(
+        "block",
+        goroutine.sema,
+        goroutine.return_pcs,
+        count=1,
+        delay_ns=max(waited_ns, 1),
+        labels=goroutine.labels or (),
+    )
 
 
 def _lasted(known: LastWait, goroutine: ParkedGoroutine, read_ns: int) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.errors import TargetGone
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Runs
@@ -22,7 +21,8 @@ if TYPE_CHECKING:  # importing them takes time: we do it while BCC compiles
     from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.profiler import RecordedData
     from ebpfprof.profilers.report_builder import ReportBuilder
-    from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
+    from ebpfprof.profilers.waits.open_recorder import OpenWaitsRecorder
+    from ebpfprof.profilers.waits.open_waits import StandingGoroutines
     from ebpfprof.profilers.waits.report import RecordedWaits
     from ebpfprof.profilers.waits.rows import Hold, LastWait, StackTotal
     from ebpfprof.profilers.waits.stacks import StackTranslator
@@ -55,12 +55,14 @@ class WaitsProfiler:
         self._opened: dict[int, tuple[OpenedProcess, GoTarget]] = {}
         self._windows: dict[int, Windows] = {}
         self._translators: dict[int, StackTranslator] = {}
-        self._parked: dict[int, ParkedAtEnd] = {}
-        self._unread: dict[int, Exception] = {}
         self._last: tuple[dict[int, list[StackTotal]], dict[int, dict[int, Hold]]] | None = None
         self._last_waits: dict[int, dict[int, LastWait]] = {}
+        self._standing: dict[int, StandingGoroutines | None] = {}
+        self._open: OpenWaitsRecorder | None = None
         if options["open_waits"]:
-            import ebpfprof.profilers.waits.open_waits  # noqa: F401 - no time for it at the end
+            from ebpfprof.profilers.waits.open_recorder import OpenWaitsRecorder
+
+            self._open = OpenWaitsRecorder(has_labels=options.labels != ())
 
     @property
     def hit_ns(self) -> float | None:
@@ -90,6 +92,8 @@ class WaitsProfiler:
             share = self._options.max_overhead / 100
             windows = Windows(self.collector, number, go, share, lambda: opened.others_ns(self))
             self._windows[number] = windows
+        if self._open:
+            self._open.begin_looks(number, go)
         return windows.start()
 
     def stop(self, number: int) -> None:
@@ -101,20 +105,8 @@ class WaitsProfiler:
 
     def note_end(self, number: int) -> None:
         """With --open, read which goroutines wait now."""
-        if not self._options["open_waits"] or number not in self._opened:
-            return
-        from ebpfprof.goruntime.process import for_user
-        from ebpfprof.profilers.waits.open_waits import read_parked
-
-        _, go = self._opened[number]
-        try:
-            self._parked[number] = read_parked(
-                go, kernel_now_ns(), has_labels=self._options.labels != ()
-            )
-        except TargetGone:
-            pass  # it has no goroutines any more
-        except Exception as error:  # go on without open waits
-            self._unread[number] = for_user(go.target, error)
+        if self._open and number in self._opened:
+            self._open.note_end(number, self._opened[number][1])
 
     def end(self) -> None:
         """End the recording of all processes at once."""
@@ -129,21 +121,24 @@ class WaitsProfiler:
         """Detach all probes, and read the final sums of all processes."""
         self.collector.detach()
         self._last = self.collector.tables.snapshot(), self.collector.tables.holds()
-        if self._options["open_waits"]:
+        if self._open:
             self._last_waits = self.collector.tables.last_waits()
-            for number, parked in self._parked.items():
-                if number in self._windows:
-                    self._last_waits[number] = self._windows[number].last_waits(parked.goroutines)
+            paused = (number for number, windows in self._windows.items() if windows.has_paused)
+            self._standing = {number: self._open.standing(number) for number in paused}
 
     def forget(self, number: int) -> None:
         """Delete all data of a process that is not recorded."""
         self.collector.forget(number)
-        for kept in (self._opened, self._windows, self._translators, self._parked, self._unread):
+        if self._open:
+            self._open.forget(number)
+        for kept in (self._opened, self._windows, self._translators):
             kept.pop(number, None)
 
     def poll(self) -> None:
-        """Read missing label pages."""
+        """Read missing label pages, and look at goroutines."""
         self.collector.poll()
+        if self._open:
+            self._open.poll()
 
     def runs(self, number: int) -> tuple[Runs, Runs]:
         """The runs at probes; no runs at CPU samples."""
@@ -151,13 +146,14 @@ class WaitsProfiler:
 
     def losses(self) -> Sequence[Loss]:
         """What it lost so far, of all processes together."""
-        parked = [loss for each in self._parked.values() for loss in each.losses]
-        return [*self.collector.losses(), *parked]
+        parked = self._open.parked.values() if self._open else ()
+        return [*self.collector.losses(), *(loss for each in parked for loss in each.losses)]
 
     def failures(self) -> Sequence[Exception]:
         """The errors because of which data is missing."""
         windows = (each.failure for each in self._windows.values())
-        found = (self.collector.failure, *self._unread.values(), *windows)
+        unread = self._open.unread.values() if self._open else ()
+        found = (self.collector.failure, *unread, *windows)
         return [failure for failure in found if failure]
 
     def snapshot(self, number: int, *, settled: bool) -> RecordedData | None:
@@ -207,6 +203,8 @@ class WaitsProfiler:
             windows.end()
         for windows in self._windows.values():
             windows.stop()
+        if self._open:
+            self._open.close()
         self.collector.close()
 
     def _found(self, number: int) -> RecordedWaits:
@@ -218,6 +216,7 @@ class WaitsProfiler:
         return RecordedWaits(
             kinds=(*chosen, *open_kinds),
             last_waits=self._last_waits.get(number, {}),
-            parked=self._parked.get(number),
-            unread=self._unread.get(number),
+            standing=self._standing.get(number),
+            parked=self._open.parked.get(number) if self._open else None,
+            unread=self._open.unread.get(number) if self._open else None,
         )

@@ -15,7 +15,13 @@ from ebpfprof.profilers.profiler import RecordedData
 from ebpfprof.profilers.report_builder import ReportBuilder
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
 from ebpfprof.profilers.waits.locks import LockTable, lock_use
-from ebpfprof.profilers.waits.open_waits import OpenWait, ParkedAtEnd, open_waits
+from ebpfprof.profilers.waits.open_waits import (
+    OpenWait,
+    ParkedAtEnd,
+    StandingGoroutines,
+    open_waits,
+    standing_waits,
+)
 from ebpfprof.profilers.waits.rows import Hold, LastWait, StackTotal
 from ebpfprof.profilers.waits.samples import wait_samples
 from ebpfprof.profilers.waits.stacks import StackTranslator
@@ -36,8 +42,8 @@ class RecordedWaits(RecordedData):
     """What the kernel recorded of the waits of one process.
 
     `kinds` are those to report. `holds` has a key for each semaphore, `last_waits` for each
-    runtime.g. `parked` is None unless the user asked for open waits and we could read them;
-    `unread` is why we could not.
+    runtime.g; `standing` replaces that where the probes were detached at times. `parked` is None
+    unless the user asked for open waits and we could read them; `unread` is why we could not.
     """
 
     kinds: tuple[ProfileKind, ...]
@@ -46,6 +52,7 @@ class RecordedWaits(RecordedData):
     last_waits: Mapping[int, LastWait] = field(default_factory=dict)
     coverage: WindowCoverage | None = None
     parked: ParkedAtEnd | None = None
+    standing: StandingGoroutines | None = None
     unread: Exception | None = None
 
 
@@ -90,12 +97,15 @@ class _WaitReporter:
         found, recording = self._found, self._builder.recording
         if found.parked is None:
             return []
-        waits = open_waits(
-            found.parked,
-            found.last_waits,
-            recording.started_ns,
-            all_known=not any(loss.name == "waits_full" for loss in recording.losses),
-        )
+        if found.standing:
+            waits = standing_waits(found.parked, found.standing, recording.started_ns)
+        else:
+            waits = open_waits(
+                found.parked,
+                found.last_waits,
+                recording.started_ns,
+                all_known=not any(loss.name == "waits_full" for loss in recording.losses),
+            )
         if BLOCK in found.kinds:
             return waits
         return [each for each in waits if lock_use(self._translator, each.total.return_pcs)]
@@ -127,6 +137,8 @@ class _WaitReporter:
         if failure:
             builder.fail(failure)
         remarks = [_OF_RUNTIME_LOCKS] if kind is MUTEX and self._go.runtime_locks else []
+        if kind is OPEN and found.standing:
+            remarks.append(str(found.standing))
         missing = []
         if found.unread:
             missing.append(f"open waits are missing: {printable(str(found.unread))}")

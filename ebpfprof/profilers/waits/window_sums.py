@@ -102,10 +102,10 @@ class WindowCoverage:
 
     def __str__(self) -> str:
         windows = "1 window" if self.windows == 1 else f"{self.windows} windows"
-        return (
-            f"recorded {percent(self.share)} of the time, in {windows} at random times, and "
-            "scaled: --max-overhead"
-        )
+        when = f"in {windows} at random times"
+        if self.recorded_ns and not self.windows:
+            when = "all of it at the beginning"
+        return f"recorded {percent(self.share)} of the time, {when}, and scaled: --max-overhead"
 
     @property
     def share(self) -> float:
@@ -118,9 +118,10 @@ class WindowCoverage:
     def is_scaled(self) -> bool:
         """Whether sums are scaled: some of the time was not recorded.
 
-        In a time between two windows there is no window, and all sums are an extrapolation.
+        That needs no window: the budget may not have allowed one until the end. In a time between
+        two windows nothing is recorded, and all sums are an extrapolation.
         """
-        return self.windows > 0 or (self.has_paused and not self.recorded_ns)
+        return self.recorded_ns < self.stood_for_ns or self.windows > 0 or self.share == 0
 
     @property
     def factor(self) -> float:
@@ -272,8 +273,8 @@ class WindowSums:
                 found[each.stack] = count, max(0.0, ns - part * each.ns)
         return found
 
-    def coverage(self) -> WindowCoverage:
-        """How much was recorded."""
+    def coverage(self, until_ns: int | None = None) -> WindowCoverage:
+        """How much was recorded; with `until_ns`, of the time that totals(until_ns) covers."""
         estimate = self._estimate
         deviations = {
             kind: Deviation(sums.count, sums.delay_ns, *estimate.variances(kind))
@@ -283,7 +284,7 @@ class WindowSums:
         uncharged_ns = sum(self._unclaimed.values())
         return WindowCoverage(
             estimate.recorded_ns,
-            estimate.stood_for_ns,
+            estimate.stood_for_ns + max(0, (until_ns or 0) - self._until_ns),
             estimate.windows,
             deviations,
             uncharged_ns,

@@ -11,23 +11,20 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from ebpfprof.errors import TargetGone
-from ebpfprof.goruntime.goroutines import ParkedGoroutine
-from ebpfprof.goruntime.parked import Wait
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.slowdown import ActivityCounters, SlowdownEstimator
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.waits.collector import FOREVER_NS, WaitsCollector
-from ebpfprof.profilers.waits.rows import Hold, LastWait, StackTotal
+from ebpfprof.profilers.waits.rows import Hold, StackTotal
 from ebpfprof.profilers.waits.spending import Spending
-from ebpfprof.profilers.waits.window_memory import WindowMemory
 from ebpfprof.profilers.waits.window_seeds import WindowSeeds
 from ebpfprof.profilers.waits.window_sums import WindowCoverage, WindowSums
 
@@ -76,9 +73,10 @@ class Windows:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._lead_ns = _FIRST_LEAD_NS
-        self._memory = WindowMemory()
+        self._past_holds = dict[int, Hold]()  # of ended windows, by semaphore
         self._is_open = False  # there is a window without an end
-        self._is_windowed = False  # there was a pause
+        self.has_paused = False
+        """Whether the probes were detached at some time of this recording."""
 
     def start(self) -> int:
         """Attach the probes and start to record. Returns the start time (CLOCK_MONOTONIC, ns).
@@ -100,7 +98,7 @@ class Windows:
         self._sums.begin(self._started_ns)
         self._slowdown = SlowdownEstimator()
         self._counters = ActivityCounters(self._started_ns, 0, 0, 0)
-        self._is_open, self._is_windowed = True, False
+        self._is_open, self.has_paused = True, False
         self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0, self._counters)
         self._stopping.clear()
         self.failure = None
@@ -126,8 +124,7 @@ class Windows:
         """The estimated sums of the recording so far, with extrapolation. They never decrease."""
         with self._lock:
             self._add_open_window()
-            goes_on = self._thread is not None and self._thread.is_alive()
-            return self._sums.totals(kernel_now_ns() if goes_on else None)
+            return self._sums.totals(self._until_ns())
 
     def settled(self) -> tuple[list[StackTotal], WindowCoverage]:
         """The estimated sums of all windows so far, without extrapolation, and their coverage."""
@@ -138,33 +135,25 @@ class Windows:
     def holds(self) -> dict[int, Hold]:
         """How long locks were held in windows, by semaphore."""
         with self._lock:
-            return self._holds() if self._is_open else dict(self._memory.holds)
+            return self._holds() if self._is_open else dict(self._past_holds)
 
     def _holds(self) -> dict[int, Hold]:
         """The holds, including those of the present window."""
-        return self._memory.holds_with(self._waits.tables.holds().get(self._index, {}))
-
-    def last_waits(self, parked: Sequence[ParkedGoroutine]) -> dict[int, LastWait]:
-        """The waits of these goroutines, by runtime.g, except those from before the recording.
-
-        A wait that began in a pause counts as beginning at the end of the window before it.
-        """
-        with self._lock:
-            exact = self._waits.tables.last_waits().get(self._index, {})
-            if not self._is_windowed:
-                return exact
-            found = {}
-            for each in parked:
-                wait = Wait(each.address, each.goid, each.sequence)
-                if wait not in self._seeds.old:
-                    since_ns = self._memory.since(wait, otherwise_ns=self._window.end_ns)
-                    found[each.address] = LastWait(min(since_ns, self._stopped_ns), waits=True)
-            return found
+        found = dict(self._past_holds)
+        for sema, more in self._waits.tables.holds().get(self._index, {}).items():
+            hold = found.get(sema, Hold())
+            found[sema] = Hold(hold.count + more.count, hold.held_ns + more.held_ns)
+        return found
 
     def coverage(self) -> WindowCoverage:
         """How much was recorded so far."""
         with self._lock:
-            return self._sums.coverage()
+            return self._sums.coverage(self._until_ns())
+
+    def _until_ns(self) -> int | None:
+        """Now, while the recording goes on; None once its last window stands for the rest."""
+        goes_on = self._thread is not None and self._thread.is_alive()
+        return kernel_now_ns() if goes_on else None
 
     def _add_open_window(self) -> None:
         """Add what a window without an end holds until now."""
@@ -202,7 +191,7 @@ class Windows:
 
     def _record_windows(self, pool: ThreadPoolExecutor) -> bool:
         """Record in windows until the budget allows one without an end; False at the end of all."""
-        self._is_windowed = True
+        self.has_paused = True
         while True:
             turn = self._spending.budget.next_turn()
             if self._stopping.wait(turn.pause_ns * random.uniform(*_PAUSES) / 1e9):
@@ -264,8 +253,7 @@ class Windows:
             found = self._waits.tables.take(self._index)
             self._sums.add(found, begin_ns, end_ns, ongoing, queues, planned_ns, slowdown)
             self._sums.settle(self._seeds.scanner.waiting)
-            self._memory.holds = self._holds()
-            self._memory.remember(ongoing, begin_ns, end_ns)
+            self._past_holds = self._holds()
             self._window = replace(self._window, end_ns=end_ns)
             self._is_open = False
         self._spending.look()
@@ -285,6 +273,6 @@ class Windows:
     def _finish(self) -> None:
         """Add the rest of the time to the sums, and the waits that have ended meanwhile."""
         with self._lock, suppress(TargetGone, UnreadableMemory):
-            if self._is_windowed:
+            if self.has_paused:
                 self._sums.stretch(min(self._stopped_ns, kernel_now_ns()))
             self._sums.settle(self._seeds.scanner.scan())

@@ -28,6 +28,9 @@ var (
 	mutexes  = flag.String("mutex", "", "the same of its mutex profile")
 	sleepers = flag.Int("sleepers", 20, "goroutines that wait for most of a second, again and again")
 	idle     = flag.Int("idle", 50, "goroutines that wait all the time")
+	users    = flag.Int("users", 3, "goroutines that want the same lock")
+	hold     = flag.Duration("hold", 50*time.Microsecond, "how long each has it")
+	calm     = flag.Bool("calm", false, "do nothing that takes CPU time: only long waits and the lock")
 	over     atomic.Bool
 )
 
@@ -49,7 +52,11 @@ func main() {
 	time.AfterFunc(*length, func() { over.Store(true) })
 	time.AfterFunc(*length/2, func() { before <- 1 })
 	var all sync.WaitGroup
-	for _, work := range []func(){passOn, serve, share} {
+	works := []func(){share, passOn, serve}
+	if *calm {
+		works = works[:1]
+	}
+	for _, work := range works {
 		all.Add(1)
 		go func(work func()) { defer all.Done(); work() }(work)
 	}
@@ -143,19 +150,19 @@ func takeJobs(jobs <-chan int, end <-chan bool) {
 // share has goroutines that want the same lock.
 func share() {
 	var lock sync.Mutex
-	var users sync.WaitGroup
-	for i := 0; i < 3; i++ {
-		users.Add(1)
-		go func() { defer users.Done(); useLock(&lock) }()
+	var all sync.WaitGroup
+	for i := 0; i < *users; i++ {
+		all.Add(1)
+		go func() { defer all.Done(); useLock(&lock) }()
 	}
-	users.Wait()
+	all.Wait()
 }
 
 //go:noinline
 func useLock(lock *sync.Mutex) {
 	for !over.Load() {
 		lock.Lock()
-		time.Sleep(50 * time.Microsecond)
+		time.Sleep(*hold)
 		lock.Unlock()
 	}
 }

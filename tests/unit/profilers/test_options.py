@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.profile.kind import Endpoint, Option
+from ebpfprof.profile.kind import Option
 from ebpfprof.profilers import registry
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.registry import kind_named, kinds, options_of_kinds, register
@@ -82,13 +82,3 @@ def test_an_option_belongs_to_a_single_kind(monkeypatch: pytest.MonkeyPatch) -> 
         register(replace(kind_named("cpu"), name="wall", key="", options=(hz,)))
     register(replace(kind_named("cpu"), name="wall", key="", options=()))
     assert kind_named("wall") in kinds()
-
-
-def test_an_endpoint_without_sums_needs_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_kinds", dict(registry._kinds))
-    wall = replace(
-        kind_named("cpu"), name="wall", key="", options=(), endpoint=Endpoint("wall", "Wall")
-    )
-    with pytest.raises(ValueError, match="'wall' keeps no sums: its endpoint needs seconds"):
-        register(wall)
-    register(replace(wall, is_moment=True))

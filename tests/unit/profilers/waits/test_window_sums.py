@@ -181,3 +181,20 @@ def test_the_standard_error_is_shown_in_words() -> None:
     )
     assert sums.coverage().error("mutex") == ""
     assert "10 % of the time, in 2 windows" in str(sums.coverage())
+
+
+def test_a_pause_without_a_window_is_scaled_with_an_unknown_error() -> None:
+    """The budget ran out at the beginning, and allowed no window until the end."""
+    sums = begun()
+    sums.add({A: (2, 30)}, 1000, 1100)
+    assert not sums.coverage().is_scaled
+    assert sums.coverage(1200).is_scaled  # totals are extrapolated then
+
+    sums.stretch(2000)
+    coverage = sums.coverage()
+    assert coverage.is_scaled
+    assert totals(sums)[A.return_pcs].count == 20
+    assert coverage.error("block") == "standard error not known, without a window"
+    assert str(coverage) == (
+        "recorded 10 % of the time, all of it at the beginning, and scaled: --max-overhead"
+    )
