@@ -8,7 +8,7 @@ import click
 
 import ebpfprof
 
-VERBS = ("attach", "run", "list", "top", "serve", "report", "diff", "doctor", "completion")
+VERBS = ("attach", "run", "list", "dump", "top", "serve", "report", "diff", "doctor", "completion")
 """In the order in which the help shows them; each is `command` in ebpfprof.commands.VERB."""
 
 

@@ -25,6 +25,7 @@ _PARK = "runtime.gopark"
 
 _MAX_GOROUTINES = 1 << 22
 _MAX_DEPTH = 136  # as in the BPF programs
+_MAX_DUMPED_DEPTH = 1 << 14
 _MAX_STACK_BYTES = 1 << 30  # runtime.maxstacksize
 _WINDOW_BYTES = 1 << 14  # of a stack, read at once: most stacks are smaller
 _ATTEMPTS = 9
@@ -265,6 +266,18 @@ class GoroutineReader:
         found = ParkedGoroutine(address, g.goid, reason, pcs, sema, g.sequence, labels)
         return found, is_whole
 
+    def walk(self, hi: int, sp: int, bp: int) -> tuple[tuple[int, ...], bool]:
+        """The return addresses from the frame at `bp` outwards, and whether they reach the end.
+
+        Of a stack that is in use from `sp` to `hi`. Raises Unsteady or UnreadableMemory.
+        """
+        g = _G(sp, hi, sp, *[0] * (len(_G._fields) - 3))
+        stack = _Stack(self._memory, g)
+        try:
+            return self._walk(bp, stack.frame_at(bp), stack, _MAX_DUMPED_DEPTH)
+        except _OffStack:
+            return (), False
+
     def _labels_of(self, g: _G) -> tuple[Label, ...] | None:
         if self._labels is None:
             return ()
@@ -299,11 +312,13 @@ class GoroutineReader:
             return first.bp, second
         return None
 
-    def _walk(self, bp: int, frame: _Frame, stack: _Stack) -> tuple[tuple[int, ...], bool]:
+    def _walk(
+        self, bp: int, frame: _Frame, stack: _Stack, most: int = _MAX_DEPTH
+    ) -> tuple[tuple[int, ...], bool]:
         """The return addresses from `frame` outwards, and whether they reach the stack's end."""
         pcs: list[int] = []
         callback_bp = 0
-        while len(pcs) < _MAX_DEPTH:
+        while len(pcs) < most:
             pcs.append(frame.return_pc)
             if self._callback and frame.return_pc == self._callback.return_pc + self._bias:
                 callback_bp = bp

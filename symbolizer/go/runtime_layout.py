@@ -59,6 +59,8 @@ class RuntimeLayout:
     """By function id."""
     wait_reasons: Mapping[str, int]
     """Number of each runtime.waitReason, named without that prefix: "ChanReceive"."""
+    wait_reason_texts: Mapping[str, str]
+    """What Go's tracebacks say for each wait reason: "chan receive"."""
     profile_stacks: ProfileStacks
     labels_in_slice: bool
     """Whether runtime.g.labels is a slice; a map in Go 1.23 and older (runtime/pprof/label.go)."""
@@ -137,6 +139,7 @@ def _layout(version: str) -> RuntimeLayout:
         structs=MappingProxyType(structs),
         roles=tuple(FuncRole(_OLD_ROLE_NAMES.get(name, name)) for name in names),
         wait_reasons=MappingProxyType(entry["wait_reasons"]),
+        wait_reason_texts=MappingProxyType(entry["wait_reason_texts"]),
         profile_stacks=ProfileStacks(**entry["profile_stacks"]),
         labels_in_slice=entry["labels_in_slice"],
         pclntab_magic=int(entry["pclntab_magic"], 16),

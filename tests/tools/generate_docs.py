@@ -40,6 +40,9 @@ _OF_FILES = {
 _EXIT_CODES = {
     "run": set(ExitCode),
     "list": _OF_FILES | {ExitCode.KERNEL_UNSUPPORTED},
+    "dump": set(ExitCode)
+    - _ONLY_OF_RUN
+    - {ExitCode.BCC_MISSING, ExitCode.ATTACH_FAILED, ExitCode.KERNEL_UNSUPPORTED},
     "report": _OF_FILES,
     "diff": _OF_FILES,
     "doctor": _OF_FILES

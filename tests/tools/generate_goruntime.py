@@ -82,6 +82,7 @@ OLD_NAMES: Final = {"entryoff": "entryOff", "nameoff": "nameOff"}
 CONSTANT_FILES: Final = ("src/internal/abi/symtab.go", "src/runtime/symtab.go")
 WAIT_REASON_FILE: Final = "src/runtime/runtime2.go"
 WAIT_REASON: Final = re.compile(r"^\twaitReason(\w+)", re.MULTILINE)
+WAIT_REASON_TEXT: Final = re.compile(r'^\twaitReason(\w+): +"([^"]*)",', re.MULTILINE)
 FUNC_ID: Final = re.compile(r"^\t(?:FuncID_?|funcID_)(\w+)", re.MULTILINE)
 # Where Go says how it records the stacks of its block and mutex profiles, and what labels are.
 PROFILE_FILE: Final = "src/runtime/mprof.go"
@@ -111,7 +112,9 @@ def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
         assert match, f"{goroot}: no {name}"
         entry[name] = int(match[1])
     entry["func_ids"] = func_ids(text)
-    entry["wait_reasons"] = wait_reasons((goroot / WAIT_REASON_FILE).read_text())
+    reasons = (goroot / WAIT_REASON_FILE).read_text()
+    entry["wait_reasons"] = wait_reasons(reasons)
+    entry["wait_reason_texts"] = wait_reason_texts(reasons)
     entry["profile_stacks"] = profile_stacks(goroot)
     entry["labels_in_slice"] = labels_in_slice((goroot / LABEL_FILE).read_text())
     program = toolchain.build(LAYOUT_TARGET)
@@ -143,6 +146,12 @@ def wait_reasons(source: str) -> dict[str, int]:
     start = source.index("\twaitReasonZero ")
     names = WAIT_REASON.findall(source[start : source.index("\n)", start)])
     return {name: number for number, name in enumerate(names)}
+
+
+def wait_reason_texts(source: str) -> dict[str, str]:
+    """Return the words of tracebacks for each wait reason (waitReasonStrings)."""
+    start = source.index("var waitReasonStrings")
+    return dict(WAIT_REASON_TEXT.findall(source[start : source.index("\n}", start)]))
 
 
 def profile_stacks(goroot: Path) -> dict[str, Any]:

@@ -1,0 +1,159 @@
+"""A dump of goroutines as text for people, and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump, GoroutineGroup, groups
+from ebpfprof.profile.model import Frame
+
+_MAX_STATES: Final = 6
+_MAX_FRAMES: Final = 50  # at each end of a stack, as in Go's own tracebacks
+_INDENT: Final = "    "
+_RUNTIME: Final = ("runtime.", "internal/runtime/")
+_NO_STACK: Final = {
+    "running": "(it runs: its stack is not in memory; `ebpfprof top --profile cpu` shows it)"
+}
+_MOVING: Final = "(no stack: it moved at each attempt to read it)"
+
+
+def render(dump: GoroutineDump, *, each_alone: bool, width: int | None, color: bool) -> str:
+    """The goroutines in groups, or, with `each_alone`, one by one in the order of their ids.
+
+    Lines have at most `width` columns; None: no limit. Frames of the runtime are left out, unless
+    there are no others. No text of the target reaches the terminal as a control character. Ends
+    with a newline.
+    """
+    parts = [_heading(dump, color=color)]
+    found = (
+        [GoroutineGroup((each,)) for each in dump.goroutines]
+        if each_alone
+        else groups(dump.goroutines)
+    )
+    for group in found:
+        head = _head(group, dump.apart_ns, each_alone=each_alone)
+        parts.append("\n" + _fitting(_bold(head, color=color), head, width) + _stack(group, width))
+    return "".join(parts)
+
+
+def encode(dump: GoroutineDump) -> str:
+    """The dump as JSON: times in seconds, frames innermost first."""
+    return json.dumps(
+        {
+            "pid": dump.pid,
+            "name": dump.name,
+            "go": dump.version,
+            "seconds_between_looks": dump.apart_ns / 1e9,
+            "runtime_goroutines": dump.system,
+            "without_stack": dump.moved,
+            "beyond_limit": dump.beyond,
+            "goroutines": [_as_json(each) for each in dump.goroutines],
+        },
+        indent=1,
+    )
+
+
+def _as_json(goroutine: DumpedGoroutine) -> dict[str, Any]:
+    created = goroutine.created_by
+    return {
+        "id": goroutine.goid,
+        "state": goroutine.state,
+        "has_moved": goroutine.stood_ns == 0,
+        "waited_at_least_s": goroutine.waited_ns / 1e9,
+        "locked_to_thread": goroutine.is_locked,
+        "labels": {each.key: each.value for each in goroutine.labels},
+        "created_by": _frame_as_json(created) if created else None,
+        "created_by_goroutine": goroutine.parent or None,
+        "stack": [_frame_as_json(frame) for frame in goroutine.frames],
+        "stack_is_whole": goroutine.is_whole,
+    }
+
+
+def _frame_as_json(frame: Frame) -> dict[str, Any]:
+    return {"function": frame.function, "file": frame.file, "line": frame.line}
+
+
+def _heading(dump: GoroutineDump, *, color: bool) -> str:
+    states = Counter(each.state for each in dump.goroutines)
+    named = [f"{count} {state}" for state, count in states.most_common(_MAX_STATES)]
+    others = len(states) - len(named)
+    more = f", {counted(others, 'other state')}" if others > 0 else ""
+    of_what = f"process {dump.pid} ({printable(dump.name)}, {printable(dump.version)})"
+    standing = sum(each.stood_ns > 0 for each in dump.goroutines)
+    lines = [
+        _bold(f"{counted(len(dump.goroutines), 'goroutine')} of {of_what}", color=color),
+        f"{', '.join(named)}{more}" if named else "",
+        f"{standing} did not move between two looks {duration(dump.apart_ns)} apart",
+    ]
+    if dump.moved:
+        lines.append(f"incomplete: {dump.moved} without a stack: they moved at each attempt")
+    if dump.beyond:
+        lines.append(f"incomplete: {dump.beyond} more were not read")
+    return "".join(f"{line}\n" for line in lines if line)
+
+
+def _head(group: GoroutineGroup, apart_ns: int, *, each_alone: bool) -> str:
+    first, number = group.first, len(group.goroutines)
+    words = [first.state]
+    if group.longest_ns > apart_ns:
+        words.append(f"for at least {duration(group.longest_ns)}")
+    elif group.standing == number:
+        words.append("did not move" if number == 1 else "none moved")
+    elif group.standing:
+        words.append(f"{group.standing} did not move")
+    if first.is_locked:
+        words.append("locked to a thread")
+    if labels := {f"{each.key}={each.value}" for each in first.labels} if each_alone else None:
+        words.append(" ".join(sorted(labels)))
+    who = f"goroutine {first.goid}" if each_alone else counted(number, "goroutine")
+    return printable(f"{who}: {', '.join(words)}")
+
+
+def _stack(group: GoroutineGroup, width: int | None) -> str:
+    first = group.first
+    lines = [(frame.function, f"{_base(frame.file)}:{frame.line}") for frame in _shown(first)]
+    elided = len(lines) - 2 * _MAX_FRAMES
+    if elided > 0:
+        lines[_MAX_FRAMES:-_MAX_FRAMES] = [(f"...{elided} frames elided...", "")]
+    if not lines:
+        lines.append((_NO_STACK.get(first.state, _MOVING), ""))
+    elif not first.is_whole:
+        lines.append(("(cut off: the rest could not be read)", ""))
+    if first.created_by:
+        parents = {each.parent for each in group.goroutines}
+        by = f" in goroutine {first.parent}" if parents == {first.parent} and first.parent else ""
+        where = f"{_base(first.created_by.file)}:{first.created_by.line}"
+        lines.append((f"created by {first.created_by.function}{by}", where))
+    room = max((len(name) for name, _ in lines), default=0)
+    text = []
+    for name, place in lines:
+        line = printable(f"{_INDENT}{name:<{room}}  {place}".rstrip())
+        if width is not None and len(line) > width:
+            line = printable(f"{_INDENT}{name}  {place}".rstrip())
+        text.append(_fitting(line, line, width))
+    return "".join(text)
+
+
+def _shown(goroutine: DumpedGoroutine) -> Sequence[Frame]:
+    """The frames without the runtime's own, as Go's tracebacks; all if there are no others."""
+    frames = goroutine.frames
+    return [each for each in frames if not each.function.startswith(_RUNTIME)] or frames
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _bold(text: str, *, color: bool) -> str:
+    return f"\x1b[1m{text}\x1b[0m" if color else text
+
+
+def _fitting(line: str, plain: str, width: int | None) -> str:
+    """The line with a newline; a line that is too long is cut at its end."""
+    if width is None or len(plain) <= width:
+        return f"{line}\n"
+    return f"{plain[: max(0, width - 3)]}...\n"

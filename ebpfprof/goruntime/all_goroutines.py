@@ -1,0 +1,259 @@
+"""All goroutines of a target at this moment, whatever they do, with their stacks.
+
+We read them from the target's memory while it runs, all at once: first the heads of all runtime.g,
+then a piece of each stack, then the heads again. A head that is the same before and after belongs
+to the stack; we look again at goroutines that moved. The order in which the runtime writes is in
+runtime/proc.go (gopark, park_m, execute), asm_amd64.s (mcall, gogo) and stack.go (copystack), Go
+1.19 to 1.27.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ebpfprof.goruntime.goroutines import GoroutineReader, Unsteady
+from ebpfprof.goruntime.labels import LabelReader
+from ebpfprof.goruntime.stack_walk import WINDOW_BYTES, Walk, walk_all
+from ebpfprof.process.memory import Memory, UnreadableMemory
+from ebpfprof.system.closing import Closing
+from symbolizer.errors import SymbolizerError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profile.model import Label
+
+# runtime/runtime2.go: _Gidle and so on.
+_SCAN: Final = 0x1000
+_IDLE, _RUNNABLE, _RUNNING, _SYSCALL, _WAITING = 0, 1, 2, 3, 4
+_DEAD, _COPYSTACK, _PREEMPTED, _LEAKED, _DEADEXTRA = 6, 8, 9, 10, 11
+_GONE: Final = (_IDLE, _DEAD, _DEADEXTRA)
+_STATES: Final = {
+    _RUNNABLE: "runnable",
+    _RUNNING: "running",
+    _SYSCALL: "syscall",
+    _COPYSTACK: "copystack",
+    _PREEMPTED: "preempted",
+}
+_UNKNOWN_REASON: Final = "unknown wait reason"
+_LOOKS: Final = 4
+_NO_STACK: Final = Walk((), is_whole=False)
+_FIELDS: Final = (
+    ("lo", "stack.lo", "<u8"),
+    ("hi", "stack.hi", "<u8"),
+    ("sp", "sched.sp", "<u8"),
+    ("pc", "sched.pc", "<u8"),
+    ("bp", "sched.bp", "<u8"),
+    ("syscall_sp", "syscallsp", "<u8"),
+    ("syscall_pc", "syscallpc", "<u8"),
+    ("syscall_bp", "syscallbp", "<u8"),
+    ("status", "atomicstatus", "<u4"),
+    ("goid", "goid", "<u8"),
+    ("sequence", "trackingSeq", "u1"),
+    ("wait_since", "waitsince", "<i8"),
+    ("reason", "waitreason", "u1"),
+    ("locked", "lockedm", "<u8"),
+    ("parent", "parentGoid", "<u8"),
+    ("created_pc", "gopc", "<u8"),
+    ("start_pc", "startpc", "<u8"),
+    ("labels", "labels", "<u8"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Goroutine:
+    """A goroutine at the moment of the look.
+
+    `state` is the word of Go's own tracebacks: "running", "chan receive". `pcs` are runtime
+    addresses, innermost first: where it will go on, then return addresses; () for one that runs,
+    whose stack is in registers of its processor. `is_whole` tells that they reach the outermost
+    function. `waited_ns` is how long ago the garbage collector saw it in this wait or system call
+    first, 0 if it has not: a lower bound (runtime/mgcmark.go, markroot). `created_pc` is the return
+    address of its `go` statement, 0 for the main goroutine; `parent` the goroutine that executed
+    it, 0 before Go 1.21. `start_pc` is the entry of its outermost function.
+    """
+
+    address: int
+    goid: int
+    state: str
+    pcs: tuple[int, ...]
+    is_whole: bool
+    waited_ns: int
+    is_locked: bool
+    parent: int
+    created_pc: int
+    start_pc: int
+    sequence: int
+    labels: tuple[Label, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AllGoroutines:
+    """The goroutines at `read_ns` (CLOCK_MONOTONIC), by their ids, and what is missing.
+
+    `moved` counts those that changed at each attempt to read their stacks: their `pcs` are ().
+    `beyond` counts goroutines beyond the limit of what we read.
+    """
+
+    goroutines: list[Goroutine]
+    read_ns: int
+    moved: int
+    beyond: int
+
+
+class GoroutineScanner(Closing):
+    """Reads all goroutines of a target, any number of times. Closes the target's memory."""
+
+    def __init__(self, go: GoTarget, *, has_labels: bool = True) -> None:
+        """Open the target's memory.
+
+        Raises TargetGone, PermissionDenied or GoTableError (there is no list of goroutines).
+        """
+        self._go = go
+        self._memory = Memory(go.target)
+        self._list = GoroutineReader(go, self._memory, has_labels=False)
+        layout = go.binary.layout
+        self._labels = LabelReader(self._memory, layout) if has_labels else None
+        present = [each for each in _FIELDS if layout.has("g", each[1])]
+        self._head = np.dtype(
+            {
+                "names": [name for name, _, _ in present],
+                "formats": [code for _, _, code in present],
+                "offsets": [layout.offset("g", field) for _, field, _ in present],
+                "itemsize": layout.size("g"),
+            }
+        )
+        self._names = {name for name, _, _ in present}
+        texts = layout.wait_reason_texts
+        self._reasons = {number: texts[name] for name, number in layout.wait_reasons.items()}
+        self._deltas: dict[int, int] = {}
+        self._callback_pc = go.callback.return_pc + go.load_bias if go.callback else -1
+
+    def scan(self) -> AllGoroutines:
+        """Read all goroutines now. Raises TargetGone or UnreadableMemory."""
+        found, beyond = self._list.all_goroutines()
+        addresses = np.array(found, np.uint64)
+        heads = self._memory.read_records(addresses, self._head)
+        read_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        is_there = ~np.isin(heads["status"] & ~np.uint32(_SCAN), _GONE) & (heads["goid"] != 0)
+        addresses, heads = addresses[is_there], heads[is_there]
+        walks = self._walks(addresses, heads)
+        moved = sum(walk is None for walk in walks)
+        goroutines = [
+            self._goroutine(int(address), head, walk or _NO_STACK, read_ns)
+            for address, head, walk in zip(addresses, heads, walks, strict=True)
+        ]
+        goroutines.sort(key=lambda each: each.goid)
+        return AllGoroutines(goroutines, read_ns, moved, beyond)
+
+    def close(self) -> None:
+        """Close the target's memory."""
+        self._memory.close()
+
+    def _walks(
+        self, addresses: npt.NDArray[np.uint64], heads: npt.NDArray[Any]
+    ) -> list[Walk | None]:
+        """The stack of each goroutine; None for one that moved at each attempt.
+
+        Puts the heads that belong to the stacks into `heads`.
+        """
+        walks: list[Walk | None] = [None] * len(heads)
+        waiting = np.arange(len(heads))
+        for attempt in range(_LOOKS):
+            if attempt:
+                heads[waiting] = self._memory.read_records(addresses[waiting], self._head)
+            before = heads[waiting]
+            pcs, sps, bps = self._starts(before)
+            # Without a stack, any readable address will do.
+            places = np.where(sps != 0, sps, addresses[waiting])
+            windows = self._memory.read_records(places, np.dtype((np.void, WINDOW_BYTES)))
+            found = walk_all(before["hi"], pcs, sps, bps, windows)
+            for number, walk in enumerate(found):
+                if walk is None or self._callback_pc in walk.pcs:
+                    starts = (int(each[number]) for each in (before["hi"], pcs, sps, bps))
+                    found[number] = self._walk(*starts)
+            is_same = self._memory.read_records(addresses[waiting], self._head) == before
+            is_settled = is_same | (sps == 0)  # those that run have no stack to read
+            for at, walk, is_good in zip(waiting.tolist(), found, is_settled.tolist(), strict=True):
+                if is_good:
+                    walks[at] = walk
+            waiting = waiting[~is_settled]
+            if not len(waiting):
+                break
+        return walks
+
+    def _walk(self, hi: int, pc: int, sp: int, bp: int) -> Walk:
+        """A stack that is larger than its window, or in which C called back."""
+        try:
+            pcs, is_whole = self._list.walk(hi, sp, bp)
+        except (Unsteady, UnreadableMemory):
+            return Walk((pc,), is_whole=False)
+        return Walk((pc, *pcs), is_whole)
+
+    def _starts(
+        self, heads: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+        """Where each stack begins: pc, sp and frame pointer; 0 for goroutines that run."""
+        status = heads["status"] & ~np.uint32(_SCAN)
+        pcs, sps, bps = (heads[name].copy() for name in ("pc", "sp", "bp"))
+        in_syscall = (status == _SYSCALL) & (heads["syscall_sp"] != 0)
+        pcs[in_syscall] = heads["syscall_pc"][in_syscall]
+        sps[in_syscall] = heads["syscall_sp"][in_syscall]
+        if "syscall_bp" in self._names:
+            bps[in_syscall] = heads["syscall_bp"][in_syscall]
+        else:
+            for at in np.flatnonzero(in_syscall).tolist():
+                bps[at] = self._saved_bp(int(pcs[at]), int(sps[at]))
+        runs = status == _RUNNING
+        for each in (pcs, sps, bps):
+            each[runs] = 0
+        return pcs, sps, bps
+
+    def _saved_bp(self, pc: int, sp: int) -> int:
+        """The address of the saved frame pointer of the function at `pc`; 0 if it has none.
+
+        When a system call begins, Go 1.21 and 1.22 save no frame pointer. Go 1.19 saves one that
+        may be of runtime.entersyscall, which has returned (runtime/proc.go, save).
+        """
+        delta = self._deltas.get(pc)
+        if delta is None:
+            try:
+                delta = self._go.binary.sp_delta(pc - 1 - self._go.load_bias)
+            except SymbolizerError:
+                delta = -1
+            self._deltas[pc] = delta
+        return sp + delta - 8 if delta >= 8 else 0
+
+    def _goroutine(self, address: int, head: np.void, walk: Walk, read_ns: int) -> Goroutine:
+        status = int(head["status"]) & ~_SCAN
+        state = _STATES.get(status, "")
+        if not state:
+            state = self._reasons.get(int(head["reason"]), _UNKNOWN_REASON)
+        since_ns = int(head["wait_since"])
+        return Goroutine(
+            address,
+            int(head["goid"]),
+            state,
+            walk.pcs,
+            walk.is_whole,
+            max(0, read_ns - since_ns) if since_ns > 0 and status != _RUNNABLE else 0,
+            bool(head["locked"]),
+            int(head["parent"]) if "parent" in self._names else 0,
+            int(head["created_pc"]),
+            int(head["start_pc"]),
+            int(head["sequence"]),
+            self._labels_of(int(head["labels"])),
+        )
+
+    def _labels_of(self, address: int) -> tuple[Label, ...] | None:
+        if self._labels is None or not address:
+            return ()
+        try:
+            return self._labels.read(address)
+        except UnreadableMemory:
+            return None

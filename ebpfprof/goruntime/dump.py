@@ -1,0 +1,71 @@
+"""A dump of a target's goroutines, from two looks at them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ebpfprof.goruntime.all_goroutines import Goroutine, GoroutineScanner
+from ebpfprof.goruntime.frames import StackFrames
+from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.process import GoTarget
+
+
+def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
+    """Look at all goroutines twice, so many seconds apart; the second look is shown.
+
+    A goroutine has not moved if it is in the same state, in the same wait (g.trackingSeq counts
+    modulo 256 how often it stopped running) and at the same place. Raises TargetGone,
+    PermissionDenied, UnreadableMemory or GoTableError.
+    """
+    with GoroutineScanner(go) as scanner:
+        first = scanner.scan()
+        time.sleep(apart_s)
+        last = scanner.scan()
+    frames = StackFrames(go)
+    frames.look_up(
+        pc for each in last.goroutines for pc in (*each.pcs, each.start_pc, each.created_pc) if pc
+    )
+    apart_ns = last.read_ns - first.read_ns
+    before = {each.goid: each for each in first.goroutines}
+    shown, system = [], 0
+    for each in last.goroutines:
+        if frames.is_system(each.start_pc):
+            system += 1
+            continue
+        has_stood = bool(each.pcs) and _is_same(before.get(each.goid), each)
+        stood_ns = apart_ns if has_stood else 0
+        shown.append(
+            DumpedGoroutine(
+                each.goid,
+                each.state,
+                frames.of(each.pcs),
+                each.is_whole,
+                stood_ns,
+                max(stood_ns, each.waited_ns),
+                each.is_locked,
+                frames.at(each.created_pc) if each.created_pc else None,
+                each.parent,
+                each.labels or (),
+            )
+        )
+    return GoroutineDump(
+        go.target.pid,
+        go.target.name,
+        go.binary.version.text,
+        apart_ns,
+        tuple(shown),
+        system,
+        last.moved,
+        last.beyond,
+    )
+
+
+def _is_same(before: Goroutine | None, now: Goroutine) -> bool:
+    return before is not None and (before.state, before.sequence, before.pcs) == (
+        now.state,
+        now.sequence,
+        now.pcs,
+    )

@@ -1,0 +1,81 @@
+"""A dump: the goroutines of a program at one moment. Independent of how they were read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ebpfprof.profile.model import Frame, Label
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedGoroutine:
+    """A goroutine. `state` is the word of Go's own tracebacks: "running", "chan receive".
+
+    `frames` are logical frames, innermost first; () for a goroutine that runs, or kept moving.
+    `stood_ns` is the time between the two looks if it did not move, else 0. `waited_ns` is a lower
+    bound of how long it waits, 0 if unknown. `created_by` is the line of its `go` statement, None
+    for the main goroutine, `parent` the id of the goroutine that executed it, 0 if unknown.
+    """
+
+    goid: int
+    state: str
+    frames: tuple[Frame, ...]
+    is_whole: bool
+    stood_ns: int
+    waited_ns: int
+    is_locked: bool
+    created_by: Frame | None
+    parent: int
+    labels: tuple[Label, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GoroutineDump:
+    """The goroutines of a process, without the runtime's own, by their ids; what is missing.
+
+    `apart_ns` is the time between the two looks. `system` counts the runtime's own goroutines,
+    `moved` those whose stack could not be read because they kept moving, `beyond` those beyond the
+    limit of what we read.
+    """
+
+    pid: int
+    name: str
+    version: str
+    apart_ns: int
+    goroutines: tuple[DumpedGoroutine, ...]
+    system: int
+    moved: int
+    beyond: int
+
+
+@dataclass(frozen=True, slots=True)
+class GoroutineGroup:
+    """Goroutines in the same state with the same stack, created by the same line."""
+
+    goroutines: tuple[DumpedGoroutine, ...]
+
+    @property
+    def first(self) -> DumpedGoroutine:
+        """One of them."""
+        return self.goroutines[0]
+
+    @property
+    def standing(self) -> int:
+        """How many of them did not move between the looks."""
+        return sum(each.stood_ns > 0 for each in self.goroutines)
+
+    @property
+    def longest_ns(self) -> int:
+        """A lower bound of the longest wait among them; 0 if unknown."""
+        return max(each.waited_ns for each in self.goroutines)
+
+
+def groups(goroutines: Iterable[DumpedGoroutine]) -> list[GoroutineGroup]:
+    """The goroutines in groups, the largest first, then those that wait longest."""
+    found = defaultdict(list)
+    for each in goroutines:
+        found[each.state, each.frames, each.created_by, each.is_locked].append(each)
+    made = [GoroutineGroup(tuple(members)) for members in found.values()]
+    return sorted(made, key=lambda each: (-len(each.goroutines), -each.longest_ns, each.first.goid))

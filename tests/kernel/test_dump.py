@@ -1,0 +1,155 @@
+"""`ebpfprof dump`: all goroutines of a running program, as Go's own traceback has them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebpfprof.errors import ExitCode
+from ebpfprof.goruntime.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.dump import dump
+from ebpfprof.goruntime.frames import StackFrames
+from ebpfprof.goruntime.process import inspect
+from ebpfprof.process.process import Target as Process
+from tests.builds import BUILDS, VERSIONS
+from tests.kernel.parked_program import running
+from tests.kernel.programs import program
+from tests.kernel.verbs import verb
+from tests.targets_run import Target
+
+
+def dumped(*arguments: str) -> dict[str, Any]:
+    said = verb("dump", "--json", *arguments)
+    assert said.code == ExitCode.OK, said.stderr
+    found: dict[str, Any] = json.loads(said.stdout)
+    return found
+
+
+def functions(goroutine: Mapping[str, Any]) -> list[str]:
+    return [frame["function"] for frame in goroutine["stack"]]
+
+
+def innermost_of_main(goroutine: Mapping[str, Any]) -> str:
+    return next((name[5:] for name in functions(goroutine) if name.startswith("main.")), "")
+
+
+@pytest.mark.parametrize(("version", "mode"), BUILDS)
+def test_states_and_stacks_equal_gos_own_traceback(version: str, mode: str) -> None:
+    with running(version, mode) as run:
+        found = {each["id"]: each for each in dumped("--pid", str(run.target.pid))["goroutines"]}
+        for name, report in run.reports.items():
+            for goid in report["goids"]:
+                each = found.pop(goid)
+                assert each["state"] == report["state"], (name, each)
+                innermost = innermost_of_main(each)
+                assert innermost == name or (name + innermost).startswith("silent"), (name, each)
+                assert each["stack_is_whole"]
+                assert not each["has_moved"]
+                assert each["created_by"]["function"] == "main.start"
+                assert functions(each)[-1] == "main.start.func1"
+        assert "runtime.main" in {functions(each)[-1] for each in found.values() if each["stack"]}
+        run.target.kill()
+
+
+def test_the_text_shows_groups_and_counts() -> None:
+    with running(VERSIONS[-1], "plain") as run:
+        said = verb("dump", "--pid", str(run.target.pid))
+        expected = {
+            name: len(report["goids"])
+            for name, report in run.reports.items()
+            if not name.startswith("silent")  # closures have other names
+        }
+        run.target.kill()
+    assert said.code == ExitCode.OK, said.stderr
+    groups = said.stdout.split("\n\n")
+    assert f"goroutines of process {run.target.pid} (parked, go" in groups[0]
+    found = Counter[str]()
+    for group in groups[1:]:
+        head, first = group.splitlines()[0], group.splitlines()[1:]
+        main = next((line.split()[0] for line in first if line.strip().startswith("main.")), "")
+        found[main.removeprefix("main.")] += int(head.split()[0])
+    assert {name: found[name] for name in expected} == expected
+    assert "10 goroutines: select, none moved" in said.stdout
+
+
+def test_each_goroutine_can_be_shown_by_itself() -> None:
+    with running(VERSIONS[-1], "plain") as run:
+        said = verb("dump", "--pid", str(run.target.pid), "--all", "--apart", "0")
+        goids = [goid for report in run.reports.values() for goid in report["goids"]]
+        run.target.kill()
+    for goid in goids:
+        assert f"\ngoroutine {goid}: " in said.stdout
+
+
+def test_goroutines_under_load_have_stacks_that_they_had() -> None:
+    """Those of parked -busy have levels of busyLeft only or of busyRight only."""
+    with running(VERSIONS[-1], "plain", "-busy=16") as run:
+        with GoroutineScanner(run.go) as scanner:
+            frames = StackFrames(run.go)
+            seen = 0
+            for _ in range(200):
+                for each in scanner.scan().goroutines:
+                    names = [frame.function for frame in frames.of(each.pcs)]
+                    sides = {name for name in names if name in ("main.busyLeft", "main.busyRight")}
+                    assert len(sides) <= 1, names
+                    seen += bool(sides)
+        run.target.kill()
+    assert seen > 100
+
+
+def test_a_goroutine_that_moves_is_told_from_one_that_stands() -> None:
+    with Target.start(program("load"), "-length=60s") as target:
+        target.say("go")
+        with Process(target.pid) as process:
+            go = inspect(process)
+            found = dump(go, apart_s=1.0).goroutines
+        target.kill()
+    standing = Counter[str]()
+    moving = Counter[str]()
+    for each in found:
+        name = next((f.function for f in each.frames if f.function.startswith("main.")), "")
+        (standing if each.stood_ns else moving)[name] += 1
+    assert standing["main.waitForEver"] == 50
+    assert standing["main.waitSinceBefore"] == 1
+    assert moving["main.waitForEver"] == 0
+    assert standing["main.useLock"] + standing["main.takeJobs"] <= 1  # by chance, 1 in 256
+
+
+def test_a_program_that_uses_all_its_time_is_shown_as_running() -> None:
+    with Target.start(program("cpuops")) as target:
+        target.say("work ^sumSHA256$ 5000")
+        states = Counter[str]()
+        while not states["running"]:
+            states += Counter(
+                each["state"]
+                for each in dumped("--pid", str(target.pid), "--apart", "0")["goroutines"]
+            )
+        target.kill()
+
+
+def test_the_rights_to_read_memory_are_enough() -> None:
+    """Neither BPF nor perf events."""
+    with running(VERSIONS[-1], "plain") as run:
+        words = [sys.executable, "-m", "ebpfprof", "dump", "--pid", str(run.target.pid), "--json"]
+        rights = "--bounding-set=-all,+sys_ptrace,+dac_read_search"
+        said = subprocess.run(
+            ["/usr/bin/setpriv", rights, *words], capture_output=True, text=True, check=False
+        )
+        run.target.kill()
+    assert said.returncode == 0, said.stderr
+    assert json.loads(said.stdout)["pid"] == run.target.pid
+
+
+def test_a_program_that_is_not_go_is_refused() -> None:
+    with Target.start(Path("/usr/bin/yes"), ready="y") as target:
+        said = verb("dump", "--pid", str(target.pid))
+        target.kill()
+    assert said.code == ExitCode.NOT_GO_PROGRAM
+    assert "Traceback" not in said.stderr
