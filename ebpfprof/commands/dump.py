@@ -42,7 +42,7 @@ def command(
       sudo ebpfprof dump --pid 1234
       sudo ebpfprof dump --pid 1234 --all | less
       sudo ebpfprof dump --name shop --apart 5
-      sudo ebpfprof dump --pid 1234 --json | jq '.goroutines[] | select(.has_moved | not)'
+      sudo ebpfprof dump --pid 1234 --json | jq '.goroutines[] | select(.did_not_move)'
     """
     from ebpfprof.console.terminal import has_color, say, width
     from ebpfprof.export.tables import goroutines

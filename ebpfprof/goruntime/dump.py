@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ebpfprof.goruntime.all_goroutines import Goroutine, GoroutineScanner
+from ebpfprof.goruntime.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.frames import StackFrames
 from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
 
@@ -16,26 +16,27 @@ if TYPE_CHECKING:
 def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
     """Look at all goroutines twice, so many seconds apart; the second look is shown.
 
-    A goroutine has not moved if it is in the same state, in the same wait (g.trackingSeq counts
-    modulo 256 how often it stopped running) and at the same place. Raises TargetGone,
-    PermissionDenied, UnreadableMemory or GoTableError.
+    A goroutine has not moved if both find it parked at the same place and in the same wait:
+    g.trackingSeq counts modulo 256 how often it stopped running. Of system calls nothing tells
+    whether one is the same. Raises TargetGone, PermissionDenied, UnreadableMemory or GoTableError.
     """
     with GoroutineScanner(go) as scanner:
-        first = scanner.scan()
+        before = scanner.parked()
+        looked_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         time.sleep(apart_s)
         last = scanner.scan()
     frames = StackFrames(go)
     frames.look_up(
         pc for each in last.goroutines for pc in (*each.pcs, each.start_pc, each.created_pc) if pc
     )
-    apart_ns = last.read_ns - first.read_ns
-    before = {each.goid: each for each in first.goroutines}
+    apart_ns = last.read_ns - looked_ns
     shown, system = [], 0
     for each in last.goroutines:
         if frames.is_system(each.start_pc):
             system += 1
             continue
-        has_stood = bool(each.pcs) and _is_same(before.get(each.goid), each)
+        wait = (each.sequence, each.pcs[0]) if each.is_parked and each.pcs else None
+        has_stood = wait is not None and before.get(each.goid) == wait
         stood_ns = apart_ns if has_stood else 0
         shown.append(
             DumpedGoroutine(
@@ -46,7 +47,7 @@ def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
                 stood_ns,
                 max(stood_ns, each.waited_ns),
                 each.is_locked,
-                frames.at(each.created_pc) if each.created_pc else None,
+                frames.creator(each.created_pc),
                 each.parent,
                 each.labels or (),
             )
@@ -60,12 +61,4 @@ def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
         system,
         last.moved,
         last.beyond,
-    )
-
-
-def _is_same(before: Goroutine | None, now: Goroutine) -> bool:
-    return before is not None and (before.state, before.sequence, before.pcs) == (
-        now.state,
-        now.sequence,
-        now.pcs,
     )

@@ -47,10 +47,15 @@ class StackFrames:
             found = self._stacks[pcs] = tuple(map(_shown, _without_wrappers(logical)))
         return found
 
-    def at(self, pc: int) -> Frame | None:
-        """The function of a return address, without what is inlined into it; None outside of Go."""
-        frames = self._at(pc)
-        return _shown(frames[-1]) if frames else None
+    def creator(self, created_pc: int) -> Frame | None:
+        """The function with the `go` statement of this return address, as tracebacks show it.
+
+        None if there is none, or it is the runtime's (runtime/traceback.go, printcreatedby).
+        """
+        frames = self._at(created_pc) if created_pc else ()
+        if not frames or frames[-1].function.startswith(_RUNTIME):
+            return None
+        return _shown(frames[-1])
 
     def is_system(self, start_pc: int) -> bool:
         """Whether a goroutine that starts at this function is the runtime's own."""

@@ -25,7 +25,6 @@ _PARK = "runtime.gopark"
 
 _MAX_GOROUTINES = 1 << 22
 _MAX_DEPTH = 136  # as in the BPF programs
-_MAX_DUMPED_DEPTH = 1 << 14
 _MAX_STACK_BYTES = 1 << 30  # runtime.maxstacksize
 _WINDOW_BYTES = 1 << 14  # of a stack, read at once: most stacks are smaller
 _ATTEMPTS = 9
@@ -266,15 +265,16 @@ class GoroutineReader:
         found = ParkedGoroutine(address, g.goid, reason, pcs, sema, g.sequence, labels)
         return found, is_whole
 
-    def walk(self, hi: int, sp: int, bp: int) -> tuple[tuple[int, ...], bool]:
+    def walk(self, hi: int, sp: int, bp: int, *, most: int) -> tuple[tuple[int, ...], bool]:
         """The return addresses from the frame at `bp` outwards, and whether they reach the end.
 
-        Of a stack that is in use from `sp` to `hi`. Raises Unsteady or UnreadableMemory.
+        Of a stack that is in use from `sp` to `hi`; at most `most` addresses. Raises Unsteady or
+        UnreadableMemory.
         """
         g = _G(sp, hi, sp, *[0] * (len(_G._fields) - 3))
         stack = _Stack(self._memory, g)
         try:
-            return self._walk(bp, stack.frame_at(bp), stack, _MAX_DUMPED_DEPTH)
+            return self._walk(bp, stack.frame_at(bp), stack, most)
         except _OffStack:
             return (), False
 

@@ -51,7 +51,7 @@ def test_states_and_stacks_equal_gos_own_traceback(version: str, mode: str) -> N
                 innermost = innermost_of_main(each)
                 assert innermost == name or (name + innermost).startswith("silent"), (name, each)
                 assert each["stack_is_whole"]
-                assert not each["has_moved"]
+                assert each["did_not_move"]
                 assert each["created_by"]["function"] == "main.start"
                 assert functions(each)[-1] == "main.start.func1"
         assert "runtime.main" in {functions(each)[-1] for each in found.values() if each["stack"]}

@@ -28,7 +28,7 @@ def render(dump: GoroutineDump, *, each_alone: bool, width: int | None, color: b
     there are no others. No text of the target reaches the terminal as a control character. Ends
     with a newline.
     """
-    parts = [_heading(dump, color=color)]
+    parts = [_heading(dump, width, color=color)]
     found = (
         [GoroutineGroup((each,)) for each in dump.goroutines]
         if each_alone
@@ -62,7 +62,7 @@ def _as_json(goroutine: DumpedGoroutine) -> dict[str, Any]:
     return {
         "id": goroutine.goid,
         "state": goroutine.state,
-        "has_moved": goroutine.stood_ns == 0,
+        "did_not_move": goroutine.stood_ns > 0,
         "waited_at_least_s": goroutine.waited_ns / 1e9,
         "locked_to_thread": goroutine.is_locked,
         "labels": {each.key: each.value for each in goroutine.labels},
@@ -77,23 +77,23 @@ def _frame_as_json(frame: Frame) -> dict[str, Any]:
     return {"function": frame.function, "file": frame.file, "line": frame.line}
 
 
-def _heading(dump: GoroutineDump, *, color: bool) -> str:
-    states = Counter(each.state for each in dump.goroutines)
-    named = [f"{count} {state}" for state, count in states.most_common(_MAX_STATES)]
-    others = len(states) - len(named)
-    more = f", {counted(others, 'other state')}" if others > 0 else ""
-    of_what = f"process {dump.pid} ({printable(dump.name)}, {printable(dump.version)})"
+def _heading(dump: GoroutineDump, width: int | None, *, color: bool) -> str:
+    title = f"{counted(len(dump.goroutines), 'goroutine')} of process {dump.pid} "
+    title += f"({printable(dump.name)}, {printable(dump.version)})"
     standing = sum(each.stood_ns > 0 for each in dump.goroutines)
-    lines = [
-        _bold(f"{counted(len(dump.goroutines), 'goroutine')} of {of_what}", color=color),
-        f"{', '.join(named)}{more}" if named else "",
-        f"{standing} did not move between two looks {duration(dump.apart_ns)} apart",
-    ]
+    lines = [f"{standing} did not move between two looks {duration(dump.apart_ns)} apart"]
+    states = Counter(each.state for each in dump.goroutines)
+    named = [f"{count} {printable(state)}" for state, count in states.most_common(_MAX_STATES)]
+    if named:
+        others = len(states) - len(named)
+        more = f", {counted(others, 'other state')}" if others > 0 else ""
+        lines.insert(0, f"{', '.join(named)}{more}")
     if dump.moved:
         lines.append(f"incomplete: {dump.moved} without a stack: they moved at each attempt")
     if dump.beyond:
         lines.append(f"incomplete: {dump.beyond} more were not read")
-    return "".join(f"{line}\n" for line in lines if line)
+    text = "".join(_fitting(line, line, width) for line in lines)
+    return _fitting(_bold(title, color=color), title, width) + text
 
 
 def _head(group: GoroutineGroup, apart_ns: int, *, each_alone: bool) -> str:

@@ -13,9 +13,12 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
-from ebpfprof.goruntime import goroutines
+from ebpfprof.export.tables import goroutines as goroutine_tables
+from ebpfprof.goruntime import all_goroutines, goroutines
 from ebpfprof.goruntime import parked as parked_module
+from ebpfprof.goruntime.dump import dump
 from ebpfprof.goruntime.labels import CUT, LabelReader
+from ebpfprof.goruntime.looks import GoroutineLooks
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.process.process import Target
@@ -52,7 +55,7 @@ def _go() -> GoTarget:
     start, end = binary.text_start, binary.text_end
     mappings = (Mapping(start, end, 0x1000, "/usr/bin/frames", "c0ffee"),)
     target = Target.__new__(Target)
-    target.pid = 1
+    target.pid, target.exe_name = 1, "/usr/bin/frames"
     return GoTarget(
         target, binary, _BIAS, mappings, probe_sites(binary), cgo_callback(binary), None, None
     )
@@ -148,6 +151,7 @@ def _ready(memory: _Memory) -> Iterator[None]:
         mock.patch.multiple(
             parked_module, Memory=lambda *_: memory, scheduling_latencies=lambda _: latencies
         ),
+        mock.patch.multiple(all_goroutines, Memory=lambda *_: memory),
     ):
         yield
 
@@ -162,6 +166,11 @@ def ask_goroutines(data: bytes) -> None:
             assert looked.parked().keys() == parked.keys()
             with suppress(UnreadableMemory):
                 assert looked.times_run() >= 0
+        with GoroutineLooks(go) as looks:
+            looks.look()
+            assert looks.standing(found.goroutines) == {}
+            looks.look()
+            assert looks.standing(found.goroutines).keys() <= {g.address for g in found.goroutines}
     translator = StackTranslator(go)
     for each in (*found.goroutines, *parked.values()):
         # Frames lie one behind the other: more than fit into a stack are a circle.
@@ -169,6 +178,22 @@ def ask_goroutines(data: bytes) -> None:
         translator.stack("block", each.return_pcs)
     assert 0 <= found.cut_short <= len(found.goroutines)
     assert found.unreadable >= 0
+
+
+def ask_all_goroutines(data: bytes) -> None:
+    go = _go()
+    memory: Any = _Memory(data)
+    with _ready(memory):
+        found = dump(go, apart_s=0)
+    assert len(found.goroutines) + found.system <= _COUNT
+    for each in found.goroutines:
+        assert len(each.frames) <= _STACK_BYTES  # some calls are inlined
+        assert 0 <= each.stood_ns <= max(found.apart_ns, 1)
+    for each_alone in (False, True):
+        text = goroutine_tables.render(found, each_alone=each_alone, width=80, color=False)
+        assert all(each.isprintable() for each in text.splitlines())
+        assert all(len(line) <= 80 for line in text.splitlines())
+    goroutine_tables.encode(found)
 
 
 # The labels of a goroutine: a byte for the kind, then memory that begins with them.
@@ -311,8 +336,24 @@ def ask_stack(data: bytes) -> None:
 MEMORY = (
     Parser(
         "goroutines",
-        ("ebpfprof.goruntime.goroutines", "ebpfprof.goruntime.parked"),
+        (
+            "ebpfprof.goruntime.goroutines",
+            "ebpfprof.goruntime.parked",
+            "ebpfprof.goruntime.looks",
+        ),
         ask_goroutines,
+        goroutine_seeds,
+        allowed=(UnreadableMemory, SymbolizerError),
+    ),
+    Parser(
+        "all-goroutines",
+        (
+            "ebpfprof.goruntime.all_goroutines",
+            "ebpfprof.goruntime.stack_walk",
+            "ebpfprof.goruntime.frames",
+            "ebpfprof.goruntime.dump",
+        ),
+        ask_all_goroutines,
         goroutine_seeds,
         allowed=(UnreadableMemory, SymbolizerError),
     ),

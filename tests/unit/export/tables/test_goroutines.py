@@ -1,0 +1,131 @@
+"""A dump of goroutines as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+
+from ebpfprof.export.tables import goroutines
+from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
+from ebpfprof.profile.model import Frame, Label
+
+APART_NS = 500_000_000
+PARK = Frame("runtime.gopark", "/go/src/runtime/proc.go", 402)
+RECEIVE = Frame("runtime.chanrecv1", "/go/src/runtime/chan.go", 442)
+WORK = Frame("main.(*Pool).work", "/src/pool.go", 12)
+MAIN = Frame("main.main", "/src/main.go", 7)
+START = Frame("main.start", "/src/main.go", 30)
+
+
+def goroutine(
+    goid: int,
+    *frames: Frame,
+    state: str = "chan receive",
+    stood_ns: int = 0,
+    waited_ns: int = 0,
+    is_whole: bool = True,
+    is_locked: bool = False,
+    labels: tuple[Label, ...] = (),
+) -> DumpedGoroutine:
+    return DumpedGoroutine(
+        goid, state, frames, is_whole, stood_ns, waited_ns, is_locked, START, 1, labels
+    )
+
+
+def dumped(*found: DumpedGoroutine, moved: int = 0, beyond: int = 0) -> GoroutineDump:
+    return GoroutineDump(42, "api", "go1.27.3", APART_NS, found, 5, moved, beyond)
+
+
+def rendered(
+    *found: DumpedGoroutine, each_alone: bool = False, width: int | None = None, moved: int = 0
+) -> str:
+    return goroutines.render(
+        dumped(*found, moved=moved), each_alone=each_alone, width=width, color=False
+    )
+
+
+def test_equal_stacks_in_a_state_are_one_group_the_largest_first() -> None:
+    text = rendered(
+        goroutine(1, MAIN, state="select"),
+        goroutine(18, PARK, RECEIVE, WORK, stood_ns=APART_NS, waited_ns=APART_NS),
+        goroutine(19, PARK, RECEIVE, WORK),
+    )
+    assert text == (
+        "3 goroutines of process 42 (api, go1.27.3)\n"
+        "2 chan receive, 1 select\n"
+        "1 did not move between two looks 500 ms apart\n"
+        "\n"
+        "2 goroutines: chan receive, 1 did not move\n"
+        "    main.(*Pool).work                     pool.go:12\n"
+        "    created by main.start in goroutine 1  main.go:30\n"
+        "\n"
+        "1 goroutine: select\n"
+        "    main.main                             main.go:7\n"
+        "    created by main.start in goroutine 1  main.go:30\n"
+    )
+
+
+def test_a_long_wait_says_for_how_long_at_least() -> None:
+    text = rendered(goroutine(7, WORK, stood_ns=APART_NS, waited_ns=720_000_000_000))
+    assert "1 goroutine: chan receive, for at least 12.0 min\n" in text
+
+
+def test_one_by_one_each_has_its_id_and_labels() -> None:
+    labels = (Label("tenant", "b"), Label("path", "/a"))
+    found = (goroutine(8, WORK, labels=labels), goroutine(9, WORK, is_locked=True))
+    text = rendered(*found, each_alone=True)
+    assert "\ngoroutine 8: chan receive, path=/a tenant=b\n" in text
+    assert "\ngoroutine 9: chan receive, locked to a thread\n" in text
+
+
+def test_a_goroutine_without_a_stack_says_why() -> None:
+    text = rendered(goroutine(8, state="running"), goroutine(9), moved=1)
+    assert "(it runs: its stack is not in memory" in text
+    assert "(no stack: it moved at each attempt to read it)" in text
+    assert "incomplete: 1 without a stack" in text
+
+
+def test_the_middle_of_a_deep_stack_is_elided() -> None:
+    text = rendered(goroutine(8, *[WORK] * 130, MAIN))
+    assert text.count("main.(*Pool).work") == 99
+    assert "...31 frames elided...\n" in text
+    assert "main.main" in text
+
+
+def test_a_stack_of_the_runtime_alone_is_shown() -> None:
+    assert "runtime.gopark" in rendered(goroutine(8, PARK, RECEIVE))
+
+
+def test_no_line_is_wider_than_the_terminal() -> None:
+    long = Frame("example.com/" + "very/" * 40 + "long.F", "/src/" + "x" * 200 + ".go", 3)
+    text = rendered(goroutine(8, long, state="select"), width=80)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_text_of_the_target_sends_no_control_character() -> None:
+    bad = Frame("main.\x1b[2J\nF", "/src/\x07.go", 3)
+    labels = (Label("a\x1b", "b\r"),)
+    found = goroutine(8, bad, state="\x1b[1m", labels=labels)
+    for each_alone in (False, True):
+        text = rendered(found, each_alone=each_alone)
+        assert all(line.isprintable() for line in text.splitlines())
+
+
+def test_json_has_every_goroutine_and_what_is_missing() -> None:
+    found = json.loads(
+        goroutines.encode(dumped(goroutine(8, WORK, stood_ns=APART_NS, waited_ns=1), beyond=2))
+    )
+    assert (found["pid"], found["go"], found["beyond_limit"]) == (42, "go1.27.3", 2)
+    assert found["goroutines"] == [
+        {
+            "id": 8,
+            "state": "chan receive",
+            "did_not_move": True,
+            "waited_at_least_s": 1e-9,
+            "locked_to_thread": False,
+            "labels": {},
+            "created_by": {"function": "main.start", "file": "/src/main.go", "line": 30},
+            "created_by_goroutine": 1,
+            "stack": [{"function": "main.(*Pool).work", "file": "/src/pool.go", "line": 12}],
+            "stack_is_whole": True,
+        }
+    ]
