@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ebpfprof.goruntime.channels import channels_of
 from ebpfprof.goruntime.goroutines import GoroutineReader, Unsteady
 from ebpfprof.goruntime.labels import LabelReader
 from ebpfprof.goruntime.stack_walk import WINDOW_BYTES, Walk, walk_all
@@ -23,9 +24,12 @@ from ebpfprof.system.closing import Closing
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy.typing as npt
 
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profile.goroutines import Channel
     from ebpfprof.profile.model import Label
 
 # runtime/runtime2.go: _Gidle and so on.
@@ -65,6 +69,7 @@ _FIELDS: Final = (
     ("created_pc", "gopc", "<u8"),
     ("start_pc", "startpc", "<u8"),
     ("labels", "labels", "<u8"),
+    ("waiting", "waiting", "<u8"),
 )
 
 
@@ -95,6 +100,7 @@ class Goroutine:
     start_pc: int
     sequence: int
     labels: tuple[Label, ...] | None
+    channels: tuple[Channel, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +153,9 @@ class GoroutineScanner(Closing):
         self._frames_left = _MAX_FAR_FRAMES
         walks = self._walks(addresses, heads)
         moved = sum(walk is None for walk in walks)
+        channels = self._channels(addresses, heads)
         goroutines = [
-            self._goroutine(int(address), head, walk or _NO_STACK, read_ns)
+            self._goroutine(int(address), head, walk or _NO_STACK, channels, read_ns)
             for address, head, walk, is_there in zip(
                 addresses, heads, walks, _are_there(heads).tolist(), strict=True
             )
@@ -254,7 +261,14 @@ class GoroutineScanner(Closing):
             self._deltas[pc] = delta
         return sp + delta - 8 if delta >= 8 else 0
 
-    def _goroutine(self, address: int, head: np.void, walk: Walk, read_ns: int) -> Goroutine:
+    def _goroutine(
+        self,
+        address: int,
+        head: np.void,
+        walk: Walk,
+        channels: Mapping[int, tuple[Channel, ...]],
+        read_ns: int,
+    ) -> Goroutine:
         status = int(head["status"]) & ~_SCAN
         state = _STATES.get(status, "")
         if not state:
@@ -274,7 +288,18 @@ class GoroutineScanner(Closing):
             int(head["start_pc"]),
             int(head["sequence"]),
             self._labels_of(int(head["labels"])),
+            channels.get(address, ()),
         )
+
+    def _channels(
+        self, addresses: npt.NDArray[np.uint64], heads: npt.NDArray[Any]
+    ) -> dict[int, tuple[Channel, ...]]:
+        """The channels of goroutines that wait for any, by the address of their runtime.g."""
+        is_parked = np.isin(heads["status"] & ~np.uint32(_SCAN), _PARKED) & (heads["waiting"] != 0)
+        waiting = zip(
+            addresses[is_parked].tolist(), heads["waiting"][is_parked].tolist(), strict=True
+        )
+        return channels_of(self._memory, self._go.binary.layout, dict(waiting))
 
     def _labels_of(self, address: int) -> tuple[Label, ...] | None:
         if self._labels is None or not address:

@@ -50,6 +50,7 @@ def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
                 frames.creator(each.created_pc),
                 each.parent,
                 each.labels or (),
+                each.channels,
             )
         )
     return GoroutineDump(

@@ -226,9 +226,9 @@ class GoroutineReader:
                 return addresses, length - count
         raise UnreadableMemory(
             f"The list of goroutines of process {self._pid} makes no sense: the program kept "
-            "changing it, or overwrote it. ebpfprof needs it to show goroutines that still wait "
-            "(--open), and to record in windows. Record again; if that does not help, record "
-            "without --open and with --max-overhead 0."
+            "changing it, or overwrote it. ebpfprof needs it for dump and --open, and to record in "
+            "windows. Try again; if that does not help, record without --open and with "
+            "--max-overhead 0."
         )
 
     def look(self, address: int) -> tuple[ParkedGoroutine | None, bool]:

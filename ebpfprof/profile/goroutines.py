@@ -10,6 +10,16 @@ from ebpfprof.profile.model import Frame, Label
 
 
 @dataclass(frozen=True, slots=True)
+class Channel:
+    """A channel: its address, how many values it holds and can hold; whether it is closed."""
+
+    address: int
+    length: int
+    capacity: int
+    is_closed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DumpedGoroutine:
     """A goroutine. `state` is the word of Go's own tracebacks: "running", "chan receive".
 
@@ -17,6 +27,7 @@ class DumpedGoroutine:
     `stood_ns` is the time between the two looks if it did not move, else 0. `waited_ns` is a lower
     bound of how long it waits, 0 if unknown. `created_by` is the line of its `go` statement, None
     for the main goroutine, `parent` the id of the goroutine that executed it, 0 if unknown.
+    `channels` are those for which it waits: several in a select, () for nil channels.
     """
 
     goid: int
@@ -29,6 +40,7 @@ class DumpedGoroutine:
     created_by: Frame | None
     parent: int
     labels: tuple[Label, ...]
+    channels: tuple[Channel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +82,11 @@ class GoroutineGroup:
     def longest_ns(self) -> int:
         """A lower bound of the longest wait among them; 0 if unknown."""
         return max(each.waited_ns for each in self.goroutines)
+
+    @property
+    def channels(self) -> set[Channel]:
+        """All channels for which they wait."""
+        return {channel for each in self.goroutines for channel in each.channels}
 
 
 def groups(goroutines: Iterable[DumpedGoroutine]) -> list[GoroutineGroup]:

@@ -58,6 +58,29 @@ def test_states_and_stacks_equal_gos_own_traceback(version: str, mode: str) -> N
         run.target.kill()
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_channels_have_their_contents_and_waiters(version: str) -> None:
+    with running(version, "plain") as run:
+        found = dumped("--pid", str(run.target.pid))["goroutines"]
+        text = verb("dump", "--pid", str(run.target.pid), "--apart", "0").stdout
+        run.target.kill()
+    channels = {
+        name: [each["channels"] for each in found if innermost_of_main(each) == name]
+        for name in ("send", "receive", "receiveOK", "selectTwo", "lockMutex")
+    }
+    full = channels["send"][0][0]
+    assert channels["send"] == [[full]] * 7
+    assert (full["length"], full["capacity"], full["closed"]) == (1, 1, False)
+    (empty,) = {row[0]["address"] for row in channels["receive"]}
+    assert {row[0]["address"] for row in channels["receiveOK"]} == {empty}
+    assert {len(row) for row in channels["selectTwo"]} == {2}
+    assert all(empty in {each["address"] for each in row} for row in channels["selectTwo"])
+    assert channels["lockMutex"] == [[], [], []]
+    assert "7 goroutines: chan send" in text
+    assert f"for the channel at {full['address']}, 1 of 1 values in it\n" in text
+    assert f"for the channel at {empty}, " in text
+
+
 def test_the_text_shows_groups_and_counts() -> None:
     with running(VERSIONS[-1], "plain") as run:
         said = verb("dump", "--pid", str(run.target.pid))

@@ -15,6 +15,7 @@ from ebpfprof.process.memory import Memory, UnreadableMemory
 from symbolizer.codeanalysis.globals import allgs_address
 from tests.builds import VERSIONS
 from tests.kernel.parked_program import all_goroutines, expected, facts, poke, running, word
+from tests.kernel.verbs import verb
 from tests.recorder import names_in, recording
 
 BOTH = ("--profile", "block,mutex")
@@ -23,9 +24,19 @@ BOTH = ("--profile", "block,mutex")
 def test_a_corrupt_goroutine_list_is_refused() -> None:
     with running(VERSIONS[-1], "plain") as run:
         poke(run.target.pid, allgs_address(run.go.binary) + run.go.load_bias + 16, 0)
-        with pytest.raises(UnreadableMemory, match=r"makes no sense: .* Record again"):
+        with pytest.raises(UnreadableMemory, match=r"makes no sense: .* Try again"):
             parked_goroutines(run.go)
         run.target.kill()
+
+
+def test_dump_refuses_a_corrupt_goroutine_list() -> None:
+    with running(VERSIONS[-1], "plain") as run:
+        poke(run.target.pid, allgs_address(run.go.binary) + run.go.load_bias + 16, 0)
+        said = verb("dump", "--pid", str(run.target.pid))
+        run.target.kill()
+    assert said.code == ExitCode.FAILURE
+    assert "makes no sense" in said.stderr
+    assert "Traceback" not in said.stderr
 
 
 def test_profiles_are_written_without_the_goroutine_list(tmp_path: Path) -> None:
@@ -40,7 +51,7 @@ def test_profiles_are_written_without_the_goroutine_list(tmp_path: Path) -> None
         f"parked-{run.target.pid}.{kind}.pb.gz" for kind in ("block", "mutex", "open")
     }
     assert finished.stdout.decode().count("Written: ") == 3
-    assert "Record again; if that does not help, record without --open" in finished.stderr
+    assert "Try again; if that does not help, record without --open" in finished.stderr
     assert "This is a bug" not in finished.stderr
     (path,) = tmp_path.glob("*.open.pb.gz")
     comments = pprof.decode(path.read_bytes()).comments

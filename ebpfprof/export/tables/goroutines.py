@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ebpfprof.console.text import counted, duration, printable
-from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump, GoroutineGroup, groups
+from ebpfprof.profile.goroutines import (
+    Channel,
+    DumpedGoroutine,
+    GoroutineDump,
+    GoroutineGroup,
+    groups,
+)
 from ebpfprof.profile.model import Frame
 
 _MAX_STATES: Final = 6
@@ -34,9 +40,13 @@ def render(dump: GoroutineDump, *, each_alone: bool, width: int | None, color: b
         if each_alone
         else groups(dump.goroutines)
     )
+    waiting = Counter(channel for each in dump.goroutines for channel in set(each.channels))
     for group in found:
         head = _head(group, dump.apart_ns, each_alone=each_alone)
-        parts.append("\n" + _fitting(_bold(head, color=color), head, width) + _stack(group, width))
+        parts.append("\n" + _fitting(_bold(head, color=color), head, width))
+        if about := _about_channels(group, waiting):
+            parts.append(_fitting(about, about, width))
+        parts.append(_stack(group, width))
     return "".join(parts)
 
 
@@ -70,6 +80,15 @@ def _as_json(goroutine: DumpedGoroutine) -> dict[str, Any]:
         "created_by_goroutine": goroutine.parent or None,
         "stack": [_frame_as_json(frame) for frame in goroutine.frames],
         "stack_is_whole": goroutine.is_whole,
+        "channels": [
+            {
+                "address": f"{each.address:#x}",
+                "length": each.length,
+                "capacity": each.capacity,
+                "closed": each.is_closed,
+            }
+            for each in goroutine.channels
+        ],
     }
 
 
@@ -111,6 +130,21 @@ def _head(group: GoroutineGroup, apart_ns: int, *, each_alone: bool) -> str:
         words.append(" ".join(sorted(labels)))
     who = f"goroutine {first.goid}" if each_alone else counted(number, "goroutine")
     return printable(f"{who}: {', '.join(words)}")
+
+
+def _about_channels(group: GoroutineGroup, waiting: Mapping[Channel, int]) -> str:
+    """The channel for which a group waits, or how many there are; "" without one."""
+    channels = group.channels
+    if len(channels) != 1:
+        return f"{_INDENT}for {len(channels)} channels" if channels else ""
+    (channel,) = channels
+    words = [f"{_INDENT}for the channel at {channel.address:#x}"]
+    if channel.capacity:
+        words.append(f"{channel.length} of {channel.capacity} values in it")
+    others = waiting[channel] - len(group.goroutines)
+    if others:
+        words.append(f"{counted(others, 'more goroutine')} wait{'s' if others == 1 else ''} for it")
+    return ", ".join(words)
 
 
 def _stack(group: GoroutineGroup, width: int | None) -> str:

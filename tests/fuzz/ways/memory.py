@@ -349,6 +349,7 @@ MEMORY = (
         "all-goroutines",
         (
             "ebpfprof.goruntime.all_goroutines",
+            "ebpfprof.goruntime.channels",
             "ebpfprof.goruntime.stack_walk",
             "ebpfprof.goruntime.frames",
             "ebpfprof.goruntime.dump",

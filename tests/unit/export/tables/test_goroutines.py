@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from ebpfprof.export.tables import goroutines
-from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
+from ebpfprof.profile.goroutines import Channel, DumpedGoroutine, GoroutineDump
 from ebpfprof.profile.model import Frame, Label
 
 APART_NS = 500_000_000
@@ -62,6 +63,21 @@ def test_equal_stacks_in_a_state_are_one_group_the_largest_first() -> None:
         "    main.main                             main.go:7\n"
         "    created by main.start in goroutine 1  main.go:30\n"
     )
+
+
+def test_channels_show_their_contents_and_other_waiters() -> None:
+    full, other = Channel(0xC000, 2, 2, False), Channel(0xD000, 0, 0, False)
+    text = rendered(
+        replace(goroutine(1, WORK), channels=(full,)),
+        replace(goroutine(2, MAIN), channels=(full, other)),
+        replace(goroutine(3, START), channels=(other,)),
+    )
+    assert (
+        "    for the channel at 0xc000, 2 of 2 values in it, 1 more goroutine waits for it\n"
+        in text
+    )
+    assert "    for the channel at 0xd000, 1 more goroutine waits for it\n" in text
+    assert "    for 2 channels\n" in text
 
 
 def test_a_long_wait_says_for_how_long_at_least() -> None:
@@ -127,5 +143,6 @@ def test_json_has_every_goroutine_and_what_is_missing() -> None:
             "created_by_goroutine": 1,
             "stack": [{"function": "main.(*Pool).work", "file": "/src/pool.go", "line": 12}],
             "stack_is_whole": True,
+            "channels": [],
         }
     ]
