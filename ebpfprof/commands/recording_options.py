@@ -230,6 +230,7 @@ def _made() -> dict[str, click.Option]:
     from ebpfprof.profilers.registry import kinds_to_choose, options_of_kinds
 
     names = [kind.name for kind in kinds_to_choose()]
+    default = [kind.name for kind in kinds_to_choose() if kind.is_default]
     of_kinds = {name: _of_kind(option) for name, (option, _) in options_of_kinds().items()}
     return {
         "kinds": click.Option(
@@ -237,9 +238,9 @@ def _made() -> dict[str, click.Option]:
             callback=list_of(click.Choice(names)),
             metavar="KIND[,KIND...]",
             multiple=True,
-            default=names,
+            default=default,
             shell_complete=_complete_kinds,
-            help=f"What to record: {', '.join(names)}.  [default: all]",
+            help=f"What to record: {', '.join(names)}.  [default: {','.join(default)}]",
         ),
         **of_kinds,
         "max_overhead": click.Option(

@@ -47,6 +47,15 @@ class StackFrames:
             found = self._stacks[pcs] = tuple(map(_shown, _without_wrappers(logical)))
         return found
 
+    def physical(self, pcs: tuple[int, ...]) -> list[tuple[int, Frame]]:
+        """The same frames, each with the runtime address of its call.
+
+        Frames that were inlined into one function follow each other with the same address.
+        """
+        address_of = {id(frame): self._call_pc(pc) for pc in pcs for frame in self._at(pc)}
+        logical = [frame for pc in pcs for frame in self._at(pc)]
+        return [(address_of[id(each)], _shown(each)) for each in _without_wrappers(logical)]
+
     def creator(self, created_pc: int) -> Frame | None:
         """The function with the `go` statement of this return address, as tracebacks show it.
 

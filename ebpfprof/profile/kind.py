@@ -127,6 +127,8 @@ class ProfileKind:
     """Whether --max-overhead may record it in windows."""
     uses_probes: bool = True
     """Whether its profiler attaches probes to the target, which are breakpoints."""
+    is_default: bool = True
+    """Whether it is recorded without --profile."""
 
     @property
     def is_chosen_by_name(self) -> bool:

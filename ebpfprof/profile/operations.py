@@ -17,7 +17,20 @@ _LEAVES = {
     "reflect.chansend": "chan send",
     "reflect.chanrecv": "chan receive",
     "internal/poll.(*fdMutex).rwlock": "fd lock",
+    "internal/poll.runtime_pollWait": "IO wait",
 }
+# A stack from the park on, as in a goroutine profile, has these above the leaf.
+_PARKS = frozenset(
+    {
+        "runtime.gopark",
+        "runtime.goparkunlock",
+        "runtime.chansend",
+        "runtime.chanrecv",
+        "runtime.semacquire1",
+        "runtime.notifyListWait",
+        "runtime.netpollblock",
+    }
+)
 # By the innermost function outside of Go's runtime and sync packages, where it says more than the
 # leaf. Callers in the same package then add nothing.
 _CALLS = {
@@ -32,6 +45,7 @@ _CALLS = {
     "net.(*Resolver).lookupIPAddr": "DNS lookup",
     "net/http.(*Transport).getConn": "HTTP connection",
     "net/http.(*persistConn).roundTrip": "HTTP answer",
+    "time.Sleep": "sleep",
 }
 _SYNC = re.compile(r"(?:internal/)?sync\.(?:\(\*(?P<type>\w+)(?:\[.*\])?\)\.)?(?P<function>\w+)")
 # The lock of a Cond belongs to the program; a rlocker is a RWMutex in the form of a Locker.
@@ -44,12 +58,13 @@ def operation(frames: Sequence[Frame]) -> str:
 
     `frames` are those of its stack, innermost first.
     """
-    if not frames:
-        return UNKNOWN
-    leaf = frames[0].function
     outside = _first_outside(frames)
     if 0 < outside < len(frames) and frames[outside].function in _CALLS:
         return _CALLS[frames[outside].function]
+    frames = frames[_count_parks(frames) :]
+    if not frames:
+        return UNKNOWN
+    leaf = frames[0].function
     if leaf in _LEAVES:
         return _LEAVES[leaf]
     name = leaf
@@ -60,6 +75,12 @@ def operation(frames: Sequence[Frame]) -> str:
             break
         name = ".".join(part for part in match.group("type", "function") if part)
     return name
+
+
+def _count_parks(frames: Sequence[Frame]) -> int:
+    """How many frames above the leaf of a wait are the runtime's way to the park."""
+    last = max(len(frames) - 1, 0)
+    return next((at for at in range(last) if frames[at].function not in _PARKS), last)
 
 
 def caller(frames: Sequence[Frame]) -> Frame:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from ebpfprof.profile.kind import Option, ProfileKind
 from ebpfprof.profile.model import Sample, ValueType
 from ebpfprof.profilers.cpu.kind import CPU
+from ebpfprof.profilers.goroutines.kind import GOROUTINE
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
 
 _kinds: dict[str, ProfileKind] = {}
@@ -77,5 +78,5 @@ def options_of_kinds() -> dict[str, tuple[Option, ProfileKind]]:
     return {option.field: (option, kind) for kind in kinds() for option in kind.options}
 
 
-for _kind in (BLOCK, MUTEX, CPU, OPEN):
+for _kind in (BLOCK, MUTEX, CPU, GOROUTINE, OPEN):
     register(_kind)

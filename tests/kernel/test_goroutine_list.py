@@ -39,6 +39,21 @@ def test_dump_refuses_a_corrupt_goroutine_list() -> None:
     assert "Traceback" not in said.stderr
 
 
+def test_a_goroutine_profile_without_the_list_says_why_it_is_empty(tmp_path: Path) -> None:
+    with running(VERSIONS[-1], "plain") as run:
+        with recording(run.target.pid, tmp_path, "--profile", "goroutine,block") as recorder:
+            poke(run.target.pid, allgs_address(run.go.binary) + run.go.load_bias + 16, 0)
+            recorder.interrupt()
+            finished = recorder.finish()
+        run.target.kill()
+    assert finished.code == ExitCode.FAILURE
+    assert "makes no sense" in finished.stderr
+    assert "This is a bug" not in finished.stderr
+    assert names_in(tmp_path) == {
+        f"parked-{run.target.pid}.{kind}.pb.gz" for kind in ("block", "goroutine")
+    }
+
+
 def test_profiles_are_written_without_the_goroutine_list(tmp_path: Path) -> None:
     with running(VERSIONS[-1], "plain") as run:
         with recording(run.target.pid, tmp_path, "--open", "--by-lock", *BOTH) as recorder:

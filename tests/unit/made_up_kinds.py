@@ -43,15 +43,15 @@ ALLOCS = ProfileKind(
 """Sums of bytes by function, of which options choose the events."""
 
 GOROUTINES = ProfileKind(
-    name="goroutine",
-    title="goroutine",
+    name="crowd",
+    title="crowd",
     subject="Goroutines",
     summary="where goroutines are",
     heading="Goroutines of {process} after {length}",
     events="goroutines",
     nothing="there is no goroutine",
     headline="of goroutines:",
-    sample_types=(ValueType("goroutine", "count"),),
+    sample_types=(ValueType("crowd", "count"),),
     table=Table("operations", "Goroutines", "Goroutines", ("Called from", "From")),
     profiler="tests.nowhere",
     key="g",

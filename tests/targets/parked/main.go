@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"ebpfprof.test/harness"
+	"ebpfprof.test/harness/ownprofile"
 )
 
 // An operation blocks `count` goroutines in `block` for good.
@@ -35,7 +36,10 @@ type report struct {
 	Sema  uintptr `json:"sema"`
 }
 
-var busy = flag.Int("busy", 0, "then keep so many goroutines parking and waking, and stacks moving")
+var (
+	busy = flag.Int("busy", 0, "then keep so many goroutines parking and waking, and stacks moving")
+	own  = flag.String("own", "", "where to write Go's own goroutine profile before that")
+)
 
 func main() {
 	flag.Parse()
@@ -45,6 +49,7 @@ func main() {
 	}
 	startCoroutines()
 	awaitParked(reports)
+	ownprofile.Write("goroutine", *own)
 	startBusy(*busy)
 	harness.Say(json.Marshal(reports))
 	harness.Ready()

@@ -58,7 +58,11 @@ def test_bash_completes_options_and_their_values(folder: Path) -> None:
     assert completed("ebpfprof attach --dura", folder) == ["--duration"]
     assert completed("ebpfprof attach --format spee", folder) == ["speedscope"]
     assert completed("ebpfprof attach --profile bl", folder) == ["block"]
-    assert completed("ebpfprof attach --profile block,", folder) == ["block,mutex", "block,cpu"]
+    assert completed("ebpfprof attach --profile block,", folder) == [
+        "block,mutex",
+        "block,cpu",
+        "block,goroutine",
+    ]
     assert completed("ebpfprof completion ", folder) == ["bash", "zsh", "fish"]
 
 

@@ -21,10 +21,11 @@ ROOMS = {
     "console system",
     "top": "recording profilers kernel export profilers.registry profile console",
     "continuous": "profilers discovery process kernel profilers.registry overhead profile console",
-    "recording": "profilers.waits profilers.cpu profilers profilers.registry goruntime overhead "
-    "process kernel privileges console system",
+    "recording": "profilers.waits profilers.goroutines profilers.cpu profilers profilers.registry "
+    "goruntime overhead process kernel privileges console system",
     "profilers.waits": "profilers profilers.registry goruntime overhead process kernel profile "
     "console system",
+    "profilers.goroutines": "profilers profilers.registry goruntime overhead kernel profile",
     "profilers.cpu": "profilers profilers.registry goruntime overhead process kernel privileges "
     "profile console system",
     "profilers": "profilers.registry goruntime overhead process kernel profile console",

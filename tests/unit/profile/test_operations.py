@@ -19,6 +19,23 @@ def frames(functions: Sequence[str]) -> list[Frame]:
     ("functions", "operation"),
     [
         (["runtime.chansend1", "main.f"], "chan send"),
+        # From the park on, as goroutine profiles have it.
+        (["runtime.gopark", "runtime.chanrecv", "runtime.chanrecv1", "main.f"], "chan receive"),
+        (["runtime.gopark", "runtime.selectgo", "main.f"], "select"),
+        (["runtime.gopark", "time.Sleep", "main.f"], "sleep"),
+        (
+            ["runtime.gopark", "runtime.netpollblock", "internal/poll.runtime_pollWait", "main.f"],
+            "IO wait",
+        ),
+        (
+            [
+                *("runtime.gopark", "runtime.goparkunlock", "runtime.semacquire1"),
+                *("internal/sync.runtime_SemacquireMutex", "internal/sync.(*Mutex).lockSlow"),
+                *("internal/sync.(*Mutex).Lock", "sync.(*Mutex).Lock", "main.f"),
+            ],
+            "Mutex.Lock",
+        ),
+        (["runtime.gopark"], "runtime.gopark"),
         (["runtime.chanrecv1", "main.f"], "chan receive"),
         (["runtime.chanrecv2", "main.f"], "chan receive"),
         (["runtime.selectgo", "main.f"], "select"),

@@ -70,6 +70,7 @@ def test_each_kind_says_which_events_are_recorded() -> None:
         "block": "sampled at a rate of 1000 ns",
         "mutex": "one release in 5, scaled",
         "cpu": "50 samples per second of CPU time",
+        "goroutine": "every goroutine",
         "open": "every goroutine",
     }
     assert Options().sampling("block") == Options().sampling("mutex") == "every event"

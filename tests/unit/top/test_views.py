@@ -51,6 +51,7 @@ def test_each_kind_with_a_key_has_a_view_and_so_have_locks() -> None:
         ("b", "block", "operations"),
         ("u", "mutex", "operations"),
         ("x", "cpu", "functions"),
+        ("o", "goroutine", "operations"),
         ("l", "locks", "locks"),
     ]
 
@@ -80,16 +81,16 @@ def test_a_kind_can_not_have_a_key_in_use(key: str, monkeypatch: pytest.MonkeyPa
 @pytest.mark.usefixtures("made_up")
 def test_a_new_kind_has_its_key_and_its_line_in_the_help() -> None:
     top = view()
-    top.views = ["block", "goroutine"]
+    top.views = ["block", "crowd"]
     press(top, "h")
     text = screen(top)
-    assert "g  goroutine: where goroutines are" in text
+    assert "g  crowd: where goroutines are" in text
     assert "a  allocation: where memory was allocated" in text
     assert "PgDn, Home, End, j, k, G  choose a row" in text
     press(top, "g")
-    assert (top.view, top.page, top.message) == ("goroutine", "rows", "")
+    assert (top.view, top.page, top.message) == ("crowd", "rows", "")
     press(top, "a")
-    assert top.view == "goroutine"
+    assert top.view == "crowd"
     assert top.message == (
         "The allocation profile is not recorded: start again with --profile allocs."
     )
@@ -122,7 +123,7 @@ def test_profiles_of_a_moment_are_shown_unchanged() -> None:
     gone = (RECEIVE, calling(2, "main.gone"))
     first = [Sample(waiting, (40,)), Sample(gone, (3,))]
     last = [Sample(waiting, (30,))]
-    top = TopView(seen(GOROUTINES, first, last), ["goroutine"], "goroutine")
+    top = TopView(seen(GOROUTINES, first, last), ["crowd"], "crowd")
     text = screen(top)
     assert text.splitlines()[1] == "30 goroutines  ebpfprof itself 1% CPU  nothing lost"
     assert re.search(r"^ +Goroutines +Share Operation +Called from$", text, re.M)

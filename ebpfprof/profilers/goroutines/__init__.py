@@ -1,0 +1,1 @@
+"""The goroutine profile: where all goroutines are, read from memory."""

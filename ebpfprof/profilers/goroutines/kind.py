@@ -1,0 +1,25 @@
+"""The goroutine profile."""
+
+from __future__ import annotations
+
+from ebpfprof.profile.kind import ProfileKind, Table
+from ebpfprof.profile.model import ValueType
+
+GOROUTINE = ProfileKind(
+    name="goroutine",
+    title="goroutine",
+    subject="Goroutines",
+    summary="where all goroutines are, also those that run or wait for the network",
+    heading="Goroutines of {process} after {length}",
+    events="goroutines",
+    nothing="no goroutine could be read",
+    headline="of all goroutines:",
+    sample_types=(ValueType("goroutine", "count"),),
+    table=Table("operations", "Goroutines", "Goroutines", ("Called from", "From")),
+    profiler="ebpfprof.profilers.goroutines.profiler",
+    key="o",
+    sampling=lambda _: "every goroutine",
+    is_moment=True,
+    uses_probes=False,
+    is_default=False,
+)

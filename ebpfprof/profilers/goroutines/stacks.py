@@ -1,0 +1,92 @@
+"""Turns goroutines into the samples of a goroutine profile, with names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.goruntime.frames import StackFrames
+from ebpfprof.profile.model import Frame, Label, Location, Sample
+from ebpfprof.profilers.goroutines.kind import GOROUTINE
+from ebpfprof.profilers.labels import chosen
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.all_goroutines import AllGoroutines, Goroutine
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profile.model import Mapping
+    from ebpfprof.profilers.report_builder import ReportBuilder
+
+_RUNNING: Final = Location(0, None, (Frame("[running: no stack]", "", 0),))
+_MOVED: Final = Location(0, None, (Frame("[moved: no stack]", "", 0),))
+
+
+class GoroutineStacks:
+    """The locations of stacks of one target; each stack is looked up once."""
+
+    def __init__(self, go: GoTarget) -> None:
+        self.go = go
+        self._frames = StackFrames(go)
+        self._depth = go.binary.layout.profile_stacks.max_depth
+        self._known: dict[tuple[int, ...], tuple[Location, ...]] = {}
+        self._locations: dict[tuple[int, tuple[Frame, ...]], Location] = {}
+
+    def samples(self, found: AllGoroutines, wanted: tuple[str, ...] | None) -> list[Sample]:
+        """A sample for each stack and set of labels, without the runtime's own goroutines.
+
+        Stacks are as deep as Go's own profile has them. Raises GoTableError.
+        """
+        self._frames.look_up(
+            {pc for each in found.goroutines for pc in (*each.pcs, each.start_pc) if pc}
+        )
+        counts = Counter[tuple[tuple[Location, ...], tuple[Label, ...]]]()
+        for each in found.goroutines:
+            if not self._frames.is_system(each.start_pc):
+                counts[self._stack(each), chosen(each.labels or (), wanted)] += 1
+        return [Sample(stack, (count,), labels) for (stack, labels), count in counts.items()]
+
+    def _stack(self, goroutine: Goroutine) -> tuple[Location, ...]:
+        if goroutine.pcs:
+            return self._of(goroutine.pcs)
+        leaf = _RUNNING if goroutine.state == "running" else _MOVED
+        return (leaf, *self._of((goroutine.start_pc,)))
+
+    def _of(self, pcs: tuple[int, ...]) -> tuple[Location, ...]:
+        stack = self._known.get(pcs)
+        if stack is None:
+            shown = self._frames.physical(pcs)[: self._depth]
+            stack = self._known[pcs] = tuple(
+                self._location(address, tuple(frame for _, frame in group))
+                for address, group in groupby(shown, key=lambda each: each[0])
+            )
+        return stack
+
+    def _location(self, address: int, frames: tuple[Frame, ...]) -> Location:
+        """One object for each, so that exports are fast."""
+        key = address, frames
+        if key not in self._locations:
+            mapping = _mapping_of(address, self.go.mappings)
+            self._locations[key] = Location(address, mapping, frames)
+        return self._locations[key]
+
+
+def report(found: AllGoroutines | None, stacks: GoroutineStacks, builder: ReportBuilder) -> None:
+    """Add the goroutine profile."""
+    account = builder.account(GOROUTINE, f"{GOROUTINE.title} profile")
+    samples: list[Sample] = []
+    if found is not None:
+        try:
+            samples = stacks.samples(found, builder.options.labels)
+        except Exception as error:  # any error: the other profiles matter more
+            builder.fail(error)
+    profile = GOROUTINE.make_profile(
+        samples,
+        stacks.go.mappings,
+        time_ns=builder.recording.started_unix_ns,
+        duration_ns=account.length_ns,
+    )
+    builder.add(profile, account)
+
+
+def _mapping_of(address: int, mappings: tuple[Mapping, ...]) -> Mapping | None:
+    return next((each for each in mappings if each.start <= address < each.limit), None)

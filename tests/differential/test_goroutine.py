@@ -1,0 +1,61 @@
+"""The goroutine profile, from outside and by Go itself, of a program whose goroutines wait."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.errors import ExitCode
+from ebpfprof.export import pprof
+from ebpfprof.profile.model import Profile
+from tests.builds import BUILDS, VERSIONS
+from tests.kernel.parked_program import running
+from tests.recorder import names_in, only_profile, run
+
+MAIN = "main.main"
+Stack = tuple[tuple[str, str, int], ...]
+
+
+def stacks(profile: Profile) -> Counter[Stack]:
+    """How many goroutines have each stack, leaf first, but for the main goroutine's."""
+    found = Counter[Stack]()
+    for sample in profile.samples:
+        frames = [frame for location in sample.locations for frame in location.frames]
+        if MAIN not in {frame.function for frame in frames}:
+            found[tuple((f.function, f.file, f.line) for f in frames)] += sample.values[0]
+    return found
+
+
+@pytest.mark.parametrize(("version", "mode"), BUILDS)
+def test_stacks_and_counts_equal_gos(version: str, mode: str, tmp_path: Path) -> None:
+    go = tmp_path / "go.pb.gz"
+    folder = tmp_path / "ours"
+    folder.mkdir()
+    with running(version, mode, f"-own={go}") as target:
+        pid = str(target.target.pid)
+        finished = run("--pid", pid, "--profile", "goroutine", "-d", "0.1", folder=folder)
+        target.target.kill()
+    assert finished.code == ExitCode.OK, finished.stderr
+    ours, theirs = only_profile(folder), pprof.decode(go.read_bytes())
+    assert ours.kind == theirs.kind == "goroutine"
+    assert [(each.type, each.unit) for each in ours.sample_types] == [("goroutine", "count")]
+    expected = stacks(theirs)
+    assert sum(expected.values()) > 60
+    assert stacks(ours) == expected
+
+
+def test_it_is_recorded_beside_others_and_shown(tmp_path: Path) -> None:
+    with running(VERSIONS[-1], "plain") as target:
+        pid = target.target.pid
+        finished = run(
+            "--pid", str(pid), "--profile", "block,goroutine", "-d", "0.2", folder=tmp_path
+        )
+        target.target.kill()
+    assert finished.code == ExitCode.OK, finished.stderr
+    assert names_in(tmp_path) == {f"parked-{pid}.{kind}.pb.gz" for kind in ("block", "goroutine")}
+    shown = finished.stdout.decode()
+    assert f"Goroutines of process {pid} (parked) after" in shown
+    assert "Goroutines  Share  Operation" in shown
+    assert "select           main.selectTwo" in shown or "main.selectTwo" in shown
