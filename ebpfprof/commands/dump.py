@@ -22,7 +22,7 @@ _MAX_APART_S = 3600.0
     default=0.5,
     show_default=True,
     metavar="SECONDS",
-    help="The time between the two looks that tell who has not moved.",
+    help="The time between the first look and the last, which tell what has not moved.",
 )
 @click.option(
     "--allow-unknown-go",

@@ -1,9 +1,10 @@
-"""A dump of a target's goroutines, from two looks at them."""
+"""A dump of a target's goroutines, from three looks at them."""
 
 from __future__ import annotations
 
+import random
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ebpfprof.goruntime.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.frames import StackFrames
@@ -12,18 +13,24 @@ from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
 
+_SECOND_LOOK: Final = (0.3, 0.7)  # of the time between the first look and the last
+
 
 def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
-    """Look at all goroutines twice, so many seconds apart; the second look is shown.
+    """Look at all goroutines at the beginning, the end, and at some time within `apart_s` seconds.
 
-    A goroutine has not moved if both find it parked at the same place and in the same wait:
-    g.trackingSeq counts modulo 256 how often it stopped running. Of system calls nothing tells
-    whether one is the same. Raises TargetGone, PermissionDenied, UnreadableMemory or GoTableError.
+    The last look is shown. A goroutine has not moved if all find it parked at the same place and in
+    the same wait: g.trackingSeq counts modulo 256 how often it stopped running, so one that moves
+    all the time passes once in 65,536 times. Of system calls nothing tells whether one is the same.
+    Raises TargetGone, PermissionDenied, UnreadableMemory or GoTableError.
     """
     with GoroutineScanner(go) as scanner:
-        before = scanner.parked()
+        first = scanner.parked()
         looked_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        time.sleep(apart_s)
+        pause_s = apart_s * random.uniform(*_SECOND_LOOK)
+        time.sleep(pause_s)
+        second = scanner.parked()
+        time.sleep(apart_s - pause_s)
         last = scanner.scan()
     frames = StackFrames(go)
     frames.look_up(
@@ -36,7 +43,7 @@ def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
             system += 1
             continue
         wait = (each.sequence, each.pcs[0]) if each.is_parked and each.pcs else None
-        has_stood = wait is not None and before.get(each.goid) == wait
+        has_stood = wait is not None and first.get(each.goid) == second.get(each.goid) == wait
         stood_ns = apart_ns if has_stood else 0
         shown.append(
             DumpedGoroutine(

@@ -24,9 +24,10 @@ class DumpedGoroutine:
     """A goroutine. `state` is the word of Go's own tracebacks: "running", "chan receive".
 
     `frames` are logical frames, innermost first; () for a goroutine that runs, or kept moving.
-    `stood_ns` is the time between the two looks if it did not move, else 0. `waited_ns` is a lower
-    bound of how long it waits, 0 if unknown. `created_by` is the line of its `go` statement, None
-    for the main goroutine, `parent` the id of the goroutine that executed it, 0 if unknown.
+    `stood_ns` is the time between the first look and the last if it did not move, else 0.
+    `waited_ns` is a lower bound of how long it waits, 0 if unknown. `created_by` is the line of its
+    `go` statement, None for the main goroutine, `parent` the id of the goroutine that executed it,
+    0 if unknown.
     `channels` are those for which it waits: several in a select, () for nil channels.
     """
 
@@ -47,9 +48,9 @@ class DumpedGoroutine:
 class GoroutineDump:
     """The goroutines of a process, without the runtime's own, by their ids; what is missing.
 
-    `apart_ns` is the time between the two looks. `system` counts the runtime's own goroutines,
-    `moved` those whose stack could not be read because they kept moving, `beyond` those beyond the
-    limit of what we read.
+    `apart_ns` is the time between the first look and the last. `system` counts the runtime's own
+    goroutines, `moved` those whose stack could not be read because they kept moving, `beyond` those
+    beyond the limit of what we read.
     """
 
     pid: int

@@ -57,7 +57,7 @@ def encode(dump: GoroutineDump) -> str:
             "pid": dump.pid,
             "name": dump.name,
             "go": dump.version,
-            "seconds_between_looks": dump.apart_ns / 1e9,
+            "seconds_of_looks": dump.apart_ns / 1e9,
             "runtime_goroutines": dump.system,
             "without_stack": dump.moved,
             "beyond_limit": dump.beyond,
@@ -100,7 +100,7 @@ def _heading(dump: GoroutineDump, width: int | None, *, color: bool) -> str:
     title = f"{counted(len(dump.goroutines), 'goroutine')} of process {dump.pid} "
     title += f"({printable(dump.name)}, {printable(dump.version)})"
     standing = sum(each.stood_ns > 0 for each in dump.goroutines)
-    lines = [f"{standing} did not move between two looks {duration(dump.apart_ns)} apart"]
+    lines = [f"{standing} did not move in {duration(dump.apart_ns)}, by three looks"]
     states = Counter(each.state for each in dump.goroutines)
     named = [f"{count} {printable(state)}" for state, count in states.most_common(_MAX_STATES)]
     if named:
