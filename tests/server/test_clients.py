@@ -89,7 +89,11 @@ def test_go_tool_pprof_shows_a_profile_in_the_browser(pair: Pair, tmp_path: Path
     arguments = ["tool", "pprof", "-http=127.0.0.1:", "-no_browser", url]
     with subprocess.Popen(
         [str(go.goroot / "bin" / "go"), *arguments],
-        env={**go.environment(), "PPROF_TMPDIR": str(tmp_path), "HOME": str(tmp_path)},
+        # From Go 1.25 on, `go tool` builds pprof, and is killed before it removes its folder.
+        env={
+            **go.environment(),
+            **dict.fromkeys(("GOTMPDIR", "PPROF_TMPDIR", "HOME"), str(tmp_path)),
+        },
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
