@@ -48,27 +48,29 @@ def command(
     from ebpfprof.export.tables import goroutines
     from ebpfprof.goruntime.dump import dump
     from ebpfprof.goruntime.process import for_user, inspect
+    from ebpfprof.process.file_opener import WorkerFileOpener
     from ebpfprof.process.process import Target
     from ebpfprof.recording.drop_privileges import give_up_before_looking
     from symbolizer import SymbolizerError
 
     give_up_before_looking()
-    for number, pid in enumerate(pids):
-        with Target(pid) as target:
-            go = inspect(target, allow_unknown_go=allow_unknown_go)
-            try:
-                found = dump(go, apart_s=apart_s)
-            except SymbolizerError as error:
-                raise for_user(target, error) from error
-            finally:
-                go.binary.elf.close()
-        if as_json:
-            say(goroutines.encode(found))
-            continue
-        text = goroutines.render(
-            found,
-            each_alone=each_alone,
-            width=width(sys.stdout),
-            color=has_color(sys.stdout),
-        )
-        say(("\n" if number else "") + text, end="")
+    with WorkerFileOpener() as files:
+        for number, pid in enumerate(pids):
+            with Target(pid, files) as target:
+                go = inspect(target, allow_unknown_go=allow_unknown_go)
+                try:
+                    found = dump(go, apart_s=apart_s)
+                except SymbolizerError as error:
+                    raise for_user(target, error) from error
+                finally:
+                    go.binary.elf.close()
+            if as_json:
+                say(goroutines.encode(found))
+                continue
+            text = goroutines.render(
+                found,
+                each_alone=each_alone,
+                width=width(sys.stdout),
+                color=has_color(sys.stdout),
+            )
+            say(("\n" if number else "") + text, end="")

@@ -51,7 +51,6 @@ _MAX_DEPTH: Final = 1 << 14
 _MAX_FAR_FRAMES: Final = 1 << 18  # of all stacks beyond their windows, which we read one by one
 _NO_STACK: Final = Walk((), is_whole=False)
 _FIELDS: Final = (
-    ("lo", "stack.lo", "<u8"),
     ("hi", "stack.hi", "<u8"),
     ("sp", "sched.sp", "<u8"),
     ("pc", "sched.pc", "<u8"),

@@ -28,7 +28,7 @@ def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
         first = scanner.parked()
         looked_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         pause_s = apart_s * random.uniform(*_SECOND_LOOK)
-        time.sleep(pause_s)
+        time.sleep(pause_s)  # what moves shall have the time to
         second = scanner.parked()
         time.sleep(apart_s - pause_s)
         last = scanner.scan()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.profile.model import Frame
 from symbolizer.frames import Frame as GoFrame
@@ -12,6 +12,7 @@ from symbolizer.frames import FuncRole
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
+    from symbolizer import GoBinary
 
 _RUNTIME: Final = "runtime."
 # Goroutines that start in the runtime and are the program's (runtime/traceback.go,
@@ -19,6 +20,14 @@ _RUNTIME: Final = "runtime."
 _OF_THE_PROGRAM: Final = frozenset(
     {FuncRole.RUNTIME_MAIN, FuncRole.HANDLE_ASYNC_EVENT, FuncRole.COROSTART}
 )
+
+
+class PhysicalFrame(NamedTuple):
+    """A logical frame: in which physical frame of its stack it is, and the address of the call."""
+
+    number: int
+    address: int
+    frame: Frame
 
 
 class StackFrames:
@@ -43,18 +52,25 @@ class StackFrames:
         """The frames of a stack, innermost first, without runtime.goexit and without wrappers."""
         found = self._stacks.get(pcs)
         if found is None:
-            logical = [frame for pc in pcs for frame in self._at(pc)]
-            found = self._stacks[pcs] = tuple(map(_shown, _without_wrappers(logical)))
+            found = self._stacks[pcs] = tuple(each.frame for each in self.physical(pcs))
         return found
 
-    def physical(self, pcs: tuple[int, ...]) -> list[tuple[int, Frame]]:
-        """The same frames, each with the runtime address of its call.
-
-        Frames that were inlined into one function follow each other with the same address.
-        """
-        address_of = {id(frame): self._call_pc(pc) for pc in pcs for frame in self._at(pc)}
-        logical = [frame for pc in pcs for frame in self._at(pc)]
-        return [(address_of[id(each)], _shown(each)) for each in _without_wrappers(logical)]
+    def physical(self, pcs: tuple[int, ...]) -> list[PhysicalFrame]:
+        """The same frames, each with the number of its physical frame and the call's address."""
+        logical = [
+            (number, self._call_pc(pc), frame)
+            for number, pc in enumerate(pcs)
+            for frame in self._at(pc)
+        ]
+        kept = logical[:1]
+        for (_, _, callee), each in pairwise(logical):
+            if each[2].role is not FuncRole.WRAPPER or not callee.role.elides_wrapper:
+                kept.append(each)
+        return [
+            PhysicalFrame(number, address, _shown(frame))
+            for number, address, frame in kept
+            if frame.role is not FuncRole.GOEXIT
+        ]
 
     def creator(self, created_pc: int) -> Frame | None:
         """The function with the `go` statement of this return address, as tracebacks show it.
@@ -81,21 +97,20 @@ class StackFrames:
         return self._known[call_pc]
 
     def _call_pc(self, pc: int) -> int:
-        """The address of the call, or of a function's entry (runtime/traceback.go, symPC)."""
-        call_pc = self._call_pcs.get(pc)
-        if call_pc is None:
-            function = self._binary.function_at(pc - self._bias)
-            is_entry = function is not None and function.entry == pc - self._bias
-            call_pc = self._call_pcs[pc] = pc if is_entry else pc - 1
-        return call_pc
+        found = self._call_pcs.get(pc)
+        if found is None:
+            found = self._call_pcs[pc] = call_pc(self._binary, self._bias, pc)
+        return found
 
 
-def _without_wrappers(frames: Sequence[GoFrame]) -> list[GoFrame]:
-    kept = list(frames[:1])
-    for callee, each in pairwise(frames):
-        if each.role is not FuncRole.WRAPPER or not callee.role.elides_wrapper:
-            kept.append(each)
-    return [each for each in kept if each.role is not FuncRole.GOEXIT]
+def call_pc(binary: GoBinary, bias: int, return_pc: int) -> int:
+    """The address at which Go looks up a frame: a call's, or the entry of a function.
+
+    Both are runtime addresses (runtime/traceback.go, symPC). Raises GoTableError.
+    """
+    function = binary.function_at(return_pc - bias)
+    is_entry = function is not None and function.entry == return_pc - bias
+    return return_pc if is_entry else return_pc - 1
 
 
 def _shown(frame: GoFrame) -> Frame:

@@ -283,7 +283,7 @@ def _wait_for_program(pid: int) -> None:
                 f"exec still waits. Look at the file system of its executable (NFS, FUSE), and try "
                 f"again."
             )
-        time.sleep(_EXEC_TICK_S)
+        time.sleep(_EXEC_TICK_S)  # nothing tells when exec has ended
 
 
 def _program_fields(pid: int) -> list[str]:

@@ -196,7 +196,7 @@ def go_process(pid: int, **fields: Any) -> GoProcess:  # noqa: ANN401
     return replace(known, **fields)
 
 
-def managed(live: FakeLive, **options: Any) -> Manager:  # noqa: ANN401
+def managed(live: FakeLive, **options: Any) -> Manager:  # noqa: ANN401 - the Manager's own
     """A manager of all kinds of profile; `options` are the manager's."""
     return Manager(live, kinds=ALL_KINDS, **options)
 

@@ -15,16 +15,22 @@ from tests.kernel.parked_program import running
 from tests.recorder import names_in, only_profile, run
 
 MAIN = "main.main"
-Stack = tuple[tuple[str, str, int], ...]
+Stack = tuple[tuple[tuple[str, str, int], ...], ...]
 
 
 def stacks(profile: Profile) -> Counter[Stack]:
-    """How many goroutines have each stack, leaf first, but for the main goroutine's."""
+    """How many goroutines have each stack, leaf first, but for the main goroutine's.
+
+    A stack has a tuple for each physical frame, with the calls that were inlined there.
+    """
     found = Counter[Stack]()
     for sample in profile.samples:
-        frames = [frame for location in sample.locations for frame in location.frames]
-        if MAIN not in {frame.function for frame in frames}:
-            found[tuple((f.function, f.file, f.line) for f in frames)] += sample.values[0]
+        stack = tuple(
+            tuple((f.function, f.file, f.line) for f in location.frames)
+            for location in sample.locations
+        )
+        if MAIN not in {function for frames in stack for function, _, _ in frames}:
+            found[stack] += sample.values[0]
     return found
 
 

@@ -93,6 +93,12 @@ def test_attach_refuses_the_silent_process(silent: Target, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+def test_dump_refuses_the_silent_process(silent: Target) -> None:
+    said = verb("dump", "--pid", str(silent.pid))
+    assert said.code == ExitCode.FAILURE
+    assert "its file system did not answer" in said.stderr
+
+
 def test_attach_refuses_a_process_of_an_unmounted_file_system(tmp_path: Path) -> None:
     path = tmp_path / f"gone-{os.getpid()}"
     with ExitStack() as held:

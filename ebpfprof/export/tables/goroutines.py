@@ -128,8 +128,8 @@ def _head(group: GoroutineGroup, apart_ns: int, *, each_alone: bool) -> str:
         words.append("locked to a thread")
     if labels := {f"{each.key}={each.value}" for each in first.labels} if each_alone else None:
         words.append(" ".join(sorted(labels)))
-    who = f"goroutine {first.goid}" if each_alone else counted(number, "goroutine")
-    return printable(f"{who}: {', '.join(words)}")
+    which = f"goroutine {first.goid}" if each_alone else counted(number, "goroutine")
+    return printable(f"{which}: {', '.join(words)}")
 
 
 def _about_channels(group: GoroutineGroup, waiting: Mapping[Channel, int]) -> str:

@@ -113,8 +113,15 @@ class GoroutineProfiler:
         """Goroutines without a stack, and those that were not read."""
         moved = sum(each.moved for each in self._last.values())
         beyond = sum(each.beyond for each in self._last.values())
+        everyone = [each for found in self._last.values() for each in found.goroutines]
+        unlabelled = sum(each.labels is None for each in everyone)
         counts = (
             ("goroutines_moving", "goroutines without a stack: they moved at each attempt", moved),
+            (
+                "labels_unread",
+                "goroutines without labels: they could not be read",
+                unlabelled,
+            ),
             ("goroutines_beyond", "goroutines that were not read: there are too many", beyond),
         )
         return [Loss(name, text, count) for name, text, count in counts if count]

@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.goruntime.frames import StackFrames
+from ebpfprof.goruntime.frames import PhysicalFrame, StackFrames
 from ebpfprof.profile.model import Frame, Label, Location, Sample
 from ebpfprof.profilers.goroutines.kind import GOROUTINE
 from ebpfprof.profilers.labels import chosen
@@ -54,15 +54,20 @@ class GoroutineStacks:
     def _of(self, pcs: tuple[int, ...]) -> tuple[Location, ...]:
         stack = self._known.get(pcs)
         if stack is None:
-            shown = self._frames.physical(pcs)[: self._depth]
+            shown, depth = self._frames.physical(pcs), self._depth
+            # Go writes the last physical frame with all that is inlined into it
+            # (runtime/symtab.go, expandFinalInlineFrame).
+            while depth < len(shown) and shown[depth].number == shown[depth - 1].number:
+                depth += 1
+            physical = groupby(shown[:depth], key=lambda each: each.number)
             stack = self._known[pcs] = tuple(
-                self._location(address, tuple(frame for _, frame in group))
-                for address, group in groupby(shown, key=lambda each: each[0])
+                self._location(tuple(frames)) for _, frames in physical
             )
         return stack
 
-    def _location(self, address: int, frames: tuple[Frame, ...]) -> Location:
+    def _location(self, physical: tuple[PhysicalFrame, ...]) -> Location:
         """One object for each, so that exports are fast."""
+        address, frames = physical[0].address, tuple(each.frame for each in physical)
         key = address, frames
         if key not in self._locations:
             mapping = _mapping_of(address, self.go.mappings)

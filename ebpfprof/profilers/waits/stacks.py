@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, groupby, pairwise, zip_longest
 from operator import attrgetter, itemgetter
 
+from ebpfprof.goruntime.frames import call_pc
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.profile.model import Frame, Location, Mapping
 from ebpfprof.profilers.waits.rows import Waiting
@@ -187,9 +188,9 @@ class StackTranslator:
     def _sort_out(self, return_pcs: Iterable[int]) -> None:
         """Find the addresses that have the same location in each stack."""
         for return_pc in return_pcs:
-            call_pc = self._call_pc(return_pc)
-            frames = self._frames_at(call_pc) or (None,)
-            logical = [_Logical(0, call_pc, frame) for frame in frames]
+            at = self._call_pc(return_pc)
+            frames = self._frames_at(at) or (None,)
+            logical = [_Logical(0, at, frame) for frame in frames]
             names = {each.name for each in logical}
             has_wrapper = any(each.role is FuncRole.WRAPPER for each in logical)
             # When Go unwinds by tables, a wrapper's callee decides whether Go leaves it out.
@@ -257,13 +258,10 @@ class StackTranslator:
         ]
 
     def _call_pc(self, return_pc: int) -> int:
-        """The address that Go uses for the call (runtime/traceback.go, symPC)."""
-        call_pc = self._call_pcs.get(return_pc)
-        if call_pc is None:
-            function = self._binary.function_at(return_pc - self._load_bias)
-            is_entry = function is not None and function.entry == return_pc - self._load_bias
-            call_pc = self._call_pcs[return_pc] = return_pc if is_entry else return_pc - 1
-        return call_pc
+        found = self._call_pcs.get(return_pc)
+        if found is None:
+            found = self._call_pcs[return_pc] = call_pc(self._binary, self._load_bias, return_pc)
+        return found
 
     def _frames_at(self, pc: int) -> tuple[GoFrame, ...]:
         frames = self._go_frames.get(pc)
