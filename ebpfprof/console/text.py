@@ -36,29 +36,32 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def duration(ns: float) -> str:
-    """A duration of `ns` nanoseconds with three digits and a unit: 1.23 s, 45.6 ms, 789 us."""
+def duration(ns: float, digits: int = 3) -> str:
+    """A duration of `ns` nanoseconds with one to three digits: 1.23 s, 45.6 ms, 789 us."""
+    ns = _rounded(ns, digits)
     for size, unit in _UNITS:
         # 0.9995 of a unit would round to 1000 of the next smaller one.
         if abs(ns) >= size * 0.9995:
-            return f"{_three_digits(ns / size)} {unit}"
+            return f"{_with_digits(ns / size, digits)} {unit}"
     return f"{ns:.0f} ns"
 
 
-def quantity(value: float, unit: str) -> str:
+def quantity(value: float, unit: str, digits: int = 3) -> str:
     """A value in one of pprof's units: a duration, 1.23 MiB, or the number with its unit.
+
+    Durations and sizes have one to three `digits`.
 
     Not fit for a terminal before printable(), unless the unit is known to be.
     """
     if unit in _NS:
-        return duration(value * _NS[unit])
+        return duration(value * _NS[unit], digits)
     if unit == "count":
         return f"{value:.0f}"
     if unit != "bytes":
         return f"{value:.0f} {unit}".rstrip()
     for size, name in _BYTES:
         if abs(value) >= size * 0.9995:
-            return f"{_three_digits(value / size)} {name}"
+            return f"{_with_digits(value / size, digits)} {name}"
     return f"{value:.0f} B"
 
 
@@ -73,10 +76,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _three_digits(value: float) -> str:
+def _rounded(value: float, digits: int) -> float:
+    """The value with so many digits, of three or fewer; unchanged with three."""
+    return value if digits >= 3 else float(f"{value:.{digits}g}")
+
+
+def _with_digits(value: float, digits: int) -> str:
     if abs(value) >= 99.95:
         return f"{value:.0f}"
-    return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
+    places = 1 if abs(value) >= 9.995 else 2
+    return f"{value:.{max(0, places - 3 + digits)}f}"
 
 
 def percent(share: float) -> str:

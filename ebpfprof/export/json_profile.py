@@ -30,7 +30,7 @@ from ebpfprof.export.frames import FrameTable
 from ebpfprof.export.kinds import has_operations, is_moment, title
 from ebpfprof.profile.idle import IdleRule, rule_of
 from ebpfprof.profile.model import Label, Profile, Sample, ValueType
-from ebpfprof.profile.operations import operation
+from ebpfprof.profile.operations import operation_of
 
 FORMAT = "ebpfprof-profile-1"
 
@@ -121,7 +121,7 @@ class _Document:
         samples = self._profile.samples
         if not has_operations(self._profile):
             return [0] * len(samples)
-        return [self._string(operation(sample.frames)) for sample in samples]
+        return [self._string(operation_of(sample)[0]) for sample in samples]
 
     def _idle(self, sample: Sample) -> int:
         rule = rule_of(self._profile.kind, sample)

@@ -18,10 +18,18 @@ import numpy as np
 from ebpfprof.goruntime.channels import channels_of
 from ebpfprof.goruntime.goroutines import GoroutineReader, Unsteady
 from ebpfprof.goruntime.labels import LabelReader
+from ebpfprof.goruntime.stack_starts import (
+    GONE,
+    PARKED,
+    RUNNABLE,
+    SCAN,
+    StackStarts,
+    StateNames,
+    head_of,
+)
 from ebpfprof.goruntime.stack_walk import WINDOW_BYTES, Walk, walk_all
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.system.closing import Closing
-from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,44 +40,10 @@ if TYPE_CHECKING:
     from ebpfprof.profile.goroutines import Channel
     from ebpfprof.profile.model import Label
 
-# runtime/runtime2.go: _Gidle and so on.
-_SCAN: Final = 0x1000
-_IDLE, _RUNNABLE, _RUNNING, _SYSCALL, _WAITING = 0, 1, 2, 3, 4
-_DEAD, _COPYSTACK, _PREEMPTED, _LEAKED, _DEADEXTRA = 6, 8, 9, 10, 11
-_GONE: Final = (_IDLE, _DEAD, _DEADEXTRA)
-_PARKED: Final = (_WAITING, _LEAKED)
-_STATES: Final = {
-    _RUNNABLE: "runnable",
-    _RUNNING: "running",
-    _SYSCALL: "syscall",
-    _COPYSTACK: "copystack",
-    _PREEMPTED: "preempted",
-}
-_UNKNOWN_REASON: Final = "unknown wait reason"
 _LOOKS: Final = 4
 _MAX_DEPTH: Final = 1 << 14
 _MAX_FAR_FRAMES: Final = 1 << 18  # of all stacks beyond their windows, which we read one by one
 _NO_STACK: Final = Walk((), is_whole=False)
-_FIELDS: Final = (
-    ("hi", "stack.hi", "<u8"),
-    ("sp", "sched.sp", "<u8"),
-    ("pc", "sched.pc", "<u8"),
-    ("bp", "sched.bp", "<u8"),
-    ("syscall_sp", "syscallsp", "<u8"),
-    ("syscall_pc", "syscallpc", "<u8"),
-    ("syscall_bp", "syscallbp", "<u8"),
-    ("status", "atomicstatus", "<u4"),
-    ("goid", "goid", "<u8"),
-    ("sequence", "trackingSeq", "u1"),
-    ("wait_since", "waitsince", "<i8"),
-    ("reason", "waitreason", "u1"),
-    ("locked", "lockedm", "<u8"),
-    ("parent", "parentGoid", "<u8"),
-    ("created_pc", "gopc", "<u8"),
-    ("start_pc", "startpc", "<u8"),
-    ("labels", "labels", "<u8"),
-    ("waiting", "waiting", "<u8"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +103,10 @@ class GoroutineScanner(Closing):
         self._list = GoroutineReader(go, self._memory, has_labels=False)
         layout = go.binary.layout
         self._labels = LabelReader(self._memory, layout) if has_labels else None
-        present = [each for each in _FIELDS if layout.has("g", each[1])]
-        self._head = np.dtype(
-            {
-                "names": [name for name, _, _ in present],
-                "formats": [code for _, _, code in present],
-                "offsets": [layout.offset("g", field) for _, field, _ in present],
-                "itemsize": layout.size("g"),
-            }
-        )
-        self._names = {name for name, _, _ in present}
-        texts = layout.wait_reason_texts
-        self._reasons = {number: texts[name] for name, number in layout.wait_reasons.items()}
-        self._deltas: dict[int, int] = {}
+        self._head = head_of(layout)
+        self._starts = StackStarts(go)
+        self._states = StateNames(layout)
+        self._has_parent = "parent" in (self._head.names or ())
         self._frames_left = 0
         self._callback_pc = go.callback.return_pc + go.load_bias if go.callback else -1
 
@@ -169,7 +134,7 @@ class GoroutineScanner(Closing):
         A fifth of the time of scan(). Raises TargetGone or UnreadableMemory.
         """
         _, heads, _ = self._heads()
-        heads = heads[np.isin(heads["status"] & ~np.uint32(_SCAN), _PARKED)]
+        heads = heads[np.isin(heads["status"] & ~np.uint32(SCAN), PARKED)]
         waits = zip(heads["sequence"].tolist(), heads["pc"].tolist(), strict=True)
         return dict(zip(heads["goid"].tolist(), waits, strict=True))
 
@@ -198,7 +163,7 @@ class GoroutineScanner(Closing):
             if attempt:
                 heads[waiting] = self._memory.read_records(addresses[waiting], self._head)
             before = heads[waiting]
-            pcs, sps, bps = self._starts(before)
+            pcs, sps, bps = self._starts.of(before)
             # Without a stack, any readable address will do.
             places = np.where(sps != 0, sps, addresses[waiting])
             windows = self._memory.read_records(places, np.dtype((np.void, WINDOW_BYTES)))
@@ -226,40 +191,6 @@ class GoroutineScanner(Closing):
         self._frames_left -= len(pcs)
         return Walk((pc, *pcs), is_whole)
 
-    def _starts(
-        self, heads: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-        """Where each stack begins: pc, sp and frame pointer; 0 for goroutines that run."""
-        status = heads["status"] & ~np.uint32(_SCAN)
-        pcs, sps, bps = (heads[name].copy() for name in ("pc", "sp", "bp"))
-        in_syscall = (status == _SYSCALL) & (heads["syscall_sp"] != 0)
-        pcs[in_syscall] = heads["syscall_pc"][in_syscall]
-        sps[in_syscall] = heads["syscall_sp"][in_syscall]
-        if "syscall_bp" in self._names:
-            bps[in_syscall] = heads["syscall_bp"][in_syscall]
-        else:
-            for at in np.flatnonzero(in_syscall).tolist():
-                bps[at] = self._saved_bp(int(pcs[at]), int(sps[at]))
-        runs = status == _RUNNING
-        for each in (pcs, sps, bps):
-            each[runs] = 0
-        return pcs, sps, bps
-
-    def _saved_bp(self, pc: int, sp: int) -> int:
-        """The address of the saved frame pointer of the function at `pc`; 0 if it has none.
-
-        When a system call begins, Go 1.21 and 1.22 save no frame pointer. Go 1.19 saves one that
-        may be of runtime.entersyscall, which has returned (runtime/proc.go, save).
-        """
-        delta = self._deltas.get(pc)
-        if delta is None:
-            try:
-                delta = self._go.binary.sp_delta(pc - 1 - self._go.load_bias)
-            except SymbolizerError:
-                delta = -1
-            self._deltas[pc] = delta
-        return sp + delta - 8 if delta >= 8 else 0
-
     def _goroutine(
         self,
         address: int,
@@ -268,21 +199,18 @@ class GoroutineScanner(Closing):
         channels: Mapping[int, tuple[Channel, ...]],
         read_ns: int,
     ) -> Goroutine:
-        status = int(head["status"]) & ~_SCAN
-        state = _STATES.get(status, "")
-        if not state:
-            state = self._reasons.get(int(head["reason"]), _UNKNOWN_REASON)
+        status = int(head["status"]) & ~SCAN
         since_ns = int(head["wait_since"])
         return Goroutine(
             address,
             int(head["goid"]),
-            state,
+            self._states.of(status, int(head["reason"])),
             walk.pcs,
             walk.is_whole,
-            max(0, read_ns - since_ns) if since_ns > 0 and status != _RUNNABLE else 0,
-            status in _PARKED,
+            max(0, read_ns - since_ns) if since_ns > 0 and status != RUNNABLE else 0,
+            status in PARKED,
             bool(head["locked"]),
-            int(head["parent"]) if "parent" in self._names else 0,
+            int(head["parent"]) if self._has_parent else 0,
             int(head["created_pc"]),
             int(head["start_pc"]),
             int(head["sequence"]),
@@ -294,7 +222,7 @@ class GoroutineScanner(Closing):
         self, addresses: npt.NDArray[np.uint64], heads: npt.NDArray[Any]
     ) -> dict[int, tuple[Channel, ...]]:
         """The channels of goroutines that wait for any, by the address of their runtime.g."""
-        is_parked = np.isin(heads["status"] & ~np.uint32(_SCAN), _PARKED) & (heads["waiting"] != 0)
+        is_parked = np.isin(heads["status"] & ~np.uint32(SCAN), PARKED) & (heads["waiting"] != 0)
         waiting = zip(
             addresses[is_parked].tolist(), heads["waiting"][is_parked].tolist(), strict=True
         )
@@ -311,6 +239,6 @@ class GoroutineScanner(Closing):
 
 def _are_there(heads: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Which of these are goroutines; the others are dead, or not begun."""
-    gone = np.isin(heads["status"] & ~np.uint32(_SCAN), _GONE)
+    gone = np.isin(heads["status"] & ~np.uint32(SCAN), GONE)
     found: npt.NDArray[np.bool_] = ~gone & (heads["goid"] != 0)
     return found

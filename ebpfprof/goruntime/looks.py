@@ -1,115 +1,197 @@
-"""Looks at all goroutines of a target again and again: which of them have not moved since.
+"""Looks at all goroutines of a target at random times, in a thread of its own: see sampler.
 
-A look reads the heads of all runtime.g, without a trap and without stopping the target. A goroutine
-has not moved if two looks find it parked with the same g.trackingSeq, which counts modulo 256 how
-often it stopped running (runtime/proc.go, casgstatus, Go 1.17 on). The time between looks is
-random, so a goroutine that moves all the time passes two looks by chance once in 256 times.
+A look must not come when it suits the target. A thread that waits for a processor runs just when a
+thread of the target stops, and finds more goroutines waiting than there are on average. So the
+thread asks the kernel for real-time priority, and while all processors are busy it takes another
+one each time. If the kernel refuses that, waits shorter than its delay may look longer.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import threading
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from ebpfprof.goruntime.parked import ParkedScanner
+from ebpfprof.errors import EbpfprofError, TargetGone
+from ebpfprof.goruntime.process import for_user
+from ebpfprof.goruntime.sampler import GoroutineSampler
+from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.system.closing import Closing
+from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from collections.abc import Iterable
 
     from ebpfprof.goruntime.goroutines import ParkedGoroutine
+    from ebpfprof.goruntime.look_budget import LookBudget
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.goruntime.state_sums import StateTotals
 
-_INTERVAL_S: Final = 0.1
 _SPREAD: Final = (0.5, 1.5)  # times the mean interval
-_MAX_SHARE: Final = 0.01  # of one processor
-_SEQUENCE_BITS: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """A look at the time `now_ns`: an element for each runtime.g, in the order of runtime.allgs.
-
-    `waits` is goid and trackingSeq in one number, 0 for a goroutine that is not parked. `since_ns`
-    is the time of the first look that found the goroutine in this wait.
-    """
-
-    now_ns: int
-    addresses: npt.NDArray[np.uint64]
-    waits: npt.NDArray[np.uint64]
-    since_ns: npt.NDArray[np.int64]
+_SMOOTHED: Final = 0.1  # the weight of the last look in the mean cost
+_STANDS_NS: Final = 100_000_000  # for less, goroutines wait all the time
+_LONG_S: Final = 0.05  # a sleep that must be interruptible
+_PROCESSORS: Final = os.cpu_count() or 1
 
 
 class GoroutineLooks(Closing):
-    """The looks at one target. A context manager that closes the target's memory."""
+    """Looks at one target, for as long as there are users. Any thread may use it.
 
-    def __init__(self, go: GoTarget) -> None:
-        """Open the target's memory. Raises TargetGone, PermissionDenied or GoTableError."""
-        self._scanner = ParkedScanner(go, has_labels=False)
-        self._last: _Look | None = None
-        self._first_ns = 0
-        self._count = 0
-        self._next_s = 0.0
+    A context manager: leaving it ends the looks and closes the target's memory; sums stay.
+    """
+
+    def __init__(self, go: GoTarget, *, hz: float, has_labels: bool, budget: LookBudget) -> None:
+        """Look `hz` times a second, or less often if that costs more than the budget."""
+        self._go, self._hz, self._has_labels = go, hz, has_labels
+        self._budget = budget
+        self._lock = threading.Lock()
+        self._users = 0
+        self._sampler: GoroutineSampler | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._cost_s = 0.0
+        self._late_s, self._timed = 0.0, 0
+        self.failure: Exception | None = None
+        """The error that ended the looks early; None without one."""
+
+    def start(self) -> int:
+        """Begin to look, for one more user. Returns when the looks began (CLOCK_MONOTONIC, ns).
+
+        Raises TargetGone, PermissionDenied, UnreadableMemory, or what for_user makes of a
+        GoTableError: there is no list of goroutines.
+        """
+        with self._lock:
+            if self._users == 0:
+                self._begin()
+            self._users += 1
+            return kernel_now_ns()
+
+    def stop(self) -> None:
+        """End the looks of one user; the sums stay."""
+        with self._lock:
+            self._users = max(0, self._users - 1)
+            if self._users == 0:
+                self._end()
 
     @property
-    def interval_ns(self) -> float:
-        """The mean time between two looks; 0 before there were two."""
-        if self._last is None or self._count < 2:
-            return 0.0
-        return (self._last.now_ns - self._first_ns) / (self._count - 1)
+    def has_begun(self) -> bool:
+        """Whether there were looks."""
+        return self._sampler is not None
 
-    def look_if_due(self) -> None:
-        """Look, unless the last look was a moment ago. Raises what look() raises."""
-        if time.monotonic() >= self._next_s:
-            self.look()
+    @property
+    def sampler(self) -> GoroutineSampler:
+        """What the looks found. Raises AssertionError before the first start()."""
+        assert self._sampler is not None
+        return self._sampler
 
-    def look(self) -> None:
-        """Look at all goroutines now. Raises TargetGone or UnreadableMemory."""
-        began_s = time.monotonic()
-        addresses, records, is_parked = self._scanner.heads()
-        now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        waits = records["goid"] << np.uint64(_SEQUENCE_BITS) | records["sequence"]
-        waits[~is_parked] = 0
-        since_ns = np.full(len(waits), now_ns, np.int64)
-        if last := self._last:
-            # The runtime only appends to allgs, and never frees a runtime.g.
-            both = min(len(waits), len(last.waits))
-            has_stayed = (waits[:both] != 0) & (waits[:both] == last.waits[:both])
-            has_stayed &= addresses[:both] == last.addresses[:both]
-            since_ns[:both][has_stayed] = last.since_ns[:both][has_stayed]
-        else:
-            self._first_ns = now_ns
-        self._last = _Look(now_ns, addresses, waits, since_ns)
-        self._count += 1
-        ended_s = time.monotonic()
-        mean_s = max(_INTERVAL_S, (ended_s - began_s) / _MAX_SHARE)
-        self._next_s = ended_s + mean_s * random.uniform(*_SPREAD)
+    @property
+    def late_ns(self) -> float:
+        """How much later than planned looks came, on average."""
+        return 1e9 * self._late_s / max(self._timed, 1)
+
+    def totals(self) -> StateTotals:
+        """The sums of all looks so far. Raises AssertionError before the first start()."""
+        return self.sampler.totals()
 
     def standing(self, parked: Iterable[ParkedGoroutine]) -> dict[int, int]:
-        """Which of these goroutines have not moved since the last look but one, or longer.
-
-        Returns by address of the runtime.g when a look found it in this wait first
-        (CLOCK_MONOTONIC, ns): a lower bound of how long it waits.
-        """
-        last = self._last
-        if last is None:
-            return {}
-        index = {address: at for at, address in enumerate(last.addresses.tolist())}
-        found = {}
-        for each in parked:
-            at = index.get(each.address)
-            if at is None:
-                continue
-            is_same = int(last.waits[at]) == each.goid << _SEQUENCE_BITS | each.sequence
-            if is_same and last.since_ns[at] < last.now_ns:
-                found[each.address] = int(last.since_ns[at])
-        return found
+        """Look once more, and return what GoroutineSampler.standing returns of `parked`."""
+        with suppress(EbpfprofError):
+            self.sampler.look()
+        return self.sampler.standing(list(parked), least_ns=_STANDS_NS)
 
     def close(self) -> None:
-        """Close the target's memory."""
-        self._scanner.close()
+        """End the looks and close the target's memory; the sums stay."""
+        with self._lock:
+            self._users = 0
+            self._end()
+            if self._sampler:
+                self._sampler.close()
+
+    def _begin(self) -> None:
+        try:
+            if self._sampler is None:
+                self._sampler = GoroutineSampler(self._go, has_labels=self._has_labels)
+        except SymbolizerError as error:
+            raise for_user(self._go.target, error) from error
+        self._sampler.look()  # of no typical cost: every goroutine is new
+        self._cost_s, self._late_s, self._timed = 0.0, 0.0, 0
+        self._stopping.clear()
+        self.failure = None
+        self._budget.join(1)
+        self._thread = threading.Thread(target=self._run, name="ebpfprof-looks", daemon=True)
+        self._thread.start()
+
+    def _end(self) -> None:
+        if self._thread is None:
+            return
+        self._stopping.set()
+        self._thread.join()
+        self._thread = None
+        self._budget.join(-1)
+        with suppress(EbpfprofError):
+            self.sampler.look()
+        self.sampler.pause()
+
+    def _run(self) -> None:
+        be_punctual = _Punctual()
+        due_s = time.monotonic()
+        try:
+            while True:
+                mean_s = max(1 / self._hz, self._cost_s / self._budget.share)
+                due_s = max(due_s + mean_s * random.uniform(*_SPREAD), time.monotonic())
+                be_punctual.prepare()
+                if not self._sleep_until(due_s):
+                    return
+                began_s = time.thread_time()
+                self._late_s += time.monotonic() - due_s
+                self._timed += 1
+                self.sampler.look()
+                took_s = time.thread_time() - began_s
+                weight = max(_SMOOTHED, 1 / self._timed)
+                self._cost_s += weight * (took_s - self._cost_s)
+        except TargetGone:
+            pass  # it has no goroutines any more
+        except Exception as error:  # any error: the recording goes on without looks
+            self.failure = error
+
+    def _sleep_until(self, due_s: float) -> bool:
+        """Sleep until then; False if the looks end before."""
+        left_s = due_s - time.monotonic()
+        if left_s > _LONG_S and self._stopping.wait(left_s - _LONG_S / 2):
+            return False
+        # Not an Event: it takes longer to wake.
+        time.sleep(max(0.0, due_s - time.monotonic()))
+        return not self._stopping.is_set()
+
+
+class _Punctual:
+    """Has the kernel run this thread as soon as it is due, if we may ask for that."""
+
+    def __init__(self) -> None:
+        self._tid = threading.get_native_id()
+        self._allowed = list(os.sched_getaffinity(self._tid))
+        self._is_pinned = False
+        with suppress(OSError):  # without CAP_SYS_NICE
+            os.sched_setscheduler(self._tid, os.SCHED_FIFO, os.sched_param(1))
+
+    def prepare(self) -> None:
+        """Choose a processor for the next look: any, or while all are busy one at random."""
+        is_busy = _runnable_threads() > _PROCESSORS  # this one is among them
+        with suppress(OSError):
+            if is_busy:
+                os.sched_setaffinity(self._tid, {random.choice(self._allowed)})
+            elif self._is_pinned:
+                os.sched_setaffinity(self._tid, self._allowed)
+            self._is_pinned = is_busy
+
+
+def _runnable_threads() -> int:
+    """How many threads of the machine run or wait for a processor; 0 if unknown."""
+    try:
+        with open("/proc/loadavg", "rb") as file:
+            return int(file.read().split()[3].partition(b"/")[0])
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -152,6 +152,7 @@ class _Sums:
         # keep all objects alive.
         self._by_id: dict[int, int] = {}
         self._sums: dict[_Key, tuple[Sample, list[int]]] = {}
+        self._variances: dict[_Key, float] = {}
 
     def add(self, samples: Iterable[Sample], factor: int) -> None:
         by_id, sums = self._by_id, self._sums
@@ -160,6 +161,9 @@ class _Sums:
             if None in stack:  # rare: most locations have a number already
                 stack = tuple(map(self._number, sample.locations))
             key = (stack, sample.labels)
+            if sample.variance:  # that of a later snapshot includes that of an earlier one
+                before = self._variances.get(key, 0.0)
+                self._variances[key] = max(0.0, before + factor * sample.variance)
             known = sums.get(key)
             if known is None:
                 sums[key] = (sample, [factor * value for value in sample.values])
@@ -178,8 +182,13 @@ class _Sums:
     def samples(self) -> tuple[Sample, ...]:
         """The sums that are not all zero, in the order in which their samples were added first."""
         return tuple(
-            Sample(sample.locations, _checked(tuple(values)), sample.labels)
-            for sample, values in self._sums.values()
+            Sample(
+                sample.locations,
+                _checked(tuple(values)),
+                sample.labels,
+                self._variances.get(key, 0.0),
+            )
+            for key, (sample, values) in self._sums.items()
             if any(values)
         )
 

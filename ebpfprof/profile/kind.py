@@ -70,8 +70,9 @@ class Table:
     """How tables show samples: a row for each operation and caller, or for each function.
 
     `value` and `count` are the headings of the two values, `place` those of the last column, from
-    the longest to the shortest. `rate` is the unit of the value per second: "time" of several
-    goroutines at once, or "processors".
+    the longest to the shortest. Without `count`, tables show neither the count nor the mean of an
+    event: they say nothing of the program. `rate` is the unit of the value per second: "time" of
+    several goroutines at once, or "processors".
     """
 
     rows: Literal["operations", "functions"]

@@ -76,11 +76,15 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One stack, leaf first, with one value for each sample type of the profile."""
+    """One stack, leaf first, with one value for each sample type of the profile.
+
+    `variance` is that of the last value where it is an estimate, in its unit squared; else 0.
+    """
 
     locations: tuple[Location, ...]
     values: tuple[int, ...]
     labels: tuple[Label, ...] = ()
+    variance: float = field(default=0.0, compare=False)
 
     @property
     def frames(self) -> list[Frame]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from ebpfprof.profile.model import UNKNOWN, Frame
+from ebpfprof.profile.model import UNKNOWN, Frame, Sample
 
 _MAX_CACHED = 1 << 16
 # By the leaf of a stack, as Go's own profiles have it.
@@ -51,6 +51,26 @@ _SYNC = re.compile(r"(?:internal/)?sync\.(?:\(\*(?P<type>\w+)(?:\[.*\])?\)\.)?(?
 # The lock of a Cond belongs to the program; a rlocker is a RWMutex in the form of a Locker.
 _LOCKS_OF_OTHERS = ("Cond", "rlocker")
 _INSIDE_GO = ("runtime", "internal", "sync", "reflect")
+STATE = "state"
+"""The key of the label that says what the goroutines of a sample of a wall profile do."""
+# States in which a goroutine waits for no operation, or no longer.
+_NO_OPERATION = frozenset({"running", "runnable", "preempted", "copystack"})
+_SYSCALLS = ("syscall.", "internal/runtime/syscall.", "runtime/internal/syscall.")
+# Operations that Go's own library calls for the program, a few frames below it.
+_IO = ("IO wait", "syscall")
+
+
+def operation_of(sample: Sample) -> tuple[str, Frame]:
+    """What the goroutines of a sample did, in words, and the frame of the program that did it."""
+    frames = sample.frames
+    state = next((each.value for each in sample.labels if each.key == STATE), "")
+    if state in _NO_OPERATION:
+        told = [each for each in frames if not each.function.startswith("[")]
+        return str(state), caller(told or frames)
+    if name := _system_call(frames):
+        return name, _caller_of_io(frames)
+    name = operation(frames)
+    return name, _caller_of_io(frames) if name in _IO else caller(frames)
 
 
 def operation(frames: Sequence[Frame]) -> str:
@@ -75,6 +95,27 @@ def operation(frames: Sequence[Frame]) -> str:
             break
         name = ".".join(part for part in match.group("type", "function") if part)
     return name
+
+
+def _system_call(frames: Sequence[Frame]) -> str:
+    """ "syscall read" if the goroutine is in a system call, else ""."""
+    calls = [each.function for each in frames[: _count_syscalls(frames)]]
+    if not calls:
+        return ""
+    name = calls[-1].rpartition(".")[2]
+    return f"syscall {name.lower()}" if len(calls) > 1 else "syscall"
+
+
+def _count_syscalls(frames: Sequence[Frame]) -> int:
+    """How many frames at the leaf are those of a system call."""
+    found = (at for at, each in enumerate(frames) if not each.function.startswith(_SYSCALLS))
+    return next(found, len(frames))
+
+
+def _caller_of_io(frames: Sequence[Frame]) -> Frame:
+    """The innermost frame outside of Go's own library; the outermost if there is none."""
+    outside = (each for each in frames if not _is_in_library(each.function))
+    return next(outside, frames[-1] if frames else Frame(UNKNOWN, "", 0))
 
 
 def _count_parks(frames: Sequence[Frame]) -> int:
@@ -110,6 +151,15 @@ def _first_outside(frames: Sequence[Frame]) -> int:
 def _package(function: str) -> str:
     slash = function.rfind("/") + 1
     return function[:slash] + function[slash:].partition(".")[0]
+
+
+@lru_cache(_MAX_CACHED)
+def _is_in_library(function: str) -> bool:
+    """Whether it belongs to Go's own library, whose import paths have no dot before a slash."""
+    path = function.partition("[")[0]
+    first, separator, _ = path.partition("/")
+    package = first if separator else first.partition(".")[0]
+    return "." not in package and package != "main"
 
 
 @lru_cache(_MAX_CACHED)

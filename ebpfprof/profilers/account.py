@@ -26,6 +26,10 @@ class Coverage(Protocol):
     """How much of the time was recorded, and the errors of the estimate; str() says it in words."""
 
     @property
+    def sampling(self) -> str:
+        """How it was recorded, as a suffix: " in windows"."""
+
+    @property
     def windows(self) -> int:
         """How many windows there were, besides times in which every event was recorded."""
 
@@ -105,7 +109,7 @@ class RecordingAccount:
     def comments(self) -> tuple[str, ...]:
         """The comments of the profile, a sentence each."""
         coverage = self.coverage if self.coverage and self.coverage.is_scaled else None
-        sampling = f"{self.sampling} in windows" if coverage else self.sampling
+        sampling = self.sampling + (coverage.sampling if coverage else "")
         found = [f"{self.title}, {self.length_ns / 1e9:.3f} s, {sampling}", *self.remarks]
         if self.overhead:
             found.append(f"cost of all profiles to the target: {self.overhead}")

@@ -17,6 +17,7 @@ from ebpfprof.overhead.cost import Runs
 from ebpfprof.process.process import Target
 
 if TYPE_CHECKING:
+    from ebpfprof.goruntime.looks import GoroutineLooks
     from ebpfprof.profilers.report_builder import ReportBuilder
 
 
@@ -32,13 +33,15 @@ class OpenedProcess:
     """A process that is open for recording; `go` is None if it is no Go program.
 
     `held` closes what profilers open for it. `others_ns(profiler)` is the CPU time (ns) that all
-    other profilers took of the process until now.
+    other profilers took of the process until now. `looks` are those at its goroutines, for all
+    profilers that need them; None if it is no Go program.
     """
 
     process: Target
     go: GoTarget | None
     held: ExitStack
     others_ns: Callable[[Profiler], float]
+    looks: GoroutineLooks | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from ebpfprof.profile.model import Sample, ValueType
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.goroutines.kind import GOROUTINE
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
+from ebpfprof.profilers.wall.kind import WALL
 
 _kinds: dict[str, ProfileKind] = {}
 
@@ -78,5 +79,5 @@ def options_of_kinds() -> dict[str, tuple[Option, ProfileKind]]:
     return {option.field: (option, kind) for kind in kinds() for option in kind.options}
 
 
-for _kind in (BLOCK, MUTEX, CPU, GOROUTINE, OPEN):
+for _kind in (BLOCK, MUTEX, CPU, WALL, GOROUTINE, OPEN):
     register(_kind)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ebpfprof.errors import AttachFailed, TargetGone
+from ebpfprof.goruntime.look_budget import LookBudget
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss, losses_since
 from ebpfprof.overhead.cost import Overhead
@@ -19,7 +20,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.profiler import OpenedProcess
 from ebpfprof.recording.profiler_set import ProfilerSet
 from ebpfprof.recording.reports import IntervalStart, live_report
-from ebpfprof.recording.target import LiveTarget, open_target, programs_for
+from ebpfprof.recording.target import LiveTarget, looks_at, open_target, programs_for
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.heap import give_back_large_blocks
 
@@ -47,6 +48,7 @@ class LiveSession(Closing):
         self._options = options
         self._capacity = capacity
         self._programs = programs_for(options)
+        self._look_budget = LookBudget()
         self._lock = threading.RLock()
         self._targets: dict[int, LiveTarget] = {}  # by number
         # Reuse the number that has been free longest: a late event may still carry it.
@@ -93,6 +95,7 @@ class LiveSession(Closing):
                     recorded.go,
                     held,
                     lambda own: self.profilers.ns_of_others(number, own),
+                    looks_at(recorded, self._options, self._look_budget, held),
                 )
                 self.profilers.open(number, opened, recorded.kinds)
                 target = LiveTarget(number, recorded, held.pop_all())

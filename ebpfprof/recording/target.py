@@ -18,6 +18,8 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.registry import kind_named
 
 if TYPE_CHECKING:  # the readers of executables are imported late, while BCC compiles
+    from ebpfprof.goruntime.look_budget import LookBudget
+    from ebpfprof.goruntime.looks import GoroutineLooks
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profilers.report_builder import Recording
 
@@ -207,3 +209,19 @@ def open_target(
     recorded = RecordedTarget(target, go, kinds)
     recorded.notice_tracer()
     return recorded
+
+
+def looks_at(
+    recorded: RecordedTarget, options: Options, budget: LookBudget, held: ExitStack
+) -> GoroutineLooks | None:
+    """The looks at the goroutines of a process, for all profilers; None without a Go program.
+
+    `held` ends them.
+    """
+    if recorded.go is None:
+        return None
+    from ebpfprof.goruntime.looks import GoroutineLooks
+
+    has_labels = options.labels != ()
+    looks = GoroutineLooks(recorded.go, hz=options["wall_hz"], has_labels=has_labels, budget=budget)
+    return held.enter_context(looks)

@@ -68,6 +68,7 @@ def application(manager: Manager, follower: Follower, policy: Policy) -> ASGIApp
     ]
     for prefix in ("", "/proc/{pid:pid}"):
         routes += [
+            Route(f"{prefix}/debug/fgprof", pprof.fgprof, methods=_METHODS),
             Route(f"{prefix}/debug/pprof", pprof.redirect, methods=_METHODS),
             Route(f"{prefix}/debug/pprof/{{name:path}}", pprof.__call__, methods=_METHODS),
         ]

@@ -25,7 +25,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 
 from ebpfprof.console.text import printable
 from ebpfprof.errors import EbpfprofError, NoSuchProcess, TargetGone
-from ebpfprof.export import pprof
+from ebpfprof.export import folded, pprof
 from ebpfprof.profilers.registry import find_kind, kinds
 from ebpfprof.server import pprof_text
 from ebpfprof.server.access import refused
@@ -42,6 +42,9 @@ FIRST_S = 5.0
 """How long a process is recorded, at least, before its sums are answered."""
 LEASE_S = 120.0
 """How long it is recorded after a request for its sums, in seconds."""
+WALL = "wall"
+"""The endpoint of the wall profile."""
+_FOLDED = "folded"
 _SECONDS = 5  # how long a kind that keeps no sums is recorded if its endpoint does not say
 _MAX_BODY = 1 << 20
 _BODY_S = 30.0  # how long a client may take to send that
@@ -99,6 +102,18 @@ class PprofEndpoints:
         except EbpfprofError as error:
             return _error(request, 500, printable(str(error)))
 
+    async def fgprof(self, request: Request) -> Response:
+        """The wall profile where clients of the package fgprof look for it: /debug/fgprof.
+
+        It takes the parameters of that package: `seconds`, and `format` (pprof or folded).
+        """
+        form = form_value(_query(request), "format")
+        if form not in ("", "pprof", _FOLDED):
+            sentence = f"The format {printable(form)!r} is not known: ask for pprof or folded."
+            return _error(request, 400, sentence)
+        request.path_params["name"] = WALL
+        return await self(request)
+
     async def redirect(self, request: Request) -> Response:
         """Add the slash, as Go's ServeMux does."""
         query = request.url.query
@@ -153,6 +168,9 @@ class PprofEndpoints:
         headers = _attachment(asked.endpoint.name)
         start_ns = time.time_ns()
         profile = await self._recorded(asked, seconds)
+        if asked.endpoint.name == WALL and asked.parameter("format") == _FOLDED:
+            body = await asyncio.to_thread(folded.encode, profile) if profile else None
+            return Response(body, 200, _NOSNIFF, "text/plain; charset=utf-8")
         # Go's CPU profile has the time of its beginning, all others that of their end.
         return await _file(profile and replace(profile, time_ns=start_ns), headers)
 

@@ -63,7 +63,7 @@ def columns_of(view: View) -> list[Column]:
         _column(kind.table.value + per(kind), 8, 9, lambda r, _: amount(kind, r.rate), "delay"),
         _column("Share", 6, 4, lambda row, all_rates: share(row.rate, all_rates)),
     ]
-    if len(kind.sample_types) > 1:
+    if len(kind.sample_types) > 1 and kind.table.count:
         heading = kind.table.count + per(kind)
         found += [
             _column(heading, 8, 6, lambda row, _: events(kind, row.count_per_s), "count"),

@@ -8,7 +8,7 @@ from typing import Final
 
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import UNKNOWN, Location, Lock, Sample
-from ebpfprof.profile.operations import caller, operation
+from ebpfprof.profile.operations import operation_of
 from ebpfprof.top.rows import Reading, Role, RowKey, Snapshot, TopRow, TopStack
 from ebpfprof.top.views import view_named
 
@@ -111,10 +111,9 @@ class TopTable:
         """The numbers of the rows that a stack belongs to: the first one's own value is its."""
         if self._view.rows == "functions":
             return self._functions_of(pid, sample, stack)
-        frames = sample.frames
-        line = caller(frames)
+        name, line = operation_of(sample)
         rule = rule_of(self._view.kind.name, sample)
-        key = RowKey(pid, operation(frames), line.function, line.file, line.line, rule)
+        key = RowKey(pid, name, line.function, line.file, line.line, rule)
         return (self._number(key),)
 
     def _functions_of(self, pid: int, sample: Sample, stack: Sequence[int]) -> tuple[int, ...]:

@@ -1,19 +1,26 @@
-"""Looks at all goroutines of a target: which of them have not moved, and since when."""
+"""Looks at all goroutines of a target: what they do, where, which have not moved, since when."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from ebpfprof.goruntime.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines import parked_goroutines
+from ebpfprof.goruntime.look_budget import LookBudget
 from ebpfprof.goruntime.looks import GoroutineLooks
+from ebpfprof.goruntime.sampler import GoroutineSampler
 from ebpfprof.kernel.clock import kernel_now_ns
-from tests.builds import VERSIONS
+from tests.builds import BUILDS, VERSIONS
 from tests.kernel.parked_program import running
+
+LOOKS = 5
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_goroutine_that_moved_stands_only_from_the_next_look_on(version: str) -> None:
-    with running(version, "plain") as run, GoroutineLooks(run.go) as looks:
+    with running(version, "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
         (moving,) = run.reports["turnLeft"]["goids"]
         before_ns = kernel_now_ns()
         looks.look()
@@ -24,12 +31,81 @@ def test_a_goroutine_that_moved_stands_only_from_the_next_look_on(version: str) 
         (moved,) = [each for each in parked if each.goid == moving]
         others = {each.address for each in parked} - {moved.address}
 
-        standing = looks.standing(parked)
+        standing = looks.standing(parked, least_ns=0)
         assert standing.keys() == others
         assert all(before_ns <= since_ns <= first_ns for since_ns in standing.values())
 
         looks.look()
-        standing = looks.standing(parked)
+        standing = looks.standing(parked, least_ns=0)
         assert standing.keys() == {*others, moved.address}
         assert standing[moved.address] > first_ns
+        assert looks.standing(parked, least_ns=1 << 62) == {}
+        run.target.kill()
+
+
+@pytest.mark.parametrize(("version", "mode"), BUILDS)
+def test_goroutines_at_rest_are_found_as_by_a_scan(version: str, mode: str) -> None:
+    with running(version, mode) as run:
+        with GoroutineScanner(run.go) as scanner:
+            scanned = scanner.scan().goroutines
+        with GoroutineSampler(run.go, has_labels=True) as looks:
+            for _ in range(LOOKS):
+                looks.look()
+            totals = looks.totals()
+        run.target.kill()
+    expected = Counter((each.state, each.pcs, each.start_pc, each.labels) for each in scanned)
+    found = {state[:4]: total for state, total in totals.states.items()}
+    assert {state: total.hits for state, total in found.items()} == {
+        state: LOOKS * count for state, count in expected.items()
+    }
+    assert (looks.torn, looks.unknown, looks.unlabelled, looks.beyond) == (0, 0, 0, 0)
+    # Each look stands for the time around it, so together they stand for all time.
+    assert {state: total.ns for state, total in found.items()} == {
+        state: totals.length_ns * count for state, count in expected.items()
+    }
+    # What was there at the first look may have begun long before, and has not ended. Of system
+    # calls nothing tells whether one is the same.
+    assert {s[0] for s, each in found.items() if each.ended} <= {"syscall"}
+
+
+def test_a_wait_that_begins_and_ends_between_looks_has_its_time() -> None:
+    with running(VERSIONS[-1], "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
+        looks.look()
+        run.target.ask("turn", "turned")  # its second wait begins
+        times = []
+        for _ in range(3):
+            looks.look()
+            times.append(looks.totals().length_ns)
+        run.target.ask("turn", "turned")  # and ends
+        looks.look()
+        times.append(looks.totals().length_ns)
+        ended = [total for total in looks.totals().states.values() if total.ended]
+        run.target.kill()
+    (total,) = [each for each in ended if each.ended == 1]
+    first_to_last = (times[2] + times[3]) / 2 - times[0] / 2
+    assert total.ended_ns == pytest.approx(first_to_last, abs=2)
+
+
+def test_looks_go_on_while_there_are_users_and_begin_again() -> None:
+    with (
+        running(VERSIONS[-1], "plain") as run,
+        GoroutineLooks(run.go, hz=500, has_labels=False, budget=LookBudget(1.0)) as looks,
+    ):
+        assert not looks.has_begun
+        looks.start()
+        looks.start()
+        looks.stop()
+        before = looks.totals().looks
+        while looks.totals().looks < before + 3:
+            pass
+        looks.stop()
+        ended = looks.totals()
+        run.target.ask("turn", "turned")
+        assert looks.totals() == ended
+        looks.start()
+        looks.stop()
+        again = looks.totals()
+        assert again.looks >= ended.looks + 2
+        assert again.length_ns > ended.length_ns
+        assert looks.failure is None
         run.target.kill()

@@ -11,7 +11,7 @@ from ebpfprof.export.tables.idle import hidden_line
 from ebpfprof.export.tables.quantities import amount
 from ebpfprof.profile.idle import split
 from ebpfprof.profile.model import UNKNOWN, Profile, Sample
-from ebpfprof.profile.operations import caller, operation
+from ebpfprof.profile.operations import operation_of
 
 _Amount = Callable[[int], str]
 
@@ -101,7 +101,8 @@ def _places(profile: Profile) -> Iterator[tuple[Sample, tuple[str, str]]]:
     for sample in profile.samples:
         frames = sample.frames
         if by_operation:
-            yield sample, (operation(frames), caller(frames).function)
+            name, line = operation_of(sample)
+            yield sample, (name, line.function)
         else:
             yield sample, ("", frames[0].function if frames else UNKNOWN)
 

@@ -1,13 +1,14 @@
 """A profile as a table of operations: the sums of each operation and the line that called it."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ebpfprof.export.tables import columns
-from ebpfprof.export.tables.quantities import amount
+from ebpfprof.export.tables.quantities import amount, error_cell, known_digits
 from ebpfprof.profile.kind import Table
 from ebpfprof.profile.model import Profile, Sample
-from ebpfprof.profile.operations import caller, operation
+from ebpfprof.profile.operations import operation_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +16,8 @@ class OperationSums:
     """The sums of all samples with one operation called from one line.
 
     `count` is the sum of their first values, `value` the sum of their last ones, `share` the part
-    (0 to 1) of the last values of all samples. Text comes from the target unchanged: pass it
-    through text.printable() before a terminal.
+    (0 to 1) of the last values of all samples, `variance` that of `value`. Text comes from the
+    target unchanged: pass it through text.printable() before a terminal.
     """
 
     operation: str
@@ -26,6 +27,12 @@ class OperationSums:
     count: int
     value: int
     share: float
+    variance: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """The standard error of `value`, as a part of it; 0 for a value that is exact."""
+        return math.sqrt(self.variance) / self.value if self.value else 0.0
 
     @property
     def mean(self) -> float:
@@ -36,17 +43,24 @@ class OperationSums:
 def operation_sums(samples: Iterable[Sample]) -> list[OperationSums]:
     """The sums for each operation and the line that called it, largest value first."""
     sums: dict[tuple[str, str, str, int], list[int]] = {}
+    variances: dict[tuple[str, str, str, int], float] = {}
     for sample in samples:
-        frames = sample.frames
-        line = caller(frames)
-        key = (operation(frames), line.function, line.file, line.line)
+        name, line = operation_of(sample)
+        key = (name, line.function, line.file, line.line)
         total = sums.setdefault(key, [0, 0])
         total[0] += sample.values[0]
         total[1] += sample.values[-1]
+        variances[key] = variances.get(key, 0.0) + sample.variance
     whole = sum(value for _, value in sums.values())
     ordered = sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))
     return [
-        OperationSums(*key, count=count, value=value, share=value / whole if whole else 0.0)
+        OperationSums(
+            *key,
+            count=count,
+            value=value,
+            share=value / whole if whole else 0.0,
+            variance=variances[key],
+        )
         for key, (count, value) in ordered
     ]
 
@@ -61,16 +75,24 @@ def render(
 ) -> str:
     """The first rows as a table (see columns.table()), with the headings of `table`.
 
-    A profile of a single value has no column for its count, and no mean.
+    A profile of a single value has no column for its count, and no mean; one whose count says
+    nothing has neither, too. Estimates have their standard errors beside them.
     """
+    found = operation_sums(profile.samples)[:limit]
     unit = profile.sample_types[-1].unit
     names = [table.value, "Share", table.count, "Mean", "Operation", table.place[0]]
-    is_single = len(profile.sample_types) == 1
+    is_single = len(profile.sample_types) == 1 or not table.count
     if is_single:
         del names[2:4]
+    is_estimate = any(each.variance for each in found)
+    if is_estimate:
+        names.insert(1, "Error")
     rows = []
-    for each in operation_sums(profile.samples)[:limit]:
-        cells = [amount(each.value, unit, color=color), f"{100 * each.share:.1f}%"]
+    for each in found:
+        digits = known_digits(each.error)
+        cells = [amount(each.value, unit, color=color, digits=digits), f"{100 * each.share:.1f}%"]
+        if is_estimate:
+            cells.insert(1, error_cell(each.error, color=color))
         if not is_single:
             cells += [str(each.count), amount(each.mean, unit, color=color)]
         cells.append(columns.operation_cell(each.operation, color=color))

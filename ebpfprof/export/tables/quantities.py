@@ -1,13 +1,30 @@
 """Values of a profile, and the names of their sample types, as cells of a table."""
 
+import math
+
 from ebpfprof.console.text import printable, quantity
 
 _MAX_TEXT = 24
 
 
-def amount(value: float, unit: str, *, color: bool) -> str:
+def amount(value: float, unit: str, *, color: bool, digits: int = 3) -> str:
     """A value with its unit, printable, since files may have any unit. ASCII without `color`."""
-    return printable(quantity(value, unit)[:_MAX_TEXT], ascii_only=not color)
+    return printable(quantity(value, unit, digits)[:_MAX_TEXT], ascii_only=not color)
+
+
+def known_digits(error: float) -> int:
+    """How many digits of a value are known, with a standard error of this part of it: 1 to 3."""
+    if error <= 0:
+        return 3
+    return max(1, min(3, 1 - math.floor(math.log10(error))))
+
+
+def error_cell(error: float, *, color: bool) -> str:
+    """A standard error as a part of its value (0 to 1): "" where there is none to tell."""
+    if error <= 0:
+        return ""
+    sign = "\N{PLUS-MINUS SIGN}" if color else "+-"
+    return f"{sign}{100 * error:.2g}%" if error < 0.1 else f"{sign}{100 * error:.0f}%"
 
 
 def share(value: float, whole: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -12,13 +13,14 @@ from ebpfprof.profilers.goroutines.kind import GOROUTINE
 from ebpfprof.profilers.labels import chosen
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.all_goroutines import AllGoroutines, Goroutine
+    from ebpfprof.goruntime.all_goroutines import AllGoroutines
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.model import Mapping
     from ebpfprof.profilers.report_builder import ReportBuilder
 
-_RUNNING: Final = Location(0, None, (Frame("[running: no stack]", "", 0),))
-_MOVED: Final = Location(0, None, (Frame("[moved: no stack]", "", 0),))
+# Readers tell locations apart by their addresses, and take 0 for none.
+_RUNNING: Final = Location(1, None, (Frame("[running: no stack]", "", 0),))
+_MOVED: Final = Location(2, None, (Frame("[moved: no stack]", "", 0),))
 
 
 class GoroutineStacks:
@@ -36,20 +38,28 @@ class GoroutineStacks:
 
         Stacks are as deep as Go's own profile has them. Raises GoTableError.
         """
-        self._frames.look_up(
-            {pc for each in found.goroutines for pc in (*each.pcs, each.start_pc) if pc}
-        )
+        self.look_up(pc for each in found.goroutines for pc in (*each.pcs, each.start_pc) if pc)
         counts = Counter[tuple[tuple[Location, ...], tuple[Label, ...]]]()
         for each in found.goroutines:
-            if not self._frames.is_system(each.start_pc):
-                counts[self._stack(each), chosen(each.labels or (), wanted)] += 1
+            if not self.is_system(each.start_pc):
+                stack = self.of(each.state, each.pcs, each.start_pc)
+                counts[stack, chosen(each.labels or (), wanted)] += 1
         return [Sample(stack, (count,), labels) for (stack, labels), count in counts.items()]
 
-    def _stack(self, goroutine: Goroutine) -> tuple[Location, ...]:
-        if goroutine.pcs:
-            return self._of(goroutine.pcs)
-        leaf = _RUNNING if goroutine.state == "running" else _MOVED
-        return (leaf, *self._of((goroutine.start_pc,)))
+    def look_up(self, pcs: Iterable[int]) -> None:
+        """Look up many addresses at once. Raises GoTableError."""
+        self._frames.look_up(set(pcs))
+
+    def is_system(self, start_pc: int) -> bool:
+        """Whether a goroutine that starts at this function is the runtime's own."""
+        return self._frames.is_system(start_pc)
+
+    def of(self, state: str, pcs: tuple[int, ...], start_pc: int) -> tuple[Location, ...]:
+        """The stack of a goroutine; of one without a stack, why, and where it began."""
+        if pcs:
+            return self._of(pcs)
+        leaf = _RUNNING if state == "running" else _MOVED
+        return (leaf, *self._of((start_pc,))) if start_pc else (leaf,)
 
     def _of(self, pcs: tuple[int, ...]) -> tuple[Location, ...]:
         stack = self._known.get(pcs)

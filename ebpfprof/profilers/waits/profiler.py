@@ -92,21 +92,25 @@ class WaitsProfiler:
             share = self._options.max_overhead / 100
             windows = Windows(self.collector, number, go, share, lambda: opened.others_ns(self))
             self._windows[number] = windows
-        if self._open:
-            self._open.begin_looks(number, go)
-        return windows.start()
+        began_ns = windows.start()
+        if opened.looks:
+            opened.looks.start()
+        return began_ns
 
     def stop(self, number: int) -> None:
         """Detach the probes; the sums stay."""
         if number in self._windows:
             self._windows[number].stop()
+            if looks := self._opened[number][0].looks:
+                looks.stop()
         if number in self._opened:
             self.collector.detach_target(number)
 
     def note_end(self, number: int) -> None:
         """With --open, read which goroutines wait now."""
         if self._open and number in self._opened:
-            self._open.note_end(number, self._opened[number][1])
+            opened, go = self._opened[number]
+            self._open.note_end(number, go, opened.looks if number in self._windows else None)
 
     def end(self) -> None:
         """End the recording of all processes at once."""
@@ -124,7 +128,7 @@ class WaitsProfiler:
         if self._open:
             self._last_waits = self.collector.tables.last_waits()
             paused = (number for number, windows in self._windows.items() if windows.has_paused)
-            self._standing = {number: self._open.standing(number) for number in paused}
+            self._standing = {number: self._open.standing.get(number) for number in paused}
 
     def forget(self, number: int) -> None:
         """Delete all data of a process that is not recorded."""
@@ -135,10 +139,8 @@ class WaitsProfiler:
             kept.pop(number, None)
 
     def poll(self) -> None:
-        """Read missing label pages, and look at goroutines."""
+        """Read missing label pages."""
         self.collector.poll()
-        if self._open:
-            self._open.poll()
 
     def runs(self, number: int) -> tuple[Runs, Runs]:
         """The runs at probes; no runs at CPU samples."""
@@ -203,8 +205,6 @@ class WaitsProfiler:
             windows.end()
         for windows in self._windows.values():
             windows.stop()
-        if self._open:
-            self._open.close()
         self.collector.close()
 
     def _found(self, number: int) -> RecordedWaits:

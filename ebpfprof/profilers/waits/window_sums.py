@@ -108,6 +108,11 @@ class WindowCoverage:
         return f"recorded {percent(self.share)} of the time, {when}, and scaled: --max-overhead"
 
     @property
+    def sampling(self) -> str:
+        """How it was recorded, as a suffix."""
+        return " in windows"
+
+    @property
     def share(self) -> float:
         """The part of the time that was recorded, 0 to 1."""
         if not self.stood_for_ns:

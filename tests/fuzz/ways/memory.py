@@ -10,16 +10,13 @@ from functools import cache
 from typing import Any
 from unittest import mock
 
-import numpy as np
-import numpy.typing as npt
-
 from ebpfprof.export.tables import goroutines as goroutine_tables
-from ebpfprof.goruntime import all_goroutines, goroutines
+from ebpfprof.goruntime import all_goroutines, goroutines, heads, quick_stacks, sampler
 from ebpfprof.goruntime import parked as parked_module
 from ebpfprof.goruntime.dump import dump
 from ebpfprof.goruntime.labels import CUT, LabelReader
-from ebpfprof.goruntime.looks import GoroutineLooks
 from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.goruntime.sampler import GoroutineSampler
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.process.process import Target
 from ebpfprof.profile.model import Mapping
@@ -43,6 +40,7 @@ from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.unwind.go import GoUnwind
 from tests.fuzz.driver import Parser
 from tests.fuzz.minigo import real
+from tests.fuzz.ways.fake_memory import FakeMemory
 
 _LIST, _G, _STACK = 0xC000_0000_00, 0xC000_0010_00, 0xC000_0100_00
 _G_BYTES, _STACK_BYTES, _COUNT = 512, 256, 6
@@ -66,44 +64,16 @@ def _places() -> tuple[int, int | None]:
     return allgs_address(_go().binary), scheduling_latencies(_go().binary)
 
 
-class _Memory:
+def parts_of(data: bytes) -> list[tuple[int, bytes]]:
     """Memory that holds the input: the list, then each goroutine with its stack."""
-
-    def __init__(self, data: bytes) -> None:
-        self._parts = [(_places()[0], data[:24]), (_LIST, data[24:88])]
-        at = 88
-        for index in range(_COUNT):
-            self._parts.append((_G + index * _G_BYTES, data[at : at + _G_BYTES]))
-            at += _G_BYTES
-            self._parts.append((_STACK + index * 4096, data[at : at + _STACK_BYTES]))
-            at += _STACK_BYTES
-
-    def read(self, address: int, size: int) -> bytes:
-        for start, data in self._parts:
-            if start <= address and address + size <= start + len(data):
-                return data[address - start : address - start + size]
-        raise UnreadableMemory(f"nothing at {address:#x}")
-
-    def read_records(
-        self, addresses: npt.NDArray[np.uint64], kind: np.dtype[Any]
-    ) -> npt.NDArray[Any]:
-        found = np.zeros(len(addresses), kind)
-        for index, address in enumerate(addresses.tolist()):
-            with suppress(UnreadableMemory):
-                found[index] = np.frombuffer(self.read(address, kind.itemsize), kind)[0]
-        return found
-
-    def bring(self, address: int, size: int) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> _Memory:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    parts = [(_places()[0], data[:24]), (_LIST, data[24:88])]
+    at = 88
+    for index in range(_COUNT):
+        parts.append((_G + index * _G_BYTES, data[at : at + _G_BYTES]))
+        at += _G_BYTES
+        parts.append((_STACK + index * 4096, data[at : at + _STACK_BYTES]))
+        at += _STACK_BYTES
+    return parts
 
 
 @cache
@@ -141,7 +111,7 @@ def goroutine_seeds() -> Sequence[bytes]:
 
 
 @contextmanager
-def _ready(memory: _Memory) -> Iterator[None]:
+def _ready(memory: FakeMemory) -> Iterator[None]:
     """Make all reads come from `memory`; the addresses from the program's file are known."""
     allgs, latencies = _places()
     with (
@@ -152,13 +122,16 @@ def _ready(memory: _Memory) -> Iterator[None]:
             parked_module, Memory=lambda *_: memory, scheduling_latencies=lambda _: latencies
         ),
         mock.patch.multiple(all_goroutines, Memory=lambda *_: memory),
+        mock.patch.multiple(sampler, Memory=lambda *_: memory),
+        mock.patch.multiple(heads, process_vm_readv=memory.readv, allgs_address=lambda _: allgs),
+        mock.patch.multiple(quick_stacks, process_vm_readv=memory.readv),
     ):
         yield
 
 
 def ask_goroutines(data: bytes) -> None:
     go = _go()
-    memory: Any = _Memory(data)
+    memory: Any = FakeMemory(parts_of(data))
     with _ready(memory):
         found = goroutines.parked_goroutines(go, has_labels=True)
         with parked_module.ParkedScanner(go, has_labels=True) as looked:
@@ -166,11 +139,15 @@ def ask_goroutines(data: bytes) -> None:
             assert looked.parked().keys() == parked.keys()
             with suppress(UnreadableMemory):
                 assert looked.times_run() >= 0
-        with GoroutineLooks(go) as looks:
+        with GoroutineSampler(go, has_labels=True) as looks:
             looks.look()
-            assert looks.standing(found.goroutines) == {}
+            assert looks.standing(found.goroutines, least_ns=0) == {}
             looks.look()
-            assert looks.standing(found.goroutines).keys() <= {g.address for g in found.goroutines}
+            standing = looks.standing(found.goroutines, least_ns=0)
+            assert standing.keys() <= {g.address for g in found.goroutines}
+            totals = looks.totals()
+        assert sum(each.hits for each in totals.states.values()) <= 2 * _COUNT
+        assert all(len(state.pcs) <= _STACK_BYTES // 8 for state in totals.states)
     translator = StackTranslator(go)
     for each in (*found.goroutines, *parked.values()):
         # Frames lie one behind the other: more than fit into a stack are a circle.
@@ -182,7 +159,7 @@ def ask_goroutines(data: bytes) -> None:
 
 def ask_all_goroutines(data: bytes) -> None:
     go = _go()
-    memory: Any = _Memory(data)
+    memory: Any = FakeMemory(parts_of(data))
     with _ready(memory):
         found = dump(go, apart_s=0)
     assert len(found.goroutines) + found.system <= _COUNT
@@ -339,7 +316,10 @@ MEMORY = (
         (
             "ebpfprof.goruntime.goroutines",
             "ebpfprof.goruntime.parked",
-            "ebpfprof.goruntime.looks",
+            "ebpfprof.goruntime.heads",
+            "ebpfprof.goruntime.quick_stacks",
+            "ebpfprof.goruntime.sampler",
+            "ebpfprof.goruntime.stack_starts",
         ),
         ask_goroutines,
         goroutine_seeds,

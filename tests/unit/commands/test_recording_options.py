@@ -98,7 +98,7 @@ def test_open_waits_need_no_certain_kind() -> None:
 def test_the_command_line_has_the_options_of_every_kind() -> None:
     _, result = recorded(["--help"])
     shown = " ".join(result.output.split())
-    assert "What to record: block, mutex, cpu, goroutine, allocs, crowd." in shown
+    assert "What to record: block, mutex, cpu, wall, goroutine, allocs, crowd." in shown
     assert "--alloc-bytes BYTES Sample one allocation in BYTES. [default: 512; 1<=x<=1048576]" in (
         shown
     )

@@ -21,15 +21,17 @@ ROOMS = {
     "console system",
     "top": "recording profilers kernel export profilers.registry profile console",
     "continuous": "profilers discovery process kernel profilers.registry overhead profile console",
-    "recording": "profilers.waits profilers.goroutines profilers.cpu profilers profilers.registry "
-    "goruntime overhead process kernel privileges console system",
+    "recording": "profilers.waits profilers.wall profilers.goroutines profilers.cpu profilers "
+    "profilers.registry goruntime overhead process kernel privileges console system",
     "profilers.waits": "profilers profilers.registry goruntime overhead process kernel profile "
     "console system",
+    "profilers.wall": "profilers profilers.goroutines profilers.registry goruntime overhead kernel "
+    "profile",
     "profilers.goroutines": "profilers profilers.registry goruntime overhead kernel profile",
     "profilers.cpu": "profilers profilers.registry goruntime overhead process kernel privileges "
     "profile console system",
     "profilers": "profilers.registry goruntime overhead process kernel profile console",
-    "goruntime": "process profile console system",
+    "goruntime": "process kernel profile console system",
     "overhead": "console",
     "process": "kernel privileges profile console system",
     "discovery": "privileges console system",

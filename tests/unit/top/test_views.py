@@ -51,6 +51,7 @@ def test_each_kind_with_a_key_has_a_view_and_so_have_locks() -> None:
         ("b", "block", "operations"),
         ("u", "mutex", "operations"),
         ("x", "cpu", "functions"),
+        ("t", "wall", "operations"),
         ("o", "goroutine", "operations"),
         ("l", "locks", "locks"),
     ]

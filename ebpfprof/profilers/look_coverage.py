@@ -1,0 +1,97 @@
+"""What the comments of a profile say of an estimate from looks at goroutines."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ebpfprof.console.text import duration, percent
+
+_LATE_NS = 200_000  # later than that, looks come when it suits the target
+
+
+@dataclass(frozen=True, slots=True)
+class LookCoverage:
+    """How often we looked, and the time of all states that the profile shows.
+
+    `variance` is that of `ns`. `torn` counts stacks that were read a moment too late, `unknown`
+    goroutines without a stack. `late_ns` is how late looks came on average.
+    """
+
+    looks: int
+    length_ns: int
+    ns: int
+    variance: float
+    torn: int
+    unknown: int
+    late_ns: float
+
+    def __sub__(self, earlier: LookCoverage) -> LookCoverage:
+        return LookCoverage(
+            self.looks - earlier.looks,
+            self.length_ns - earlier.length_ns,
+            self.ns - earlier.ns,
+            max(0.0, self.variance - earlier.variance),
+            self.torn - earlier.torn,
+            self.unknown - earlier.unknown,
+            self.late_ns,
+        )
+
+    def __add__(self, later: LookCoverage) -> LookCoverage:
+        return LookCoverage(
+            self.looks + later.looks,
+            self.length_ns + later.length_ns,
+            self.ns + later.ns,
+            self.variance + later.variance,
+            self.torn + later.torn,
+            self.unknown + later.unknown,
+            later.late_ns,
+        )
+
+    def __str__(self) -> str:
+        apart_ns = self.length_ns / max(self.looks - 1, 1)
+        return f"{self.looks} looks at random times, {duration(apart_ns)} apart on average"
+
+    @property
+    def windows(self) -> int:
+        """The number of looks."""
+        return self.looks
+
+    @property
+    def share(self) -> float:
+        """1: looks leave out no time."""
+        return 1.0
+
+    @property
+    def is_scaled(self) -> bool:
+        """A look stands for the time around it."""
+        return True
+
+    @property
+    def sampling(self) -> str:
+        """Nothing to add."""
+        return ""
+
+    @property
+    def factor(self) -> float:
+        """The factor for variances: they have it already."""
+        return 1.0
+
+    def error(self, kind: str) -> str:
+        """In words, the standard error of all time that the profile shows."""
+        if self.looks < 2:
+            return "standard error not known, from a single look"
+        return f"standard error of all delays {percent(math.sqrt(self.variance) / max(self.ns, 1))}"
+
+    def missing(self, kind: str) -> list[str]:
+        """In words, what may be wrong with short waits."""
+        found = []
+        if self.unknown:
+            found.append(f"goroutines without a stack: {self.unknown}, they moved on too soon")
+        if self.late_ns > _LATE_NS:
+            found.append(
+                f"looks came {duration(self.late_ns)} late on average, when a thread of the "
+                "program made room: shorter waits may look longer. CAP_SYS_NICE lets them come in "
+                "time"
+            )
+        return found

@@ -1,0 +1,51 @@
+"""The wall profile."""
+
+from __future__ import annotations
+
+from ebpfprof.profile.kind import Endpoint, Metric, Option, ProfileKind, Table, Values
+from ebpfprof.profile.model import ValueType
+
+_TIME = ValueType("wall", "nanoseconds")
+
+
+def _sampling(values: Values) -> str:
+    return f"looks at all goroutines, {values['wall_hz']} a second at most"
+
+
+WALL = ProfileKind(
+    name="wall",
+    title="wall",
+    subject="Time of goroutines",
+    summary="where goroutines spend their time: running, waiting for anything, or for a processor",
+    heading="Time of all goroutines of {process} in {length}",
+    events="hits",
+    nothing="no goroutine could be read",
+    headline="of the time of all goroutines:",
+    sample_types=(ValueType("samples", "count"), _TIME),
+    period_type=_TIME,
+    table=Table("operations", "Time", "", ("Called from", "From")),
+    profiler="ebpfprof.profilers.wall.profiler",
+    key="t",
+    endpoint=Endpoint(
+        "wall",
+        "Where goroutines spend their time, whatever they do. You can specify the duration in the "
+        "seconds GET parameter.",
+        seconds=30,
+    ),
+    metric=Metric("ebpfprof_wall_seconds", "Time of goroutines, whatever they did."),
+    options=(
+        Option(
+            "wall_hz",
+            "--wall-hz",
+            100,
+            "How often to look at all goroutines in a second, at most: it takes no more than 2 % "
+            "of a processor.",
+            metavar="HZ",
+            least=1,
+            most=1000,
+        ),
+    ),
+    sampling=_sampling,
+    uses_probes=False,
+    is_default=False,
+)

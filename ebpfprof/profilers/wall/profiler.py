@@ -1,0 +1,154 @@
+"""The profiler of all time of goroutines: the sums of looks at random times.
+
+It loads no BPF program and attaches no probe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.kernel.losses import Loss
+from ebpfprof.overhead.cost import Runs
+from ebpfprof.profilers.profiler import RecordedData, Rights
+
+if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
+    from ebpfprof.goruntime.looks import GoroutineLooks
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profilers.goroutines.stacks import GoroutineStacks
+    from ebpfprof.profilers.options import Options
+    from ebpfprof.profilers.profiler import OpenedProcess
+    from ebpfprof.profilers.report_builder import ReportBuilder
+
+_TICK_S: Final = 0.1
+
+
+def open_profiler(_targets: int, _options: Options) -> WallProfiler:
+    """A profiler for any number of processes."""
+    return WallProfiler()
+
+
+def rights(_options: Options) -> Rights:
+    """Reading memory needs no CAP_SYS_ADMIN."""
+    return Rights()
+
+
+class WallProfiler:
+    """Reads the sums of GoroutineLooks."""
+
+    tick_s = _TICK_S
+    hit_ns = None
+
+    def __init__(self) -> None:
+        self._opened: dict[int, tuple[GoTarget, GoroutineLooks]] = {}
+        self._started: set[int] = set()
+        self._stacks: dict[int, GoroutineStacks] = {}
+
+    def load(self, goroutines: int) -> None:
+        """Nothing to load."""
+
+    def open(self, number: int, opened: OpenedProcess) -> None:
+        """Give an open Go process this number."""
+        if opened.go and opened.looks:
+            self._opened[number] = opened.go, opened.looks
+
+    def start(self, number: int) -> int:
+        """Begin to look. Returns when that was (CLOCK_MONOTONIC, ns).
+
+        Raises what GoroutineLooks.start raises.
+        """
+        if number not in self._opened:
+            return kernel_now_ns()
+        began_ns = self._opened[number][1].start()
+        self._started.add(number)
+        return began_ns
+
+    def stop(self, number: int) -> None:
+        """End the looks; the sums stay."""
+        if number in self._started:
+            self._started.discard(number)
+            self._opened[number][1].stop()
+
+    def note_end(self, number: int) -> None:
+        """Nothing to read."""
+
+    def end(self) -> None:
+        """End the looks at all processes."""
+        for number in tuple(self._started):
+            self.stop(number)
+
+    def detach(self) -> None:
+        """Nothing to detach."""
+
+    def forget(self, number: int) -> None:
+        """Delete all data of a process."""
+        self._opened.pop(number, None)
+        self._stacks.pop(number, None)
+
+    def poll(self) -> None:
+        """Nothing to do: looks have a thread of their own."""
+
+    def runs(self, _number: int) -> tuple[Runs, Runs]:
+        """No BPF program runs."""
+        return Runs(), Runs()
+
+    def losses(self) -> Sequence[Loss]:
+        """Goroutines that were not read, and labels."""
+        samplers = [each.sampler for _, each in self._opened.values() if each.has_begun]
+        counts = (
+            (
+                "goroutines_beyond",
+                "goroutines that were not read: there are too many",
+                sum(each.beyond for each in samplers),
+            ),
+            (
+                "labels_unread",
+                "goroutines without labels: they could not be read",
+                sum(each.unlabelled for each in samplers),
+            ),
+        )
+        return [Loss(name, text, count) for name, text, count in counts if count]
+
+    def failures(self) -> Sequence[Exception]:
+        """Why looks ended early."""
+        found = (looks.failure for _, looks in self._opened.values())
+        return [failure for failure in found if failure]
+
+    def snapshot(self, number: int, *, settled: bool) -> RecordedData | None:
+        """The sums of a process since its first start."""
+        if number not in self._opened:
+            return None
+        from ebpfprof.profilers.wall.report import RecordedWall
+
+        looks = self._opened[number][1]
+        if not looks.has_begun:
+            return None
+        sampler = looks.sampler
+        return RecordedWall(
+            totals=looks.totals(),
+            torn=sampler.torn,
+            unknown=sampler.unknown,
+            late_ns=looks.late_ns,
+        )
+
+    def begin(self, _number: int) -> None:
+        """No mark: snapshots have the sums."""
+
+    def read(self, number: int, _mark: None, *, restart: bool) -> RecordedData:
+        """Never called, since begin() returns no mark."""
+        raise NotImplementedError
+
+    def report(self, number: int, found: RecordedData, builder: ReportBuilder) -> None:
+        """Add the wall profile."""
+        from ebpfprof.profilers.goroutines.stacks import GoroutineStacks
+        from ebpfprof.profilers.wall.report import RecordedWall, report
+
+        assert isinstance(found, RecordedWall)
+        if number not in self._stacks:
+            self._stacks[number] = GoroutineStacks(self._opened[number][0])
+        report(found, self._stacks[number], builder)
+
+    def close(self) -> None:
+        """End the looks; the processes' own stacks of contexts close their memory."""
+        self.end()

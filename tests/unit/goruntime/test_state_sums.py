@@ -1,0 +1,113 @@
+"""Sums of looks at goroutines: their times, and how much can be known of them."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from ebpfprof.goruntime import state_sums
+from ebpfprof.goruntime.state_sums import GoroutineState, StateSums
+
+WAITS = GoroutineState("select", (1, 2), 2, ())
+RUNS = GoroutineState("running", (), 2, ())
+
+
+def sums() -> StateSums:
+    return StateSums(lambda state: state is WAITS)
+
+
+def test_a_look_stands_for_the_time_around_it() -> None:
+    added = sums()
+    added.add(1000, [(1, WAITS), (2, RUNS)])
+    added.add(1100, [])
+    added.add(1300, [(1, RUNS)])
+    added.add(1400, [(2, None)])
+    found = added.totals()
+    assert (found.looks, found.length_ns) == (4, 400)
+    waits, runs = found.states[WAITS], found.states[RUNS]
+    assert (waits.ns, waits.hits) == (200, 2)  # until the middle between 1100 and 1300
+    assert (runs.ns, runs.hits) == ((1350 - 1000) + (1400 - 1200), 3 + 2)
+
+
+def test_only_what_began_and_ended_between_looks_has_ended() -> None:
+    added = sums()
+    added.add(0, [(1, WAITS)])  # it may have begun before
+    added.add(100, [(1, RUNS)])
+    added.add(200, [(1, WAITS)])
+    added.add(300, [(1, None), (2, WAITS)])
+    added.add(400, [])  # 2 goes on
+    waits = added.totals().states[WAITS]
+    assert (waits.ended, waits.ended_ns) == (1, 100)
+    assert waits.ns == 50 + 100 + 150
+
+
+def test_a_pause_ends_nothing_and_its_time_is_left_out() -> None:
+    added = sums()
+    added.add(0, [(1, WAITS)])
+    added.add(100, [(2, WAITS)])
+    added.pause()
+    added.add(5000, [(1, WAITS), (2, WAITS)])
+    added.add(5100, [(1, None), (2, None)])
+    found = added.totals()
+    assert found.length_ns == 200
+    assert found.states[WAITS].ns == 100 + 50 + 2 * 50
+    assert found.states[WAITS].ended == 0
+
+
+def test_the_number_of_states_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_sums, "_MAX_STATES", 3)
+    added = sums()
+    states = [GoroutineState("select", (pc,), 1, ()) for pc in range(1, 11)]
+    added.add(0, list(enumerate(states)))
+    added.add(10, [])
+    found = added.totals().states
+    assert found.keys() == {*states[:3], GoroutineState("select", (), 0, ())}
+    assert sum(each.ns for each in found.values()) == 10 * len(states)
+
+
+@pytest.mark.parametrize("length_ns", [20_000, 2_000_000, 30_000_000])
+def test_the_told_error_is_honest(length_ns: int) -> None:
+    """Of goroutines that wait and run in turn, 95 % of intervals hold the time that they waited."""
+    chance = random.Random(23)
+    inside = 0
+    rounds = 400
+    for _ in range(rounds):
+        truth, estimate, error = one_run(chance, length_ns)
+        inside += abs(estimate - truth) <= 1.96 * error
+    # Six standard deviations of a binomial number below what it should be.
+    least = 0.95 * rounds - 6 * math.sqrt(0.95 * 0.05 * rounds)
+    assert inside >= least
+
+
+def one_run(chance: random.Random, length_ns: int) -> tuple[float, float, float]:
+    """The time that four goroutines waited, what looks make of it, and its standard error.
+
+    Waits and the time between them have random lengths, on average `length_ns` and three of it.
+    """
+    end_ns, mean_ns = 1_000_000_000, 10_000_000
+    looks = [0.0]
+    while looks[-1] < end_ns:
+        looks.append(looks[-1] + mean_ns * chance.uniform(0.5, 1.5))
+    added, truth = sums(), 0.0
+    found: list[list[tuple[int, GoroutineState]]] = [[] for _ in looks]
+    for number in range(4):
+        now, is_waiting, at = 0.0, True, 0
+        while at < len(looks):
+            until = now + chance.expovariate(1 / (length_ns if is_waiting else 3 * length_ns))
+            if is_waiting:
+                truth += min(until, looks[-1]) - min(now, looks[-1])
+            is_new = True
+            while at < len(looks) and looks[at] < until:
+                if is_new:
+                    found[at].append((number, WAITS if is_waiting else RUNS))
+                is_new = False
+                at += 1
+            now, is_waiting = until, not is_waiting
+    for now, changes in zip(looks, found, strict=True):
+        added.add(round(now), changes)
+    total = added.totals()
+    waits = total.states[WAITS]
+    assert total.marked_variance == pytest.approx(waits.variance)
+    return truth, waits.ns, math.sqrt(waits.variance)
