@@ -43,9 +43,18 @@ class GoroutineLooks(Closing):
     A context manager: leaving it ends the looks and closes the target's memory; sums stay.
     """
 
-    def __init__(self, go: GoTarget, *, hz: float, has_labels: bool, budget: LookBudget) -> None:
+    def __init__(
+        self,
+        go: GoTarget,
+        *,
+        hz: float,
+        has_labels: bool,
+        has_semaphores: bool = False,
+        budget: LookBudget,
+    ) -> None:
         """Look `hz` times a second, or less often if that costs more than the budget."""
-        self._go, self._hz, self._has_labels = go, hz, has_labels
+        self._go, self._hz = go, hz
+        self._has_labels, self._has_semaphores = has_labels, has_semaphores
         self._budget = budget
         self._lock = threading.Lock()
         self._users = 0
@@ -113,7 +122,9 @@ class GoroutineLooks(Closing):
     def _begin(self) -> None:
         try:
             if self._sampler is None:
-                self._sampler = GoroutineSampler(self._go, has_labels=self._has_labels)
+                self._sampler = GoroutineSampler(
+                    self._go, has_labels=self._has_labels, has_semaphores=self._has_semaphores
+                )
         except SymbolizerError as error:
             raise for_user(self._go.target, error) from error
         self._sampler.look()  # of no typical cost: every goroutine is new

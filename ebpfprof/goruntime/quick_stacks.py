@@ -86,6 +86,8 @@ class QuickStack(NamedTuple):
     walk: Walk
     is_exact: bool
     is_there: bool
+    sema: int = 0
+    """The address of the semaphore for which the goroutine waits in runtime.semacquire1, or 0."""
 
 
 class _G(NamedTuple):
@@ -123,6 +125,12 @@ class QuickStackReader:
         self._saves_bp = len(present) == len(_FIELDS)
         self._starts = StackStarts(go)
         self._callback_pc = go.callback.return_pc + go.load_bias if go.callback else -1
+        self._semacquires: set[int] = set()
+        self._sema_offset = 0
+        if go.sites.semaphores:
+            self._sema_offset = go.sites.semaphores.address_offset
+            parks = (park for park in go.sites.parks if park.is_semaphore)
+            self._semacquires = {park.return_pc + go.load_bias for park in parks}
         self._far_left = 0
         room = AT_ONCE * self._size
         self._before, self._after = bytearray(room), bytearray(room)
@@ -193,11 +201,25 @@ class QuickStackReader:
             walk = _walk(self._words, first, length, g.hi, pc, sp, bp)
             if walk is None or self._callback_pc in walk.pcs:
                 walk = self._far_walk(g.hi, pc, sp, bp) if is_same else _NOTHING
-            return QuickStack(walk, is_same, is_there=True)
+            sema = self._semaphore(walk.pcs, first, length, sp, bp)
+            return QuickStack(walk, is_same, is_there=True, sema=sema)
         if place.pc:
             walk = _walk(self._words, first, length, place.hi, place.pc, place.sp, place.bp)
             return QuickStack(walk or _NOTHING, is_exact=False, is_there=walk is not None)
         return QuickStack(_NOTHING, is_exact=False, is_there=False)
+
+    def _semaphore(self, pcs: tuple[int, ...], first: int, length: int, sp: int, bp: int) -> int:
+        """The semaphore of semacquire1, whose frame is one of the first: GoroutineReader.look."""
+        for number, pc in enumerate(pcs[:3]):
+            if number:  # the frame that returns there is one further out
+                bp = self._word(bp - sp, first, length)
+            if pc in self._semacquires:
+                return self._word(bp + self._sema_offset - sp, first, length)
+        return 0
+
+    def _word(self, at: int, first: int, length: int) -> int:
+        """A word of a window, `at` bytes from its beginning; 0 outside of it."""
+        return self._words[first + at // 8] if 0 <= at <= length - 8 and at % 8 == 0 else 0
 
     def _g_of(self, at: int) -> _G:
         return _G(*self._in_order(self._record.unpack_from(self._before, at)))

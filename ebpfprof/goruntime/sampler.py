@@ -48,8 +48,8 @@ _IS_GONE: Final = np.isin(np.arange(1 << 8), GONE)
 class GoroutineSampler(Closing):
     """The looks at one target. Any thread may use it. Closes the target's memory."""
 
-    def __init__(self, go: GoTarget, *, has_labels: bool) -> None:
-        """Open the target's memory.
+    def __init__(self, go: GoTarget, *, has_labels: bool, has_semaphores: bool = False) -> None:
+        """Open the target's memory. Tell states apart by labels and semaphores if asked for.
 
         Raises TargetGone, PermissionDenied or GoTableError (there is no list of goroutines).
         """
@@ -60,6 +60,7 @@ class GoroutineSampler(Closing):
         self._stacks = QuickStackReader(go, self._memory)
         self._labels = LabelReader(self._memory, layout) if has_labels else None
         self._names = StateNames(layout)
+        self._has_semaphores = has_semaphores
         self._returns = {park.return_pc + go.load_bias for park in go.sites.parks}
         self._lock = threading.Lock()
         self._sums = StateSums(lambda state: self.park_at(state.pcs) is not None)
@@ -235,9 +236,9 @@ class GoroutineSampler(Closing):
         if status != RUNNING and stack:
             depth = int(self._his[slot]) - int(self._sps[slot])
             pcs = self._stack((depth, reason, read.start_pc), wait, read, stack)
-        return GoroutineState(
-            self._names.of(status, reason), pcs, read.start_pc, self._labels_of(read.labels)
-        )
+        sema = stack.sema if stack and self._has_semaphores else 0
+        labels = self._labels_of(read.labels)
+        return GoroutineState(self._names.of(status, reason), pcs, read.start_pc, labels, sema)
 
     def _stack(
         self, place: tuple[int, int, int], wait: int, read: QuickHead, stack: QuickStack

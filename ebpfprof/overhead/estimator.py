@@ -109,5 +109,9 @@ class Estimate(Generic[Key]):
 
 
 def of_differences(windows: int) -> float:
-    """The factor for variances: n windows (at least 2) have n - 1 differences."""
-    return windows / (windows - 1)
+    """The factor for variances: n windows (at least 2) have n - 1 differences.
+
+    The variance of few differences is itself uncertain: we widen it as Student's distribution
+    does for intervals of 95 %, within a tenth.
+    """
+    return windows / (windows - 1) * ((windows + 1) / (windows - 1)) ** 2

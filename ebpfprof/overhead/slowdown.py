@@ -1,10 +1,12 @@
-"""How much more often goroutines wait while no probes are attached than in a window.
+"""How much more often goroutines wait outside of a window than in it.
 
-Probes slow a program that waits and wakes all the time: in a window it waits less often. Two things
-bound by how much. Go's scheduler counts how often goroutines leave the run queue, in windows and
-pauses; but it counts other reasons than waits, too, which the probes may have changed. And a
-program can lose no more time than the probes take. So the estimate is the ratio of the scheduler's
-counts, limited to what the cost of the probes can explain.
+Work comes in bursts: the CPU time that the target used tells how much of it there was outside and
+inside. And probes slow a program that waits and wakes all the time: for the same CPU time it waits
+less often in a window. Two things bound by how much. Go's scheduler counts how often goroutines
+leave the run queue, in windows and pauses; but it counts other reasons than waits, too, which the
+probes may have changed: an HTTP server waits as often in windows, and leaves the queue a third as
+often. And a program can lose no more time than the probes take. So the slowdown is the ratio of the
+scheduler's counts, limited to what the cost of the probes can explain.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from typing import Final, NamedTuple
 _LEAST_TIMES_RUN: Final = 50  # counted in windows: fewer say nothing
 _MARGIN: Final = 2.0  # the cost of probes is an estimate, without the cache misses they cause
 _MOST: Final = 0.95  # of a processor's time
+# So much CPU time we add on both sides: a little says little, and none says nothing.
+_PRIOR_NS: Final = 200_000.0
 
 
 class ActivityCounters(NamedTuple):
@@ -42,25 +46,43 @@ _NOTHING: Final = ActivityCounters(0, 0, 0, 0)
 
 
 @dataclass(slots=True)
-class SlowdownEstimator:
-    """Estimates the slowdown of one target from all its windows."""
+class ActivityEstimator:
+    """Compares the activity of one target in its windows and outside of them."""
 
     _pauses: ActivityCounters = _NOTHING
     _windows: ActivityCounters = _NOTHING
+    _last: ActivityCounters = _NOTHING
+    _end: ActivityCounters = _NOTHING
 
     def add(
         self, before: ActivityCounters, begin: ActivityCounters, end: ActivityCounters
     ) -> float:
-        """Add a pause and its window; return how much more often goroutines wait in pauses."""
+        """Add a pause and its window; return how much more often goroutines wait in this pause."""
+        pause, self._last, self._end = begin.since(before), end.since(begin), end
         if before.times_run and begin.times_run and end.times_run:
-            self._pauses = self._pauses.plus(begin.since(before))
-            self._windows = self._windows.plus(end.since(begin))
-        return self._factor()
+            self._pauses = self._pauses.plus(pause)
+            self._windows = self._windows.plus(self._last)
+        return self._relative(pause)
 
-    def _factor(self) -> float:
-        pauses, windows = self._pauses, self._windows
-        if windows.times_run < _LEAST_TIMES_RUN:
+    def outside(self, now: ActivityCounters) -> float:
+        """How much more often goroutines wait since the last window than in it."""
+        return self._relative(now.since(self._end))
+
+    def _relative(self, outside: ActivityCounters) -> float:
+        inside = self._last
+        if min(inside.at_ns, outside.at_ns) <= 0 or min(inside.used_ns, outside.used_ns) < 0:
             return 1.0
-        seen = pauses.times_run / pauses.at_ns * windows.at_ns / windows.times_run
+        used_ns = inside.used_ns + outside.used_ns
+        if used_ns <= 0:
+            return 1.0
+        prior_ns = _PRIOR_NS * (inside.at_ns + outside.at_ns) / used_ns
+        rates = [(each.used_ns + _PRIOR_NS) / (each.at_ns + prior_ns) for each in (outside, inside)]
+        return self._slowdown() * rates[0] / rates[1]
+
+    def _slowdown(self) -> float:
+        pauses, windows = self._pauses, self._windows
+        if windows.times_run < _LEAST_TIMES_RUN or pauses.used_ns <= 0:
+            return 1.0
+        seen = pauses.times_run / pauses.used_ns * windows.used_ns / windows.times_run
         taken = _MARGIN * windows.spent_ns / max(windows.used_ns, 1.0)
         return min(max(1.0, seen), 1 / (1 - min(taken, _MOST)))

@@ -42,8 +42,8 @@ class Coverage(Protocol):
         """Whether sums are scaled: some of the time was not recorded."""
 
     @property
-    def factor(self) -> float:
-        """The factor for variances: estimator.of_differences."""
+    def knows_errors(self) -> bool:
+        """Whether the errors of delays are known."""
 
     def error(self, kind: str) -> str:
         """In words, the standard errors of the totals of a kind's profile; "" if it has none."""
@@ -123,13 +123,10 @@ class RecordingAccount:
         return tuple(filter(None, found))
 
     def _error_of_longest(self, coverage: Coverage) -> list[str]:
-        if coverage.windows < 2:
+        if not coverage.knows_errors:
             return []
         longest = nlargest(_LONGEST, self.spread.values(), key=lambda each: each[0])
-        errors = [
-            math.sqrt(coverage.factor * variance) / max(delay_ns, 1)
-            for delay_ns, variance in longest
-        ]
+        errors = [math.sqrt(variance) / max(delay_ns, 1) for delay_ns, variance in longest]
         error = percent(max(errors, default=0.0))
         return [f"of the ten stacks with the longest delays {error} at most"]
 

@@ -73,9 +73,9 @@ class LookCoverage:
         return ""
 
     @property
-    def factor(self) -> float:
-        """The factor for variances: they have it already."""
-        return 1.0
+    def knows_errors(self) -> bool:
+        """Whether there were looks enough."""
+        return self.looks > 1
 
     def error(self, kind: str) -> str:
         """In words, the standard error of all time that the profile shows."""

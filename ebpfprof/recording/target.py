@@ -222,6 +222,11 @@ def looks_at(
         return None
     from ebpfprof.goruntime.looks import GoroutineLooks
 
-    has_labels = options.labels != ()
-    looks = GoroutineLooks(recorded.go, hz=options["wall_hz"], has_labels=has_labels, budget=budget)
+    looks = GoroutineLooks(
+        recorded.go,
+        hz=options["wall_hz"],
+        has_labels=options.labels != (),
+        has_semaphores=bool(options["by_lock"] or options["lock_labels"]),
+        budget=budget,
+    )
     return held.enter_context(looks)

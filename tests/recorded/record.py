@@ -211,10 +211,10 @@ class _KeptSums(window_sums.WindowSums):
         super().add(found, begin_ns, end_ns, ongoing, queues, planned_ns, slowdown)
         self._is_adding = False
 
-    def stretch(self, until_ns: int) -> None:
+    def stretch(self, until_ns: int, slowdown: float = 1.0) -> None:
         if not self._is_adding:
-            self._of.windows.append(["stretch", until_ns])
-        super().stretch(until_ns)
+            self._of.windows.append(["stretch", until_ns, slowdown])
+        super().stretch(until_ns, slowdown)
 
     def settle(self, waiting: AbstractSet[Wait]) -> None:
         self._of.windows.append(["settle", sorted(waiting)])

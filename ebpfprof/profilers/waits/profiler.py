@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # importing them takes time: we do it while BCC compiles
     from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.profiler import RecordedData
     from ebpfprof.profilers.report_builder import ReportBuilder
+    from ebpfprof.profilers.waits.looked_delays import LookedDelays
     from ebpfprof.profilers.waits.open_recorder import OpenWaitsRecorder
     from ebpfprof.profilers.waits.open_waits import StandingGoroutines
     from ebpfprof.profilers.waits.report import RecordedWaits
@@ -57,6 +58,7 @@ class WaitsProfiler:
         self._translators: dict[int, StackTranslator] = {}
         self._last: tuple[dict[int, list[StackTotal]], dict[int, dict[int, Hold]]] | None = None
         self._last_waits: dict[int, dict[int, LastWait]] = {}
+        self._delays: dict[int, LookedDelays] = {}
         self._standing: dict[int, StandingGoroutines | None] = {}
         self._open: OpenWaitsRecorder | None = None
         if options["open_waits"]:
@@ -75,8 +77,11 @@ class WaitsProfiler:
 
     def open(self, number: int, opened: OpenedProcess) -> None:
         """Give an open process this number; it records nothing of a non-Go program."""
+        from ebpfprof.profilers.waits.stacks import StackTranslator
+
         if opened.go:
             self._opened[number] = opened, opened.go
+            self._translators[number] = StackTranslator(opened.go)
 
     def start(self, number: int) -> int:
         """Attach the probes. Returns when that was (CLOCK_MONOTONIC, ns). Raises as Profiler."""
@@ -85,24 +90,32 @@ class WaitsProfiler:
         opened, go = self._opened[number]
         if not self._options.is_bounded:
             return self.collector.attach(number, go)
+        from ebpfprof.profilers.waits.looked_delays import LookedDelays
         from ebpfprof.profilers.waits.windows import Windows
 
+        assert opened.looks
         windows = self._windows.get(number)
         if windows is None:
+            delays = self._delays[number] = LookedDelays(opened.looks)
             share = self._options.max_overhead / 100
-            windows = Windows(self.collector, number, go, share, lambda: opened.others_ns(self))
+            windows = Windows(
+                *(self.collector, number, go, share),
+                others_ns=lambda: opened.others_ns(self),
+                begin_estimates=delays.begin,
+            )
             self._windows[number] = windows
-        began_ns = windows.start()
-        if opened.looks:
-            opened.looks.start()
-        return began_ns
+        self._delays[number].start()
+        try:
+            return windows.start()
+        except BaseException:
+            self._delays[number].stop()
+            raise
 
     def stop(self, number: int) -> None:
         """Detach the probes; the sums stay."""
         if number in self._windows:
             self._windows[number].stop()
-            if looks := self._opened[number][0].looks:
-                looks.stop()
+            self._delays[number].stop()
         if number in self._opened:
             self.collector.detach_target(number)
 
@@ -117,8 +130,9 @@ class WaitsProfiler:
         # Windows first: stop() would overwrite the times of a window that is being prepared.
         for windows in self._windows.values():
             windows.end()
-        for windows in self._windows.values():
+        for number, windows in self._windows.items():
             windows.stop()
+            self._delays[number].stop()
         self.collector.stop()
 
     def detach(self) -> None:
@@ -135,7 +149,7 @@ class WaitsProfiler:
         self.collector.forget(number)
         if self._open:
             self._open.forget(number)
-        for kept in (self._opened, self._windows, self._translators):
+        for kept in (self._opened, self._windows, self._delays, self._translators):
             kept.pop(number, None)
 
     def poll(self) -> None:
@@ -170,6 +184,15 @@ class WaitsProfiler:
                 self.collector.tables.holds(),
             )
             found.totals, found.holds = totals.get(number, []), holds.get(number, {})
+        elif self._delays[number].has_begun:  # then there is something new at each moment
+            from ebpfprof.profilers.waits.looked_delays import tellers
+
+            _, go = self._opened[number]
+            found.holds = windows.holds()
+            found.totals, found.coverage = self._delays[number].applied(
+                *(windows.totals(), windows.coverage(), windows.exact()),
+                *tellers(go, self._translators[number]),
+            )
         elif settled:
             found.totals, found.coverage = windows.settled()
             found.stands_for_ns = found.coverage.stood_for_ns
@@ -189,12 +212,9 @@ class WaitsProfiler:
     def report(self, number: int, found: RecordedData, builder: ReportBuilder) -> None:
         """Add the block and mutex profiles, the locks and the open waits."""
         from ebpfprof.profilers.waits.report import RecordedWaits, report
-        from ebpfprof.profilers.waits.stacks import StackTranslator
 
         assert isinstance(found, RecordedWaits)
         _, go = self._opened[number]
-        if number not in self._translators:
-            self._translators[number] = StackTranslator(go)
         wanted = builder.recording.kinds
         found.kinds = tuple(k for k in found.kinds if k.name in wanted or k.enabled_by)
         report(found, go, self._translators[number], builder)

@@ -132,6 +132,12 @@ class _WaitReporter:
         title: str,
     ) -> None:
         found, builder, recording = self._found, self._builder, self._builder.recording
+        if found.coverage and found.coverage.windows > 1 and not found.coverage.looks:
+            factor = found.coverage.factor
+            totals = [
+                (replace(total, delay_variance=factor * total.delay_variance), labels)
+                for total, labels in totals
+            ]
         samples, cut, spread, failure, given_up = wait_samples(self._translator, totals)
         builder.note_given_up(kind.events, given_up, sum(total.count for total, _ in totals))
         if failure:

@@ -64,7 +64,12 @@ def wait_samples(
         cut += total.count if stack.is_cut else 0
     # Like Go, round down, but to at least one (runtime/mprof.go, BlockProfile).
     samples = [
-        Sample(stack.locations, (max(1, int(each.count)), each.delay_ns), labels)
+        Sample(
+            stack.locations,
+            (max(1, int(each.count)), each.delay_ns),
+            labels,
+            each.delay_variance,
+        )
         for (stack, labels), each in sums.items()
     ]
     spread = {

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.budget import Budget
 from ebpfprof.profilers.waits.collector import WaitsCollector
+
+SHORTEST_TICK_S: Final = 0.002
+"""The least time between two looks at what was spent, in seconds."""
+_LONGEST_TICK_S: Final = 0.02  # a burst may begin at any moment
 
 
 class Spending:
@@ -43,6 +48,15 @@ class Spending:
     def used_ns(self) -> int:
         """The CPU time of the process; 0 if it has ended."""
         return self._process.cpu_ns() or 0
+
+    def tick_s(self, begin_ns: int, spent_before_ns: float) -> float:
+        """The time until the next look: half of the time that the budget lasts, in seconds.
+
+        Every event is recorded since `begin_ns`, and `spent_before_ns` was spent before.
+        """
+        recorded_ns = max(1, kernel_now_ns() - begin_ns)
+        lasts_ns = self.budget.lasts_ns(spent_before_ns, recorded_ns)
+        return min(_LONGEST_TICK_S, max(SHORTEST_TICK_S, lasts_ns / 2e9))
 
     def look(self) -> None:
         """Update the budget with what was spent and used so far. Raises TargetGone."""

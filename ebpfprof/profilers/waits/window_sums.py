@@ -20,6 +20,7 @@ from ebpfprof.overhead.estimator import Estimate, of_differences
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow, StackTotal
 
 _KINDS: Final = ("block", "mutex")
+_DOUBT: Final = 0.5  # the standard error of a correction, as a part of it
 
 Found = dict[KnownStack | str, tuple[float, float]]
 
@@ -77,6 +78,8 @@ class WindowCoverage:
     deviations: Mapping[str, Deviation]
     uncharged_ns: float
     has_paused: bool
+    looks: int = 0
+    """How many looks at goroutines the delays come from; 0 if they come from windows."""
 
     def __sub__(self, earlier: WindowCoverage) -> WindowCoverage:
         none = Deviation()
@@ -87,6 +90,7 @@ class WindowCoverage:
             {k: each - earlier.deviations.get(k, none) for k, each in self.deviations.items()},
             self.uncharged_ns - earlier.uncharged_ns,
             self.has_paused,
+            self.looks - earlier.looks,
         )
 
     def __add__(self, later: WindowCoverage) -> WindowCoverage:
@@ -98,6 +102,7 @@ class WindowCoverage:
             {kind: one.get(kind, none) + other.get(kind, none) for kind in {**one, **other}},
             self.uncharged_ns + later.uncharged_ns,
             later.has_paused,
+            self.looks + later.looks,
         )
 
     def __str__(self) -> str:
@@ -130,22 +135,30 @@ class WindowCoverage:
 
     @property
     def factor(self) -> float:
-        """The factor for variances, with at least two windows."""
+        """The factor for variances of windows, of which there are two at least."""
         return of_differences(self.windows)
+
+    @property
+    def knows_errors(self) -> bool:
+        """Whether the errors of delays are known."""
+        return self.windows > 1 or self.looks > 1
 
     def error(self, kind: str) -> str:
         """In words, the standard errors of the totals of a kind's profile; "" if it has none."""
         deviation = self.deviations.get(kind)
         if deviation is None or not self.is_scaled:
             return ""
-        if self.windows < 2:
-            which = "without a window" if not self.windows else "from a single window"
+        which = "without a window" if not self.windows else "from a single window"
+        if self.windows < 2 and not self.looks:
             return f"standard error not known, {which}"
-        of_count = math.sqrt(self.factor * deviation.count_variance) / max(deviation.count, 1.0)
-        of_delay = math.sqrt(self.factor * deviation.delay_variance) / max(deviation.delay_ns, 1.0)
-        return (
-            f"standard error of all counts {percent(of_count)}, of all delays {percent(of_delay)}"
-        )
+        of_count = f"not known ({which})"
+        factor = 1.0
+        if self.windows > 1:
+            error = math.sqrt(self.factor * deviation.count_variance)
+            of_count = percent(error / max(deviation.count, 1.0))
+            factor = 1.0 if self.looks else self.factor
+        of_delay = math.sqrt(factor * deviation.delay_variance) / max(deviation.delay_ns, 1.0)
+        return f"standard error of all counts {of_count}, of all delays {percent(of_delay)}"
 
     def missing(self, kind: str) -> list[str]:
         """In words, what the mutex profile lacks: waits that no release was charged for."""
@@ -165,6 +178,7 @@ class WindowSums:
         self._unclaimed = dict[int, float]()  # by semaphore
         self._last: tuple[Found, Sequence[OngoingWait], int] = {}, (), 1
         self._told = dict[KnownStack, tuple[float, float]]()
+        self._corrections = dict[str, float]()  # of counts, by kind: by what activity told
 
     def begin(self, now_ns: int) -> None:
         """Start at `now_ns`: later windows stand for no time before."""
@@ -197,6 +211,7 @@ class WindowSums:
         self._until_ns = end_ns
         weight = stood_for_ns / recorded_ns
         often = (recorded_ns + slowdown * (stood_for_ns - recorded_ns)) / stood_for_ns
+        self._note_correction(found, weight * (often - 1))
         sums: Found = {stack: (often * count, ns) for stack, (count, ns) in found.items()}
         for queue in queues:
             self._charge(sums, queue, weight)
@@ -211,13 +226,18 @@ class WindowSums:
             self._set_aside(each, weight)
         self._last = sums, ongoing, recorded_ns
 
-    def stretch(self, until_ns: int) -> None:
-        """Let the last window stand for the time until `until_ns`, too, which had no window."""
+    def stretch(self, until_ns: int, slowdown: float = 1.0) -> None:
+        """Let the last window stand for the time until `until_ns`, too, which had no window.
+
+        `slowdown` is how much more often goroutines wait in that time than in the window.
+        """
         sums, ongoing, recorded_ns = self._last
+        sums = {stack: (slowdown * count, ns) for stack, (count, ns) in sums.items()}
         more_ns = until_ns - self._until_ns
         if more_ns <= 0:
             return
         self._until_ns = until_ns
+        self._note_correction(self._last[0], more_ns / recorded_ns * (slowdown - 1))
         self._estimate.stretch(sums, recorded_ns, more_ns)
         for each in ongoing:
             self._set_aside(each, more_ns / recorded_ns)
@@ -228,14 +248,25 @@ class WindowSums:
             for stack, ns in self._open.pop(wait).items():
                 self._adjust(stack, ns)
 
-    def totals(self, until_ns: int | None = None) -> list[StackTotal]:
+    def with_more(
+        self, more: Mapping[KnownStack, tuple[float, float]]
+    ) -> dict[KnownStack, tuple[float, float]]:
+        """The counts and delays (ns) by stack so far, and those in `more`."""
+        sums = self._estimate.sums.items()
+        found = {s: (each.count, each.delay_ns) for s, each in sums if isinstance(s, KnownStack)}
+        for stack, (count, ns) in more.items():
+            before_count, before_ns = found.get(stack, (0.0, 0.0))
+            found[stack] = before_count + count, before_ns + ns
+        return found
+
+    def totals(self, until_ns: int | None = None, slowdown: float = 1.0) -> list[StackTotal]:
         """The sums by stack, without waits that may still go on.
 
         With `until_ns`, they include an extrapolation from the last window to that time, and never
-        fall below an earlier result with an `until_ns`.
+        fall below an earlier result with an `until_ns`. `slowdown` is that of stretch().
         """
         estimate = self._estimate
-        likely = self._likely(until_ns) if until_ns else {}
+        likely = self._likely(until_ns, slowdown) if until_ns else {}
         found = []
         for stack, sums in estimate.sums.items():
             if not isinstance(stack, KnownStack):
@@ -263,12 +294,12 @@ class WindowSums:
             if isinstance(stack, KnownStack) and (sums.count > 0 or sums.delay_ns >= 1)
         ]
 
-    def _likely(self, until_ns: int) -> dict[KnownStack, tuple[float, float]]:
+    def _likely(self, until_ns: int, slowdown: float) -> dict[KnownStack, tuple[float, float]]:
         """The extrapolated counts and delays since the last window, at its rates."""
         sums, ongoing, recorded_ns = self._last
         part = max(0, until_ns - self._until_ns) / recorded_ns
         found = {
-            stack: (part * count, part * ns)
+            stack: (slowdown * part * count, part * ns)
             for stack, (count, ns) in sums.items()
             if isinstance(stack, KnownStack)
         }
@@ -281,11 +312,14 @@ class WindowSums:
     def coverage(self, until_ns: int | None = None) -> WindowCoverage:
         """How much was recorded; with `until_ns`, of the time that totals(until_ns) covers."""
         estimate = self._estimate
-        deviations = {
-            kind: Deviation(sums.count, sums.delay_ns, *estimate.variances(kind))
-            for kind, sums in estimate.sums.items()
-            if isinstance(kind, str)
-        }
+        deviations = {}
+        for kind, sums in estimate.sums.items():
+            if isinstance(kind, str):
+                count_variance, delay_variance = estimate.variances(kind)
+                count_variance += (_DOUBT * self._corrections.get(kind, 0.0)) ** 2
+                deviations[kind] = Deviation(
+                    *(sums.count, sums.delay_ns, count_variance, delay_variance)
+                )
         uncharged_ns = sum(self._unclaimed.values())
         return WindowCoverage(
             estimate.recorded_ns,
@@ -295,6 +329,14 @@ class WindowSums:
             uncharged_ns,
             has_paused=estimate.windows > 0,
         )
+
+    def _note_correction(
+        self, found: Mapping[KnownStack, tuple[float, float]] | Found, factor: float
+    ) -> None:
+        for stack, (count, _) in found.items():
+            if isinstance(stack, KnownStack):
+                before = self._corrections.get(stack.kind, 0.0)
+                self._corrections[stack.kind] = before + factor * count
 
     def _charge(self, sums: Found, queue: QueueRow, weight: float) -> None:
         """Charge the waiting time for a lock at a window's end, and that of earlier windows."""

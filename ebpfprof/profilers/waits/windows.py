@@ -20,16 +20,15 @@ from typing import Final
 from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.overhead.slowdown import ActivityCounters, SlowdownEstimator
+from ebpfprof.overhead.slowdown import ActivityCounters, ActivityEstimator
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.waits.collector import FOREVER_NS, WaitsCollector
+from ebpfprof.profilers.waits.exact_sums import ExactSums, Sums
 from ebpfprof.profilers.waits.rows import Hold, StackTotal
-from ebpfprof.profilers.waits.spending import Spending
+from ebpfprof.profilers.waits.spending import SHORTEST_TICK_S, Spending
 from ebpfprof.profilers.waits.window_seeds import WindowSeeds
 from ebpfprof.profilers.waits.window_sums import WindowCoverage, WindowSums
 
-_SHORTEST_TICK_S: Final = 0.002
-_TICK_S: Final = 0.05
 _PAUSES: Final = (0.5, 1.5)  # times the mean pause
 _ENDS_IN_NS: Final = 500_000  # the kernel must know the end of a window before it comes
 _LEAST_LEAD_NS: Final = 500_000
@@ -58,11 +57,12 @@ class Windows:
         go: GoTarget,
         share: float,
         others_ns: Callable[[], float] = lambda: 0.0,
+        begin_estimates: Callable[[], None] = lambda: None,
     ) -> None:
         """`share` is the part of the target's CPU time that we may take, 0 to 1.
 
         `index` is its number in `waits`. `others_ns` returns the CPU time (ns) that other profilers
-        took of it until now.
+        took of it until now. `begin_estimates` is called when not every event is recorded any more.
         """
         self.failure: Exception | None = None
         """The error that ended the recording early; None without one."""
@@ -75,6 +75,8 @@ class Windows:
         self._lead_ns = _FIRST_LEAD_NS
         self._past_holds = dict[int, Hold]()  # of ended windows, by semaphore
         self._is_open = False  # there is a window without an end
+        self._begin_estimates = begin_estimates
+        self._exact = ExactSums(self._sums)
         self.has_paused = False
         """Whether the probes were detached at some time of this recording."""
 
@@ -96,8 +98,9 @@ class Windows:
             self._seeds.close()
             raise
         self._sums.begin(self._started_ns)
-        self._slowdown = SlowdownEstimator()
-        self._counters = ActivityCounters(self._started_ns, 0, 0, 0)
+        self._counters = self._read_counters()
+        self._activity = ActivityEstimator()
+        self._exact.begin()
         self._is_open, self.has_paused = True, False
         self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0, self._counters)
         self._stopping.clear()
@@ -124,13 +127,20 @@ class Windows:
         """The estimated sums of the recording so far, with extrapolation. They never decrease."""
         with self._lock:
             self._add_open_window()
-            return self._sums.totals(self._until_ns())
+            return self._sums.totals(
+                self._until_ns(), self._activity.outside(self._read_counters())
+            )
 
     def settled(self) -> tuple[list[StackTotal], WindowCoverage]:
         """The estimated sums of all windows so far, without extrapolation, and their coverage."""
         with self._lock:
             self._add_open_window()
             return self._sums.settled(), self._sums.coverage()
+
+    def exact(self) -> Sums:
+        """The sums of the times from a start on in which every event was recorded."""
+        with self._lock:
+            return self._exact.so_far()
 
     def holds(self) -> dict[int, Hold]:
         """How long locks were held in windows, by semaphore."""
@@ -174,23 +184,19 @@ class Windows:
 
     def _record(self, pool: ThreadPoolExecutor) -> None:
         """Record every event while the budget lasts, else in windows, until the end."""
-        is_on, tick_s = True, _SHORTEST_TICK_S
+        is_on, tick_s = True, SHORTEST_TICK_S
         while is_on:
             is_stopped = self._stopping.wait(tick_s)
             self._spending.look()
             if is_stopped or self._spending.budget.is_overdrawn:
                 self._close(pool)
                 is_on = not is_stopped and self._record_windows(pool)
-            tick_s = self._tick_s()
-
-    def _tick_s(self) -> float:
-        """The time until the next look: half of the time that the budget lasts."""
-        recorded_ns = max(1, kernel_now_ns() - self._window.begin_ns)
-        lasts_ns = self._spending.budget.lasts_ns(self._window.spent_before_ns, recorded_ns)
-        return min(_TICK_S, max(_SHORTEST_TICK_S, lasts_ns / 2e9))
+            tick_s = self._spending.tick_s(self._window.begin_ns, self._window.spent_before_ns)
 
     def _record_windows(self, pool: ThreadPoolExecutor) -> bool:
         """Record in windows until the budget allows one without an end; False at the end of all."""
+        if not self.has_paused:
+            self._begin_estimates()
         self.has_paused = True
         while True:
             turn = self._spending.budget.next_turn()
@@ -202,7 +208,9 @@ class Windows:
                 continue
             if turn.window_ns is None:
                 with self._lock:
-                    self._sums.stretch(self._window.begin_ns)
+                    self._sums.stretch(
+                        self._window.begin_ns, self._activity.outside(self._read_counters())
+                    )
                 return True
             self._stopping.wait((self._window.end_ns - kernel_now_ns()) / 1e9)
             self._close(pool)
@@ -243,7 +251,7 @@ class Windows:
         # Wait for its last nanosecond: only then do the tables hold the waits at its end.
         time.sleep(max(0.0, (end_ns - kernel_now_ns()) / 1e9))
         before, self._counters = self._counters, self._read_counters()
-        slowdown = self._slowdown.add(before, self._window.counters, self._counters)
+        slowdown = self._activity.add(before, self._window.counters, self._counters)
         detaching = pool.submit(self._waits.close_window, self._index)
         ongoing = self._seeds.ongoing(begin_ns, end_ns)
         self.failure = self._seeds.failure
@@ -251,6 +259,7 @@ class Windows:
         detaching.result()
         with self._lock:
             found = self._waits.tables.take(self._index)
+            self._exact.end(found)
             self._sums.add(found, begin_ns, end_ns, ongoing, queues, planned_ns, slowdown)
             self._sums.settle(self._seeds.scanner.waiting)
             self._past_holds = self._holds()
@@ -274,5 +283,8 @@ class Windows:
         """Add the rest of the time to the sums, and the waits that have ended meanwhile."""
         with self._lock, suppress(TargetGone, UnreadableMemory):
             if self.has_paused:
-                self._sums.stretch(min(self._stopped_ns, kernel_now_ns()))
+                self._sums.stretch(
+                    min(self._stopped_ns, kernel_now_ns()),
+                    self._activity.outside(self._read_counters()),
+                )
             self._sums.settle(self._seeds.scanner.scan())

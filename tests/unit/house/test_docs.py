@@ -166,7 +166,11 @@ def test_the_readme_takes_three_minutes_to_read() -> None:
 
 def test_the_readme_says_early_how_exact_the_default_is() -> None:
     above, below = (ROOT / "README.md").read_text().split("## Install")
-    for words in ("waits are estimated", "`--max-overhead 0` records every wait", "210 % off"):
+    for words in (
+        "waits are estimated",
+        "`--max-overhead 0` records every wait",
+        "within 10 % or their error",
+    ):
         assert words in above
     assert len(above) < len(below)
 

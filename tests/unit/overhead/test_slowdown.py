@@ -1,56 +1,66 @@
-"""How counts of windows are corrected; tests/kernel/test_window_profiles.py has real programs."""
+"""How much more often goroutines wait outside of windows than in them."""
 
 from __future__ import annotations
 
 import pytest
 
-from ebpfprof.overhead.slowdown import ActivityCounters, SlowdownEstimator
+from ebpfprof.overhead.slowdown import ActivityCounters, ActivityEstimator
 
 MS = 1_000_000
 
 
-def counters(
-    at_ms: int, times_run: int, used_ms: float = 0, spent_ms: float = 0
-) -> ActivityCounters:
-    return ActivityCounters(at_ms * MS, times_run, used_ms * MS, spent_ms * MS)
-
-
-def turn(
-    runs_in_pause: int, runs_in_window: int, spent_ms: float
-) -> tuple[ActivityCounters, ActivityCounters, ActivityCounters]:
-    """90 ms of pause, 10 ms of window, with one processor all the time."""
-    begin = 1000 + runs_in_pause
-    end = counters(100, begin + runs_in_window, 100, spent_ms)
-    return counters(0, 1000), counters(90, begin, 90), end
-
-
-def test_a_program_slowed_down_by_probes_is_scaled() -> None:
-    """Ping-pong: probes take eight tenths of the window, and it runs a fifth as often."""
-    assert SlowdownEstimator().add(*turn(9000, 200, spent_ms=8)) == pytest.approx(
-        9000 / 90 / (200 / 10)
-    )
-
-
-def test_the_slowdown_is_limited_by_the_cost_of_probes() -> None:
-    """An HTTP server, whose goroutines often run without a wait in the block profile."""
-    slowdown = SlowdownEstimator().add(*turn(9000, 500, spent_ms=1))
-    assert 1 / (1 - 0.1) < slowdown < 1.3
+def at(ms: float, times: float, used_ms: float, spent_ms: float = 0) -> ActivityCounters:
+    return ActivityCounters(ms * MS, times, used_ms * MS, spent_ms * MS)
 
 
 def test_a_program_that_runs_as_often_in_windows_is_not_scaled() -> None:
-    """Such as one that waits for timers, however much of its processor the probes take."""
-    assert SlowdownEstimator().add(*turn(900, 100, spent_ms=5)) == pytest.approx(1)
-    assert SlowdownEstimator().add(*turn(900, 300, spent_ms=5)) == 1  # by chance
+    estimator = ActivityEstimator()
+    found = estimator.add(at(0, 1000, 10), at(100, 11_000, 110), at(110, 12_000, 120, 5))
+    assert found == pytest.approx(1.0)
+    assert estimator.outside(at(310, 32_000, 320, 5)) == pytest.approx(1.0, rel=0.05)
 
 
-def test_the_slowdown_adds_up_windows() -> None:
-    """One turn has ten times as many runs as the other: each window by itself would mislead."""
-    slowdown = SlowdownEstimator()
-    slowdown.add(*turn(900, 1000, spent_ms=8))
-    assert slowdown.add(*turn(9000, 100, spent_ms=8)) == pytest.approx(9900 / 180 / (1100 / 20))
+def test_a_program_slowed_down_by_probes_is_scaled() -> None:
+    estimator = ActivityEstimator()
+    found = estimator.add(at(0, 10_000, 10), at(100, 30_000, 110), at(110, 30_500, 120, 8))
+    assert found == pytest.approx(4.0, rel=0.05)
+
+
+def test_the_slowdown_is_limited_by_the_cost_of_probes() -> None:
+    """What the scheduler counts may be no waits."""
+    estimator = ActivityEstimator()
+    found = estimator.add(at(0, 10_000, 10), at(100, 30_000, 110), at(110, 30_500, 120, 0.5))
+    assert found == pytest.approx(1 / (1 - 2 * 0.05), rel=0.05)
+
+
+def test_a_burst_outside_of_a_quiet_window_counts() -> None:
+    estimator = ActivityEstimator()
+    found = estimator.add(at(0, 10_000, 10), at(100, 30_000, 110), at(120, 30_100, 111))
+    assert found == pytest.approx(1 / 0.05, rel=0.2)
+    assert estimator.outside(at(140, 30_200, 112)) == pytest.approx(1.0, rel=0.01)
+
+
+def test_a_quiet_time_outside_of_a_busy_window_counts() -> None:
+    estimator = ActivityEstimator()
+    found = estimator.add(at(0, 10_000, 10), at(1000, 30_000, 11), at(1010, 31_000, 21))
+    assert found == pytest.approx(0.001, abs=0.003)
+
+
+def test_little_cpu_time_says_little() -> None:
+    estimator = ActivityEstimator()
+    found = estimator.add(at(0, 7, 10), at(100, 8, 10.02), at(110, 8, 10.02))
+    assert 1.0 <= found < 1.2
 
 
 def test_unknown_or_few_runs_give_no_slowdown() -> None:
-    before, begin, end = turn(9000, 200, spent_ms=8)
-    assert SlowdownEstimator().add(before._replace(times_run=0), begin, end) == 1
-    assert SlowdownEstimator().add(*turn(9000, 49, spent_ms=8)) == 1
+    estimator = ActivityEstimator()
+    found = estimator.add(at(0, 0, 10), at(100, 30_000, 110), at(110, 30_500, 120, 8))
+    assert found == pytest.approx(1.0)
+    found = estimator.add(at(110, 30_500, 120), at(210, 40_000, 220), at(220, 40_040, 230, 8))
+    assert found == pytest.approx(1.0)
+
+
+def test_counters_that_went_back_say_nothing() -> None:
+    estimator = ActivityEstimator()
+    estimator.add(at(0, 10, 10), at(100, 20, 110), at(110, 30, 120))
+    assert estimator.outside(at(200, 0, 0)) == 1.0

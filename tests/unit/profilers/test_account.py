@@ -58,8 +58,8 @@ def test_comments_describe_the_time_between_two_snapshots() -> None:
         "incomplete: 2 events lost (lost)",
         "incomplete: 1 tables full (full)",
         "recorded 20 % of the time, in 10 windows at random times, and scaled: --max-overhead",
-        "standard error of all counts 0 %, of all delays 6.3 %",
-        "of the ten stacks with the longest delays 6.3 % at most",
+        "standard error of all counts 0 %, of all delays 7.7 %",
+        "of the ten stacks with the longest delays 6 % at most",
         "2 stacks lost",
     )
     assert dict(part.spread) == {"b": (100, 36.0), "c": (100, 1.0)}

@@ -1,0 +1,227 @@
+"""The delays of waits while probes are not attached all the time: from looks at goroutines.
+
+Windows count waits; but probes make short waits longer, and a window may miss the long ones. Looks
+at all goroutines, at random times and without a probe, tell how long goroutines wait, whatever the
+length of a wait. So once a recording is scaled, the delays of its block profile are those of looks,
+and its counts those of windows. As long as every event was recorded, both are exact.
+
+Go's delay of a wait ends when the goroutine is woken (runtime/chan.go, sema.go: sudog.releasetime),
+so the time until it runs again is not in it. As in Go's own profile a wait counts when it ends.
+
+A release is charged what it made others wait. Which release that was only probes know; how much
+waiting there is to be charged, looks know better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.goruntime.stack_starts import STATES
+from ebpfprof.profile.model import Label
+from ebpfprof.profilers.waits.locks import lock_use
+from ebpfprof.profilers.waits.rows import KnownStack, StackTotal
+from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
+from symbolizer.errors import SymbolizerError
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.looks import GoroutineLooks
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.goruntime.state_sums import StateTotal, StateTotals
+    from ebpfprof.profilers.waits.stacks import StackTranslator
+
+_MAX_DEPTH: Final = 136  # as in the BPF programs
+_ENOUGH_HITS: Final = 25  # for a standard error of a fifth
+_LONG: Final = 3  # times the mean time between looks
+_NOT_WAITING: Final = frozenset(STATES.values())
+StackTeller = Callable[[tuple[int, ...]], bool]
+"""Tells something of a stack, by its return addresses."""
+_Key = tuple[int, tuple[int, ...], tuple[Label, ...]]
+_Exact = dict[tuple[str, int, tuple[int, ...], tuple[Label, ...]], tuple[float, float]]
+
+
+@dataclass(slots=True)
+class _Waited:
+    """What looks found of one stack: the time, the hits, the waits that ended; a variance."""
+
+    ns: float = 0.0
+    hits: int = 0
+    ended: int = 0
+    variance: float = 0.0
+
+
+@dataclass(slots=True)
+class LookedDelays:
+    """The delays of one target, from the time on when it is not recorded all the time."""
+
+    looks: GoroutineLooks
+    _is_looking: bool = False
+    _base: StateTotals | None = None
+    _past: dict[_Key, _Waited] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Begin to look. Raises what GoroutineLooks.start raises."""
+        self.looks.start()
+        self._is_looking = True
+
+    def stop(self) -> None:
+        """End the looks, if they have begun; a later start records every event at first."""
+        if self._is_looking:
+            self._is_looking = False
+            self.looks.stop()
+            if self._base is not None:
+                self._past = self._waited()
+                self._base = None
+
+    def begin(self) -> None:
+        """From now on delays are those of looks, since not every event is recorded any more."""
+        self._base = self.looks.totals()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there are delays from looks."""
+        return self._base is not None or bool(self._past)
+
+    def applied(
+        self,
+        totals: Sequence[StackTotal],
+        coverage: WindowCoverage,
+        exact: Mapping[KnownStack, tuple[float, float]],
+        is_lock: StackTeller,
+        is_runtime_lock: StackTeller,
+    ) -> tuple[list[StackTotal], WindowCoverage]:
+        """The totals of windows with delays from looks, and the coverage with their errors.
+
+        `exact` are the counts and delays (ns) of times in which every event was recorded.
+        `is_lock` tells whether a stack waits for a lock whose release the mutex profile shows,
+        `is_runtime_lock` whether it releases one of the runtime's own.
+        """
+        waited, mean_ns = self._waited(), self.looks.totals().mean_ns
+        factor = coverage.factor if coverage.windows > 1 else 1.0
+        known: _Exact = {(stack.kind, *_key_of(stack)): sums for stack, sums in exact.items()}
+        block = _block(totals, known, waited, mean_ns)
+        locks = [each for key, each in waited.items() if is_lock(key[1])]
+        theirs = [e for e in totals if e.kind == "mutex" and not is_runtime_lock(e.return_pcs)]
+        mutex = _mutex(theirs, known, locks, factor, mean_ns)
+        mutex += [
+            replace(each, delay_variance=factor * each.delay_variance)
+            for each in totals
+            if each.kind == "mutex" and is_runtime_lock(each.return_pcs)
+        ]
+        found = {"block": block, "mutex": mutex}
+        deviations = {
+            kind: replace(
+                coverage.deviations.get(kind, Deviation()),
+                count=sum(each.count for each in rows),
+                delay_ns=sum(each.delay_ns for each in rows),
+                delay_variance=sum(each.delay_variance for each in rows),
+            )
+            for kind, rows in found.items()
+            if rows
+        }
+        return [*block, *mutex], replace(
+            coverage, deviations=deviations, looks=self.looks.totals().looks
+        )
+
+    def _waited(self) -> dict[_Key, _Waited]:
+        """What looks found, by semaphore, return addresses from the park on, and labels."""
+        found = {key: replace(each) for key, each in self._past.items()}
+        base = self._base
+        if base is None:
+            return found
+        sampler = self.looks.sampler
+        for state, total in self.looks.totals().states.items():
+            if state.word in _NOT_WAITING:
+                continue
+            at = sampler.park_at(state.pcs)
+            if at is None:
+                continue
+            key = state.sema, state.pcs[at:][:_MAX_DEPTH], state.labels or ()
+            _add(found.setdefault(key, _Waited()), total, base.states.get(state))
+        return found
+
+
+def _block(
+    totals: Sequence[StackTotal],
+    exact: _Exact,
+    waited: Mapping[_Key, _Waited],
+    mean_ns: float,
+) -> list[StackTotal]:
+    found = []
+    left = dict(waited)
+    for total in totals:
+        if total.kind != "block":
+            continue
+        exact_count, exact_ns = exact.get(("block", *_key_of(total)), (0.0, 0.0))
+        each, count = left.pop(_key_of(total), None), total.count
+        if each and each.hits:
+            delay_ns, variance = exact_ns + each.ns, each.variance
+            if each.ns > _LONG * mean_ns * each.ended:  # looks have seen each of them
+                count = exact_count + each.ended
+            count = max(count, each.ended)
+        else:  # no look found one, so all together are hardly longer than what lies between two
+            more_ns = min(max(0.0, total.delay_ns - exact_ns), mean_ns)
+            delay_ns, variance = exact_ns + more_ns, more_ns**2
+        delay_ns = round(delay_ns)
+        found.append(replace(total, count=count, delay_ns=delay_ns, delay_variance=variance))
+    for (sema, pcs, labels), each in left.items():
+        if each.ended:  # windows missed them; a look may have, too, so there are at least these
+            sums = each.ended, round(each.ns)
+            found.append(StackTotal("block", sema, pcs, *sums, labels, each.variance))
+    return found
+
+
+def _mutex(
+    totals: Sequence[StackTotal],
+    exact: _Exact,
+    locks: Sequence[_Waited],
+    factor: float,
+    mean_ns: float,
+) -> list[StackTotal]:
+    before = [exact.get(("mutex", *_key_of(each)), (0.0, 0.0))[1] for each in totals]
+    more = [max(0.0, each.delay_ns - ns) for each, ns in zip(totals, before, strict=True)]
+    seen_ns, waited_ns = sum(more), sum(each.ns for each in locks)
+    variance = sum(each.variance for each in locks) or mean_ns**2
+    if sum(each.hits for each in locks) < _ENOUGH_HITS:  # then looks only bound what windows saw
+        error_ns = math.sqrt(variance)
+        waited_ns = min(max(seen_ns, waited_ns - 2 * error_ns), waited_ns + 2 * error_ns)
+    ratio = waited_ns / seen_ns if seen_ns > 0 else 0.0
+    relative = variance / waited_ns**2 if waited_ns > 0 else 0.0
+    found = []
+    for total, before_ns, more_ns in zip(totals, before, more, strict=True):
+        own = factor * total.delay_variance / more_ns**2 if more_ns > 0 else 0.0
+        delay_ns = round(before_ns + ratio * more_ns)
+        of_total = (ratio * more_ns) ** 2 * (relative + own)
+        found.append(replace(total, delay_ns=delay_ns, delay_variance=of_total))
+    return found
+
+
+def _add(waited: _Waited, total: StateTotal, before: StateTotal | None) -> None:
+    waited.ns += total.ended_ns - (before.ended_ns if before else 0)
+    waited.hits += total.hits - (before.hits if before else 0)
+    waited.ended += total.ended - (before.ended if before else 0)
+    waited.variance += total.variance - (before.variance if before else 0.0)
+
+
+def _key_of(stack: KnownStack | StackTotal) -> _Key:
+    return stack.sema, stack.return_pcs, stack.labels
+
+
+def tellers(go: GoTarget, translator: StackTranslator) -> tuple[StackTeller, StackTeller]:
+    """What LookedDelays.applied() must know of the stacks of a target."""
+
+    def is_lock(return_pcs: tuple[int, ...]) -> bool:
+        with suppress(SymbolizerError):
+            return lock_use(translator, return_pcs) is not None
+        return False
+
+    def is_runtime_lock(return_pcs: tuple[int, ...]) -> bool:
+        with suppress(SymbolizerError):
+            leaf = translator.frames(return_pcs)[0].function if go.runtime_locks else ""
+            return leaf.startswith("runtime.unlock")
+        return False
+
+    return is_lock, is_runtime_lock

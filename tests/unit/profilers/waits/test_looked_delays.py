@@ -1,0 +1,163 @@
+"""Delays from looks in place of those of windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from ebpfprof.goruntime.state_sums import GoroutineState, StateTotal, StateTotals
+from ebpfprof.profilers.waits.looked_delays import LookedDelays
+from ebpfprof.profilers.waits.rows import KnownStack, StackTotal
+from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
+
+MS = 1_000_000
+PARK, A, B = 7, (8, 9), (11, 12)
+LOCK = (20, 21)
+
+
+@dataclass
+class Looks:
+    """Looks that found what a test says; a stack begins with the address of its park."""
+
+    states: dict[GoroutineState, StateTotal] = field(default_factory=dict)
+    looks: int = 101
+
+    @property
+    def sampler(self) -> Looks:
+        return self
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def park_at(self, pcs: tuple[int, ...]) -> int | None:
+        return 1 if pcs and pcs[0] == PARK else None
+
+    def totals(self) -> StateTotals:
+        return StateTotals(dict(self.states), self.looks, (self.looks - 1) * 10 * MS, 0.0)
+
+    def find(self, pcs: tuple[int, ...], word: str = "select", **values: Any) -> None:  # noqa: ANN401
+        known = {"ns": 0, "hits": 0, "ended_ns": 0, "ended": 0, "variance": 0.0, **values}
+        self.states[GoroutineState(word, (PARK, *pcs), 1, ())] = StateTotal(**known)
+
+
+def block(pcs: tuple[int, ...], count: float, delay_ns: int) -> StackTotal:
+    return StackTotal("block", 0, pcs, count, delay_ns)
+
+
+def mutex(pcs: tuple[int, ...], count: float, delay_ns: int) -> StackTotal:
+    return StackTotal("mutex", 0, pcs, count, delay_ns)
+
+
+def begun(looks: Looks) -> LookedDelays:
+    delays = LookedDelays(cast("Any", looks))
+    delays.start()
+    delays.begin()
+    return delays
+
+
+def applied(
+    delays: LookedDelays,
+    *totals: StackTotal,
+    exact: dict[KnownStack, tuple[float, float]] | None = None,
+) -> tuple[dict[Any, StackTotal], WindowCoverage]:
+    coverage = WindowCoverage(1, 100, 5, {"block": Deviation(1, 1, 4.0, 4.0)}, 0, has_paused=True)
+    found, told = delays.applied(
+        totals, coverage, exact or {}, lambda pcs: pcs == LOCK, lambda pcs: pcs == (99,)
+    )
+    return {(each.kind, each.return_pcs): each for each in found}, told
+
+
+def test_counts_are_those_of_windows_and_delays_those_of_looks() -> None:
+    looks = Looks()
+    delays = begun(looks)
+    looks.find(A, ns=80 * MS, hits=8, ended_ns=70 * MS, ended=7, variance=9.0 * MS**2)
+    found, coverage = applied(delays, block(A, 5000, 123 * MS))
+    total = found["block", A]
+    assert (total.count, total.delay_ns, total.delay_variance) == (5000, 70 * MS, 9.0 * MS**2)
+    assert coverage.looks == looks.looks
+    deviation = coverage.deviations["block"]
+    assert (deviation.count, deviation.delay_ns) == (5000, 70 * MS)
+    assert (deviation.count_variance, deviation.delay_variance) == (4.0, 9.0 * MS**2)
+
+
+def test_what_was_recorded_before_stays_exact() -> None:
+    looks = Looks()
+    looks.find(A, ns=5 * MS, hits=5, ended_ns=5 * MS, ended=5, variance=1.0)
+    delays = begun(looks)
+    exact = {KnownStack(0, "block", 0, A, ()): (30.0, 3.0 * MS)}
+    looks.find(A, ns=25 * MS, hits=7, ended_ns=25 * MS, ended=7, variance=3.0)
+    found, _ = applied(delays, block(A, 5000, 123 * MS), exact=exact)
+    assert found["block", A].delay_ns == (3 + 20) * MS
+    assert found["block", A].delay_variance == 2.0
+
+
+def test_waits_that_last_for_many_looks_are_counted_by_looks() -> None:
+    """A window that saw one of them stands for too many."""
+    looks = Looks()
+    delays = begun(looks)
+    exact = {KnownStack(0, "block", 0, A, ()): (2.0, 1.0)}
+    looks.find(A, ns=900 * MS, hits=90, ended_ns=900 * MS, ended=3)
+    found, _ = applied(delays, block(A, 400, 1), exact=exact)
+    assert found["block", A].count == 2 + 3
+
+
+def test_there_is_no_count_without_a_delay_and_no_delay_without_a_count() -> None:
+    looks = Looks()
+    delays = begun(looks)
+    looks.find(B, ns=50 * MS, hits=5, ended_ns=40 * MS, ended=4)
+    found, _ = applied(delays, block(A, 700, 2 * MS))
+    assert (found["block", A].count, found["block", A].delay_ns) == (700, 2 * MS)
+    assert found["block", A].delay_variance == (2.0 * MS) ** 2
+    assert (found["block", B].count, found["block", B].delay_ns) == (4, 40 * MS)
+
+
+def test_a_window_stands_for_no_more_than_looks_leave_room_for() -> None:
+    found, _ = applied(begun(Looks()), block(A, 700, 5000 * MS))
+    assert found["block", A].delay_ns == 10 * MS  # between two looks
+
+
+def test_what_still_waits_and_what_waits_no_longer_is_left_out() -> None:
+    looks = Looks()
+    delays = begun(looks)
+    looks.find(A, ns=500 * MS, hits=50)  # goes on
+    looks.find(B, word="runnable", ns=50 * MS, hits=5, ended_ns=50 * MS, ended=5)
+    found, _ = applied(delays)
+    assert found == {}
+
+
+def test_releases_are_charged_what_waiters_waited() -> None:
+    looks = Looks()
+    delays = begun(looks)
+    exact = {KnownStack(0, "mutex", 0, A, ()): (1.0, 10.0 * MS)}
+    looks.find(LOCK, ns=600 * MS, hits=60, ended_ns=600 * MS, ended=60, variance=36.0 * MS**2)
+    found, _ = applied(
+        delays, mutex(A, 10, 110 * MS), mutex(B, 5, 300 * MS), mutex((99,), 1, 7), exact=exact
+    )
+    assert found["mutex", A].delay_ns == 10 * MS + 150 * MS
+    assert found["mutex", B].delay_ns == 450 * MS
+    assert found["mutex", B].delay_variance == pytest.approx((450 * MS * 0.01) ** 2)
+    assert found["mutex", (99,)].delay_ns == 7  # the runtime's own lock
+
+
+def test_few_hits_only_bound_what_releases_are_charged() -> None:
+    looks = Looks()
+    delays = begun(looks)
+    looks.find(LOCK, ns=40 * MS, hits=4, ended_ns=40 * MS, ended=4, variance=100.0 * MS**2)
+    within, _ = applied(delays, mutex(A, 10, 50 * MS))
+    assert within["mutex", A].delay_ns == 50 * MS
+    beyond, _ = applied(delays, mutex(A, 10, 500 * MS))
+    assert beyond["mutex", A].delay_ns == 60 * MS
+
+
+def test_delays_stay_when_looks_end_and_begin_again() -> None:
+    looks = Looks()
+    delays = begun(looks)
+    looks.find(A, ns=40 * MS, hits=4, ended_ns=40 * MS, ended=4)
+    delays.stop()
+    assert delays.has_begun
+    looks.find(A, ns=90 * MS, hits=9, ended_ns=90 * MS, ended=9)  # meanwhile all was recorded
+    found, _ = applied(delays, block(A, 9, 1))
+    assert found["block", A].delay_ns == 40 * MS
