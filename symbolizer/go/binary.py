@@ -16,6 +16,7 @@ from symbolizer.elf.file import ElfFile
 from symbolizer.elf.relocations import RelocatedWords
 from symbolizer.errors import ElfError, GoTableError, UnsupportedGoVersion
 from symbolizer.frames import Frame
+from symbolizer.go.arguments import ArgumentLookup, Arguments
 from symbolizer.go.buildinfo import BuildInfo, read_build_info
 from symbolizer.go.inline import InlineTables
 from symbolizer.go.lookup import FrameLookup
@@ -76,6 +77,7 @@ class GoBinary:
         self._names = NameIndex(table)
         tables = InlineTables(elf, table, layout, gofunc)
         self._lookup = FrameLookup(tables, module.text_start)
+        self._arguments = ArgumentLookup(tables)
 
     @classmethod
     def open(cls, elf: ElfFile, *, allow_unknown_version: bool = False) -> Self:
@@ -151,6 +153,14 @@ class GoBinary:
         for index, pc in zip(indices.tolist(), known.tolist(), strict=True):
             wanted.setdefault(index, []).append(pc)
         return result | self._lookup.frames(wanted)
+
+    def arguments(self, pc: int) -> Arguments:
+        """Return what tracebacks show of the arguments of the physical function at `pc`.
+
+        For a return address pass the address minus 1. Raises GoTableError.
+        """
+        index = self._index_at(pc)
+        return () if index is None else self._arguments.at(index, pc - self._entry(index))
 
     def sp_delta(self, pc: int) -> int:
         """Return the distance in bytes from the stack pointer at `pc` to the return address.
