@@ -126,6 +126,7 @@ class CallSites:
             frame.role is FuncRole.WRAPPER,
             frame.role.elides_wrapper,
             frame.role in _FINALIZERS,
+            frame.start_line,
         )
 
     def _at_linked(self, linked: int) -> tuple[Frame, ...]:

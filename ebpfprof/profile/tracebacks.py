@@ -31,6 +31,8 @@ class Call:
     elides_wrapper: bool = True
     is_finalizer: bool = False
     """Whether it is the loop that runs finalizers, or cleanups."""
+    start_line: int = 0
+    """The line of the `func` keyword, 0 before Go 1.20."""
 
 
 @dataclass(frozen=True, slots=True)
