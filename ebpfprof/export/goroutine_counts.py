@@ -16,7 +16,7 @@ from ebpfprof.profile.model import Frame, Label, Location, Sample
 
 if TYPE_CHECKING:
     from ebpfprof.profile.model import Mapping
-    from ebpfprof.profile.tracebacks import Call, CallSite, TracebackStyle, TracedGoroutine
+    from ebpfprof.profile.tracebacks import CallSite, LogicalCall, TracebackStyle, TracedGoroutine
 
 GOEXIT: Final = "runtime.goexit"
 """The outermost function of each goroutine; profiles don't show it."""
@@ -29,7 +29,7 @@ class StackedCall(NamedTuple):
     """A logical frame, and the number of its physical frame on the stack."""
 
     number: int
-    call: Call
+    call: LogicalCall
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ def _key(calls: Iterable[StackedCall]) -> str:
     return "@" + "".join(f" {call.address + 1:#x}" for _, call in calls)
 
 
-def _frame(call: Call) -> Frame:
+def _frame(call: LogicalCall) -> Frame:
     return Frame(call.function, call.file, call.line, call.start_line)
 
 

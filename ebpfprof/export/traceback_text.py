@@ -14,8 +14,8 @@ from ebpfprof.export.go_quotes import is_plain, quoted_by_runtime, shortened
 
 if TYPE_CHECKING:
     from ebpfprof.profile.tracebacks import (
-        Call,
         CallSite,
+        LogicalCall,
         PhysicalCall,
         TracebackStyle,
         TracedGoroutine,
@@ -49,7 +49,7 @@ def text(goroutines: Iterable[TracedGoroutine], style: TracebackStyle) -> bytes:
 class _Line(NamedTuple):
     """A logical frame and its text, but for its arguments: they stand between the two parts."""
 
-    call: Call
+    call: LogicalCall
     is_named: bool
     """Whether its name alone makes it one that is shown."""
     is_panic: bool
@@ -188,11 +188,11 @@ class _Writer:
             known = self._lines[id(site)] = (site, lines)
         return known[1]
 
-    def _line(self, call: Call, before: str, after: str) -> _Line:
+    def _line(self, call: LogicalCall, before: str, after: str) -> _Line:
         is_named = is_shown_name(call.function, self._rules)
         return _Line(call, is_named, call.function == _PANIC, before, after)
 
-    def _name(self, call: Call) -> str:
+    def _name(self, call: LogicalCall) -> str:
         if call.function == _PANIC:
             return "panic"
         return printable(shortened(call.function, self._rules.shortened_type_arguments))
@@ -281,7 +281,7 @@ def _arguments(frame: PhysicalCall, line: _Line) -> str:
     return "".join(found)
 
 
-def _place(call: Call) -> str:
+def _place(call: LogicalCall) -> str:
     return f"\t{printable(call.file)}:{call.line}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ebpfprof.profile.tracebacks import Call, CallSite
+from ebpfprof.profile.tracebacks import CallSite, LogicalCall
 from symbolizer.frames import Frame, FuncRole
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class CallSites:
         looked_at = self._looked_at(linked, is_trap=False)
         frames = self._at_linked(looked_at)
         inner, outer = frames[0], frames[-1]
-        call = Call(
+        call = LogicalCall(
             outer.function,
             inner.file,
             inner.line,
@@ -116,8 +116,8 @@ class CallSites:
         self._sites[pc, is_trap] = found
         return found
 
-    def _call(self, frame: Frame, entry: int) -> Call:
-        return Call(
+    def _call(self, frame: Frame, entry: int) -> LogicalCall:
+        return LogicalCall(
             frame.function,
             frame.file,
             frame.line,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class LogicalCall:
     """A logical frame. `function` is the name in the binary, with all type arguments.
 
     `address` is the runtime address of the call, or of the instruction at which the function was
@@ -43,7 +43,7 @@ class CallSite:
     goes on, `arguments` what is shown of its arguments.
     """
 
-    calls: tuple[Call, ...]
+    calls: tuple[LogicalCall, ...]
     return_offset: int
     arguments: Arguments = ()
 

@@ -18,6 +18,17 @@ func recurse(levels int) int {
 	return recurse(levels-1) + 1
 }
 
+// recurseThen: no frame is of the runtime, if none of block's is.
+//
+//go:noinline
+func recurseThen(levels int, block func()) int {
+	if levels <= 1 {
+		block()
+		return 0
+	}
+	return recurseThen(levels-1, block) + 1
+}
+
 // recurseInlined has two logical frames for each physical one.
 //
 //go:noinline

@@ -2,13 +2,15 @@
 // text.
 //
 // Protocol: once all of them are parked it prints "ready PID". For each line of input, "DEBUG
-// FILE", it writes the profile with that debug level to the file, and prints "written". For "spin" it
-// starts a goroutine that never stops running, and prints "spinning". It ends when its input closes.
+// FILE", it writes the profile with that debug level to the file, and prints "done". "spin" starts a
+// goroutine that never stops running, "more" and "fewer" starts or ends three that wait; then it
+// prints "done", too. It ends when its input closes.
 package main
 
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/pprof"
 	"strings"
 	"sync/atomic"
@@ -16,8 +18,10 @@ import (
 	"ebpfprof.test/harness"
 )
 
-// never is received from by everything that blocks for good.
-var never = make(chan int)
+var (
+	never   = make(chan int) // everything that blocks for good receives from it
+	leaving = make(chan int)
+)
 
 func main() {
 	for _, begin := range [][]func(){arguments(), shapes(), depths(), states(), labelled(), special()} {
@@ -27,17 +31,31 @@ func main() {
 	}
 	harness.Ready()
 	for harness.Next() {
-		words := harness.Words()
-		if words[0] == "spin" {
+		switch words := harness.Words(); words[0] {
+		case "spin":
 			spin()
-			continue
+		case "more":
+			for i := 0; i < 3; i++ {
+				park(func() { <-leaving })
+			}
+		case "fewer":
+			most := runtime.NumGoroutine() - 3
+			for i := 0; i < 3; i++ {
+				leaving <- 1
+			}
+			harness.Poll(func() bool { return runtime.NumGoroutine() <= most })
+		default:
+			write(harness.Number(words[0]), words[1])
 		}
-		file, err := os.Create(words[1])
-		harness.Check(err)
-		harness.Check(pprof.Lookup("goroutine").WriteTo(file, harness.Number(words[0])))
-		harness.Check(file.Close())
-		fmt.Println("written")
+		fmt.Println("done")
 	}
+}
+
+func write(debug int, path string) {
+	file, err := os.Create(path)
+	harness.Check(err)
+	harness.Check(pprof.Lookup("goroutine").WriteTo(file, debug))
+	harness.Check(file.Close())
 }
 
 // park starts a goroutine that blocks for good, and returns once it does.
@@ -64,5 +82,4 @@ func spin() {
 		}
 	}()
 	harness.Poll(func() bool { return atomic.LoadInt64(&begun) != 0 })
-	fmt.Println("spinning")
 }

@@ -55,6 +55,7 @@ func states() []func() {
 		func() { reader.Read(buffer) },
 		func() { listener.Accept() },
 		func() { syscall.Read(pipe[0], buffer) },
+		func() { recurseThen(150, func() { syscall.Syscall(syscall.SYS_READ, uintptr(pipe[0]), 0, 1) }) },
 		func() { runtime.LockOSThread(); <-never },
 		func() { runtime.LockOSThread(); syscall.Read(pipe[0], buffer) },
 	}
