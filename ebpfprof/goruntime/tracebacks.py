@@ -68,7 +68,7 @@ _FIELDS: Final = (
     ("bubble", "bubble", "<u8"),
     ("group", "syncGroup", "<u8"),
 )
-_LOOKS: Final = 4
+_PAUSES_S: Final = (0, 0, 0.001, 0.003, 0.009)  # before each look at those that moved
 _PIECE: Final = 512  # goroutines that we look at together
 _MOST_FRAMES: Final = 1 << 22  # of all stacks together
 
@@ -157,7 +157,8 @@ class TracebackReader(Closing):
         heads = np.zeros(len(addresses), self._head)
         stacks: list[_Stack | None] = [None] * len(addresses)
         waiting = np.arange(len(addresses))
-        for _ in range(_LOOKS):
+        for pause_s in _PAUSES_S:
+            time.sleep(pause_s)
             heads[waiting] = self._memory.read_records(addresses[waiting], self._head)
             starts = self._starts(heads, waiting)
             for copied in copies(self._memory, starts):

@@ -11,11 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from symbolizer.errors import GoTableError
 from symbolizer.go.inline import InlineTables
-from symbolizer.go.pcvalue import PcValues, read_table
+from symbolizer.go.pcvalue import read_table, value_at
 
 MAX_PROGRAM_BYTES: Final = 256
 """The longest that the compiler writes has 172."""
@@ -62,9 +60,8 @@ class ArgumentLookup:
         program = self._tables.funcdata(found.info, MAX_PROGRAM_BYTES)
         live_info, live_index = b"", 0
         if found.live_info is not None:
-            pctab = self._tables.table.pctab
-            values = PcValues([read_table(pctab, found.live_index)])
-            live_index = int(values.at(np.array([0]), np.array([code_offset]))[0])
+            table = read_table(self._tables.table.pctab, found.live_index)
+            live_index = value_at(table, code_offset)
             first = self._tables.funcdata(found.live_info, 1)
             bits = b""
             if live_index > 0:

@@ -23,7 +23,7 @@ from symbolizer.go.lookup import FrameLookup
 from symbolizer.go.moduledata import ModuleData, find_moduledata
 from symbolizer.go.name_index import NameIndex
 from symbolizer.go.pclntab import FuncRecord, PclnTable, find_pclntab
-from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table
+from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table, value_at
 from symbolizer.go.runtime_layout import RuntimeLayout, known_range, layout_for
 from symbolizer.go.version import GoVersion
 from symbolizer.go.version_scan import find_build_version
@@ -171,8 +171,7 @@ class GoBinary:
         if index is None:
             return -1
         table = read_table(self._table.pctab, self._table.function(index).pcsp)
-        depth = PcValues([table]).at(np.array([0]), np.array([pc - self._entry(index)]))
-        return int(depth[0])
+        return value_at(table, pc - self._entry(index))
 
     def sp_deltas(self, function: Function) -> tuple[tuple[int, int, int], ...]:
         """Return `sp_delta` of a whole function, as ranges: (start, end, delta).
