@@ -352,7 +352,8 @@ Profile Descriptions:
 {descriptions}</ul>
 </p>
 <p>{process}, seen from outside by ebpfprof. With seconds=N, what happens in the next N seconds.
-{sums}The process is recorded while a request waits, or all the time with --continuous.</p>
+{sums}The process is recorded while a request waits, or all the time with --continuous. Goroutines
+are read when they are asked for, and need no recording.</p>
 </body>
 </html>"""
 _SUMS = f"""Without ({{names}}), all that happened while this server recorded the process: at least
