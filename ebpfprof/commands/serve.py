@@ -132,8 +132,8 @@ def command(
     """Answer as net/http/pprof does, for processes that have none; with a page at /.
 
     /debug/pprof/ has the profiles that are recorded (`profile` is the CPU profile), goroutine,
-    cmdline and symbol; of several processes, each has its own below /proc/PID/debug/pprof/. /metrics is for
-    Prometheus.
+    cmdline and symbol; of several processes, each has its own below /proc/PID/debug/pprof/.
+    /metrics is for Prometheus.
 
     A process is recorded while a request waits. With ?seconds=N that is for N seconds. Without,
     profiles of sums, such as block and mutex, hold all that was recorded of the process so far. It

@@ -96,7 +96,9 @@ class _Stacks:
     def of(self, each: TracedGoroutine) -> tuple[str, Sequence[StackedCall]]:
         """The key of a goroutine, and its calls."""
         if each.has_stack:
-            key, calls = self._stack(tuple(frame.site for frame in each.frames))
+            # Wrappers don't count, but there are never several for each function.
+            frames = each.frames[: 4 * self._most]
+            key, calls = self._stack(tuple(frame.site for frame in frames))
         else:
             calls = [StackedCall(0, call) for call in each.start.calls[-1:]] if each.start else []
             key = _key(calls)

@@ -57,7 +57,7 @@ class _Room(NamedTuple):
 
 
 _KEPT: Final = _Room(_MAX_LABELS, _KEY_ROOM, _VALUE_ROOM, _MAX_STEPS)
-_WHOLE: Final = _Room(256, 1 << 12, 1 << 14, 1 << 12)
+_WHOLE: Final = _Room(256, 1 << 10, 1 << 12, 1 << 12)
 
 _Pairs = list[tuple[_String, _String]]
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ebpfprof.goruntime.call_sites import RUNTIME, CallSites
 from ebpfprof.goruntime.goroutines import goroutine_list
-from ebpfprof.goruntime.labels import LabelReader
+from ebpfprof.goruntime.labels import LEFT_OUT, LabelReader
 from ebpfprof.goruntime.stack_copies import StackStart, copies
 from ebpfprof.goruntime.table_walk import TableWalker
 from ebpfprof.process.memory import Memory, UnreadableMemory
@@ -71,6 +71,10 @@ _FIELDS: Final = (
 _PAUSES_S: Final = (0, 0, 0.001, 0.003, 0.009)  # before each look at those that moved
 _PIECE: Final = 512  # goroutines that we look at together
 _MOST_FRAMES: Final = 1 << 22  # of all stacks together
+_MOST_FRAMES_TOGETHER: Final = 1 << 20  # of those of a piece
+_MOST_FRAMES_OF_ONE: Final = 1 << 17
+_MOST_LABEL_BYTES: Final = 64 << 20  # of all goroutines, also where they share a set
+_NO_ROOM: Final = ((LEFT_OUT.encode(), b"all"),)
 
 
 class TracebackReader(Closing):
@@ -102,6 +106,7 @@ class TracebackReader(Closing):
         )
         self._reasons = {number: name for name, number in layout.wait_reasons.items()}
         self._frames_left = 0
+        self._label_bytes_left = 0
         self._known_labels: dict[int, tuple[tuple[bytes, bytes], ...] | None] = {}
 
     def count(self) -> int:
@@ -123,10 +128,13 @@ class TracebackReader(Closing):
         Raises TargetGone, UnreadableMemory or GoTableError.
         """
         self._known_labels.clear()
-        self._frames_left = _MOST_FRAMES
+        self._label_bytes_left = _MOST_LABEL_BYTES
+        frames_left = _MOST_FRAMES
         addresses = self._addresses()
         for first in range(0, len(addresses), _PIECE):
+            together = self._frames_left = min(frames_left, _MOST_FRAMES_TOGETHER)
             heads, stacks = self._look(addresses[first : first + _PIECE])
+            frames_left -= together - self._frames_left
             read_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
             for head, stack, is_there in zip(heads, stacks, _are_there(heads), strict=True):
                 if is_there and self._is_shown(int(head["start_pc"]), stack):
@@ -212,7 +220,8 @@ class TracebackReader(Closing):
         """Walk copies of stacks, and put what they hold into `stacks`, by their numbers."""
         walks = {}
         for at, copy in copied.items():
-            walks[at] = self._walker.walk(copy, most=self._frames_left)
+            most = min(self._frames_left, _MOST_FRAMES_OF_ONE)
+            walks[at] = self._walker.walk(copy, most=most)
             self._frames_left -= len(walks[at].pcs)
         self._sites.look_up({pc for walk in walks.values() for pc in walk.pcs})
         for at, walk in walks.items():
@@ -273,12 +282,16 @@ class TracebackReader(Closing):
         """The labels of a set, which many goroutines may share; None without one."""
         if self._labels is None or not address:
             return None
+        if self._label_bytes_left < 0:
+            return _NO_ROOM
         if address not in self._known_labels:
             try:
                 self._known_labels[address] = self._labels.pairs(address)
             except UnreadableMemory:
                 self._known_labels[address] = None
-        return self._known_labels[address]
+        found = self._known_labels[address]
+        self._label_bytes_left -= sum(len(key) + len(value) for key, value in found or ())
+        return found if self._label_bytes_left >= 0 else _NO_ROOM
 
 
 class _Stack(NamedTuple):

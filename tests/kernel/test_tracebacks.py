@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
+from ebpfprof.goruntime import stack_copies, tracebacks
 from ebpfprof.server import goroutines
+from tests.differential.test_tracebacks import still
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -36,3 +40,46 @@ def test_tracebacks_under_load_are_of_one_moment() -> None:
         target.kill()
     assert seen > 200
     assert missing < seen
+
+
+GOID = re.compile(rb"^goroutine (\d+) ", re.MULTILINE)
+CUT = b"...additional frames elided..."
+
+
+@pytest.mark.parametrize(
+    ("module", "limit", "value"),
+    [
+        (tracebacks, "_MOST_FRAMES", 300),
+        (tracebacks, "_MOST_FRAMES_TOGETHER", 300),
+        (tracebacks, "_MOST_FRAMES_OF_ONE", 40),
+        (stack_copies, "_MOST_BYTES", 4096),
+    ],
+)
+def test_a_target_cannot_make_stacks_use_all_memory(
+    module: object, limit: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left out is told; goroutines with small stacks are there as ever."""
+    with still(program("tracebacks")) as target:
+        whole = goroutines.traceback(target.pid)
+        monkeypatch.setattr(module, limit, value)
+        cut = goroutines.traceback(target.pid)
+        text = goroutines.text(target.pid)
+    assert CUT not in whole
+    assert cut.count(CUT) > 5
+    goids, all_goids = (set(GOID.findall(each)) for each in (cut, whole))
+    # That of finalizers is the program's only while a function of the program is on its stack.
+    assert goids <= all_goids
+    assert len(goids) >= len(all_goids) - 1
+    assert int(text.split(b"\n")[0].split()[-1]) == len(goids)
+
+
+def test_a_target_cannot_make_labels_use_all_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    with still(program("tracebacks")) as target:
+        whole = goroutines.text(target.pid)
+        monkeypatch.setattr(tracebacks, "_MOST_LABEL_BYTES", 40)
+        cut = goroutines.text(target.pid)
+    left_out = b'# labels: {"labels_left_out":"all"}\n'
+    assert left_out not in whole
+    assert b'# labels: {"request":"first"}\n' in cut
+    assert left_out in cut
+    assert b'"long"' not in cut
