@@ -170,6 +170,7 @@ def test_goroutines_that_run_are_told_without_a_stack() -> None:
         text = goroutines.text(target.pid).decode()
         profile = goroutines.profile(target.pid, kind_named("goroutine"))
         assert goroutines.count(target.pid) == before + 1
+        target.kill()
     (record,) = [each for each in traceback.split("\n\n") if " [running]:\n" in each]
     assert re.fullmatch(
         r"goroutine \d+ \[running\]:\n"
@@ -187,3 +188,27 @@ def test_goroutines_that_run_are_told_without_a_stack() -> None:
     (sample,) = [each for each in profile.samples if each.frames[0].function.startswith("[")]
     assert [each.function for each in sample.frames] == ["[running: no stack]", "main.spin.func1"]
     assert profile.comments == ("1 goroutines ran: what runs has no stack to read",)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_preempted_goroutines_are_shown_where_they_were_interrupted(
+    version: str, tmp_path: Path
+) -> None:
+    """Two goroutines take turns, each in a loop of one instruction: one of them is preempted."""
+
+    def spinning(text: bytes) -> dict[str, str]:
+        """Those with a stack, by the number of the goroutine."""
+        found = (each for each in without_main(text) if "main.spin.func1()\n" in each)
+        return {each.split()[1]: each for each in found}
+
+    with still(program("tracebacks", version), {"GOMAXPROCS": "1"}) as target:
+        target.ask("spin", "done")
+        target.ask("spin", "done")
+        gos = spinning(own(target, 2, tmp_path))
+        ours: dict[str, str] = {}
+        while len(ours) < 2:
+            ours |= spinning(goroutines.traceback(target.pid))
+        target.kill()  # its main goroutine would have to wait for its turns
+    assert len(gos) == 2
+    assert ours == gos
+    assert all(" [runnable]:\n" in each for each in ours.values())
