@@ -131,14 +131,15 @@ def command(
 ) -> None:
     """Answer as net/http/pprof does, for processes that have none; with a page at /.
 
-    /debug/pprof/ has the profiles that are recorded (`profile` is the CPU profile), cmdline and
-    symbol; of several processes, each has its own below /proc/PID/debug/pprof/. /metrics is for
-    Prometheus.
+    /debug/pprof/ has the profiles that are recorded (`profile` is the CPU profile), goroutine,
+    cmdline and symbol; of several processes, each has its own below /proc/PID/debug/pprof/.
+    /metrics is for Prometheus.
 
     A process is recorded while a request waits. With ?seconds=N that is for N seconds. Without,
     profiles of sums, such as block and mutex, hold all that was recorded of the process so far. It
     is recorded for 5 seconds before the answer, if it was not being recorded, and for 2 minutes
     after, so that regular requests miss nothing. With --continuous it is recorded all the time.
+    Goroutines are read when they are asked for, without a recording.
 
     On loopback, root and the user who typed sudo are answered. Other users need a token:
     --token-file, and then ?token=TOKEN or the header Authorization: Bearer TOKEN. A unix socket is
@@ -148,6 +149,7 @@ def command(
     Examples:
       sudo ebpfprof serve --pid 1234
       go tool pprof http://localhost:6060/debug/pprof/block?seconds=5
+      curl http://localhost:6060/debug/pprof/goroutine?debug=2
       go tool pprof -http=: http://localhost:6060/debug/pprof/profile?seconds=10
       sudo ebpfprof serve --all-go --continuous
       go tool pprof http://localhost:6060/proc/1234/debug/pprof/mutex

@@ -109,6 +109,35 @@ def count_goroutines(go: GoTarget) -> int:
         return int(length)
 
 
+def goroutine_list(memory: Memory, allgs: int, pid: int) -> tuple[list[int], int]:
+    """The addresses of all runtime.g, dead ones included, and how many more there are.
+
+    In the order in which they were made. `allgs` is the runtime address of runtime.allgs. Raises
+    UnreadableMemory.
+    """
+    for attempt in range(_ATTEMPTS):
+        _pause_before(attempt)
+        head = memory.read(allgs, _SLICE.size)
+        pointer, length, capacity = _SLICE.unpack(head)
+        if length > capacity:
+            continue  # the list is growing; the thread that grows it may lack a processor
+        count = min(length, _MAX_GOROUTINES)
+        try:
+            data = memory.read(pointer, 8 * count)
+        except UnreadableMemory:
+            continue
+        # A list that grew has moved, and the runtime may have overwritten the old one.
+        if memory.read(allgs, 8) == head[:8]:
+            addresses = [address for (address,) in _WORD.iter_unpack(data) if address]
+            return addresses, length - count
+    raise UnreadableMemory(
+        f"The list of goroutines of process {pid} makes no sense: the program kept "
+        "changing it, or overwrote it. ebpfprof needs it for dump and --open, and to record in "
+        "windows. Try again; if that does not help, record without --open and with "
+        "--max-overhead 0."
+    )
+
+
 class Unsteady(Exception):  # noqa: N818 (reads better where it is raised)
     """The goroutine changed while we read it, or makes no sense at this moment."""
 
@@ -205,31 +234,8 @@ class GoroutineReader:
         self._stacks: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def all_goroutines(self) -> tuple[list[int], int]:
-        """The addresses of all runtime.g, dead ones included, and how many more there are.
-
-        Raises UnreadableMemory.
-        """
-        for attempt in range(_ATTEMPTS):
-            _pause_before(attempt)
-            head = self._memory.read(self._allgs, _SLICE.size)
-            pointer, length, capacity = _SLICE.unpack(head)
-            if length > capacity:
-                continue  # the list is growing; the thread that grows it may lack a processor
-            count = min(length, _MAX_GOROUTINES)
-            try:
-                data = self._memory.read(pointer, 8 * count)
-            except UnreadableMemory:
-                continue
-            # A list that grew has moved, and the runtime may have overwritten the old one.
-            if self._memory.read(self._allgs, 8) == head[:8]:
-                addresses = [address for (address,) in _WORD.iter_unpack(data) if address]
-                return addresses, length - count
-        raise UnreadableMemory(
-            f"The list of goroutines of process {self._pid} makes no sense: the program kept "
-            "changing it, or overwrote it. ebpfprof needs it for dump and --open, and to record in "
-            "windows. Try again; if that does not help, record without --open and with "
-            "--max-overhead 0."
-        )
+        """What goroutine_list returns and raises."""
+        return goroutine_list(self._memory, self._allgs, self._pid)
 
     def look(self, address: int) -> tuple[ParkedGoroutine | None, bool]:
         """The goroutine if it is parked in a hooked operation, and whether its stack is whole.

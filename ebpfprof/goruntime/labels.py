@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.profile.model import Label
@@ -35,7 +35,31 @@ _STRING: Final = struct.Struct("<QQ")  # where, how many bytes
 _PAIR: Final = struct.Struct("<4Q")  # two strings
 _MAP: Final = struct.Struct("<QxB6xQ")  # runtime.hmap: how many, log2 of the buckets, where
 
-_Texts = list[tuple[str, str]]
+
+class _String(NamedTuple):
+    """What we read of a Go string, and how long it is in bytes."""
+
+    data: bytes
+    length: int
+
+    def whole(self) -> bytes:
+        """The string, with CUT at its end if that is missing."""
+        return self.data + (CUT.encode() if self.length > len(self.data) else b"")
+
+
+class _Room(NamedTuple):
+    """How much of a set we read: labels, bytes of keys and values, and steps through a map."""
+
+    labels: int
+    key_bytes: int
+    value_bytes: int
+    steps: int
+
+
+_KEPT: Final = _Room(_MAX_LABELS, _KEY_ROOM, _VALUE_ROOM, _MAX_STEPS)
+_WHOLE: Final = _Room(256, 1 << 10, 1 << 12, 1 << 12)
+
+_Pairs = list[tuple[_String, _String]]
 
 
 def target_fields(layout: RuntimeLayout) -> dict[str, int]:
@@ -78,31 +102,43 @@ class LabelReader:
         """
         if not labels:
             return ()
-        count, found = self._of_slice(labels) if self._is_slice else self._of_map(labels)
-        return labels_of(found, count)
+        count, found = self._read(labels, _KEPT)
+        return labels_of(((text(*key), text(*value)) for key, value in found), count)
 
-    def _of_slice(self, labels: int) -> tuple[int, _Texts]:
+    def pairs(self, labels: int) -> tuple[tuple[bytes, bytes], ...]:
+        """All labels at a runtime.g.labels pointer that is not nil, in their own order.
+
+        CUT ends what is longer than any real one. Raises UnreadableMemory as read() does.
+        """
+        _, found = self._read(labels, _WHOLE)
+        return tuple((key.whole(), value.whole()) for key, value in found)
+
+    def _read(self, labels: int, room: _Room) -> tuple[int, _Pairs]:
+        return self._of_slice(labels, room) if self._is_slice else self._of_map(labels, room)
+
+    def _of_slice(self, labels: int, room: _Room) -> tuple[int, _Pairs]:
         first, count = _SLICE.unpack(self._memory.read(labels, _SLICE.size))
         _check(count)
-        data = self._memory.read(first, _PAIR.size * min(count, _MAX_LABELS))
-        return count, [self._pair(*strings) for strings in _PAIR.iter_unpack(data)]
+        data = self._memory.read(first, _PAIR.size * min(count, room.labels))
+        return count, [self._pair(room, *strings) for strings in _PAIR.iter_unpack(data)]
 
-    def _of_map(self, labels: int) -> tuple[int, _Texts]:
+    def _of_map(self, labels: int, room: _Room) -> tuple[int, _Pairs]:
         (address,) = _WORD.unpack(self._memory.read(labels, _WORD.size))
         if not address:
             return 0, []
         count, log2_buckets, buckets = _MAP.unpack(self._memory.read(address, _MAP.size))
         _check(count)
-        found: _Texts = []
-        steps = _MAX_STEPS
+        found: _Pairs = []
+        steps = room.steps
         for bucket in self._buckets(buckets, 1 << (log2_buckets & 15)):
             steps -= 1
             for slot in (i for i in range(_BUCKET_SLOTS) if bucket[i] >= _MIN_TOP_HASH):
-                if steps > 0 and len(found) < _MAX_LABELS:
+                if steps > 0 and len(found) < room.labels:
                     steps -= 1
                     key = _STRING.unpack_from(bucket, _BUCKET_SLOTS + slot * _STRING.size)
                     value_at = _BUCKET_SLOTS + (_BUCKET_SLOTS + slot) * _STRING.size
-                    found.append(self._pair(*key, *_STRING.unpack_from(bucket, value_at)))
+                    value = _STRING.unpack_from(bucket, value_at)
+                    found.append(self._pair(room, *key, *value))
             if steps <= 0:
                 break
         return count, found
@@ -116,13 +152,18 @@ class LabelReader:
                 yield bucket
                 (address,) = _WORD.unpack_from(bucket, _BUCKET_BYTES - _WORD.size)
 
-    def _pair(self, key: int, key_bytes: int, value: int, value_bytes: int) -> tuple[str, str]:
-        return self._text(key, key_bytes, _KEY_ROOM), self._text(value, value_bytes, _VALUE_ROOM)
+    def _pair(
+        self, room: _Room, key: int, key_bytes: int, value: int, value_bytes: int
+    ) -> tuple[_String, _String]:
+        return (
+            self._string(key, key_bytes, room.key_bytes),
+            self._string(value, value_bytes, room.value_bytes),
+        )
 
-    def _text(self, address: int, length: int, room: int) -> str:
-        kept_bytes = min(length, room)
+    def _string(self, address: int, length: int, room_bytes: int) -> _String:
+        kept_bytes = min(length, room_bytes)
         self._memory.bring(address, kept_bytes)  # it may be in a page that is not mapped yet
-        return text(self._memory.read(address, kept_bytes), length)
+        return _String(self._memory.read(address, kept_bytes), length)
 
 
 def _check(count: int) -> None:

@@ -25,11 +25,23 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 
 from ebpfprof.console.text import printable
 from ebpfprof.errors import EbpfprofError, NoSuchProcess, TargetGone
-from ebpfprof.export import folded, pprof
+from ebpfprof.export import folded
 from ebpfprof.profilers.registry import find_kind, kinds
 from ebpfprof.server import pprof_text
-from ebpfprof.server.access import refused
-from ebpfprof.server.go_forms import form_value, parse_address, parse_int
+from ebpfprof.server.go_forms import parse_address, parse_int
+from ebpfprof.server.goroutine_endpoint import GoroutineEndpoint
+from ebpfprof.server.pprof_answers import (
+    NOSNIFF,
+    TEXT,
+    BadParameterError,
+    attachment,
+    debug_and_seconds,
+    error,
+    file,
+    hang_up,
+    parameter,
+    query,
+)
 from ebpfprof.server.symbols import Symbols
 
 if TYPE_CHECKING:
@@ -53,7 +65,6 @@ _MAX_WORD = 4096  # bufio's buffer, in Go's Symbol
 _MAX_CMDLINE = 1 << 22
 
 _UNKNOWN = "Unknown profile"
-_NOSNIFF = {"X-Content-Type-Options": "nosniff"}
 # net/http/pprof, profileDescriptions: those of endpoints that are no profiles.
 _DESCRIPTIONS = {
     "cmdline": "The command line invocation of the current program",
@@ -82,35 +93,35 @@ class _Asked:
     def is_of_sums(self) -> bool:
         return _is_of_sums(self.kind, self.endpoint)
 
-    def parameter(self, key: str) -> str:
-        return form_value(_query(self.request), key)
-
 
 class PprofEndpoints:
     """Answers for all processes of a manager."""
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
+        self._goroutines = GoroutineEndpoint(manager)
 
     async def __call__(self, request: Request) -> Response:
         """One request. `name` of the path is what stands behind /debug/pprof/."""
         try:
             process = self._find(request.path_params.get("pid"))
             return await self._answer(request, process, request.path_params["name"])
-        except (TargetGone, NoSuchProcess) as error:
-            return _error(request, 404, printable(str(error)))
-        except EbpfprofError as error:
-            return _error(request, 500, printable(str(error)))
+        except BadParameterError as refusal:
+            return error(request, 400, str(refusal))
+        except (TargetGone, NoSuchProcess) as refusal:
+            return error(request, 404, printable(str(refusal)))
+        except EbpfprofError as refusal:
+            return error(request, 500, printable(str(refusal)))
 
     async def fgprof(self, request: Request) -> Response:
         """The wall profile where clients of the package fgprof look for it: /debug/fgprof.
 
         It takes the parameters of that package: `seconds`, and `format` (pprof or folded).
         """
-        form = form_value(_query(request), "format")
+        form = parameter(request, "format")
         if form not in ("", "pprof", _FOLDED):
             sentence = f"The format {printable(form)!r} is not known: ask for pprof or folded."
-            return _error(request, 400, sentence)
+            return error(request, 400, sentence)
         request.path_params["name"] = WALL
         return await self(request)
 
@@ -118,7 +129,7 @@ class PprofEndpoints:
         """Add the slash, as Go's ServeMux does."""
         query = request.url.query
         return RedirectResponse(
-            request.url.path + "/" + (f"?{query}" if query else ""), 307, _NOSNIFF
+            request.url.path + "/" + (f"?{query}" if query else ""), 307, NOSNIFF
         )
 
     def _find(self, pid: int | None) -> RecordedProcess:
@@ -144,65 +155,61 @@ class PprofEndpoints:
         methods = ("GET", "HEAD", "POST") if name == "symbol" else ("GET", "HEAD")
         if request.method not in methods:
             allow = {"Allow": ", ".join(methods)}
-            return PlainTextResponse("Method Not Allowed\n", 405, {**_NOSNIFF, **allow})
+            return PlainTextResponse("Method Not Allowed\n", 405, {**NOSNIFF, **allow})
         match name:
             case "":
-                return self._index(process)
+                return await self._index(process)
             case "cmdline":
                 return await _cmdline(process)
             case "symbol":
                 return await _symbol(request, process)
         for kind, endpoint in _endpoints(process):
             asked = _Asked(request, process, kind, endpoint)
+            if name == endpoint.name and endpoint.is_read:
+                return await self._goroutines.answer(request, process, kind, endpoint)
             if name == endpoint.name:
                 return await (self._sums(asked) if asked.is_of_sums else self._timed(asked))
             if name == endpoint.delta and kind.keeps_sums:
                 return await self._since_last(asked)
-        return _error(request, 404, _UNKNOWN)
+        return error(request, 404, _UNKNOWN)
 
     async def _timed(self, asked: _Asked) -> Response:
         """What is recorded in the next seconds, as Go's endpoint `profile`."""
-        seconds, is_number = parse_int(asked.parameter("seconds"))
+        seconds, is_number = parse_int(parameter(asked.request, "seconds"))
         if seconds <= 0 or not is_number:
             seconds = asked.endpoint.seconds or _SECONDS
-        headers = _attachment(asked.endpoint.name)
+        headers = attachment(asked.endpoint.name)
         start_ns = time.time_ns()
         profile = await self._recorded(asked, seconds)
-        if asked.endpoint.name == WALL and asked.parameter("format") == _FOLDED:
+        if asked.endpoint.name == WALL and parameter(asked.request, "format") == _FOLDED:
             body = await asyncio.to_thread(folded.encode, profile) if profile else None
-            return Response(body, 200, _NOSNIFF, "text/plain; charset=utf-8")
+            return Response(body, 200, NOSNIFF, TEXT)
         # Go's CPU profile has the time of its beginning, all others that of their end.
-        return await _file(profile and replace(profile, time_ns=start_ns), headers)
+        return await file(profile and replace(profile, time_ns=start_ns), headers)
 
     async def _sums(self, asked: _Asked) -> Response:
         """The sums so far, or with `seconds` what is recorded from now on, as Go's others."""
-        debug, _ = parse_int(asked.parameter("debug"))
-        if text := asked.parameter("seconds"):
-            seconds, is_number = parse_int(text)
-            if seconds <= 0 or not is_number:
-                sentence = 'invalid value for "seconds" - must be a positive integer'
-                return _error(asked.request, 400, sentence)
-            if debug != 0:
-                return _error(asked.request, 400, "seconds and debug params are incompatible")
+        debug, seconds = debug_and_seconds(asked.request)
+        if seconds is not None:
             profile = await self._recorded(asked, seconds)
             ended = profile and replace(profile, time_ns=time.time_ns())
-            return await _file(ended, _attachment(f"{asked.endpoint.name}-delta"))
+            return await file(ended, attachment(f"{asked.endpoint.name}-delta"))
         is_text = debug != 0 and bool(asked.endpoint.text)
-        headers = _NOSNIFF if is_text else _attachment(asked.endpoint.name)
+        headers = NOSNIFF if is_text else attachment(asked.endpoint.name)
         profile = await self._so_far(asked, self._manager.readings.snapshot)
         if not is_text:
             # As Go's, which has no duration where it holds all since the start.
             ended = profile and replace(profile, time_ns=time.time_ns(), duration_ns=0)
-            return await _file(ended, headers)
+            return await file(ended, headers)
         head, pid = asked.endpoint.text, asked.process.pid
         body = await asyncio.to_thread(_text_of, pid, profile, head) if profile else None
-        return Response(body, 200, headers, "text/plain; charset=utf-8")
+        return Response(body, 200, headers, TEXT)
 
     async def _since_last(self, asked: _Asked) -> Response:
         """What was recorded since the last request for this, by any client (godeltaprof)."""
         since = await self._so_far(asked, self._manager.readings.since_last)
         ended = since and replace(since, time_ns=time.time_ns())
-        return await _file(ended, _attachment(f"{asked.endpoint.name}.pprof.gz"))
+        return await file(ended, attachment(f"{asked.endpoint.name}.pprof.gz"))
 
     async def _recorded(self, asked: _Asked, seconds: int) -> Profile | None:
         """What is recorded from now on; None if the client does not wait for it."""
@@ -211,7 +218,7 @@ class PprofEndpoints:
         manager, process = self._manager, asked.process
         async with manager.leases.recording(process):
             since = await manager.readings.begin(process, asked.kind.name)
-            if not await manager.wait(process, seconds, _hang_up(asked.request)):
+            if not await manager.wait(process, seconds, hang_up(asked.request)):
                 return None
             return await since()
 
@@ -226,15 +233,17 @@ class PprofEndpoints:
             manager.leases.lease(process, LEASE_S)
             missing_s = FIRST_S - (time.monotonic() - process.since_s)
             is_early = missing_s > 0 and not asked.kind.is_moment
-            if is_early and not await manager.wait(process, missing_s, _hang_up(asked.request)):
+            if is_early and not await manager.wait(process, missing_s, hang_up(asked.request)):
                 return None
             return await read(process, asked.kind.name)
 
-    def _index(self, process: RecordedProcess) -> Response:
+    async def _index(self, process: RecordedProcess) -> Response:
         counts, descriptions, of_sums = dict.fromkeys(_DESCRIPTIONS, 0), dict(_DESCRIPTIONS), []
         for kind, endpoint in _endpoints(process):
             known = process.history.sums.get(kind.name)
             counts[endpoint.name] = len(known.samples) if known else 0
+            if endpoint.is_read:
+                counts[endpoint.name] = await self._goroutines.count(process)
             descriptions[endpoint.name] = endpoint.description
             if _is_of_sums(kind, endpoint) and not kind.is_moment:
                 of_sums.append(endpoint.name)
@@ -253,13 +262,18 @@ class PprofEndpoints:
             descriptions=items,
             sums=_SUMS.format(names=", ".join(of_sums)) if of_sums else "",
         )
-        return HTMLResponse(page, headers=_NOSNIFF)
+        return HTMLResponse(page, headers=NOSNIFF)
 
 
 def _endpoints(process: RecordedProcess) -> list[tuple[ProfileKind, Endpoint]]:
-    """The profiles of a process that have an endpoint."""
+    """The profiles of a process that have an endpoint: recorded ones, and those read on request."""
     found = [find_kind(name) for name in process.kinds]
-    return [(kind, kind.endpoint) for kind in found if kind and kind.endpoint]
+    is_go = process.target is None or process.target.go_version is not None
+    read = [kind for kind in kinds() if is_go and kind.name not in process.kinds]
+    return [
+        *((kind, kind.endpoint) for kind in found if kind and kind.endpoint),
+        *((kind, kind.endpoint) for kind in read if kind.endpoint and kind.endpoint.is_read),
+    ]
 
 
 def _is_of_sums(kind: ProfileKind, endpoint: Endpoint) -> bool:
@@ -276,23 +290,23 @@ async def _cmdline(process: RecordedProcess) -> Response:
             raise TargetGone(f"Process {process.pid} ended.") from error
 
     body = (await asyncio.to_thread(read)).removesuffix(b"\0")
-    return Response(body, 200, _NOSNIFF, "text/plain; charset=utf-8")
+    return Response(body, 200, NOSNIFF, TEXT)
 
 
 async def _symbol(request: Request, process: RecordedProcess) -> Response:
-    words = _query(request)
+    words = query(request)
     if request.method == "POST":
         try:
             words = await asyncio.wait_for(_body(request), _BODY_S)
         except TimeoutError:
-            return _error(request, 408, f"The addresses did not come within {_BODY_S:g} s.")
+            return error(request, 408, f"The addresses did not come within {_BODY_S:g} s.")
         if len(words) > _MAX_BODY:
-            return _error(request, 413, f"More than {_MAX_BODY} bytes of addresses.")
+            return error(request, 413, f"More than {_MAX_BODY} bytes of addresses.")
     body = await asyncio.to_thread(_symbol_table, process.pid, words)
     if len(body) > _MAX_NAMES:
         sentence = f"The names of these addresses take more than {_MAX_NAMES} bytes: ask for fewer."
-        return _error(request, 413, sentence)
-    return Response(body, 200, _NOSNIFF, "text/plain; charset=utf-8")
+        return error(request, 413, sentence)
+    return Response(body, 200, NOSNIFF, TEXT)
 
 
 async def _body(request: Request) -> bytes:
@@ -331,31 +345,6 @@ def _text_of(pid: int, profile: Profile, head: tuple[str, ...]) -> str:
         return pprof_text.text(profile, head, functools.cache(symbols.offset))
 
 
-async def _file(profile: Profile | None, headers: dict[str, str]) -> Response:
-    """The profile as a file; the headers alone if there is none, since only they are wanted."""
-    body = await asyncio.to_thread(pprof.encode, profile) if profile else None
-    return Response(body, 200, headers, "application/octet-stream")
-
-
-async def _hang_up(request: Request) -> None:
-    """Wait until the client has hung up."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-def _query(request: Request) -> bytes:
-    query: bytes = request.scope["query_string"]
-    return query
-
-
-def _attachment(name: str) -> dict[str, str]:
-    return {**_NOSNIFF, "Content-Disposition": f'attachment; filename="{name}"'}
-
-
-def _error(request: Request, status: int, sentence: str) -> Response:
-    return refused(request.scope, status, sentence)
-
-
 _INDEX = """<html>
 <head>
 <title>/debug/pprof/</title>
@@ -382,7 +371,8 @@ Profile Descriptions:
 {descriptions}</ul>
 </p>
 <p>{process}, seen from outside by ebpfprof. With seconds=N, what happens in the next N seconds.
-{sums}The process is recorded while a request waits, or all the time with --continuous.</p>
+{sums}The process is recorded while a request waits, or all the time with --continuous. Goroutines
+are read when they are asked for, and need no recording.</p>
 </body>
 </html>"""
 _SUMS = f"""Without ({{names}}), all that happened while this server recorded the process: at least

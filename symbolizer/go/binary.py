@@ -16,13 +16,14 @@ from symbolizer.elf.file import ElfFile
 from symbolizer.elf.relocations import RelocatedWords
 from symbolizer.errors import ElfError, GoTableError, UnsupportedGoVersion
 from symbolizer.frames import Frame
+from symbolizer.go.arguments import ArgumentLookup, Arguments
 from symbolizer.go.buildinfo import BuildInfo, read_build_info
 from symbolizer.go.inline import InlineTables
 from symbolizer.go.lookup import FrameLookup
 from symbolizer.go.moduledata import ModuleData, find_moduledata
 from symbolizer.go.name_index import NameIndex
 from symbolizer.go.pclntab import FuncRecord, PclnTable, find_pclntab
-from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table
+from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table, value_at
 from symbolizer.go.runtime_layout import RuntimeLayout, known_range, layout_for
 from symbolizer.go.version import GoVersion
 from symbolizer.go.version_scan import find_build_version
@@ -76,6 +77,7 @@ class GoBinary:
         self._names = NameIndex(table)
         tables = InlineTables(elf, table, layout, gofunc)
         self._lookup = FrameLookup(tables, module.text_start)
+        self._arguments = ArgumentLookup(tables)
 
     @classmethod
     def open(cls, elf: ElfFile, *, allow_unknown_version: bool = False) -> Self:
@@ -152,6 +154,14 @@ class GoBinary:
             wanted.setdefault(index, []).append(pc)
         return result | self._lookup.frames(wanted)
 
+    def arguments(self, pc: int) -> Arguments:
+        """Return what tracebacks show of the arguments of the physical function at `pc`.
+
+        For a return address pass the address minus 1. Raises GoTableError.
+        """
+        index = self._index_at(pc)
+        return () if index is None else self._arguments.at(index, pc - self._entry(index))
+
     def sp_delta(self, pc: int) -> int:
         """Return the distance in bytes from the stack pointer at `pc` to the return address.
 
@@ -161,8 +171,7 @@ class GoBinary:
         if index is None:
             return -1
         table = read_table(self._table.pctab, self._table.function(index).pcsp)
-        depth = PcValues([table]).at(np.array([0]), np.array([pc - self._entry(index)]))
-        return int(depth[0])
+        return value_at(table, pc - self._entry(index))
 
     def sp_deltas(self, function: Function) -> tuple[tuple[int, int, int], ...]:
         """Return `sp_delta` of a whole function, as ranges: (start, end, delta).

@@ -52,6 +52,11 @@ class InlineTables:
         offset = self.table.file_offset(cu_offset, file_number)
         return UNKNOWN_FILE if offset is None else self._paths.at(offset)
 
+    def funcdata(self, offset: int, size: int) -> bytes:
+        """Return up to `size` bytes at an offset from moduledata.gofunc. Raises GoTableError."""
+        data, start = self._trees.window(offset, size)
+        return data[start : start + size]
+
     def callee(self, tree: int, index: int) -> Callee:
         """Return node `index` of the inline tree at `tree`. Raises GoTableError."""
         if index >= _MAX_NODES:

@@ -33,7 +33,9 @@ _FUNC_1_18 = struct.Struct("<IiiIIIIIIBBxB")
 _FUNC_1_20 = struct.Struct("<IiiIIIIIIiBBxB")
 _WORD = struct.Struct("<I")
 _PCDATA_INL_TREE_INDEX = 2
+_PCDATA_ARG_LIVE_INDEX = 3
 _FUNCDATA_INL_TREE = 3
+_FUNCDATA_ARG_INFO = 5  # behind it: FUNCDATA_ArgLiveInfo
 _NO_FUNCDATA = 0xFFFFFFFF
 _NO_FILE = 0xFFFFFFFF
 _RECORD_WINDOW_BYTES = 44 + 4 * (16 + 16)
@@ -87,6 +89,18 @@ class FuncRecord(NamedTuple):
     inline_tree: int | None
 
 
+class ArgumentTables(NamedTuple):
+    """Where the tables of a function's arguments lie, for tracebacks (runtime/traceback.go).
+
+    `info` and `live_info` count from moduledata.gofunc, None if there are none. `live_index` is the
+    position of a pc-value table in pctab, 0 for none.
+    """
+
+    info: int | None
+    live_info: int | None
+    live_index: int
+
+
 class PclnTable:
     """A pclntab with a checked header and function table.
 
@@ -132,6 +146,31 @@ class PclnTable:
         return FuncRecord(
             *(name, pcsp, pcfile, pcln, unit, 0 if old else fields[9], func_id, flags),
             *(inline_index, inline_tree),
+        )
+
+    def argument_tables(self, index: int) -> ArgumentTables:
+        """Return the tables of the arguments of function `index`. Raises GoTableError."""
+        data, start = self.functions.window(int(self.offsets[index]), _RECORD_WINDOW_BYTES)
+        layout = _FUNC_1_18 if self.header.magic == GO_1_18 else _FUNC_1_20
+        try:
+            fields = layout.unpack_from(data, start)
+            pcdata_count, funcdata_count = fields[7], fields[-1]
+            if funcdata_count <= _FUNCDATA_ARG_INFO:
+                return ArgumentTables(None, None, 0)
+            pcdata = start + layout.size
+            at = pcdata + 4 * (pcdata_count + _FUNCDATA_ARG_INFO)
+            (info,), live = _WORD.unpack_from(data, at), _NO_FUNCDATA
+            if funcdata_count > _FUNCDATA_ARG_INFO + 1:
+                (live,) = _WORD.unpack_from(data, at + 4)
+            live_index = 0
+            if pcdata_count > _PCDATA_ARG_LIVE_INDEX:
+                (live_index,) = _WORD.unpack_from(data, pcdata + 4 * _PCDATA_ARG_LIVE_INDEX)
+        except struct.error as error:
+            raise GoTableError("a function record of pclntab is cut off") from error
+        return ArgumentTables(
+            None if info == _NO_FUNCDATA else info,
+            None if live == _NO_FUNCDATA else live,
+            live_index,
         )
 
     def function_name(self, name_offset: int) -> str:

@@ -5,7 +5,7 @@ counted from -1, and the number of bytes of code for which the new value holds. 
 Only the first integer can be zero, so the next zero byte after it is the end.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,7 @@ NO_VALUE: Final = -1
 
 _MAX_TABLE_BYTES = 1 << 20
 _MAX_VARINT_BYTES = 5
+_SMALL_TABLE_BYTES = 1 << 10
 _CODE_BITS = 32
 """Of offsets in the code of one function."""
 
@@ -33,6 +34,29 @@ def read_table(pctab: FileTable, position: int) -> bytes:
     Position 0 is Go's "no table". Raises GoTableError for one that does not end.
     """
     return pctab.terminated(position, 1, _MAX_TABLE_BYTES) if position else b""
+
+
+def value_at(table: bytes, code_offset: int) -> int:
+    """Return one value of one table as `read_table` returns it; NO_VALUE past its end.
+
+    For small tables it takes a tenth of the time of PcValues, which it uses for others. Raises
+    GoTableError as PcValues does, but does not look at what lies behind the value.
+    """
+    if len(table) > _SMALL_TABLE_BYTES or code_offset < 0:
+        return int(PcValues([table]).at(np.array([0]), np.array([code_offset]))[0])
+    value, end = NO_VALUE, 0
+    numbers = _numbers(table)
+    for change in numbers:
+        step = next(numbers, None)
+        if step is None:
+            raise GoTableError("a pc-value table is cut off inside a pair")
+        value += (change >> 1) ^ -(change & 1)
+        end += step
+        if abs(value) >= _INT32_END or end >> _CODE_BITS:
+            raise GoTableError("a pc-value table has a number of more than 32 bits")
+        if code_offset < end:
+            return value
+    return NO_VALUE
 
 
 class PcValues:
@@ -74,6 +98,21 @@ class PcValues:
         stop = int(self._stops[table])
         ends = self._ends[start:stop] & ((1 << _CODE_BITS) - 1)
         return list(zip(ends.tolist(), self._values[start:stop].tolist(), strict=True))
+
+
+def _numbers(table: bytes) -> Iterator[int]:
+    """The integers of a table."""
+    number, bits = 0, 0
+    for byte in table:
+        number |= (byte & 0x7F) << bits
+        bits += 7
+        if byte < 0x80:
+            yield number
+            number, bits = 0, 0
+        elif bits == 7 * _MAX_VARINT_BYTES:
+            raise GoTableError("a pc-value table has a number of more than 32 bits")
+    if bits:
+        raise GoTableError("a pc-value table is cut off inside a number")
 
 
 def _varints(tables: Sequence[bytes]) -> tuple[Integers, Integers]:

@@ -46,6 +46,43 @@ class ProfileStacks:
 
 
 @dataclass(frozen=True, slots=True)
+class TracebackRules:
+    """How a Go version writes tracebacks (runtime/traceback.go), and the text of count profiles.
+
+    Of a stack it shows the first `inner_frames` and the last `outer_frames` logical frames; in Go
+    1.19, which has `most_frames` instead, those of so many physical frames.
+    """
+
+    most_frames: int
+    inner_frames: int
+    outer_frames: int
+    preempted_is_trap: bool
+    """Whether asyncPreempt interrupts its caller at its pc, not behind a call, as sigpanic does."""
+    liveness_of_outermost: bool
+    """Whether the outermost call inlined at an instruction decides which arguments are live."""
+    shows_finalizers: bool
+    """Whether runtime.runFinalizers and runCleanups are shown."""
+    shows_exported_methods: bool
+    """Whether an exported method of the runtime counts as exported only if its type is, too."""
+    shortened_type_arguments: int
+    """How many lists of type arguments of a name become "[...]"; 0: the linker did it already."""
+    shows_leaks: bool
+    durable_reasons: tuple[str, ...]
+    """Wait reasons, as in RuntimeLayout.wait_reasons, that are durable within a synctest bubble."""
+    durable_only_while_waiting: bool
+    bubble: str
+    """What precedes the number of a synctest bubble, "" before Go 1.24."""
+    labels: str
+    """Where the header has labels: "inside" the brackets, "behind" them, or "" nowhere."""
+    labels_by_default: bool
+    """Whether it has them unless GODEBUG or go.mod says otherwise."""
+    quotes_bytes: bool
+    """Whether bytes of a label that are not UTF-8 are written as they are; as U+FFFD before."""
+    hidden_prefixes: tuple[str, ...]
+    """How names of innermost frames begin that ?debug=1 hides (runtime/pprof/pprof.go)."""
+
+
+@dataclass(frozen=True, slots=True)
 class RuntimeLayout:
     """The runtime of one minor version of Go.
 
@@ -62,6 +99,7 @@ class RuntimeLayout:
     wait_reason_texts: Mapping[str, str]
     """What Go's tracebacks say for each wait reason: "chan receive"."""
     profile_stacks: ProfileStacks
+    tracebacks: TracebackRules
     labels_in_slice: bool
     """Whether runtime.g.labels is a slice; a map in Go 1.23 and older (runtime/pprof/label.go)."""
     pclntab_magic: int
@@ -141,6 +179,12 @@ def _layout(version: str) -> RuntimeLayout:
         wait_reasons=MappingProxyType(entry["wait_reasons"]),
         wait_reason_texts=MappingProxyType(entry["wait_reason_texts"]),
         profile_stacks=ProfileStacks(**entry["profile_stacks"]),
+        tracebacks=_traceback_rules(entry["tracebacks"]),
         labels_in_slice=entry["labels_in_slice"],
         pclntab_magic=int(entry["pclntab_magic"], 16),
     )
+
+
+def _traceback_rules(entry: Mapping[str, Any]) -> TracebackRules:
+    lists = {name: tuple(value) for name, value in entry.items() if isinstance(value, list)}
+    return TracebackRules(**{**entry, **lists})

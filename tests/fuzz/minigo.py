@@ -20,6 +20,7 @@ from capstone import x86
 
 from symbolizer import ElfFile, Function, GoBinary, SymbolizerError
 from symbolizer.elf.relocations import RelocatedWords
+from symbolizer.go.arguments import MAX_PROGRAM_BYTES
 from symbolizer.go.pcvalue import PcValues, read_table
 from tests.fuzz.elfs import PF_R, PF_W, PF_X, Load, Part, small_elf
 from tests.toolchains import MINORS, toolchain
@@ -116,11 +117,26 @@ class _Shrunk:
         )
         tables = [self._pc_table(each) for each in (found.pcsp, found.pcfile, found.pcln)]
         unit = self._unit(found.pcfile, found.cu_offset)
-        struct.pack_into("<IIIII", head, 16, *tables, 3, unit)
-        head[-1] = 4
+        struct.pack_into("<IIIII", head, 16, *tables, 4, unit)
+        head[-1] = 7
         tree = self._tree(found.inline_tree, found.inline_index)
-        pcdata = (0, 0, self._pc_table(found.inline_index))
-        return bytes(head) + struct.pack("<7I", *pcdata, *[_NONE] * _INLINE_FUNCDATA, tree)
+        arguments = self.table.argument_tables(function.index)
+        pcdata = (0, 0, *map(self._pc_table, (found.inline_index, arguments.live_index)))
+        last = max([0, *self._values(arguments.live_index)]) if arguments.live_index else 0
+        info = self._funcdata(arguments.info, MAX_PROGRAM_BYTES)
+        live = self._funcdata(arguments.live_info, last + 2)
+        funcdata = (*[_NONE] * _INLINE_FUNCDATA, tree, _NONE, info, live)
+        return bytes(head) + struct.pack("<11I", *pcdata, *funcdata)
+
+    def _funcdata(self, offset: int | None, size: int) -> int:
+        """A piece of what lies behind moduledata.gofunc."""
+        if offset is None:
+            return _NONE
+        at = len(self.trees)
+        data = self.binary._lookup._tables.funcdata(offset, size)
+        end = data.find(0xFF) + 1 if size == MAX_PROGRAM_BYTES else size
+        self.trees += data[:end]
+        return at
 
     def build(self, text_vaddr: int) -> bytes:
         """The new pclntab."""

@@ -10,5 +10,6 @@ from tests.fuzz.ways.memory import MEMORY
 from tests.fuzz.ways.native import NATIVE
 from tests.fuzz.ways.profiles import PROFILES
 from tests.fuzz.ways.text import TEXT
+from tests.fuzz.ways.tracebacks import TRACEBACKS
 
-PARSERS: Final[tuple[Parser, ...]] = (*NATIVE, *GO, *MEMORY, *TEXT, *PROFILES)
+PARSERS: Final[tuple[Parser, ...]] = (*NATIVE, *GO, *MEMORY, *TRACEBACKS, *TEXT, *PROFILES)

@@ -209,7 +209,6 @@ def test_the_end_of_the_server_ends_the_waiting() -> None:
 REFUSALS = {
     "heap": (404, UNKNOWN),
     "allocs": (404, UNKNOWN),
-    "goroutine?debug=2": (404, UNKNOWN),
     "threadcreate": (404, UNKNOWN),
     "goroutineleak": (404, UNKNOWN),
     "nonsense?seconds=x": (404, UNKNOWN),

@@ -26,7 +26,7 @@ OUTPUT: Final = ROOT / "symbolizer" / "data" / "goruntime.json"
 LAYOUT_TARGET: Final = ROOT / "tests" / "targets" / "layout"
 
 # Fields of interest by struct of package runtime; a name with dots reaches into nested structs. A
-# version that lacks a field has no entry for it.
+# version that lacks a field or a struct has no entry for it.
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "g": (
         *("stack.lo", "stack.hi", "stackguard0", "m", "sched.sp", "sched.pc", "sched.bp"),
@@ -43,6 +43,8 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
         *("waitsince", "waitreason", "lockedm", "parentGoid", "gopc", "startpc", "waiting"),
         *("labels", "timer", "selectDone", "goroutineProfiled", "coroarg", "bubble", "syncGroup"),
     ),
+    "synctestGroup": ("root",),
+    "synctestBubble": ("id",),
     "m": (
         *("g0", "procid", "gsignal", "tls", "curg", "p", "nextp", "id", "mallocing", "locks"),
         *("profilehz", "spinning", "incgo", "ncgo", "alllink", "lockedg", "createstack"),
@@ -95,6 +97,18 @@ BY_FRAME_POINTERS: Final = "= fpTracebackPartialExpand("
 RECORDS_RUNTIME_LOCKS: Final = "func (prof *mLockProfile) captureStack("
 SENTINEL_IN_STACK: Final = "prof.stack[0] = logicalStackSentinel"
 LABELS: Final = re.compile(r"^type labelMap (map\[string\]string|struct \{)$", re.MULTILINE)
+# Where Go says how it writes tracebacks, and the text of goroutine profiles.
+TRACEBACK_FILE: Final = "src/runtime/traceback.go"
+PPROF_FILE: Final = "src/runtime/pprof/pprof.go"
+PRINT_FILE: Final = "src/runtime/print.go"
+MOST_FRAMES: Final = (
+    re.compile(r"^const _TracebackMaxFrames = (\d+)$", re.MULTILINE),
+    re.compile(r"^\ttracebackInnerFrames = (\d+)$", re.MULTILINE),
+    re.compile(r"^\ttracebackOuterFrames = (\d+)$", re.MULTILINE),
+)
+BUBBLE: Final = re.compile(r'print\(", (synctest \w+) ", ')
+LABELS_DEFAULT: Final = re.compile(r"&debug\.tracebacklabels, def: (\d)\}")
+HIDDEN_PREFIX: Final = re.compile(r'strings\.HasPrefix\(name, "([^"]+)"\)')
 INLINE_CONSTANTS: Final = {
     "pcdata_inl_tree_index": re.compile(r"^\s*_?PCDATA_InlTreeIndex\s*=\s*(\d+)", re.MULTILINE),
     "funcdata_inl_tree": re.compile(r"^\s*_?FUNCDATA_InlTree\s*=\s*(\d+)", re.MULTILINE),
@@ -116,6 +130,7 @@ def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
     entry["wait_reasons"] = wait_reasons(reasons)
     entry["wait_reason_texts"] = wait_reason_texts(reasons)
     entry["profile_stacks"] = profile_stacks(goroot)
+    entry["tracebacks"] = tracebacks(goroot)
     entry["labels_in_slice"] = labels_in_slice((goroot / LABEL_FILE).read_text())
     program = toolchain.build(LAYOUT_TARGET)
     entry["pclntab_magic"] = pclntab_magic(program)
@@ -172,6 +187,58 @@ def profile_stacks(goroot: Path) -> dict[str, Any]:
     }
 
 
+def tracebacks(goroot: Path) -> dict[str, Any]:
+    """Return how tracebacks are written, as TracebackRules has it."""
+    source = (goroot / TRACEBACK_FILE).read_text()
+    limits = source + (goroot / WAIT_REASON_FILE).read_text()
+    header = function(source, "goroutineheader")
+    shown = function(source, "showfuncinfo")
+    most = [int(match[1]) if (match := each.search(limits)) else 0 for each in MOST_FRAMES]
+    bubble = BUBBLE.search(header)
+    default = LABELS_DEFAULT.search((goroot / DEBUG_FILE).read_text())
+    record = function((goroot / PPROF_FILE).read_text(), "printStackRecord")
+    pieces = function(source, "funcNamePiecesForPrint")
+    idle = re.findall(r"^\twaitReason(\w+): +true,", idle_in_synctest(goroot), re.MULTILINE)
+    return {
+        "most_frames": most[0],
+        "inner_frames": most[1],
+        "outer_frames": most[2],
+        "preempted_is_trap": "unwindTrap" in source,
+        "liveness_of_outermost": "printArgs(f, argp, tracepc)" in source,
+        "shows_finalizers": "runFinalizers" in shown,
+        "shows_exported_methods": "rcvr" in source,
+        "shortened_type_arguments": 0 if not pieces else 2 if "interior" in pieces else 1,
+        "shows_leaks": "(leaked)" in header,
+        "durable_reasons": idle if "(durable)" in header else [],
+        "durable_only_while_waiting": "gpstatus == _Gwaiting &&\n\t\tgp.waitreason" in header,
+        "bubble": bubble[1] if bubble else "",
+        "labels": labels_in_header(header),
+        "labels_by_default": bool(default and int(default[1])),
+        "quotes_bytes": "Distinguish errors" in (goroot / PRINT_FILE).read_text(),
+        "hidden_prefixes": HIDDEN_PREFIX.findall(record),
+    }
+
+
+def function(source: str, name: str) -> str:
+    """Return the source of a function, "" if there is none of that name."""
+    match = re.search(rf"^func {name}\(.*?^\}}", source, re.MULTILINE | re.DOTALL)
+    return match[0] if match else ""
+
+
+def idle_in_synctest(goroot: Path) -> str:
+    """Return the table of wait reasons that are durable in a synctest bubble, "" without one."""
+    source = (goroot / WAIT_REASON_FILE).read_text()
+    start = source.find("var isIdleInSynctest")
+    return source[start : source.index("\n}", start)] if start >= 0 else ""
+
+
+def labels_in_header(header: str) -> str:
+    """Return where a traceback's header has labels: "", "inside" the brackets, or "behind"."""
+    if "tracebacklabels" not in header:
+        return ""
+    return "inside" if '" labels:{"' in header else "behind"
+
+
 def labels_in_slice(source: str) -> bool:
     """Return whether the labels of a goroutine are a slice; a map else."""
     match = LABELS.search(source)
@@ -200,6 +267,8 @@ def struct_layouts(program: Path) -> dict[str, Any]:
         }
         layouts = {}
         for struct, wanted in FIELDS.items():
+            if struct not in dies:
+                continue
             offsets = dict(flattened(dies[struct]))
             layouts[struct] = {
                 "size": dies[struct].attributes["DW_AT_byte_size"].value,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebpfprof.profile.kind import ProfileKind, Table
+from ebpfprof.profile.kind import Endpoint, ProfileKind, Table
 from ebpfprof.profile.model import ValueType
 
 GOROUTINE = ProfileKind(
@@ -18,6 +18,12 @@ GOROUTINE = ProfileKind(
     table=Table("operations", "Goroutines", "Goroutines", ("Called from", "From")),
     profiler="ebpfprof.profilers.goroutines.profiler",
     key="o",
+    endpoint=Endpoint(
+        "goroutine",
+        "Stack traces of all current goroutines. Use debug=2 as a query parameter to export in the "
+        "same format as an unrecovered panic.",
+        is_read=True,
+    ),
     sampling=lambda _: "every goroutine",
     is_moment=True,
     uses_probes=False,

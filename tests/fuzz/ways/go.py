@@ -66,6 +66,9 @@ def ask_tables(data: bytes) -> None:
             assert last <= function.entry <= function.end <= binary.text_end
             last = function.entry
     with suppress(SymbolizerError):
+        for function in binary.functions():
+            assert len(binary.arguments(function.entry + 40)) < 512
+    with suppress(SymbolizerError):
         for function in binary.functions_named(_EXERCISE):
             assert function.name == _EXERCISE
             assert -(1 << 31) <= binary.sp_delta(function.entry + 40) < 1 << 31

@@ -17,8 +17,8 @@ ROOMS = {
     "__main__": "commands console system",
     "commands": "server top continuous recording profilers goruntime discovery process kernel "
     "export profilers.registry overhead privileges profile console system",
-    "server": "continuous discovery process kernel export profilers.registry overhead profile "
-    "console system",
+    "server": "continuous goruntime discovery process kernel export profilers.registry overhead "
+    "profile console system",
     "top": "recording profilers kernel export profilers.registry profile console",
     "continuous": "profilers discovery process kernel profilers.registry overhead profile console",
     "recording": "profilers.waits profilers.wall profilers.goroutines profilers.cpu profilers "

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from symbolizer.elf.file import ElfFile
 from symbolizer.elf.table import FileTable
 from symbolizer.errors import GoTableError
-from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table
+from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table, value_at
 from tests.unit.symbolizer.elf.elf_writer import ElfWriter, Load
 from tests.unit.varints import varint
 
@@ -33,7 +33,7 @@ def encoded(pairs: Pairs) -> bytes:
     return data
 
 
-def value_at(pairs: Pairs, offset: int) -> int:
+def expected_at(pairs: Pairs, offset: int) -> int:
     end = 0
     for value, step in pairs:
         end += step
@@ -64,9 +64,11 @@ def test_tables_decode_to_the_values_that_were_encoded(
     numbers = data.draw(st.lists(st.integers(0, len(tables) - 1), max_size=30))
     ends = [sum(step for _, step in tables[number]) for number in numbers]
     offsets = [data.draw(st.integers(0, end + 5)) for end in ends]
-    expected = [value_at(tables[n], offset) for n, offset in zip(numbers, offsets, strict=True)]
+    expected = [expected_at(tables[n], offset) for n, offset in zip(numbers, offsets, strict=True)]
     answers = values.at(np.array(numbers, dtype=np.int64), np.array(offsets, dtype=np.int64))
     assert answers.tolist() == expected
+    alone = zip(numbers, offsets, strict=True)
+    assert [value_at(encoded(tables[n]), offset) for n, offset in alone] == expected
 
 
 @given(st.lists(st.tuples(st.integers(-(1 << 29), 1 << 29), STEPS), min_size=1).map(distinct))
@@ -74,6 +76,8 @@ def test_numbers_of_every_length(pairs: Pairs) -> None:
     ends = np.cumsum([step for _, step in pairs])
     answers = PcValues([encoded(pairs)]).at(np.zeros_like(ends), ends - 1)
     assert answers.tolist() == [value for value, _ in pairs]
+    alone = [value_at(encoded(pairs), int(end) - 1) for end in ends]
+    assert alone == [value for value, _ in pairs]
 
 
 def test_offsets_before_inside_and_behind_a_table() -> None:
@@ -83,6 +87,11 @@ def test_offsets_before_inside_and_behind_a_table() -> None:
     # As in runtime.pcvalue, offsets before the function have its first value.
     assert values.at(table, offsets).tolist() == [-1, -1, -1, 7, 7, NO_VALUE]
     assert values.at(0 * table, offsets).tolist() == [NO_VALUE] * 6
+    table_alone = encoded([(-1, 4), (7, 2)])
+    assert [value_at(table_alone, at) for at in offsets.tolist()] == [-1, -1, -1, 7, 7, NO_VALUE]
+    assert value_at(b"", 0) == NO_VALUE
+    long = encoded([(number % 2, 1) for number in range(1000)])
+    assert [value_at(long, at) for at in (0, 998, 999, 1000)] == [0, 0, 1, NO_VALUE]
 
 
 @pytest.mark.parametrize(
@@ -98,6 +107,8 @@ def test_offsets_before_inside_and_behind_a_table() -> None:
 def test_corrupt_tables_are_refused(table: bytes) -> None:
     with pytest.raises(GoTableError):
         PcValues([b"\x02\x01", table])
+    with pytest.raises(GoTableError):
+        value_at(table, 1 << 31)
 
 
 def test_a_table_must_end() -> None:

@@ -1,0 +1,4 @@
+//go:build nolabels
+
+//go:debug tracebacklabels=0
+package main

@@ -1,0 +1,5 @@
+//go:build !go1.25
+
+package main
+
+func startBubble() {}
