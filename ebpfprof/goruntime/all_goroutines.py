@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from ebpfprof.goruntime.channels import channels_of
 from ebpfprof.goruntime.goroutines import GoroutineReader, Unsteady
 from ebpfprof.goruntime.labels import LabelReader
+from ebpfprof.goruntime.records import record
 from ebpfprof.goruntime.stack_walk import WINDOW_BYTES, Walk, walk_all
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.system.closing import Closing
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -49,6 +50,7 @@ _UNKNOWN_REASON: Final = "unknown wait reason"
 _LOOKS: Final = 4
 _MAX_DEPTH: Final = 1 << 14
 _MAX_FAR_FRAMES: Final = 1 << 18  # of all stacks beyond their windows, which we read one by one
+_BUBBLES: Final = ("bubble", "group")  # Go 1.25 on, and 1.24
 _NO_STACK: Final = Walk((), is_whole=False)
 _FIELDS: Final = (
     ("hi", "stack.hi", "<u8"),
@@ -69,7 +71,30 @@ _FIELDS: Final = (
     ("start_pc", "startpc", "<u8"),
     ("labels", "labels", "<u8"),
     ("waiting", "waiting", "<u8"),
+    ("thread", "m", "<u8"),
+    ("timer", "timer", "<u8"),
+    ("sleep_when", "sleepWhen", "<i8"),
+    ("bubble", "bubble", "<u8"),
+    ("group", "syncGroup", "<u8"),
 )
+
+
+class Words(NamedTuple):
+    """Words of a runtime.g, for what is to be found out beyond the stack; 0 where there are none.
+
+    `sp`, `bp` and `hi` are the stack's: its pointer, its frame pointer, its end. `thread` is g.m,
+    `timer` g.timer, `sleep_when` g.sleepWhen (Go 1.23 on), `waiting` g.waiting. `bubble` is not 0
+    for a goroutine with a clock of its own (testing/synctest, Go 1.24 on).
+    """
+
+    sp: int
+    bp: int
+    hi: int
+    thread: int
+    timer: int
+    sleep_when: int
+    waiting: int
+    bubble: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +109,8 @@ class Goroutine:
     system call first, 0 if it has not: a lower bound (runtime/mgcmark.go, markroot). `created_pc`
     is the return address of its `go` statement, 0 for the main goroutine; `parent` the goroutine
     that executed it, 0 before Go 1.21. `start_pc` is the entry of its outermost function.
+    `labels` are None if they could not be read. `is_leaked` says that the runtime found that it can
+    never go on (runtime/mgc.go, _Gleaked, Go 1.26 on).
     """
 
     address: int
@@ -100,6 +127,8 @@ class Goroutine:
     sequence: int
     labels: tuple[Label, ...] | None
     channels: tuple[Channel, ...]
+    is_leaked: bool
+    words: Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +158,8 @@ class GoroutineScanner(Closing):
         self._list = GoroutineReader(go, self._memory, has_labels=False)
         layout = go.binary.layout
         self._labels = LabelReader(self._memory, layout) if has_labels else None
-        present = [each for each in _FIELDS if layout.has("g", each[1])]
-        self._head = np.dtype(
-            {
-                "names": [name for name, _, _ in present],
-                "formats": [code for _, _, code in present],
-                "offsets": [layout.offset("g", field) for _, field, _ in present],
-                "itemsize": layout.size("g"),
-            }
-        )
-        self._names = {name for name, _, _ in present}
+        self._head = record(layout, "g", _FIELDS)
+        self._names = frozenset(self._head.names or ())
         texts = layout.wait_reason_texts
         self._reasons = {number: texts[name] for name, number in layout.wait_reasons.items()}
         self._deltas: dict[int, int] = {}
@@ -154,9 +175,9 @@ class GoroutineScanner(Closing):
         moved = sum(walk is None for walk in walks)
         channels = self._channels(addresses, heads)
         goroutines = [
-            self._goroutine(int(address), head, walk or _NO_STACK, channels, read_ns)
-            for address, head, walk, is_there in zip(
-                addresses, heads, walks, _are_there(heads).tolist(), strict=True
+            self._goroutine(int(address), head, walk or _NO_STACK, channels, read_ns, words)
+            for address, head, walk, words, is_there in zip(
+                addresses, heads, walks, self._words(heads), _are_there(heads).tolist(), strict=True
             )
             if is_there  # it may have ended since the first look
         ]
@@ -180,6 +201,11 @@ class GoroutineScanner(Closing):
         heads = self._memory.read_records(addresses, self._head)
         is_there = _are_there(heads)
         return addresses[is_there], heads[is_there], beyond
+
+    @property
+    def memory(self) -> Memory:
+        """The target's memory, open until close()."""
+        return self._memory
 
     def close(self) -> None:
         """Close the target's memory."""
@@ -267,6 +293,7 @@ class GoroutineScanner(Closing):
         walk: Walk,
         channels: Mapping[int, tuple[Channel, ...]],
         read_ns: int,
+        words: Words,
     ) -> Goroutine:
         status = int(head["status"]) & ~_SCAN
         state = _STATES.get(status, "")
@@ -288,7 +315,18 @@ class GoroutineScanner(Closing):
             int(head["sequence"]),
             self._labels_of(int(head["labels"])),
             channels.get(address, ()),
+            status == _LEAKED,
+            words,
         )
+
+    def _words(self, heads: npt.NDArray[Any]) -> Iterator[Words]:
+        _, sps, bps = self._starts(heads)
+        names = ("hi", "thread", "timer", "sleep_when", "waiting")
+        nothing = np.zeros(len(heads), np.uint64)
+        rest = [heads[name] if name in self._names else nothing for name in names]
+        bubbles = next((heads[name] for name in _BUBBLES if name in self._names), nothing)
+        columns = (each.tolist() for each in (sps, bps, *rest, bubbles))
+        return map(Words, *columns)
 
     def _channels(
         self, addresses: npt.NDArray[np.uint64], heads: npt.NDArray[Any]

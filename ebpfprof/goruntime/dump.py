@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.goruntime.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.frames import StackFrames
+from ebpfprof.goruntime.waits_for import waits_for
 from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
+from ebpfprof.profile.waiting_for import NOTHING
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
@@ -32,6 +34,7 @@ def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
         second = scanner.parked()
         time.sleep(apart_s - pause_s)
         last = scanner.scan()
+        waits = waits_for(go, scanner.memory, last)
     frames = StackFrames(go)
     frames.look_up(
         pc for each in last.goroutines for pc in (*each.pcs, each.start_pc, each.created_pc) if pc
@@ -58,6 +61,8 @@ def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
                 each.parent,
                 each.labels or (),
                 each.channels,
+                waits.get(each.goid, NOTHING),
+                each.is_leaked,
             )
         )
     return GoroutineDump(
@@ -69,4 +74,5 @@ def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
         system,
         last.moved,
         last.beyond,
+        sum(each.labels is None for each in last.goroutines),
     )

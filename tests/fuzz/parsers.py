@@ -10,5 +10,13 @@ from tests.fuzz.ways.memory import MEMORY
 from tests.fuzz.ways.native import NATIVE
 from tests.fuzz.ways.profiles import PROFILES
 from tests.fuzz.ways.text import TEXT
+from tests.fuzz.ways.waiting import WAITING
 
-PARSERS: Final[tuple[Parser, ...]] = (*NATIVE, *GO, *MEMORY, *TEXT, *PROFILES)
+PARSERS: Final[tuple[Parser, ...]] = (
+    *NATIVE,
+    *GO,
+    *MEMORY,
+    *WAITING,
+    *TEXT,
+    *PROFILES,
+)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.export.tables import waiting_for
 from ebpfprof.profile.goroutines import (
     Channel,
     DumpedGoroutine,
@@ -16,6 +17,7 @@ from ebpfprof.profile.goroutines import (
     groups,
 )
 from ebpfprof.profile.model import Frame
+from ebpfprof.profile.waiting_for import NOTHING
 
 _MAX_STATES: Final = 6
 _MAX_FRAMES: Final = 50  # at each end of a stack, as in Go's own tracebacks
@@ -44,8 +46,8 @@ def render(dump: GoroutineDump, *, each_alone: bool, width: int | None, color: b
     for group in found:
         head = _head(group, dump.apart_ns, each_alone=each_alone)
         parts.append("\n" + _fitting(_bold(head, color=color), head, width))
-        if about := _about_channels(group, waiting):
-            parts.append(_fitting(about, about, width))
+        about = [_about_channels(group, waiting), *_about_waits(group)]
+        parts += [_fitting(line, line, width) for line in about if line]
         parts.append(_stack(group, width))
     return "".join(parts)
 
@@ -61,6 +63,7 @@ def encode(dump: GoroutineDump) -> str:
             "runtime_goroutines": dump.system,
             "without_stack": dump.moved,
             "beyond_limit": dump.beyond,
+            "without_labels": dump.unlabelled,
             "goroutines": [_as_json(each) for each in dump.goroutines],
         },
         indent=1,
@@ -89,6 +92,9 @@ def _as_json(goroutine: DumpedGoroutine) -> dict[str, Any]:
             }
             for each in goroutine.channels
         ],
+        "waits_for": waiting_for.as_json(goroutine.waits_for),
+        "can_never_go_on": goroutine.can_never_go_on,
+        "leaked": goroutine.is_leaked,
     }
 
 
@@ -109,6 +115,11 @@ def _heading(dump: GoroutineDump, width: int | None, *, color: bool) -> str:
         lines.insert(0, f"{', '.join(named)}{more}")
     if dump.moved:
         lines.append(f"incomplete: {dump.moved} without a stack: they moved at each attempt")
+    if dump.unlabelled:
+        lines.append(
+            f"incomplete: the labels of {dump.unlabelled} of "
+            f"{counted(len(dump.goroutines), 'goroutine')} could not be read"
+        )
     if dump.beyond:
         lines.append(f"incomplete: {dump.beyond} more were not read")
     text = "".join(_fitting(line, line, width) for line in lines)
@@ -124,6 +135,10 @@ def _head(group: GoroutineGroup, apart_ns: int, *, each_alone: bool) -> str:
         words.append("did not move" if number == 1 else "none moved")
     elif group.standing:
         words.append(f"{group.standing} did not move")
+    if first.can_never_go_on:
+        words.append("can never go on")
+    if first.is_leaked:
+        words.append("leaked, says Go's runtime")
     if first.is_locked:
         words.append("locked to a thread")
     if labels := {f"{each.key}={each.value}" for each in first.labels} if each_alone else None:
@@ -145,6 +160,12 @@ def _about_channels(group: GoroutineGroup, waiting: Mapping[Channel, int]) -> st
     if others:
         words.append(f"{counted(others, 'more goroutine')} wait{'s' if others == 1 else ''} for it")
     return ", ".join(words)
+
+
+def _about_waits(group: GoroutineGroup) -> list[str]:
+    """What else is known of the waits of a group, a line each."""
+    known = [each.waits_for for each in group.goroutines if each.waits_for != NOTHING]
+    return [printable(f"{_INDENT}{line}") for line in waiting_for.lines(known)]
 
 
 def _stack(group: GoroutineGroup, width: int | None) -> str:

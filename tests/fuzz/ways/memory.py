@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ebpfprof.export.tables import goroutines as goroutine_tables
-from ebpfprof.goruntime import all_goroutines, goroutines
+from ebpfprof.goruntime import all_goroutines, goroutines, waits_for
 from ebpfprof.goruntime import parked as parked_module
 from ebpfprof.goruntime.dump import dump
 from ebpfprof.goruntime.labels import CUT, LabelReader
@@ -43,6 +43,7 @@ from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.unwind.go import GoUnwind
 from tests.fuzz.driver import Parser
 from tests.fuzz.minigo import real
+from tests.fuzz.ways.waiting import Polled
 
 _LIST, _G, _STACK = 0xC000_0000_00, 0xC000_0010_00, 0xC000_0100_00
 _G_BYTES, _STACK_BYTES, _COUNT = 512, 256, 6
@@ -152,6 +153,7 @@ def _ready(memory: _Memory) -> Iterator[None]:
             parked_module, Memory=lambda *_: memory, scheduling_latencies=lambda _: latencies
         ),
         mock.patch.multiple(all_goroutines, Memory=lambda *_: memory),
+        mock.patch.multiple(waits_for, Descriptors=Polled),
     ):
         yield
 
@@ -353,6 +355,10 @@ MEMORY = (
             "ebpfprof.goruntime.stack_walk",
             "ebpfprof.goruntime.frames",
             "ebpfprof.goruntime.dump",
+            "ebpfprof.goruntime.file_waits",
+            "ebpfprof.goruntime.records",
+            "ebpfprof.goruntime.sleeps",
+            "ebpfprof.goruntime.waits_for",
         ),
         ask_all_goroutines,
         goroutine_seeds,

@@ -144,5 +144,8 @@ def test_json_has_every_goroutine_and_what_is_missing() -> None:
             "stack": [{"function": "main.(*Pool).work", "file": "/src/pool.go", "line": 12}],
             "stack_is_whole": True,
             "channels": [],
+            "waits_for": None,
+            "can_never_go_on": False,
+            "leaked": False,
         }
     ]

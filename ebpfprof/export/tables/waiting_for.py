@@ -1,0 +1,115 @@
+"""What goroutines of a dump wait for, as lines for people and as JSON for programs.
+
+Lines may have text of the target in them: they are not fit for a terminal before printable().
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from ebpfprof.console.text import counted, duration
+from ebpfprof.profile.waiting_for import NOTHING, FileWait, OpenFile, WaitsFor
+
+_MAX_SHOWN: Final = 3
+_KINDS: Final = {"unix": "a unix socket", "socket": "a socket", "pipe": "a pipe", "file": "a file"}
+
+
+def lines(waits: Sequence[WaitsFor]) -> list[str]:
+    """What the goroutines of a group wait for, a sentence a line; [] if nothing is known."""
+    return [
+        *_files([each.file_wait for each in waits if each.file_wait]),
+        *_sleeps([each.wakes_in_ns for each in waits if each.wakes_in_ns is not None]),
+    ]
+
+
+def as_json(waits: WaitsFor) -> dict[str, Any] | None:
+    """The same for one goroutine: addresses in hexadecimal, times in seconds; None if unknown."""
+    if waits == NOTHING:
+        return None
+    found: dict[str, Any] = {}
+    if each := waits.file_wait:
+        found["file"] = {"waits_to": "write" if each.is_write else "read", **_file_json(each.file)}
+    if waits.wakes_in_ns is not None:
+        found["wakes_in_s"] = waits.wakes_in_ns / 1e9
+    return found
+
+
+def _file_json(file: OpenFile) -> dict[str, Any]:
+    return {
+        "fd": file.fd,
+        "kind": file.kind,
+        "local": file.local or None,
+        "peer": file.peer or None,
+        "path": file.path or None,
+        "listens": file.is_listener,
+    }
+
+
+def _files(waits: Sequence[FileWait]) -> list[str]:
+    if len(waits) == 1:
+        (only,) = waits
+        return [f"{_verb(only, is_one=True)} {_place(only.file)}"]
+    alike = defaultdict[tuple[str, str], list[OpenFile]](list)
+    for each in waits:
+        file = each.file
+        on = f" on {file.local}" if file.local and not file.is_connecting else ""
+        alike[_verb(each, is_one=False), f"{_kind(file)}{on}"].append(file)
+    found = []
+    ordered = sorted(alike.items(), key=lambda item: -len(item[1]))
+    for (verb, what), files in ordered[:_MAX_SHOWN]:
+        peers = Counter(each.peer.rpartition(":")[0] or each.peer for each in files if each.peer)
+        found.append(f"{len(files)} {verb} {what}{_commonest(peers, 'peers: ')}")
+    if len(ordered) > _MAX_SHOWN:
+        rest = sum(len(files) for _, files in ordered[_MAX_SHOWN:])
+        found.append(f"{rest} wait for others")
+    return found
+
+
+def _commonest(names: Counter[str], word: str) -> str:
+    if not names:
+        return ""
+    shown = [f"{name} ({count})" for name, count in names.most_common(_MAX_SHOWN)]
+    more = [f"{counted(len(names) - _MAX_SHOWN, 'other')}"] if len(names) > _MAX_SHOWN else []
+    return f"; {word}{', '.join(shown + more)}"
+
+
+def _verb(wait: FileWait, *, is_one: bool) -> str:
+    ending = "s" if is_one else ""
+    if wait.file.is_listener:
+        return f"accept{ending} connections"
+    if wait.file.is_connecting:
+        return f"connect{ending}"
+    return f"write{ending} to" if wait.is_write else f"read{ending} from"
+
+
+def _kind(file: OpenFile) -> str:
+    if file.path:
+        return f"{file.kind} {file.path}" if file.kind == "unix" else file.path
+    return _KINDS.get(file.kind, file.kind)
+
+
+def _place(file: OpenFile) -> str:
+    if file.is_listener and file.local:
+        return f"on {file.local} ({file.kind}, fd {file.fd})"
+    if file.is_connecting:
+        return f"to {file.peer} ({file.kind}, fd {file.fd})"
+    if file.peer:
+        return f"{file.peer}, here {file.local} ({file.kind}, fd {file.fd})"
+    if file.local:
+        return f"{file.local} ({file.kind}, fd {file.fd})"
+    return f"{'on ' if file.is_listener else ''}{_kind(file)} (fd {file.fd})"
+
+
+def _sleeps(ends_ns: Iterable[int]) -> list[str]:
+    ordered = sorted(ends_ns)
+    if not ordered:
+        return []
+    first, last = ordered[0], ordered[-1]
+    if last <= 0:
+        return [f"should have woken {duration(-first)} ago"]
+    if len(ordered) == 1:
+        return [f"wakes in {duration(last)}"]
+    soonest = f"in {duration(first)}" if first > 0 else "now"
+    return [f"the first wakes {soonest}, the last in {duration(last)}"]
