@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.goruntime.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.frames import StackFrames
-from ebpfprof.goruntime.waits_for import waits_for
+from ebpfprof.goruntime.waits_for import WaitReader
 from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
 from ebpfprof.profile.waiting_for import NOTHING
 
@@ -34,11 +34,14 @@ def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
         second = scanner.parked()
         time.sleep(apart_s - pause_s)
         last = scanner.scan()
-        waits = waits_for(go, scanner.memory, last)
-    frames = StackFrames(go)
-    frames.look_up(
-        pc for each in last.goroutines for pc in (*each.pcs, each.start_pc, each.created_pc) if pc
-    )
+        frames = StackFrames(go)
+        frames.look_up(
+            pc
+            for each in last.goroutines
+            for pc in (*each.pcs, each.start_pc, each.created_pc)
+            if pc
+        )
+        waits = WaitReader(go, scanner.memory, frames).read(last)
     apart_ns = last.read_ns - looked_ns
     shown, system = [], 0
     for each in last.goroutines:

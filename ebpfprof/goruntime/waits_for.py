@@ -1,16 +1,23 @@
-"""What goroutines wait for beyond their stacks: files, the end of a sleep."""
+"""What goroutines wait for beyond their stacks: locks, files, the end of a sleep."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.goruntime.file_waits import file_waits
+from ebpfprof.goruntime.lock_holders import HolderFinder
+from ebpfprof.goruntime.lock_states import LockStates
+from ebpfprof.goruntime.lock_uses import RW_MUTEX
+from ebpfprof.goruntime.lock_waits import WRITER_SEMAPHORE, LockWait, lock_waits
 from ebpfprof.goruntime.sleeps import ends_of_sleeps
 from ebpfprof.process.descriptors import Descriptors
-from ebpfprof.profile.waiting_for import NOTHING, WaitsFor
+from ebpfprof.profile.waiting_for import NOTHING, LockState, WaitsFor
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ebpfprof.goruntime.all_goroutines import AllGoroutines
+    from ebpfprof.goruntime.frames import StackFrames
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.process.memory import Memory
 
@@ -18,23 +25,60 @@ _IO_WAIT: Final = "IO wait"
 _SLEEP: Final = "sleep"
 
 
-def waits_for(go: GoTarget, memory: Memory, found: AllGoroutines) -> dict[int, WaitsFor]:
-    """What each goroutine waits for, by its id; those of which nothing is known are missing.
+class WaitReader:
+    """Reads what the goroutines of one target wait for, any number of times."""
 
-    Raises TargetGone.
-    """
-    layout = go.binary.layout
-    sleeping = {each.address: each.words for each in found.goroutines if each.state == _SLEEP}
-    ends = ends_of_sleeps(memory, layout, sleeping)
-    polling = [each.address for each in found.goroutines if each.state == _IO_WAIT]
-    files = file_waits(memory, layout, Descriptors(go.target.pid), polling)
-    known = {}
-    for each in found.goroutines:
-        end_ns = ends.get(each.address)
-        waits = WaitsFor(
-            file_wait=files.get(each.address),
-            wakes_in_ns=None if end_ns is None else end_ns - found.read_ns,
-        )
-        if waits != NOTHING:
-            known[each.goid] = waits
-    return known
+    def __init__(self, go: GoTarget, memory: Memory, frames: StackFrames) -> None:
+        """Raises GoTableError."""
+        self._go, self._memory, self._frames = go, memory, frames
+        self._descriptors = Descriptors(go.target.pid)
+        self._states = LockStates(go)
+        self._holders = HolderFinder(go)
+
+    def read(self, found: AllGoroutines) -> dict[int, WaitsFor]:
+        """What each goroutine waits for, by its id; those of which nothing is known are missing.
+
+        Raises TargetGone or GoTableError.
+        """
+        layout = self._go.binary.layout
+        sleeping = {each.address: each.words for each in found.goroutines if each.state == _SLEEP}
+        ends = ends_of_sleeps(self._memory, layout, sleeping)
+        polling = [each.address for each in found.goroutines if each.state == _IO_WAIT]
+        files = file_waits(self._memory, layout, self._descriptors, polling)
+        waits = lock_waits(self._go, self._memory, self._frames, found.goroutines)
+        locks = self._states.read(self._memory, waits)
+        holders = self._holders.find(self._memory, found.goroutines, waits, locks)
+        writers = self._writers(found, waits)
+        known = {}
+        for each in found.goroutines:
+            end_ns = ends.get(each.address)
+            wait = waits.get(each.address)
+            lock = locks.get(wait.address) if wait else None
+            about = WaitsFor(
+                lock=lock,
+                may_hold=tuple(holders.get(lock.address, ())) if lock else (),
+                behind=_behind(each.goid, lock, writers),
+                file_wait=files.get(each.address),
+                wakes_in_ns=None if end_ns is None else end_ns - found.read_ns,
+            )
+            if about != NOTHING:
+                known[each.goid] = about
+        return known
+
+    @staticmethod
+    def _writers(found: AllGoroutines, waits: Mapping[int, LockWait]) -> dict[int, int]:
+        """The goroutine that waits in RWMutex.Lock for readers to leave, by the lock."""
+        return {
+            wait.address: each.goid
+            for each in found.goroutines
+            if (wait := waits.get(each.address))
+            and (wait.type, wait.sema_offset) == (RW_MUTEX, WRITER_SEMAPHORE)
+        }
+
+
+def _behind(goid: int, lock: LockState | None, writers: Mapping[int, int]) -> int:
+    """The writer that a goroutine has to let pass first; 0 if there is none."""
+    if lock is None or not lock.writer_waits:
+        return 0
+    writer = writers.get(lock.address, 0)
+    return 0 if writer == goid else writer

@@ -70,13 +70,16 @@ class SystemCall:
 class WaitsFor:
     """All that is known of what a goroutine waits for; the same for no two goroutines, usually.
 
-    `may_hold` are ids of goroutines that may hold `lock`. `thread` is the number of the thread that
-    runs the goroutine, or is in its system call, 0 if unknown. `wakes_in_ns` is when a sleep ends,
-    from the look on, negative if it is late; None if it does not sleep.
+    `may_hold` are ids of goroutines that may hold `lock`. `behind` is the goroutine with a claim to
+    write, which comes first where readers hold a RWMutex; 0 if there is none. `thread` is the
+    number of the thread that runs the goroutine, or is in its system call, 0 if unknown.
+    `wakes_in_ns` is when a sleep ends, from the look on, negative if it is late; None if it does
+    not sleep.
     """
 
     lock: LockState | None = None
     may_hold: tuple[int, ...] = ()
+    behind: int = 0
     file_wait: FileWait | None = None
     call: SystemCall | None = None
     thread: int = 0

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ebpfprof.console.text import counted, duration, printable
 from ebpfprof.export.tables import waiting_for
+from ebpfprof.profile.deadlocks import deadlocks
 from ebpfprof.profile.goroutines import (
     Channel,
     DumpedGoroutine,
@@ -22,6 +23,7 @@ from ebpfprof.profile.waiting_for import NOTHING
 _MAX_STATES: Final = 6
 _MAX_FRAMES: Final = 50  # at each end of a stack, as in Go's own tracebacks
 _INDENT: Final = "    "
+_SYNC: Final = ("sync.", "internal/sync.")
 _RUNTIME: Final = ("runtime.", "internal/runtime/")
 _NO_STACK: Final = {
     "running": "(it runs: its stack is not in memory; `ebpfprof top --profile cpu` shows it)"
@@ -37,6 +39,7 @@ def render(dump: GoroutineDump, *, each_alone: bool, width: int | None, color: b
     with a newline.
     """
     parts = [_heading(dump, width, color=color)]
+    parts += [_deadlock(circle, width, color=color) for circle in deadlocks(dump.goroutines)]
     found = (
         [GoroutineGroup((each,)) for each in dump.goroutines]
         if each_alone
@@ -64,6 +67,7 @@ def encode(dump: GoroutineDump) -> str:
             "without_stack": dump.moved,
             "beyond_limit": dump.beyond,
             "without_labels": dump.unlabelled,
+            "deadlocks": [[each.goid for each in circle] for circle in deadlocks(dump.goroutines)],
             "goroutines": [_as_json(each) for each in dump.goroutines],
         },
         indent=1,
@@ -124,6 +128,33 @@ def _heading(dump: GoroutineDump, width: int | None, *, color: bool) -> str:
         lines.append(f"incomplete: {dump.beyond} more were not read")
     text = "".join(_fitting(line, line, width) for line in lines)
     return _fitting(_bold(title, color=color), title, width) + text
+
+
+def _deadlock(circle: Sequence[DumpedGoroutine], width: int | None, *, color: bool) -> str:
+    """Goroutines that wait for each other, a line each for who waits and for what."""
+    if len(circle) == 1:
+        title = f"Probably a deadlock: goroutine {circle[0].goid} waits for itself."
+    else:
+        title = f"Probably a deadlock: {len(circle)} goroutines wait for each other."
+    text = "\n" + _fitting(_alarm(title, color=color), title, width)
+    for each, following in zip(circle, (*circle[1:], circle[0]), strict=True):
+        lock = each.waits_for.lock
+        assert lock
+        claim = "wants to write first" if each.waits_for.behind == following.goid else "may hold it"
+        other = (
+            "it may hold it itself"
+            if each is following
+            else (f"goroutine {following.goid} {claim}")
+        )
+        frames = [frame for frame in _shown(each) if not frame.function.startswith(_SYNC)]
+        where = f" in {frames[0].function}" if frames else ""
+        place = f", {_base(frames[0].file)}:{frames[0].line}" if frames else ""
+        for line in (
+            f"{_INDENT}goroutine {each.goid} waits{where}{place},",
+            f"{_INDENT}{_INDENT}for {waiting_for.lock_name(lock)}: {other}",
+        ):
+            text += _fitting(printable(line), printable(line), width)
+    return text
 
 
 def _head(group: GoroutineGroup, apart_ns: int, *, each_alone: bool) -> str:
@@ -201,6 +232,10 @@ def _shown(goroutine: DumpedGoroutine) -> Sequence[Frame]:
 
 def _base(path: str) -> str:
     return path.rpartition("/")[2]
+
+
+def _alarm(text: str, *, color: bool) -> str:
+    return f"\x1b[1;31m{text}\x1b[0m" if color else text
 
 
 def _bold(text: str, *, color: bool) -> str:

@@ -9,16 +9,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from ebpfprof.console.text import counted, duration
-from ebpfprof.profile.waiting_for import NOTHING, FileWait, OpenFile, WaitsFor
+from ebpfprof.console.text import counted, duration, listed
+from ebpfprof.profile.waiting_for import NOTHING, FileWait, LockState, OpenFile, WaitsFor
 
 _MAX_SHOWN: Final = 3
+_MAX_HOLDERS: Final = 8
 _KINDS: Final = {"unix": "a unix socket", "socket": "a socket", "pipe": "a pipe", "file": "a file"}
 
 
 def lines(waits: Sequence[WaitsFor]) -> list[str]:
     """What the goroutines of a group wait for, a sentence a line; [] if nothing is known."""
     return [
+        *_locks(waits),
         *_files([each.file_wait for each in waits if each.file_wait]),
         *_sleeps([each.wakes_in_ns for each in waits if each.wakes_in_ns is not None]),
     ]
@@ -29,6 +31,19 @@ def as_json(waits: WaitsFor) -> dict[str, Any] | None:
     if waits == NOTHING:
         return None
     found: dict[str, Any] = {}
+    if lock := waits.lock:
+        found["lock"] = {
+            "address": f"{lock.address:#x}",
+            "type": lock.type,
+            "name": lock.name,
+            "locked": lock.is_locked,
+            "waiters": lock.waiters,
+            "readers": lock.readers,
+            "writer_waits": lock.writer_waits,
+            "counter": lock.counter,
+            "may_be_held_by": list(waits.may_hold),
+            "behind_writer": waits.behind or None,
+        }
     if each := waits.file_wait:
         found["file"] = {"waits_to": "write" if each.is_write else "read", **_file_json(each.file)}
     if waits.wakes_in_ns is not None:
@@ -45,6 +60,58 @@ def _file_json(file: OpenFile) -> dict[str, Any]:
         "path": file.path or None,
         "listens": file.is_listener,
     }
+
+
+def _locks(waits: Sequence[WaitsFor]) -> list[str]:
+    alike = defaultdict[LockState, list[WaitsFor]](list)
+    for each in waits:
+        if each.lock:
+            alike[each.lock].append(each)
+    ordered = sorted(alike.items(), key=lambda item: (-len(item[1]), item[0].address))
+    found = []
+    for lock, some in ordered[:_MAX_SHOWN]:
+        number = f"{counted(len(some), 'goroutine')}: " if len(alike) > 1 else ""
+        found.append(f"{number}for {lock_name(lock)}{_lock_state(lock)}")
+        if lock.is_locked or lock.readers:
+            found += _holders(some[0])
+    if len(ordered) > _MAX_SHOWN:
+        found.append(f"for {counted(len(ordered) - _MAX_SHOWN, 'other lock')}")
+    return found
+
+
+def lock_name(lock: LockState) -> str:
+    """A lock in a sentence: "main.Cache.mu (sync.Mutex at 0xc000012340)"."""
+    place = f"{lock.type} at {lock.address:#x}"
+    return f"{lock.name} ({place})" if lock.name else f"the {place}"
+
+
+def _lock_state(lock: LockState) -> str:
+    if lock.type == "sync.WaitGroup":
+        return f", counter {lock.counter}"
+    if lock.type == "sync.Cond":
+        return ""
+    if lock.writer_waits:
+        return f", which {counted(lock.readers, 'reader')} hold{_s(lock.readers)}; a writer waits"
+    if lock.readers:
+        return f", which {counted(lock.readers, 'reader')} hold{_s(lock.readers)}"
+    return "" if lock.is_locked else ", which is free now"
+
+
+def _s(number: int) -> str:
+    return "s" if number == 1 else ""
+
+
+def _holders(waits: WaitsFor) -> list[str]:
+    found = []
+    if waits.may_hold:
+        shown = [str(each) for each in waits.may_hold[:_MAX_HOLDERS]]
+        more = len(waits.may_hold) - len(shown)
+        shown += [f"{more} more"] if more else []
+        noun = "goroutine" if len(shown) == 1 else "goroutines"
+        found.append(f"it may be held by {noun} {listed(shown)}")
+    if waits.behind:
+        found.append(f"goroutine {waits.behind} wants to write first")
+    return found
 
 
 def _files(waits: Sequence[FileWait]) -> list[str]:
