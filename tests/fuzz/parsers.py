@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.fuzz.driver import Parser
 from tests.fuzz.ways.go import GO
+from tests.fuzz.ways.locks import LOCKS
 from tests.fuzz.ways.memory import MEMORY
 from tests.fuzz.ways.native import NATIVE
 from tests.fuzz.ways.profiles import PROFILES
@@ -16,6 +17,7 @@ PARSERS: Final[tuple[Parser, ...]] = (
     *NATIVE,
     *GO,
     *MEMORY,
+    *LOCKS,
     *WAITING,
     *TEXT,
     *PROFILES,
