@@ -37,6 +37,7 @@ class DumpedGoroutine:
     0 if unknown.
     `channels` are those for which it waits: several in a select, () for nil channels. `is_leaked`:
     the runtime found that nothing can wake it (Go 1.26 on, after a goroutineleak profile).
+    `sequence` tells one wait of a goroutine from the next, modulo 256; None if it does not wait.
     """
 
     goid: int
@@ -52,6 +53,7 @@ class DumpedGoroutine:
     channels: tuple[Channel, ...] = ()
     waits_for: WaitsFor = NOTHING
     is_leaked: bool = False
+    sequence: int | None = None
 
     @property
     def can_never_go_on(self) -> bool:
@@ -70,7 +72,8 @@ class GoroutineDump:
 
     `apart_ns` is the time between the first look and the last. `system` counts the runtime's own
     goroutines, `moved` those whose stack could not be read because they kept moving, `beyond` those
-    beyond the limit of what we read, `unlabelled` those whose labels could not be read.
+    beyond the limit of what we read, `unlabelled` those whose labels could not be read. `read_ns`
+    is the time of the look that is shown (CLOCK_MONOTONIC).
     """
 
     pid: int
@@ -82,6 +85,7 @@ class GoroutineDump:
     moved: int
     beyond: int
     unlabelled: int = 0
+    read_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,8 @@ def render(dump: GoroutineDump, *, each_alone: bool, width: int | None, color: b
         head = _head(group, dump.apart_ns, each_alone=each_alone)
         parts.append("\n" + _fitting(_bold(head, color=color), head, width))
         about = [_about_channels(group, waiting), *_about_waits(group)]
-        parts += [_fitting(line, line, width) for line in about if line]
-        parts.append(_stack(group, width))
+        parts += [fitting(line, width) for line in about if line]
+        parts.append(stack(group, width))
     return "".join(parts)
 
 
@@ -83,9 +83,9 @@ def _as_json(goroutine: DumpedGoroutine) -> dict[str, Any]:
         "waited_at_least_s": goroutine.waited_ns / 1e9,
         "locked_to_thread": goroutine.is_locked,
         "labels": {each.key: each.value for each in goroutine.labels},
-        "created_by": _frame_as_json(created) if created else None,
+        "created_by": frame_as_json(created) if created else None,
         "created_by_goroutine": goroutine.parent or None,
-        "stack": [_frame_as_json(frame) for frame in goroutine.frames],
+        "stack": [frame_as_json(frame) for frame in goroutine.frames],
         "stack_is_whole": goroutine.is_whole,
         "channels": [
             {
@@ -102,7 +102,8 @@ def _as_json(goroutine: DumpedGoroutine) -> dict[str, Any]:
     }
 
 
-def _frame_as_json(frame: Frame) -> dict[str, Any]:
+def frame_as_json(frame: Frame) -> dict[str, Any]:
+    """A frame for JSON."""
     return {"function": frame.function, "file": frame.file, "line": frame.line}
 
 
@@ -126,7 +127,7 @@ def _heading(dump: GoroutineDump, width: int | None, *, color: bool) -> str:
         )
     if dump.beyond:
         lines.append(f"incomplete: {dump.beyond} more were not read")
-    text = "".join(_fitting(line, line, width) for line in lines)
+    text = "".join(fitting(line, width) for line in lines)
     return _fitting(_bold(title, color=color), title, width) + text
 
 
@@ -153,7 +154,7 @@ def _deadlock(circle: Sequence[DumpedGoroutine], width: int | None, *, color: bo
             f"{_INDENT}goroutine {each.goid} waits{where}{place},",
             f"{_INDENT}{_INDENT}for {waiting_for.lock_name(lock)}: {other}",
         ):
-            text += _fitting(printable(line), printable(line), width)
+            text += fitting(printable(line), width)
     return text
 
 
@@ -199,7 +200,8 @@ def _about_waits(group: GoroutineGroup) -> list[str]:
     return [printable(f"{_INDENT}{line}") for line in waiting_for.lines(known)]
 
 
-def _stack(group: GoroutineGroup, width: int | None) -> str:
+def stack(group: GoroutineGroup, width: int | None) -> str:
+    """The stack that all goroutines of a group have, and the line that created them."""
     first = group.first
     lines = [(frame.function, f"{_base(frame.file)}:{frame.line}") for frame in _shown(first)]
     elided = len(lines) - 2 * _MAX_FRAMES
@@ -220,7 +222,7 @@ def _stack(group: GoroutineGroup, width: int | None) -> str:
         line = printable(f"{_INDENT}{name:<{room}}  {place}".rstrip())
         if width is not None and len(line) > width:
             line = printable(f"{_INDENT}{name}  {place}".rstrip())
-        text.append(_fitting(line, line, width))
+        text.append(fitting(line, width))
     return "".join(text)
 
 
@@ -240,6 +242,11 @@ def _alarm(text: str, *, color: bool) -> str:
 
 def _bold(text: str, *, color: bool) -> str:
     return f"\x1b[1m{text}\x1b[0m" if color else text
+
+
+def fitting(line: str, width: int | None) -> str:
+    """The line, without colours, with a newline; one that is too long is cut at its end."""
+    return _fitting(line, line, width)
 
 
 def _fitting(line: str, plain: str, width: int | None) -> str:

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+	"runtime/pprof"
 	"sync/atomic"
 
 	"ebpfprof.test/harness"
@@ -51,9 +53,31 @@ func turn() {
 //go:noinline
 func wait() { <-never }
 
+// work waits for its next job only when all have had one: each of them moves at each turn.
+//
 //go:noinline
 func work() {
 	for range jobs {
-		turns.Add(1)
+		mine := turns.Add(1)
+		harness.Poll(func() bool { return turns.Load() >= int64(workers) || turns.Load() < mine })
+	}
+}
+
+// stuck starts goroutines that can never go on.
+func stuck() {
+	var null chan int
+	for name, wait := range map[string]func(){
+		"chan receive (nil chan)": func() { <-null },
+		"chan send (nil chan)":    func() { null <- 1 },
+		"select (no cases)":       func() { select {} },
+	} {
+		await(begin(name, wait).ID, name)
+	}
+}
+
+// profile has the runtime look for leaked goroutines, where it can (Go 1.27 on).
+func profile() {
+	if leaks := pprof.Lookup("goroutineleak"); leaks != nil {
+		harness.Check(leaks.WriteTo(io.Discard, 0))
 	}
 }

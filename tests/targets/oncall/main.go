@@ -6,6 +6,8 @@
 //
 //	deadlock  makes three groups of goroutines that wait for each other; prints a line of JSON
 //	leak N    starts N goroutines that wait for ever at one line; prints "leaked"
+//	stuck     starts goroutines that can never go on; prints "stuck"
+//	profile   has the runtime look for leaked goroutines; prints "profiled"
 //	turn      wakes the goroutines of a group that then wait again, and adds some that end;
 //	          prints "turned"
 //	bare      makes a goroutine block in a system call that the scheduler does not know of; prints
@@ -72,6 +74,12 @@ func main() {
 		case "leak":
 			leak(harness.Number(command[1]))
 			fmt.Println("leaked")
+		case "stuck":
+			stuck()
+			fmt.Println("stuck")
+		case "profile":
+			profile()
+			fmt.Println("profiled")
 		case "turn":
 			turn()
 			fmt.Println("turned")
