@@ -1,4 +1,4 @@
-"""What goroutines wait for beyond their stacks: locks, files, the end of a sleep."""
+"""What goroutines wait for beyond their stacks: locks, files, system calls, the end of a sleep."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from ebpfprof.goruntime.lock_states import LockStates
 from ebpfprof.goruntime.lock_uses import RW_MUTEX
 from ebpfprof.goruntime.lock_waits import WRITER_SEMAPHORE, LockWait, lock_waits
 from ebpfprof.goruntime.sleeps import ends_of_sleeps
+from ebpfprof.goruntime.thread_calls import thread_calls
 from ebpfprof.process.descriptors import Descriptors
+from ebpfprof.process.threads import Threads
 from ebpfprof.profile.waiting_for import NOTHING, LockState, WaitsFor
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class WaitReader:
         """Raises GoTableError."""
         self._go, self._memory, self._frames = go, memory, frames
         self._descriptors = Descriptors(go.target.pid)
+        self._threads = Threads(go.target.pid)
         self._states = LockStates(go)
         self._holders = HolderFinder(go)
 
@@ -48,6 +51,9 @@ class WaitReader:
         waits = lock_waits(self._go, self._memory, self._frames, found.goroutines)
         locks = self._states.read(self._memory, waits)
         holders = self._holders.find(self._memory, found.goroutines, waits, locks)
+        threads = thread_calls(
+            self._memory, layout, self._threads, self._descriptors, found.goroutines
+        )
         writers = self._writers(found, waits)
         known = {}
         for each in found.goroutines:
@@ -59,6 +65,7 @@ class WaitReader:
                 may_hold=tuple(holders.get(lock.address, ())) if lock else (),
                 behind=_behind(each.goid, lock, writers),
                 file_wait=files.get(each.address),
+                thread=threads.get(each.address),
                 wakes_in_ns=None if end_ns is None else end_ns - found.read_ns,
             )
             if about != NOTHING:

@@ -56,8 +56,8 @@ class FileWait:
 class SystemCall:
     """A system call in which a thread is now: its number on x86-64, its name.
 
-    `arguments` have names where those of the call are known, "" where not. `file` is what its
-    first argument stands for, if that is a file descriptor.
+    `arguments` are names with values, () where the call's are not known. `file` is what its first
+    argument stands for, if that is a file descriptor.
     """
 
     number: int
@@ -67,22 +67,32 @@ class SystemCall:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadWait:
+    """What the thread `thread` does for a goroutine that runs, or is in a system call.
+
+    It `runs`, or waits for a processor; or it waits in `call`; or, without both, elsewhere in the
+    kernel, for a page for example.
+    """
+
+    thread: int
+    runs: bool
+    call: SystemCall | None
+
+
+@dataclass(frozen=True, slots=True)
 class WaitsFor:
     """All that is known of what a goroutine waits for; the same for no two goroutines, usually.
 
     `may_hold` are ids of goroutines that may hold `lock`. `behind` is the goroutine with a claim to
-    write, which comes first where readers hold a RWMutex; 0 if there is none. `thread` is the
-    number of the thread that runs the goroutine, or is in its system call, 0 if unknown.
-    `wakes_in_ns` is when a sleep ends, from the look on, negative if it is late; None if it does
-    not sleep.
+    write, which comes first where readers hold a RWMutex; 0 if there is none. `wakes_in_ns` is when
+    a sleep ends, from the look on, negative if it is late; None if it does not sleep.
     """
 
     lock: LockState | None = None
     may_hold: tuple[int, ...] = ()
     behind: int = 0
     file_wait: FileWait | None = None
-    call: SystemCall | None = None
-    thread: int = 0
+    thread: ThreadWait | None = None
     wakes_in_ns: int | None = None
 
 

@@ -28,9 +28,9 @@ class OnCall:
         found: dict[str, Facts] = json.loads(self.target.ask(command, "{"))
         return found
 
-    def dump(self, *arguments: str) -> dict[int, Facts]:
+    def dump(self, *arguments: str, pid: int = 0) -> dict[int, Facts]:
         """What `ebpfprof dump --json` says of all goroutines, by their ids."""
-        said = verb("dump", "--json", "--pid", str(self.target.pid), *arguments)
+        said = verb("dump", "--json", "--pid", str(pid or self.target.pid), *arguments)
         assert said.code == ExitCode.OK, said.stderr
         return {each["id"]: each for each in json.loads(said.stdout)["goroutines"]}
 

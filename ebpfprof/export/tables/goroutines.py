@@ -28,6 +28,7 @@ _RUNTIME: Final = ("runtime.", "internal/runtime/")
 _NO_STACK: Final = {
     "running": "(it runs: its stack is not in memory; `ebpfprof top --profile cpu` shows it)"
 }
+_BARE_CALL: Final = "(no stack in memory: Go's scheduler does not know of this system call)"
 _MOVING: Final = "(no stack: it moved at each attempt to read it)"
 
 
@@ -208,7 +209,7 @@ def stack(group: GoroutineGroup, width: int | None) -> str:
     if elided > 0:
         lines[_MAX_FRAMES:-_MAX_FRAMES] = [(f"...{elided} frames elided...", "")]
     if not lines:
-        lines.append((_NO_STACK.get(first.state, _MOVING), ""))
+        lines.append((_why_without_stack(group), ""))
     elif not first.is_whole:
         lines.append(("(cut off: the rest could not be read)", ""))
     if first.created_by:
@@ -224,6 +225,13 @@ def stack(group: GoroutineGroup, width: int | None) -> str:
             line = printable(f"{_INDENT}{name}  {place}".rstrip())
         text.append(fitting(line, width))
     return "".join(text)
+
+
+def _why_without_stack(group: GoroutineGroup) -> str:
+    threads = [each.waits_for.thread for each in group.goroutines]
+    if group.first.state == "running" and all(each and not each.runs for each in threads):
+        return _BARE_CALL
+    return _NO_STACK.get(group.first.state, _MOVING)
 
 
 def _shown(goroutine: DumpedGoroutine) -> Sequence[Frame]:

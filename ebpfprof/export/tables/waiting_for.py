@@ -10,10 +10,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ebpfprof.console.text import counted, duration, listed
-from ebpfprof.profile.waiting_for import NOTHING, FileWait, LockState, OpenFile, WaitsFor
+from ebpfprof.profile.waiting_for import (
+    NOTHING,
+    FileWait,
+    LockState,
+    OpenFile,
+    SystemCall,
+    ThreadWait,
+    WaitsFor,
+)
 
 _MAX_SHOWN: Final = 3
 _MAX_HOLDERS: Final = 8
+_FD_BITS: Final = 0xFFFFFFFF
+_ADDRESSES: Final = 1 << 20
 _KINDS: Final = {"unix": "a unix socket", "socket": "a socket", "pipe": "a pipe", "file": "a file"}
 
 
@@ -22,6 +32,7 @@ def lines(waits: Sequence[WaitsFor]) -> list[str]:
     return [
         *_locks(waits),
         *_files([each.file_wait for each in waits if each.file_wait]),
+        *_threads([each.thread for each in waits if each.thread]),
         *_sleeps([each.wakes_in_ns for each in waits if each.wakes_in_ns is not None]),
     ]
 
@@ -46,9 +57,21 @@ def as_json(waits: WaitsFor) -> dict[str, Any] | None:
         }
     if each := waits.file_wait:
         found["file"] = {"waits_to": "write" if each.is_write else "read", **_file_json(each.file)}
+    if thread := waits.thread:
+        found["thread"] = {"id": thread.thread, "runs": thread.runs}
+        found["system_call"] = _call_json(thread.call) if thread.call else None
     if waits.wakes_in_ns is not None:
         found["wakes_in_s"] = waits.wakes_in_ns / 1e9
     return found
+
+
+def _call_json(call: SystemCall) -> dict[str, Any]:
+    return {
+        "number": call.number,
+        "name": call.name,
+        "arguments": [{"name": name, "value": value} for name, value in call.arguments],
+        "file": _file_json(call.file) if call.file else None,
+    }
 
 
 def _file_json(file: OpenFile) -> dict[str, Any]:
@@ -167,6 +190,47 @@ def _place(file: OpenFile) -> str:
     if file.local:
         return f"{file.local} ({file.kind}, fd {file.fd})"
     return f"{'on ' if file.is_listener else ''}{_kind(file)} (fd {file.fd})"
+
+
+def _threads(threads: Sequence[ThreadWait]) -> list[str]:
+    """The calls of threads; nothing of one that runs: that is what its goroutine's state says."""
+    alike = Counter(_call(each) for each in threads)
+    if len(threads) == 1:
+        (only,) = threads
+        return [f"{text}, thread {only.thread}" for text in alike if text]
+    return [f"{count} {text}" for text, count in alike.most_common(_MAX_SHOWN) if text]
+
+
+def _call(thread: ThreadWait) -> str:
+    call = thread.call
+    if call is None:
+        return "" if thread.runs else "waits in the kernel, outside of system calls"
+    shown = ", ".join(
+        f"fd {_signed(value & _FD_BITS)}" if name == "fd" else f"{name} {_number(value)}"
+        for name, value in call.arguments
+    )
+    where = f": {_opened(call.file)}" if call.file else ""
+    return f"in {call.name}({shown}){where}"
+
+
+def _opened(file: OpenFile) -> str:
+    if file.is_listener:
+        return f"{file.kind} listener {file.local or file.path}"
+    if file.local:
+        return f"{file.kind} {file.local}{' with ' + file.peer if file.peer else ''}"
+    return _kind(file)
+
+
+def _signed(number: int) -> int:
+    """A number of 32 bits: openat's descriptor of the current folder is -100."""
+    return number - (1 << 32) if number >> 31 else number
+
+
+def _number(value: int) -> str:
+    """Small ones as people count; large ones are addresses, or negative."""
+    if value < _ADDRESSES:
+        return str(value)
+    return str(value - (1 << 64)) if value > (1 << 64) - _ADDRESSES else f"{value:#x}"
 
 
 def _sleeps(ends_ns: Iterable[int]) -> list[str]:

@@ -43,7 +43,7 @@ from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.unwind.go import GoUnwind
 from tests.fuzz.driver import Parser
 from tests.fuzz.minigo import real
-from tests.fuzz.ways.waiting import Polled
+from tests.fuzz.ways.waiting import Calling, Polled
 
 _LIST, _G, _STACK = 0xC000_0000_00, 0xC000_0010_00, 0xC000_0100_00
 _G_BYTES, _STACK_BYTES, _COUNT = 512, 256, 6
@@ -153,7 +153,7 @@ def _ready(memory: _Memory) -> Iterator[None]:
             parked_module, Memory=lambda *_: memory, scheduling_latencies=lambda _: latencies
         ),
         mock.patch.multiple(all_goroutines, Memory=lambda *_: memory),
-        mock.patch.multiple(waits_for, Descriptors=Polled),
+        mock.patch.multiple(waits_for, Descriptors=Polled, Threads=Calling),
     ):
         yield
 
@@ -358,6 +358,7 @@ MEMORY = (
             "ebpfprof.goruntime.file_waits",
             "ebpfprof.goruntime.records",
             "ebpfprof.goruntime.sleeps",
+            "ebpfprof.goruntime.thread_calls",
             "ebpfprof.goruntime.waits_for",
         ),
         ask_all_goroutines,

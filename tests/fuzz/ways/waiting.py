@@ -9,7 +9,9 @@ from typing import Final
 from ebpfprof.console.text import printable
 from ebpfprof.export.tables import waiting_for
 from ebpfprof.process.descriptors import internet_sockets, polled_by, unix_sockets
-from ebpfprof.profile.waiting_for import FileWait, OpenFile, WaitsFor
+from ebpfprof.process.system_calls import arguments_of, name_of
+from ebpfprof.process.threads import ThreadState, state_of
+from ebpfprof.profile.waiting_for import FileWait, OpenFile, SystemCall, ThreadWait, WaitsFor
 from tests.fuzz.driver import Parser
 
 _INODE: Final = 29123
@@ -73,4 +75,55 @@ def ask_sockets(data: bytes) -> None:
     assert all(waiting_for.as_json(each) for each in waits)
 
 
-WAITING: Final = (Parser("sockets", ("ebpfprof.process.descriptors",), ask_sockets, socket_seeds),)
+class Calling:
+    """Threads of no process: all are in a system call."""
+
+    def __init__(self, pid: int) -> None:
+        pass
+
+    def numbers(self) -> dict[int, int]:
+        return {number: number for number in range(16)}
+
+    def state(self, thread: int) -> ThreadState | None:
+        return state_of(_CALLS[thread % len(_CALLS)])
+
+
+_CALLS: Final = (
+    b"0 0x12 0xc000012345 0x1 0x0 0x0 0x0 0xc000054d60 0x40a2b4\n",
+    b"257 0xffffff9c 0xc000012345 0xffffffffffffffff 0x0 0x0 0x0 0xc000054d60 0x40a2b4\n",
+    b"-1 0xc000054d60 0x40a2b4\n",
+    b"running\n",
+    b"999 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0\n",
+)
+
+
+def call_seeds() -> Sequence[bytes]:
+    return _CALLS
+
+
+def ask_calls(data: bytes) -> None:
+    state = state_of(data)
+    if state is None:
+        return
+    assert len(state.arguments) in (0, 6)
+    assert name_of(state.number)
+    call = SystemCall(
+        state.number,
+        name_of(state.number),
+        tuple(zip(arguments_of(state.number), state.arguments, strict=False)),
+    )
+    waits = WaitsFor(thread=ThreadWait(7, state.runs, None if state.runs else call))
+    for some in ([waits], [waits] * 2):
+        assert all(line.isprintable() for line in waiting_for.lines(some))
+    assert waiting_for.as_json(waits)
+
+
+WAITING: Final = (
+    Parser("sockets", ("ebpfprof.process.descriptors",), ask_sockets, socket_seeds),
+    Parser(
+        "thread-calls",
+        ("ebpfprof.process.threads", "ebpfprof.process.system_calls"),
+        ask_calls,
+        call_seeds,
+    ),
+)
