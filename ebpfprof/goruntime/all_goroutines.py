@@ -79,6 +79,21 @@ _FIELDS: Final = (
 )
 
 
+class _Head(NamedTuple):
+    """What a Goroutine needs of its runtime.g."""
+
+    status: int
+    goid: int
+    sequence: int
+    wait_since: int
+    reason: int
+    locked: int
+    parent: int
+    created_pc: int
+    start_pc: int
+    labels: int
+
+
 class Words(NamedTuple):
     """Words of a runtime.g, for what is to be found out beyond the stack; 0 where there are none.
 
@@ -175,9 +190,14 @@ class GoroutineScanner(Closing):
         moved = sum(walk is None for walk in walks)
         channels = self._channels(addresses, heads)
         goroutines = [
-            self._goroutine(int(address), head, walk or _NO_STACK, channels, read_ns, words)
+            self._goroutine(address, head, walk or _NO_STACK, channels, read_ns, words)
             for address, head, walk, words, is_there in zip(
-                addresses, heads, walks, self._words(heads), _are_there(heads).tolist(), strict=True
+                addresses.tolist(),
+                map(_Head, *self._columns(heads, *_Head._fields)),
+                walks,
+                self._words(heads),
+                _are_there(heads).tolist(),
+                strict=True,
             )
             if is_there  # it may have ended since the first look
         ]
@@ -289,44 +309,44 @@ class GoroutineScanner(Closing):
     def _goroutine(
         self,
         address: int,
-        head: np.void,
+        head: _Head,
         walk: Walk,
         channels: Mapping[int, tuple[Channel, ...]],
         read_ns: int,
         words: Words,
     ) -> Goroutine:
-        status = int(head["status"]) & ~_SCAN
-        state = _STATES.get(status, "")
-        if not state:
-            state = self._reasons.get(int(head["reason"]), _UNKNOWN_REASON)
-        since_ns = int(head["wait_since"])
+        status = head.status & ~_SCAN
+        state = _STATES.get(status) or self._reasons.get(head.reason, _UNKNOWN_REASON)
+        since_ns = head.wait_since
         return Goroutine(
             address,
-            int(head["goid"]),
+            head.goid,
             state,
             walk.pcs,
             walk.is_whole,
             max(0, read_ns - since_ns) if since_ns > 0 and status != _RUNNABLE else 0,
             status in _PARKED,
-            bool(head["locked"]),
-            int(head["parent"]) if "parent" in self._names else 0,
-            int(head["created_pc"]),
-            int(head["start_pc"]),
-            int(head["sequence"]),
-            self._labels_of(int(head["labels"])),
+            head.locked != 0,
+            head.parent,
+            head.created_pc,
+            head.start_pc,
+            head.sequence,
+            self._labels_of(head.labels),
             channels.get(address, ()),
             status == _LEAKED,
             words,
         )
 
+    def _columns(self, heads: npt.NDArray[Any], *names: str) -> Iterator[list[int]]:
+        """The fields of all heads as lists; zeros for one that this version of Go does not have."""
+        for name in names:
+            yield heads[name].tolist() if name in self._names else [0] * len(heads)
+
     def _words(self, heads: npt.NDArray[Any]) -> Iterator[Words]:
         _, sps, bps = self._starts(heads)
-        names = ("hi", "thread", "timer", "sleep_when", "waiting")
-        nothing = np.zeros(len(heads), np.uint64)
-        rest = [heads[name] if name in self._names else nothing for name in names]
-        bubbles = next((heads[name] for name in _BUBBLES if name in self._names), nothing)
-        columns = (each.tolist() for each in (sps, bps, *rest, bubbles))
-        return map(Words, *columns)
+        bubble = next((name for name in _BUBBLES if name in self._names), _BUBBLES[0])
+        names = ("hi", "thread", "timer", "sleep_when", "waiting", bubble)
+        return map(Words, sps.tolist(), bps.tolist(), *self._columns(heads, *names))
 
     def _channels(
         self, addresses: npt.NDArray[np.uint64], heads: npt.NDArray[Any]
