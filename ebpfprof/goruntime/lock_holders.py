@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _MAX_STACKS: Final = 1 << 14  # that we read: some 20 us each
 _MAX_STACK_BYTES: Final = 1 << 16
-_MAX_LOCKS: Final = 1 << 10
 _MAX_HOLDERS: Final = 64  # of a lock
 _MAX_FRAMES: Final = 256
 # The compiler keeps arguments that come in registers above the return address, nine words at most
@@ -66,14 +65,16 @@ class HolderFinder:
     ) -> dict[int, list[int]]:
         """The ids of goroutines that may hold each lock, by its address.
 
-        `waits` are by the address of the runtime.g. Raises TargetGone.
+        The stacks of 16,384 goroutines are searched at most. `waits` are by the address of the
+        runtime.g. Raises TargetGone.
         """
-        held = {at: each for at, each in list(locks.items())[:_MAX_LOCKS] if _is_held(each)}
+        held = {at: each for at, each in locks.items() if _is_held(each)}
         found: dict[int, list[int]] = {address: [] for address in held}
         if not held:
             return found
         read = 0
-        for each in goroutines:
+        # Those that wait for no lock first: not all stacks may be read.
+        for each in sorted(goroutines, key=lambda each: each.address in waits):
             frames = self._frames_of(each.pcs) if each.words.bp else []
             if not frames:
                 continue
@@ -114,27 +115,25 @@ class HolderFinder:
         stack: _Words | None = None
         for number, places in frames:
             for place in places:
-                wanted = [at for at, each in locks.items() if _fits(place, each)]
                 if place.variable:
-                    for address in wanted:
-                        if self._is_in_variable(memory, place, address):
+                    pointers, offset = self._variable(memory, place)
+                else:
+                    stack = stack or _Words(memory, goroutine)
+                    pointers, offset = stack.of_frame(number), place.offset or 0
+                for pointer in pointers:
+                    for address in {pointer, (pointer + offset) & _MASK}:
+                        if address in locks and _fits(place, locks[address]):
                             yield number, address
-                    continue
-                if stack is None:
-                    stack = _Words(memory, goroutine)
-                words = frozenset(stack.of_frame(number).tolist())
-                for address in wanted:
-                    if address in words or (address - (place.offset or 0)) & _MASK in words:
-                        yield number, address
 
-    def _is_in_variable(self, memory: Memory, place: LockPlace, address: int) -> bool:
+    def _variable(self, memory: Memory, place: LockPlace) -> tuple[Sequence[int], int]:
+        """The lock's address, or the pointer in a variable and how far behind it the lock is."""
         variable = place.variable + self._bias
         if place.offset is None:
-            return variable == address
+            return (variable,), 0
         if not 0 <= variable < 1 << 63:
-            return False
-        (pointer,) = memory.read_records(np.array([variable], np.uint64), np.dtype("<u8")).tolist()
-        return bool(pointer) and pointer + place.offset == address
+            return (), 0
+        found = memory.read_records(np.array([variable], np.uint64), np.dtype("<u8"))
+        return found.tolist(), place.offset
 
 
 class _Words:
@@ -150,13 +149,14 @@ class _Words:
                 self._words = np.frombuffer(memory.read(words.sp, size), "<u8")
         self._ends = self._frame_pointers(words.bp)
 
-    def of_frame(self, number: int) -> npt.NDArray[np.uint64]:
+    def of_frame(self, number: int) -> list[int]:
         """The words of a physical frame and of the arguments that it was given."""
         if number >= len(self._ends):
-            return self._words[:0]
+            return []
         start = self._ends[number - 1] + 16 if number else self._sp
         end = self._ends[number] + _ARGUMENT_BYTES
-        return self._words[(start - self._sp) // 8 : (end - self._sp) // 8]
+        words: list[int] = self._words[(start - self._sp) // 8 : (end - self._sp) // 8].tolist()
+        return words
 
     def _frame_pointers(self, bp: int) -> list[int]:
         """Of the frames whose return addresses are those that the goroutine had."""
