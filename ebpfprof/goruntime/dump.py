@@ -42,16 +42,18 @@ class GoroutineDumper(Closing):
         that moves all the time passes once in 65,536 times. Of system calls nothing tells whether
         one is the same. Raises TargetGone, UnreadableMemory or GoTableError.
         """
+        if self._waits is None:  # it takes time: now, not after the last look
+            self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
         first = self._scanner.parked()
         looked_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         pause_s = apart_s * random.uniform(*_SECOND_LOOK)
         time.sleep(pause_s)  # what moves shall have the time to
         second = self._scanner.parked()
         time.sleep(apart_s - pause_s)
-        last = self._scan()
-        if self._waits is None:
-            self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
-        waits = self._waits.read(last)
+        last = self._scanner.scan()
+        moving = self._waits.read_moving(last)
+        self._look_up(last)
+        waits = self._waits.read(last, moving)
         stood = {goid: wait for goid, wait in first.items() if second.get(goid) == wait}
         return self._made(last, waits, stood, last.read_ns - looked_ns)
 
@@ -60,21 +62,21 @@ class GoroutineDumper(Closing):
 
         Raises what dump() raises.
         """
-        return self._made(self._scan(), {}, {}, 0)
+        found = self._scanner.scan()
+        self._look_up(found)
+        return self._made(found, {}, {}, 0)
 
     def close(self) -> None:
         """Close the target's memory."""
         self._scanner.close()
 
-    def _scan(self) -> AllGoroutines:
-        found = self._scanner.scan()
+    def _look_up(self, found: AllGoroutines) -> None:
         self._frames.look_up(
             pc
             for each in found.goroutines
             for pc in (*each.pcs, each.start_pc, each.created_pc)
             if pc
         )
-        return found
 
     def _made(
         self, found: AllGoroutines, waits: Mapping[int, WaitsFor], stood: _Waits, apart_ns: int

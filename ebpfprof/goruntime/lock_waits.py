@@ -31,6 +31,7 @@ WRITER_SEMAPHORE: Final = 8  # in a RWMutex: the writer waits for readers (lock_
 _WAIT_FOR_GROUP: Final = "sync.(*WaitGroup).Wait"
 _NOTIFY_LIST: Final = ("runtime.notifyListWait", "sync.runtime_notifyListWait")
 _IN_COND: Final = "sync.(*Cond)."
+_MAX_PARK_FRAMES: Final = 4  # runtime.gopark, goparkunlock, and what calls them
 _SLOT: Final = 16  # of a function's first argument, from its frame pointer
 _DEPTH: Final = 24  # of a stack, within which the lock's functions are
 _MAX_WAITERS: Final = 1 << 16  # of one sync.Cond that we follow
@@ -76,9 +77,10 @@ def lock_waits(
     chosen: list[Goroutine] = []
     places: list[_Place] = []
     finder = _Finder(go, frames)
-    for each in goroutines:
-        if not each.is_parked or not each.words.bp:
-            continue
+    parked = [each for each in goroutines if each.is_parked and each.words.bp]
+    stacks = {each.pcs[:_DEPTH] for each in parked}
+    frames.look_up(pc for pcs in stacks if finder.number(pcs) is not None for pc in pcs)
+    for each in parked:
         pcs = each.pcs[:_DEPTH]
         if pcs not in kinds:
             kinds[pcs] = finder.place(pcs)
@@ -111,21 +113,29 @@ class _Finder:
         layout = go.binary.layout
         self._group_offset = layout.offset(WAIT_GROUP, "sema")
         self._notify_offset = layout.offset(COND, "notify")
-        self._returns = {
-            park.return_pc + go.load_bias for park in go.sites.parks if park.is_semaphore
+        bias, parks = go.load_bias, go.sites.parks
+        self._semacquires = {each.return_pc + bias for each in parks if each.is_semaphore}
+        self._conditions = {
+            each.return_pc + bias for each in parks if each.operation in _NOTIFY_LIST
         }
+
+    def number(self, pcs: tuple[int, ...]) -> int | None:
+        """The frame that parks for a semaphore or a condition; None for one of other stacks."""
+        for number, pc in enumerate(pcs[:_MAX_PARK_FRAMES]):
+            if pc in self._semacquires or pc in self._conditions:
+                return number
+        return None
 
     def place(self, pcs: tuple[int, ...]) -> _Place | None:
         """None for a stack that waits for no lock."""
-        at = next((i for i, pc in enumerate(pcs[:4]) if pc in self._returns), None)
-        calls = self._frames.logical(pcs)
-        if at is not None and self._semaphores:
-            return self._in_semaphore(at, calls)
-        waits = [number for number, frame in calls if frame.function in _NOTIFY_LIST]
-        if not waits or waits[0] > 4:
+        at = self.number(pcs)
+        if at is None:
             return None
-        outside = self._first_outside(calls, waits[0], _IN_COND)
-        return _Place(waits[0], _SLOT, COND, self._notify_offset, *outside)
+        calls = self._frames.logical(pcs)
+        if pcs[at] in self._semacquires:
+            return self._in_semaphore(at, calls) if self._semaphores else None
+        outside = self._first_outside(calls, at, _IN_COND)
+        return _Place(at, _SLOT, COND, self._notify_offset, *outside)
 
     def _in_semaphore(self, at: int, calls: Sequence[tuple[int, Any]]) -> _Place | None:
         assert self._semaphores
@@ -152,8 +162,6 @@ class _Finder:
         calls: Sequence[tuple[int, Any]], at: int, inside: str
     ) -> tuple[Caller | None, int]:
         """The function that called the last one whose name begins with `inside`."""
-        from symbolizer.locks.names import Caller
-
         last = max(
             (i for i, (_, each) in enumerate(calls) if each.function.startswith(inside)), default=-1
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.goruntime.file_waits import file_waits
 from ebpfprof.goruntime.lock_holders import HolderFinder
@@ -13,7 +13,7 @@ from ebpfprof.goruntime.sleeps import ends_of_sleeps
 from ebpfprof.goruntime.thread_calls import thread_calls
 from ebpfprof.process.descriptors import Descriptors
 from ebpfprof.process.threads import Threads
-from ebpfprof.profile.waiting_for import NOTHING, LockState, WaitsFor
+from ebpfprof.profile.waiting_for import NOTHING, FileWait, LockState, ThreadWait, WaitsFor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +27,16 @@ _IO_WAIT: Final = "IO wait"
 _SLEEP: Final = "sleep"
 
 
+class Moving(NamedTuple):
+    """What is soon out of date, by the address of the runtime.g."""
+
+    locks: dict[int, LockWait]
+    files: dict[int, FileWait]
+    threads: dict[int, ThreadWait]
+    ends: dict[int, int]
+    """Of sleeps: ns, CLOCK_MONOTONIC."""
+
+
 class WaitReader:
     """Reads what the goroutines of one target wait for, any number of times."""
 
@@ -38,34 +48,41 @@ class WaitReader:
         self._states = LockStates(go)
         self._holders = HolderFinder(go)
 
-    def read(self, found: AllGoroutines) -> dict[int, WaitsFor]:
-        """What each goroutine waits for, by its id; those of which nothing is known are missing.
+    def read_moving(self, found: AllGoroutines) -> Moving:
+        """What is soon out of date. Call it right after the look, and give the result to read().
 
         Raises TargetGone or GoTableError.
         """
         layout = self._go.binary.layout
-        sleeping = {each.address: each.words for each in found.goroutines if each.state == _SLEEP}
-        ends = ends_of_sleeps(self._memory, layout, sleeping)
+        locks = lock_waits(self._go, self._memory, self._frames, found.goroutines)
         polling = [each.address for each in found.goroutines if each.state == _IO_WAIT]
         files = file_waits(self._memory, layout, self._descriptors, polling)
-        waits = lock_waits(self._go, self._memory, self._frames, found.goroutines)
-        locks = self._states.read(self._memory, waits)
-        holders = self._holders.find(self._memory, found.goroutines, waits, locks)
         threads = thread_calls(
             self._memory, layout, self._threads, self._descriptors, found.goroutines
         )
+        sleeping = {each.address: each.words for each in found.goroutines if each.state == _SLEEP}
+        return Moving(locks, files, threads, ends_of_sleeps(self._memory, layout, sleeping))
+
+    def read(self, found: AllGoroutines, moving: Moving) -> dict[int, WaitsFor]:
+        """What each goroutine waits for, by its id; those of which nothing is known are missing.
+
+        Raises TargetGone or GoTableError.
+        """
+        waits = moving.locks
+        locks = self._states.read(self._memory, waits)
+        holders = self._holders.find(self._memory, found.goroutines, waits, locks)
         writers = self._writers(found, waits)
         known = {}
         for each in found.goroutines:
-            end_ns = ends.get(each.address)
+            end_ns = moving.ends.get(each.address)
             wait = waits.get(each.address)
             lock = locks.get(wait.address) if wait else None
             about = WaitsFor(
                 lock=lock,
                 may_hold=tuple(holders.get(lock.address, ())) if lock else (),
                 behind=_behind(each.goid, lock, writers),
-                file_wait=files.get(each.address),
-                thread=threads.get(each.address),
+                file_wait=moving.files.get(each.address),
+                thread=moving.threads.get(each.address),
                 wakes_in_ns=None if end_ns is None else end_ns - found.read_ns,
             )
             if about != NOTHING:

@@ -18,7 +18,6 @@ from ebpfprof.profile.goroutines import (
     groups,
 )
 from ebpfprof.profile.model import Frame
-from ebpfprof.profile.waiting_for import NOTHING
 
 _MAX_STATES: Final = 6
 _MAX_FRAMES: Final = 50  # at each end of a stack, as in Go's own tracebacks
@@ -49,7 +48,8 @@ def render(dump: GoroutineDump, *, each_alone: bool, width: int | None, color: b
     waiting = Counter(channel for each in dump.goroutines for channel in set(each.channels))
     for group in found:
         head = _head(group, dump.apart_ns, each_alone=each_alone)
-        parts.append("\n" + _fitting(_bold(head, color=color), head, width))
+        shown = (_alarm if _is_leak(group) else _bold)(head, color=color)
+        parts.append("\n" + _fitting(shown, head, width))
         about = [_about_channels(group, waiting), *_about_waits(group)]
         parts += [fitting(line, width) for line in about if line]
         parts.append(stack(group, width))
@@ -180,6 +180,10 @@ def _head(group: GoroutineGroup, apart_ns: int, *, each_alone: bool) -> str:
     return printable(f"{which}: {', '.join(words)}")
 
 
+def _is_leak(group: GoroutineGroup) -> bool:
+    return group.first.can_never_go_on or group.first.is_leaked
+
+
 def _about_channels(group: GoroutineGroup, waiting: Mapping[Channel, int]) -> str:
     """The channel for which a group waits, or how many there are; "" without one."""
     channels = group.channels
@@ -197,8 +201,8 @@ def _about_channels(group: GoroutineGroup, waiting: Mapping[Channel, int]) -> st
 
 def _about_waits(group: GoroutineGroup) -> list[str]:
     """What else is known of the waits of a group, a line each."""
-    known = [each.waits_for for each in group.goroutines if each.waits_for != NOTHING]
-    return [printable(f"{_INDENT}{line}") for line in waiting_for.lines(known)]
+    waits = [each.waits_for for each in group.goroutines]
+    return [printable(f"{_INDENT}{line}") for line in waiting_for.lines(waits)]
 
 
 def stack(group: GoroutineGroup, width: int | None) -> str:

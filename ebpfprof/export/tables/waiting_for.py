@@ -29,10 +29,12 @@ _KINDS: Final = {"unix": "a unix socket", "socket": "a socket", "pipe": "a pipe"
 
 def lines(waits: Sequence[WaitsFor]) -> list[str]:
     """What the goroutines of a group wait for, a sentence a line; [] if nothing is known."""
+    files = [each.file_wait for each in waits if each.file_wait]
+    threads = [each.thread for each in waits if each.thread]
     return [
         *_locks(waits),
-        *_files([each.file_wait for each in waits if each.file_wait]),
-        *_threads([each.thread for each in waits if each.thread]),
+        *_one_of(len(waits), len(files), _files(files)),
+        *_one_of(len(waits), len(threads), _threads(threads)),
         *_sleeps([each.wakes_in_ns for each in waits if each.wakes_in_ns is not None]),
     ]
 
@@ -85,6 +87,11 @@ def _file_json(file: OpenFile) -> dict[str, Any]:
     }
 
 
+def _one_of(number: int, known: int, found: list[str]) -> list[str]:
+    """Sentences about the one of several goroutines of which something is known say so."""
+    return [f"one of them {line}" for line in found] if known == 1 < number else found
+
+
 def _locks(waits: Sequence[WaitsFor]) -> list[str]:
     alike = defaultdict[LockState, list[WaitsFor]](list)
     for each in waits:
@@ -93,7 +100,7 @@ def _locks(waits: Sequence[WaitsFor]) -> list[str]:
     ordered = sorted(alike.items(), key=lambda item: (-len(item[1]), item[0].address))
     found = []
     for lock, some in ordered[:_MAX_SHOWN]:
-        number = f"{counted(len(some), 'goroutine')}: " if len(alike) > 1 else ""
+        number = f"{counted(len(some), 'goroutine')}: " if len(some) < len(waits) else ""
         found.append(f"{number}for {lock_name(lock)}{_lock_state(lock)}")
         if lock.is_locked or lock.readers:
             found += _holders(some[0])
@@ -143,26 +150,34 @@ def _files(waits: Sequence[FileWait]) -> list[str]:
         return [f"{_verb(only, is_one=True)} {_place(only.file)}"]
     alike = defaultdict[tuple[str, str], list[OpenFile]](list)
     for each in waits:
-        file = each.file
-        on = f" on {file.local}" if file.local and not file.is_connecting else ""
-        alike[_verb(each, is_one=False), f"{_kind(file)}{on}"].append(file)
+        alike[_verb(each, is_one=False), _kind(each.file)].append(each.file)
     found = []
     ordered = sorted(alike.items(), key=lambda item: -len(item[1]))
     for (verb, what), files in ordered[:_MAX_SHOWN]:
-        peers = Counter(each.peer.rpartition(":")[0] or each.peer for each in files if each.peer)
-        found.append(f"{len(files)} {verb} {what}{_commonest(peers, 'peers: ')}")
+        found.append(f"{len(files)} {verb} {what}{_ends(files)}")
     if len(ordered) > _MAX_SHOWN:
         rest = sum(len(files) for _, files in ordered[_MAX_SHOWN:])
         found.append(f"{rest} wait for others")
     return found
 
 
-def _commonest(names: Counter[str], word: str) -> str:
-    if not names:
-        return ""
+def _ends(files: Sequence[OpenFile]) -> str:
+    """The ends of connections: the servers' addresses, which are fewer, and the clients' hosts."""
+    here = Counter(each.local for each in files if each.local)
+    there = Counter(each.peer for each in files if each.peer)
+    if there and len(there) < len(here):
+        return f": {_commonest(there)}"
+    hosts = Counter(each.peer.rpartition(":")[0] for each in files if each.peer)
+    on = f" on {_commonest(here)}" if here else ""
+    return f"{on}; peers: {_commonest(hosts)}" if hosts else on
+
+
+def _commonest(names: Counter[str]) -> str:
+    if len(names) == 1:
+        return next(iter(names))
     shown = [f"{name} ({count})" for name, count in names.most_common(_MAX_SHOWN)]
     more = [f"{counted(len(names) - _MAX_SHOWN, 'other')}"] if len(names) > _MAX_SHOWN else []
-    return f"; {word}{', '.join(shown + more)}"
+    return ", ".join(shown + more)
 
 
 def _verb(wait: FileWait, *, is_one: bool) -> str:

@@ -74,6 +74,19 @@ def test_groups_count_their_connections_and_peers() -> None:
         "20 read from tcp on 10.0.0.1:8080; "
         "peers: 10.0.0.0 (4), 10.0.0.1 (4), 10.0.0.2 (4), 2 others"
     ]
+    # A client: the servers are fewer than the ports here.
+    some = [replace(CONNECTION, local=f"10.0.0.1:{fd}", peer="10.0.0.2:80") for fd in range(9)]
+    assert files(*some) == ["9 read from tcp: 10.0.0.2:80"]
+
+
+def test_what_is_known_of_one_of_several_says_so() -> None:
+    one = WaitsFor(file_wait=FileWait(CONNECTION, False))
+    assert lines(NOTHING, one, NOTHING) == [
+        "one of them reads from 10.0.0.7:51022, here 10.0.0.1:8080 (tcp, fd 7)"
+    ]
+    assert lines(NOTHING, WaitsFor(lock=MUTEX))[0] == (
+        "1 goroutine: for main.Cache.mu (sync.Mutex at 0xc000010000)"
+    )
 
 
 def test_system_calls_have_their_arguments() -> None:
