@@ -134,6 +134,17 @@ def test_the_text_tells_rate_number_and_age() -> None:
     assert "main.leaky" in text
 
 
+def test_a_watch_ends_with_the_last_process() -> None:
+    with oncall() as run, watching(run, "--json") as process:
+        next_look(process)
+        run.target.kill()
+        assert process.wait() == ExitCode.TARGET_GONE
+        assert process.stderr
+        assert f"The memory of process {run.target.pid} can no longer be read" in (
+            process.stderr.read()
+        )
+
+
 def test_options_that_make_no_sense_together_are_refused() -> None:
     for arguments in (
         ("--every", "1"),
