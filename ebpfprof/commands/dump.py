@@ -1,14 +1,16 @@
-"""`ebpfprof dump`: all goroutines of a running program, now."""
+"""`ebpfprof dump`: all goroutines of a running program, now; or again and again."""
 
 from __future__ import annotations
 
-import sys
-
 import click
 
+from ebpfprof.commands.recording_options import duration_option
 from ebpfprof.commands.target_options import target_options
 
+_APART_S = 0.5
+_EVERY_S = 10.0
 _MAX_APART_S = 3600.0
+_MIN_EVERY_S = 0.1
 
 
 @click.command("dump")
@@ -19,58 +21,73 @@ _MAX_APART_S = 3600.0
     "--apart",
     "apart_s",
     type=click.FloatRange(min=0, max=_MAX_APART_S),
-    default=0.5,
-    show_default=True,
     metavar="SECONDS",
-    help="The time between the first look and the last, which tell what has not moved.",
+    help="The time between the first look and the last, which tell what has not moved.  "
+    f"[default: {_APART_S:g}]",
 )
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Look again and again, and show which groups only grow: leaks, perhaps.",
+)
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(min=_MIN_EVERY_S, max=_MAX_APART_S),
+    metavar="SECONDS",
+    help=f"With --watch: the time between two looks.  [default: {_EVERY_S:g}]",
+)
+@duration_option(default=None, help="With --watch: how long, if not until Ctrl-C.")
+@click.option("--no-pager", is_flag=True, help="Don't show a long text in a pager.")
 @click.option(
     "--allow-unknown-go",
     is_flag=True,
     help="Also read programs of an unknown Go version, as the nearest known one.",
 )
 def command(
-    pids: list[int], each_alone: bool, as_json: bool, apart_s: float, allow_unknown_go: bool
-) -> None:
-    """Show what all goroutines do now, and which of them do not move.
+    pids: list[int],
+    each_alone: bool,
+    as_json: bool,
+    apart_s: float | None,
+    watch: bool,
+    every_s: float | None,
+    duration_s: float | None,
+    no_pager: bool,
+    allow_unknown_go: bool,
+) -> int:
+    """Show what all goroutines do now, what they wait for, and which of them do not move.
 
     It reads the memory of the program while that runs: no probe, no stop, no BPF. Goroutines in the
-    same state with the same stack are shown together.
+    same state with the same stack are shown together. If some of several processes can't be read,
+    it shows the others; the exit code is that of the first failure.
 
     \b
     Examples:
       sudo ebpfprof dump --pid 1234
-      sudo ebpfprof dump --pid 1234 --all | less
+      sudo ebpfprof dump --pid 1234 --all
       sudo ebpfprof dump --name shop --apart 5
+      sudo ebpfprof dump --pid 1234 --watch --every 30
       sudo ebpfprof dump --pid 1234 --json | jq '.goroutines[] | select(.did_not_move)'
     """
-    from ebpfprof.console.terminal import has_color, say, width
-    from ebpfprof.export.tables import goroutines
-    from ebpfprof.goruntime.dump import dump
-    from ebpfprof.goruntime.process import for_user, inspect
+    from ebpfprof.commands.dumping import Dumping, DumpOptions
+    from ebpfprof.console.pager import paged
     from ebpfprof.process.file_opener import WorkerFileOpener
-    from ebpfprof.process.process import Target
     from ebpfprof.recording.drop_privileges import give_up_before_looking
-    from symbolizer import SymbolizerError
 
+    if not watch and (every_s is not None or duration_s is not None):
+        raise click.UsageError("--every and --duration are for --watch.")
+    if watch and (each_alone or apart_s is not None):
+        raise click.UsageError("--watch compares its own looks: leave out --all and --apart.")
     give_up_before_looking()
+    chosen = DumpOptions(
+        as_json, each_alone, _APART_S if apart_s is None else apart_s, allow_unknown_go
+    )
     with WorkerFileOpener() as files:
-        for number, pid in enumerate(pids):
-            with Target(pid, files) as target:
-                go = inspect(target, allow_unknown_go=allow_unknown_go)
-                try:
-                    found = dump(go, apart_s=apart_s)
-                except SymbolizerError as error:
-                    raise for_user(target, error) from error
-                finally:
-                    go.binary.elf.close()
-            if as_json:
-                say(goroutines.encode(found))
-                continue
-            text = goroutines.render(
-                found,
-                each_alone=each_alone,
-                width=width(sys.stdout),
-                color=has_color(sys.stdout),
-            )
-            say(("\n" if number else "") + text, end="")
+        dumping = Dumping(files, chosen)
+        if watch:
+            every_s = _EVERY_S if every_s is None else every_s
+            dumping.watch(pids, every_s=every_s, duration_s=duration_s)
+        else:
+            with paged(is_wanted=not (as_json or no_pager)) as show:
+                dumping.dump(pids, show)
+    return dumping.failures[0].exit_code if dumping.failures else 0

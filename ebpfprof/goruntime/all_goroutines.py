@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ebpfprof.goruntime.goroutines import GoroutineReader, Unsteady
 from ebpfprof.goruntime.labels import LabelReader
 from ebpfprof.goruntime.stack_starts import (
     GONE,
+    LEAKED,
     PARKED,
     RUNNABLE,
     SCAN,
@@ -32,7 +33,7 @@ from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -43,7 +44,41 @@ if TYPE_CHECKING:
 _LOOKS: Final = 4
 _MAX_DEPTH: Final = 1 << 14
 _MAX_FAR_FRAMES: Final = 1 << 18  # of all stacks beyond their windows, which we read one by one
+_BUBBLES: Final = ("bubble", "group")  # Go 1.25 on, and 1.24
 _NO_STACK: Final = Walk((), is_whole=False)
+
+
+class _Head(NamedTuple):
+    """What a Goroutine needs of its runtime.g."""
+
+    status: int
+    goid: int
+    sequence: int
+    wait_since: int
+    reason: int
+    locked: int
+    parent: int
+    created_pc: int
+    start_pc: int
+    labels: int
+
+
+class Words(NamedTuple):
+    """Words of a runtime.g, for what is to be found out beyond the stack; 0 where there are none.
+
+    `sp`, `bp` and `hi` are the stack's: its pointer, its frame pointer, its end. `thread` is g.m,
+    `timer` g.timer, `sleep_when` g.sleepWhen (Go 1.23 on), `waiting` g.waiting. `bubble` is not 0
+    for a goroutine with a clock of its own (testing/synctest, Go 1.24 on).
+    """
+
+    sp: int
+    bp: int
+    hi: int
+    thread: int
+    timer: int
+    sleep_when: int
+    waiting: int
+    bubble: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +93,8 @@ class Goroutine:
     system call first, 0 if it has not: a lower bound (runtime/mgcmark.go, markroot). `created_pc`
     is the return address of its `go` statement, 0 for the main goroutine; `parent` the goroutine
     that executed it, 0 before Go 1.21. `start_pc` is the entry of its outermost function.
+    `labels` are None if they could not be read. `is_leaked` says that the runtime found that it can
+    never go on (runtime/mgc.go, _Gleaked, Go 1.26 on).
     """
 
     address: int
@@ -74,6 +111,8 @@ class Goroutine:
     sequence: int
     labels: tuple[Label, ...] | None
     channels: tuple[Channel, ...]
+    is_leaked: bool
+    words: Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +143,9 @@ class GoroutineScanner(Closing):
         layout = go.binary.layout
         self._labels = LabelReader(self._memory, layout) if has_labels else None
         self._head = head_of(layout)
+        self._names = frozenset(self._head.names or ())
         self._starts = StackStarts(go)
         self._states = StateNames(layout)
-        self._has_parent = "parent" in (self._head.names or ())
         self._frames_left = 0
         self._callback_pc = go.callback.return_pc + go.load_bias if go.callback else -1
 
@@ -119,9 +158,14 @@ class GoroutineScanner(Closing):
         moved = sum(walk is None for walk in walks)
         channels = self._channels(addresses, heads)
         goroutines = [
-            self._goroutine(int(address), head, walk or _NO_STACK, channels, read_ns)
-            for address, head, walk, is_there in zip(
-                addresses, heads, walks, _are_there(heads).tolist(), strict=True
+            self._goroutine(address, head, walk or _NO_STACK, channels, read_ns, words)
+            for address, head, walk, words, is_there in zip(
+                addresses.tolist(),
+                map(_Head, *self._columns(heads, *_Head._fields)),
+                walks,
+                self._words(heads),
+                _are_there(heads).tolist(),
+                strict=True,
             )
             if is_there  # it may have ended since the first look
         ]
@@ -145,6 +189,11 @@ class GoroutineScanner(Closing):
         heads = self._memory.read_records(addresses, self._head)
         is_there = _are_there(heads)
         return addresses[is_there], heads[is_there], beyond
+
+    @property
+    def memory(self) -> Memory:
+        """The target's memory, open until close()."""
+        return self._memory
 
     def close(self) -> None:
         """Close the target's memory."""
@@ -194,29 +243,43 @@ class GoroutineScanner(Closing):
     def _goroutine(
         self,
         address: int,
-        head: np.void,
+        head: _Head,
         walk: Walk,
         channels: Mapping[int, tuple[Channel, ...]],
         read_ns: int,
+        words: Words,
     ) -> Goroutine:
-        status = int(head["status"]) & ~SCAN
-        since_ns = int(head["wait_since"])
+        status = head.status & ~SCAN
+        since_ns = head.wait_since
         return Goroutine(
             address,
-            int(head["goid"]),
-            self._states.of(status, int(head["reason"])),
+            head.goid,
+            self._states.of(status, head.reason),
             walk.pcs,
             walk.is_whole,
             max(0, read_ns - since_ns) if since_ns > 0 and status != RUNNABLE else 0,
             status in PARKED,
-            bool(head["locked"]),
-            int(head["parent"]) if self._has_parent else 0,
-            int(head["created_pc"]),
-            int(head["start_pc"]),
-            int(head["sequence"]),
-            self._labels_of(int(head["labels"])),
+            head.locked != 0,
+            head.parent,
+            head.created_pc,
+            head.start_pc,
+            head.sequence,
+            self._labels_of(head.labels),
             channels.get(address, ()),
+            status == LEAKED,
+            words,
         )
+
+    def _columns(self, heads: npt.NDArray[Any], *names: str) -> Iterator[list[int]]:
+        """The fields of all heads as lists; zeros for one that this version of Go does not have."""
+        for name in names:
+            yield heads[name].tolist() if name in self._names else [0] * len(heads)
+
+    def _words(self, heads: npt.NDArray[Any]) -> Iterator[Words]:
+        _, sps, bps = self._starts.of(heads)
+        bubble = next((name for name in _BUBBLES if name in self._names), _BUBBLES[0])
+        names = ("hi", "thread", "timer", "sleep_when", "waiting", bubble)
+        return map(Words, sps.tolist(), bps.tolist(), *self._columns(heads, *names))
 
     def _channels(
         self, addresses: npt.NDArray[np.uint64], heads: npt.NDArray[Any]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ebpfprof.goruntime.records import record
 from ebpfprof.profile.goroutines import Channel
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def channels_of(
     owners = np.array(list(waiting), np.uint64)
     sudogs = np.array(list(waiting.values()), np.uint64)
     found = defaultdict[int, list[int]](list)
-    kind = _record(layout, "sudog", _SUDOG)
+    kind = record(layout, "sudog", _SUDOG)
     for _ in range(_MAX_CASES):
         is_one = sudogs != 0
         owners, sudogs = owners[is_one], sudogs[is_one]
@@ -61,7 +62,7 @@ def _channels(memory: Memory, layout: RuntimeLayout, addresses: list[int]) -> di
     if not addresses:
         return {}
     places: npt.NDArray[np.uint64] = np.array(addresses, np.uint64)
-    records = memory.read_records(places, _record(layout, "hchan", _HCHAN))
+    records = memory.read_records(places, record(layout, "hchan", _HCHAN))
     return {
         address: Channel(address, length, capacity, bool(closed))
         for address, length, capacity, closed in zip(
@@ -73,16 +74,3 @@ def _channels(memory: Memory, layout: RuntimeLayout, addresses: list[int]) -> di
         )
         if length <= capacity
     }
-
-
-def _record(
-    layout: RuntimeLayout, struct: str, fields: tuple[tuple[str, str, str], ...]
-) -> np.dtype[Any]:
-    return np.dtype(
-        {
-            "names": [name for name, _, _ in fields],
-            "formats": [code for _, _, code in fields],
-            "offsets": [layout.offset(struct, field) for _, field, _ in fields],
-            "itemsize": layout.size(struct),
-        }
-    )

@@ -8,65 +8,121 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.goruntime.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.frames import StackFrames
+from ebpfprof.goruntime.waits_for import WaitReader
 from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
+from ebpfprof.profile.waiting_for import NOTHING, WaitsFor
+from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ebpfprof.goruntime.all_goroutines import AllGoroutines, Goroutine
     from ebpfprof.goruntime.process import GoTarget
 
 _SECOND_LOOK: Final = (0.3, 0.7)  # of the time between the first look and the last
 
+_Waits = dict[int, tuple[int, int]]
 
-def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
-    """Look at all goroutines at the beginning, the end, and at some time within `apart_s` seconds.
 
-    The last look is shown. A goroutine has not moved if all find it parked at the same place and in
-    the same wait: g.trackingSeq counts modulo 256 how often it stopped running, so one that moves
-    all the time passes once in 65,536 times. Of system calls nothing tells whether one is the same.
-    Raises TargetGone, PermissionDenied, UnreadableMemory or GoTableError.
-    """
-    with GoroutineScanner(go) as scanner:
-        first = scanner.parked()
+class GoroutineDumper(Closing):
+    """Dumps the goroutines of one target, any number of times. Closes the target's memory."""
+
+    def __init__(self, go: GoTarget) -> None:
+        """Open the target's memory. Raises TargetGone, PermissionDenied or GoTableError."""
+        self._go = go
+        self._scanner = GoroutineScanner(go)
+        self._frames = StackFrames(go)
+        self._waits: WaitReader | None = None
+
+    def dump(self, *, apart_s: float) -> GoroutineDump:
+        """Look at all goroutines at the beginning, the end, and some time within `apart_s` seconds.
+
+        The last look is shown. A goroutine has not moved if all find it parked at the same place
+        and in the same wait: g.trackingSeq counts modulo 256 how often it stopped running, so one
+        that moves all the time passes once in 65,536 times. Of system calls nothing tells whether
+        one is the same. Raises TargetGone, UnreadableMemory or GoTableError.
+        """
+        if self._waits is None:  # it takes time: now, not after the last look
+            self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
+        first = self._scanner.parked()
         looked_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         pause_s = apart_s * random.uniform(*_SECOND_LOOK)
         time.sleep(pause_s)  # what moves shall have the time to
-        second = scanner.parked()
+        second = self._scanner.parked()
         time.sleep(apart_s - pause_s)
-        last = scanner.scan()
-    frames = StackFrames(go)
-    frames.look_up(
-        pc for each in last.goroutines for pc in (*each.pcs, each.start_pc, each.created_pc) if pc
-    )
-    apart_ns = last.read_ns - looked_ns
-    shown, system = [], 0
-    for each in last.goroutines:
-        if frames.is_system(each.start_pc):
-            system += 1
-            continue
-        wait = (each.sequence, each.pcs[0]) if each.is_parked and each.pcs else None
-        has_stood = wait is not None and first.get(each.goid) == second.get(each.goid) == wait
-        stood_ns = apart_ns if has_stood else 0
-        shown.append(
-            DumpedGoroutine(
-                each.goid,
-                each.state,
-                frames.of(each.pcs),
-                each.is_whole,
-                stood_ns,
-                max(stood_ns, each.waited_ns),
-                each.is_locked,
-                frames.creator(each.created_pc),
-                each.parent,
-                each.labels or (),
-                each.channels,
-            )
+        last = self._scanner.scan()
+        moving = self._waits.read_moving(last)
+        self._look_up(last)
+        waits = self._waits.read(last, moving)
+        stood = {goid: wait for goid, wait in first.items() if second.get(goid) == wait}
+        return self._made(last, waits, stood, last.read_ns - looked_ns)
+
+    def look(self) -> GoroutineDump:
+        """Look once, only at stacks: not for what goroutines wait, nor whether they move.
+
+        Raises what dump() raises.
+        """
+        found = self._scanner.scan()
+        self._look_up(found)
+        return self._made(found, {}, {}, 0)
+
+    def close(self) -> None:
+        """Close the target's memory."""
+        self._scanner.close()
+
+    def _look_up(self, found: AllGoroutines) -> None:
+        self._frames.look_up(
+            pc
+            for each in found.goroutines
+            for pc in (*each.pcs, each.start_pc, each.created_pc)
+            if pc
         )
-    return GoroutineDump(
-        go.target.pid,
-        go.target.name,
-        go.binary.version.text,
-        apart_ns,
-        tuple(shown),
-        system,
-        last.moved,
-        last.beyond,
-    )
+
+    def _made(
+        self, found: AllGoroutines, waits: Mapping[int, WaitsFor], stood: _Waits, apart_ns: int
+    ) -> GoroutineDump:
+        shown = [
+            self._shown(each, waits, stood, apart_ns)
+            for each in found.goroutines
+            if not self._frames.is_system(each.start_pc)
+        ]
+        return GoroutineDump(
+            self._go.target.pid,
+            self._go.target.name,
+            self._go.binary.version.text,
+            apart_ns,
+            tuple(shown),
+            len(found.goroutines) - len(shown),
+            found.moved,
+            found.beyond,
+            sum(each.labels is None for each in found.goroutines),
+            found.read_ns,
+        )
+
+    def _shown(
+        self, each: Goroutine, waits: Mapping[int, WaitsFor], stood: _Waits, apart_ns: int
+    ) -> DumpedGoroutine:
+        wait = (each.sequence, each.pcs[0]) if each.is_parked and each.pcs else None
+        stood_ns = apart_ns if wait is not None and stood.get(each.goid) == wait else 0
+        return DumpedGoroutine(
+            each.goid,
+            each.state,
+            self._frames.of(each.pcs),
+            each.is_whole,
+            stood_ns,
+            max(stood_ns, each.waited_ns),
+            each.is_locked,
+            self._frames.creator(each.created_pc),
+            each.parent,
+            each.labels or (),
+            each.channels,
+            waits.get(each.goid, NOTHING),
+            each.is_leaked,
+            each.sequence if each.is_parked else None,
+        )
+
+
+def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
+    """Dump the goroutines once: see GoroutineDumper.dump. Raises PermissionDenied, too."""
+    with GoroutineDumper(go) as dumper:
+        return dumper.dump(apart_s=apart_s)

@@ -58,9 +58,7 @@ class StackFrames:
     def physical(self, pcs: tuple[int, ...]) -> list[PhysicalFrame]:
         """The same frames, each with the number of its physical frame and the call's address."""
         logical = [
-            (number, self._call_pc(pc), frame)
-            for number, pc in enumerate(pcs)
-            for frame in self._at(pc)
+            (number, self._call_pc(pcs[number]), frame) for number, frame in self.logical(pcs)
         ]
         kept = logical[:1]
         for (_, _, callee), each in pairwise(logical):
@@ -71,6 +69,13 @@ class StackFrames:
             for number, address, frame in kept
             if frame.role is not FuncRole.GOEXIT
         ]
+
+    def logical(self, pcs: tuple[int, ...]) -> list[tuple[int, GoFrame]]:
+        """All calls of a stack, wrappers too, each with the number of its physical frame.
+
+        Addresses in them are as linked.
+        """
+        return [(number, frame) for number, pc in enumerate(pcs) for frame in self._at(pc)]
 
     def creator(self, created_pc: int) -> Frame | None:
         """The function with the `go` statement of this return address, as tracebacks show it.

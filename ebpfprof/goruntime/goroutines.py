@@ -222,7 +222,7 @@ class GoroutineReader:
         self._allgs = allgs_address(go.binary) + go.load_bias
         layout = go.binary.layout
         self._g_bytes = layout.size("g")
-        self._record = record([(layout.offset("g", name), code) for name, code in _G_FIELDS])
+        self._record = ascending([(layout.offset("g", name), code) for name, code in _G_FIELDS])
         self._wait_reasons = {number: name for name, number in layout.wait_reasons.items()}
         self._returns = {park.return_pc + go.load_bias for park in go.sites.parks}
         self._semaphores = go.sites.semaphores
@@ -364,7 +364,7 @@ def _pause_before(attempt: int) -> None:
         time.sleep(_PAUSE_S * 2 ** (attempt - 1))
 
 
-def record(fields: list[tuple[int, str]]) -> struct.Struct:
+def ascending(fields: list[tuple[int, str]]) -> struct.Struct:
     """A struct of fields, given as ascending offsets with format letters of struct."""
     text, end = "<", 0
     for offset, code in fields:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ebpfprof.goruntime.goroutines import GoroutineReader, Unsteady, record
+from ebpfprof.goruntime.goroutines import GoroutineReader, Unsteady, ascending
 from ebpfprof.goruntime.heads import wait_of
 from ebpfprof.goruntime.stack_starts import RUNNING, SCAN, SYSCALL, StackStarts
 from ebpfprof.goruntime.stack_walk import Walk
@@ -120,7 +120,7 @@ class QuickStackReader:
         present = [each for each in _FIELDS if layout.has("g", each[0])]
         offsets = [layout.offset("g", name) for name, _ in present]
         ordered = sorted(zip(offsets, (code for _, code in present), strict=True))
-        self._record = record(ordered)
+        self._record = ascending(ordered)
         self._in_order = itemgetter(*(sorted(offsets).index(offset) for offset in offsets))
         self._saves_bp = len(present) == len(_FIELDS)
         self._starts = StackStarts(go)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ebpfprof.goruntime.records import record
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ SCAN: Final = 0x1000
 """The bit of g.atomicstatus that says that the garbage collector scans the stack."""
 RUNNING: Final = 2
 _IDLE, _RUNNABLE, SYSCALL, _WAITING = 0, 1, 3, 4
-_DEAD, _COPYSTACK, _PREEMPTED, _LEAKED, _DEADEXTRA = 6, 8, 9, 10, 11
+_DEAD, _COPYSTACK, _PREEMPTED, LEAKED, _DEADEXTRA = 6, 8, 9, 10, 11
 GONE: Final = (_IDLE, _DEAD, _DEADEXTRA)
 """The statuses of a runtime.g without a goroutine."""
-PARKED: Final = (_WAITING, _LEAKED)
+PARKED: Final = (_WAITING, LEAKED)
 RUNNABLE: Final = _RUNNABLE
 STATES: Final = {
     _RUNNABLE: "runnable",
@@ -52,23 +53,20 @@ _FIELDS: Final = (
     ("start_pc", "startpc", "<u8"),
     ("labels", "labels", "<u8"),
     ("waiting", "waiting", "<u8"),
+    ("thread", "m", "<u8"),
+    ("timer", "timer", "<u8"),
+    ("sleep_when", "sleepWhen", "<i8"),
+    ("bubble", "bubble", "<u8"),
+    ("group", "syncGroup", "<u8"),
 )
 
 
 def head_of(layout: RuntimeLayout) -> np.dtype[Any]:
     """The fields of a runtime.g that we read, as a record of its size.
 
-    Those that a version of Go lacks are not in it: syscall_bp, parent.
+    Those that a version of Go lacks are not in it: syscall_bp, parent, sleep_when, bubble, group.
     """
-    present = [each for each in _FIELDS if layout.has("g", each[1])]
-    return np.dtype(
-        {
-            "names": [name for name, _, _ in present],
-            "formats": [code for _, _, code in present],
-            "offsets": [layout.offset("g", field) for _, field, _ in present],
-            "itemsize": layout.size("g"),
-        }
-    )
+    return record(layout, "g", _FIELDS)
 
 
 class StateNames:

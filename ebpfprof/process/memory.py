@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ebpfprof.errors import EbpfprofError, PermissionDenied, TargetGone
@@ -91,8 +92,8 @@ class Memory(Closing):
                 found[done + whole] = np.zeros(1, kind)[0]
                 whole += 1
             done += whole
-        if len(addresses):
-            self.read(int(addresses[0]), 1)  # the call took a pid: raises if it was reused
+        with suppress(UnreadableMemory):  # nothing is there; the call took a pid, which may be
+            self.read(0, 1)  # another process's by now: then this raises TargetGone
         return found
 
     def bring(self, address: int, size: int) -> None:

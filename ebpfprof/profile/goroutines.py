@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from ebpfprof.profile.model import Frame, Label
+from ebpfprof.profile.waiting_for import NOTHING, WaitsFor
+
+MAIN_GOROUTINE: Final = 1
+# The words of tracebacks (runtime/runtime2.go, waitReasonStrings, Go 1.19 to 1.27).
+_NIL_CHANNEL: Final = ("chan receive (nil chan)", "chan send (nil chan)")
+_EMPTY_SELECT: Final = "select (no cases)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,9 @@ class DumpedGoroutine:
     `waited_ns` is a lower bound of how long it waits, 0 if unknown. `created_by` is the line of its
     `go` statement, None for the main goroutine, `parent` the id of the goroutine that executed it,
     0 if unknown.
-    `channels` are those for which it waits: several in a select, () for nil channels.
+    `channels` are those for which it waits: several in a select, () for nil channels. `is_leaked`:
+    the runtime found that nothing can wake it (Go 1.26 on, after a goroutineleak profile).
+    `sequence` tells one wait of a goroutine from the next, modulo 256; None if it does not wait.
     """
 
     goid: int
@@ -42,6 +51,19 @@ class DumpedGoroutine:
     parent: int
     labels: tuple[Label, ...]
     channels: tuple[Channel, ...] = ()
+    waits_for: WaitsFor = NOTHING
+    is_leaked: bool = False
+    sequence: int | None = None
+
+    @property
+    def can_never_go_on(self) -> bool:
+        """Whether nothing can wake it: a nil channel, or select{} outside the main goroutine.
+
+        The main goroutine in select{} keeps a program alive, on purpose.
+        """
+        return self.state in _NIL_CHANNEL or (
+            self.state == _EMPTY_SELECT and self.goid != MAIN_GOROUTINE
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +72,8 @@ class GoroutineDump:
 
     `apart_ns` is the time between the first look and the last. `system` counts the runtime's own
     goroutines, `moved` those whose stack could not be read because they kept moving, `beyond` those
-    beyond the limit of what we read.
+    beyond the limit of what we read, `unlabelled` those whose labels could not be read. `read_ns`
+    is the time of the look that is shown (CLOCK_MONOTONIC).
     """
 
     pid: int
@@ -61,6 +84,8 @@ class GoroutineDump:
     system: int
     moved: int
     beyond: int
+    unlabelled: int = 0
+    read_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +119,7 @@ def groups(goroutines: Iterable[DumpedGoroutine]) -> list[GoroutineGroup]:
     """The goroutines in groups, the largest first, then those that wait longest."""
     found = defaultdict(list)
     for each in goroutines:
-        found[each.state, each.frames, each.created_by, each.is_locked].append(each)
+        key = each.state, each.frames, each.created_by, each.is_locked, each.can_never_go_on
+        found[*key, each.is_leaked].append(each)
     made = [GoroutineGroup(tuple(members)) for members in found.values()]
     return sorted(made, key=lambda each: (-len(each.goroutines), -each.longest_ns, each.first.goid))

@@ -86,7 +86,8 @@ class TracebackRules:
 class RuntimeLayout:
     """The runtime of one minor version of Go.
 
-    Structs are named without "runtime."; a field's name with dots reaches into nested structs.
+    Structs are named without "runtime.", those of package sync with "sync."; a field's name with
+    dots reaches into nested structs.
     """
 
     version: str
@@ -102,6 +103,9 @@ class RuntimeLayout:
     tracebacks: TracebackRules
     labels_in_slice: bool
     """Whether runtime.g.labels is a slice; a map in Go 1.23 and older (runtime/pprof/label.go)."""
+    poll_data_shifts: tuple[int, int]
+    """By how many bits to shift the data of an epoll event right, as a signed number, and then
+    left: that is the address of its runtime.pollDesc (runtime/tagptr_64bit.go)."""
     pclntab_magic: int
     """The first four bytes of a program's pclntab, as a number."""
 
@@ -181,6 +185,7 @@ def _layout(version: str) -> RuntimeLayout:
         profile_stacks=ProfileStacks(**entry["profile_stacks"]),
         tracebacks=_traceback_rules(entry["tracebacks"]),
         labels_in_slice=entry["labels_in_slice"],
+        poll_data_shifts=tuple(entry["poll_data_shifts"]),
         pclntab_magic=int(entry["pclntab_magic"], 16),
     )
 

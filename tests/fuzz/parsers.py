@@ -6,10 +6,21 @@ from typing import Final
 
 from tests.fuzz.driver import Parser
 from tests.fuzz.ways.go import GO
+from tests.fuzz.ways.locks import LOCKS
 from tests.fuzz.ways.memory import MEMORY
 from tests.fuzz.ways.native import NATIVE
 from tests.fuzz.ways.profiles import PROFILES
 from tests.fuzz.ways.text import TEXT
 from tests.fuzz.ways.tracebacks import TRACEBACKS
+from tests.fuzz.ways.waiting import WAITING
 
-PARSERS: Final[tuple[Parser, ...]] = (*NATIVE, *GO, *MEMORY, *TRACEBACKS, *TEXT, *PROFILES)
+PARSERS: Final[tuple[Parser, ...]] = (
+    *NATIVE,
+    *GO,
+    *MEMORY,
+    *LOCKS,
+    *WAITING,
+    *TRACEBACKS,
+    *TEXT,
+    *PROFILES,
+)

@@ -7,6 +7,7 @@ import os
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ebpfprof.errors import TargetGone
@@ -27,6 +28,17 @@ def test_reading_an_ended_target_raises_target_gone() -> None:
             memory.read(run.go.binary.text_start + run.go.load_bias, 8)
         with pytest.raises(TargetGone):
             parked_goroutines(run.go)
+
+
+def test_structs_at_addresses_of_nothing_are_read_as_zeros_until_the_target_ends() -> None:
+    kind, addresses = np.dtype("<u8"), np.array([0, 8, 1 << 63], np.uint64)
+    with running(VERSIONS[-1], "plain") as run, Memory(run.go.target) as memory:
+        assert memory.read_records(addresses, kind).tolist() == [0, 0, 0]
+        text = np.array([0, run.go.binary.text_start + run.go.load_bias], np.uint64)
+        assert memory.read_records(text, kind)[1] != 0
+        run.target.kill()
+        with pytest.raises(TargetGone):
+            memory.read_records(addresses, kind)
 
 
 def test_memory_is_not_read_after_an_exec() -> None:

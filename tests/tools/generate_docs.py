@@ -61,6 +61,7 @@ _STATUS_OF_RUN = (
 _ENVIRONMENT = {
     "EBPFPROF_DEBUG": "If it is 1, ebpfprof shows a traceback where the error is a bug.",
     "NO_COLOR": "If it is not empty, ebpfprof writes no colours.",
+    "PAGER": "What shows a long dump in a terminal; `cat` for nothing. With sudo it is less.",
     "SUDO_UID, SUDO_GID": "The user and group that get the files which ebpfprof writes as root.",
 }
 

@@ -25,8 +25,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 OUTPUT: Final = ROOT / "symbolizer" / "data" / "goruntime.json"
 LAYOUT_TARGET: Final = ROOT / "tests" / "targets" / "layout"
 
-# Fields of interest by struct of package runtime; a name with dots reaches into nested structs. A
-# version that lacks a field or a struct has no entry for it.
+# Fields of interest by struct, of package runtime unless it says so; a name with dots reaches into
+# nested structs. A version that lacks a field or a struct has no entry for it.
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "g": (
         *("stack.lo", "stack.hi", "stackguard0", "m", "sched.sp", "sched.pc", "sched.bp"),
@@ -41,7 +41,8 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
             "schedlink",
         ),
         *("waitsince", "waitreason", "lockedm", "parentGoid", "gopc", "startpc", "waiting"),
-        *("labels", "timer", "selectDone", "goroutineProfiled", "coroarg", "bubble", "syncGroup"),
+        *("labels", "timer", "sleepWhen", "selectDone", "goroutineProfiled", "coroarg", "bubble"),
+        *("syncGroup",),
     ),
     "synctestGroup": ("root",),
     "synctestBubble": ("id",),
@@ -61,6 +62,13 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
         *("qcount", "dataqsiz", "buf", "elemsize", "closed", "timer", "elemtype"),
         *("recvq.first", "sendq.first", "lock"),
     ),
+    "timer": ("when", "nextwhen", "period"),
+    "pollDesc": ("fd", "rg", "wg"),
+    "notifyList": ("wait", "notify", "head", "tail"),
+    "sync.Mutex": ("state", "sema"),
+    "sync.RWMutex": ("w", "writerSem", "readerSem", "readerCount", "readerWait"),
+    "sync.WaitGroup": ("state", "sema"),
+    "sync.Cond": ("L", "notify"),
     "bucket": ("next", "allnext", "typ", "hash", "size", "nstk"),
     "blockRecord": ("count", "cycles"),
     "timeHistogram": ("counts",),
@@ -79,6 +87,12 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 OLD_NAMES: Final = {"entryoff": "entryOff", "nameoff": "nameOff"}
+# What versions call the same fields of sync's structs: a Mutex of Go 1.24 and later has one of
+# internal/sync inside, and the WaitGroup of Go 1.19 has numbered words.
+NAMES_IN_SYNC: Final = {
+    "sync.Mutex": {"mu.state": "state", "mu.sema": "sema"},
+    "sync.WaitGroup": {"state1": "state", "state2": "sema"},
+}
 
 # Where the constants are, newest place first, and how they are written there.
 CONSTANT_FILES: Final = ("src/internal/abi/symtab.go", "src/runtime/symtab.go")
@@ -109,6 +123,13 @@ MOST_FRAMES: Final = (
 BUBBLE: Final = re.compile(r'print\(", (synctest \w+) ", ')
 LABELS_DEFAULT: Final = re.compile(r"&debug\.tracebacklabels, def: (\d)\}")
 HIDDEN_PREFIX: Final = re.compile(r'strings\.HasPrefix\(name, "([^"]+)"\)')
+# How the runtime makes epoll's data of the address of a pollDesc: a pointer with a tag.
+POLL_FILE: Final = "src/runtime/netpoll_epoll.go"
+TAG_FILES: Final = ("src/runtime/tagptr_64bit.go", "src/runtime/tagptr.go")
+PLAIN_POLL_DATA: Final = "*(**pollDesc)(unsafe.Pointer(&ev.data)) = pd"
+ADDRESS_BITS: Final = re.compile(r"^\t(?:defaultAddrBits|addrBits) = (\d+)(?: \+ (\d+))?$", re.M)
+ALIGNMENT_BITS: Final = re.compile(r"^const tagAlignBits = (\d+)$", re.M)
+OLD_ALIGNMENT: Final = re.compile(r"^\ttagBits = 64 - addrBits \+ (\d+)$", re.M)
 INLINE_CONSTANTS: Final = {
     "pcdata_inl_tree_index": re.compile(r"^\s*_?PCDATA_InlTreeIndex\s*=\s*(\d+)", re.MULTILINE),
     "funcdata_inl_tree": re.compile(r"^\s*_?FUNCDATA_InlTree\s*=\s*(\d+)", re.MULTILINE),
@@ -132,6 +153,7 @@ def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
     entry["profile_stacks"] = profile_stacks(goroot)
     entry["tracebacks"] = tracebacks(goroot)
     entry["labels_in_slice"] = labels_in_slice((goroot / LABEL_FILE).read_text())
+    entry["poll_data_shifts"] = poll_data_shifts(goroot)
     program = toolchain.build(LAYOUT_TARGET)
     entry["pclntab_magic"] = pclntab_magic(program)
     entry["structs"] = struct_layouts(program)
@@ -246,6 +268,19 @@ def labels_in_slice(source: str) -> bool:
     return match[1].startswith("struct")
 
 
+def poll_data_shifts(goroot: Path) -> list[int]:
+    """Return by how many bits to shift epoll's data right and then left: that is the pollDesc."""
+    if PLAIN_POLL_DATA in (goroot / POLL_FILE).read_text():
+        return [0, 0]
+    text = "".join((goroot / name).read_text() for name in TAG_FILES)
+    bits = ADDRESS_BITS.search(text)
+    alignment = ALIGNMENT_BITS.search(text) or OLD_ALIGNMENT.search(text)
+    assert bits, f"{goroot}: no width of tagged pointers"
+    assert alignment, f"{goroot}: no alignment of tagged pointers"
+    left = int(alignment[1])
+    return [64 - int(bits[1]) - int(bits[2] or 0) + left, left]
+
+
 def pclntab_magic(program: Path) -> str:
     """Return the number that a program's pclntab begins with, in hexadecimal."""
     with program.open("rb") as file:
@@ -269,7 +304,8 @@ def struct_layouts(program: Path) -> dict[str, Any]:
         for struct, wanted in FIELDS.items():
             if struct not in dies:
                 continue
-            offsets = dict(flattened(dies[struct]))
+            names = NAMES_IN_SYNC.get(struct, {})
+            offsets = {names.get(name, name): at for name, at in flattened(dies[struct])}
             layouts[struct] = {
                 "size": dies[struct].attributes["DW_AT_byte_size"].value,
                 "fields": {name: offsets[name] for name in wanted if name in offsets},

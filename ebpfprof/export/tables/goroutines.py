@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.export.tables import waiting_for
+from ebpfprof.profile.deadlocks import deadlocks
 from ebpfprof.profile.goroutines import (
     Channel,
     DumpedGoroutine,
@@ -20,10 +22,12 @@ from ebpfprof.profile.model import Frame
 _MAX_STATES: Final = 6
 _MAX_FRAMES: Final = 50  # at each end of a stack, as in Go's own tracebacks
 _INDENT: Final = "    "
+_SYNC: Final = ("sync.", "internal/sync.")
 _RUNTIME: Final = ("runtime.", "internal/runtime/")
 _NO_STACK: Final = {
     "running": "(it runs: its stack is not in memory; `ebpfprof top --profile cpu` shows it)"
 }
+_BARE_CALL: Final = "(no stack in memory: Go's scheduler does not know of this system call)"
 _MOVING: Final = "(no stack: it moved at each attempt to read it)"
 
 
@@ -35,6 +39,7 @@ def render(dump: GoroutineDump, *, each_alone: bool, width: int | None, color: b
     with a newline.
     """
     parts = [_heading(dump, width, color=color)]
+    parts += [_deadlock(circle, width, color=color) for circle in deadlocks(dump.goroutines)]
     found = (
         [GoroutineGroup((each,)) for each in dump.goroutines]
         if each_alone
@@ -43,10 +48,11 @@ def render(dump: GoroutineDump, *, each_alone: bool, width: int | None, color: b
     waiting = Counter(channel for each in dump.goroutines for channel in set(each.channels))
     for group in found:
         head = _head(group, dump.apart_ns, each_alone=each_alone)
-        parts.append("\n" + _fitting(_bold(head, color=color), head, width))
-        if about := _about_channels(group, waiting):
-            parts.append(_fitting(about, about, width))
-        parts.append(_stack(group, width))
+        shown = (_alarm if _is_leak(group) else _bold)(head, color=color)
+        parts.append("\n" + _fitting(shown, head, width))
+        about = [_about_channels(group, waiting), *_about_waits(group)]
+        parts += [fitting(line, width) for line in about if line]
+        parts.append(stack(group, width))
     return "".join(parts)
 
 
@@ -61,6 +67,8 @@ def encode(dump: GoroutineDump) -> str:
             "runtime_goroutines": dump.system,
             "without_stack": dump.moved,
             "beyond_limit": dump.beyond,
+            "without_labels": dump.unlabelled,
+            "deadlocks": [[each.goid for each in circle] for circle in deadlocks(dump.goroutines)],
             "goroutines": [_as_json(each) for each in dump.goroutines],
         },
         indent=1,
@@ -76,9 +84,9 @@ def _as_json(goroutine: DumpedGoroutine) -> dict[str, Any]:
         "waited_at_least_s": goroutine.waited_ns / 1e9,
         "locked_to_thread": goroutine.is_locked,
         "labels": {each.key: each.value for each in goroutine.labels},
-        "created_by": _frame_as_json(created) if created else None,
+        "created_by": frame_as_json(created) if created else None,
         "created_by_goroutine": goroutine.parent or None,
-        "stack": [_frame_as_json(frame) for frame in goroutine.frames],
+        "stack": [frame_as_json(frame) for frame in goroutine.frames],
         "stack_is_whole": goroutine.is_whole,
         "channels": [
             {
@@ -89,10 +97,14 @@ def _as_json(goroutine: DumpedGoroutine) -> dict[str, Any]:
             }
             for each in goroutine.channels
         ],
+        "waits_for": waiting_for.as_json(goroutine.waits_for),
+        "can_never_go_on": goroutine.can_never_go_on,
+        "leaked": goroutine.is_leaked,
     }
 
 
-def _frame_as_json(frame: Frame) -> dict[str, Any]:
+def frame_as_json(frame: Frame) -> dict[str, Any]:
+    """A frame for JSON."""
     return {"function": frame.function, "file": frame.file, "line": frame.line}
 
 
@@ -109,10 +121,42 @@ def _heading(dump: GoroutineDump, width: int | None, *, color: bool) -> str:
         lines.insert(0, f"{', '.join(named)}{more}")
     if dump.moved:
         lines.append(f"incomplete: {dump.moved} without a stack: they moved at each attempt")
+    if dump.unlabelled:
+        lines.append(
+            f"incomplete: the labels of {dump.unlabelled} of "
+            f"{counted(len(dump.goroutines), 'goroutine')} could not be read"
+        )
     if dump.beyond:
         lines.append(f"incomplete: {dump.beyond} more were not read")
-    text = "".join(_fitting(line, line, width) for line in lines)
+    text = "".join(fitting(line, width) for line in lines)
     return _fitting(_bold(title, color=color), title, width) + text
+
+
+def _deadlock(circle: Sequence[DumpedGoroutine], width: int | None, *, color: bool) -> str:
+    """Goroutines that wait for each other, a line each for who waits and for what."""
+    if len(circle) == 1:
+        title = f"Probably a deadlock: goroutine {circle[0].goid} waits for itself."
+    else:
+        title = f"Probably a deadlock: {len(circle)} goroutines wait for each other."
+    text = "\n" + _fitting(_alarm(title, color=color), title, width)
+    for each, following in zip(circle, (*circle[1:], circle[0]), strict=True):
+        lock = each.waits_for.lock
+        assert lock
+        claim = "wants to write first" if each.waits_for.behind == following.goid else "may hold it"
+        other = (
+            "it may hold it itself"
+            if each is following
+            else (f"goroutine {following.goid} {claim}")
+        )
+        frames = [frame for frame in _shown(each) if not frame.function.startswith(_SYNC)]
+        where = f" in {frames[0].function}" if frames else ""
+        place = f", {_base(frames[0].file)}:{frames[0].line}" if frames else ""
+        for line in (
+            f"{_INDENT}goroutine {each.goid} waits{where}{place},",
+            f"{_INDENT}{_INDENT}for {waiting_for.lock_name(lock)}: {other}",
+        ):
+            text += fitting(printable(line), width)
+    return text
 
 
 def _head(group: GoroutineGroup, apart_ns: int, *, each_alone: bool) -> str:
@@ -124,12 +168,20 @@ def _head(group: GoroutineGroup, apart_ns: int, *, each_alone: bool) -> str:
         words.append("did not move" if number == 1 else "none moved")
     elif group.standing:
         words.append(f"{group.standing} did not move")
+    if first.can_never_go_on:
+        words.append("can never go on")
+    if first.is_leaked:
+        words.append("leaked, says Go's runtime")
     if first.is_locked:
         words.append("locked to a thread")
     if labels := {f"{each.key}={each.value}" for each in first.labels} if each_alone else None:
         words.append(" ".join(sorted(labels)))
     which = f"goroutine {first.goid}" if each_alone else counted(number, "goroutine")
     return printable(f"{which}: {', '.join(words)}")
+
+
+def _is_leak(group: GoroutineGroup) -> bool:
+    return group.first.can_never_go_on or group.first.is_leaked
 
 
 def _about_channels(group: GoroutineGroup, waiting: Mapping[Channel, int]) -> str:
@@ -147,14 +199,21 @@ def _about_channels(group: GoroutineGroup, waiting: Mapping[Channel, int]) -> st
     return ", ".join(words)
 
 
-def _stack(group: GoroutineGroup, width: int | None) -> str:
+def _about_waits(group: GoroutineGroup) -> list[str]:
+    """What else is known of the waits of a group, a line each."""
+    waits = [each.waits_for for each in group.goroutines]
+    return [printable(f"{_INDENT}{line}") for line in waiting_for.lines(waits)]
+
+
+def stack(group: GoroutineGroup, width: int | None) -> str:
+    """The stack that all goroutines of a group have, and the line that created them."""
     first = group.first
     lines = [(frame.function, f"{_base(frame.file)}:{frame.line}") for frame in _shown(first)]
     elided = len(lines) - 2 * _MAX_FRAMES
     if elided > 0:
         lines[_MAX_FRAMES:-_MAX_FRAMES] = [(f"...{elided} frames elided...", "")]
     if not lines:
-        lines.append((_NO_STACK.get(first.state, _MOVING), ""))
+        lines.append((_why_without_stack(group), ""))
     elif not first.is_whole:
         lines.append(("(cut off: the rest could not be read)", ""))
     if first.created_by:
@@ -168,8 +227,15 @@ def _stack(group: GoroutineGroup, width: int | None) -> str:
         line = printable(f"{_INDENT}{name:<{room}}  {place}".rstrip())
         if width is not None and len(line) > width:
             line = printable(f"{_INDENT}{name}  {place}".rstrip())
-        text.append(_fitting(line, line, width))
+        text.append(fitting(line, width))
     return "".join(text)
+
+
+def _why_without_stack(group: GoroutineGroup) -> str:
+    threads = [each.waits_for.thread for each in group.goroutines]
+    if group.first.state == "running" and all(each and not each.runs for each in threads):
+        return _BARE_CALL
+    return _NO_STACK.get(group.first.state, _MOVING)
 
 
 def _shown(goroutine: DumpedGoroutine) -> Sequence[Frame]:
@@ -182,8 +248,17 @@ def _base(path: str) -> str:
     return path.rpartition("/")[2]
 
 
+def _alarm(text: str, *, color: bool) -> str:
+    return f"\x1b[1;31m{text}\x1b[0m" if color else text
+
+
 def _bold(text: str, *, color: bool) -> str:
     return f"\x1b[1m{text}\x1b[0m" if color else text
+
+
+def fitting(line: str, width: int | None) -> str:
+    """The line, without colours, with a newline; one that is too long is cut at its end."""
+    return _fitting(line, line, width)
 
 
 def _fitting(line: str, plain: str, width: int | None) -> str:

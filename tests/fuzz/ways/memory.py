@@ -11,7 +11,14 @@ from typing import Any
 from unittest import mock
 
 from ebpfprof.export.tables import goroutines as goroutine_tables
-from ebpfprof.goruntime import all_goroutines, goroutines, heads, quick_stacks, sampler
+from ebpfprof.goruntime import (
+    all_goroutines,
+    goroutines,
+    heads,
+    quick_stacks,
+    sampler,
+    waits_for,
+)
 from ebpfprof.goruntime import parked as parked_module
 from ebpfprof.goruntime.dump import dump
 from ebpfprof.goruntime.labels import CUT, LabelReader
@@ -41,6 +48,7 @@ from symbolizer.unwind.go import GoUnwind
 from tests.fuzz.driver import Parser
 from tests.fuzz.minigo import real
 from tests.fuzz.ways.fake_memory import FakeMemory
+from tests.fuzz.ways.waiting import Calling, Polled
 
 _LIST, _G, _STACK = 0xC000_0000_00, 0xC000_0010_00, 0xC000_0100_00
 _G_BYTES, _STACK_BYTES, _COUNT = 512, 256, 6
@@ -125,6 +133,7 @@ def _ready(memory: FakeMemory) -> Iterator[None]:
         mock.patch.multiple(sampler, Memory=lambda *_: memory),
         mock.patch.multiple(heads, process_vm_readv=memory.readv, allgs_address=lambda _: allgs),
         mock.patch.multiple(quick_stacks, process_vm_readv=memory.readv),
+        mock.patch.multiple(waits_for, Descriptors=Polled, Threads=Calling),
     ):
         yield
 
@@ -333,6 +342,11 @@ MEMORY = (
             "ebpfprof.goruntime.stack_walk",
             "ebpfprof.goruntime.frames",
             "ebpfprof.goruntime.dump",
+            "ebpfprof.goruntime.file_waits",
+            "ebpfprof.goruntime.records",
+            "ebpfprof.goruntime.sleeps",
+            "ebpfprof.goruntime.thread_calls",
+            "ebpfprof.goruntime.waits_for",
         ),
         ask_all_goroutines,
         goroutine_seeds,

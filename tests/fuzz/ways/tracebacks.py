@@ -18,6 +18,7 @@ from symbolizer import Function, GoBinary, SymbolizerError
 from symbolizer.go.arguments import Argument, decoded
 from tests.fuzz.driver import Parser
 from tests.fuzz.ways import memory
+from tests.fuzz.ways.fake_memory import FakeMemory
 from tests.fuzz.ways.text import check_shown
 
 _MOST_FRAME_BYTES = 48
@@ -78,7 +79,7 @@ def traceback_seeds() -> Sequence[bytes]:
 
 def ask_tracebacks(data: bytes) -> None:
     go = memory._go()
-    memory_of: Any = memory._Memory(data)
+    memory_of: Any = FakeMemory(memory.parts_of(data))
     allgs, _ = memory._places()
     layout = go.binary.layout
     style = TracebackStyle(layout.tracebacks, True, layout.profile_stacks.max_depth)

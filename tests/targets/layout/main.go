@@ -3,6 +3,7 @@
 package main
 
 import (
+	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -32,5 +33,20 @@ func main() {
 	select {
 	case <-values:
 	case <-time.After(time.Second):
+	}
+
+	var rw sync.RWMutex
+	rw.RLock()
+	rw.RUnlock()
+	rw.Lock()
+	rw.Unlock()
+	var group sync.WaitGroup
+	group.Add(1)
+	go group.Done()
+	group.Wait()
+	reader, writer, err := os.Pipe()
+	if err == nil {
+		writer.Close()
+		reader.Read(make([]byte, 1))
 	}
 }

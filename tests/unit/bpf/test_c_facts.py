@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
-from ebpfprof.goruntime import goroutines, labels
+from ebpfprof.goruntime import goroutines, labels, lock_uses
 from ebpfprof.goruntime.goroutines import ParkedGoroutine
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel import c_facts
@@ -24,7 +24,7 @@ from ebpfprof.profilers.cpu.bound import SampleBound
 from ebpfprof.profilers.cpu.learner import Learner
 from ebpfprof.profilers.cpu.unwinder import MAX_DEPTH, Ending, RuleNumbers
 from ebpfprof.profilers.waits import collector as waits
-from ebpfprof.profilers.waits import locks, runtime_locks
+from ebpfprof.profilers.waits import runtime_locks
 from ebpfprof.profilers.waits.probe_sites import SiteTable
 from ebpfprof.profilers.waits.rows import WaitsConfig
 from ebpfprof.profilers.waits.target_layout import target_fields
@@ -227,7 +227,7 @@ def test_the_cpu_collector_fills_every_field_of_processes_and_rules(go: GoTarget
 
 
 def test_semaphore_distances_of_a_rwmutex_are_equal_in_c_and_python() -> None:
-    (_, mutex), (_, writer) = locks._IN_MUTEX, locks._IN_WRITER_SEM
+    (_, mutex), (_, writer) = lock_uses._IN_MUTEX, lock_uses._IN_WRITER_SEM
     assert c_facts.number("waits/locks.h", "WRITER_SEM_OFFSET") == writer - mutex
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ebpfprof.export.tables import goroutines
 from ebpfprof.profile.goroutines import Channel, DumpedGoroutine, GoroutineDump
 from ebpfprof.profile.model import Frame, Label
+from ebpfprof.profile.waiting_for import LockState, WaitsFor
 
 APART_NS = 500_000_000
 PARK = Frame("runtime.gopark", "/go/src/runtime/proc.go", 402)
@@ -100,6 +101,32 @@ def test_a_goroutine_without_a_stack_says_why() -> None:
     assert "incomplete: 1 without a stack" in text
 
 
+def test_unreadable_labels_are_told_in_proportion() -> None:
+    found = replace(dumped(goroutine(8, WORK), goroutine(9, WORK)), unlabelled=1)
+    text = goroutines.render(found, each_alone=False, width=None, color=False)
+    assert "incomplete: the labels of 1 of 2 goroutines could not be read\n" in text
+    assert json.loads(goroutines.encode(found))["without_labels"] == 1
+
+
+def test_deadlocks_and_certain_leaks_are_red() -> None:
+    mutex = LockState(0xC000, "sync.Mutex", "main.mu", is_locked=True)
+    waits = WaitsFor(lock=mutex, may_hold=(8,))
+    itself = replace(goroutine(8, WORK, state="sync.Mutex.Lock", stood_ns=1), waits_for=waits)
+    stuck = goroutine(9, WORK, state="select (no cases)")
+    found = dumped(itself, stuck)
+    plain = goroutines.render(found, each_alone=False, width=None, color=False)
+    shown = goroutines.render(found, each_alone=False, width=None, color=True)
+    assert "Probably a deadlock: goroutine 8 waits for itself.\n" in plain
+    assert (
+        "    goroutine 8 waits in main.(*Pool).work, pool.go:12,\n"
+        "        for main.mu (sync.Mutex at 0xc000): it may hold it itself\n" in plain
+    )
+    assert "\x1b[1;31mProbably a deadlock: goroutine 8 waits for itself.\x1b[0m\n" in shown
+    assert "\x1b[1;31m1 goroutine: select (no cases), can never go on\x1b[0m\n" in shown
+    assert "\x1b[1m1 goroutine: sync.Mutex.Lock" in shown
+    assert "\x1b" not in plain
+
+
 def test_the_middle_of_a_deep_stack_is_elided() -> None:
     text = rendered(goroutine(8, *[WORK] * 130, MAIN))
     assert text.count("main.(*Pool).work") == 99
@@ -144,5 +171,8 @@ def test_json_has_every_goroutine_and_what_is_missing() -> None:
             "stack": [{"function": "main.(*Pool).work", "file": "/src/pool.go", "line": 12}],
             "stack_is_whole": True,
             "channels": [],
+            "waits_for": None,
+            "can_never_go_on": False,
+            "leaked": False,
         }
     ]

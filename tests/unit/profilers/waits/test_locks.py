@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import pytest
 
+from ebpfprof.goruntime.lock_uses import MUTEX, RW_MUTEX, LockUse
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.profile.model import Frame, Label, Location
 from ebpfprof.profilers.waits import locks
-from ebpfprof.profilers.waits.locks import MUTEX, RW_MUTEX, LockTable, LockUse, lock_use
+from ebpfprof.profilers.waits.locks import LockTable, lock_use
 from ebpfprof.profilers.waits.rows import Hold, StackTotal, Waiting
 from ebpfprof.profilers.waits.stacks import StackTranslator, WaitStack
 from symbolizer import Frame as GoFrame

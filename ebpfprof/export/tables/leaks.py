@@ -1,0 +1,77 @@
+"""Goroutines that may have leaked, as text for people and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.export.tables.goroutines import fitting, frame_as_json, stack
+from ebpfprof.profile.goroutines import GoroutineDump
+from ebpfprof.profile.leaks import Suspects
+
+_TOO_FEW_LOOKS = 3
+
+
+def render(
+    dump: GoroutineDump, found: Sequence[Suspects], look: int, gone_ns: int, width: int | None
+) -> str:
+    """What look number `look`, `gone_ns` after the first one, tells of a process.
+
+    Lines have at most `width` columns; None: no limit. Ends with a newline.
+    """
+    growing = sum(each.only_grows for each in found)
+    number = counted(len(dump.goroutines), "goroutine")
+    title = f"process {dump.pid} ({dump.name}), {duration(gone_ns) if gone_ns else '0 s'}: {number}"
+    if look >= _TOO_FEW_LOOKS:
+        verb = "grows" if growing == 1 else "grow"
+        title += (
+            f"; {counted(growing, 'group')} only {verb}" if growing else "; no group only grows"
+        )
+    text = fitting(printable(title), width)
+    for each in found:
+        text += "\n" + fitting(printable(_head(each)), width) + stack(each.group, width)
+    return text
+
+
+def encode(dump: GoroutineDump, found: Sequence[Suspects], look: int, gone_ns: int) -> str:
+    """The same as a line of JSON."""
+    return json.dumps(
+        {
+            "pid": dump.pid,
+            "name": dump.name,
+            "look": look,
+            "seconds": gone_ns / 1e9,
+            "goroutines": len(dump.goroutines),
+            "suspects": [
+                {
+                    "state": each.group.first.state,
+                    "count": len(each.group.goroutines),
+                    "only_grows": each.only_grows,
+                    "growth_per_minute": round(each.per_minute, 3),
+                    "oldest_at_least_s": each.oldest_ns / 1e9,
+                    "can_never_go_on": each.group.first.can_never_go_on,
+                    "leaked": each.group.first.is_leaked,
+                    "stack": [frame_as_json(frame) for frame in each.group.first.frames],
+                    "created_by": frame_as_json(created)
+                    if (created := each.group.first.created_by)
+                    else None,
+                    "some_ids": [goroutine.goid for goroutine in each.group.goroutines[:8]],
+                }
+                for each in found
+            ],
+        }
+    )
+
+
+def _head(each: Suspects) -> str:
+    first = each.group.first
+    words = [f"+{each.per_minute:.3g} a minute"] if each.only_grows else []
+    words.append(f"{len(each.group.goroutines)} now")
+    if each.oldest_ns > 0:
+        words.append(f"oldest at least {duration(each.oldest_ns)}")
+    if first.can_never_go_on:
+        words.append("can never go on")
+    if first.is_leaked:
+        words.append("leaked, says Go's runtime")
+    return f"{', '.join(words)}: {first.state}"

@@ -1,0 +1,261 @@
+"""What goroutines of a dump wait for, as lines for people and as JSON for programs.
+
+Lines may have text of the target in them: they are not fit for a terminal before printable().
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from ebpfprof.console.text import counted, duration, listed
+from ebpfprof.profile.waiting_for import (
+    NOTHING,
+    FileWait,
+    LockState,
+    OpenFile,
+    SystemCall,
+    ThreadWait,
+    WaitsFor,
+)
+
+_MAX_SHOWN: Final = 3
+_MAX_HOLDERS: Final = 8
+_FD_BITS: Final = 0xFFFFFFFF
+_ADDRESSES: Final = 1 << 20
+_KINDS: Final = {"unix": "a unix socket", "socket": "a socket", "pipe": "a pipe", "file": "a file"}
+
+
+def lines(waits: Sequence[WaitsFor]) -> list[str]:
+    """What the goroutines of a group wait for, a sentence a line; [] if nothing is known."""
+    files = [each.file_wait for each in waits if each.file_wait]
+    threads = [each.thread for each in waits if each.thread]
+    return [
+        *_locks(waits),
+        *_one_of(len(waits), len(files), _files(files)),
+        *_one_of(len(waits), len(threads), _threads(threads)),
+        *_sleeps([each.wakes_in_ns for each in waits if each.wakes_in_ns is not None]),
+    ]
+
+
+def as_json(waits: WaitsFor) -> dict[str, Any] | None:
+    """The same for one goroutine: addresses in hexadecimal, times in seconds; None if unknown."""
+    if waits == NOTHING:
+        return None
+    found: dict[str, Any] = {}
+    if lock := waits.lock:
+        found["lock"] = {
+            "address": f"{lock.address:#x}",
+            "type": lock.type,
+            "name": lock.name,
+            "locked": lock.is_locked,
+            "waiters": lock.waiters,
+            "readers": lock.readers,
+            "writer_waits": lock.writer_waits,
+            "counter": lock.counter,
+            "may_be_held_by": list(waits.may_hold),
+            "behind_writer": waits.behind or None,
+        }
+    if each := waits.file_wait:
+        found["file"] = {"waits_to": "write" if each.is_write else "read", **_file_json(each.file)}
+    if thread := waits.thread:
+        found["thread"] = {"id": thread.thread, "runs": thread.runs}
+        found["system_call"] = _call_json(thread.call) if thread.call else None
+    if waits.wakes_in_ns is not None:
+        found["wakes_in_s"] = waits.wakes_in_ns / 1e9
+    return found
+
+
+def _call_json(call: SystemCall) -> dict[str, Any]:
+    return {
+        "number": call.number,
+        "name": call.name,
+        "arguments": [{"name": name, "value": value} for name, value in call.arguments],
+        "file": _file_json(call.file) if call.file else None,
+    }
+
+
+def _file_json(file: OpenFile) -> dict[str, Any]:
+    return {
+        "fd": file.fd,
+        "kind": file.kind,
+        "local": file.local or None,
+        "peer": file.peer or None,
+        "path": file.path or None,
+        "listens": file.is_listener,
+    }
+
+
+def _one_of(number: int, known: int, found: list[str]) -> list[str]:
+    """Sentences about the one of several goroutines of which something is known say so."""
+    return [f"one of them {line}" for line in found] if known == 1 < number else found
+
+
+def _locks(waits: Sequence[WaitsFor]) -> list[str]:
+    alike = defaultdict[LockState, list[WaitsFor]](list)
+    for each in waits:
+        if each.lock:
+            alike[each.lock].append(each)
+    ordered = sorted(alike.items(), key=lambda item: (-len(item[1]), item[0].address))
+    found = []
+    for lock, some in ordered[:_MAX_SHOWN]:
+        number = f"{counted(len(some), 'goroutine')}: " if len(some) < len(waits) else ""
+        found.append(f"{number}for {lock_name(lock)}{_lock_state(lock)}")
+        if lock.is_locked or lock.readers:
+            found += _holders(some[0])
+    if len(ordered) > _MAX_SHOWN:
+        found.append(f"for {counted(len(ordered) - _MAX_SHOWN, 'other lock')}")
+    return found
+
+
+def lock_name(lock: LockState) -> str:
+    """A lock in a sentence: "main.Cache.mu (sync.Mutex at 0xc000012340)"."""
+    place = f"{lock.type} at {lock.address:#x}"
+    return f"{lock.name} ({place})" if lock.name else f"the {place}"
+
+
+def _lock_state(lock: LockState) -> str:
+    if lock.type == "sync.WaitGroup":
+        return f", counter {lock.counter}"
+    if lock.type == "sync.Cond":
+        return ""
+    if lock.writer_waits:
+        return f", which {counted(lock.readers, 'reader')} hold{_s(lock.readers)}; a writer waits"
+    if lock.readers:
+        return f", which {counted(lock.readers, 'reader')} hold{_s(lock.readers)}"
+    return "" if lock.is_locked else ", which is free now"
+
+
+def _s(number: int) -> str:
+    return "s" if number == 1 else ""
+
+
+def _holders(waits: WaitsFor) -> list[str]:
+    found = []
+    if waits.may_hold:
+        shown = [str(each) for each in waits.may_hold[:_MAX_HOLDERS]]
+        more = len(waits.may_hold) - len(shown)
+        shown += [f"{more} more"] if more else []
+        noun = "goroutine" if len(shown) == 1 else "goroutines"
+        found.append(f"it may be held by {noun} {listed(shown)}")
+    if waits.behind:
+        found.append(f"goroutine {waits.behind} wants to write first")
+    return found
+
+
+def _files(waits: Sequence[FileWait]) -> list[str]:
+    if len(waits) == 1:
+        (only,) = waits
+        return [f"{_verb(only, is_one=True)} {_place(only.file)}"]
+    alike = defaultdict[tuple[str, str], list[OpenFile]](list)
+    for each in waits:
+        alike[_verb(each, is_one=False), _kind(each.file)].append(each.file)
+    found = []
+    ordered = sorted(alike.items(), key=lambda item: -len(item[1]))
+    for (verb, what), files in ordered[:_MAX_SHOWN]:
+        found.append(f"{len(files)} {verb} {what}{_ends(files)}")
+    if len(ordered) > _MAX_SHOWN:
+        rest = sum(len(files) for _, files in ordered[_MAX_SHOWN:])
+        found.append(f"{rest} wait for others")
+    return found
+
+
+def _ends(files: Sequence[OpenFile]) -> str:
+    """The ends of connections: the servers' addresses, which are fewer, and the clients' hosts."""
+    here = Counter(each.local for each in files if each.local)
+    there = Counter(each.peer for each in files if each.peer)
+    if there and len(there) < len(here):
+        return f": {_commonest(there)}"
+    hosts = Counter(each.peer.rpartition(":")[0] for each in files if each.peer)
+    on = f" on {_commonest(here)}" if here else ""
+    return f"{on}; peers: {_commonest(hosts)}" if hosts else on
+
+
+def _commonest(names: Counter[str]) -> str:
+    if len(names) == 1:
+        return next(iter(names))
+    shown = [f"{name} ({count})" for name, count in names.most_common(_MAX_SHOWN)]
+    more = [f"{counted(len(names) - _MAX_SHOWN, 'other')}"] if len(names) > _MAX_SHOWN else []
+    return ", ".join(shown + more)
+
+
+def _verb(wait: FileWait, *, is_one: bool) -> str:
+    ending = "s" if is_one else ""
+    if wait.file.is_listener:
+        return f"accept{ending} connections"
+    if wait.file.is_connecting:
+        return f"connect{ending}"
+    return f"write{ending} to" if wait.is_write else f"read{ending} from"
+
+
+def _kind(file: OpenFile) -> str:
+    if file.path:
+        return f"{file.kind} {file.path}" if file.kind == "unix" else file.path
+    return _KINDS.get(file.kind, file.kind)
+
+
+def _place(file: OpenFile) -> str:
+    if file.is_listener and file.local:
+        return f"on {file.local} ({file.kind}, fd {file.fd})"
+    if file.is_connecting:
+        return f"to {file.peer} ({file.kind}, fd {file.fd})"
+    if file.peer:
+        return f"{file.peer}, here {file.local} ({file.kind}, fd {file.fd})"
+    if file.local:
+        return f"{file.local} ({file.kind}, fd {file.fd})"
+    return f"{'on ' if file.is_listener else ''}{_kind(file)} (fd {file.fd})"
+
+
+def _threads(threads: Sequence[ThreadWait]) -> list[str]:
+    """The calls of threads; nothing of one that runs: that is what its goroutine's state says."""
+    alike = Counter(_call(each) for each in threads)
+    if len(threads) == 1:
+        (only,) = threads
+        return [f"{text}, thread {only.thread}" for text in alike if text]
+    return [f"{count} {text}" for text, count in alike.most_common(_MAX_SHOWN) if text]
+
+
+def _call(thread: ThreadWait) -> str:
+    call = thread.call
+    if call is None:
+        return "" if thread.runs else "waits in the kernel, outside of system calls"
+    shown = ", ".join(
+        f"fd {_signed(value & _FD_BITS)}" if name == "fd" else f"{name} {_number(value)}"
+        for name, value in call.arguments
+    )
+    where = f": {_opened(call.file)}" if call.file else ""
+    return f"in {call.name}({shown}){where}"
+
+
+def _opened(file: OpenFile) -> str:
+    if file.is_listener:
+        return f"{file.kind} listener {file.local or file.path}"
+    if file.local:
+        return f"{file.kind} {file.local}{' with ' + file.peer if file.peer else ''}"
+    return _kind(file)
+
+
+def _signed(number: int) -> int:
+    """A number of 32 bits: openat's descriptor of the current folder is -100."""
+    return number - (1 << 32) if number >> 31 else number
+
+
+def _number(value: int) -> str:
+    """Small ones as people count; large ones are addresses, or negative."""
+    if value < _ADDRESSES:
+        return str(value)
+    return str(value - (1 << 64)) if value > (1 << 64) - _ADDRESSES else f"{value:#x}"
+
+
+def _sleeps(ends_ns: Iterable[int]) -> list[str]:
+    ordered = sorted(ends_ns)
+    if not ordered:
+        return []
+    first, last = ordered[0], ordered[-1]
+    if last <= 0:
+        return [f"should have woken {duration(-first)} ago"]
+    if len(ordered) == 1:
+        return [f"wakes in {duration(last)}"]
+    soonest = f"in {duration(first)}" if first > 0 else "now"
+    return [f"the first wakes {soonest}, the last in {duration(last)}"]

@@ -1,0 +1,171 @@
+"""What the file descriptors of a process stand for, as /proc tells it.
+
+Paths and names are chosen by the target: they are not fit for a terminal before printable().
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Final
+
+from ebpfprof.profile.waiting_for import OpenFile
+
+_MAX_BYTES: Final = 1 << 26  # of one file in /proc
+_MAX_LINKS: Final = 1 << 16  # that we read to find those of epoll
+_EPOLL: Final = "anon_inode:[eventpoll]"
+_POLLED: Final = re.compile(
+    rb"^tfd: {0,16}(\d{1,10}) events: {0,16}[0-9a-f]{1,8} {1,2}data: {0,16}([0-9a-f]{1,16}) ",
+    re.MULTILINE,
+)
+_SOCKET: Final = re.compile(r"socket:\[(\d{1,20})\]")
+_PIPE: Final = re.compile(r"pipe:\[\d{1,20}\]")
+_INTERNET: Final = ("tcp", "tcp6", "udp", "udp6")
+# include/net/tcp_states.h
+_SYN_SENT: Final = 2
+_LISTEN: Final = 10
+_ACCEPTS: Final = 0x10000  # include/linux/net.h, __SO_ACCEPTCON
+
+
+class Descriptors:
+    """The file descriptors of process `pid`, in its own network namespace.
+
+    What this user may not read, or is gone, is unknown: nothing here raises.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._folder = f"/proc/{pid}"
+
+    def polled(self) -> Iterator[list[tuple[int, int]]]:
+        """Yield for each epoll its descriptors, each with the data that epoll has for it."""
+        try:
+            numbers = sorted(int(name) for name in os.listdir(f"{self._folder}/fd"))
+        except OSError:
+            return
+        for number in numbers[:_MAX_LINKS]:
+            if self._link(number) == _EPOLL:
+                yield polled_by(self._read(f"fdinfo/{number}"))
+
+    def files(self, numbers: Collection[int]) -> dict[int, OpenFile]:
+        """What these descriptors stand for; the unknown ones are missing."""
+        found: dict[int, OpenFile] = {}
+        inodes: dict[int, int] = {}
+        for number in numbers:
+            link = self._link(number)
+            if socket := _SOCKET.fullmatch(link):
+                inodes[number] = int(socket[1])
+                found[number] = OpenFile(number, "socket")
+            elif _PIPE.fullmatch(link):
+                found[number] = OpenFile(number, "pipe")
+            elif link:
+                found[number] = OpenFile(number, "file", path=link)
+        if inodes:
+            sockets = self._sockets(set(inodes.values()))
+            for number, inode in inodes.items():
+                if inode in sockets:
+                    found[number] = replace(sockets[inode], fd=number)
+        return found
+
+    def _sockets(self, wanted: set[int]) -> dict[int, OpenFile]:
+        found: dict[int, OpenFile] = {}
+        for protocol in _INTERNET:
+            if len(found) < len(wanted):
+                found |= internet_sockets(self._read(f"net/{protocol}"), protocol[:3], wanted)
+        if len(found) < len(wanted):
+            found |= unix_sockets(self._read("net/unix"), wanted)
+        return found
+
+    def _link(self, number: int) -> str:
+        try:
+            return os.readlink(f"{self._folder}/fd/{number}")
+        except OSError:
+            return ""
+
+    def _read(self, name: str) -> bytes:
+        try:
+            with open(f"{self._folder}/{name}", "rb") as file:
+                return file.read(_MAX_BYTES)
+        except OSError:
+            return b""
+
+
+def polled_by(text: bytes) -> list[tuple[int, int]]:
+    """The descriptors in the text of /proc/PID/fdinfo/FD of an epoll, with their data.
+
+    Linux fs/eventpoll.c, ep_show_fdinfo.
+    """
+    return [(int(fd), int(data, 16)) for fd, data in _POLLED.findall(text)]
+
+
+def internet_sockets(text: bytes, kind: str, wanted: Collection[int]) -> dict[int, OpenFile]:
+    """The sockets in the text of /proc/PID/net/{tcp,tcp6,udp,udp6}, by inode, with descriptor 0.
+
+    Linux net/ipv4/tcp_ipv4.c, get_tcp4_sock. Lines that make no sense are left out.
+    """
+    found: dict[int, OpenFile] = {}
+    for line in text.splitlines()[1:]:
+        words = line.split(None, 10)
+        try:
+            inode = int(words[9])
+            if inode not in wanted or not inode:
+                continue
+            state = int(words[3], 16) if kind == "tcp" else 0
+            local, peer = _address(words[1]), _address(words[2])
+        except (IndexError, ValueError):
+            continue
+        found[inode] = OpenFile(
+            0,
+            kind,
+            local=local,
+            peer="" if _is_nowhere(words[2]) else peer,
+            is_listener=state == _LISTEN,
+            is_connecting=state == _SYN_SENT,
+        )
+    return found
+
+
+def unix_sockets(text: bytes, wanted: Collection[int]) -> dict[int, OpenFile]:
+    """The sockets in the text of /proc/PID/net/unix, by inode, with descriptor 0.
+
+    Linux net/unix/af_unix.c, unix_seq_show. Lines that make no sense are left out.
+    """
+    found: dict[int, OpenFile] = {}
+    for line in text.splitlines()[1:]:
+        words = line.split(None, 7)
+        try:
+            inode = int(words[6])
+            if inode not in wanted:
+                continue
+            accepts = bool(int(words[3], 16) & _ACCEPTS)
+        except (IndexError, ValueError):
+            continue
+        path = os.fsdecode(words[7]) if len(words) > 7 else ""
+        found[inode] = OpenFile(0, "unix", path=path, is_listener=accepts)
+    return found
+
+
+def _address(text: bytes) -> str:
+    """An address with its port, as Go writes it: 10.0.0.1:80, [::1]:80, :80 for all addresses.
+
+    The kernel prints each group of four bytes as a number of this machine, lowest byte first. May
+    raise ValueError.
+    """
+    host, _, port = text.partition(b":")
+    groups = bytes.fromhex(host.decode("ascii", "replace"))
+    if len(groups) not in (4, 16):
+        raise ValueError(text)
+    packed = b"".join(groups[at : at + 4][::-1] for at in range(0, len(groups), 4))
+    number = int(port, 16)
+    address = ipaddress.ip_address(packed)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    if int(address) == 0:
+        return f":{number}"
+    return f"[{address}]:{number}" if address.version == 6 else f"{address}:{number}"
+
+
+def _is_nowhere(text: bytes) -> bool:
+    return not text.strip(b"0:")

@@ -1,0 +1,71 @@
+"""What the threads of a process do in the kernel now, as /proc tells it, without a stop."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_MAX_BYTES: Final = 1 << 16
+_MAX_THREADS: Final = 1 << 16
+_NUMBERS: Final = re.compile(rb"^NSpid:.*?(\d{1,10})$", re.MULTILINE)
+_WORD: Final = re.compile(rb"0x[0-9a-f]{1,16}")
+_CALL: Final = re.compile(rb"(-?\d{1,10})((?: 0x[0-9a-f]{1,16}){2,8})\s*")
+_ARGUMENTS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadState:
+    """What a thread does: it `runs`, or waits for a processor; or it waits in system call `number`.
+
+    `number` is -1 outside of a system call: for a page fault, for example. `arguments` are the six
+    registers of arguments of a system call, as numbers without a sign.
+    """
+
+    runs: bool
+    number: int = -1
+    arguments: tuple[int, ...] = ()
+
+
+class Threads:
+    """The threads of process `pid`. What this user may not read, or is gone, is None."""
+
+    def __init__(self, pid: int) -> None:
+        self._folder = f"/proc/{pid}/task"
+
+    def numbers(self) -> dict[int, int]:
+        """The number of each thread here, by the one in the process's own pid namespace."""
+        try:
+            names = os.listdir(self._folder)[:_MAX_THREADS]
+        except OSError:
+            return {}
+        found = {}
+        for name in names:
+            if match := _NUMBERS.search(self._read(f"{name}/status")):
+                found[int(match[1])] = int(name)
+        return found
+
+    def state(self, thread: int) -> ThreadState | None:
+        """What a thread does, by its number here."""
+        return state_of(self._read(f"{thread}/syscall"))
+
+    def _read(self, name: str) -> bytes:
+        try:
+            with open(f"{self._folder}/{name}", "rb") as file:
+                return file.read(_MAX_BYTES)
+        except OSError:
+            return b""
+
+
+def state_of(text: bytes) -> ThreadState | None:
+    """The state in the text of /proc/PID/task/TID/syscall (Linux fs/proc/base.c)."""
+    if text.strip() == b"running":
+        return ThreadState(runs=True)
+    match = _CALL.fullmatch(text)
+    if match is None:
+        return None
+    number = int(match[1])
+    words = [int(word, 16) for word in _WORD.findall(match[2])]
+    arguments = tuple(words[:_ARGUMENTS]) if number >= 0 and len(words) > _ARGUMENTS else ()
+    return ThreadState(runs=False, number=max(number, -1), arguments=arguments)

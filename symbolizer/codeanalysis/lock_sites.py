@@ -1,0 +1,285 @@
+"""Where functions lock and unlock sync's locks, and which locks they may hold at a call.
+
+Go's compiler inlines the fast paths of Mutex.Lock, Mutex.Unlock, RWMutex.RLock and RUnlock, which
+change a word of the lock by one atomic instruction and then, perhaps, call the slow path
+(sync/mutex.go, internal/sync/mutex.go, sync/rwmutex.go, Go 1.19 to 1.27). Elsewhere functions call
+Lock and the others as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import capstone
+from capstone import x86_const
+
+from symbolizer.errors import ElfError, SymbolizerError
+from symbolizer.go.binary import Function, GoBinary
+from symbolizer.x86.disasm import detailed_decoder
+
+_READER_COUNT: Final = 16  # offset of RWMutex.readerCount, which RLock and RUnlock change
+_LOCKS: Final = {
+    "sync.(*Mutex).Lock": False,
+    "internal/sync.(*Mutex).Lock": False,
+    "sync.(*RWMutex).Lock": False,
+    "sync.(*RWMutex).RLock": True,
+}
+_UNLOCKS: Final = (
+    "sync.(*Mutex).Unlock",
+    "internal/sync.(*Mutex).Unlock",
+    "sync.(*RWMutex).Unlock",
+    "sync.(*RWMutex).RUnlock",
+)
+# Slow paths, with the offset in the lock of the word that the fast path changes.
+_SLOW_LOCKS: Final = {
+    "sync.(*Mutex).lockSlow": 0,
+    "internal/sync.(*Mutex).lockSlow": 0,
+    "sync.runtime_SemacquireRWMutexR": _READER_COUNT,
+    "sync.runtime_SemacquireMutex": _READER_COUNT,  # RLock of Go 1.19
+}
+_SLOW_UNLOCKS: Final = {
+    "sync.(*Mutex).unlockSlow": 0,
+    "internal/sync.(*Mutex).unlockSlow": 0,
+    "sync.(*RWMutex).rUnlockSlow": _READER_COUNT,
+}
+_OWN: Final = ("sync.(*", "internal/sync.(*")  # methods of the locks themselves
+_ARGUMENT: Final = x86_const.X86_REG_RAX
+_CALL_BYTES: Final = 5
+_MAX_FUNCTION_BYTES: Final = 1 << 15
+_MAX_BYTES: Final = 1 << 19  # of code that we decode for one program: some seconds
+_MAX_BACK: Final = 24  # instructions from a call back to what prepares it
+
+
+@dataclass(frozen=True, slots=True)
+class LockPlace:
+    """Where a function finds a lock that it locks.
+
+    With `variable` 0, at `offset` bytes from a pointer that the function has. Else the linked
+    address `variable` is that of the lock (`offset` is None), or of a package variable that points
+    to where the lock is `offset` bytes further. `is_read`: it locks it for reading.
+    """
+
+    variable: int
+    offset: int | None
+    is_read: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """The lock of an instruction, as LockPlace has it; both None if it is not known."""
+
+    variable: int | None
+    offset: int | None
+
+    def may_be(self, other: _Where) -> bool:
+        return self == other or _UNKNOWN in (self, other)
+
+
+_UNKNOWN: Final = _Where(None, None)
+
+
+@dataclass(slots=True)
+class _Code:
+    """A function that locks: how control flows, where locks are taken and released."""
+
+    flow: dict[int, tuple[int, ...]]
+    locked: list[tuple[int, _Where, bool]]  # the address at which it is locked, and for reading
+    unlocked: dict[int, _Where]
+
+
+class LockSites:
+    """Finds the locks that functions of a program may hold. Decodes each function once."""
+
+    def __init__(self, binary: GoBinary) -> None:
+        """Raises GoTableError if the table of names is corrupt."""
+        self._binary = binary
+        names = (*_LOCKS, *_UNLOCKS, *_SLOW_LOCKS, *_SLOW_UNLOCKS)
+        found = binary.functions_by_name(names)
+        self._names = {each.entry: name for name in names for each in found[name]}
+        self._left = _MAX_BYTES
+        self._codes: dict[int, _Code | None] = {}
+        self._held: dict[int, tuple[LockPlace, ...]] = {}
+
+    def held(self, return_pc: int) -> tuple[LockPlace, ...]:
+        """The locks that a function may hold while it makes the call that returns to `return_pc`.
+
+        Those that it locks, if control can come from there to the call without an unlock. The
+        address is as linked. () where nothing is known.
+        """
+        found = self._held.get(return_pc)
+        if found is None:
+            try:
+                found = self._find(return_pc)
+            except SymbolizerError:
+                found = ()
+            self._held[return_pc] = found
+        return found
+
+    def _find(self, return_pc: int) -> tuple[LockPlace, ...]:
+        function = self._binary.function_at(return_pc - 1)
+        if function is None or function.name.startswith(_OWN):
+            return ()
+        if function.entry not in self._codes:
+            self._codes[function.entry] = self._read(function)
+        code = self._codes[function.entry]
+        if code is None:
+            return ()
+        call = next((at for at in range(return_pc - 2, return_pc - 9, -1) if at in code.flow), 0)
+        found: dict[LockPlace, None] = {}
+        for start, where, is_read in code.locked:
+            if where == _UNKNOWN or call not in _reachable(code, start, where):
+                continue
+            found[LockPlace(where.variable or 0, where.offset, is_read)] = None
+        return tuple(found)
+
+    def _read(self, function: Function) -> _Code | None:
+        size = function.end - function.entry
+        if size > min(_MAX_FUNCTION_BYTES, self._left):
+            return None
+        try:
+            text = self._binary.elf.read(function.entry, size)
+        except ElfError:
+            return None
+        if not self._calls_any(text, function.entry):
+            return None
+        self._left -= size
+        code = list(detailed_decoder().disasm(text, function.entry))
+        found = _Code(_flow(code), [], {})
+        for at, each in enumerate(code):
+            name = self._names.get(_target(each)) if each.group(x86_const.X86_GRP_CALL) else None
+            if name in _LOCKS:
+                where = _argument(code, at, _ARGUMENT)
+                found.locked.append((each.address + each.size, where, _LOCKS[name]))
+            elif name in _UNLOCKS:
+                found.unlocked[each.address] = _argument(code, at, _ARGUMENT)
+            elif name in _SLOW_LOCKS:
+                where = _changed(code, at, _SLOW_LOCKS[name])[1]
+                is_read = _SLOW_LOCKS[name] == _READER_COUNT
+                found.locked.append((each.address + each.size, where, is_read))
+            elif name in _SLOW_UNLOCKS:
+                address, where = _changed(code, at, _SLOW_UNLOCKS[name])
+                found.unlocked[address] = where
+        return found if found.locked else None
+
+    def _calls_any(self, text: bytes, entry: int) -> bool:
+        at = text.find(b"\xe8")
+        while at >= 0:
+            displacement = int.from_bytes(text[at + 1 : at + _CALL_BYTES], "little", signed=True)
+            if entry + at + _CALL_BYTES + displacement in self._names:
+                return True
+            at = text.find(b"\xe8", at + 1)
+        return False
+
+
+def _reachable(code: _Code, start: int, where: _Where) -> set[int]:
+    """The instructions that can follow `start` before that lock is released."""
+    seen, pending = {start}, [start]
+    while pending:
+        address = pending.pop()
+        released = code.unlocked.get(address)
+        if released is not None and released.may_be(where):
+            continue
+        for to in code.flow.get(address, ()):
+            if to not in seen:
+                seen.add(to)
+                pending.append(to)
+    return seen
+
+
+def _flow(code: Iterable[capstone.CsInsn]) -> dict[int, tuple[int, ...]]:
+    flow = {}
+    for each in code:
+        leads = []
+        if not (
+            each.group(x86_const.X86_GRP_RET)
+            or each.id in (x86_const.X86_INS_JMP, x86_const.X86_INS_UD2, x86_const.X86_INS_INT3)
+        ):
+            leads.append(each.address + each.size)
+        if each.group(x86_const.X86_GRP_JUMP):
+            leads.append(_target(each))
+        flow[each.address] = tuple(leads)
+    return flow
+
+
+def _target(each: capstone.CsInsn) -> int:
+    operands = each.operands
+    is_direct = len(operands) == 1 and operands[0].type == x86_const.X86_OP_IMM
+    return int(operands[0].imm) if is_direct else 0
+
+
+def _changed(code: list[capstone.CsInsn], at: int, offset: int) -> tuple[int, _Where]:
+    """The atomic instruction before a slow path's call, and the lock in which it changes a word."""
+    for index in range(at - 1, max(-1, at - _MAX_BACK), -1):
+        each = code[index]
+        if each.id not in (x86_const.X86_INS_CMPXCHG, x86_const.X86_INS_XADD):
+            continue
+        if each.operands[0].type != x86_const.X86_OP_MEM:
+            break
+        memory = each.operands[0].mem
+        if memory.index != x86_const.X86_REG_INVALID:
+            return each.address, _UNKNOWN
+        if memory.base == x86_const.X86_REG_RIP:
+            return each.address, _Where(_next(each) + memory.disp - offset, None)
+        base = _argument(code, index, memory.base)
+        return each.address, _further(base, memory.disp - offset)
+    return code[at].address, _UNKNOWN
+
+
+def _argument(
+    code: list[capstone.CsInsn], at: int, register: int, first: int | None = None
+) -> _Where:
+    """What a register has at an instruction: a variable's address, or one beside a pointer.
+
+    Looks at the instructions from number `first` on, or at so many before.
+    """
+    first = max(0, at - _MAX_BACK) if first is None else first
+    added = 0
+    for index in range(at - 1, first - 1, -1):
+        each = code[index]
+        if each.group(x86_const.X86_GRP_CALL):
+            return _UNKNOWN
+        if not _writes(each, register):
+            continue
+        source = each.operands[1] if len(each.operands) == 2 else None
+        if each.id == x86_const.X86_INS_ADD and source and source.type == x86_const.X86_OP_IMM:
+            added += source.imm
+        elif each.id == x86_const.X86_INS_LEA and source:
+            return _computed(code, index, source.mem, added, first)
+        elif each.id == x86_const.X86_INS_MOV and source and source.type == x86_const.X86_OP_REG:
+            return _further(_argument(code, index, source.reg, first), added)
+        elif each.id == x86_const.X86_INS_MOV and source and source.type == x86_const.X86_OP_MEM:
+            is_variable = source.mem.base == x86_const.X86_REG_RIP
+            return _Where(_next(each) + source.mem.disp if is_variable else 0, added)
+        else:
+            return _UNKNOWN
+    return _Where(0, added)
+
+
+def _computed(
+    code: list[capstone.CsInsn], at: int, memory: capstone.x86.X86OpMem, added: int, first: int
+) -> _Where:
+    """The address that a `lea` computes."""
+    if memory.index != x86_const.X86_REG_INVALID or memory.base == x86_const.X86_REG_RSP:
+        return _UNKNOWN
+    if memory.base == x86_const.X86_REG_RIP:
+        return _Where(_next(code[at]) + memory.disp + added, None)
+    return _further(_argument(code, at, memory.base, first), memory.disp + added)
+
+
+def _next(each: capstone.CsInsn) -> int:
+    return int(each.address + each.size)
+
+
+def _further(where: _Where, distance: int) -> _Where:
+    if where == _UNKNOWN:
+        return _Where(0, distance)
+    if where.offset is None:
+        assert where.variable is not None
+        return _Where(where.variable + distance, None)
+    return _Where(where.variable, where.offset + distance)
+
+
+def _writes(each: capstone.CsInsn, register: int) -> bool:
+    return register in each.regs_access()[1]

@@ -1,0 +1,72 @@
+"""What /proc tells of sockets, epoll and threads."""
+
+from __future__ import annotations
+
+from ebpfprof.process.descriptors import internet_sockets, polled_by, unix_sockets
+from ebpfprof.process.system_calls import arguments_of, name_of
+from ebpfprof.process.threads import ThreadState, state_of
+from ebpfprof.profile.waiting_for import OpenFile
+
+HEAD = b"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt uid\n"
+
+
+def tcp(local: bytes, peer: bytes, state: bytes) -> OpenFile:
+    line = b"   0: %b %b %b 0:0 00:0 00000000     0        0 77 1 x\n" % (local, peer, state)
+    return internet_sockets(HEAD + line, "tcp", {77})[77]
+
+
+def test_addresses_are_written_as_go_writes_them() -> None:
+    assert tcp(b"0100007F:1F90", b"0700000A:C34E", b"01") == OpenFile(
+        0, "tcp", "127.0.0.1:8080", "10.0.0.7:49998"
+    )
+    assert tcp(b"00000000:0050", b"00000000:0000", b"0A") == OpenFile(
+        0, "tcp", ":80", is_listener=True
+    )
+    mapped, v6 = b"0000000000000000FFFF00000100007F:0050", b"B80D0120000000000000000001000000:0051"
+    assert tcp(mapped, v6, b"02") == OpenFile(
+        0, "tcp", "127.0.0.1:80", "[2001:db8::1]:81", is_connecting=True
+    )
+
+
+def test_lines_that_make_no_sense_are_left_out() -> None:
+    for line in (b"x", b"0: zz:1 zz:2 01 0 0 0 0 0 77 1", b"0: 01:1 01:2 01 0 0 0 0 0 77 1"):
+        assert internet_sockets(HEAD + line, "tcp", {77}) == {}
+
+
+def test_unix_sockets_have_paths_or_none() -> None:
+    text = (
+        b"Num       RefCount Protocol Flags    Type St Inode Path\n"
+        b"ffff8881: 00000002 00000000 00010000 0001 01 77 /run/a b.sock\n"
+        b"ffff8882: 00000003 00000000 00000000 0001 03 78\n"
+    )
+    assert unix_sockets(text, {77, 78}) == {
+        77: OpenFile(0, "unix", path="/run/a b.sock", is_listener=True),
+        78: OpenFile(0, "unix"),
+    }
+
+
+def test_epoll_tells_its_data() -> None:
+    text = (
+        b"pos:\t0\nflags:\t02000002\nmnt_id:\t15\n"
+        b"tfd:        5 events: 80002019 data: e2f5d07100000001  pos:0 ino:1c85 sdev:9\n"
+        b"tfd:        3 events: 80002019 data:     c000001000  pos:0 ino:1c86 sdev:9\n"
+    )
+    assert polled_by(text) == [(5, 0xE2F5D07100000001), (3, 0xC000001000)]
+
+
+def test_states_of_threads() -> None:
+    assert state_of(b"running\n") == ThreadState(runs=True)
+    assert state_of(b"-1 0xc000054d60 0x40a2b4\n") == ThreadState(runs=False)
+    call = state_of(b"0 0x12 0xc000012345 0x1 0x0 0x0 0x0 0xc000054d60 0x40a2b4\n")
+    assert call == ThreadState(False, 0, (0x12, 0xC000012345, 1, 0, 0, 0))
+    assert state_of(b"") is None
+    assert state_of(b"0 0x12 nonsense") is None
+
+
+def test_names_and_arguments_of_system_calls() -> None:
+    assert [name_of(number) for number in (0, 202, 232, 334, 424, 435)] == [
+        *("read", "futex", "epoll_wait", "rseq", "pidfd_send_signal", "clone3"),
+    ]
+    assert name_of(400) == "system call 400"
+    assert arguments_of(0) == ["fd", "buffer", "count"]
+    assert arguments_of(39) == []
