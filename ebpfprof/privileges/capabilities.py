@@ -22,6 +22,7 @@ NUMBERS = {
     "CAP_KILL": 5,
     "CAP_SYS_PTRACE": 19,
     "CAP_SYS_ADMIN": 21,
+    "CAP_SYS_NICE": 23,
     "CAP_SYSLOG": 34,
     "CAP_PERFMON": 38,
     "CAP_BPF": 39,

@@ -29,6 +29,7 @@ RECORDING = frozenset(
         *_FOR_OTHERS,
         "CAP_SYSLOG",  # names of the kernel's functions
         "CAP_CHECKPOINT_RESTORE",  # mapped files that were deleted or replaced (map_files)
+        "CAP_SYS_NICE",  # looks at goroutines at the time that was drawn for them
     }
 )
 """The capabilities that a recording uses."""
