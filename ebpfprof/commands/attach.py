@@ -56,7 +56,7 @@ def command(
     from ebpfprof.system.signals import Signals, interruptible
 
     require_one_file_for(output, len(pids), options)
-    require_capabilities()
+    require_capabilities(needs_bpf=options.needs_bpf)
     allow_many_files()
     give_up_before_recording(options, writes=True)
     written: list[str] = []

@@ -87,7 +87,7 @@ def command(
     user = User.named(user_name) if user_name is not None else None
     if user_name is not None and user is None:
         raise click.UsageError(f"There is no user {printable(user_name)} for --user.")
-    require_capabilities()
+    require_capabilities(needs_bpf=options.needs_bpf)
     written: list[str] = []
 
     def give_up() -> None:

@@ -171,7 +171,7 @@ def command(
     from ebpfprof.system.signals import Signals, interruptible
 
     policy = _policy(address, token_file, token_mode)
-    require_capabilities()
+    require_capabilities(needs_bpf=options.needs_bpf)
     allow_many_files()
     service = Service(
         kinds=options.kinds,

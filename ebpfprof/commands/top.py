@@ -93,7 +93,7 @@ def command(
     if duration_s is not None and not math.isfinite(duration_s):
         raise click.UsageError("--duration: this is no number of seconds.")
     is_screen = not (once or batches) and is_terminal(sys.stdout) and is_terminal(sys.stdin)
-    require_capabilities()
+    require_capabilities(needs_bpf=options.needs_bpf)
     allow_many_files()
     give_up_before_recording(options, writes=True)
     with ExitStack() as held:

@@ -119,6 +119,22 @@ class GoroutineSampler(Closing):
                     found[each.address] = int(self._since_ns[at])
             return found
 
+    def standing_states(self, least_ns: int) -> dict[GoroutineState, tuple[int, int]]:
+        """What goroutines do that have not moved for `least_ns` until the last look, or longer.
+
+        Returns how many they are, and for how long the one that stands longest: a lower bound.
+        """
+        found: dict[GoroutineState, tuple[int, int]] = {}
+        with self._lock:
+            stands = (self._waits != 0) & (self._last_ns - self._since_ns >= least_ns)
+            stands &= np.isin(self._waits & np.uint64(0xFF), PARKED)
+            for slot in np.flatnonzero(stands).tolist():
+                if state := self._sums.state_of(slot):
+                    count, longest_ns = found.get(state, (0, 0))
+                    stood_ns = self._last_ns - int(self._since_ns[slot])
+                    found[state] = count + 1, max(longest_ns, stood_ns)
+        return found
+
     def close(self) -> None:
         """Close the target's memory; the sums stay."""
         with self._lock:

@@ -69,6 +69,7 @@ class StateTotals:
 
 @dataclass(slots=True)
 class _Sum:
+    state: GoroutineState
     is_marked: bool
     closed_ns: float = 0.0
     closed_hits: int = 0
@@ -138,10 +139,10 @@ class StateSums:
         self._spans.clear()
         self._goes_on = False
 
-    def since_ns(self, number: int) -> float | None:
-        """When a goroutine began what it did at the last look; None if it was not there."""
+    def state_of(self, number: int) -> GoroutineState | None:
+        """What a goroutine did at the last look; None if it was not there."""
         span = self._spans.get(number)
-        return span.since_ns if span else None
+        return span.sum.state if span else None
 
     def totals(self) -> StateTotals:
         """The sums until the last look."""
@@ -161,7 +162,7 @@ class StateSums:
                 state = GoroutineState(state.word, (), 0, ())
                 found = self._sums.get(state)
             if found is None:
-                found = self._sums[state] = _Sum(self.is_marked(state))
+                found = self._sums[state] = _Sum(state, self.is_marked(state))
         return found
 
     def _close(self, span: _Span, until_ns: float, *, has_ended: bool) -> None:

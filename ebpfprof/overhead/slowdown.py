@@ -62,22 +62,26 @@ class ActivityEstimator:
         if before.times_run and begin.times_run and end.times_run:
             self._pauses = self._pauses.plus(pause)
             self._windows = self._windows.plus(self._last)
-        return self._relative(pause)
+        return self._relative(pause.at_ns, pause.used_ns)
 
-    def outside(self, now: ActivityCounters) -> float:
-        """How much more often goroutines wait since the last window than in it."""
-        return self._relative(now.since(self._end))
+    def outside(self, now_ns: float, used_ns: float) -> float:
+        """How much more often goroutines wait since the last window than in it.
 
-    def _relative(self, outside: ActivityCounters) -> float:
+        `used_ns` is the CPU time of the target at `now_ns`, as in ActivityCounters.
+        """
+        return self._relative(now_ns - self._end.at_ns, used_ns - self._end.used_ns)
+
+    def _relative(self, length_ns: float, used_ns: float) -> float:
         inside = self._last
-        if min(inside.at_ns, outside.at_ns) <= 0 or min(inside.used_ns, outside.used_ns) < 0:
+        if min(inside.at_ns, length_ns) <= 0 or min(inside.used_ns, used_ns) < 0:
             return 1.0
-        used_ns = inside.used_ns + outside.used_ns
-        if used_ns <= 0:
+        both_ns = inside.used_ns + used_ns
+        if both_ns <= 0:
             return 1.0
-        prior_ns = _PRIOR_NS * (inside.at_ns + outside.at_ns) / used_ns
-        rates = [(each.used_ns + _PRIOR_NS) / (each.at_ns + prior_ns) for each in (outside, inside)]
-        return self._slowdown() * rates[0] / rates[1]
+        prior_ns = _PRIOR_NS * (inside.at_ns + length_ns) / both_ns
+        outside = (used_ns + _PRIOR_NS) / (length_ns + prior_ns)
+        within = (inside.used_ns + _PRIOR_NS) / (inside.at_ns + prior_ns)
+        return self._slowdown() * outside / within
 
     def _slowdown(self) -> float:
         pauses, windows = self._pauses, self._windows

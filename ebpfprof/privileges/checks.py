@@ -54,14 +54,17 @@ def missing_capabilities() -> list[str]:
     return [name for name in needed if NUMBERS[name] not in held]
 
 
-def require_capabilities() -> None:
+def require_capabilities(*, needs_bpf: bool = True) -> None:
     """Raise PermissionDenied, with what is missing and what to type, unless we may use BPF.
 
+    Without `needs_bpf`, only memory is read, and no capability is needed for processes of the user.
     Also raises it if our rights come from the mode or capabilities of our file: our environment is
     the caller's. Rights for processes of other users are checked when those are opened.
     """
     if _libc.getauxval(_AT_SECURE):
         raise PermissionDenied(SET_USER_ID)
+    if not needs_bpf:
+        return
     missing = missing_capabilities()
     if any(name in missing for name in TO_RECORD):
         raise PermissionDenied(

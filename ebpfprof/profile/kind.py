@@ -131,6 +131,8 @@ class ProfileKind:
     """Whether --max-overhead may record it in windows."""
     uses_probes: bool = True
     """Whether its profiler attaches probes to the target, which are breakpoints."""
+    needs_bpf: bool = True
+    """Whether a BPF program records it."""
     is_default: bool = True
     """Whether it is recorded without --profile."""
 

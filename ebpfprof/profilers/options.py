@@ -88,6 +88,11 @@ class Options:
         return False in needs_go and not (self.kinds_given and True in needs_go)
 
     @property
+    def needs_bpf(self) -> bool:
+        """Whether a BPF program records one of the kinds."""
+        return any(kind_named(name).needs_bpf for name in self.kinds)
+
+    @property
     def waiting(self) -> bool:
         """Whether it records a kind that may be recorded in windows."""
         return any(kind_named(name).is_windowed for name in self.kinds)

@@ -180,6 +180,8 @@ ARMS: Final = (
     _of_go("go-mutex-1", "mutex, fraction 1", "mutex=1"),
     _of_go("go-cpu", "CPU, 100 Hz", "cpu=1"),
     _of_go("go-block-10000-cpu", "block, rate 10,000, and CPU", "block=10000 cpu=1", "http"),
+    _of_go("go-goroutine-99", "goroutine profile 99 times a second, as fgprof", "goroutine=99"),
+    _ours("wall", "wall, 100 looks a second", "wall"),
     _ours("block", "block", "block"),
     _ours("mutex", "mutex", "mutex", only=("mutex", "rwmutex")),
     _ours("block-mutex", "block and mutex", "block", "mutex"),

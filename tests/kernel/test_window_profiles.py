@@ -33,6 +33,8 @@ from tests.targets_run import DEADLINE_S, Target
 
 pytestmark = pytest.mark.alone
 
+MOST = 0.65
+
 
 @pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
 def test_estimates_from_windows_equal_gos_own_profile(version: str, tmp_path: Path) -> None:
@@ -60,7 +62,9 @@ def is_like_go(run: Run, function: str, version: str) -> bool:
         function = "useLock"
     _, go_ns = values_below(judge, function)
     _, our_ns = values_below(run.ours[kind], function)
-    return abs(our_ns - go_ns) < MUCH * go_ns
+    # Its waits take less than a microsecond, of which looks find a part only (docs/costs.md).
+    much = MOST if function == "consume" else MUCH
+    return abs(our_ns - go_ns) < much * go_ns
 
 
 def test_waits_that_begin_before_or_never_end_are_in_no_profile(tmp_path: Path) -> None:

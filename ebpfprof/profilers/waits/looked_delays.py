@@ -30,11 +30,12 @@ from symbolizer.errors import SymbolizerError
 if TYPE_CHECKING:
     from ebpfprof.goruntime.looks import GoroutineLooks
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.goruntime.state_sums import StateTotal, StateTotals
+    from ebpfprof.goruntime.state_sums import GoroutineState, StateTotal, StateTotals
     from ebpfprof.profilers.waits.stacks import StackTranslator
 
 _MAX_DEPTH: Final = 136  # as in the BPF programs
 _ENOUGH_HITS: Final = 25  # for a standard error of a fifth
+_HANGS_NS: Final = 5_000_000_000
 _LONG: Final = 3  # times the mean time between looks
 _NOT_WAITING: Final = frozenset(STATES.values())
 StackTeller = Callable[[tuple[int, ...]], bool]
@@ -59,6 +60,10 @@ class LookedDelays:
 
     looks: GoroutineLooks
     _is_looking: bool = False
+    _told: dict[tuple[str, int, tuple[int, ...], tuple[Label, ...]], tuple[float, int]] = field(
+        default_factory=dict
+    )
+    _hanging: dict[GoroutineState, tuple[int, int]] = field(default_factory=dict)
     _base: StateTotals | None = None
     _past: dict[_Key, _Waited] = field(default_factory=dict)
 
@@ -70,6 +75,7 @@ class LookedDelays:
     def stop(self) -> None:
         """End the looks, if they have begun; a later start records every event at first."""
         if self._is_looking:
+            self._hanging = self.hanging()
             self._is_looking = False
             self.looks.stop()
             if self._base is not None:
@@ -79,6 +85,30 @@ class LookedDelays:
     def begin(self) -> None:
         """From now on delays are those of looks, since not every event is recorded any more."""
         self._base = self.looks.totals()
+
+    def grown(self, totals: Sequence[StackTotal]) -> list[StackTotal]:
+        """The totals, none below what was returned for it before.
+
+        An estimate may turn out to have been too large; but sums that only grow are what readers of
+        differences expect.
+        """
+        found = []
+        for total in totals:
+            key = total.kind, *_key_of(total)
+            count, delay_ns = self._told.get(key, (0.0, 0))
+            count, delay_ns = max(count, total.count), max(delay_ns, total.delay_ns)
+            self._told[key] = count, delay_ns
+            found.append(replace(total, count=count, delay_ns=delay_ns))
+        return found
+
+    def hanging(self) -> dict[GoroutineState, tuple[int, int]]:
+        """What goroutines do that have not moved for long, how many, and for how long at least.
+
+        Of the end of the looks, if they have ended.
+        """
+        if not self._is_looking:
+            return self._hanging
+        return self.looks.sampler.standing_states(_HANGS_NS)
 
     @property
     def has_begun(self) -> bool:

@@ -6,6 +6,7 @@ With a bound for the overhead, it records each process in windows (profilers.wai
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.kernel.clock import kernel_now_ns
@@ -15,6 +16,7 @@ from ebpfprof.profilers.profiler import OpenedProcess, Rights
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
 from ebpfprof.profilers.waits.rows import WaitsConfig
+from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:  # importing them takes time: we do it while BCC compiles
     from ebpfprof.goruntime.process import GoTarget
@@ -200,6 +202,8 @@ class WaitsProfiler:
         else:
             found.totals, found.coverage = windows.totals(), windows.coverage()
             found.holds = windows.holds()
+        if windows:
+            found.totals = self._delays[number].grown(found.totals)
         return found
 
     def begin(self, _number: int) -> None:
@@ -218,6 +222,14 @@ class WaitsProfiler:
         wanted = builder.recording.kinds
         found.kinds = tuple(k for k in found.kinds if k.name in wanted or k.enabled_by)
         report(found, go, self._translators[number], builder)
+        if found.hanging:
+            from ebpfprof.profilers.waits import hanging
+
+            looks, translator = self._delays[number].looks, self._translators[number]
+            with suppress(SymbolizerError):
+                builder.report.hints += hanging.sentences(
+                    found.hanging, looks, translator, go.target.pid
+                )
 
     def close(self) -> None:
         """Detach the probes and free the maps."""
@@ -237,6 +249,7 @@ class WaitsProfiler:
             kinds=(*chosen, *open_kinds),
             last_waits=self._last_waits.get(number, {}),
             standing=self._standing.get(number),
+            hanging=self._delays[number].hanging() if number in self._delays else {},
             parked=self._open.parked.get(number) if self._open else None,
             unread=self._open.unread.get(number) if self._open else None,
         )

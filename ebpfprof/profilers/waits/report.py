@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import printable
 from ebpfprof.goruntime.process import GoTarget
@@ -26,6 +26,9 @@ from ebpfprof.profilers.waits.rows import Hold, LastWait, StackTotal
 from ebpfprof.profilers.waits.samples import wait_samples
 from ebpfprof.profilers.waits.stacks import StackTranslator
 from ebpfprof.profilers.waits.window_sums import WindowCoverage
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.state_sums import GoroutineState
 
 # Without Go's own profiler, unlock2 releases the lock with an exchange that also clears the hint
 # that a thread sleeps for it (runtime/lock_spinbit.go).
@@ -54,6 +57,8 @@ class RecordedWaits(RecordedData):
     parked: ParkedAtEnd | None = None
     standing: StandingGoroutines | None = None
     unread: Exception | None = None
+    hanging: Mapping[GoroutineState, tuple[int, int]] = field(default_factory=dict)
+    """See LookedDelays.hanging."""
 
 
 def report(

@@ -128,7 +128,7 @@ class Windows:
         with self._lock:
             self._add_open_window()
             return self._sums.totals(
-                self._until_ns(), self._activity.outside(self._read_counters())
+                self._until_ns(), self._activity.outside(kernel_now_ns(), self._spending.used_ns())
             )
 
     def settled(self) -> tuple[list[StackTotal], WindowCoverage]:
@@ -209,7 +209,8 @@ class Windows:
             if turn.window_ns is None:
                 with self._lock:
                     self._sums.stretch(
-                        self._window.begin_ns, self._activity.outside(self._read_counters())
+                        self._window.begin_ns,
+                        self._activity.outside(kernel_now_ns(), self._spending.used_ns()),
                     )
                 return True
             self._stopping.wait((self._window.end_ns - kernel_now_ns()) / 1e9)
@@ -285,6 +286,6 @@ class Windows:
             if self.has_paused:
                 self._sums.stretch(
                     min(self._stopped_ns, kernel_now_ns()),
-                    self._activity.outside(self._read_counters()),
+                    self._activity.outside(kernel_now_ns(), self._spending.used_ns()),
                 )
             self._sums.settle(self._seeds.scanner.scan())

@@ -47,5 +47,6 @@ WALL = ProfileKind(
     ),
     sampling=_sampling,
     uses_probes=False,
+    needs_bpf=False,
     is_default=False,
 )

@@ -3,7 +3,7 @@
 // Protocol: it prints "ready PID" and then obeys the lines that it reads:
 //
 //	go NAME UNITS [PARAMETER=NUMBER...]  does so many units of a workload; prints "ns WALL cpu CPU"
-//	own block=RATE mutex=FRACTION cpu=0|1  sets Go's own profilers; prints "own"
+//	own block=RATE mutex=FRACTION cpu=0|1 goroutine=HZ  sets Go's own profilers; prints "own"
 //	write FILE                           writes Go's own block profile; prints "written"
 //	serve                                serves HTTP from now on; prints "address HOST:PORT"
 //	load ADDRESS UNITS                   as a client, sends so many requests; prints the same as go
@@ -42,6 +42,7 @@ var workloads = map[string]func(parameters){
 
 func main() {
 	profiling := false
+	var sampled sampling
 	harness.Ready()
 	for harness.Next() {
 		words := harness.Words()
@@ -57,6 +58,13 @@ func main() {
 			}
 			if profiling = own["cpu"] == 1; profiling {
 				harness.Check(pprof.StartCPUProfile(io.Discard))
+			}
+			if sampled != nil {
+				close(sampled)
+				sampled = nil
+			}
+			if own["goroutine"] > 0 {
+				sampled = sampleGoroutines(own["goroutine"])
 			}
 			fmt.Println("own")
 		case "write":

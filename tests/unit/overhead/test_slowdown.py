@@ -17,7 +17,7 @@ def test_a_program_that_runs_as_often_in_windows_is_not_scaled() -> None:
     estimator = ActivityEstimator()
     found = estimator.add(at(0, 1000, 10), at(100, 11_000, 110), at(110, 12_000, 120, 5))
     assert found == pytest.approx(1.0)
-    assert estimator.outside(at(310, 32_000, 320, 5)) == pytest.approx(1.0, rel=0.05)
+    assert estimator.outside(310 * MS, 320 * MS) == pytest.approx(1.0, rel=0.05)
 
 
 def test_a_program_slowed_down_by_probes_is_scaled() -> None:
@@ -37,7 +37,7 @@ def test_a_burst_outside_of_a_quiet_window_counts() -> None:
     estimator = ActivityEstimator()
     found = estimator.add(at(0, 10_000, 10), at(100, 30_000, 110), at(120, 30_100, 111))
     assert found == pytest.approx(1 / 0.05, rel=0.2)
-    assert estimator.outside(at(140, 30_200, 112)) == pytest.approx(1.0, rel=0.01)
+    assert estimator.outside(140 * MS, 112 * MS) == pytest.approx(1.0, rel=0.01)
 
 
 def test_a_quiet_time_outside_of_a_busy_window_counts() -> None:
@@ -63,4 +63,4 @@ def test_unknown_or_few_runs_give_no_slowdown() -> None:
 def test_counters_that_went_back_say_nothing() -> None:
     estimator = ActivityEstimator()
     estimator.add(at(0, 10, 10), at(100, 20, 110), at(110, 30, 120))
-    assert estimator.outside(at(200, 0, 0)) == 1.0
+    assert estimator.outside(200 * MS, 0 * MS) == 1.0

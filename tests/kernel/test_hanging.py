@@ -1,0 +1,61 @@
+"""Goroutines that hang are told of although no profile of ended waits has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.report_builder import Report
+from ebpfprof.profilers.waits import looked_delays
+from ebpfprof.recording.live import LiveSession
+from ebpfprof.recording.session import Session
+from tests.builds import VERSIONS
+from tests.kernel.parked_program import running
+from tests.kernel.programs import program
+from tests.targets_run import Target
+
+OPTIONS = Options(kinds=("block",), max_overhead=1)
+
+
+def told(report: Report) -> list[str]:
+    """The sentences about goroutines that did not move."""
+    return [each for each in report.hints if "did not move" in each]
+
+
+def recorded(pid: int, seconds: float) -> Report:
+    with Session([pid], OPTIONS) as session:
+        session.start()
+        session.wait(seconds, lambda _: False)
+        (report,) = session.finish()
+    return report
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_locks_and_sends_that_hang_are_told(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looked_delays, "_HANGS_NS", 200_000_000)
+    with running(version, "plain") as run:
+        found = told(recorded(run.target.pid, 0.5))
+        run.target.kill()
+    assert len(found) == 3
+    sends = len(run.reports["send"]["goids"])
+    assert found[0].startswith(f"{sends} goroutines of process {run.target.pid} did not move for ")
+    assert "chan send in main.send (operations.go:" in found[0]
+    assert f"`ebpfprof dump --pid {run.target.pid}`" in found[0]
+    assert any("RWMutex.RLock in main.readLock" in each for each in found)
+
+
+def test_they_are_told_while_a_recording_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looked_delays, "_HANGS_NS", 100_000_000)
+    with running(VERSIONS[-1], "plain") as run, LiveSession(OPTIONS) as live:
+        target = live.add(run.target.pid)
+        live.start(target)
+        while not told(live.snapshot(target)):
+            pass
+        live.remove(target)
+        run.target.kill()
+
+
+def test_a_program_whose_goroutines_move_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looked_delays, "_HANGS_NS", 200_000_000)
+    with Target.start(program("crowd"), "-goroutines=50") as target:
+        assert told(recorded(target.pid, 0.6)) == []
