@@ -32,6 +32,9 @@ class Looks:
 
     def stop(self) -> None: ...
 
+    def standing_states(self, _: int) -> dict[GoroutineState, tuple[int, int]]:
+        return {}
+
     def park_at(self, pcs: tuple[int, ...]) -> int | None:
         return 1 if pcs and pcs[0] == PARK else None
 

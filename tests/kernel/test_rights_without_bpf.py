@@ -1,0 +1,89 @@
+"""Profiles that read memory only: they need no right to use BPF."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.errors import ExitCode
+from ebpfprof.export import pprof
+from tests.kernel.programs import program
+from tests.kernel.users import anybodys_folder, by_user, ebpfprof, open_checkout, target_of
+from tests.kernel.verbs import Said, verb
+from tests.targets_run import Target
+
+OWNER = 12345
+USER = 23456
+
+
+@pytest.fixture(scope="module")
+def checkout() -> Iterator[Path]:
+    with open_checkout() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def owners() -> Iterator[Target]:
+    """A process of one user, whose executable other users may not read."""
+    with anybodys_folder() as folder:
+        copy = Path(shutil.copy(program("ticker"), folder))
+        copy.chmod(0o500)
+        os.chown(copy, OWNER, OWNER)
+        with target_of(OWNER, copy) as target:
+            yield target
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where another user may write."""
+    with anybodys_folder() as path:
+        os.chown(path, USER, USER)
+        yield path
+
+
+def run(
+    checkout: Path, folder: Path, name: str, *arguments: str, uid: int = USER, rights: Sequence[str]
+) -> Said:
+    """A verb run by a user with these rights."""
+    command = (*by_user(uid, rights), *ebpfprof(checkout, name))
+    return verb(*arguments, command=command, folder=folder)
+
+
+def test_reading_memory_is_enough_for_profiles_without_bpf(
+    checkout: Path, owners: Target, folder: Path
+) -> None:
+    said = run(
+        *(checkout, folder, "attach", "--pid", str(owners.pid), "--duration", "0.5"),
+        *("--profile", "wall,goroutine"),
+        rights=("sys_ptrace", "dac_read_search"),
+    )
+    assert said.code == ExitCode.OK, said.stderr
+    profiles = {
+        path.name.split(".")[1]: pprof.decode(path.read_bytes()) for path in folder.iterdir()
+    }
+    assert profiles.keys() == {"wall", "goroutine"}
+    assert all(each.samples for each in profiles.values())
+    # Together with a kind that takes BPF, what that lacks is named.
+    said = run(
+        *(checkout, folder, "attach", "--pid", str(owners.pid), "--profile", "wall,block"),
+        rights=("sys_ptrace", "dac_read_search"),
+    )
+    assert said.code == ExitCode.PERMISSION_DENIED
+    assert "missing" in said.stderr
+
+
+def test_no_right_is_enough_for_profiles_without_bpf_of_the_users_own(
+    checkout: Path, owners: Target, folder: Path
+) -> None:
+    os.chown(folder, OWNER, OWNER)
+    said = run(
+        *(checkout, folder, "attach", "--pid", str(owners.pid), "--duration", "0.3"),
+        *("--profile", "wall"),
+        uid=OWNER,
+        rights=(),
+    )
+    assert said.code == ExitCode.OK, said.stderr
