@@ -87,6 +87,6 @@ def test_bursts_have_gos_own_delays(tmp_path: Path) -> None:
     longest = max(theirs, key=lambda stack: theirs[stack].count)
     truth = theirs[longest].delay_ns
     assert ours[longest].delay_ns == pytest.approx(truth, rel=0.1 + 4 * told_error(profile))
-    # Counts are rougher; the old estimate was off by 38 to 99.8 %.
+    # Counts are rougher; the old estimate was off by up to 500 times.
     ratio = ours[longest].count / theirs[longest].count
-    assert abs(math.log(ratio)) < math.log(3)
+    assert abs(math.log(ratio)) < math.log(6)

@@ -186,7 +186,9 @@ def test_the_cpu_profile_has_gos_fields(pair: Pair) -> None:
     assert ours.sample_types == go.sample_types
     assert ours.period_type == go.period_type
     assert abs(ours.time_ns - go.time_ns) < 30e9
-    assert min(ours.duration_ns, go.duration_ns) >= 1e9
+    # Go's own may end some microseconds early, by its clock.
+    assert ours.duration_ns >= 1e9
+    assert go.duration_ns >= 0.999e9
     assert ours.mappings[0] == go.mappings[0]
 
 
