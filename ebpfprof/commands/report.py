@@ -79,7 +79,7 @@ def command(
         return
     data = formats.encode(profile, format_name, hide_idle=hide_idle, sample_type=sample_type)
     write(data, format_name, output, force=force)
-    if hide_idle and format_name != "text" and (hidden := hidden_line(split(profile)[1])):
+    if hide_idle and format_name != "text" and (hidden := hidden_line(profile, split(profile)[1])):
         say(hidden, err=True, end="")
 
 

@@ -114,7 +114,7 @@ def index_of(profile: Profile, sample_type: str) -> int:
 def without_idle(profile: Profile) -> Profile:
     """The profile without idle waits, with a comment about their number and delay."""
     kept, hidden = split(profile)
-    comment = hidden_line(hidden).strip()
+    comment = hidden_line(profile, hidden).strip()
     return replace(kept, comments=(*kept.comments, comment)) if comment else kept
 
 

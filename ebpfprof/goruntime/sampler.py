@@ -24,7 +24,7 @@ from ebpfprof.goruntime.quick_stacks import (
     QuickStackReader,
     StackPlace,
 )
-from ebpfprof.goruntime.stack_starts import GONE, PARKED, RUNNING, SYSCALL, StateNames
+from ebpfprof.goruntime.stack_starts import GONE, PARKED, RUNNABLE, RUNNING, SYSCALL, StateNames
 from ebpfprof.goruntime.state_sums import GoroutineState, StateSums, StateTotals
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.memory import Memory, UnreadableMemory
@@ -270,7 +270,8 @@ class GoroutineSampler(Closing):
             return walk.pcs
         # It moved on before or while we read its stack.
         self.torn += 1
-        if stack.is_there and walk.is_whole and (len(walk.pcs) == 1 or walk.pcs[-1] in self._ends):
+        is_new = len(walk.pcs) == 1 and wait & 0xFF == RUNNABLE  # it has not begun to run
+        if stack.is_there and walk.is_whole and (is_new or walk.pcs[-1] in self._ends):
             return walk.pcs
         # Goroutines that began alike and wait alike, as deep in the stack, most likely wait there.
         found = self._known.get(place, ())

@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from ebpfprof.profile.model import Frame, Kind, Location, Profile, Sample
+from ebpfprof.profile.operations import waiting_part
 
 _DATA: Final = "data/idle.toml"
 _MAX_CACHED: Final = 1 << 16
@@ -68,16 +69,17 @@ def rules() -> tuple[IdleRule, ...]:
 
 def rule_of(profile_kind: Kind, sample: Sample) -> IdleRule | None:
     """The rule that makes a sample of a profile of this kind idle; None if it is not idle."""
-    if not sample.locations:
+    locations = waiting_part(sample)
+    if not locations:
         return None
     known = _rules()
-    leaf = sample.locations[0].frames
+    leaf = locations[0].frames
     operation = known.operations.get(leaf[0].function) if leaf else None
     if operation is None:
         return None
-    if len(sample.locations) > _MAX_SHORT and not known.may_be_called(_names(sample.locations[:3])):
+    if len(locations) > _MAX_SHORT and not known.may_be_called(_names(locations[:3])):
         return None
-    rule = known.find(operation, _names(sample.locations))
+    rule = known.find(operation, _names(locations))
     return rule if rule and profile_kind in rule.kinds else None
 
 

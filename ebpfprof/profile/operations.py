@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from ebpfprof.profile.model import UNKNOWN, Frame, Sample
+from ebpfprof.profile.model import UNKNOWN, Frame, Location, Sample
 
 _MAX_CACHED = 1 << 16
 # By the leaf of a stack, as Go's own profiles have it.
@@ -31,6 +31,7 @@ _PARKS = frozenset(
         "runtime.netpollblock",
     }
 )
+_SHIM = re.compile(r"(?:internal/)?sync\.runtime_\w+")
 # By the innermost function outside of Go's runtime and sync packages, where it says more than the
 # leaf. Callers in the same package then add nothing.
 _CALLS = {
@@ -95,6 +96,25 @@ def operation(frames: Sequence[Frame]) -> str:
             break
         name = ".".join(part for part in match.group("type", "function") if part)
     return name
+
+
+def waiting_part(sample: Sample) -> tuple[Location, ...]:
+    """The stack from the operation on for which its goroutines wait; () if they don't wait.
+
+    A stack from the park on, as in a wall profile, has the runtime's way to the park above it.
+    """
+    if any(each.key == STATE and each.value in _NO_OPERATION for each in sample.labels):
+        return ()
+    at = 0
+    while at < len(sample.locations) and _is_way_to_park(sample.locations[at].frames):
+        at += 1
+    return sample.locations[at:]
+
+
+def _is_way_to_park(frames: Sequence[Frame]) -> bool:
+    return bool(frames) and all(
+        each.function in _PARKS or _SHIM.fullmatch(each.function) for each in frames
+    )
 
 
 def _system_call(frames: Sequence[Frame]) -> str:

@@ -73,7 +73,10 @@ def render(
     hidden = ""
     if hide_idle:
         (base, in_base), (profile, in_profile) = split(base), split(profile)
-        lines = (("Before", hidden_line(in_base)), ("After", hidden_line(in_profile)))
+        lines = (
+            ("Before", hidden_line(base, in_base)),
+            ("After", hidden_line(profile, in_profile)),
+        )
         hidden = "".join(f"{when}: {line}" for when, line in lines if line)
     text: _Amount = partial(amount, unit=profile.sample_types[index].unit, color=color)
     before, after = (sum(each.values[index] for each in p.samples) for p in (base, profile))

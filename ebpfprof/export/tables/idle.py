@@ -4,12 +4,17 @@ from collections.abc import Sequence
 
 from ebpfprof.console.text import counted, duration
 from ebpfprof.profile.idle import Hidden
+from ebpfprof.profile.model import Profile
+from ebpfprof.profilers.registry import find_kind
 
 _MAX_RULES_NAMED = 4
 
 
-def hidden_line(hidden: Sequence[Hidden]) -> str:
-    """What was hidden as idle, in a line that ends with a newline; "" without hidden waits."""
+def hidden_line(profile: Profile, hidden: Sequence[Hidden]) -> str:
+    """What of a profile was hidden as idle, in a line with its newline; "" without hidden waits.
+
+    Without their number, where tables of the kind show none.
+    """
     if not hidden:
         return ""
     whole_ns = sum(each.delay_ns for each in hidden)
@@ -17,4 +22,6 @@ def hidden_line(hidden: Sequence[Hidden]) -> str:
     largest = sorted(hidden, key=lambda each: -each.delay_ns)[:_MAX_RULES_NAMED]
     named = ", ".join(f"{each.rule.name} {duration(each.delay_ns)}" for each in largest)
     more = ", ..." if len(hidden) > _MAX_RULES_NAMED else ""
-    return f"Hidden as idle: {duration(whole_ns)} in {counted(count, 'wait')} ({named}{more})\n"
+    kind = find_kind(profile.kind)
+    number = "" if kind and not kind.table.count else f" in {counted(count, 'wait')}"
+    return f"Hidden as idle: {duration(whole_ns)}{number} ({named}{more})\n"

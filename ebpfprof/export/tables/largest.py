@@ -24,11 +24,10 @@ def render(
     plain ASCII. No text of the file reaches the terminal as a control character. Ends with a
     newline.
     """
-    hidden = ""
+    hidden, kind = "", find_kind(profile.kind)
     if hide_idle:
         profile, idle = split(profile)
-        hidden = hidden_line(idle)
-    kind = find_kind(profile.kind)
+        hidden = hidden_line(profile, idle)
     if kind is None or index is not None:
         shown = -1 if index is None else index
         return functions.render(profile, index=shown, width=width, color=color) + hidden

@@ -10,7 +10,8 @@ import pytest
 
 from ebpfprof.profile import idle
 from ebpfprof.profile.idle import Hidden, rule_of, rules, split
-from ebpfprof.profile.model import Frame, Kind, Location, Profile, Sample
+from ebpfprof.profile.model import Frame, Kind, Label, Location, Profile, Sample
+from ebpfprof.profile.operations import STATE
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.registry import kind_named
 from tests.toolchains import toolchain
@@ -24,6 +25,7 @@ from tests.unit.profile.idle_examples import (
     LOCK,
     MAIN,
     RECEIVE,
+    RECEIVE_OK,
     SELECT,
     SEND,
     Stack,
@@ -54,6 +56,31 @@ PROBLEMS: Final = [stack for _, problems in EXAMPLES.values() for stack in probl
 def name_of(stack: Stack, kind: Kind = "block") -> str | None:
     rule = rule_of(kind, sample_of(stack))
     return rule.name if rule else None
+
+
+# What stands above the operation's leaf in a stack from the park on.
+WAYS: Final = {
+    RECEIVE: ("runtime.gopark", "runtime.chanrecv"),
+    RECEIVE_OK: ("runtime.gopark", "runtime.chanrecv"),
+    SELECT: ("runtime.gopark",),
+    COND: ("runtime.gopark", "runtime.goparkunlock", "sync.runtime_notifyListWait"),
+    JOIN: (
+        *("runtime.gopark", "runtime.goparkunlock", "runtime.semacquire1"),
+        "sync.runtime_SemacquireWaitGroup",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "stack"), IDLE)
+def test_idle_waits_are_idle_from_the_park_on(name: str, stack: Stack) -> None:
+    way = WAYS.get(stack[0], ())
+    whole = sample_of((*way, *stack))
+    waits = replace(whole, labels=(Label(STATE, "select"),))
+    runs = replace(whole, labels=(Label(STATE, "runnable"),))
+    (rule,) = [each for each in rules() if each.name == name]
+    expected = rule if "wall" in rule.kinds else None
+    assert rule_of("wall", waits) == expected
+    assert rule_of("wall", runs) is None
 
 
 def test_every_rule_has_examples_of_idle_waits_and_of_problems() -> None:
@@ -165,7 +192,7 @@ def test_a_profile_without_idle_waits_is_not_changed() -> None:
 def test_reasons_are_sentences() -> None:
     for rule in rules():
         assert re.fullmatch(r"[A-Z].{20,200}\.", rule.reason), rule.name
-        assert set(rule.kinds) <= {"block", "open"}
+        assert set(rule.kinds) <= {"block", "open", "wall"}
         assert rule.operations
         assert bool(rule.calls or rule.goroutines) != bool(rule.shape), rule.name
 
