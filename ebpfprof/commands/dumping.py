@@ -95,7 +95,7 @@ class Dumping:
                 if next_s > end_s:
                     break
                 while time.monotonic() < next_s and not signals.came:
-                    time.sleep(min(_TICK_S, every_s))
+                    time.sleep(min(_TICK_S, every_s))  # in ticks: a signal ends the watch
 
     def _watched(self, pids: Sequence[int], held: ExitStack) -> list[_Watched]:
         found = []

@@ -47,9 +47,9 @@ class GoroutineDumper(Closing):
         first = self._scanner.parked()
         looked_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         pause_s = apart_s * random.uniform(*_SECOND_LOOK)
-        time.sleep(pause_s)  # what moves shall have the time to
+        time.sleep(pause_s)  # goroutines that are not stuck need time to move
         second = self._scanner.parked()
-        time.sleep(apart_s - pause_s)
+        time.sleep(apart_s - pause_s)  # as before the second look
         last = self._scanner.scan()
         moving = self._waits.read_moving(last)
         self._look_up(last)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ebpfprof.goruntime.records import record
 from ebpfprof.kernel.remote_memory import process_vm_readv
 from ebpfprof.process.memory import UnreadableMemory
 from symbolizer.codeanalysis.globals import allgs_address
@@ -88,14 +89,7 @@ class HeadReader:
         self._memory, self._pid = memory, go.target.pid
         self._allgs = allgs_address(go.binary) + go.load_bias
         layout = go.binary.layout
-        self._kind = np.dtype(
-            {
-                "names": [name for name, _, _ in _FIELDS],
-                "formats": [code for _, _, code in _FIELDS],
-                "offsets": [layout.offset("g", field) for _, field, _ in _FIELDS],
-                "itemsize": layout.size("g"),
-            }
-        )
+        self._kind = record(layout, "g", _FIELDS)
         self._columns = [
             (name, layout.offset("g", field), np.dtype(code)) for name, field, code in _FIELDS
         ]

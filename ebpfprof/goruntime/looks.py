@@ -173,7 +173,7 @@ class GoroutineLooks(Closing):
         left_s = due_s - time.monotonic()
         if left_s > _LONG_S and self._stopping.wait(left_s - _LONG_S / 2):
             return False
-        # Not an Event: it takes longer to wake.
+        # The next look is due at a random time; an Event would take longer to wake.
         time.sleep(max(0.0, due_s - time.monotonic()))
         return not self._stopping.is_set()
 

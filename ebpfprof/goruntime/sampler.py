@@ -63,7 +63,7 @@ class GoroutineSampler(Closing):
         self._has_semaphores = has_semaphores
         self._returns = {park.return_pc + go.load_bias for park in go.sites.parks}
         self._lock = threading.Lock()
-        self._sums = StateSums(lambda state: self.park_at(state.pcs) is not None)
+        self._sums = StateSums()
         self._forget()
         self._ends: set[int] = set()
         self._known: dict[tuple[int, int, int], tuple[int, ...]] = {}

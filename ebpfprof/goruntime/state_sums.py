@@ -11,7 +11,7 @@ have twice their variance; where a state lasts for many looks, only its ends are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -51,15 +51,11 @@ class StateTotal:
 
 @dataclass(frozen=True, slots=True)
 class StateTotals:
-    """The sums of all looks so far. `mean_ns` is the mean time between looks.
-
-    `marked_variance` is the variance of the time of all marked states together.
-    """
+    """The sums of all looks so far. `mean_ns` is the mean time between looks."""
 
     states: dict[GoroutineState, StateTotal]
     looks: int
     length_ns: int
-    marked_variance: float
 
     @property
     def mean_ns(self) -> float:
@@ -70,7 +66,6 @@ class StateTotals:
 @dataclass(slots=True)
 class _Sum:
     state: GoroutineState
-    is_marked: bool
     closed_ns: float = 0.0
     closed_hits: int = 0
     open: int = 0
@@ -92,16 +87,14 @@ class _Span:
 
 @dataclass(slots=True)
 class StateSums:
-    """The sums of one target. `is_marked` says which states belong to marked_variance."""
+    """The sums of one target."""
 
-    is_marked: Callable[[GoroutineState], bool]
     _sums: dict[GoroutineState, _Sum] = field(default_factory=dict)
     _spans: dict[int, _Span] = field(default_factory=dict)
     _looks: int = 0
     _length_ns: int = 0
     _last_ns: int = 0
     _goes_on: bool = False
-    _marked_variance: float = 0.0
 
     def add(self, now_ns: int, changes: Iterable[tuple[int, GoroutineState | None]]) -> None:
         """Add a look at `now_ns` (CLOCK_MONOTONIC): what the goroutines do that moved since.
@@ -153,7 +146,7 @@ class StateSums:
             states[state] = StateTotal(
                 round(ns), hits, round(each.ended_ns), each.ended, each.variance
             )
-        return StateTotals(states, self._looks, self._length_ns, self._marked_variance)
+        return StateTotals(states, self._looks, self._length_ns)
 
     def _sum_of(self, state: GoroutineState) -> _Sum:
         found = self._sums.get(state)
@@ -162,7 +155,7 @@ class StateSums:
                 state = GoroutineState(state.word, (), 0, ())
                 found = self._sums.get(state)
             if found is None:
-                found = self._sums[state] = _Sum(state, self.is_marked(state))
+                found = self._sums[state] = _Sum(state)
         return found
 
     def _close(self, span: _Span, until_ns: float, *, has_ended: bool) -> None:
@@ -179,8 +172,5 @@ class StateSums:
 
     def _vary(self, changed: Iterable[_Sum], apart_ns: int) -> None:
         half_squared = apart_ns**2 / 2
-        marked = 0
         for each in {id(each): each for each in changed}.values():
             each.variance += each.change**2 * half_squared
-            marked += each.change if each.is_marked else 0
-        self._marked_variance += marked**2 * half_squared

@@ -17,6 +17,7 @@ from ebpfprof.goruntime.call_sites import RUNTIME, CallSites
 from ebpfprof.goruntime.goroutines import goroutine_list
 from ebpfprof.goruntime.labels import LEFT_OUT, LabelReader
 from ebpfprof.goruntime.stack_copies import StackStart, copies
+from ebpfprof.goruntime.stack_starts import head_of
 from ebpfprof.goruntime.table_walk import TableWalker
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.profile.tracebacks import PhysicalCall, TracedGoroutine
@@ -49,25 +50,6 @@ _WORDS: Final = {
 _UNKNOWN_STATUS: Final = "???"
 _UNKNOWN_REASON: Final = "unknown wait reason"
 _NO_REASON: Final = "Zero"
-_FIELDS: Final = (
-    ("hi", "stack.hi", "<u8"),
-    ("sp", "sched.sp", "<u8"),
-    ("pc", "sched.pc", "<u8"),
-    ("syscall_sp", "syscallsp", "<u8"),
-    ("syscall_pc", "syscallpc", "<u8"),
-    ("status", "atomicstatus", "<u4"),
-    ("goid", "goid", "<u8"),
-    ("sequence", "trackingSeq", "u1"),
-    ("wait_since", "waitsince", "<i8"),
-    ("reason", "waitreason", "u1"),
-    ("locked", "lockedm", "<u8"),
-    ("parent", "parentGoid", "<u8"),
-    ("created_pc", "gopc", "<u8"),
-    ("start_pc", "startpc", "<u8"),
-    ("labels", "labels", "<u8"),
-    ("bubble", "bubble", "<u8"),
-    ("group", "syncGroup", "<u8"),
-)
 _PAUSES_S: Final = (0, 0, 0.001, 0.003, 0.009)  # before each look at those that moved
 _PIECE: Final = 512  # goroutines that we look at together
 _MOST_FRAMES: Final = 1 << 22  # of all stacks together
@@ -94,16 +76,8 @@ class TracebackReader(Closing):
         self._walker = TableWalker(binary, bias)
         self._memory = Memory(target)
         self._labels = LabelReader(self._memory, layout) if has_labels else None
-        present = [each for each in _FIELDS if layout.has("g", each[1])]
-        self._names = {name for name, _, _ in present}
-        self._head = np.dtype(
-            {
-                "names": [name for name, _, _ in present],
-                "formats": [code for _, _, code in present],
-                "offsets": [layout.offset("g", field) for _, field, _ in present],
-                "itemsize": layout.size("g"),
-            }
-        )
+        self._head = head_of(layout)
+        self._names = frozenset(self._head.names or ())
         self._reasons = {number: name for name, number in layout.wait_reasons.items()}
         self._frames_left = 0
         self._label_bytes_left = 0
@@ -166,7 +140,7 @@ class TracebackReader(Closing):
         stacks: list[_Stack | None] = [None] * len(addresses)
         waiting = np.arange(len(addresses))
         for pause_s in _PAUSES_S:
-            time.sleep(pause_s)
+            time.sleep(pause_s)  # those that moved may stand still a moment later
             heads[waiting] = self._memory.read_records(addresses[waiting], self._head)
             starts = self._starts(heads, waiting)
             for copied in copies(self._memory, starts):

@@ -26,7 +26,7 @@ class Suspects:
 
     @property
     def is_certain(self) -> bool:
-        """Whether they can never go on, whoever else does what."""
+        """Whether they can never go on, whatever other goroutines do."""
         return self.group.first.can_never_go_on or self.group.first.is_leaked
 
 

@@ -128,7 +128,8 @@ class RecordingAccount:
         longest = nlargest(_LONGEST, self.spread.values(), key=lambda each: each[0])
         errors = [math.sqrt(variance) / max(delay_ns, 1) for delay_ns, variance in longest]
         error = percent(max(errors, default=0.0))
-        return [f"of the ten stacks with the longest delays {error} at most"]
+        what = "" if coverage.error(self.kind) else "standard error "
+        return [f"{what}of the ten stacks with the longest delays {error} at most"]
 
 
 def _changed(later: Spread, earlier: Spread) -> Spread:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from ebpfprof.console.text import duration, percent
+from ebpfprof.console.text import duration
 
 _LATE_NS = 200_000  # later than that, looks come when it suits the target
 
 
 @dataclass(frozen=True, slots=True)
 class LookCoverage:
-    """How often we looked, and the time of all states that the profile shows.
+    """How often we looked.
 
-    `variance` is that of `ns`. `torn` counts stacks that were read a moment too late, `unknown`
+    `torn` counts stacks that were read a moment too late, `unknown`
     goroutines without a stack. `late_ns` is how late looks came on average.
     """
 
     looks: int
     length_ns: int
-    ns: int
-    variance: float
     torn: int
     unknown: int
     late_ns: float
@@ -30,8 +27,6 @@ class LookCoverage:
         return LookCoverage(
             self.looks - earlier.looks,
             self.length_ns - earlier.length_ns,
-            self.ns - earlier.ns,
-            max(0.0, self.variance - earlier.variance),
             self.torn - earlier.torn,
             self.unknown - earlier.unknown,
             self.late_ns,
@@ -41,8 +36,6 @@ class LookCoverage:
         return LookCoverage(
             self.looks + later.looks,
             self.length_ns + later.length_ns,
-            self.ns + later.ns,
-            self.variance + later.variance,
             self.torn + later.torn,
             self.unknown + later.unknown,
             later.late_ns,
@@ -78,10 +71,13 @@ class LookCoverage:
         return self.looks > 1
 
     def error(self, kind: str) -> str:
-        """In words, the standard error of all time that the profile shows."""
+        """In words, that errors are unknown; of all time together there is none to tell.
+
+        Each look finds all goroutines.
+        """
         if self.looks < 2:
             return "standard error not known, from a single look"
-        return f"standard error of all delays {percent(math.sqrt(self.variance) / max(self.ns, 1))}"
+        return ""
 
     def missing(self, kind: str) -> list[str]:
         """In words, what may be wrong with short waits."""

@@ -1,6 +1,6 @@
 """The goroutines of a process in the forms of net/http/pprof, and how many there are.
 
-The process runs on meanwhile, and needs no recording: each call opens it anew, as symbols does.
+The process runs on meanwhile, and needs no recording: each call opens it, as symbols does.
 Functions raise NoSuchProcess, TargetGone, PermissionDenied, UnreadableMemory, CorruptBinary or
 UnsupportedTarget.
 """

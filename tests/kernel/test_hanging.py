@@ -55,7 +55,10 @@ def test_they_are_told_while_a_recording_goes_on(monkeypatch: pytest.MonkeyPatch
         run.target.kill()
 
 
-def test_a_program_whose_goroutines_move_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sends_that_move_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looked_delays, "_HANGS_NS", 200_000_000)
-    with Target.start(program("crowd"), "-goroutines=50") as target:
+    # As many sends as take longer than the recording: one goroutine or the other always waits.
+    with Target.start(program("pingpong"), "-sends=100000000") as target:
+        target.say("go")
         assert told(recorded(target.pid, 0.6)) == []
+        target.kill()

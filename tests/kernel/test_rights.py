@@ -26,11 +26,11 @@ from tests.kernel.screens import screen
 from tests.kernel.users import (
     ANYBODYS_PYTHON,
     ROOT,
-    anybodys_folder,
     by_user,
     ebpfprof,
+    folder_of,
     open_checkout,
-    target_of,
+    process_of,
 )
 from tests.kernel.verbs import Said, verb
 from tests.recorder import recording
@@ -64,20 +64,13 @@ def checkout() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def owners() -> Iterator[Target]:
-    """A process of one user, whose executable other users may not read."""
-    with anybodys_folder() as folder:
-        copy = Path(shutil.copy(program("ticker"), folder))
-        copy.chmod(0o500)
-        os.chown(copy, OWNER, OWNER)
-        with target_of(OWNER, copy) as target:
-            yield target
+    with process_of(OWNER) as target:
+        yield target
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Where another user may write."""
-    with anybodys_folder() as path:
-        os.chown(path, USER, USER)
+    with folder_of(USER) as path:
         yield path
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,8 +10,7 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
-from tests.kernel.programs import program
-from tests.kernel.users import anybodys_folder, by_user, ebpfprof, open_checkout, target_of
+from tests.kernel.users import by_user, ebpfprof, folder_of, open_checkout, process_of
 from tests.kernel.verbs import Said, verb
 from tests.targets_run import Target
 
@@ -28,20 +26,13 @@ def checkout() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def owners() -> Iterator[Target]:
-    """A process of one user, whose executable other users may not read."""
-    with anybodys_folder() as folder:
-        copy = Path(shutil.copy(program("ticker"), folder))
-        copy.chmod(0o500)
-        os.chown(copy, OWNER, OWNER)
-        with target_of(OWNER, copy) as target:
-            yield target
+    with process_of(OWNER) as target:
+        yield target
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Where another user may write."""
-    with anybodys_folder() as path:
-        os.chown(path, USER, USER)
+    with folder_of(USER) as path:
         yield path
 
 

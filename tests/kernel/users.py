@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from tests.kernel.programs import program
 from tests.targets_run import Target
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +51,25 @@ def by_user(uid: int, capabilities: Collection[str] = ()) -> tuple[str, ...]:
         *(f"--reuid={uid}", f"--regid={uid}", "--clear-groups"),
         *(f"--{kind}={listed}" for kind in ("inh-caps", "ambient-caps", "bounding-set")),
     )
+
+
+@contextmanager
+def process_of(uid: int) -> Iterator[Target]:
+    """A process of one user, whose executable other users may not read."""
+    with anybodys_folder() as folder:
+        copy = Path(shutil.copy(program("ticker"), folder))
+        copy.chmod(0o500)
+        os.chown(copy, uid, uid)
+        with target_of(uid, copy) as target:
+            yield target
+
+
+@contextmanager
+def folder_of(uid: int) -> Iterator[Path]:
+    """Where a user may write."""
+    with anybodys_folder() as path:
+        os.chown(path, uid, uid)
+        yield path
 
 
 def python_in(checkout: Path) -> str:

@@ -109,7 +109,7 @@ class WaitsProfiler:
         self._delays[number].start()
         try:
             return windows.start()
-        except BaseException:
+        except BaseException:  # nobody will call stop()
             self._delays[number].stop()
             raise
 

@@ -53,8 +53,6 @@ def report(found: RecordedWall, stacks: GoroutineStacks, builder: ReportBuilder)
     coverage = LookCoverage(
         found.totals.looks,
         found.totals.length_ns,
-        sum(each.ns for each in sums.values()),
-        0.0,
         found.torn,
         found.unknown,
         found.late_ns,

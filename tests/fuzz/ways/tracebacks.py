@@ -10,7 +10,7 @@ from unittest import mock
 
 from ebpfprof.export import traceback_text
 from ebpfprof.export.goroutine_counts import counted, samples
-from ebpfprof.goruntime import tracebacks
+from ebpfprof.goruntime import stack_starts, tracebacks
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.tracebacks import TracebackStyle
 from ebpfprof.server import goroutine_text
@@ -42,7 +42,7 @@ def traceback_seeds() -> Sequence[bytes]:
     places = [memory._G + index * memory._G_BYTES for index in range(memory._COUNT)]
     data = struct.pack("<3Q", memory._LIST, memory._COUNT, 8)
     data += struct.pack(f"<{memory._COUNT}Q", *places).ljust(64, b"\0")
-    codes = {field: code.lstrip("<").replace("u1", "B") for _, field, code in tracebacks._FIELDS}
+    codes = {field: code.lstrip("<").replace("u1", "B") for _, field, code in stack_starts._FIELDS}
     codes = {
         field: {"u8": "Q", "i8": "q", "u4": "I"}.get(code, code) for field, code in codes.items()
     }

@@ -39,9 +39,9 @@ class Looks:
         return 1 if pcs and pcs[0] == PARK else None
 
     def totals(self) -> StateTotals:
-        return StateTotals(dict(self.states), self.looks, (self.looks - 1) * 10 * MS, 0.0)
+        return StateTotals(dict(self.states), self.looks, (self.looks - 1) * 10 * MS)
 
-    def find(self, pcs: tuple[int, ...], word: str = "select", **values: Any) -> None:  # noqa: ANN401
+    def find(self, pcs: tuple[int, ...], word: str = "select", **values: Any) -> None:  # noqa: ANN401 - fields of StateTotal
         known = {"ns": 0, "hits": 0, "ended_ns": 0, "ended": 0, "variance": 0.0, **values}
         self.states[GoroutineState(word, (PARK, *pcs), 1, ())] = StateTotal(**known)
 
