@@ -7,7 +7,7 @@ side, so a thousand are some sixty pieces.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.process.memory import Memory
+    from symbolizer.go.runtime_layout import RuntimeLayout
 
 _MAX_GOROUTINES: Final = 1 << 22
 _MAX_GAP_BYTES: Final = 2048  # between two neighbours
@@ -66,9 +67,19 @@ class Heads:
         return self.waits & np.uint64(0xFF)
 
 
-def wait_of(status: int, reason: int, sequence: int, goid: int) -> int:
-    """An element of Heads.waits."""
-    return (goid << GOID_SHIFT | sequence << 16 | reason << 8 | status & 0xFF) & 0xFFFFFFFFFFFFFFFF
+def waits_of(
+    status: npt.NDArray[np.uint64],
+    reason: npt.NDArray[np.uint64],
+    sequence: npt.NDArray[np.uint64],
+    goid: npt.NDArray[np.uint64],
+) -> npt.NDArray[np.uint64]:
+    """Heads.waits of these fields; what lies above them in their words is left out."""
+    byte = np.uint64(0xFF)
+    waits = goid << np.uint64(GOID_SHIFT)
+    waits |= status & byte
+    waits |= (reason & byte) << np.uint64(8)
+    waits |= (sequence & byte) << np.uint64(16)
+    return waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +101,7 @@ class HeadReader:
         self._allgs = allgs_address(go.binary) + go.load_bias
         layout = go.binary.layout
         self._kind = record(layout, "g", _FIELDS)
-        self._columns = [
-            (name, layout.offset("g", field), np.dtype(code)) for name, field, code in _FIELDS
-        ]
+        self._words, self._shifts = _words_of(layout)
         self._list: tuple[int, int] = 0, 0
         self._addresses = np.zeros(0, np.uint64)
         self._chunks: list[_Chunk] = []
@@ -102,16 +111,20 @@ class HeadReader:
     def read(self) -> Heads:
         """The heads now. Raises TargetGone or UnreadableMemory."""
         self._refresh()
-        columns = {name: np.zeros(len(self._addresses), kind) for name, _, kind in self._columns}
+        table = np.zeros((len(_FIELDS), len(self._addresses)), np.uint64)
         for chunk in self._chunks:
-            self._read_chunk(chunk, columns)
+            self._read_chunk(chunk, table)
         self._slice()  # the calls took a pid: raises if it was reused
-        waits = columns["goid"] << np.uint64(GOID_SHIFT)
-        waits |= columns["status"] & np.uint32(0xFF)
-        waits |= columns["reason"].astype(np.uint64) << np.uint64(8)
-        waits |= columns["sequence"].astype(np.uint64) << np.uint64(16)
-        sps, pcs, bps, his = (columns[name] for name in ("sp", "pc", "bp", "hi"))
-        return Heads(self._addresses, waits, sps, pcs, bps, his, self._beyond)
+        status, goid, reason, sequence, sps, pcs, bps, his = table
+        return Heads(
+            self._addresses,
+            waits_of(status, reason, sequence, goid),
+            sps,
+            pcs,
+            bps,
+            his,
+            self._beyond,
+        )
 
     def _refresh(self) -> None:
         """Read runtime.allgs again if it has grown (runtime/proc.go, allgadd)."""
@@ -166,23 +179,27 @@ class HeadReader:
             )
             begin = end
         largest = max(chunk.size for chunk in self._chunks)
-        self._buffer = np.zeros(largest, np.uint8)
+        self._buffer = np.zeros(-(-largest // 8) * 8, np.uint8)
 
-    def _read_chunk(self, chunk: _Chunk, columns: dict[str, npt.NDArray[Any]]) -> None:
+    def _read_chunk(self, chunk: _Chunk, table: npt.NDArray[np.uint64]) -> None:
         local = np.array([self._buffer.ctypes.data, chunk.size], np.uint64)
         count = process_vm_readv(
             self._pid, local.ctypes.data, 1, chunk.pieces.ctypes.data, len(chunk.pieces), 0
         )
         if count != chunk.size:  # some piece can't be read: find out which
             records = self._memory.read_records(self._addresses[chunk.slots], self._kind)
-            for name, column in columns.items():
-                column[chunk.slots] = records[name]
+            for row, (name, _, _) in enumerate(_FIELDS):
+                table[row, chunk.slots] = records[name]
             return
-        for name, at, kind in self._columns:
-            there: npt.NDArray[Any] = np.ndarray(
-                ((chunk.size - at) // kind.itemsize,), kind, self._buffer.data, at
-            )
-            columns[name][chunk.slots] = there[chunk.offsets >> (kind.itemsize.bit_length() - 1)]
+        # One gather for all fields: of few goroutines, numpy's calls take most of the time.
+        there = self._buffer.view(np.uint64)
+        table[:, chunk.slots] = there[self._words + (chunk.offsets >> 3)] >> self._shifts
+
+
+def _words_of(layout: RuntimeLayout) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """In which word of a runtime.g each field is, and at which bit of it; a column of each."""
+    offsets = np.array([layout.offset("g", field) for _, field, _ in _FIELDS])
+    return (offsets // 8)[:, None], (offsets % 8 * 8).astype(np.uint64)[:, None]
 
 
 def _chunk(

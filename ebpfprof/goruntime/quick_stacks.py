@@ -3,75 +3,76 @@
 One system call reads the runtime.g, the stack where its stack pointer was last time, and the
 runtime.g again, one goroutine after the other. So less than a microsecond lies between the looks at
 one, and most stacks belong to them even if goroutines wait for less than that.
-
-There is no numpy here: for few goroutines its calls take longer than what they do.
 """
 
 from __future__ import annotations
 
-import ctypes
-from array import array
-from collections.abc import Sequence
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ebpfprof.goruntime.goroutines import GoroutineReader, Unsteady, ascending
-from ebpfprof.goruntime.heads import wait_of
-from ebpfprof.goruntime.stack_starts import RUNNING, SCAN, SYSCALL, StackStarts
+import numpy as np
+
+from ebpfprof.goruntime.goroutines import GoroutineReader, Unsteady
+from ebpfprof.goruntime.heads import waits_of
+from ebpfprof.goruntime.stack_starts import StackStarts, head_of
 from ebpfprof.goruntime.stack_walk import Walk
 from ebpfprof.kernel.remote_memory import process_vm_readv
 from ebpfprof.process.memory import UnreadableMemory
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.process.memory import Memory
 
+    Column = npt.NDArray[np.uint64]
+
 _WINDOW_BYTES: Final = 2048
-_WORDS: Final = _WINDOW_BYTES // 8
+WINDOW_WORDS: Final = _WINDOW_BYTES // 8
 AT_ONCE: Final = 341
 """How many goroutines one call reads: three pieces each, and UIO_MAXIOV is 1024."""
 _MAX_DEPTH: Final = 512
 _MAX_FAR_FRAMES: Final = 1 << 14  # of all stacks of one call beyond their windows
 _NOTHING: Final = Walk((), is_whole=False)
-_FIELDS: Final = (
-    ("stack.hi", "Q"),
-    ("sched.sp", "Q"),
-    ("sched.pc", "Q"),
-    ("sched.bp", "Q"),
-    ("syscallsp", "Q"),
-    ("syscallpc", "Q"),
-    ("atomicstatus", "I"),
-    ("goid", "Q"),
-    ("waitreason", "B"),
-    ("trackingSeq", "B"),
-    ("startpc", "Q"),
-    ("labels", "Q"),
-    ("syscallbp", "Q"),  # from Go 1.23 on
-)
 
 
-class StackPlace(NamedTuple):
-    """A runtime.g, and where its stack is expected: from `sp` to `hi`.
+class StackPlaces(NamedTuple):
+    """Goroutines, and where their stacks are expected: from `sps` to `his`.
 
-    If the goroutine has moved on, `pc` and `bp` are where its stack began: 0 if unknown.
+    If a goroutine has moved on, `pcs` and `bps` are where its stack began: 0 if unknown.
     """
 
-    address: int
-    sp: int
-    hi: int
-    pc: int = 0
-    bp: int = 0
+    addresses: Column
+    sps: Column
+    his: Column
+    pcs: Column
+    bps: Column
+
+    def part(self, which: slice) -> StackPlaces:
+        """Some of them."""
+        return StackPlaces(*(each[which] for each in self))
 
 
-class QuickHead(NamedTuple):
-    """A goroutine: `wait`, `sp`, `pc` and `bp` are those of Heads; g.startpc and g.labels."""
+class QuickHeads(NamedTuple):
+    """An element for each goroutine of a plan.
 
-    wait: int
-    sp: int
-    pc: int
-    bp: int
-    start_pc: int
-    labels: int
+    `waits`, `sps`, `pcs`, `bps` and `his` are those of Heads; g.startpc and g.labels follow.
+    `stack_pcs` and so on are where the stack begins, 0 for a goroutine that runs: see StackStarts.
+    A stack that `is_there` is where it was expected, and what `is_exact` was so in both looks, too.
+    """
+
+    waits: Column
+    sps: Column
+    pcs: Column
+    bps: Column
+    his: Column
+    start_pcs: Column
+    labels: Column
+    stack_pcs: Column
+    stack_sps: Column
+    stack_bps: Column
+    is_same: npt.NDArray[np.bool_]
+    is_there: npt.NDArray[np.bool_]
+    is_exact: npt.NDArray[np.bool_]
 
 
 class QuickStack(NamedTuple):
@@ -80,32 +81,16 @@ class QuickStack(NamedTuple):
     It `is_exact` if runtime.g was the same after it was read, and its stack pointer where it was
     expected. If not, and the walk `is_there`, it began where it was expected: it is that of a
     goroutine that was about to move on or had just done so. The functions that called the
-    operation are those of the stack before, unless they have returned already.
+    operation are those of the stack before, unless they have returned already. It `is_near` if all
+    of it is in its window.
     """
 
     walk: Walk
-    is_exact: bool
-    is_there: bool
-    sema: int = 0
-    """The address of the semaphore for which the goroutine waits in runtime.semacquire1, or 0."""
-
-
-class _G(NamedTuple):
-    """The fields of a runtime.g that we need, in the order of _FIELDS."""
-
-    hi: int
-    sp: int
-    pc: int
-    bp: int
-    syscall_sp: int
-    syscall_pc: int
-    status: int
-    goid: int
-    reason: int
-    sequence: int
-    start_pc: int
-    labels: int
-    syscall_bp: int = 0
+    is_exact: bool = False
+    is_there: bool = False
+    is_near: bool = False
+    sema_at: int = -1
+    """The word with the address of the semaphore that runtime.semacquire1 waits for, or -1."""
 
 
 class QuickStackReader:
@@ -115,14 +100,8 @@ class QuickStackReader:
         """Raises GoTableError if the program has no list of goroutines that we find."""
         self._pid, self._memory = go.target.pid, memory
         self._list = GoroutineReader(go, memory, has_labels=False)
-        layout = go.binary.layout
-        self._size = layout.size("g")
-        present = [each for each in _FIELDS if layout.has("g", each[0])]
-        offsets = [layout.offset("g", name) for name, _ in present]
-        ordered = sorted(zip(offsets, (code for _, code in present), strict=True))
-        self._record = ascending(ordered)
-        self._in_order = itemgetter(*(sorted(offsets).index(offset) for offset in offsets))
-        self._saves_bp = len(present) == len(_FIELDS)
+        self._kind = head_of(go.binary.layout)
+        self._size = size = self._kind.itemsize
         self._starts = StackStarts(go)
         self._callback_pc = go.callback.return_pc + go.load_bias if go.callback else -1
         self._semacquires: set[int] = set()
@@ -132,97 +111,122 @@ class QuickStackReader:
             parks = (park for park in go.sites.parks if park.is_semaphore)
             self._semacquires = {park.return_pc + go.load_bias for park in parks}
         self._far_left = 0
-        room = AT_ONCE * self._size
-        self._before, self._after = bytearray(room), bytearray(room)
-        self._windows = bytearray(AT_ONCE * _WINDOW_BYTES)
-        self._words = memoryview(self._windows).cast("Q")
-        self._buffers = [_address_of(each) for each in (self._before, self._windows, self._after)]
-        self._gs: list[_G] = []
-        self.plan(())
+        self._before = np.zeros((AT_ONCE, size // 8), np.uint64)
+        self._after = np.zeros((AT_ONCE, size // 8), np.uint64)
+        self.words = np.zeros((AT_ONCE, WINDOW_WORDS + 1), np.uint64)
+        """Of each goroutine of the plan, the stack from where it was expected on. The last is 0."""
+        rows = np.arange(AT_ONCE, dtype=np.uint64)
+        self._here = np.zeros((AT_ONCE, 3, 2), np.uint64)
+        for piece, buffer in enumerate((self._before, self.words, self._after)):
+            self._here[:, piece, 0] = buffer.ctypes.data + rows * np.uint64(buffer.strides[0])
+        self._here[:, ::2, 1] = size
+        self._there = self._here.copy()
+        self._pieces = self._here.ctypes.data, self._there.ctypes.data
+        self._count = 0
 
-    def plan(self, places: Sequence[StackPlace]) -> None:
+    def plan(self, places: StackPlaces) -> None:
         """Prepare the next read(), which then begins without delay; AT_ONCE places at most."""
-        size = self._size
-        before, windows, after = self._buffers
-        here, there = array("Q"), array("Q")
-        rooms = [max(0, each.hi - each.sp) if each.sp else 0 for each in places]
-        self._lengths = [min(room, _WINDOW_BYTES) & ~7 for room in rooms]
-        for row, (place, length) in enumerate(zip(places, self._lengths, strict=True)):
-            at, window = row * size, windows + row * _WINDOW_BYTES
-            here.extend((before + at, size, window, length, after + at, size))
-            there.extend((place.address, size, place.sp, length, place.address, size))
-        self._places, self._here, self._there = places, here, there
+        self._places, self._count = places, len(places.addresses)
+        here, there = self._here[: self._count], self._there[: self._count]
+        rooms = np.where(places.his > places.sps, places.his - places.sps, np.uint64(0))
+        lengths = np.minimum(rooms, np.uint64(_WINDOW_BYTES)) & ~np.uint64(7)
+        lengths[places.sps == 0] = 0
+        there[:, ::2, 0] = places.addresses[:, None]
+        there[:, 1, 0] = places.sps
+        here[:, 1, 1] = there[:, 1, 1] = lengths
+        self._lengths, self._total = lengths, int(lengths.sum()) + 2 * self._size * self._count
 
-    def read(self) -> list[QuickHead]:
+    def read(self) -> QuickHeads:
         """Read the goroutines at the places of the plan; stack() has their stacks.
 
         Raises TargetGone.
         """
-        size, first, lengths = self._size, 0, self._lengths
-        while first < len(lengths):
-            count, skipped = 3 * (len(lengths) - first), 48 * first
-            here, there = (each.buffer_info()[0] + skipped for each in (self._here, self._there))
-            done = process_vm_readv(self._pid, here, count, there, count, 0)
+        count, places = self._count, self._places
+        if count:
+            self._read_pieces()
+            self._memory.read(int(places.addresses[0]), 1)  # raises if the pid was reused
+        self._far_left = _MAX_FAR_FRAMES
+        before = self._before[:count]
+        g = before.view(self._kind)[:, 0]
+        is_same = (before == self._after[:count]).all(axis=1)
+        pcs, sps, bps = self._starts.of(g)
+        is_there = (sps == places.sps) & (sps != 0)
+        status, reason, sequence, goid = (
+            g[name].astype(np.uint64) for name in ("status", "reason", "sequence", "goid")
+        )
+        self._heads = QuickHeads(
+            waits=waits_of(status, reason, sequence, goid),
+            **{name: g[name[:-1]] for name in ("sps", "pcs", "bps", "his", "start_pcs")},
+            labels=g["labels"],
+            stack_pcs=pcs,
+            stack_sps=sps,
+            stack_bps=bps,
+            is_same=is_same,
+            is_there=is_there,
+            is_exact=is_same & is_there & (g["hi"] == places.his),
+        )
+        return self._heads
+
+    def _read_pieces(self) -> None:
+        size, first, end = self._size, 0, self._count
+        done = self._read_from(0)
+        if done == self._total:
+            return
+        lengths = self._lengths.tolist()
+        while True:
             # The call ends at the first piece that it can't read, or only in part.
-            while first < len(lengths) and done >= 2 * size + lengths[first]:
+            while first < end and done >= 2 * size + lengths[first]:
                 done -= 2 * size + lengths[first]
                 first += 1
-            if first < len(lengths):
-                at = first * size
-                self._before[at : at + size] = bytes(size)
-                self._after[at : at + size] = b"\1" * size  # differs, so it is not exact
-                first += 1
-        self._far_left = _MAX_FAR_FRAMES
-        if lengths:
-            self._memory.read(self._places[0].address, 1)  # raises if the pid was reused
-        self._gs = [self._g_of(row * size) for row in range(len(lengths))]
-        return [
-            QuickHead(
-                wait_of(g.status & ~SCAN, g.reason, g.sequence, g.goid),
-                *(g.sp, g.pc, g.bp, g.start_pc, g.labels),
-            )
-            for g in self._gs
-        ]
+            if first == end:
+                return
+            self._before[first] = 0
+            self._after[first] = 1  # differs, so it is not exact
+            first += 1
+            if first == end:
+                return
+            done = self._read_from(first)
+
+    def _read_from(self, first: int) -> int:
+        count, skipped = 3 * (self._count - first), 48 * first
+        here, there = (each + skipped for each in self._pieces)
+        return int(process_vm_readv(self._pid, here, count, there, count, 0))
 
     def stack(self, row: int) -> QuickStack:
-        """The stack at a place of the plan, as the last read() found it."""
-        at, size, place = row * self._size, self._size, self._places[row]
-        is_same = self._before[at : at + size] == self._after[at : at + size]
-        g = self._gs[row]
-        status = g.status & ~SCAN
-        pc, sp, bp = (g.pc, g.sp, g.bp) if status != RUNNING else (0, 0, 0)
-        if status == SYSCALL and g.syscall_sp:
-            pc, sp = g.syscall_pc, g.syscall_sp
-            bp = g.syscall_bp if self._saves_bp else self._starts.saved_bp(pc, sp)
-        first, length = row * _WORDS, self._lengths[row]
+        """The stack at a place of the plan, as the last read() found it: walked anew."""
+        heads, places = self._heads, self._places
+        pc, sp, bp, hi = (
+            int(each[row])
+            for each in (heads.stack_pcs, heads.stack_sps, heads.stack_bps, heads.his)
+        )
+        is_same = bool(heads.is_same[row])
+        words = self.words[row, : int(self._lengths[row]) // 8].data
         if not sp:
-            return QuickStack(_NOTHING, is_same, is_there=False)
-        if sp == place.sp:
-            walk = _walk(self._words, first, length, g.hi, pc, sp, bp)
-            if walk is None or self._callback_pc in walk.pcs:
-                walk = self._far_walk(g.hi, pc, sp, bp) if is_same else _NOTHING
-            sema = self._semaphore(walk.pcs, first, length, sp, bp)
-            return QuickStack(walk, is_same, is_there=True, sema=sema)
-        if place.pc:
-            walk = _walk(self._words, first, length, place.hi, place.pc, place.sp, place.bp)
-            return QuickStack(walk or _NOTHING, is_exact=False, is_there=walk is not None)
-        return QuickStack(_NOTHING, is_exact=False, is_there=False)
+            return QuickStack(_NOTHING, is_exact=is_same)
+        if heads.is_there[row]:
+            walk = _walk(words, hi, pc, sp, bp)
+            is_near = walk is not None and self._callback_pc not in walk.pcs
+            if walk is None or not is_near:
+                walk = self._far_walk(hi, pc, sp, bp) if is_same else _NOTHING
+            sema_at = self._semaphore(walk.pcs, words, sp, bp)
+            return QuickStack(walk, is_same, is_there=True, is_near=is_near, sema_at=sema_at)
+        pc, sp, bp, hi = (
+            int(each[row]) for each in (places.pcs, places.sps, places.bps, places.his)
+        )
+        found = _walk(words, hi, pc, sp, bp) if pc else None
+        return QuickStack(found or _NOTHING, is_there=found is not None)
 
-    def _semaphore(self, pcs: tuple[int, ...], first: int, length: int, sp: int, bp: int) -> int:
-        """The semaphore of semacquire1, whose frame is one of the first: GoroutineReader.look."""
+    def _semaphore(self, pcs: tuple[int, ...], words: memoryview, sp: int, bp: int) -> int:
+        """Where semacquire1 has its semaphore; it is one of the first: GoroutineReader.look."""
         for number, pc in enumerate(pcs[:3]):
             if number:  # the frame that returns there is one further out
-                bp = self._word(bp - sp, first, length)
+                at = _index(words, bp - sp)
+                if at < 0:
+                    return -1
+                bp = words[at]
             if pc in self._semacquires:
-                return self._word(bp + self._sema_offset - sp, first, length)
-        return 0
-
-    def _word(self, at: int, first: int, length: int) -> int:
-        """A word of a window, `at` bytes from its beginning; 0 outside of it."""
-        return self._words[first + at // 8] if 0 <= at <= length - 8 and at % 8 == 0 else 0
-
-    def _g_of(self, at: int) -> _G:
-        return _G(*self._in_order(self._record.unpack_from(self._before, at)))
+                return _index(words, bp + self._sema_offset - sp)
+        return -1
 
     def _far_walk(self, hi: int, pc: int, sp: int, bp: int) -> Walk:
         """A stack that is larger than its window, or in which C called back."""
@@ -235,22 +239,20 @@ class QuickStackReader:
         return Walk((pc, *pcs), is_whole)
 
 
-def _walk(
-    words: memoryview, first: int, length: int, hi: int, pc: int, sp: int, bp: int
-) -> Walk | None:
+def _walk(words: memoryview, hi: int, pc: int, sp: int, bp: int) -> Walk | None:
     """A stack from its frame pointer outwards; None if it goes on beyond its window.
 
-    `words` has at `first` the `length` bytes of the stack from `sp` on. A goroutine that has not
-    begun to run has no frame pointer: its stack is its pc alone.
+    `words` has the stack from `sp` on. A goroutine that has not begun to run has no frame pointer:
+    its stack is its pc alone.
     """
     pcs = [pc]
     while bp:
         at = bp - sp
         if at < 0 or at % 8 or bp + 16 > hi:
             return Walk(tuple(pcs), is_whole=False)
-        if at + 16 > length:
+        index = at // 8
+        if index + 1 >= len(words):
             return None
-        index = first + at // 8
         pcs.append(words[index + 1])
         below = words[index]
         if below and below <= bp:
@@ -259,5 +261,6 @@ def _walk(
     return Walk(tuple(pcs), is_whole=True)
 
 
-def _address_of(buffer: bytearray) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+def _index(words: memoryview, at: int) -> int:
+    """The number of the word `at` bytes behind the first one; -1 if there is none."""
+    return at // 8 if 0 <= at < 8 * len(words) and at % 8 == 0 else -1

@@ -16,16 +16,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ebpfprof.goruntime.heads import GOID_SHIFT, HeadReader
-from ebpfprof.goruntime.labels import LabelReader
-from ebpfprof.goruntime.quick_stacks import (
-    AT_ONCE,
-    QuickHead,
-    QuickStack,
-    QuickStackReader,
-    StackPlace,
-)
-from ebpfprof.goruntime.stack_starts import GONE, PARKED, RUNNABLE, RUNNING, SYSCALL, StateNames
-from ebpfprof.goruntime.state_sums import GoroutineState, StateSums, StateTotals
+from ebpfprof.goruntime.quick_stacks import AT_ONCE, StackPlaces
+from ebpfprof.goruntime.stack_starts import GONE, PARKED, RUNNING, SYSCALL
+from ebpfprof.goruntime.state_reader import StateReader
+from ebpfprof.goruntime.state_sums import ENDED, GoroutineState, StateSums, StateTotals
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.system.closing import Closing
@@ -36,11 +30,10 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.goroutines import ParkedGoroutine
     from ebpfprof.goruntime.heads import Heads
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.profile.model import Label
+    from ebpfprof.goruntime.quick_stacks import QuickHeads
 
 # For so many looks after a goroutine moved, we read its stack together with its head.
 _STAYS_MOVER: Final = 4
-_MAX_KNOWN: Final = 1 << 16
 _GOID_SHIFT: Final = np.uint64(GOID_SHIFT)
 _IS_GONE: Final = np.isin(np.arange(1 << 8), GONE)
 
@@ -54,27 +47,31 @@ class GoroutineSampler(Closing):
         Raises TargetGone, PermissionDenied or GoTableError (there is no list of goroutines).
         """
         self._memory = Memory(go.target)
-        layout = go.binary.layout
+        self._sums = StateSums()
+        self._states = StateReader(
+            go, self._memory, self._sums, has_labels=has_labels, has_semaphores=has_semaphores
+        )
         self._heads = HeadReader(go, self._memory)
-        self._quick = QuickStackReader(go, self._memory)
-        self._stacks = QuickStackReader(go, self._memory)
-        self._labels = LabelReader(self._memory, layout) if has_labels else None
-        self._names = StateNames(layout)
-        self._has_semaphores = has_semaphores
         self._returns = {park.return_pc + go.load_bias for park in go.sites.parks}
         self._lock = threading.Lock()
-        self._sums = StateSums()
         self._forget()
-        self._ends: set[int] = set()
-        self._known: dict[tuple[int, int, int], tuple[int, ...]] = {}
-        self.torn = 0
-        """Stacks read a moment too late, of goroutines that had moved on; most are right."""
-        self.unknown = 0
-        """Goroutines without a stack: they had moved on, and nothing told where they were."""
-        self.unlabelled = 0
-        """Goroutines whose labels could not be read."""
         self.beyond = 0
         """Goroutines that the last look did not read: there are too many."""
+
+    @property
+    def torn(self) -> int:
+        """Stacks read a moment too late, of goroutines that had moved on; most are right."""
+        return self._states.torn
+
+    @property
+    def unknown(self) -> int:
+        """Goroutines without a stack: they had moved on, and nothing told where they were."""
+        return self._states.unknown
+
+    @property
+    def unlabelled(self) -> int:
+        """Goroutines whose labels could not be read."""
+        return self._states.unlabelled
 
     def look(self) -> None:
         """Look now. Raises TargetGone or UnreadableMemory."""
@@ -149,40 +146,55 @@ class GoroutineSampler(Closing):
         self._since_ns = np.zeros(0, np.int64)
         self._moved_at = np.zeros(0, np.int64)
         self._movers = np.zeros(0, np.int64)
-        self._quick.plan(())
+        self._states.plan(self._places(self._movers))
         self._looks, self._last_ns = 0, 0
 
     def _look(self) -> None:
-        quick = self._quick.read()  # first, before the program notices that we run
+        quick = self._states.read_movers()  # first, before the program notices that we run
         now_ns = kernel_now_ns()
         movers = self._movers
         heads = self._heads.read()
         self._grow(heads)
         waits, sps = heads.waits, heads.sps
-        read = {}
-        for row, (slot, each) in enumerate(zip(movers.tolist(), quick, strict=True)):
-            read[slot] = row, each
-            waits[slot], sps[slot] = each.wait, each.sp
-            heads.pcs[slot], heads.bps[slot] = each.pc, each.bp
+        if len(movers):
+            columns = (waits, sps, heads.pcs, heads.bps, heads.his)
+            for first, later in zip(quick, columns, strict=False):
+                later[movers] = first
         statuses = heads.statuses
         waits[_IS_GONE[statuses] | (waits >> _GOID_SHIFT == 0)] = 0
-        has_stack = (waits != 0) & (statuses != RUNNING) & (sps != 0)
+        is_there = waits != 0
+        has_stack = is_there & (statuses != RUNNING) & (sps != 0)
         # Of system calls nothing tells whether one is that of the last look.
         has_moved = (waits != self._waits) | (has_stack & (sps != self._sps))
-        has_moved |= (waits != 0) & (statuses == SYSCALL)
+        has_moved |= is_there & (statuses == SYSCALL)
         slots = np.flatnonzero(has_moved)
-        self._sps[has_stack] = sps[has_stack]
-        self._his[has_stack] = heads.his[has_stack]
-        states = self._states_of(slots, heads, read)
-        self._sums.add(now_ns, zip(slots.tolist(), states, strict=True))
+        np.copyto(self._sps, sps, where=has_stack)
+        np.copyto(self._his, heads.his, where=has_stack)
+        self._sums.add(now_ns, slots, self._states_of(slots, heads, quick))
         self._note(now_ns, waits, slots)
 
-    def _places(self, slots: npt.NDArray[np.int64], heads: Heads | None = None) -> list[StackPlace]:
+    def _states_of(
+        self, slots: npt.NDArray[np.int64], heads: Heads, movers: QuickHeads
+    ) -> npt.NDArray[np.int64]:
+        """What these goroutines do at the first look at each, `heads`, by number."""
+        states = np.full(len(heads.waits), ENDED)
+        is_left = np.zeros(len(heads.waits), np.bool_)
+        is_left[slots] = heads.waits[slots] != 0
+        rows = np.flatnonzero(is_left[self._movers])
+        if len(rows):
+            rows, found = self._states.of_movers(movers, rows)
+            states[self._movers[rows]] = found
+            is_left[self._movers[rows]] = False
+        left = np.flatnonzero(is_left)
+        if len(left):
+            states[left] = self._states.of(self._places(left, heads), heads.waits[left])
+        return states[slots]
+
+    def _places(self, slots: npt.NDArray[np.int64], heads: Heads | None = None) -> StackPlaces:
         """Where these goroutines are, and their stacks at the first look, or else last time."""
-        columns = [self._addresses[slots], self._sps[slots], self._his[slots]]
-        if heads:
-            columns += [heads.pcs[slots], heads.bps[slots]]
-        return list(map(StackPlace, *(each.tolist() for each in columns)))
+        none = np.zeros(len(slots), np.uint64)
+        pcs, bps = (heads.pcs[slots], heads.bps[slots]) if heads else (none, none)
+        return StackPlaces(self._addresses[slots], self._sps[slots], self._his[slots], pcs, bps)
 
     def _grow(self, heads: Heads) -> None:
         """Make room for goroutines that are new; runtime.allgs only grows."""
@@ -215,76 +227,4 @@ class GoroutineSampler(Closing):
             order = np.argsort(self._moved_at[movers], kind="stable")
             movers = np.sort(movers[order[-AT_ONCE:]])
         self._movers = movers
-        self._quick.plan(self._places(movers))
-
-    def _states_of(
-        self, slots: npt.NDArray[np.int64], heads: Heads, quick: dict[int, tuple[int, QuickHead]]
-    ) -> list[GoroutineState | None]:
-        """What these goroutines do at the first look at each: `heads`.
-
-        `quick` has what _quick has read, and the place, by number of the goroutine.
-        """
-        found: dict[int, GoroutineState | None] = {}
-        left = []
-        for slot, wait in zip(slots.tolist(), heads.waits[slots].tolist(), strict=True):
-            if not wait:
-                found[slot] = None
-            elif wait & 0xFF == RUNNING and slot in quick:
-                found[slot] = self._state(slot, wait, quick[slot][1], None)
-            elif slot in quick and (stack := self._quick.stack(quick[slot][0])).walk.pcs:
-                found[slot] = self._state(slot, wait, quick[slot][1], stack)
-            else:
-                left.append(slot)
-        for begin in range(0, len(left), AT_ONCE):
-            part = left[begin : begin + AT_ONCE]
-            self._stacks.plan(self._places(np.array(part, np.int64), heads))
-            for row, (slot, read) in enumerate(zip(part, self._stacks.read(), strict=True)):
-                wait = int(heads.waits[slot])
-                found[slot] = self._state(slot, wait, read, self._stacks.stack(row))
-        return [found[slot] for slot in slots.tolist()]
-
-    def _state(
-        self, slot: int, wait: int, read: QuickHead, stack: QuickStack | None
-    ) -> GoroutineState:
-        """What a goroutine does at its first look, the one with `wait`."""
-        status, reason = wait & 0xFF, wait >> 8 & 0xFF
-        pcs: tuple[int, ...] = ()
-        if status != RUNNING and stack:
-            depth = int(self._his[slot]) - int(self._sps[slot])
-            pcs = self._stack((depth, reason, read.start_pc), wait, read, stack)
-        sema = stack.sema if stack and self._has_semaphores else 0
-        labels = self._labels_of(read.labels)
-        return GoroutineState(self._names.of(status, reason), pcs, read.start_pc, labels, sema)
-
-    def _stack(
-        self, place: tuple[int, int, int], wait: int, read: QuickHead, stack: QuickStack
-    ) -> tuple[int, ...]:
-        """A stack; `place` is its size, the wait reason, and where the goroutine began."""
-        walk = stack.walk
-        if stack.is_exact and read.wait == wait:
-            if walk.is_whole and len(walk.pcs) > 1:
-                self._ends.add(walk.pcs[-1])
-            if len(self._known) >= _MAX_KNOWN:
-                self._known.clear()
-            self._known[place] = walk.pcs
-            return walk.pcs
-        # It moved on before or while we read its stack.
-        self.torn += 1
-        is_new = len(walk.pcs) == 1 and wait & 0xFF == RUNNABLE  # it has not begun to run
-        if stack.is_there and walk.is_whole and (is_new or walk.pcs[-1] in self._ends):
-            return walk.pcs
-        # Goroutines that began alike and wait alike, as deep in the stack, most likely wait there.
-        found = self._known.get(place, ())
-        if not found and stack.is_exact and read.wait >> 8 & 0xFF == place[1]:
-            found = walk.pcs
-        self.unknown += not found
-        return found
-
-    def _labels_of(self, address: int) -> tuple[Label, ...] | None:
-        if self._labels is None or not address:
-            return ()
-        try:
-            return self._labels.read(address)
-        except UnreadableMemory:
-            self.unlabelled += 1
-            return None
+        self._states.plan(self._places(movers))

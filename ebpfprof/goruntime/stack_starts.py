@@ -99,16 +99,18 @@ class StackStarts:
         status = heads["status"] & ~np.uint32(SCAN)
         pcs, sps, bps = (heads[name].copy() for name in ("pc", "sp", "bp"))
         in_syscall = (status == SYSCALL) & (heads["syscall_sp"] != 0)
-        pcs[in_syscall] = heads["syscall_pc"][in_syscall]
-        sps[in_syscall] = heads["syscall_sp"][in_syscall]
-        if "syscall_bp" in (heads.dtype.names or ()):
-            bps[in_syscall] = heads["syscall_bp"][in_syscall]
-        else:
-            for at in np.flatnonzero(in_syscall).tolist():
-                bps[at] = self.saved_bp(int(pcs[at]), int(sps[at]))
+        if in_syscall.any():
+            pcs[in_syscall] = heads["syscall_pc"][in_syscall]
+            sps[in_syscall] = heads["syscall_sp"][in_syscall]
+            if "syscall_bp" in (heads.dtype.names or ()):
+                bps[in_syscall] = heads["syscall_bp"][in_syscall]
+            else:
+                for at in np.flatnonzero(in_syscall).tolist():
+                    bps[at] = self.saved_bp(int(pcs[at]), int(sps[at]))
         runs = status == RUNNING
-        for each in (pcs, sps, bps):
-            each[runs] = 0
+        if runs.any():
+            for each in (pcs, sps, bps):
+                each[runs] = 0
         return pcs, sps, bps
 
     def saved_bp(self, pc: int, sp: int) -> int:

@@ -11,13 +11,19 @@ have twice their variance; where a state lasts for many looks, only its ends are
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
 
 from ebpfprof.profile.model import Label
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 _MAX_STATES: Final = 1 << 16
+ENDED: Final = -1
+"""The number of no state: the goroutine has ended."""
 
 
 class GoroutineState(NamedTuple):
@@ -63,114 +69,109 @@ class StateTotals:
         return self.length_ns / (self.looks - 1) if self.looks > 1 else 0.0
 
 
-@dataclass(slots=True)
-class _Sum:
-    state: GoroutineState
-    closed_ns: float = 0.0
-    closed_hits: int = 0
-    open: int = 0
-    open_since_ns: float = 0.0  # the sum of the begins of open spans
-    open_since_look: int = 0
-    ended_ns: float = 0.0
-    ended: int = 0
-    variance: float = 0.0
-    change: int = 0  # of the number of goroutines since the last look
+# The columns of the sums. Of what goes on, those from _OPEN on have sums of the begins.
+_NS, _HITS, _ENDED_NS, _ENDED, _OPEN, _OPEN_SINCE_NS, _OPEN_SINCE_LOOK, _VARIANCE = range(8)
+# The columns of a goroutine. Where _IS_NEW is 0, its state may have begun before there was a look.
+_SINCE_NS, _SINCE_LOOK, _IS_NEW = range(3)
 
 
-@dataclass(slots=True)
-class _Span:
-    sum: _Sum
-    since_ns: float
-    since_look: int
-    is_first: bool  # it may have begun before there was a look
-
-
-@dataclass(slots=True)
 class StateSums:
     """The sums of one target."""
 
-    _sums: dict[GoroutineState, _Sum] = field(default_factory=dict)
-    _spans: dict[int, _Span] = field(default_factory=dict)
-    _looks: int = 0
-    _length_ns: int = 0
-    _last_ns: int = 0
-    _goes_on: bool = False
+    def __init__(self) -> None:
+        self._numbers: dict[GoroutineState, int] = {}
+        self._states: list[GoroutineState] = []
+        self._sums = np.zeros((64, 8))  # the last row is that of ENDED, -1, and means nothing
+        self._numbers_now = np.zeros(0, np.int64)
+        self._spans = np.zeros((0, 3))
+        self._looks, self._length_ns, self._last_ns = 0, 0, 0
+        self._goes_on = False
 
-    def add(self, now_ns: int, changes: Iterable[tuple[int, GoroutineState | None]]) -> None:
+    def number_of(self, state: GoroutineState) -> int:
+        """The number of a state. Beyond a bound, states without their stack have one together."""
+        number = self._numbers.get(state)
+        if number is None and len(self._states) >= _MAX_STATES:
+            state = GoroutineState(state.word, (), 0, ())
+            number = self._numbers.get(state)
+        if number is None:
+            number = self._numbers[state] = len(self._states)
+            self._states.append(state)
+            if number == len(self._sums) - 1:
+                self._sums[number] = 0
+                self._sums = np.concatenate((self._sums, np.zeros_like(self._sums)))
+        return number
+
+    def add(
+        self, now_ns: int, goroutines: npt.NDArray[np.int64], states: npt.NDArray[np.int64]
+    ) -> None:
         """Add a look at `now_ns` (CLOCK_MONOTONIC): what the goroutines do that moved since.
 
-        Goroutines have numbers; None for one that has ended.
+        Goroutines have numbers from 0 on, each at most once in a look; states those of number_of,
+        or ENDED.
         """
-        is_first = not self._goes_on
-        since_ns = now_ns if is_first else (self._last_ns + now_ns) / 2
-        changed: list[_Sum] = []
-        for number, state in changes:
-            if span := self._spans.pop(number, None):
-                self._close(span, since_ns, has_ended=True)
-                changed.append(span.sum)
-                span.sum.change -= 1
-            if state is not None:
-                found = self._sum_of(state)
-                self._spans[number] = _Span(found, since_ns, self._looks, is_first)
-                found.open += 1
-                found.open_since_ns += since_ns
-                found.open_since_look += self._looks
-                changed.append(found)
-                found.change += 1
-        if not is_first:
-            self._vary(changed, now_ns - self._last_ns)
-            self._length_ns += now_ns - self._last_ns
-        for each in changed:
-            each.change = 0
+        apart_ns = now_ns - self._last_ns if self._goes_on else 0
+        if len(goroutines):
+            self._change(now_ns - apart_ns / 2, apart_ns, goroutines, states)
+        self._length_ns += apart_ns
         self._looks += 1
         self._last_ns, self._goes_on = now_ns, True
 
     def pause(self) -> None:
         """End all that goes on at the last look: the next look begins again."""
-        for span in self._spans.values():
-            self._close(span, self._last_ns, has_ended=False)
-        self._spans.clear()
+        open_now = np.flatnonzero(self._numbers_now >= 0)
+        if len(open_now):
+            self._spans[open_now, _IS_NEW] = 0  # what goes on has not ended
+            self._change(self._last_ns, 0, open_now, np.full(len(open_now), ENDED))
         self._goes_on = False
 
-    def state_of(self, number: int) -> GoroutineState | None:
+    def state_of(self, goroutine: int) -> GoroutineState | None:
         """What a goroutine did at the last look; None if it was not there."""
-        span = self._spans.get(number)
-        return span.sum.state if span else None
+        now = self._numbers_now
+        number = int(now[goroutine]) if goroutine < len(now) else ENDED
+        return self._states[number] if number >= 0 else None
 
     def totals(self) -> StateTotals:
         """The sums until the last look."""
-        states = {}
-        for state, each in self._sums.items():
-            ns = each.closed_ns + each.open * self._last_ns - each.open_since_ns
-            hits = each.closed_hits + each.open * self._looks - each.open_since_look
-            states[state] = StateTotal(
-                round(ns), hits, round(each.ended_ns), each.ended, each.variance
-            )
-        return StateTotals(states, self._looks, self._length_ns)
+        sums = self._sums[: len(self._states)].T
+        ns = sums[_NS] + (sums[_OPEN] * self._last_ns - sums[_OPEN_SINCE_NS])
+        hits = sums[_HITS] + sums[_OPEN] * self._looks - sums[_OPEN_SINCE_LOOK]
+        whole = np.rint((ns, hits, sums[_ENDED_NS], sums[_ENDED])).astype(np.int64).tolist()
+        totals = map(StateTotal, *whole, sums[_VARIANCE].tolist())
+        return StateTotals(
+            dict(zip(self._states, totals, strict=True)), self._looks, self._length_ns
+        )
 
-    def _sum_of(self, state: GoroutineState) -> _Sum:
-        found = self._sums.get(state)
-        if found is None:
-            if len(self._sums) >= _MAX_STATES:
-                state = GoroutineState(state.word, (), 0, ())
-                found = self._sums.get(state)
-            if found is None:
-                found = self._sums[state] = _Sum(state)
-        return found
+    def _change(
+        self,
+        since_ns: float,
+        apart_ns: int,
+        goroutines: npt.NDArray[np.int64],
+        states: npt.NDArray[np.int64],
+    ) -> None:
+        """End the states of these goroutines, and begin others; the last look was `apart_ns` ago.
 
-    def _close(self, span: _Span, until_ns: float, *, has_ended: bool) -> None:
-        found = span.sum
-        found.open -= 1
-        found.open_since_ns -= span.since_ns
-        found.open_since_look -= span.since_look
-        length_ns = until_ns - span.since_ns
-        found.closed_ns += length_ns
-        found.closed_hits += self._looks - span.since_look
-        if has_ended and not span.is_first:
-            found.ended_ns += length_ns
-            found.ended += 1
-
-    def _vary(self, changed: Iterable[_Sum], apart_ns: int) -> None:
-        half_squared = apart_ns**2 / 2
-        for each in {id(each): each for each in changed}.values():
-            each.variance += each.change**2 * half_squared
+        Few calls of numpy, since after a pause each takes some microseconds.
+        """
+        if (most := int(goroutines.max()) + 1) > len(self._spans):
+            more = most - len(self._spans)
+            self._numbers_now = np.concatenate((self._numbers_now, np.full(more, ENDED)))
+            self._spans = np.concatenate((self._spans, np.zeros((more, 3))))
+        count, spans = len(goroutines), self._spans[goroutines]
+        begins = since_ns, self._looks, float(apart_ns > 0)
+        lengths = since_ns - spans[:, _SINCE_NS]
+        changes = np.zeros((2 * count, 8))
+        ends = changes[:count]
+        ends[:, _NS] = lengths
+        ends[:, _HITS] = self._looks - spans[:, _SINCE_LOOK]
+        ends[:, _ENDED_NS] = lengths * spans[:, _IS_NEW]
+        ends[:, _ENDED] = spans[:, _IS_NEW]
+        ends[:, _OPEN] = -1
+        ends[:, _OPEN_SINCE_NS : _OPEN_SINCE_LOOK + 1] = -spans[:, : _SINCE_LOOK + 1]
+        changes[count:, _OPEN : _OPEN_SINCE_LOOK + 1] = 1, *begins[:2]
+        were_open = self._sums[:, _OPEN].copy()
+        numbers = np.concatenate((self._numbers_now[goroutines], states))
+        np.add.at(self._sums, numbers, changes)
+        change = self._sums[:, _OPEN] - were_open
+        self._sums[:, _VARIANCE] += change * change * (apart_ns**2 / 2)
+        self._numbers_now[goroutines] = states
+        self._spans[goroutines] = begins

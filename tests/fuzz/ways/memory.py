@@ -17,6 +17,7 @@ from ebpfprof.goruntime import (
     heads,
     quick_stacks,
     sampler,
+    state_reader,
     waits_for,
 )
 from ebpfprof.goruntime import parked as parked_module
@@ -131,6 +132,7 @@ def _ready(memory: FakeMemory) -> Iterator[None]:
         ),
         mock.patch.multiple(all_goroutines, Memory=lambda *_: memory),
         mock.patch.multiple(sampler, Memory=lambda *_: memory),
+        mock.patch.multiple(state_reader, _FEW=0),
         mock.patch.multiple(heads, process_vm_readv=memory.readv, allgs_address=lambda _: allgs),
         mock.patch.multiple(quick_stacks, process_vm_readv=memory.readv),
         mock.patch.multiple(waits_for, Descriptors=Polled, Threads=Calling),
@@ -328,7 +330,10 @@ MEMORY = (
             "ebpfprof.goruntime.heads",
             "ebpfprof.goruntime.quick_stacks",
             "ebpfprof.goruntime.sampler",
+            "ebpfprof.goruntime.seen_stacks",
             "ebpfprof.goruntime.stack_starts",
+            "ebpfprof.goruntime.state_reader",
+            "ebpfprof.goruntime.state_sums",
         ),
         ask_goroutines,
         goroutine_seeds,

@@ -5,21 +5,28 @@ from __future__ import annotations
 import math
 import random
 
+import numpy as np
 import pytest
 
 from ebpfprof.goruntime import state_sums
-from ebpfprof.goruntime.state_sums import GoroutineState, StateSums
+from ebpfprof.goruntime.state_sums import ENDED, GoroutineState, StateSums
 
 WAITS = GoroutineState("select", (1, 2), 2, ())
 RUNS = GoroutineState("running", (), 2, ())
 
 
+def add(sums: StateSums, now_ns: int, *changes: tuple[int, GoroutineState | None]) -> None:
+    states = [ENDED if state is None else sums.number_of(state) for _, state in changes]
+    goroutines = np.array([goroutine for goroutine, _ in changes], np.int64)
+    sums.add(now_ns, goroutines, np.array(states, np.int64))
+
+
 def test_a_look_stands_for_the_time_around_it() -> None:
     added = StateSums()
-    added.add(1000, [(1, WAITS), (2, RUNS)])
-    added.add(1100, [])
-    added.add(1300, [(1, RUNS)])
-    added.add(1400, [(2, None)])
+    add(added, 1000, (1, WAITS), (2, RUNS))
+    add(added, 1100)
+    add(added, 1300, (1, RUNS))
+    add(added, 1400, (2, None))
     found = added.totals()
     assert (found.looks, found.length_ns) == (4, 400)
     waits, runs = found.states[WAITS], found.states[RUNS]
@@ -29,11 +36,11 @@ def test_a_look_stands_for_the_time_around_it() -> None:
 
 def test_only_what_began_and_ended_between_looks_has_ended() -> None:
     added = StateSums()
-    added.add(0, [(1, WAITS)])  # it may have begun before
-    added.add(100, [(1, RUNS)])
-    added.add(200, [(1, WAITS)])
-    added.add(300, [(1, None), (2, WAITS)])
-    added.add(400, [])  # 2 goes on
+    add(added, 0, (1, WAITS))  # it may have begun before
+    add(added, 100, (1, RUNS))
+    add(added, 200, (1, WAITS))
+    add(added, 300, (1, None), (2, WAITS))
+    add(added, 400)  # 2 goes on
     waits = added.totals().states[WAITS]
     assert (waits.ended, waits.ended_ns) == (1, 100)
     assert waits.ns == 50 + 100 + 150
@@ -41,11 +48,11 @@ def test_only_what_began_and_ended_between_looks_has_ended() -> None:
 
 def test_a_pause_ends_nothing_and_its_time_is_left_out() -> None:
     added = StateSums()
-    added.add(0, [(1, WAITS)])
-    added.add(100, [(2, WAITS)])
+    add(added, 0, (1, WAITS))
+    add(added, 100, (2, WAITS))
     added.pause()
-    added.add(5000, [(1, WAITS), (2, WAITS)])
-    added.add(5100, [(1, None), (2, None)])
+    add(added, 5000, (1, WAITS), (2, WAITS))
+    add(added, 5100, (1, None), (2, None))
     found = added.totals()
     assert found.length_ns == 200
     assert found.states[WAITS].ns == 100 + 50 + 2 * 50
@@ -56,8 +63,8 @@ def test_the_number_of_states_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(state_sums, "_MAX_STATES", 3)
     added = StateSums()
     states = [GoroutineState("select", (pc,), 1, ()) for pc in range(1, 11)]
-    added.add(0, list(enumerate(states)))
-    added.add(10, [])
+    add(added, 0, *enumerate(states))
+    add(added, 10)
     found = added.totals().states
     assert found.keys() == {*states[:3], GoroutineState("select", (), 0, ())}
     assert sum(each.ns for each in found.values()) == 10 * len(states)
@@ -102,7 +109,7 @@ def one_run(chance: random.Random, length_ns: int) -> tuple[float, float, float]
                 at += 1
             now, is_waiting = until, not is_waiting
     for now, changes in zip(looks, found, strict=True):
-        added.add(round(now), changes)
+        add(added, round(now), *changes)
     total = added.totals()
     waits = total.states[WAITS]
     return truth, waits.ns, math.sqrt(waits.variance)
