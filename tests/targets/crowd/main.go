@@ -1,5 +1,5 @@
 // Crowd has so many goroutines, by its argument, which wait nearly all of the time, each by itself:
-// some ten milliseconds each time, however busy the machine is.
+// some ten milliseconds each time, however busy the machine is. So many more never stop waiting.
 //
 // Protocol: it prints "ready PID" and starts. It ends when its input closes.
 package main
@@ -11,7 +11,10 @@ import (
 	"ebpfprof.test/harness"
 )
 
-var goroutines = flag.Int("goroutines", 10, "how many wait at a time")
+var (
+	goroutines = flag.Int("goroutines", 10, "how many wait at a time")
+	standing   = flag.Int("standing", 0, "how many more wait for ever")
+)
 
 func main() {
 	flag.Parse()
@@ -19,6 +22,9 @@ func main() {
 	for i := range gates {
 		gates[i] = make(chan bool, 1)
 		go wait(gates[i])
+	}
+	for i := 0; i < *standing; i++ {
+		go wait(nil)
 	}
 	go wake(gates)
 	harness.Ready()
