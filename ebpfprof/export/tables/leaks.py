@@ -47,6 +47,7 @@ def encode(dump: GoroutineDump, found: Sequence[Suspects], look: int, gone_ns: i
                 {
                     "state": each.group.first.state,
                     "count": len(each.group.goroutines),
+                    "others": each.others,
                     "only_grows": each.only_grows,
                     "growth_per_minute": round(each.per_minute, 3),
                     "oldest_at_least_s": each.oldest_ns / 1e9,
@@ -70,6 +71,8 @@ def _head(each: Suspects) -> str:
     words.append(f"{len(each.group.goroutines)} now")
     if each.oldest_ns > 0:
         words.append(f"oldest at least {duration(each.oldest_ns)}")
+    if each.others:
+        words.append(f"{each.others} more that may go on")
     if first.can_never_go_on:
         words.append("can never go on")
     if first.is_leaked:
