@@ -30,6 +30,7 @@ from ebpfprof.goruntime.stack_starts import (
 )
 from ebpfprof.goruntime.stack_walk import WINDOW_BYTES, Walk, walk_all
 from ebpfprof.process.memory import Memory, UnreadableMemory
+from ebpfprof.profile.wait_times import wait_numbers
 from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
@@ -177,10 +178,19 @@ class GoroutineScanner(Closing):
 
         A fifth of the time of scan(). Raises TargetGone or UnreadableMemory.
         """
-        _, heads, _ = self._heads()
-        heads = heads[np.isin(heads["status"] & ~np.uint32(SCAN), PARKED)]
+        heads = self._parked_heads()
         waits = zip(heads["sequence"].tolist(), heads["pc"].tolist(), strict=True)
         return dict(zip(heads["goid"].tolist(), waits, strict=True))
+
+    def parked_waits(self) -> npt.NDArray[np.uint64]:
+        """The same as numbers of waits, sorted: see profile.wait_times. Raises as parked()."""
+        heads = self._parked_heads()
+        return wait_numbers(heads["goid"], heads["sequence"])
+
+    def _parked_heads(self) -> npt.NDArray[Any]:
+        _, heads, _ = self._heads()
+        parked: npt.NDArray[Any] = heads[np.isin(heads["status"] & ~np.uint32(SCAN), PARKED)]
+        return parked
 
     def _heads(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[Any], int]:
         """The address and the runtime.g of each goroutine, and how many we did not read."""

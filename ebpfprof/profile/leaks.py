@@ -14,12 +14,12 @@ from ebpfprof.profile.goroutines import (
     group_key,
     groups,
 )
+from ebpfprof.profile.wait_times import WaitTimes, wait_number
 
 _MIN_GROWTHS: Final = 2
 _PATIENCE: Final = 2  # times the longest wait of the group that ended
 _MAX_GROUPS: Final = 1 << 12
 _MINUTE_NS: Final = 60_000_000_000
-_ALL_BITS: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,34 +52,26 @@ class _History:
     def __init__(self, first_ns: int, known_ns: int | None) -> None:
         self._first_ns, self._known_ns = first_ns, known_ns
         self._moved_after_ns = 0
-        self._keys = np.zeros(0, np.uint64)
-        self._since_ns = np.zeros(0, np.int64)
+        self._times = WaitTimes()
 
     def add(self, group: GoroutineGroup | None, now_ns: int) -> None:
         """What one more look found: None if there are no members any more."""
         members = group.goroutines if group else ()
-        keys = np.unique(np.array([_wait(each) for each in members], np.uint64))
-        since_ns = np.full(len(keys), now_ns, np.int64)
-        _, now, before = np.intersect1d(keys, self._keys, assume_unique=True, return_indices=True)
-        since_ns[now] = self._since_ns[before]
-        moved = np.ones(len(self._keys), np.bool_)
-        moved[before] = False
-        if moved.any():
-            waited_ns = now_ns - int(self._since_ns[moved].min())
-            self._moved_after_ns = max(self._moved_after_ns, waited_ns)
-        self._keys, self._since_ns = keys, since_ns
+        waits = np.unique(np.array([_wait(each) for each in members], np.uint64))
+        ended_ns = self._times.add(waits, now_ns)
+        if ended_ns is not None:
+            self._moved_after_ns = max(self._moved_after_ns, now_ns - ended_ns)
 
     def suspects(self, group: GoroutineGroup, now_ns: int) -> Suspects | None:
         """The members that wait longer than any that went on; None without one."""
         patience_ns = _PATIENCE * self._moved_after_ns
-        stuck = now_ns - self._since_ns > patience_ns
-        if not patience_ns:
-            stuck[:] = True
+        # As long as none went on, all may be stuck, those that came just now with them.
+        stuck = now_ns - self._times.since_ns > (patience_ns or -1)
         if not stuck.any():
             return None
-        waits = set(self._keys[stuck].tolist())
+        waits = set(self._times.waits[stuck].tolist())
         members = tuple(each for each in group.goroutines if _wait(each) in waits)
-        since_ns = self._since_ns[stuck]
+        since_ns = self._times.since_ns[stuck]
         came = since_ns if self._known_ns is None else since_ns[since_ns != self._known_ns]
         only_grows = len(np.unique(came)) >= _MIN_GROWTHS
         length_ns = now_ns - self._first_ns - patience_ns
@@ -94,8 +86,7 @@ class _History:
 
 
 def _wait(each: DumpedGoroutine) -> int:
-    """The id of a goroutine with the number of its wait; ids of a hostile target may be huge."""
-    return (each.goid << 8 | (each.sequence or 0) & 0xFF) & _ALL_BITS
+    return wait_number(each.goid, each.sequence)
 
 
 class LeakWatch:

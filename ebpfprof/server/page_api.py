@@ -19,6 +19,7 @@ from ebpfprof.errors import EbpfprofError, TargetGone
 from ebpfprof.export import json_profile, pprof
 from ebpfprof.profile.delta import totals
 from ebpfprof.profilers.registry import kind_named, kinds
+from ebpfprof.server import findings
 from ebpfprof.server.access import refused
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ebpfprof.discovery.processes import GoProcess
     from ebpfprof.profile.kind import ProfileKind
     from ebpfprof.profile.model import Profile
+    from ebpfprof.server.watches import GoroutineWatches
 
 LEASE_S = 30.0
 """How long a process is recorded after a request for its timeline, in seconds."""
@@ -50,9 +52,10 @@ _Answer = Callable[[Request, "RecordedProcess", str], Awaitable[Response]]
 class PageApi:
     """The endpoints below /api/."""
 
-    def __init__(self, manager: Manager, follower: Follower) -> None:
+    def __init__(self, manager: Manager, follower: Follower, watches: GoroutineWatches) -> None:
         self._manager = manager
         self._follower = follower
+        self._watches = watches
 
     async def targets(self, request: Request) -> Response:
         """All processes that are served, those that can't be and why, and the kinds of profiles."""
@@ -73,6 +76,10 @@ class PageApi:
     async def timeline(self, request: Request) -> Response:
         """The windows of a process: how much was recorded in each. Prolongs its lease."""
         return await self._answered(request, self._timeline)
+
+    async def goroutines(self, request: Request) -> Response:
+        """Which goroutines hang, wait in a circle, or leak. Has the process watched for a time."""
+        return await self._answered(request, self._goroutines)
 
     async def profile(self, request: Request) -> Response:
         """The profile of a time, as JSON."""
@@ -120,6 +127,19 @@ class PageApi:
             "unit": kind_named(kind).sample_types[-1].unit,
             "interval_s": self._manager.interval_s,
             "windows": windows,
+        }
+        return JSONResponse(body, headers=_HEADERS)
+
+    async def _goroutines(self, _: Request, process: RecordedProcess, _kind: str) -> Response:
+        is_over = process.ending is not None
+        found, looked_s, problem = self._watches.read(process) if not is_over else (None, 0.0, "")
+        body = {
+            "looked_s": looked_s or None,
+            "goroutines": found.goroutines if found else 0,
+            "looks": found.looks if found else 0,
+            "not_read": found.beyond if found else 0,
+            "problem": problem,
+            "findings": findings.as_json(found) if found else [],
         }
         return JSONResponse(body, headers=_HEADERS)
 

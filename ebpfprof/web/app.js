@@ -68,6 +68,7 @@ class Page {
     this.graph = new FlameGraph(byId("graph"), {
       onZoom: () => this.remember({ zoom: this.graph.zoomPath }),
     });
+    this.findings = new Findings(byId("findings"));
     this.timeline = new Timeline(byId("timeline"), { onpick: (from, to) => this.pick(from, to) });
     this.table = new FunctionTable(byId("functions"), {
       onchoose: (name) => this.set({ search: this.state.search === name ? "" : name }),
@@ -178,11 +179,22 @@ class Page {
       }
       if (!target.kinds.includes(this.state.kind) && target.kinds.length) this.state.kind = target.kinds[0];
       this.showTarget(target);
-      if (!target.kinds.length) return;
+      if (!target.kinds.length) {
+        this.findings.show(null);
+        return;
+      }
+      await this.loadFindings(target, question);
+      if (question !== this.question) return;
       await this.load(target, question, isNew);
     } catch (error) {
       if (question === this.question) this.showProblem(error);
     }
+  }
+
+  /** Goroutines that hang or leak now, whatever time and kind of profile the page shows. */
+  async loadFindings(target, question) {
+    const found = target.ended ? null : await this.api.goroutines(target.pid);
+    if (question === this.question) this.findings.show(found);
   }
 
   async load(target, question, isNew) {

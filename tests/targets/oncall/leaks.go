@@ -15,6 +15,7 @@ var (
 	steady  bool
 	heard   atomic.Int64
 	busy    []chan int
+	letters = make(chan int)
 )
 
 // leak starts goroutines that wait for an answer that nobody sends.
@@ -83,6 +84,16 @@ func listen(words chan int) {
 		heard.Add(1)
 	}
 }
+
+// send starts goroutines that send what nobody receives before receive is asked for.
+func send(count int) {
+	for i := 0; i < count; i++ {
+		await(begin("post", post).ID, "chan send")
+	}
+}
+
+//go:noinline
+func post() { letters <- 1 }
 
 //go:noinline
 func wait() { <-never }
