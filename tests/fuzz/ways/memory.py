@@ -365,6 +365,7 @@ MEMORY = (
             "ebpfprof.goruntime.thread_calls",
             "ebpfprof.goruntime.waits_for",
             "ebpfprof.goruntime.watch",
+            "ebpfprof.profile.leaks",
             "ebpfprof.profile.wait_times",
         ),
         ask_all_goroutines,
