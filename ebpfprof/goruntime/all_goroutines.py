@@ -133,12 +133,12 @@ class AllGoroutines:
 class GoroutineScanner(Closing):
     """Reads all goroutines of a target, any number of times. Closes the target's memory."""
 
-    def __init__(self, go: GoTarget, *, has_labels: bool = True) -> None:
-        """Open the target's memory.
+    def __init__(self, go: GoTarget, *, has_labels: bool = True, most: int | None = None) -> None:
+        """Open the target's memory. Read at most so many goroutines, the first of the list.
 
         Raises TargetGone, PermissionDenied or GoTableError (there is no list of goroutines).
         """
-        self._go = go
+        self._go, self._most = go, most
         self._memory = Memory(go.target)
         self._list = GoroutineReader(go, self._memory, has_labels=False)
         layout = go.binary.layout
@@ -195,7 +195,9 @@ class GoroutineScanner(Closing):
     def _heads(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[Any], int]:
         """The address and the runtime.g of each goroutine, and how many we did not read."""
         found, beyond = self._list.all_goroutines()
-        addresses = np.array(found, np.uint64)
+        most = len(found) if self._most is None else self._most
+        beyond += max(0, len(found) - most)
+        addresses = np.array(found[:most], np.uint64)
         heads = self._memory.read_records(addresses, self._head)
         is_there = _are_there(heads)
         return addresses[is_there], heads[is_there], beyond

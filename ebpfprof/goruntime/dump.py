@@ -30,10 +30,13 @@ _SECOND_LOOK: Final = (0.3, 0.7)  # of the time between the first look and the l
 class GoroutineDumper(Closing):
     """Dumps the goroutines of one target, any number of times. Closes the target's memory."""
 
-    def __init__(self, go: GoTarget) -> None:
-        """Open the target's memory. Raises TargetGone, PermissionDenied or GoTableError."""
+    def __init__(self, go: GoTarget, *, most: int | None = None) -> None:
+        """Open the target's memory; for `most` see GoroutineScanner.
+
+        Raises TargetGone, PermissionDenied or GoTableError.
+        """
         self._go = go
-        self._scanner = GoroutineScanner(go)
+        self._scanner = GoroutineScanner(go, most=most)
         self._frames = StackFrames(go)
         self._waits: WaitReader | None = None
 

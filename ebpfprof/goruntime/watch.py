@@ -41,6 +41,7 @@ _QUICK_SHARE: Final = 0.005  # of a processor; twice that for full looks
 _FULL_SHARE: Final = 0.01
 _SOON_S: Final = 5.0
 _MOST: Final = 16
+_MOST_READ: Final = 50_000  # a look at all their stacks takes some 200 MB for a second or two
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class GoroutineWatch(Closing):
         """Open the target's memory. Raises TargetGone, PermissionDenied or CorruptBinary."""
         self._go = go
         with _for_user(go):
-            self._dumper = GoroutineDumper(go)
+            self._dumper = GoroutineDumper(go, most=_MOST_READ)
         self._times = WaitTimes()
         self._leaks = LeakWatch()
         self._looked_ns = deque[int](maxlen=_LEAST_LOOKS)

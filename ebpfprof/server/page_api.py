@@ -138,7 +138,7 @@ class PageApi:
             "goroutines": found.goroutines if found else 0,
             "looks": found.looks if found else 0,
             "not_read": found.beyond if found else 0,
-            "problem": problem,
+            "problem": problem or (_not_read(found.beyond) if found else ""),
             "findings": findings.as_json(found) if found else [],
         }
         return JSONResponse(body, headers=_HEADERS)
@@ -166,6 +166,10 @@ class PageApi:
         if to_s >= now_s:
             await readings.end_window(process, at_least_s=_FRESH_S)
         return await readings.between(process, kind, from_s, to_s)
+
+
+def _not_read(beyond: int) -> str:
+    return f"There are too many: {beyond} goroutines were not looked at." if beyond else ""
 
 
 def described_kind(kind: ProfileKind) -> dict[str, Any]:

@@ -17,7 +17,7 @@ class Findings {
     for (const each of items) each.open = unfolded.has(each.dataset.place);
     if (found && found.problem) {
       const problem = document.createElement("p");
-      problem.textContent = `Whether goroutines hang is not known. ${FlameText.printable(found.problem)}`;
+      problem.textContent = `Goroutines that hang may be missing here. ${FlameText.printable(found.problem)}`;
       items.push(problem);
     }
     const focused = this._section.contains(document.activeElement) ? document.activeElement.parentElement.dataset.place : null;

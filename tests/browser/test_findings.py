@@ -64,7 +64,7 @@ def test_without_them_nothing_is_said(page: FakedPage) -> None:
     assert not page.one("#findings").is_displayed()
     page.server.unwatched = "The memory of process 1234 can't be read."
     page.browser.execute_script("page.refresh(true)")
-    page.until_text("#findings", "not known. The memory of process 1234 can't be read.")
+    page.until_text("#findings", "may be missing here. The memory of process 1234 can't be read.")
 
 
 def test_what_a_user_unfolded_stays_open(page: FakedPage) -> None:

@@ -93,6 +93,14 @@ def test_circles_of_lock_waits_are_found() -> None:
         assert found == expected
 
 
+def test_of_too_many_goroutines_some_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "_MOST_READ", 7)
+    with oncall() as run, watching(run.target.pid) as watch:
+        looked(watch)
+        assert 0 < watch.found.goroutines <= 7
+        assert watch.found.beyond > 10
+
+
 def test_leaks_are_found() -> None:
     with oncall() as run, watching(run.target.pid) as watch:
         looked(watch, full_every_s=0)
