@@ -18,7 +18,7 @@ from ebpfprof.continuous.readings import NotRecordedError
 from ebpfprof.errors import EbpfprofError, TargetGone
 from ebpfprof.export import json_profile, pprof
 from ebpfprof.profile.delta import totals
-from ebpfprof.profilers.registry import kind_named, kinds
+from ebpfprof.profilers.registry import kind_named, kind_with_option, kinds
 from ebpfprof.server import findings
 from ebpfprof.server.access import refused
 
@@ -35,6 +35,7 @@ LEASE_S = 30.0
 """How long a process is recorded after a request for its timeline, in seconds."""
 _LATEST_S = 60.0
 _FRESH_S = 1.0  # no window is made shorter than that
+_LOCK_OPTION = "--lock-labels"
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -168,6 +169,11 @@ class PageApi:
         return await readings.between(process, kind, from_s, to_s)
 
 
+def _has_locks(kind: ProfileKind) -> bool:
+    """Whether its samples tell the lock where the user asks for that."""
+    return not kind.is_moment and kind.profiler == kind_with_option("lock_labels").profiler
+
+
 def _not_read(beyond: int) -> str:
     return f"There are too many: {beyond} goroutines were not looked at." if beyond else ""
 
@@ -181,6 +187,7 @@ def described_kind(kind: ProfileKind) -> dict[str, Any]:
         "headline": kind.headline,
         "events": kind.events,
         "moment": kind.is_moment,
+        "lock_option": _LOCK_OPTION if _has_locks(kind) else "",
         "table": {"rows": kind.table.rows, "count": kind.table.count},
     }
 

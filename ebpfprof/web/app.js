@@ -356,13 +356,16 @@ class Page {
     const groups = [["", "nothing"]];
     if (this.showsOperations(profile.kind)) groups.push(["operation", "wait reason"]);
     for (const key of [...keys].sort()) groups.push([`label:${key}`, key === "lock" ? "lock" : `label ${key}`]);
-    const group = groups.some(([value]) => value === this.state.group) ? this.state.group : "";
+    // Not on by default: a program with many short-lived locks would fill the tables of stacks.
+    const { lock_option: option } = this.kinds.get(profile.kind) || {};
+    if (option && !keys.has("lock")) groups.push(["lock", `lock (start serve with ${option})`]);
+    const group = groups.some(([value]) => value === this.state.group && value !== "lock") ? this.state.group : "";
     for (const [id, choices, chosen] of [["value", values, String(valueIndex)], ["group", groups, group]]) {
       const select = byId(id);
       const wanted = JSON.stringify(choices);
       if (select.dataset.choices !== wanted) {
         select.dataset.choices = wanted;
-        select.replaceChildren(...choices.map(([value, text]) => new Option(FlameText.printable(text), value)));
+        select.replaceChildren(...choices.map(([value, text]) => Object.assign(new Option(FlameText.printable(text), value), { disabled: value === "lock" })));
       }
       select.value = chosen;
     }
