@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import printable
 from ebpfprof.errors import EbpfprofError, NotGoProgram
-from ebpfprof.goruntime.process import inspect
+from ebpfprof.goruntime.process import go_target
+from ebpfprof.goruntime.programs import Programs
 from ebpfprof.goruntime.watch import GoroutineWatch, WatchedGoroutines
 from ebpfprof.process.process import Target
 
@@ -60,7 +61,8 @@ class GoroutineWatches:
     ) -> None:
         """`files` opens the executables of processes."""
         self._manager = manager
-        self._files, self._allow_unknown_go = files, allow_unknown_go
+        self._files = files
+        self._programs = Programs(allow_unknown_go=allow_unknown_go)
         self._watched: dict[RecordedProcess, _Watched] = {}
 
     def read(self, process: RecordedProcess) -> tuple[WatchedGoroutines, float, str]:
@@ -123,6 +125,5 @@ class GoroutineWatches:
 
     def _opened(self, pid: int, held: ExitStack) -> GoroutineWatch:
         target = held.enter_context(Target(pid, self._files))
-        go = inspect(target, allow_unknown_go=self._allow_unknown_go)
-        held.callback(go.binary.elf.close)
-        return held.enter_context(GoroutineWatch(go))
+        program = held.enter_context(self._programs.of(target))
+        return held.enter_context(GoroutineWatch(go_target(target, program)))
