@@ -181,6 +181,7 @@ def command(
         all_go=follows,
         containers=followed,
         capacity=max(_CAPACITY, len(pids)),
+        allow_unknown_go=options.allow_unknown_go,
     )
     try:
         with ExitStack() as held:
@@ -206,6 +207,7 @@ def command(
                 table,
                 on_ready=on_ready,
                 should_end=lambda: signals.came,
+                files=live.files,
             )
             for loss in live.losses():
                 say(f"ebpfprof: incomplete: {loss}", err=True)

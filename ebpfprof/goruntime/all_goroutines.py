@@ -30,6 +30,7 @@ from ebpfprof.goruntime.stack_starts import (
 )
 from ebpfprof.goruntime.stack_walk import WINDOW_BYTES, Walk, walk_all
 from ebpfprof.process.memory import Memory, UnreadableMemory
+from ebpfprof.profile.wait_times import wait_numbers
 from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
@@ -132,12 +133,12 @@ class AllGoroutines:
 class GoroutineScanner(Closing):
     """Reads all goroutines of a target, any number of times. Closes the target's memory."""
 
-    def __init__(self, go: GoTarget, *, has_labels: bool = True) -> None:
-        """Open the target's memory.
+    def __init__(self, go: GoTarget, *, has_labels: bool = True, most: int | None = None) -> None:
+        """Open the target's memory. Read at most so many goroutines, the first of the list.
 
         Raises TargetGone, PermissionDenied or GoTableError (there is no list of goroutines).
         """
-        self._go = go
+        self._go, self._most = go, most
         self._memory = Memory(go.target)
         self._list = GoroutineReader(go, self._memory, has_labels=False)
         layout = go.binary.layout
@@ -177,15 +178,26 @@ class GoroutineScanner(Closing):
 
         A fifth of the time of scan(). Raises TargetGone or UnreadableMemory.
         """
-        _, heads, _ = self._heads()
-        heads = heads[np.isin(heads["status"] & ~np.uint32(SCAN), PARKED)]
+        heads = self._parked_heads()
         waits = zip(heads["sequence"].tolist(), heads["pc"].tolist(), strict=True)
         return dict(zip(heads["goid"].tolist(), waits, strict=True))
+
+    def parked_waits(self) -> npt.NDArray[np.uint64]:
+        """The same as numbers of waits, sorted: see profile.wait_times. Raises as parked()."""
+        heads = self._parked_heads()
+        return wait_numbers(heads["goid"], heads["sequence"])
+
+    def _parked_heads(self) -> npt.NDArray[Any]:
+        _, heads, _ = self._heads()
+        parked: npt.NDArray[Any] = heads[np.isin(heads["status"] & ~np.uint32(SCAN), PARKED)]
+        return parked
 
     def _heads(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[Any], int]:
         """The address and the runtime.g of each goroutine, and how many we did not read."""
         found, beyond = self._list.all_goroutines()
-        addresses = np.array(found, np.uint64)
+        most = len(found) if self._most is None else self._most
+        beyond += max(0, len(found) - most)
+        addresses = np.array(found[:most], np.uint64)
         heads = self._memory.read_records(addresses, self._head)
         is_there = _are_there(heads)
         return addresses[is_there], heads[is_there], beyond

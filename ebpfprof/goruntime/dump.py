@@ -10,27 +10,33 @@ from ebpfprof.goruntime.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.frames import StackFrames
 from ebpfprof.goruntime.waits_for import WaitReader
 from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
+from ebpfprof.profile.wait_times import wait_number
 from ebpfprof.profile.waiting_for import NOTHING, WaitsFor
 from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
+    import numpy.typing as npt
+
     from ebpfprof.goruntime.all_goroutines import AllGoroutines, Goroutine
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profile.wait_times import WaitTimes
 
 _SECOND_LOOK: Final = (0.3, 0.7)  # of the time between the first look and the last
-
-_Waits = dict[int, tuple[int, int]]
 
 
 class GoroutineDumper(Closing):
     """Dumps the goroutines of one target, any number of times. Closes the target's memory."""
 
-    def __init__(self, go: GoTarget) -> None:
-        """Open the target's memory. Raises TargetGone, PermissionDenied or GoTableError."""
+    def __init__(self, go: GoTarget, *, most: int | None = None) -> None:
+        """Open the target's memory; for `most` see GoroutineScanner.
+
+        Raises TargetGone, PermissionDenied or GoTableError.
+        """
         self._go = go
-        self._scanner = GoroutineScanner(go)
+        self._scanner = GoroutineScanner(go, most=most)
         self._frames = StackFrames(go)
         self._waits: WaitReader | None = None
 
@@ -54,17 +60,37 @@ class GoroutineDumper(Closing):
         moving = self._waits.read_moving(last)
         self._look_up(last)
         waits = self._waits.read(last, moving)
-        stood = {goid: wait for goid, wait in first.items() if second.get(goid) == wait}
-        return self._made(last, waits, stood, last.read_ns - looked_ns)
+        apart_ns = last.read_ns - looked_ns
+        same = {goid: wait for goid, wait in first.items() if second.get(goid) == wait}
+        stood_ns = {
+            each.goid: apart_ns
+            for each in last.goroutines
+            if each.is_parked and each.pcs and same.get(each.goid) == (each.sequence, each.pcs[0])
+        }
+        return self._made(last, waits, stood_ns, apart_ns)
 
-    def look(self) -> GoroutineDump:
-        """Look once, only at stacks: not for what goroutines wait, nor whether they move.
+    def look(
+        self, waiting_since: WaitTimes | None = None, *, has_waits: bool = False
+    ) -> GoroutineDump:
+        """Look once, only at stacks; with `has_waits` also for what goroutines wait.
 
-        Raises what dump() raises.
+        Earlier looks tell for how long they have not moved: `waiting_since`. Raises what dump()
+        raises.
         """
+        if has_waits and self._waits is None:
+            self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
         found = self._scanner.scan()
+        moving = self._waits.read_moving(found) if has_waits and self._waits else None
         self._look_up(found)
-        return self._made(found, {}, {}, 0)
+        waits = self._waits.read(found, moving) if moving and self._waits else {}
+        return self._made(found, waits, _stood(found, waiting_since), 0)
+
+    def parked(self) -> npt.NDArray[np.uint64]:
+        """The numbers of the waits of all parked goroutines now: see profile.wait_times.
+
+        Raises TargetGone or UnreadableMemory.
+        """
+        return self._scanner.parked_waits()
 
     def close(self) -> None:
         """Close the target's memory."""
@@ -79,10 +105,14 @@ class GoroutineDumper(Closing):
         )
 
     def _made(
-        self, found: AllGoroutines, waits: Mapping[int, WaitsFor], stood: _Waits, apart_ns: int
+        self,
+        found: AllGoroutines,
+        waits: Mapping[int, WaitsFor],
+        stood_ns: Mapping[int, int],
+        apart_ns: int,
     ) -> GoroutineDump:
         shown = [
-            self._shown(each, waits, stood, apart_ns)
+            self._shown(each, waits, stood_ns.get(each.goid, 0))
             for each in found.goroutines
             if not self._frames.is_system(each.start_pc)
         ]
@@ -100,10 +130,8 @@ class GoroutineDumper(Closing):
         )
 
     def _shown(
-        self, each: Goroutine, waits: Mapping[int, WaitsFor], stood: _Waits, apart_ns: int
+        self, each: Goroutine, waits: Mapping[int, WaitsFor], stood_ns: int
     ) -> DumpedGoroutine:
-        wait = (each.sequence, each.pcs[0]) if each.is_parked and each.pcs else None
-        stood_ns = apart_ns if wait is not None and stood.get(each.goid) == wait else 0
         return DumpedGoroutine(
             each.goid,
             each.state,
@@ -120,6 +148,18 @@ class GoroutineDumper(Closing):
             each.is_leaked,
             each.sequence if each.is_parked else None,
         )
+
+
+def _stood(found: AllGoroutines, times: WaitTimes | None) -> dict[int, int]:
+    """For how long goroutines have not moved until this look (ns), by their ids."""
+    if times is None:
+        return {}
+    since_ns = dict(zip(times.waits.tolist(), times.since_ns.tolist(), strict=True))
+    return {
+        each.goid: max(0, found.read_ns - since_ns[number])
+        for each in found.goroutines
+        if each.is_parked and (number := wait_number(each.goid, each.sequence)) in since_ns
+    }
 
 
 def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:

@@ -119,7 +119,12 @@ def groups(goroutines: Iterable[DumpedGoroutine]) -> list[GoroutineGroup]:
     """The goroutines in groups, the largest first, then those that wait longest."""
     found = defaultdict(list)
     for each in goroutines:
-        key = each.state, each.frames, each.created_by, each.is_locked, each.can_never_go_on
-        found[*key, each.is_leaked].append(each)
+        found[group_key(each)].append(each)
     made = [GoroutineGroup(tuple(members)) for members in found.values()]
     return sorted(made, key=lambda each: (-len(each.goroutines), -each.longest_ns, each.first.goid))
+
+
+def group_key(each: DumpedGoroutine) -> tuple[object, ...]:
+    """What all goroutines of a group have in common."""
+    key = each.state, each.frames, each.created_by, each.is_locked, each.can_never_go_on
+    return *key, each.is_leaked

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from ebpfprof.profile.goroutines import GoroutineDump, GoroutineGroup, groups
+import numpy as np
+
+from ebpfprof.profile.goroutines import (
+    DumpedGoroutine,
+    GoroutineDump,
+    GoroutineGroup,
+    group_key,
+    groups,
+)
+from ebpfprof.profile.wait_times import WaitTimes, wait_number
 
 _MIN_GROWTHS: Final = 2
+_PATIENCE: Final = 2  # times the longest wait of the group that ended
+_MAX_GROUPS: Final = 1 << 12
 _MINUTE_NS: Final = 60_000_000_000
 
 
@@ -15,14 +26,16 @@ _MINUTE_NS: Final = 60_000_000_000
 class Suspects:
     """Goroutines with the same stack, created by the same line, that may have leaked.
 
-    `only_grows`: at each look there were as many as before or more, at two looks at least more, and
-    none of them had moved: by `per_minute` on the average. The oldest waits at least `oldest_ns`.
+    `only_grows`: at two looks or more there were more of them than before, by `per_minute` on the
+    average, and none of them has moved since. The oldest waits at least `oldest_ns`. `others` are
+    in the same place, and wait no longer than goroutines did there that went on.
     """
 
     group: GoroutineGroup
     only_grows: bool
     per_minute: float
     oldest_ns: int
+    others: int = 0
 
     @property
     def is_certain(self) -> bool:
@@ -30,71 +43,82 @@ class Suspects:
         return self.group.first.can_never_go_on or self.group.first.is_leaked
 
 
-@dataclass(slots=True)
 class _History:
-    """A group since the look at `first_ns`, before which `first_count` goroutines were in it."""
+    """A group since the look at `first_ns`: its members, and since which look each of them waits.
 
-    first_ns: int
-    first_count: int
-    count: int
-    growths: int = 0
-    members: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By goid: the number of the wait, and the time of the first look that saw it."""
+    `known_ns` is `first_ns` if there were members already; then nothing tells when they came.
+    """
+
+    def __init__(self, first_ns: int, known_ns: int | None) -> None:
+        self._first_ns, self._known_ns = first_ns, known_ns
+        self._moved_after_ns = 0
+        self._times = WaitTimes()
+
+    def add(self, group: GoroutineGroup | None, now_ns: int) -> None:
+        """What one more look found: None if there are no members any more."""
+        members = group.goroutines if group else ()
+        waits = np.unique(np.array([_wait(each) for each in members], np.uint64))
+        ended_ns = self._times.add(waits, now_ns)
+        if ended_ns is not None:
+            self._moved_after_ns = max(self._moved_after_ns, now_ns - ended_ns)
+
+    def suspects(self, group: GoroutineGroup, now_ns: int) -> Suspects | None:
+        """The members that wait longer than any that went on; None without one."""
+        patience_ns = _PATIENCE * self._moved_after_ns
+        # As long as none went on, all may be stuck, those that came just now with them.
+        stuck = now_ns - self._times.since_ns > (patience_ns or -1)
+        if not stuck.any():
+            return None
+        waits = set(self._times.waits[stuck].tolist())
+        members = tuple(each for each in group.goroutines if _wait(each) in waits)
+        since_ns = self._times.since_ns[stuck]
+        came = since_ns if self._known_ns is None else since_ns[since_ns != self._known_ns]
+        only_grows = len(np.unique(came)) >= _MIN_GROWTHS
+        length_ns = now_ns - self._first_ns - patience_ns
+        found = GoroutineGroup(members)
+        return Suspects(
+            found,
+            only_grows,
+            len(came) * _MINUTE_NS / length_ns if only_grows and length_ns > 0 else 0.0,
+            max(found.longest_ns, now_ns - int(since_ns.min())),
+            len(group.goroutines) - len(members),
+        )
+
+
+def _wait(each: DumpedGoroutine) -> int:
+    return wait_number(each.goid, each.sequence)
 
 
 class LeakWatch:
-    """Compares the looks at one process."""
+    """Compares the looks at one process. It takes some 16 bytes for each goroutine.
+
+    Goroutines that leak may share their stack with others that go on. How long those wait is what
+    tells them apart: members of a group that wait twice as long as any that went on are counted.
+    """
 
     def __init__(self) -> None:
-        self._histories: dict[object, _History] = {}
+        self._histories: dict[tuple[object, ...], _History] = {}
         self._last_ns = 0
 
     def add(self, dump: GoroutineDump) -> list[Suspects]:
-        """What one more look tells: certain leaks, and those that only grow, the fastest first.
-
-        A group of which one goroutine moved or ended is watched from then on only.
-        """
-        before, self._histories = self._histories, {}
-        found = []
-        for group in groups(dump.goroutines):
-            first = group.first
-            suspects = None
-            if first.sequence is not None:
-                key = (first.state, first.frames, first.created_by)
-                history = self._next(before.get(key), group, dump.read_ns)
-                self._histories[key] = history
-                suspects = _suspects(group, history, dump.read_ns)
+        """What one more look tells: certain leaks, and those that only grow, the fastest first."""
+        now_ns, found = dump.read_ns, []
+        waiting = [each for each in groups(dump.goroutines) if each.first.sequence is not None]
+        present = {group_key(each.first): each for each in waiting[:_MAX_GROUPS]}
+        for key, group in present.items():
+            history = self._histories.pop(key, None)
+            if history is None:
+                history = _History(self._last_ns or now_ns, None if self._last_ns else now_ns)
+            history.add(group, now_ns)
+            self._histories[key] = history  # those that were seen last are last
+            suspects = history.suspects(group, now_ns)
+            if group.first.can_never_go_on or group.first.is_leaked:
+                suspects = suspects or Suspects(group, False, 0.0, group.longest_ns)
             if suspects and (suspects.only_grows or suspects.is_certain):
                 found.append(suspects)
-        self._last_ns = dump.read_ns
+        for key in [each for each in self._histories if each not in present]:
+            self._histories[key].add(None, now_ns)
+        for key in list(self._histories)[: max(0, len(self._histories) - _MAX_GROUPS)]:
+            del self._histories[key]
+        self._last_ns = now_ns
         return sorted(found, key=lambda each: (-each.per_minute, -len(each.group.goroutines)))
-
-    def _next(self, history: _History | None, group: GoroutineGroup, now_ns: int) -> _History:
-        count = len(group.goroutines)
-        now = {each.goid: each.sequence or 0 for each in group.goroutines}
-        if history is None:
-            is_first = not self._last_ns
-            history = _History(now_ns if is_first else self._last_ns, count if is_first else 0, 0)
-            history.growths = 0 if is_first else 1
-        elif any(now.get(goid) != wait for goid, (wait, _) in history.members.items()):
-            history = _History(now_ns, count, count)
-        else:
-            history.growths += count > history.count
-        history.count = count
-        history.members = {
-            goid: history.members.get(goid, (wait, now_ns)) for goid, wait in now.items()
-        }
-        return history
-
-
-def _suspects(group: GoroutineGroup, history: _History, now_ns: int) -> Suspects:
-    only_grows = history.growths >= _MIN_GROWTHS
-    length_ns = now_ns - history.first_ns
-    grown = history.count - history.first_count
-    seen_ns = min(since_ns for _, since_ns in history.members.values())
-    return Suspects(
-        group,
-        only_grows,
-        grown * _MINUTE_NS / length_ns if only_grows and length_ns > 0 else 0.0,
-        max(group.longest_ns, now_ns - seen_ns),
-    )

@@ -57,7 +57,8 @@ class LiveSession(Closing):
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         with ExitStack() as held:
-            self._files = held.enter_context(WorkerFileOpener())
+            self.files = held.enter_context(WorkerFileOpener())
+            """What opens the files of processes, until close()."""
             self.profilers = ProfilerSet(capacity, options)
             held.callback(self.profilers.close)
             if not is_no_thread:
@@ -82,7 +83,7 @@ class LiveSession(Closing):
         and so on; AttachFailed if there are `capacity` processes already.
         """
         with ExitStack() as held:
-            recorded = open_target(pid, self._options, held, self._files, self._programs)
+            recorded = open_target(pid, self._options, held, self.files, self._programs)
             with self._lock:
                 if not self._free_numbers:
                     raise AttachFailed(
@@ -253,7 +254,7 @@ class LiveSession(Closing):
             for target in self._targets.values():
                 target.held.close()
             self._targets.clear()
-            self._files.close()
+            self.files.close()
 
     def _attach(self, target: LiveTarget) -> None:
         began_ns = self.profilers.start(target.number)

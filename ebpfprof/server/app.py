@@ -22,6 +22,7 @@ from ebpfprof.server.go_forms import clean_path
 from ebpfprof.server.metrics import Counted, Metrics
 from ebpfprof.server.page_api import PageApi
 from ebpfprof.server.pprof_endpoints import PprofEndpoints
+from ebpfprof.server.watches import GoroutineWatches
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.follow import Follower
@@ -54,15 +55,20 @@ class _Pid(Convertor[int]):
 register_url_convertor("pid", _Pid())
 
 
-def application(manager: Manager, follower: Follower, policy: Policy) -> ASGIApp:
+def application(
+    manager: Manager, follower: Follower, policy: Policy, watches: GoroutineWatches | None = None
+) -> ASGIApp:
     """All handlers, behind the middleware that decides which requests they get."""
-    pprof, api, metrics = PprofEndpoints(manager), PageApi(manager, follower), Metrics(manager)
+    watches = watches or GoroutineWatches(manager)
+    pprof, metrics = PprofEndpoints(manager), Metrics(manager, watches)
+    api = PageApi(manager, follower, watches)
     routes = [
         Route("/", _page),
         Route("/assets/{name}", _asset),
         Route("/metrics", metrics.__call__),
         Route("/api/targets", api.targets),
         Route("/api/targets/{pid:pid}/timeline", api.timeline),
+        Route("/api/targets/{pid:pid}/goroutines", api.goroutines),
         Route("/api/targets/{pid:pid}/profile", api.profile),
         Route("/api/targets/{pid:pid}/pprof", api.pprof),
     ]

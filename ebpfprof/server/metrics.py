@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ebpfprof.continuous.process import RecordedProcess
     from ebpfprof.kernel.losses import Loss
     from ebpfprof.overhead.cost import Overhead
+    from ebpfprof.server.watches import GoroutineWatches
 
 _OF_PROCESS = ("pid", "command")
 _OF_KIND = (*_OF_PROCESS, "kind")
@@ -34,13 +35,14 @@ _OF_KIND = (*_OF_PROCESS, "kind")
 class Metrics:
     """The endpoint /metrics, with a registry of its own."""
 
-    def __init__(self, manager: Manager) -> None:
+    def __init__(self, manager: Manager, watches: GoroutineWatches) -> None:
         self._manager = manager
         self._registry = CollectorRegistry()
         self.requests: Counter[tuple[str, str]] = Counter()
         """How many were answered, by endpoint and status."""
         self._sums = _Sums(manager, self.requests)
         self._registry.register(self._sums)
+        self._registry.register(_Goroutines(manager, watches))
         ProcessCollector(namespace="ebpfprof", registry=self._registry)
 
     async def __call__(self, request: Request) -> Response:
@@ -161,3 +163,39 @@ class _Sums(Collector):
         for labels, count in sorted(self._answered.items()):
             requests.add_metric(labels, count)
         return requests
+
+
+class _Goroutines(Collector):
+    """How many goroutines processes have, hang and leak, of those that are watched.
+
+    Numbers of a process only: a series for each stack would be as many as there are lines of code,
+    and others after each release. The page has the stacks.
+    """
+
+    def __init__(self, manager: Manager, watches: GoroutineWatches) -> None:
+        self._manager, self._watches = manager, watches
+
+    def collect(self) -> Iterable[Metric]:
+        every = GaugeMetricFamily(
+            "ebpfprof_target_goroutines",
+            "Goroutines at the last look, of processes that are watched.",
+            labels=_OF_PROCESS,
+        )
+        found = GaugeMetricFamily(
+            "ebpfprof_target_goroutines_suspect",
+            "Goroutines that hang in locks or sends, wait in a circle of locks, or may leak.",
+            labels=(*_OF_PROCESS, "reason"),
+        )
+        for process in self._manager.processes:
+            if (known := self._watches.known(process)) is None:
+                continue
+            of_process = (str(process.pid), process.name)
+            every.add_metric(of_process, known.goroutines)
+            sums = {
+                "hanging": sum(each.count for each in known.hanging),
+                "deadlocked": sum(map(len, known.deadlocks)),
+                "leaking": sum(count for _, count in known.leaks),
+            }
+            for reason, count in sums.items():
+                found.add_metric((*of_process, reason), count)
+        return every, found

@@ -18,7 +18,8 @@ from ebpfprof.continuous.readings import NotRecordedError
 from ebpfprof.errors import EbpfprofError, TargetGone
 from ebpfprof.export import json_profile, pprof
 from ebpfprof.profile.delta import totals
-from ebpfprof.profilers.registry import kind_named, kinds
+from ebpfprof.profilers.registry import kind_named, kind_with_option, kinds
+from ebpfprof.server import findings
 from ebpfprof.server.access import refused
 
 if TYPE_CHECKING:
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
     from ebpfprof.discovery.processes import GoProcess
     from ebpfprof.profile.kind import ProfileKind
     from ebpfprof.profile.model import Profile
+    from ebpfprof.server.watches import GoroutineWatches
 
 LEASE_S = 30.0
 """How long a process is recorded after a request for its timeline, in seconds."""
 _LATEST_S = 60.0
 _FRESH_S = 1.0  # no window is made shorter than that
+_LOCK_OPTION = "--lock-labels"
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -50,9 +53,10 @@ _Answer = Callable[[Request, "RecordedProcess", str], Awaitable[Response]]
 class PageApi:
     """The endpoints below /api/."""
 
-    def __init__(self, manager: Manager, follower: Follower) -> None:
+    def __init__(self, manager: Manager, follower: Follower, watches: GoroutineWatches) -> None:
         self._manager = manager
         self._follower = follower
+        self._watches = watches
 
     async def targets(self, request: Request) -> Response:
         """All processes that are served, those that can't be and why, and the kinds of profiles."""
@@ -73,6 +77,10 @@ class PageApi:
     async def timeline(self, request: Request) -> Response:
         """The windows of a process: how much was recorded in each. Prolongs its lease."""
         return await self._answered(request, self._timeline)
+
+    async def goroutines(self, request: Request) -> Response:
+        """Which goroutines hang, wait in a circle, or leak. Has the process watched for a time."""
+        return await self._answered(request, self._goroutines)
 
     async def profile(self, request: Request) -> Response:
         """The profile of a time, as JSON."""
@@ -123,6 +131,19 @@ class PageApi:
         }
         return JSONResponse(body, headers=_HEADERS)
 
+    async def _goroutines(self, _: Request, process: RecordedProcess, _kind: str) -> Response:
+        is_over = process.ending is not None
+        found, looked_s, problem = self._watches.read(process) if not is_over else (None, 0.0, "")
+        body = {
+            "looked_s": looked_s or None,
+            "goroutines": found.goroutines if found else 0,
+            "looks": found.looks if found else 0,
+            "not_read": found.beyond if found else 0,
+            "problem": problem or (_not_read(found.beyond) if found else ""),
+            "findings": findings.as_json(found) if found else [],
+        }
+        return JSONResponse(body, headers=_HEADERS)
+
     async def _profile(self, request: Request, process: RecordedProcess, kind: str) -> Response:
         profile = await self._of_time(request, process, kind)
         body = await asyncio.to_thread(json_profile.encode, profile)
@@ -148,6 +169,15 @@ class PageApi:
         return await readings.between(process, kind, from_s, to_s)
 
 
+def _has_locks(kind: ProfileKind) -> bool:
+    """Whether its samples tell the lock where the user asks for that."""
+    return not kind.is_moment and kind.profiler == kind_with_option("lock_labels").profiler
+
+
+def _not_read(beyond: int) -> str:
+    return f"There are too many: {beyond} goroutines were not looked at." if beyond else ""
+
+
 def described_kind(kind: ProfileKind) -> dict[str, Any]:
     """What the page needs to know of a kind of profiles: its words and the columns of tables."""
     return {
@@ -157,6 +187,7 @@ def described_kind(kind: ProfileKind) -> dict[str, Any]:
         "headline": kind.headline,
         "events": kind.events,
         "moment": kind.is_moment,
+        "lock_option": _LOCK_OPTION if _has_locks(kind) else "",
         "table": {"rows": kind.table.rows, "count": kind.table.count},
     }
 

@@ -19,10 +19,12 @@ from ebpfprof.errors import Aborted
 from ebpfprof.server.app import application
 from ebpfprof.server.connections import Connection, Waiting
 from ebpfprof.server.listener import BACKLOG
+from ebpfprof.server.watches import GoroutineWatches
 from ebpfprof.system.signals import check
 
 if TYPE_CHECKING:
     from ebpfprof.discovery.processes import ProcessTable
+    from ebpfprof.process.file_opener import FileOpener
     from ebpfprof.server.access import Policy
 
 _CHECK_S = 0.1
@@ -40,6 +42,7 @@ class Service:
     all_go: bool = False
     containers: tuple[str, ...] = ()
     capacity: int = 64
+    allow_unknown_go: bool = False
 
     def manager(self, live: Live, targets: Sequence[LiveTarget]) -> Manager:
         """A manager of the `targets`, which `live` has opened."""
@@ -64,6 +67,10 @@ class Service:
             capacity=self.capacity,
         )
 
+    def watches(self, manager: Manager, files: FileOpener | None) -> GoroutineWatches:
+        """What watches the goroutines of its processes; `files` opens their executables."""
+        return GoroutineWatches(manager, files=files, allow_unknown_go=self.allow_unknown_go)
+
 
 class _Server(uvicorn.Server):
     """uvicorn without signal handlers of its own."""
@@ -83,12 +90,13 @@ def run(
     *,
     on_ready: Callable[[Manager], None],
     should_end: Callable[[], bool],
+    files: FileOpener | None = None,
 ) -> None:
     """Serve the `targets`, which `live` has opened, until `should_end`, called ten times a second.
 
     Then requests that wait are answered with what was recorded so far. `table` finds the other
-    processes. `on_ready` is called once clients are served. All probes are detached when it
-    returns. Raises Aborted at a signal that aborts.
+    processes, `files` opens what they run. `on_ready` is called once clients are served. All probes
+    are detached when it returns. Raises Aborted at a signal that aborts.
     """
 
     async def serve() -> None:
@@ -96,8 +104,10 @@ def run(
             manager = service.manager(live, targets)
             follower = service.follower(manager, table)
             await _unless_aborted(follower.survey())
-            server = _Server(_config(application(manager, follower, policy)))
-            await _serve(server, listener, manager, follower, on_ready, should_end)
+            watches = service.watches(manager, files)
+            server = _Server(_config(application(manager, follower, policy, watches)))
+            regular = (manager.run(), follower.run(), watches.run())
+            await _serve(server, listener, manager, regular, on_ready, should_end)
         except KeyboardInterrupt:  # asyncio would complain of a task that ends so
             raise Aborted("Aborted.") from None
 
@@ -108,14 +118,14 @@ async def _serve(
     server: _Server,
     listener: socket.socket,
     manager: Manager,
-    follower: Follower,
+    regular: Sequence[Awaitable[None]],
     on_ready: Callable[[Manager], None],
     should_end: Callable[[], bool],
 ) -> None:
+    """Serve while the `regular` work is done, of which the manager's comes first."""
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    managing = asyncio.ensure_future(manager.run())
-    following = asyncio.ensure_future(follower.run())
-    tasks = (serving, managing, following)
+    working = [asyncio.ensure_future(each) for each in regular]
+    managing, tasks = working[0], (serving, *working)
     try:
         while not server.started and not serving.done():
             check()

@@ -12,8 +12,9 @@ from rich.text import Text
 
 from ebpfprof.console.text import duration
 from ebpfprof.export.tables.columns import fit
+from ebpfprof.export.tables.quantities import known_digits
 from ebpfprof.top.lines import first_fitting
-from ebpfprof.top.numbers import amount, events, of_processor, per, share, total
+from ebpfprof.top.numbers import amount, error, events, of_processor, per, share, total
 from ebpfprof.top.rows import Sort, TopRow
 from ebpfprof.top.state import TopView
 from ebpfprof.top.views import View, view_named
@@ -38,11 +39,12 @@ class Column:
     sort: Sort | None = None
 
 
-def columns_of(view: View) -> list[Column]:
+def columns_of(view: View, *, is_estimate: bool = False) -> list[Column]:
     """The columns of a view in their order, by what its kind has.
 
-    A moment has no sums since the start; a kind with one value for each sample has no count beside
-    it, and no mean.
+    Estimates have their standard errors beside them, and no more digits than are known. A moment
+    has no sums since the start; a kind with one value for each sample has no count beside it, and
+    no mean.
     """
     kind = view.kind
     is_sum = not kind.is_moment
@@ -60,17 +62,23 @@ def columns_of(view: View) -> list[Column]:
         ]
         return [*found, *sums] if is_sum else found
     found = [
-        _column(kind.table.value + per(kind), 8, 9, lambda r, _: amount(kind, r.rate), "delay"),
+        _column(
+            kind.table.value + per(kind),
+            *(8, 9),
+            lambda row, _: amount(kind, row.rate, known_digits(row.error)),
+            "delay",
+        ),
+        *([_ERROR] if is_estimate else []),
         _column("Share", 6, 4, lambda row, all_rates: share(row.rate, all_rates)),
     ]
     if len(kind.sample_types) > 1 and kind.table.count:
         heading = kind.table.count + per(kind)
         found += [
             _column(heading, 8, 6, lambda row, _: events(kind, row.count_per_s), "count"),
-            _column("Mean", 8, 5, lambda row, _: total(kind, row.mean), "mean"),
+            _column("Mean", 8, 5, lambda row, _: total(kind, row.mean, _digits(row)), "mean"),
         ]
     if is_sum:
-        found.append(_column("Total", 8, 3, lambda row, _: total(kind, row.total_value)))
+        found.append(_column("Total", 8, 3, lambda row, _: total(kind, *_all_known(row))))
     return [*found, _HELD] if view.rows == "locks" else found
 
 
@@ -90,6 +98,19 @@ _HELD: Final = _column(
 )
 
 
+_ERROR: Final = _column("Error", 7, 7, lambda row, _: error(row.error))
+
+
+def _digits(row: TopRow) -> int:
+    """How many digits of the mean are known: of the time since the last look, or of all."""
+    return known_digits(row.error if row.count else row.total_error)
+
+
+def _all_known(row: TopRow) -> tuple[int, int]:
+    """The value since the start, and how many digits of it are known."""
+    return row.total_value, known_digits(row.total_error)
+
+
 class Layout:
     """Which columns there is room for, and how wide they are."""
 
@@ -104,7 +125,7 @@ class Layout:
         self._state = view
         self._view = view_named(view.view)
         self._safe = safe
-        columns = columns_of(self._view)
+        columns = columns_of(self._view, is_estimate=any(row.error > 0 for row in rows))
         operations = [cell_len(safe(row.key.operation)[:_MAX_OPERATION]) for row in rows]
         self._operation = max(operations, default=0)
         if self._operation:
@@ -158,7 +179,10 @@ class Layout:
     def line(self, row: TopRow, all_rates: float, is_chosen: bool) -> Text:
         """The line of a row; `all_rates` is the rate of all rows."""
         safe = self._safe
-        cells = [c.text(row, all_rates).rjust(c.width) for c in self._columns]
+        cells = [
+            (error(row.error, safe) if c is _ERROR else c.text(row, all_rates)).rjust(c.width)
+            for c in self._columns
+        ]
         if self._pid:
             cells.append(str(row.key.pid).rjust(self._pid))
         if self._operation:

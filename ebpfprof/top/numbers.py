@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from ebpfprof.console.text import duration, quantity
+from ebpfprof.export.tables.quantities import error_cell
 from ebpfprof.profile.kind import ProfileKind
 
 _MANY: Final = 59.95
+_LEAST_ERROR: Final = 0.001
+_MOST_ERROR: Final = 9.99
+_SIGN: Final = "\N{PLUS-MINUS SIGN}"
 
 
 def per(kind: ProfileKind) -> str:
@@ -15,20 +20,33 @@ def per(kind: ProfileKind) -> str:
     return "" if kind.is_moment else "/s"
 
 
-def amount(kind: ProfileKind, rate: float) -> str:
+def amount(kind: ProfileKind, rate: float, digits: int = 3) -> str:
     """Of the kind's last value so much in a second: `rate` is in seconds, or in 1e9 of its unit.
 
-    Of a kind that shows a moment, the value at that moment.
+    Of a kind that shows a moment, the value at that moment. Times and sizes have one to three
+    `digits`.
     """
     unit = kind.sample_types[-1].unit
     if unit == "nanoseconds" and not kind.is_moment:
-        return in_a_second(rate)
-    return events(kind, 1e9 * rate) if unit == "count" else quantity(1e9 * rate, unit)
+        return in_a_second(rate, digits)
+    return events(kind, 1e9 * rate) if unit == "count" else quantity(1e9 * rate, unit, digits)
 
 
-def total(kind: ProfileKind, value: float) -> str:
+def total(kind: ProfileKind, value: float, digits: int = 3) -> str:
     """Of the kind's last value so much in all."""
-    return quantity(value, kind.sample_types[-1].unit)
+    return quantity(value, kind.sample_types[-1].unit, digits)
+
+
+def error(relative: float, safe: Callable[[str], str] = str) -> str:
+    """A standard error as a part of its value, at most seven columns; "" where there is none.
+
+    `safe` is what makes text fit for the terminal: it tells whether that has the sign.
+    """
+    if relative <= 0:
+        return ""
+    if relative < _LEAST_ERROR:
+        return "<0.1%"
+    return ">999%" if relative > _MOST_ERROR else error_cell(relative, color=safe(_SIGN) == _SIGN)
 
 
 def events(kind: ProfileKind, count: float) -> str:
@@ -36,9 +54,11 @@ def events(kind: ProfileKind, count: float) -> str:
     return f"{count:,.0f}" if kind.is_moment else count_per_s(count)
 
 
-def in_a_second(rate: float) -> str:
+def in_a_second(rate: float, digits: int = 3) -> str:
     """Seconds of delay in a second: as many as goroutines wait at a time, so never minutes."""
-    return duration(1e9 * rate) if rate < _MANY else f"{rate:,.0f} s"
+    if rate < _MANY:
+        return duration(1e9 * rate, digits)
+    return f"{rate if digits >= 3 else float(f'{rate:.{digits}g}'):,.0f} s"
 
 
 def count_per_s(count: float) -> str:

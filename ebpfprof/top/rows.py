@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,9 +56,11 @@ class TopRow:
     """A row: events and their values since the look before, and since the start (`total_`).
 
     Values are the last ones of samples: nanoseconds, unless the kind's are something else. Those
-    of a moment are all new at each look. `window_ns` is for how long the row's target was recorded
-    since the look before, one second for a moment. `callees` is the value of a function with all
-    that it called. `held_ns` is for how long a lock was held, the mean, None if that is not known.
+    of a moment are all new at each look. `variance` and `total_variance` are those of `value` and
+    `total_value` where they are estimates, else 0. `window_ns` is for how long the row's target was
+    recorded since the look before, one second for a moment. `callees` is the value of a function
+    with all that it called. `held_ns` is for how long a lock was held, the mean, None if that is
+    not known.
     `number` is that of the row in its table.
     """
 
@@ -71,6 +74,19 @@ class TopRow:
     callees: int = 0
     total_callees: int = 0
     held_ns: float | None = None
+    variance: float = 0.0
+    total_variance: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """The standard error of the value, as a part of it; 0 for one that is exact, or for 0."""
+        return math.sqrt(self.variance) / self.value if self.value > 0 else 0.0
+
+    @property
+    def total_error(self) -> float:
+        """The same of the value since the start."""
+        total = self.total_value
+        return math.sqrt(self.total_variance) / total if total > 0 else 0.0
 
     @property
     def mean(self) -> float:
@@ -108,6 +124,19 @@ class TopStack:
     count: int
     value: int
     window_ns: int
+    variance: float = 0.0
+    """That of `value` where it is an estimate."""
+
+    @property
+    def error(self) -> float:
+        """The standard error of the value, as a part of it; 0 for one that is exact, or for 0."""
+        return math.sqrt(self.variance) / self.value if self.value > 0 else 0.0
+
+    @property
+    def total_error(self) -> float:
+        """The same of the value since the start."""
+        total = self.sample.values[-1]
+        return math.sqrt(self.sample.variance) / total if total > 0 else 0.0
 
     @property
     def rate(self) -> float:

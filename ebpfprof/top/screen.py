@@ -13,11 +13,12 @@ from rich.text import Text
 
 from ebpfprof.console.text import printable
 from ebpfprof.export.tables.columns import fit
+from ebpfprof.export.tables.quantities import known_digits
 from ebpfprof.profile.model import Frame, Label
 from ebpfprof.top.columns import Layout
 from ebpfprof.top.header import header
 from ebpfprof.top.lines import Part, joined, wrapped
-from ebpfprof.top.numbers import amount, events, per, share, total
+from ebpfprof.top.numbers import amount, error, events, per, share, total
 from ebpfprof.top.rows import Shown, TopStack
 from ebpfprof.top.state import MOVE_KEYS, TopView
 from ebpfprof.top.views import view_named, view_with_key, views
@@ -50,6 +51,7 @@ q, Ctrl-C  end; Ctrl-Z suspends
 
 Delay/s, Count/s, CPU: of the time since the last look, per second.
 Delay/s 2.5 s: waits that ended in a second had lasted 2.5 s together.
+Error: the standard error of an estimate; digits end where it begins.
 Total: since the start. Share: of all rows but hidden ones.
 Held: for how long a lock was held while others waited, the mean.
 Target loses ~1.2%: of its CPU time since the start, estimated: ebpfprof
@@ -151,11 +153,14 @@ class _Screen:
         values = stack.sample.values
         kind = self._kind
         role = f"{stack.role}: " if stack.role else ""
-        text = f"{role}{amount(kind, stack.rate)}{per(kind)} ({share(stack.rate, all_rates)})"
+        digits, all_digits = known_digits(stack.error), known_digits(stack.total_error)
+        text = f"{role}{amount(kind, stack.rate, digits)}{per(kind)}"
+        text += f" {error(stack.error, self._safe)}" if stack.error > 0 else ""
+        text += f" ({share(stack.rate, all_rates)})"
         if len(values) > 1:
             text += f"  {events(kind, stack.count_per_s)}{per(kind)}"
         if not kind.is_moment:
-            text += f"  since the start: {total(kind, values[-1])}, {values[0]:,} times"
+            text += f"  since the start: {total(kind, values[-1], all_digits)}, {values[0]:,} times"
         yield from self._wrapped(text, "cyan")
         if stack.sample.labels:
             labels = "  ".join(_label(label) for label in stack.sample.labels)

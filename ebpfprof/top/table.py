@@ -103,9 +103,10 @@ class TopTable:
                 known_stacks[key] = known
             count, value = sample.values[0], sample.values[-1]
             more = count - known.count, value - known.value
-            yield TopStack(known.rows, role, sample, *more, window_ns)
+            variance = known.new_variance(sample)
+            yield TopStack(known.rows, role, sample, *more, window_ns, variance)
             if not self._is_moment:
-                known.count, known.value = count, value
+                known.count, known.value, known.variance = count, value, sample.variance
 
     def _rows_of(self, pid: int, sample: Sample, stack: Sequence[int]) -> tuple[int, ...]:
         """The numbers of the rows that a stack belongs to: the first one's own value is its."""
@@ -155,6 +156,7 @@ class TopTable:
 
     def _rows(self, stacks: Iterable[TopStack], held: Mapping[int, float | None]) -> list[TopRow]:
         sums = [[0, 0, 0, 0, 0, 0] for _ in self._keys]
+        variances = [[0.0, 0.0] for _ in self._keys]
         for stack in stacks:
             if not stack.rows or stack.role not in ("", _RELEASED):
                 continue
@@ -164,6 +166,8 @@ class TopTable:
             row[1] += stack.value
             row[2] += values[0]
             row[3] += values[-1]
+            variances[stack.rows[0]][0] += stack.variance
+            variances[stack.rows[0]][1] += stack.sample.variance
             if self._view.rows == "functions":
                 for number in stack.rows:
                     sums[number][4] += stack.value
@@ -180,6 +184,8 @@ class TopTable:
                 callees=callees,
                 total_callees=total_callees,
                 held_ns=held.get(number),
+                variance=variances[number][0],
+                total_variance=variances[number][1],
             )
             for number, (
                 count,
@@ -210,3 +216,15 @@ class _Known:
     rows: tuple[int, ...]
     count: int = 0
     value: int = 0
+    variance: float = 0.0
+
+    def new_variance(self, sample: Sample) -> float:
+        """The variance of what is new: that of a later sum has that of an earlier one in it.
+
+        Where the sum became more certain, what is new is as certain as the sum.
+        """
+        value = sample.values[-1]
+        more = sample.variance - self.variance
+        if more > 0 or not sample.variance or value <= 0:
+            return max(0.0, more)
+        return float(sample.variance * ((value - self.value) / value) ** 2)

@@ -18,6 +18,10 @@ class Api {
     return this._get(`/api/targets/${pid}/timeline`, { kind });
   }
 
+  async goroutines(pid) {
+    return this._get(`/api/targets/${pid}/goroutines`, {});
+  }
+
   async profile(pid, kind, time) {
     return this._get(`/api/targets/${pid}/profile`, { kind, ...time });
   }

@@ -68,6 +68,7 @@ class Page {
     this.graph = new FlameGraph(byId("graph"), {
       onZoom: () => this.remember({ zoom: this.graph.zoomPath }),
     });
+    this.findings = new Findings(byId("findings"));
     this.timeline = new Timeline(byId("timeline"), { onpick: (from, to) => this.pick(from, to) });
     this.table = new FunctionTable(byId("functions"), {
       onchoose: (name) => this.set({ search: this.state.search === name ? "" : name }),
@@ -178,11 +179,22 @@ class Page {
       }
       if (!target.kinds.includes(this.state.kind) && target.kinds.length) this.state.kind = target.kinds[0];
       this.showTarget(target);
-      if (!target.kinds.length) return;
+      if (!target.kinds.length) {
+        this.findings.show(null);
+        return;
+      }
+      await this.loadFindings(target, question);
+      if (question !== this.question) return;
       await this.load(target, question, isNew);
     } catch (error) {
       if (question === this.question) this.showProblem(error);
     }
+  }
+
+  /** Goroutines that hang or leak now, whatever time and kind of profile the page shows. */
+  async loadFindings(target, question) {
+    const found = target.ended ? null : await this.api.goroutines(target.pid);
+    if (question === this.question) this.findings.show(found);
   }
 
   async load(target, question, isNew) {
@@ -344,13 +356,16 @@ class Page {
     const groups = [["", "nothing"]];
     if (this.showsOperations(profile.kind)) groups.push(["operation", "wait reason"]);
     for (const key of [...keys].sort()) groups.push([`label:${key}`, key === "lock" ? "lock" : `label ${key}`]);
-    const group = groups.some(([value]) => value === this.state.group) ? this.state.group : "";
+    // Not on by default: a program with many short-lived locks would fill the tables of stacks.
+    const { lock_option: option } = this.kinds.get(profile.kind) || {};
+    if (option && !keys.has("lock")) groups.push(["lock", `lock (start serve with ${option})`]);
+    const group = groups.some(([value]) => value === this.state.group && value !== "lock") ? this.state.group : "";
     for (const [id, choices, chosen] of [["value", values, String(valueIndex)], ["group", groups, group]]) {
       const select = byId(id);
       const wanted = JSON.stringify(choices);
       if (select.dataset.choices !== wanted) {
         select.dataset.choices = wanted;
-        select.replaceChildren(...choices.map(([value, text]) => new Option(FlameText.printable(text), value)));
+        select.replaceChildren(...choices.map(([value, text]) => Object.assign(new Option(FlameText.printable(text), value), { disabled: value === "lock" })));
       }
       select.value = chosen;
     }

@@ -120,6 +120,10 @@ class PageServer:
     profiles: dict[str, Profile] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)
     """The JSON of profiles that takes too long to write each time, by kind."""
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    """Of goroutines that hang or leak."""
+    unwatched: str = ""
+    """Why goroutines can't be read."""
     base: Profile | None = None
     """The answer for a time before the last ten windows."""
     refusal: tuple[int, str] | None = None
@@ -146,6 +150,10 @@ class PageServer:
             }
             return 200, "application/json", json.dumps(found).encode()
         kind = query.get("kind", "block")
+        if path.endswith("/goroutines"):
+            watched = {"looked_s": None, "goroutines": 9, "looks": 1, "not_read": 0}
+            known = {**watched, "problem": self.unwatched, "findings": self.findings}
+            return 200, "application/json", json.dumps(known).encode()
         if path.endswith("/timeline"):
             return 200, "application/json", self._timeline(kind)
         if kind in self.bodies:

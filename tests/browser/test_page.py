@@ -184,6 +184,22 @@ def test_the_graph_is_grouped_and_inverted(page: FakedPage) -> None:
     assert page.fragment()["inverted"] == "1"
 
 
+def test_how_to_group_by_lock_is_said_where_locks_are_not_told_apart(page: FakedPage) -> None:
+    samples = tuple(replace(each, labels=()) for each in block_profile().samples)
+    page.server.profiles["block"] = replace(block_profile(), samples=samples)
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    *_, last = page.browser.find_elements(By.CSS_SELECTOR, "#group option")
+    assert last.text == "lock (start serve with --lock-labels)"
+    assert not last.is_enabled()
+    page.click("[data-kind=cpu]")
+    page.until_text("#headline", "of CPU time")
+    assert "lock" not in page.text("#group")
+    page.open("#kind=block&group=lock")  # by hand: it is no group
+    page.until_text("#headline", "Mutex.Lock")
+    assert page.graph("options.groupBy") == ""
+
+
 def picked(page: FakedPage) -> tuple[float, float]:
     words = page.fragment()
     return float(words["from"]), float(words["to"])

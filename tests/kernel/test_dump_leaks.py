@@ -77,6 +77,25 @@ def test_a_group_whose_members_move_is_no_leak() -> None:
         assert [each for each in look["suspects"] if each["only_grows"]] == []
 
 
+def test_leaks_are_told_although_others_move_at_the_same_line() -> None:
+    with oncall() as run, watching(run, "--json") as process:
+        busy = {each["id"] for each in run.ask("mixed 1").values()}
+        growing: list[dict[str, Any]] = []
+        for _ in range(200):
+            look = next_look(process)
+            growing = [each for each in look["suspects"] if each["only_grows"]]
+            if growing:
+                break
+            run.ask("mixed 1")
+    (leak,) = growing
+    assert innermost(leak) == "main.listen"
+    assert len(busy) == 3
+    assert not busy & set(leak["some_ids"])
+    # Those that move, and leaks that don't wait for long yet.
+    assert leak["others"] >= 3
+    assert leak["growth_per_minute"] > 0
+
+
 def test_what_can_never_go_on_is_marked() -> None:
     with oncall() as run:
         run.target.ask("stuck", "stuck")

@@ -86,3 +86,14 @@ def test_the_first_table_counts_from_the_start_of_each_target() -> None:
     assert {int(pid) for *_, pid in rows} == {target.pid for target in targets}, table
     for number, unit, _ in rows:
         assert 0 < seconds(number, unit) <= GOROUTINES * ROUNDED, table
+
+
+def test_estimated_delays_have_standard_errors() -> None:
+    options = ("--profile", "block", "--max-overhead", "1", "--interval", "1", "--batch", "4")
+    with Target.start(program("workloads")) as target:
+        target.say("go mutex 100000000 goroutines=4 procs=2")
+        *_, table = tables([target], *options)
+        target.kill()
+    assert re.search(r"^ +Delay/s +Error +Share +", table, re.MULTILINE), table
+    rows = re.findall(rf"^ +{DURATION} +(\+-[\d.]+%|<0\.1%) .* Mutex\.Lock ", table, re.MULTILINE)
+    assert rows, table

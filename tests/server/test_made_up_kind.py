@@ -143,6 +143,7 @@ def test_the_page_learns_the_words_of_the_kind(kind: ProfileKind) -> None:
             "headline": "of all naps:",
             "events": "naps",
             "moment": False,
+            "lock_option": "",
             "table": {"rows": "operations", "count": "Naps"},
         }
         timeline = (await service.client.ask(f"/api/targets/{PID}/timeline?kind=naps")).json

@@ -133,12 +133,18 @@ def _heading(dump: GoroutineDump, width: int | None, *, color: bool) -> str:
 
 
 def _deadlock(circle: Sequence[DumpedGoroutine], width: int | None, *, color: bool) -> str:
-    """Goroutines that wait for each other, a line each for who waits and for what."""
+    title, *lines = deadlock_lines(circle)
+    text = "\n" + _fitting(_alarm(title, color=color), title, width)
+    return text + "".join(fitting(f"{_INDENT}{line}", width) for line in lines)
+
+
+def deadlock_lines(circle: Sequence[DumpedGoroutine]) -> list[str]:
+    """Goroutines that wait for each other: a title, then two lines each, who waits and for what."""
     if len(circle) == 1:
         title = f"Probably a deadlock: goroutine {circle[0].goid} waits for itself."
     else:
         title = f"Probably a deadlock: {len(circle)} goroutines wait for each other."
-    text = "\n" + _fitting(_alarm(title, color=color), title, width)
+    lines = [title]
     for each, following in zip(circle, (*circle[1:], circle[0]), strict=True):
         lock = each.waits_for.lock
         assert lock
@@ -148,15 +154,12 @@ def _deadlock(circle: Sequence[DumpedGoroutine], width: int | None, *, color: bo
             if each is following
             else (f"goroutine {following.goid} {claim}")
         )
-        frames = [frame for frame in _shown(each) if not frame.function.startswith(_SYNC)]
+        frames = [frame for frame in shown_frames(each) if not frame.function.startswith(_SYNC)]
         where = f" in {frames[0].function}" if frames else ""
         place = f", {_base(frames[0].file)}:{frames[0].line}" if frames else ""
-        for line in (
-            f"{_INDENT}goroutine {each.goid} waits{where}{place},",
-            f"{_INDENT}{_INDENT}for {waiting_for.lock_name(lock)}: {other}",
-        ):
-            text += fitting(printable(line), width)
-    return text
+        lines.append(printable(f"goroutine {each.goid} waits{where}{place},"))
+        lines.append(printable(f"{_INDENT}for {waiting_for.lock_name(lock)}: {other}"))
+    return lines
 
 
 def _head(group: GoroutineGroup, apart_ns: int, *, each_alone: bool) -> str:
@@ -208,7 +211,7 @@ def _about_waits(group: GoroutineGroup) -> list[str]:
 def stack(group: GoroutineGroup, width: int | None) -> str:
     """The stack that all goroutines of a group have, and the line that created them."""
     first = group.first
-    lines = [(frame.function, f"{_base(frame.file)}:{frame.line}") for frame in _shown(first)]
+    lines = [(frame.function, f"{_base(frame.file)}:{frame.line}") for frame in shown_frames(first)]
     elided = len(lines) - 2 * _MAX_FRAMES
     if elided > 0:
         lines[_MAX_FRAMES:-_MAX_FRAMES] = [(f"...{elided} frames elided...", "")]
@@ -238,7 +241,7 @@ def _why_without_stack(group: GoroutineGroup) -> str:
     return _NO_STACK.get(group.first.state, _MOVING)
 
 
-def _shown(goroutine: DumpedGoroutine) -> Sequence[Frame]:
+def shown_frames(goroutine: DumpedGoroutine) -> Sequence[Frame]:
     """The frames without the runtime's own, as Go's tracebacks; all if there are no others."""
     frames = goroutine.frames
     return [each for each in frames if not each.function.startswith(_RUNTIME)] or frames

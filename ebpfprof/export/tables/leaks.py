@@ -30,7 +30,9 @@ def render(
         )
     text = fitting(printable(title), width)
     for each in found:
-        text += "\n" + fitting(printable(_head(each)), width) + stack(each.group, width)
+        text += (
+            "\n" + fitting(head(each, len(each.group.goroutines)), width) + stack(each.group, width)
+        )
     return text
 
 
@@ -47,6 +49,7 @@ def encode(dump: GoroutineDump, found: Sequence[Suspects], look: int, gone_ns: i
                 {
                     "state": each.group.first.state,
                     "count": len(each.group.goroutines),
+                    "others": each.others,
                     "only_grows": each.only_grows,
                     "growth_per_minute": round(each.per_minute, 3),
                     "oldest_at_least_s": each.oldest_ns / 1e9,
@@ -64,14 +67,17 @@ def encode(dump: GoroutineDump, found: Sequence[Suspects], look: int, gone_ns: i
     )
 
 
-def _head(each: Suspects) -> str:
+def head(each: Suspects, count: int) -> str:
+    """How fast a group grows, how many there are now (`count`), what they do: one line."""
     first = each.group.first
     words = [f"+{each.per_minute:.3g} a minute"] if each.only_grows else []
-    words.append(f"{len(each.group.goroutines)} now")
+    words.append(f"{count} now")
     if each.oldest_ns > 0:
         words.append(f"oldest at least {duration(each.oldest_ns)}")
+    if each.others:
+        words.append(f"{each.others} more that may go on")
     if first.can_never_go_on:
         words.append("can never go on")
     if first.is_leaked:
         words.append("leaked, says Go's runtime")
-    return f"{', '.join(words)}: {first.state}"
+    return printable(f"{', '.join(words)}: {first.state}")

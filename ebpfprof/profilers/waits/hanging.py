@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.profile.hanging import NEVER_IDLE
 from ebpfprof.profile.operations import caller, operation
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from ebpfprof.profilers.waits.stacks import StackTranslator
 
 _MOST: Final = 3
-# A goroutine that waits for these waits for another to do its work: it is never idle.
-_NEVER_IDLE: Final = ("chan send", "Mutex.Lock", "RWMutex.Lock", "RWMutex.RLock")
 
 
 def sentences(
@@ -38,7 +37,7 @@ def sentences(
             continue
         frames = [frame for location in stack.locations for frame in location.frames]
         name, line = operation(frames), caller(frames)
-        if name in _NEVER_IDLE:
+        if name in NEVER_IDLE:
             key = name, line.function, line.file, line.line
             before, before_ns = found[key]
             found[key] = before + count, max(before_ns, longest_ns)

@@ -19,6 +19,7 @@ from ebpfprof.goruntime import (
     sampler,
     state_reader,
     waits_for,
+    watch,
 )
 from ebpfprof.goruntime import parked as parked_module
 from ebpfprof.goruntime.dump import dump
@@ -27,6 +28,7 @@ from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.goruntime.sampler import GoroutineSampler
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.process.process import Target
+from ebpfprof.profile import hanging
 from ebpfprof.profile.model import Mapping
 from ebpfprof.profilers.cpu.unwinder import (
     MAX_DEPTH,
@@ -41,6 +43,7 @@ from ebpfprof.profilers.cpu.unwinder import (
     unwind,
 )
 from ebpfprof.profilers.waits.stacks import StackTranslator
+from ebpfprof.server import findings
 from symbolizer import SymbolizerError
 from symbolizer.codeanalysis.cgo_callback import cgo_callback
 from symbolizer.codeanalysis.globals import allgs_address, scheduling_latencies
@@ -136,6 +139,8 @@ def _ready(memory: FakeMemory) -> Iterator[None]:
         mock.patch.multiple(heads, process_vm_readv=memory.readv, allgs_address=lambda _: allgs),
         mock.patch.multiple(quick_stacks, process_vm_readv=memory.readv),
         mock.patch.multiple(waits_for, Descriptors=Polled, Threads=Calling),
+        mock.patch.multiple(watch, HANGS_NS=0, _SOON_S=0.0, _FULL_SHARE=1e9),
+        mock.patch.multiple(hanging, HANGS_NS=0),
     ):
         yield
 
@@ -173,6 +178,13 @@ def ask_all_goroutines(data: bytes) -> None:
     memory: Any = FakeMemory(parts_of(data))
     with _ready(memory):
         found = dump(go, apart_s=0)
+        with watch.GoroutineWatch(go) as watched:
+            for _ in range(5):
+                watched.look(interval_s=0, full_every_s=3600)
+    assert watched.found.goroutines == len(found.goroutines)
+    assert sum(each.count for each in watched.found.hanging) <= _COUNT
+    for finding in findings.as_json(watched.found):
+        assert all(line.isprintable() for line in (finding["title"], *finding["lines"]))
     assert len(found.goroutines) + found.system <= _COUNT
     for each in found.goroutines:
         assert len(each.frames) <= _STACK_BYTES  # some calls are inlined
@@ -352,6 +364,9 @@ MEMORY = (
             "ebpfprof.goruntime.sleeps",
             "ebpfprof.goruntime.thread_calls",
             "ebpfprof.goruntime.waits_for",
+            "ebpfprof.goruntime.watch",
+            "ebpfprof.profile.leaks",
+            "ebpfprof.profile.wait_times",
         ),
         ask_all_goroutines,
         goroutine_seeds,

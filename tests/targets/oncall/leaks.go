@@ -13,6 +13,9 @@ var (
 	jobs    = make(chan int)
 	workers int
 	steady  bool
+	heard   atomic.Int64
+	busy    []chan int
+	letters = make(chan int)
 )
 
 // leak starts goroutines that wait for an answer that nobody sends.
@@ -49,6 +52,48 @@ func turn() {
 	harness.Poll(func() bool { return turns.Load() == int64(workers) })
 	await(reports["work"].ID, "chan receive")
 }
+
+// mixed adds goroutines that wait for ever where three others wait, which it wakes: they wait again.
+func mixed(count int) {
+	reports = map[string]*facts{}
+	for _, name := range []string{"first", "second", "third"}[len(busy):] {
+		busy = append(busy, make(chan int))
+		begin(name, listener(busy[len(busy)-1]))
+	}
+	var ids []int64
+	for i := 0; i < count; i++ {
+		ids = append(ids, begin("leaky", listener(make(chan int))).ID)
+	}
+	for _, id := range ids {
+		await(id, "chan receive")
+	}
+	delete(reports, "leaky")
+	heard.Store(0)
+	for _, each := range busy {
+		each <- 1
+	}
+	harness.Poll(func() bool { return heard.Load() == int64(len(busy)) })
+}
+
+// listener has one line for all goroutines of mixed.
+func listener(words chan int) func() { return func() { listen(words) } }
+
+//go:noinline
+func listen(words chan int) {
+	for range words {
+		heard.Add(1)
+	}
+}
+
+// send starts goroutines that send what nobody receives before receive is asked for.
+func send(count int) {
+	for i := 0; i < count; i++ {
+		await(begin("post", post).ID, "chan send")
+	}
+}
+
+//go:noinline
+func post() { letters <- 1 }
 
 //go:noinline
 func wait() { <-never }

@@ -6,6 +6,10 @@
 //
 //	deadlock  makes three groups of goroutines that wait for each other; prints a line of JSON
 //	leak N    starts N goroutines that wait for ever at one line; prints "leaked"
+//	mixed N   starts N goroutines that wait for ever where three others wait that it wakes; prints
+//	          a line of JSON, those of the three that it started
+//	send N    starts N goroutines that send, one after the other; prints "sent"
+//	receive N receives from N of them; prints "received"
 //	stuck     starts goroutines that can never go on; prints "stuck"
 //	profile   has the runtime look for leaked goroutines; prints "profiled"
 //	turn      wakes the goroutines of a group that then wait again, and adds some that end;
@@ -74,6 +78,17 @@ func main() {
 		case "leak":
 			leak(harness.Number(command[1]))
 			fmt.Println("leaked")
+		case "mixed":
+			mixed(harness.Number(command[1]))
+			harness.Say(json.Marshal(reports))
+		case "send":
+			send(harness.Number(command[1]))
+			fmt.Println("sent")
+		case "receive":
+			for i := 0; i < harness.Number(command[1]); i++ {
+				<-letters
+			}
+			fmt.Println("received")
 		case "stuck":
 			stuck()
 			fmt.Println("stuck")

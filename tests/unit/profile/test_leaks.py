@@ -59,6 +59,44 @@ def test_a_group_of_which_one_moved_is_watched_anew() -> None:
     assert looks(group(1), group(1, 2), group(1, 2, 3), moved) == []
 
 
+def moving(look: int, *goids: int) -> list[DumpedGoroutine]:
+    """Goroutines that move at each look."""
+    return [goroutine(goid, look) for goid in goids]
+
+
+def test_leaks_are_told_apart_from_those_that_move_with_the_same_stack() -> None:
+    some = [[*moving(number, 101, 102, 103), *group(*range(1, 2 + number))] for number in range(7)]
+    (found,) = looks(*some)
+    assert found.only_grows
+    # Of those at look 6 the last two are no older than waits that ended; one was there before.
+    assert [each.goid for each in found.group.goroutines] == [1, 2, 3, 4]
+    assert found.others == 6
+    assert found.per_minute == pytest.approx(3 / (60 - 20) * 60)
+    assert found.oldest_ns == 60 * SECOND_NS
+
+
+def test_workers_that_all_move_in_the_end_are_no_leak() -> None:
+    """Of ten goroutines one moves at each look: each waits for a hundred seconds."""
+    for length in range(2, 40):
+        some = [
+            [goroutine(goid, (look + goid) // 10 + 1) for goid in range(10)]
+            for look in range(length)
+        ]
+        assert looks(*some) == [], length
+
+
+def test_how_long_waits_were_is_known_of_a_group_that_comes_again() -> None:
+    assert looks(group(1), group(1), [], group(2), group(2, 3), group(2, 3, 4)) == []
+
+
+def test_a_leak_after_one_that_went_on_is_found() -> None:
+    """Goroutine 1 moved within 10 s; those that leak afterwards are counted."""
+    some = [[goroutine(1, min(number, 1)), *group(*range(2, 2 + number))] for number in range(6)]
+    (found,) = looks(*some)
+    assert len(found.group.goroutines) == 3
+    assert found.others == 3
+
+
 def test_goroutines_that_run_are_no_leak() -> None:
     some = [[goroutine(goid, None) for goid in range(1, 2 + look)] for look in range(4)]
     assert looks(*some) == []
@@ -69,3 +107,8 @@ def test_what_can_never_go_on_is_certain_at_the_first_look() -> None:
     assert found.is_certain
     assert not found.only_grows
     assert [each.goid for each in found.group.goroutines] == [2]
+
+
+def test_ids_of_a_hostile_target_are_no_error() -> None:
+    hostile = [goroutine((1 << 64) - 1), goroutine((1 << 64) - 1, 2), *group(7, 7, 7)]
+    assert looks(hostile, hostile, group(7), hostile) == []

@@ -32,6 +32,55 @@ def test_the_table_has_rates_shares_means_and_sums() -> None:
     assert re.search(r"main\.\(\*PriceCache\)\.Get +shop\.go:79", text)
 
 
+def estimated(*relative: float) -> Moment:
+    """The moment with these standard errors, first of the worst row."""
+    errors = [*relative, *[0.0] * (len(SHOP) - len(relative))]
+    return moment(
+        [
+            replace(sample, variance=(error * sample.values[-1]) ** 2)
+            for sample, error in zip(SHOP, errors, strict=True)
+        ]
+    )
+
+
+@pytest.mark.parametrize("width", [79, 100])
+def test_estimates_have_their_errors_and_no_more_digits_than_are_known(width: int) -> None:
+    text = screen(view(estimated(0.07, 0.31)), width, 24)
+    assert re.search(r"Delay/s +Error +Share", text)
+    assert re.search(r"> +1\.50 s +\N{PLUS-MINUS SIGN}7% +", text)
+    assert re.search(r" 500 ms +\N{PLUS-MINUS SIGN}31% +", text)
+    exact = next(line for line in text.splitlines() if "InvoicePool" in line)
+    assert exact.count("%") == 1
+    assert all(len(line) <= width for line in text.splitlines())
+    sums = [wait(3, 1_234_567_890, LOCK, calling(1, "main.get"))]
+    sums[0] = replace(sums[0], variance=(0.31 * 1_234_567_890) ** 2)
+    line = next(e for e in screen(view(moment(sums)), width, 24).splitlines() if e[:1] == ">")
+    assert re.search(r"> +620 ms .* 410 ms ", line)  # the mean has as many digits
+    assert ("1.2 s" in line) == (width == 100)
+
+
+def test_exact_numbers_have_no_column_of_errors() -> None:
+    assert "Error" not in screen(view())
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"), [(0.0002, "<0.1%"), (0.0123, "+-1.2%"), (1.5, "+-150%"), (40, ">999%")]
+)
+def test_errors_of_any_size_fit(error: float, shown: str) -> None:
+    text = screen(view(estimated(error)), 79, 24, ascii_only=True)
+    line = next(line for line in text.splitlines() if line.startswith(">"))
+    assert f" {shown} " in line
+    assert "PriceCache" in line
+    assert line.isascii()
+
+
+def test_the_stacks_of_a_row_have_errors() -> None:
+    top = view(estimated(0.25))
+    press(top, "enter")
+    assert "1.5 s/s \N{PLUS-MINUS SIGN}25% (" in screen(top)
+    assert "since the start: 3.0 s, 100 times" in screen(top)
+
+
 def test_the_header_shows_target_rates_and_hidden_waits() -> None:
     text = screen(view())
     first, second, third, *_ = text.splitlines()

@@ -63,6 +63,30 @@ def read_twice() -> Reading:
     return table.read(waits(3 * S, *last))
 
 
+def test_the_variance_of_a_window_is_what_was_added() -> None:
+    """A later sum has the variance of an earlier one in it; where it fell, the sum's is taken."""
+    table = TopTable("block")
+
+    def read(second: int, value: int, variance: float) -> tuple[float, float]:
+        sample = Sample((LOCK, GET), (1, value), variance=variance)
+        (row,) = table.read([Snapshot(7, second * S, block(sample))]).rows
+        return row.variance, row.total_variance
+
+    assert read(1, 100, 16.0) == (16, 16)
+    assert read(2, 300, 25.0) == (9, 25)
+    assert read(3, 400, 16.0) == (1, 16)
+    assert read(4, 400, 0.0) == (0, 0)
+
+
+def test_the_errors_of_a_row_are_those_of_its_stacks() -> None:
+    some = [
+        Sample((LOCK, GET, SERVE), (1, 60), variance=9.0),
+        Sample((LOCK, GET, WORKER), (1, 40), variance=16.0),
+    ]
+    (row,) = TopTable("block").read([Snapshot(7, S, block(*some))]).rows
+    assert (row.error, row.total_error) == (0.05, 0.05)
+
+
 def test_a_row_has_the_window_and_the_total() -> None:
     reading = read_twice()
     assert reading.window_ns == 2 * S

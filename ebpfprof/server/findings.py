@@ -1,0 +1,82 @@
+"""What is wrong with the goroutines of a process, in sentences, for the page and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.export.tables import leaks
+from ebpfprof.export.tables.goroutines import deadlock_lines, frame_as_json, shown_frames
+from ebpfprof.profile.operations import caller
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.watch import HangingGroup, WatchedGoroutines
+    from ebpfprof.profile.goroutines import DumpedGoroutine
+    from ebpfprof.profile.leaks import Suspects
+    from ebpfprof.profile.model import Frame
+
+_MAX_FRAMES: Final = 100
+_MAX_LINES: Final = 64
+
+
+def as_json(found: WatchedGoroutines) -> list[dict[str, Any]]:
+    """Deadlocks, goroutines that hang, and leaks, in this order.
+
+    Each has a `kind`, a `title`, `lines` that explain it, the `count` of its goroutines, and the
+    frames of their `stack` without the runtime's, innermost first. Titles and lines are printable;
+    names in stacks are as the target has them.
+    """
+    return [
+        *(_deadlock(each) for each in found.deadlocks),
+        *(_hanging(each) for each in found.hanging),
+        *(_leak(*each) for each in found.leaks),
+    ]
+
+
+def _deadlock(circle: Sequence[DumpedGoroutine]) -> dict[str, Any]:
+    title, *lines = deadlock_lines(circle)
+    return _finding("deadlock", title, lines[:_MAX_LINES], len(circle), ())
+
+
+def _hanging(group: HangingGroup) -> dict[str, Any]:
+    place = caller(group.first.frames)
+    verb = "has" if group.count == 1 else "have"
+    title = (
+        f"{counted(group.count, 'goroutine')} {verb} not moved for {duration(group.at_least_ns, 2)}"
+        f" or longer: {group.operation} in {place.function} ({_place(place)})."
+    )
+    lines = [f"One of them is goroutine {group.first.goid}."] if group.count > 1 else []
+    found = _finding("hanging", title, lines, group.count, shown_frames(group.first))
+    return {**found, "at_least_s": group.at_least_ns / 1e9}
+
+
+def _leak(suspects: Suspects, count: int) -> dict[str, Any]:
+    first = suspects.group.first
+    place = caller(first.frames)
+    words = leaks.head(suspects, count)
+    title = f"Perhaps a leak: {words} in {place.function} ({_place(place)})."
+    created = first.created_by
+    lines = [f"They were created by {created.function} ({_place(created)})."] if created else []
+    return {
+        **_finding("leak", title, lines, count, shown_frames(first)),
+        "at_least_s": suspects.oldest_ns / 1e9,
+        "growth_per_minute": round(suspects.per_minute, 3),
+        "only_grows": suspects.only_grows,
+    }
+
+
+def _finding(
+    kind: str, title: str, lines: Sequence[str], count: int, frames: Sequence[Frame]
+) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "title": printable(title),
+        "lines": [printable(line) for line in lines],
+        "count": count,
+        "stack": [frame_as_json(each) for each in frames[:_MAX_FRAMES]],
+    }
+
+
+def _place(frame: Frame) -> str:
+    return f"{frame.file.rpartition('/')[2]}:{frame.line}"
