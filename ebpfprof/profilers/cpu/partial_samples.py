@@ -19,6 +19,7 @@ from ebpfprof.profilers.cpu.unwinder import (
     GoState,
     ProcessRules,
     interrupted_at,
+    is_push,
     unwind,
 )
 from symbolizer.unwind.go import GoUnwind
@@ -85,6 +86,7 @@ class Unfinished:
     go: GoState
     copies: Copies
     behind_breakpoint: bool
+    at_breakpoint: bool
 
     @classmethod
     def parse(cls, packed: bytes) -> Self:
@@ -108,13 +110,24 @@ class Unfinished:
             GoState(**{name: int(go[name]) for name in go.dtype.names}),
             copies,
             bool(record["behind_breakpoint"]),
+            bool(record["at_breakpoint"]),
         )
 
     def finish(self, rules: ProcessRules) -> tuple[tuple[int, ...], Ending]:
         """Unwind the rest: the whole stack, and how the walk ended. Call it once: it moves `at`."""
-        if self.behind_breakpoint:
-            self.at.pc = interrupted_at(self.at.pc, rules)
+        if self.behind_breakpoint or self.at_breakpoint:
+            self.leave_breakpoint(rules)
         pcs, ending = unwind(self.at, self.go, self.copies, rules, self.pcs)
         if ending is Ending.UNREADABLE:
             ending = Ending.UNLEARNED  # the stack may be larger than its copy
         return tuple(pcs), ending
+
+    def leave_breakpoint(self, rules: ProcessRules) -> None:
+        """Move `at` to where the thread's own code goes on: user_registers() of cpu.bpf.c."""
+        at = self.at
+        has_pushed = self.copies.word(at.sp) == at.bp
+        has_pushed = has_pushed and is_push(at.pc - self.behind_breakpoint, rules)
+        if self.at_breakpoint:
+            at.sp += 8 if has_pushed else 0
+        elif not has_pushed:
+            at.pc = interrupted_at(at.pc, rules)

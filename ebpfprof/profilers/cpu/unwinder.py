@@ -231,6 +231,16 @@ def interrupted_at(pc: int, rules: ProcessRules) -> int:
     return pc if kind in (RuleKind.NONE, RuleKind.GUESS) else pc - 1
 
 
+def is_push(address: int, rules: ProcessRules) -> bool:
+    """Whether there is a push of one byte: behind it, the caller's frame is 8 bytes further away."""
+    rule, behind = rules.rule_at(address), rules.rule_at(address + 1)
+    return (
+        rule.kind is RuleKind.SP
+        and behind.kind is RuleKind.SP
+        and behind.cfa_offset == rule.cfa_offset + 8
+    )
+
+
 def unwind(
     at: Cursor, go: GoState, copies: Copies, rules: ProcessRules, pcs: Sequence[int]
 ) -> tuple[list[int], Ending]:

@@ -53,7 +53,7 @@ void walk(struct walk *walk) {
 /* Where a thread goes on that entered the kernel with these registers; 0: its rules must tell. */
 u64 enter(struct pt_regs *registers) {
     static struct work work;
-    work.behind_breakpoint = 0;
+    work.behind_breakpoint = work.at_breakpoint = 0;
     user_registers(registers, 0, &work);
     return work.behind_breakpoint ? 0 : work.at.pc;
 }
@@ -64,6 +64,7 @@ u64 give(const struct unfinished *head) {
     work.at = head->at;
     work.go = head->go;
     work.behind_breakpoint = head->behind_breakpoint;
+    work.at_breakpoint = head->at_breakpoint;
     return hand_over(&work);
 }
 """
@@ -353,14 +354,15 @@ def test_records_of_partial_stacks_are_decoded(
     sample["user"]["pcs"][0][: len(pcs)] = pcs
     fill(head["at"], at)
     fill(head["go"], go)
-    head["behind_breakpoint"] = is_on_thread
+    head["behind_breakpoint"], head["at_breakpoint"] = is_on_thread, not is_on_thread
     native.set_memory([*stacks[here], *stacks[there]])
     assert native.call("give", head)
     packed = native.last_record()
     arrived = Unfinished.parse(packed)
     assert (arrived.process, arrived.labels, arrived.count) == (process, numbers[7], numbers[6])
     assert (arrived.pcs, arrived.kernel_pcs) == (tuple(pcs), tuple(kernel_pcs))
-    assert (arrived.at, arrived.go, arrived.behind_breakpoint) == (at, go, is_on_thread)
+    assert (arrived.at, arrived.go) == (at, go)
+    assert (arrived.behind_breakpoint, arrived.at_breakpoint) == (is_on_thread, not is_on_thread)
     copies = (len(packed) - UNFINISHED.itemsize) // 2 // COPY_BYTES
     assert copies in (COPIES, FEW_COPIES)
     # All that is above the stack pointer, and the goroutine's if the thread is not on it.
