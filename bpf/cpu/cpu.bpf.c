@@ -167,6 +167,7 @@ static __always_inline bool user_registers(void *task, u64 index, struct work *w
     work->at.pc = pc;
     work->at.sp = registers->sp;
     work->at.bp = registers->bp;
+    work->at.r12 = registers->r12;
     bool has_top = read_word(&top, registers->sp);
     bool has_pushed_pc = has_top && top == pc, has_pushed_bp = has_top && top == registers->bp;
     read_user(&before, sizeof(before), (void *)(pc - (has_pushed_pc ? CALL_BYTES : 1)));
@@ -263,10 +264,10 @@ static __always_inline bool hand_over(const struct work *work) {
 
 static __always_inline void take(struct bpf_perf_event_data *ctx, struct process *process,
                                  u32 index, void *task) {
-    u64 pc = ctx->regs.ip, sp = ctx->regs.sp, bp = ctx->regs.bp;
+    u64 pc = ctx->regs.ip, sp = ctx->regs.sp, bp = ctx->regs.bp, r12 = ctx->regs.r12;
     bool in_kernel = (ctx->regs.cs & USER_MODE) != USER_MODE;
     /* Else the compiler would load them later by a pointer that the verifier does not allow. */
-    asm volatile("" : "+r"(pc), "+r"(sp), "+r"(bp));
+    asm volatile("" : "+r"(pc), "+r"(sp), "+r"(bp), "+r"(r12));
     int zero = 0;
     struct work *work = works.lookup(&zero);
     struct turn *turn = turns.lookup(&zero);
@@ -301,6 +302,7 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
     work->at.pc = pc;
     work->at.sp = sp;
     work->at.bp = bp;
+    work->at.r12 = r12;
     work->at.is_exact = 1;
     work->behind_breakpoint = work->at_breakpoint = 0;
     enum ending ending = UNREADABLE;

@@ -67,6 +67,8 @@ class Cursor:
     sp: int
     bp: int
     is_exact: bool
+    r12: int = 0
+    """Of interrupted code at the start of the walk; unknown further out."""
 
 
 @dataclass(slots=True)
@@ -232,7 +234,7 @@ def interrupted_at(pc: int, rules: ProcessRules) -> int:
 
 
 def is_push(address: int, rules: ProcessRules) -> bool:
-    """Whether there is a push of one byte: behind it, the caller's frame is 8 bytes further away."""
+    """Whether there is a push of one byte: behind it, the caller's frame is 8 bytes further."""
     rule, behind = rules.rule_at(address), rules.rule_at(address + 1)
     return (
         rule.kind is RuleKind.SP
@@ -267,6 +269,8 @@ def unwind(
                 continue
             case RuleKind.NONE:
                 ending = Ending.NO_RULE
+            case RuleKind.IN_R12:
+                ending = _from_r12(at)
             case RuleKind.SIGNAL:
                 ending = _interrupted(at, copies)
             case _:
@@ -296,7 +300,14 @@ def _interrupted(at: Cursor, copies: Copies) -> Ending:
     pc, sp = (copies.word(at.sp + offset) for offset in (_UCONTEXT_PC, _UCONTEXT_SP))
     if pc is None or sp is None or not _load_bp(at, copies, at.sp + _UCONTEXT_BP):
         return Ending.UNREADABLE
-    at.pc, at.sp, at.is_exact = pc, sp, True
+    at.pc, at.sp, at.is_exact, at.r12 = pc, sp, True, 0
+    return Ending.WHOLE
+
+
+def _from_r12(at: Cursor) -> Ending:
+    if not at.is_exact or not at.r12:
+        return Ending.NO_RULE
+    at.pc, at.r12, at.is_exact = at.r12, 0, False
     return Ending.WHOLE
 
 

@@ -37,6 +37,7 @@ from ebpfprof.profilers.cpu.unwinder import (
     ProcessRules,
     RuleNumbers,
     interrupted_at,
+    is_push,
     unwind,
 )
 from ebpfprof.profilers.waits.stacks import StackTranslator
@@ -314,9 +315,10 @@ def ask_stack(data: bytes) -> None:
     if len(rules.lines) > 1 << 12:
         rules.lines.clear()
         rules.new_lines.clear()
-    found, _ = unwind(Cursor(pc, sp, bp, bool(is_exact & 1)), GoState(*go), copies, rules, [])
+    found, _ = unwind(Cursor(pc, sp, bp, bool(is_exact & 1), bp), GoState(*go), copies, rules, [])
     assert len(found) <= MAX_DEPTH
     interrupted_at(pc or 1, rules)
+    is_push(pc, rules)
 
 
 MEMORY = (

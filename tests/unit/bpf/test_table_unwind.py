@@ -210,7 +210,9 @@ def cases(draw: st.DrawFn) -> Case:
         syscall_pc=draw(code),
     )
     return Case(
-        Cursor(draw(code), draw(stack), draw(mostly(stack, anything)), draw(st.booleans())),
+        Cursor(
+            draw(code), draw(stack), draw(mostly(stack, anything)), draw(st.booleans()), draw(code)
+        ),
         go if is_go else GoState(),
         [memory(THREAD), memory(GOROUTINE)],
         draw(many(rule, 2 * FUNCTIONS)),
