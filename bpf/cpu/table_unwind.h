@@ -147,6 +147,11 @@ static __always_inline enum ending caller(struct cursor *at, const struct rule *
             return WHOLE;
         sp = go->sched_sp;
     }
+    /* Code in no table, such as the dynamic linker's _start: there the chain of frames ends. */
+    if (rule->kind == GUESS && at->bp == 0) {
+        at->pc = 0;
+        return WHOLE;
+    }
     bool by_bp = rule->kind == BP || rule->kind == BP_POINTS || rule->kind == GUESS;
     cfa = (by_bp ? at->bp : sp) + rule->cfa_offset;
     /* With BP_POINTS, the word at our frame pointer is the caller's. */

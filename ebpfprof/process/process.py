@@ -31,9 +31,10 @@ _DELETED = " (deleted)"
 
 @dataclass(frozen=True, slots=True)
 class TargetEnd:
-    """Why a target can't be recorded any longer."""
+    """Why a target can't be recorded any longer. `is_exec`: the process goes on."""
 
     text: str
+    is_exec: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ class Target(Closing):
             return TargetEnd(f"process {self.pid} ended")
         # A new program gets a new auxiliary vector (other random bytes, other vDSO).
         if auxv != self._auxv:
-            return TargetEnd(f"process {self.pid} replaced itself by another program (exec)")
+            return TargetEnd(f"process {self.pid} replaced itself by another program (exec)", True)
         return None
 
     def require_running(self) -> None:

@@ -107,9 +107,7 @@ class Unfinished:
             tuple(sample["kernel_pcs"][: sample["kernel_depth"]].tolist()),
             tuple(user["pcs"][: user["depth"]].tolist()),
             Cursor(
-                *(int(at[name]) for name in ("pc", "sp", "bp")),
-                bool(at["is_exact"]),
-                int(at["r12"]),
+                int(at["pc"]), int(at["sp"]), int(at["bp"]), bool(at["is_exact"]), int(at["r12"])
             ),
             GoState(**{name: int(go[name]) for name in go.dtype.names}),
             copies,

@@ -318,6 +318,9 @@ def _caller(at: Cursor, rule: UnwindRule, go: GoState, copies: Copies) -> Ending
         if not go.is_other_stack(sp):
             return Ending.WHOLE
         sp = go.sched_sp
+    if rule.kind is RuleKind.GUESS and at.bp == 0:
+        at.pc = 0
+        return Ending.WHOLE
     by_bp = rule.kind in (RuleKind.BP, RuleKind.BP_POINTS, RuleKind.GUESS)
     cfa = (at.bp if by_bp else sp) + rule.cfa_offset
     if rule.kind is RuleKind.BP_POINTS:

@@ -242,6 +242,14 @@ def test_a_deep_stack_is_cut() -> None:
     assert (len(pcs), ending) == (MAX_DEPTH, Ending.TOO_DEEP)
 
 
+def test_code_in_no_table_with_a_frame_pointer_of_zero_is_the_outermost() -> None:
+    """As _start of the dynamic linker is (System V ABI: %rbp is 0 in the deepest frame)."""
+    rules = book(function(0, FRAMELESS), function(1, UnwindRule(RuleKind.GUESS, 16, -16)))
+    pieces = [words(STACK, at(1), 0, 0)]
+    assert walked(rules, pieces) == ([at(0) + 1, at(1)], Ending.WHOLE)
+    assert walked(rules, pieces, bp=1) == ([at(0) + 1, at(1)], Ending.ASTRAY)
+
+
 def test_a_return_address_of_zero_ends_the_stack() -> None:
     assert walked(book(function(0, FRAMELESS)), [words(STACK, 0)]) == ([at(0) + 1], Ending.WHOLE)
 
