@@ -344,6 +344,7 @@ MEMORY = (
             "ebpfprof.goruntime.stack_walk",
             "ebpfprof.goruntime.frames",
             "ebpfprof.goruntime.dump",
+            "ebpfprof.goruntime.fault_stacks",
             "ebpfprof.goruntime.file_waits",
             "ebpfprof.goruntime.records",
             "ebpfprof.goruntime.sleeps",
