@@ -80,8 +80,8 @@ BLOCK = ProfileKind(
             "earlier_waits",
             "--earlier-waits",
             False,
-            "With --max-overhead 0: also count waits that began before the recording, with their "
-            "time in it. Estimated delays always have that.",
+            "Where every event is recorded, also count waits that began before the recording, with "
+            "their time in it. Estimated delays always have that.",
         ),
     ),
     sampling=_block_sampling,
