@@ -194,6 +194,14 @@ class Target(Closing):
         except OSError:
             return None
 
+    def kernel_ns(self) -> int | None:
+        """The part of its CPU time in the kernel, by ticks, in ns; None if it has ended."""
+        try:
+            fields = self._read("stat").rpartition(b")")[2].split()
+            return int(fields[12]) * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))  # stime
+        except (OSError, IndexError, ValueError):
+            return None
+
     def tracer(self) -> str:
         """The tracer, such as "process 99 (gdb)"; "" if there is none, or it is ebpfprof."""
         try:
