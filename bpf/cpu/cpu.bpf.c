@@ -15,8 +15,9 @@
 #define BREAKPOINT 0xcc
 #define CALL_BYTES 5
 #define COPY_BYTES 1024
-#define COPIES 32 /* of a stack, at most */
-#define FEW_COPIES 4
+#define COPIES 32      /* of a stack */
+#define FEW_COPIES 4   /* of a small one */
+#define MANY_COPIES 64 /* of a goroutine's that is larger; `missing` has no more bits */
 #define PAGE_SIZE 4096 /* BCC's macro for ring buffers needs it */
 #define USER_MODE 3    /* of the code segment's selector */
 
@@ -79,6 +80,11 @@ struct small_unfinished {
 struct large_unfinished {
     struct unfinished head;
     u8 bytes[2][COPIES * COPY_BYTES];
+};
+
+struct huge_unfinished {
+    struct unfinished head;
+    u8 bytes[2][MANY_COPIES * COPY_BYTES];
 };
 
 /* Too large for the stack of a BPF program. */
@@ -230,6 +236,11 @@ static __always_inline bool is_small(u64 sp, const struct go_state *go) {
     return end > sp && end - copy_start(sp) <= FEW_COPIES * COPY_BYTES;
 }
 
+/* Whether sp is on the goroutine's stack, and COPIES don't reach its end. */
+static __always_inline bool is_huge(u64 sp, const struct go_state *go) {
+    return go->curg && sp >= go->lo && sp < go->hi && go->hi - copy_start(sp) > COPIES * COPY_BYTES;
+}
+
 static __always_inline void fill(struct unfinished *to, const struct work *work, u64 other,
                                  u8 *first, u8 *second, int copies) {
     read_kernel(&to->sample, sizeof(to->sample), &work->sample);
@@ -251,6 +262,12 @@ static __always_inline bool hand_over(const struct work *work) {
         if (!to)
             return false;
         fill(&to->head, work, other, to->bytes[0], to->bytes[1], FEW_COPIES);
+        unlearned.ringbuf_submit(to, 0);
+    } else if (is_huge(work->at.sp, &work->go) || is_huge(other, &work->go)) {
+        struct huge_unfinished *to = unlearned.ringbuf_reserve(sizeof(struct huge_unfinished));
+        if (!to)
+            return false;
+        fill(&to->head, work, other, to->bytes[0], to->bytes[1], MANY_COPIES);
         unlearned.ringbuf_submit(to, 0);
     } else {
         struct large_unfinished *to = unlearned.ringbuf_reserve(sizeof(struct large_unfinished));

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from ebpfprof.process.mappings import MappedObjects
 
 LARGE_BYTES: Final = 70 << 10
-"""The size of a sample in the ring buffer with a large stack; a small one takes a tenth."""
+"""The size of a sample in the ring buffer with a large stack; a small one takes a tenth.
+
+Those of the few goroutines with more than 32 KiB of stack take twice as much.
+"""
 _MIN_RING_BYTES = 1 << 22
 _MAX_RING_BYTES = 1 << 24  # some 240 of the largest size
 _UNFINISHED = c_facts.struct("cpu/cpu.bpf.c", "unfinished", {"MAX_DEPTH": MAX_DEPTH})
