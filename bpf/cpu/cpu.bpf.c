@@ -13,9 +13,11 @@
 
 #define KERNEL_FRAMES 64
 #define BREAKPOINT 0xcc
+#define CALL_BYTES 5
 #define COPY_BYTES 1024
-#define COPIES 32 /* of a stack, at most */
-#define FEW_COPIES 4
+#define COPIES 32      /* of a stack */
+#define FEW_COPIES 4   /* of a small one */
+#define MANY_COPIES 64 /* of a goroutine's that is larger; `missing` has no more bits */
 #define PAGE_SIZE 4096 /* BCC's macro for ring buffers needs it */
 #define USER_MODE 3    /* of the code segment's selector */
 
@@ -66,6 +68,7 @@ struct unfinished {
     u64 stacks[2];  /* start addresses of the copies */
     u64 missing[2]; /* a bit for each failed copy of COPY_BYTES, the lowest first */
     u64 behind_breakpoint;
+    u64 at_breakpoint;
 };
 
 /* With the copies. Most stacks are small, and the ring buffer holds many more small ones. */
@@ -79,13 +82,20 @@ struct large_unfinished {
     u8 bytes[2][COPIES * COPY_BYTES];
 };
 
+struct huge_unfinished {
+    struct unfinished head;
+    u8 bytes[2][MANY_COPIES * COPY_BYTES];
+};
+
 /* Too large for the stack of a BPF program. */
 struct work {
     struct sample sample;
     struct cursor at;
     struct go_state go;
     struct pt_regs registers;
-    u64 behind_breakpoint; /* perhaps of a probe: the rules that decide are not known yet */
+    /* Perhaps of a probe: the rules that decide are not known yet. */
+    u64 behind_breakpoint;
+    u64 at_breakpoint; /* with the frame pointer on top of the stack */
 };
 
 /*
@@ -135,34 +145,58 @@ static __always_inline void read_go_state(const struct process *process, u64 tas
         read_word(&go->syscall_sp, go->curg + process->syscall_sp_offset);
 }
 
+/* Whether there is a push of one byte: behind it, the caller's frame is 8 bytes further away. */
+static __always_inline bool is_push(const struct rule *rule, const struct rule *next) {
+    return rule->kind == SP && next->kind == SP && next->cfa_offset == rule->cfa_offset + 8;
+}
+
 /*
  * The registers with which the thread entered the kernel. If it entered at a uprobe, such as ours,
  * its pc is behind the breakpoint, but it has yet to run the instruction that the breakpoint
  * replaces. Padding between functions may consist of breakpoints, too, with the interrupted
  * instruction right behind it: padding has no rules, or NONE.
  * (ebpfprof/profilers/cpu/unwinder.py: interrupted_at.)
- * After the kernel has emulated a `push %rbp` of one byte, the pc is behind the breakpoint, too,
- * but the stack has the frame pointer on top (arch/x86/kernel/uprobes.c, push_emulate_op).
+ *
+ * The kernel emulates a `push %rbp` and a call: it pushes first, and moves the pc afterwards
+ * (arch/x86/kernel/uprobes.c: push_emulate_op, branch_emulate_op). In between, the pc is at the
+ * breakpoint with the frame pointer on top of the stack, or behind the call with itself on top.
+ * Once a push is done, the pc is right behind the breakpoint.
  */
 static __always_inline bool user_registers(void *task, u64 index, struct work *work) {
-    u8 before = 0;
+    u8 before = 0, next = 0; /* the bytes at pc - 1 or, of a call, at its start, and at pc */
     u64 top = 0;
     struct pt_regs *registers = &work->registers;
     if (read_kernel(registers, sizeof(*registers), (void *)bpf_task_pt_regs(task)) ||
         (registers->cs & USER_MODE) != USER_MODE)
         return false;
-    work->at.pc = registers->ip;
+    u64 pc = registers->ip;
+    work->at.pc = pc;
     work->at.sp = registers->sp;
     work->at.bp = registers->bp;
-    if (read_user(&before, sizeof(before), (void *)(registers->ip - 1)) == 0 &&
-        before == BREAKPOINT &&
-        (read_user(&top, sizeof(top), (void *)registers->sp) || top != registers->bp)) {
-        struct rule *rule = rule_at(registers->ip - 1, index);
-        if (!rule)
-            work->behind_breakpoint = 1;
-        else if (rule->kind != NONE && rule->kind != GUESS)
-            work->at.pc--;
+    work->at.r12 = registers->r12;
+    bool has_top = read_word(&top, registers->sp);
+    bool has_pushed_pc = has_top && top == pc, has_pushed_bp = has_top && top == registers->bp;
+    read_user(&before, sizeof(before), (void *)(pc - (has_pushed_pc ? CALL_BYTES : 1)));
+    read_user(&next, sizeof(next), (void *)pc);
+    if (before == BREAKPOINT && has_pushed_pc) {
+        work->at.sp += sizeof(top);
+        return true;
     }
+    bool is_behind = before == BREAKPOINT;
+    if (!is_behind && !(next == BREAKPOINT && has_pushed_bp))
+        return true;
+    struct rule *rule = rule_at(pc - is_behind, index);
+    struct rule *next_rule = rule_at(pc - is_behind + 1, index);
+    if (!rule || (has_pushed_bp && !next_rule)) {
+        work->behind_breakpoint = is_behind;
+        work->at_breakpoint = !is_behind;
+        return true;
+    }
+    bool has_pushed = has_pushed_bp && next_rule && is_push(rule, next_rule);
+    if (!is_behind)
+        work->at.sp += has_pushed ? sizeof(top) : 0;
+    else if (!has_pushed && rule->kind != NONE && rule->kind != GUESS)
+        work->at.pc--;
     return true;
 }
 
@@ -202,12 +236,18 @@ static __always_inline bool is_small(u64 sp, const struct go_state *go) {
     return end > sp && end - copy_start(sp) <= FEW_COPIES * COPY_BYTES;
 }
 
+/* Whether sp is on the goroutine's stack, and COPIES don't reach its end. */
+static __always_inline bool is_huge(u64 sp, const struct go_state *go) {
+    return go->curg && sp >= go->lo && sp < go->hi && go->hi - copy_start(sp) > COPIES * COPY_BYTES;
+}
+
 static __always_inline void fill(struct unfinished *to, const struct work *work, u64 other,
                                  u8 *first, u8 *second, int copies) {
     read_kernel(&to->sample, sizeof(to->sample), &work->sample);
     to->at = work->at;
     to->go = work->go;
     to->behind_breakpoint = work->behind_breakpoint;
+    to->at_breakpoint = work->at_breakpoint;
     to->stacks[0] = copy_start(work->at.sp);
     to->missing[0] = copy_stack(first, to->stacks[0], copies);
     to->stacks[1] = copy_start(other);
@@ -223,6 +263,12 @@ static __always_inline bool hand_over(const struct work *work) {
             return false;
         fill(&to->head, work, other, to->bytes[0], to->bytes[1], FEW_COPIES);
         unlearned.ringbuf_submit(to, 0);
+    } else if (is_huge(work->at.sp, &work->go) || is_huge(other, &work->go)) {
+        struct huge_unfinished *to = unlearned.ringbuf_reserve(sizeof(struct huge_unfinished));
+        if (!to)
+            return false;
+        fill(&to->head, work, other, to->bytes[0], to->bytes[1], MANY_COPIES);
+        unlearned.ringbuf_submit(to, 0);
     } else {
         struct large_unfinished *to = unlearned.ringbuf_reserve(sizeof(struct large_unfinished));
         if (!to)
@@ -235,10 +281,10 @@ static __always_inline bool hand_over(const struct work *work) {
 
 static __always_inline void take(struct bpf_perf_event_data *ctx, struct process *process,
                                  u32 index, void *task) {
-    u64 pc = ctx->regs.ip, sp = ctx->regs.sp, bp = ctx->regs.bp;
+    u64 pc = ctx->regs.ip, sp = ctx->regs.sp, bp = ctx->regs.bp, r12 = ctx->regs.r12;
     bool in_kernel = (ctx->regs.cs & USER_MODE) != USER_MODE;
     /* Else the compiler would load them later by a pointer that the verifier does not allow. */
-    asm volatile("" : "+r"(pc), "+r"(sp), "+r"(bp));
+    asm volatile("" : "+r"(pc), "+r"(sp), "+r"(bp), "+r"(r12));
     int zero = 0;
     struct work *work = works.lookup(&zero);
     struct turn *turn = turns.lookup(&zero);
@@ -273,12 +319,14 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
     work->at.pc = pc;
     work->at.sp = sp;
     work->at.bp = bp;
+    work->at.r12 = r12;
     work->at.is_exact = 1;
-    work->behind_breakpoint = 0;
+    work->behind_breakpoint = work->at_breakpoint = 0;
     enum ending ending = UNREADABLE;
     if (!in_kernel || user_registers(task, index, work))
-        ending = work->behind_breakpoint ? UNLEARNED
-                                         : unwind(&work->at, &work->go, index, &sample->user);
+        ending = work->behind_breakpoint || work->at_breakpoint
+                     ? UNLEARNED
+                     : unwind(&work->at, &work->go, index, &sample->user);
     sample->ending = ending;
     if (ending == UNLEARNED) {
         if (hand_over(work))

@@ -24,7 +24,8 @@ enum kind {
     MORE_STACK,
     SWITCH,
     NONE,
-    GUESS
+    GUESS,
+    IN_R12
 };
 
 struct rule {
@@ -54,6 +55,7 @@ struct cursor {
     u64 sp;
     u64 bp;
     u64 is_exact; /* pc is an interrupted instruction, not a return address */
+    u64 r12;      /* of the innermost frame; 0: unknown */
 };
 
 /* What the Go runtime's own records say of a thread; all 0 if it is not a Go program. */
@@ -121,6 +123,16 @@ static __always_inline enum ending interrupted(struct cursor *at) {
         !read_word(&at->bp, context + UCONTEXT_BP))
         return UNREADABLE;
     at->is_exact = 1;
+    at->r12 = 0;
+    return WHOLE;
+}
+
+/* Assembly that made a system call with its return address kept in R12. */
+static __always_inline enum ending from_r12(struct cursor *at) {
+    if (!at->is_exact || !at->r12)
+        return NO_RULE;
+    jump(at, at->r12, at->sp);
+    at->r12 = 0;
     return WHOLE;
 }
 
@@ -134,6 +146,11 @@ static __always_inline enum ending caller(struct cursor *at, const struct rule *
         if (!is_on_other_stack(sp, go))
             return WHOLE;
         sp = go->sched_sp;
+    }
+    /* Code in no table, such as the dynamic linker's _start: there the chain of frames ends. */
+    if (rule->kind == GUESS && at->bp == 0) {
+        at->pc = 0;
+        return WHOLE;
     }
     bool by_bp = rule->kind == BP || rule->kind == BP_POINTS || rule->kind == GUESS;
     cfa = (by_bp ? at->bp : sp) + rule->cfa_offset;
@@ -185,6 +202,9 @@ static __always_inline enum ending unwind(struct cursor *at, struct go_state *go
             continue;
         case NONE:
             ending = NO_RULE;
+            break;
+        case IN_R12:
+            ending = from_r12(at);
             break;
         case SIGNAL:
             ending = interrupted(at);

@@ -85,7 +85,7 @@ class Writing:
                     self._write_one(profile, file)
                     written.append(file.name)
         errors += session.failures()
-        for ending in session.endings():
+        for ending in session.early_endings():
             say(f"ebpfprof: {ending.text}; the profile holds what was recorded.", err=True)
         for hint in dict.fromkeys(hint for report in reports for hint in report.hints):
             say(f"ebpfprof: {hint}", err=True)

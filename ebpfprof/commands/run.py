@@ -192,7 +192,8 @@ class _ProgramRecording:
         from ebpfprof.system.signals import interruptible
 
         self._child, self._plan = child, plan
-        session = interruptible(lambda: Session([child.pid], plan.options))
+        until_end = math.isinf(plan.duration_s)
+        session = interruptible(lambda: Session([child.pid], plan.options, until_end=until_end))
         self._session = held.enter_context(session)
         self._files = plan.writing.prepare(self._session, plan.output, held)
         say_what_is_assumed(self._session)

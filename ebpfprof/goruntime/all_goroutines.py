@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from ebpfprof.goruntime.channels import channels_of
+from ebpfprof.goruntime.fault_stacks import FaultStacks
 from ebpfprof.goruntime.goroutines import GoroutineReader, Unsteady
 from ebpfprof.goruntime.labels import LabelReader
 from ebpfprof.goruntime.stack_starts import (
@@ -148,6 +149,7 @@ class GoroutineScanner(Closing):
         self._starts = StackStarts(go)
         self._states = StateNames(layout)
         self._frames_left = 0
+        self._faults = FaultStacks(go, self._memory)
         self._callback_pc = go.callback.return_pc + go.load_bias if go.callback else -1
 
     def scan(self) -> AllGoroutines:
@@ -155,6 +157,7 @@ class GoroutineScanner(Closing):
         addresses, heads, beyond = self._heads()
         read_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         self._frames_left = _MAX_FAR_FRAMES
+        self._faults.begin()
         walks = self._walks(addresses, heads)
         moved = sum(walk is None for walk in walks)
         channels = self._channels(addresses, heads)
@@ -232,7 +235,10 @@ class GoroutineScanner(Closing):
             for number, walk in enumerate(found):
                 if walk is None or self._callback_pc in walk.pcs:
                     starts = (int(each[number]) for each in (before["hi"], pcs, sps, bps))
-                    found[number] = self._walk(*starts)
+                    walk = found[number] = self._walk(*starts)
+                if self._faults.has_fault(walk.pcs):
+                    hi, pc, sp = (int(each[number]) for each in (before["hi"], pcs, sps))
+                    found[number] = self._faults.walk(hi, pc, sp, most=_MAX_DEPTH) or walk
             is_same = self._memory.read_records(addresses[waiting], self._head) == before
             is_settled = is_same | (sps == 0)  # those that run have no stack to read
             for at, walk, is_good in zip(waiting.tolist(), found, is_settled.tolist(), strict=True):

@@ -40,6 +40,7 @@ class StackFrames:
         self._binary, self._bias = go.binary, go.load_bias
         self._known: dict[int, tuple[GoFrame, ...]] = {}
         self._call_pcs: dict[int, int] = {}
+        self._sites: dict[tuple[int, bool], tuple[int, bool]] = {}
         self._stacks: dict[tuple[int, ...], tuple[Frame, ...]] = {}
 
     def look_up(self, pcs: Iterable[int]) -> None:
@@ -57,9 +58,8 @@ class StackFrames:
 
     def physical(self, pcs: tuple[int, ...]) -> list[PhysicalFrame]:
         """The same frames, each with the number of its physical frame and the call's address."""
-        logical = [
-            (number, self._call_pc(pcs[number]), frame) for number, frame in self.logical(pcs)
-        ]
+        addresses = self._looked_at(pcs)
+        logical = [(number, addresses[number], frame) for number, frame in self.logical(pcs)]
         kept = logical[:1]
         for (_, _, callee), each in pairwise(logical):
             if each[2].role is not FuncRole.WRAPPER or not callee.role.elides_wrapper:
@@ -75,7 +75,8 @@ class StackFrames:
 
         Addresses in them are as linked.
         """
-        return [(number, frame) for number, pc in enumerate(pcs) for frame in self._at(pc)]
+        addresses = self._looked_at(pcs)
+        return [(n, frame) for n, address in enumerate(addresses) for frame in self._known[address]]
 
     def creator(self, created_pc: int) -> Frame | None:
         """The function with the `go` statement of this return address, as tracebacks show it.
@@ -96,10 +97,32 @@ class StackFrames:
         return start.function.startswith(_RUNTIME) and start.role not in _OF_THE_PROGRAM
 
     def _at(self, pc: int) -> tuple[GoFrame, ...]:
-        call_pc = self._call_pc(pc)
-        if call_pc not in self._known:
-            self.look_up([pc])
-        return self._known[call_pc]
+        return self._known[self._looked_at((pc,))[0]]
+
+    def _looked_at(self, pcs: tuple[int, ...]) -> list[int]:
+        """The address of each physical frame, known from now on: of the call, or of the fault.
+
+        sigpanic has no caller: the pc behind it is of the instruction that faulted
+        (runtime/traceback.go, unwinder.symPC).
+        """
+        found = []
+        is_fault = False
+        for pc in pcs:
+            site = self._sites.get((pc, is_fault))
+            if site is None:
+                site = self._sites[pc, is_fault] = self._site(pc, is_fault=is_fault)
+            address, is_fault = site
+            found.append(address)
+        return found
+
+    def _site(self, pc: int, *, is_fault: bool) -> tuple[int, bool]:
+        address = pc if is_fault else self._call_pc(pc)
+        if address not in self._known:
+            self._known[address] = self._binary.frames_many([address - self._bias])[
+                address - self._bias
+            ]
+        frames = self._known[address]
+        return address, bool(frames) and frames[-1].role is FuncRole.SIGPANIC
 
     def _call_pc(self, pc: int) -> int:
         found = self._call_pcs.get(pc)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from ebpfprof.console.text import counted, duration, percent, quantity
+
+_LEAST_CPU_NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +57,49 @@ class Overhead:
 
     `hits` are the runs at probes. Each hit costs `hit_ns` besides the run of our program; None if
     we could not measure that. `samples` are the runs for the CPU profile, without their
-    interrupts. `cpu_ns` is the CPU time that the target used meanwhile, including this cost.
+    interrupts. `cpu_ns` is the CPU time that the target used meanwhile, including this cost;
+    `kernel_ns` the part of it in the kernel, by the kernel's ticks, None if that is not known.
     """
 
     hits: Runs
     samples: Runs
     hit_ns: float | None
     cpu_ns: int
+    kernel_ns: int | None = None
 
     def __sub__(self, earlier: Overhead) -> Overhead:
         hits, samples = self.hits - earlier.hits, self.samples - earlier.samples
-        return Overhead(hits, samples, self.hit_ns, self.cpu_ns - earlier.cpu_ns)
+        kernel_ns = None
+        if self.kernel_ns is not None and earlier.kernel_ns is not None:
+            kernel_ns = self.kernel_ns - earlier.kernel_ns
+        return Overhead(hits, samples, self.hit_ns, self.cpu_ns - earlier.cpu_ns, kernel_ns)
 
     def __add__(self, later: Overhead) -> Overhead:
         hits, samples = self.hits + later.hits, self.samples + later.samples
-        return Overhead(hits, samples, later.hit_ns, self.cpu_ns + later.cpu_ns)
+        kernel_ns = None
+        if self.kernel_ns is not None and later.kernel_ns is not None:
+            kernel_ns = self.kernel_ns + later.kernel_ns
+        return Overhead(hits, samples, later.hit_ns, self.cpu_ns + later.cpu_ns, kernel_ns)
 
     @property
     def ns(self) -> float:
-        """How long the target's threads were delayed, in ns."""
+        """How long the target's threads were delayed, in ns.
+
+        In a program that does little but trap, with warm caches, a trap takes less than was tried
+        out. There the time in the kernel is a bound, since traps and our programs run there. Ticks
+        tell it well enough if it is long.
+        """
+        return float(self.kernel_ns or 0) if self._is_bounded else self._tried_out_ns
+
+    @property
+    def _tried_out_ns(self) -> float:
         return self.hits.count * (self.hit_ns or 0.0) + self.hits.ns + self.samples.ns
+
+    @property
+    def _is_bounded(self) -> bool:
+        is_known = self.kernel_ns is not None and self.cpu_ns >= _LEAST_CPU_NS
+        is_large = self._tried_out_ns > self.cpu_ns / 2
+        return is_known and is_large and self._tried_out_ns > (self.kernel_ns or 0)
 
     @property
     def share(self) -> float:
@@ -92,6 +118,8 @@ class Overhead:
         if self.samples.count:
             samples = counted(self.samples.count, "CPU sample")
             parts.append(f"{samples}, each {self.samples.each()}")
+        if self._is_bounded:
+            parts.append("but no more than its CPU time in the kernel")
         what = f" ({'; '.join(parts)})" if parts else ""
         share = f", {percent(self.share)} of its CPU time" if self.cpu_ns else ""
         return f"some {duration(self.ns)}{share}{what}"

@@ -31,9 +31,10 @@ _DELETED = " (deleted)"
 
 @dataclass(frozen=True, slots=True)
 class TargetEnd:
-    """Why a target can't be recorded any longer."""
+    """Why a target can't be recorded any longer. `is_exec`: the process goes on."""
 
     text: str
+    is_exec: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ class Target(Closing):
             return TargetEnd(f"process {self.pid} ended")
         # A new program gets a new auxiliary vector (other random bytes, other vDSO).
         if auxv != self._auxv:
-            return TargetEnd(f"process {self.pid} replaced itself by another program (exec)")
+            return TargetEnd(f"process {self.pid} replaced itself by another program (exec)", True)
         return None
 
     def require_running(self) -> None:
@@ -191,6 +192,14 @@ class Target(Closing):
         try:
             return time.clock_gettime_ns(~self.pid << 3 | _CPUCLOCK_SCHED)
         except OSError:
+            return None
+
+    def kernel_ns(self) -> int | None:
+        """The part of its CPU time in the kernel, by ticks, in ns; None if it has ended."""
+        try:
+            fields = self._read("stat").rpartition(b")")[2].split()
+            return int(fields[12]) * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))  # stime
+        except (OSError, IndexError, ValueError):
             return None
 
     def tracer(self) -> str:

@@ -22,7 +22,8 @@ class Recording:
     """The facts about the recording of one process, the same for all kinds.
 
     Times are CLOCK_MONOTONIC, except `started_unix_ns`. `own_cost` is what ebpfprof itself used
-    until now, in words, "" to leave it out. `traced` is a warning about a debugger, or "". `losses`
+    until now, in words, "" to leave it out. `until_end`: it was to last until the process ends, so
+    that an end is no early one. `traced` is a warning about a debugger, or "". `losses`
     are those of all processes together.
     """
 
@@ -33,6 +34,7 @@ class Recording:
     started_unix_ns: int
     ended_ns: int
     ending: TargetEnd | None = None
+    until_end: bool = False
     traced: str = ""
     overhead: Overhead | None = None
     own_cost: str = ""
@@ -94,7 +96,9 @@ class ReportBuilder:
             common.append(self._given_up())
         common += missing
         if recording.ending:
-            common.append(f"ended early: {recording.ending.text}")
+            is_early = not recording.until_end or recording.ending.is_exec
+            how = "ended early:" if is_early else "recorded until"
+            common.append(f"{how} {recording.ending.text}")
         if recording.traced:
             common.append(recording.traced)
         return RecordingAccount(

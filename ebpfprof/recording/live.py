@@ -225,7 +225,8 @@ class LiveSession(Closing):
             hits, samples = self.profilers.runs(target.number)
             hits_before, samples_before = target.runs_before
             hit_ns = self.profilers.hit_ns
-            return Overhead(hits - hits_before, samples - samples_before, hit_ns, recorded.cpu_ns)
+            used_ns = recorded.cpu_ns, recorded.kernel_ns
+            return Overhead(hits - hits_before, samples - samples_before, hit_ns, *used_ns)
 
     def losses(self) -> tuple[Loss, ...]:
         """What the profilers lost so far, of all processes together."""

@@ -30,12 +30,14 @@ _TICK_S = 0.1
 class Session(Closing):
     """Records some processes once. A context manager: leaving it detaches every probe."""
 
-    def __init__(self, pids: Sequence[int], options: Options) -> None:
+    def __init__(self, pids: Sequence[int], options: Options, *, until_end: bool = False) -> None:
         """Open and inspect the processes, compile and load the programs; attach no probe yet.
 
+        `until_end`: the processes are to be recorded until they end, which is then no early end.
         Raises any of ebpfprof.errors.
         """
         self._options = options
+        self._until_end = until_end
         self._at_the_end: tuple[list[Overhead], list[Loss]] | None = None
         self._names_failed: list[Exception] = []
         # BCC compiles in another process, for a second. Meanwhile we import the readers of
@@ -133,6 +135,7 @@ class Session(Closing):
                 started_unix_ns=self._started_unix_ns,
                 ended_ns=each.ended_ns or ended_ns,
                 ending=each.ending,
+                until_end=self._until_end,
                 traced=each.traced,
                 overhead=overheads[index],
                 own_cost=own_cost(),
@@ -150,6 +153,10 @@ class Session(Closing):
     def endings(self) -> list[TargetEnd]:
         """How processes ended, for those that ended before the recording."""
         return [each.ending for each in self._recorded() if each.ending]
+
+    def early_endings(self) -> list[TargetEnd]:
+        """The endings of processes that were to be recorded for longer."""
+        return [each for each in self.endings() if each.is_exec or not self._until_end]
 
     def assumptions(self) -> list[str]:
         """What we assume about unknown versions of Go, so that their profiles may be wrong."""

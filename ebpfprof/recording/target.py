@@ -53,6 +53,10 @@ class RecordedTarget:
     """The CPU time of its threads while it was recorded, until the last look_at_cpu()."""
     cpu_before_ns: int | None = None
     """Their CPU time before the recording, minus cpu_ns of it; None: it is not recorded."""
+    kernel_ns: int | None = None
+    """The part of cpu_ns in the kernel, by ticks; None: not known."""
+    kernel_before_ns: int | None = None
+    """As cpu_before_ns, in the kernel."""
     traced: str = ""
     """A warning about a debugger that traces the process and its probes; "" without one."""
 
@@ -77,12 +81,17 @@ class RecordedTarget:
         """Count the process's CPU time from now on."""
         total_ns = self.target.cpu_ns()
         self.cpu_before_ns = None if total_ns is None else total_ns - self.cpu_ns
+        total_ns = self.target.kernel_ns()
+        self.kernel_before_ns = None if total_ns is None else total_ns - (self.kernel_ns or 0)
 
     def look_at_cpu(self, *, is_over: bool = False) -> None:
         """Update cpu_ns, unless the process has ended. With `is_over`, stop counting."""
         total_ns = self.target.cpu_ns() if self.ending is None else None
         if total_ns is not None and self.cpu_before_ns is not None:
             self.cpu_ns = total_ns - self.cpu_before_ns
+            in_kernel_ns = self.target.kernel_ns()
+            if in_kernel_ns is not None and self.kernel_before_ns is not None:
+                self.kernel_ns = in_kernel_ns - self.kernel_before_ns
         if is_over:
             self.cpu_before_ns = None
 

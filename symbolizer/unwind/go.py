@@ -24,6 +24,7 @@ _MAX_CODE_BYTES = 512  # of systemstack, which has 160
 _SIGNAL_RETURNS: Final = ("runtime.sigreturn", "runtime.sigreturn__sigaction")
 # Newer versions mark it as the top of a stack, but the interrupted code is below it.
 _SIGNAL_ENTRY: Final = "runtime.sigtramp"
+_POP_R12: Final = b"\x41\x5c"
 _INTERRUPTED: Final = (FuncRole.SIGPANIC, FuncRole.ASYNC_PREEMPT)
 
 
@@ -54,7 +55,10 @@ class GoUnwind:
         if whole is not None:
             return (RuleRange(function.entry, function.end, UnwindRule(whole)),)
         deltas = self._binary.sp_deltas(function)
-        rules = [RuleRange(start, end, self._rule(function, delta)) for start, end, delta in deltas]
+        rules = [
+            RuleRange(start, end, self._rule(function, delta, start))
+            for start, end, delta in deltas
+        ]
         if self._binary.layout.role(function.func_id) is FuncRole.SYSTEMSTACK:
             rules = _on_thread_stack(rules, _stack_switches(self._binary, function))
         return tuple(rules)
@@ -74,7 +78,9 @@ class GoUnwind:
             return None  # both write SP, and both keep what is needed to unwind through them
         return RuleKind.SWITCH if function.flags & _SP_WRITE else None
 
-    def _rule(self, function: Function, delta: int) -> UnwindRule:
+    def _rule(self, function: Function, delta: int, start: int) -> UnwindRule:
+        if delta == -_WORD_BYTES and self._has_popped_r12(function, start):
+            return UnwindRule(RuleKind.IN_R12)
         if not 0 <= delta <= _MAX_OFFSET_BYTES - _WORD_BYTES:
             return UnwindRule(RuleKind.NONE)
         role = self._binary.layout.role(function.func_id)
@@ -84,6 +90,15 @@ class GoUnwind:
         # Where a function has a frame, the assembler saves the frame pointer at its top.
         bp_offset = -2 * _WORD_BYTES if delta >= _WORD_BYTES else None
         return UnwindRule(RuleKind.SP, delta + _WORD_BYTES, bp_offset, exact_caller=is_exact)
+
+    def _has_popped_r12(self, function: Function, at: int) -> bool:
+        """Whether the instruction before `at` takes the return address from the stack into R12.
+
+        syscall.rawVforkSyscall does (syscall/asm_linux_amd64.s), since its child process uses the
+        same stack.
+        """
+        start = at - len(_POP_R12)
+        return start >= function.entry and self._binary.elf.read(start, at - start) == _POP_R12
 
 
 def _stack_switches(binary: GoBinary, function: Function) -> range:

@@ -34,6 +34,8 @@ class RuleKind(IntEnum):
     """No rule: the caller cannot be found."""
     GUESS = 10
     """As BP, for code that is in no table."""
+    IN_R12 = 11
+    """The return address is in R12, and the stack pointer already that of the caller."""
 
 
 @dataclass(frozen=True, slots=True)

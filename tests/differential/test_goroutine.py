@@ -11,7 +11,9 @@ from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
 from tests.builds import BUILDS, VERSIONS
+from tests.differential.test_tracebacks import own, still
 from tests.kernel.parked_program import running
+from tests.kernel.programs import program
 from tests.recorder import names_in, only_profile, run
 
 MAIN = "main.main"
@@ -50,6 +52,32 @@ def test_stacks_and_counts_equal_gos(version: str, mode: str, tmp_path: Path) ->
     expected = stacks(theirs)
     assert sum(expected.values()) > 60
     assert stacks(ours) == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_stacks_below_a_fault_equal_gos(version: str, tmp_path: Path) -> None:
+    """A fault is at its instruction, not behind a call, and its function may have no frame."""
+    with still(program("tracebacks", version)) as target:
+        finished = run(
+            *("--pid", str(target.pid), "--profile", "goroutine", "-d", "0.1"), folder=tmp_path
+        )
+        assert finished.code == ExitCode.OK, finished.stderr
+        ours = only_profile(tmp_path)
+        theirs = pprof.decode(own(target, 0, tmp_path))
+    expected = faults(theirs)
+    assert sum(expected.values()) >= 2
+    assert faults(ours) == expected
+
+
+def faults(profile: Profile) -> Counter[Stack]:
+    """The stacks with a fault."""
+    return Counter(
+        {
+            stack: count
+            for stack, count in stacks(profile).items()
+            if any(function == "runtime.sigpanic" for frames in stack for function, _, _ in frames)
+        }
+    )
 
 
 def test_it_is_recorded_beside_others_and_shown(tmp_path: Path) -> None:

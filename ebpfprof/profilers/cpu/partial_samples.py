@@ -19,6 +19,7 @@ from ebpfprof.profilers.cpu.unwinder import (
     GoState,
     ProcessRules,
     interrupted_at,
+    is_push,
     unwind,
 )
 from symbolizer.unwind.go import GoUnwind
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
     from ebpfprof.process.mappings import MappedObjects
 
 LARGE_BYTES: Final = 70 << 10
-"""The size of a sample in the ring buffer with a large stack; a small one takes a tenth."""
+"""The size of a sample in the ring buffer with a large stack; a small one takes a tenth.
+
+Those of the few goroutines with more than 32 KiB of stack take twice as much.
+"""
 _MIN_RING_BYTES = 1 << 22
 _MAX_RING_BYTES = 1 << 24  # some 240 of the largest size
 _UNFINISHED = c_facts.struct("cpu/cpu.bpf.c", "unfinished", {"MAX_DEPTH": MAX_DEPTH})
@@ -85,6 +89,7 @@ class Unfinished:
     go: GoState
     copies: Copies
     behind_breakpoint: bool
+    at_breakpoint: bool
 
     @classmethod
     def parse(cls, packed: bytes) -> Self:
@@ -104,17 +109,30 @@ class Unfinished:
             int(sample["count"]),
             tuple(sample["kernel_pcs"][: sample["kernel_depth"]].tolist()),
             tuple(user["pcs"][: user["depth"]].tolist()),
-            Cursor(int(at["pc"]), int(at["sp"]), int(at["bp"]), bool(at["is_exact"])),
+            Cursor(
+                int(at["pc"]), int(at["sp"]), int(at["bp"]), bool(at["is_exact"]), int(at["r12"])
+            ),
             GoState(**{name: int(go[name]) for name in go.dtype.names}),
             copies,
             bool(record["behind_breakpoint"]),
+            bool(record["at_breakpoint"]),
         )
 
     def finish(self, rules: ProcessRules) -> tuple[tuple[int, ...], Ending]:
         """Unwind the rest: the whole stack, and how the walk ended. Call it once: it moves `at`."""
-        if self.behind_breakpoint:
-            self.at.pc = interrupted_at(self.at.pc, rules)
+        if self.behind_breakpoint or self.at_breakpoint:
+            self.leave_breakpoint(rules)
         pcs, ending = unwind(self.at, self.go, self.copies, rules, self.pcs)
         if ending is Ending.UNREADABLE:
             ending = Ending.UNLEARNED  # the stack may be larger than its copy
         return tuple(pcs), ending
+
+    def leave_breakpoint(self, rules: ProcessRules) -> None:
+        """Move `at` to where the thread's own code goes on: user_registers() of cpu.bpf.c."""
+        at = self.at
+        has_pushed = self.copies.word(at.sp) == at.bp
+        has_pushed = has_pushed and is_push(at.pc - self.behind_breakpoint, rules)
+        if self.at_breakpoint:
+            at.sp += 8 if has_pushed else 0
+        elif not has_pushed:
+            at.pc = interrupted_at(at.pc, rules)

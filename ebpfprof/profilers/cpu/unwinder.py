@@ -67,6 +67,8 @@ class Cursor:
     sp: int
     bp: int
     is_exact: bool
+    r12: int = 0
+    """Of interrupted code at the start of the walk; unknown further out."""
 
 
 @dataclass(slots=True)
@@ -231,6 +233,16 @@ def interrupted_at(pc: int, rules: ProcessRules) -> int:
     return pc if kind in (RuleKind.NONE, RuleKind.GUESS) else pc - 1
 
 
+def is_push(address: int, rules: ProcessRules) -> bool:
+    """Whether there is a push of one byte: behind it, the caller's frame is 8 bytes further."""
+    rule, behind = rules.rule_at(address), rules.rule_at(address + 1)
+    return (
+        rule.kind is RuleKind.SP
+        and behind.kind is RuleKind.SP
+        and behind.cfa_offset == rule.cfa_offset + 8
+    )
+
+
 def unwind(
     at: Cursor, go: GoState, copies: Copies, rules: ProcessRules, pcs: Sequence[int]
 ) -> tuple[list[int], Ending]:
@@ -257,6 +269,8 @@ def unwind(
                 continue
             case RuleKind.NONE:
                 ending = Ending.NO_RULE
+            case RuleKind.IN_R12:
+                ending = _from_r12(at)
             case RuleKind.SIGNAL:
                 ending = _interrupted(at, copies)
             case _:
@@ -286,7 +300,14 @@ def _interrupted(at: Cursor, copies: Copies) -> Ending:
     pc, sp = (copies.word(at.sp + offset) for offset in (_UCONTEXT_PC, _UCONTEXT_SP))
     if pc is None or sp is None or not _load_bp(at, copies, at.sp + _UCONTEXT_BP):
         return Ending.UNREADABLE
-    at.pc, at.sp, at.is_exact = pc, sp, True
+    at.pc, at.sp, at.is_exact, at.r12 = pc, sp, True, 0
+    return Ending.WHOLE
+
+
+def _from_r12(at: Cursor) -> Ending:
+    if not at.is_exact or not at.r12:
+        return Ending.NO_RULE
+    at.pc, at.r12, at.is_exact = at.r12, 0, False
     return Ending.WHOLE
 
 
@@ -297,6 +318,9 @@ def _caller(at: Cursor, rule: UnwindRule, go: GoState, copies: Copies) -> Ending
         if not go.is_other_stack(sp):
             return Ending.WHOLE
         sp = go.sched_sp
+    if rule.kind is RuleKind.GUESS and at.bp == 0:
+        at.pc = 0
+        return Ending.WHOLE
     by_bp = rule.kind in (RuleKind.BP, RuleKind.BP_POINTS, RuleKind.GUESS)
     cfa = (at.bp if by_bp else sp) + rule.cfa_offset
     if rule.kind is RuleKind.BP_POINTS:

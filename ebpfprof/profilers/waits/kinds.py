@@ -76,6 +76,13 @@ BLOCK = ProfileKind(
             most=(1 << 47) - 1,
             chooses_events=True,
         ),
+        Option(
+            "earlier_waits",
+            "--earlier-waits",
+            False,
+            "Where every event is recorded, also count waits that began before the recording, with "
+            "their time in it. Estimated delays always have that.",
+        ),
     ),
     sampling=_block_sampling,
     is_windowed=True,

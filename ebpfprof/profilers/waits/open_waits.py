@@ -87,7 +87,8 @@ def open_waits(
             continue  # the target has woken it since
         start_ns = known.start_ns if known else started_ns
         total = _total(goroutine, parked.read_ns - start_ns)
-        found.append(OpenWait(total, began_before=all_known and known is None))
+        began_before = known.is_seeded if known else all_known
+        found.append(OpenWait(total, began_before))
     return found
 
 

@@ -91,6 +91,10 @@ class WaitsProfiler:
             return kernel_now_ns()
         opened, go = self._opened[number]
         if not self._options.is_bounded:
+            if self._options["earlier_waits"]:
+                from ebpfprof.profilers.waits.earlier_waits import attach_with_earlier_waits
+
+                return attach_with_earlier_waits(self.collector, number, go)
             return self.collector.attach(number, go)
         from ebpfprof.profilers.waits.looked_delays import LookedDelays
         from ebpfprof.profilers.waits.windows import Windows

@@ -33,7 +33,7 @@ class WaitsConfig:
     labels: bool = True
     label_keys: tuple[int, ...] = ()
     windows: bool = False
-    """Whether targets may be recorded in windows (bpf/waits/window.h)."""
+    """Whether targets may be recorded in windows (bpf/waits/window.h), or with earlier waits."""
 
     @classmethod
     def of(cls, options: Options) -> Self:
@@ -47,7 +47,7 @@ class WaitsConfig:
             runtime_locks=bool(options["runtime_locks"]),
             labels=options.labels != (),
             label_keys=key_hashes(options.labels),
-            windows=options.is_bounded,
+            windows=options.is_bounded or bool(options["earlier_waits"]),
         )
 
 
@@ -90,6 +90,8 @@ class LastWait:
     start_ns: int
     waits: bool
     woken_ns: int = 0
+    is_seeded: bool = False
+    """It began before the recording; `start_ns` is when that began."""
 
 
 @dataclass(frozen=True, slots=True)

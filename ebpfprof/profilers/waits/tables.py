@@ -78,7 +78,9 @@ class WaitTables:
             target, g = divmod(int(key), 1 << _TARGET_SHIFT)
             state = int(wait["state"])
             woken_ns = int(wait["since_ns"]) if state == _WOKEN else 0
-            last_wait = LastWait(int(wait["start_ns"]), state == _WAITS, woken_ns)
+            last_wait = LastWait(
+                int(wait["start_ns"]), state == _WAITS, woken_ns, bool(wait["is_seeded"])
+            )
             found.setdefault(target, {})[g] = last_wait
         return found
 

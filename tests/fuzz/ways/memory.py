@@ -40,6 +40,7 @@ from ebpfprof.profilers.cpu.unwinder import (
     ProcessRules,
     RuleNumbers,
     interrupted_at,
+    is_push,
     unwind,
 )
 from ebpfprof.profilers.waits.stacks import StackTranslator
@@ -328,9 +329,10 @@ def ask_stack(data: bytes) -> None:
     if len(rules.lines) > 1 << 12:
         rules.lines.clear()
         rules.new_lines.clear()
-    found, _ = unwind(Cursor(pc, sp, bp, bool(is_exact & 1)), GoState(*go), copies, rules, [])
+    found, _ = unwind(Cursor(pc, sp, bp, bool(is_exact & 1), bp), GoState(*go), copies, rules, [])
     assert len(found) <= MAX_DEPTH
     interrupted_at(pc or 1, rules)
+    is_push(pc, rules)
 
 
 MEMORY = (
@@ -359,6 +361,7 @@ MEMORY = (
             "ebpfprof.goruntime.stack_walk",
             "ebpfprof.goruntime.frames",
             "ebpfprof.goruntime.dump",
+            "ebpfprof.goruntime.fault_stacks",
             "ebpfprof.goruntime.file_waits",
             "ebpfprof.goruntime.records",
             "ebpfprof.goruntime.sleeps",

@@ -53,6 +53,42 @@ def test_the_share_is_at_most_100_percent() -> None:
     assert " 100 % of its CPU time" in str(cost)
 
 
+S = 1_000_000_000
+
+
+def test_a_large_cost_is_at_most_the_time_in_the_kernel() -> None:
+    hits = Runs(4_000_000, 1.2 * S, 60_000)
+    cost = Overhead(hits, Runs(), 1_500.0, cpu_ns=6 * S, kernel_ns=4 * S)
+    assert cost.ns == 4 * S
+    assert cost.share == pytest.approx(2 / 3)
+    assert str(cost).startswith("some 4.00 s, 67 % of its CPU time (4000000 probe hits, some 1.80 ")
+    assert str(cost).endswith("; but no more than its CPU time in the kernel)")
+
+
+@pytest.mark.parametrize(
+    ("cpu_ns", "kernel_ns"),
+    [
+        pytest.param(6 * S, None, id="not known"),
+        pytest.param(6 * S, 5 * S, id="more than the cost"),
+        pytest.param(S // 2, S // 10, id="too few ticks"),
+        pytest.param(30 * S, S // 10, id="a small cost"),
+    ],
+)
+def test_else_it_is_what_was_tried_out(cpu_ns: int, kernel_ns: int | None) -> None:
+    cost = Overhead(Runs(2_000_000), Runs(), 2_250.0, cpu_ns=cpu_ns, kernel_ns=kernel_ns)
+    assert cost.ns == 4.5 * S
+    assert "in the kernel" not in str(cost)
+
+
+def test_times_in_the_kernel_add_up() -> None:
+    earlier = Overhead(Runs(), Runs(), None, cpu_ns=S, kernel_ns=S // 2)
+    later = Overhead(Runs(), Runs(), None, cpu_ns=4 * S, kernel_ns=2 * S)
+    assert (later - earlier).kernel_ns == 1.5 * S
+    assert (later + earlier).kernel_ns == 2.5 * S
+    unknown = Overhead(Runs(), Runs(), None, cpu_ns=S)
+    assert (later - unknown).kernel_ns is (unknown + later).kernel_ns is None
+
+
 @pytest.mark.parametrize(
     ("cpu_ns", "words"),
     [(10**9, "less than 0.01 %"), (10**7, "0.01 %"), (12_345, "8.1 %"), (4_321, "23 %")],

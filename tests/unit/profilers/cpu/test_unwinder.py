@@ -193,6 +193,21 @@ def test_switched_stacks_continue_at_the_saved_registers() -> None:
     assert walked(rules, pieces, go=GoState(curg=1)) == ([at(0) + 1, at(1)], Ending.WHOLE)
 
 
+def test_a_return_address_in_a_register_is_that_of_interrupted_code_only() -> None:
+    in_r12 = UnwindRule(RuleKind.IN_R12)
+    rules = book(function(0, in_r12), function(1, FRAMELESS), function(2, END), function(3, in_r12))
+    go = GoState()
+
+    def found(pc: int, r12: int, *stack: int) -> tuple[list[int], Ending]:
+        start = Cursor(pc, STACK, 0, True, r12)
+        return unwind(start, go, Copies([words(STACK, *stack)]), rules, [])
+
+    assert found(at(0), at(1), at(2)) == ([at(0) + 1, at(1), at(2)], Ending.WHOLE)
+    assert found(at(0), at(3), at(2)) == ([at(0) + 1, at(3)], Ending.NO_RULE)
+    assert found(at(1), at(2), at(3)) == ([at(1) + 1, at(3)], Ending.NO_RULE)
+    assert found(at(0), 0, at(2)) == ([at(0) + 1], Ending.NO_RULE)
+
+
 def test_go_frames_below_c_are_found_without_rules_for_c() -> None:
     rules = book(function(0, UnwindRule(RuleKind.NONE)), function(2, FRAMELESS), function(3, END))
     go = GoState(curg=1, syscall_sp=OTHER, syscall_pc=at(2))
@@ -225,6 +240,14 @@ def test_a_deep_stack_is_cut() -> None:
     assert (len(pcs), ending) == (MAX_DEPTH, Ending.TOO_DEEP)
     pcs, ending = walked(rules, pieces, pcs=[1] * 100)
     assert (len(pcs), ending) == (MAX_DEPTH, Ending.TOO_DEEP)
+
+
+def test_code_in_no_table_with_a_frame_pointer_of_zero_is_the_outermost() -> None:
+    """As _start of the dynamic linker is (System V ABI: %rbp is 0 in the deepest frame)."""
+    rules = book(function(0, FRAMELESS), function(1, UnwindRule(RuleKind.GUESS, 16, -16)))
+    pieces = [words(STACK, at(1), 0, 0)]
+    assert walked(rules, pieces) == ([at(0) + 1, at(1)], Ending.WHOLE)
+    assert walked(rules, pieces, bp=1) == ([at(0) + 1, at(1)], Ending.ASTRAY)
 
 
 def test_a_return_address_of_zero_ends_the_stack() -> None:

@@ -57,6 +57,21 @@ def test_rules_match_the_stack_deltas(binary: GoBinary) -> None:
     assert len({rule.cfa_offset for rule in rules(binary, "runtime.chansend").values()}) > 1
 
 
+def test_a_child_on_the_same_stack_leaves_the_return_address_in_r12(binary: GoBinary) -> None:
+    """Programs without os/exec don't have it."""
+    for function in in_text(binary, "syscall.rawVforkSyscall"):
+        found = rules(binary, function.name)
+        calls = [
+            pc
+            for pc in range(function.entry, function.end - 1)
+            if binary.elf.read(pc, 2) == b"\x0f\x05"
+        ]
+        assert calls
+        for pc in (*calls, *(pc + 2 for pc in calls)):
+            assert found[pc] == UnwindRule(RuleKind.IN_R12)
+        assert found[function.entry] == UnwindRule(RuleKind.SP, 8)
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
