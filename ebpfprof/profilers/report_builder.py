@@ -23,7 +23,7 @@ class Recording:
 
     Times are CLOCK_MONOTONIC, except `started_unix_ns`. `own_cost` is what ebpfprof itself used
     until now, in words, "" to leave it out. `traced` is a warning about a debugger, or "". `losses`
-    are those of all processes together.
+    are those of all processes together. `no_go`: see RecordedTarget.
     """
 
     target: Target
@@ -37,6 +37,7 @@ class Recording:
     overhead: Overhead | None = None
     own_cost: str = ""
     losses: Sequence[Loss] = ()
+    no_go: str = ""
 
 
 @dataclass(slots=True)
@@ -84,6 +85,8 @@ class ReportBuilder:
         target, go = recording.target, recording.go
         language = printable(go.binary.version.text) if go else "not Go"
         common = []
+        if recording.no_go:
+            common.append(recording.no_go)
         if go and go.assumption:
             common.append(go.assumption)
         if go and go.no_runtime_locks:
@@ -126,6 +129,8 @@ class ReportBuilder:
         """The report, with its profiles in the order in which the user named the kinds."""
         if self.recording.target.allowance.exceeded:
             self.report.hints.append(self._given_up())
+        if self.recording.no_go:
+            self.report.hints.append(f"{self.recording.no_go}.")
         order = {name: index for index, name in enumerate(self.recording.kinds)}
         self.report.profiles.sort(key=lambda profile: order.get(profile.kind, len(order)))
         return self.report

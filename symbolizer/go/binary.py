@@ -87,16 +87,23 @@ class GoBinary:
         is unknown (unless `allow_unknown_version`: then the nearest known layout is used), and
         GoTableError if its tables contradict themselves.
         """
-        table = find_pclntab(elf)
+        try:
+            table = find_pclntab(elf)
+        except UnsupportedGoVersion as error:
+            info = _build_info(elf)
+            named = f" (it names {info.version[:64]!r})" if info and info.version else ""
+            raise UnsupportedGoVersion(f"{error}{named}") from error
         words = RelocatedWords(elf)
         module = find_moduledata(elf, table, words)
-        try:
-            build_info = read_build_info(elf)
-        except GoTableError:
-            build_info = None
+        build_info = _build_info(elf)
         version = _version(elf, table, module, words, build_info)
         layout = layout_for(version, allow_unknown_version=allow_unknown_version)
         if table.header.magic != layout.pclntab_magic:
+            if not layout.is_of(version):
+                raise UnsupportedGoVersion(
+                    f"the program was built with {version}, which is not known, and its pclntab is "
+                    f"not that of Go {layout.version}"
+                )
             raise GoTableError(
                 f"pclntab contradicts the Go version that the program names, {version}"
             )
@@ -241,6 +248,13 @@ class GoBinary:
             flags=record.flags,
             index=index,
         )
+
+
+def _build_info(elf: ElfFile) -> BuildInfo | None:
+    try:
+        return read_build_info(elf)
+    except GoTableError:
+        return None
 
 
 def _version(
