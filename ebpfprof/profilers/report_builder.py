@@ -109,7 +109,9 @@ class ReportBuilder:
             remarks=(*common, *remarks),
             overhead=recording.overhead,
             own_cost=recording.own_cost,
-            losses=tuple(recording.losses),
+            losses=tuple(
+                each for each in recording.losses if not each.kinds or kind.name in each.kinds
+            ),
         )
 
     def add(self, profile: Profile, account: RecordingAccount) -> None:
