@@ -63,12 +63,15 @@ class GoBinary:
         version: GoVersion,
         layout: RuntimeLayout,
         build_info: BuildInfo | None,
+        types: tuple[int, int],
     ) -> None:
         """Use `GoBinary.open`."""
         self.elf: Final = elf
         self.version: Final = version
         self.layout: Final = layout
         self.build_info: Final = build_info
+        self.types: Final = types
+        """The first address of the types' descriptors, as linked, and that behind the last one."""
         self.text_start: Final = module.text_start
         self.text_end: Final = module.text_end
         self._table = table
@@ -108,7 +111,11 @@ class GoBinary:
                 f"pclntab contradicts the Go version that the program names, {version}"
             )
         gofunc = module.pointer(words, layout.offset("moduledata", "gofunc"))
-        return cls(elf, table, module, gofunc, version, layout, build_info)
+        start, end = (
+            module.pointer(words, layout.offset("moduledata", name)) for name in ("types", "etypes")
+        )
+        types = start, end
+        return cls(elf, table, module, gofunc, version, layout, build_info, types)
 
     def functions_named(self, name: str) -> tuple[Function, ...]:
         """Return all functions of that name, in order of address.
