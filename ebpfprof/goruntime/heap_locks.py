@@ -12,8 +12,9 @@ from ebpfprof.goruntime.records import record
 from ebpfprof.process.memory import Memory
 from symbolizer import SymbolizerError
 from symbolizer.codeanalysis.globals import arenas_address
+from symbolizer.codeanalysis.receiver_locks import ReceiverLocks
 from symbolizer.go.type_descriptors import MAX_BYTES, TypeDescriptors
-from symbolizer.locks.heap import HeapLockNames, HeapObject
+from symbolizer.locks.heap import HeapLockNames, HeapObject, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +47,7 @@ class HeapLocks:
 
     def __init__(self, go: GoTarget) -> None:
         self._go = go
+        self._receivers: ReceiverLocks | None = None
 
     def name(self, address: int, callers: Sequence[Caller], kind: str) -> str | None:
         """The name of the lock at a runtime address; None unless it is sure.
@@ -55,9 +57,25 @@ class HeapLocks:
         try:
             with Memory(self._go.target) as memory:
                 found = object_at(self._go, memory, address)
-                return _names_of(self._go, memory).name(found, callers, kind) if found else None
+                names = _names_of(self._go, memory)
+            name = names.name(found, callers, kind) if found else None
+            return name or self._of_receiver(names, callers, kind)
         except (EbpfprofError, SymbolizerError):
             return None  # then only a name is missing
+
+    def _of_receiver(
+        self, names: HeapLockNames, callers: Sequence[Caller], kind: str
+    ) -> str | None:
+        """The name by the methods that locked it, if their code locks fields of the receiver."""
+        if self._receivers is None:
+            self._receivers = ReceiverLocks(self._go.binary)
+        shared: set[str | None] | None = None
+        for each in callers:
+            offsets = self._receivers.offsets(each.function, each.pc, kind)
+            if offsets:
+                found = {names.of_receiver(owner_of(each), at, kind) for at in offsets}
+                shared = found if shared is None else shared & found
+        return next(iter(shared)) if shared and len(shared) == 1 else None
 
 
 def object_at(go: GoTarget, memory: Memory, address: int) -> HeapObject | None:

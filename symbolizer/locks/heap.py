@@ -37,6 +37,7 @@ _PAGE_BYTES: Final = 8192
 _TINY_BYTES: Final = 16
 _MAX_NESTED: Final = 12
 _MAX_KNOWN: Final = 1 << 12
+_MAX_STRUCTS: Final = 1 << 17
 _RECEIVER: Final = re.compile(r"^\(\*([^()]+)\)\.")
 _WANTED: Final = {"sync.Mutex": ("sync.Mutex", "internal/sync.Mutex")}
 
@@ -76,6 +77,7 @@ class HeapLockNames:
         self._types = types
         self._addresses, self._sizes = types.structs()
         self._known: dict[tuple[HeapObject, str], list[_Candidate]] = {}
+        self._by_name: dict[str, list[int]] | None = None
 
     def name(self, found: HeapObject, callers: Sequence[Caller], kind: str) -> str | None:
         """The name of the lock in the object, such as "main.Cache.mu"; None unless it is sure.
@@ -93,12 +95,30 @@ class HeapLockNames:
         ]
         # Without a method of the very type, a function that locks what it is given a pointer to
         # could lock any of them.
-        has_method = any(_owner_of(c) in each.owners for c in callers for each in able)
+        has_method = any(owner_of(c) in each.owners for c in callers for each in able)
         left = able if found.type or has_method else candidates
         if not able or not left:
             return None
         shared = set.intersection(*(set(each.names) for each in left))
         return next((str(name) for name in able[0].names if name in shared), None)
+
+    def of_receiver(self, owner: str, offset: int, kind: str) -> str | None:
+        """The name of the lock at an offset in a value of the type named `owner`: "main.Cache.mu".
+
+        None without such a type, or if types of this name differ: instances of a generic type, or
+        types that functions declare.
+        """
+        if self._by_name is None:
+            self._by_name = {}
+            for address in self._addresses[:_MAX_STRUCTS].tolist():
+                known = self._types.at(address)
+                if known and known.name:
+                    shown = without_type_arguments(known.name)
+                    self._by_name.setdefault(shown, []).append(address)
+        wanted = _WANTED.get(kind, (kind,))
+        found = [self._lock_at(each, offset, wanted) for each in self._by_name.get(owner, ())]
+        names = {str(each.names[0]) if each and each.names else "" for each in found}
+        return next(iter(names)) or None if len(names) == 1 else None
 
     def _candidates(self, found: HeapObject, wanted: Sequence[str]) -> list[_Candidate]:
         if found.type:
@@ -179,12 +199,12 @@ def _sizes_in(found: HeapObject) -> tuple[int, int]:
 def _can_lock(caller: Caller, each: _Candidate) -> bool:
     """Whether code of the function reaches the lock by its fields, or as its receiver's own."""
     package = package_of(caller.function)
-    return _owner_of(caller) in each.owners or all(
+    return owner_of(caller) in each.owners or all(
         is_open or home in ("", package) for is_open, home in each.way
     )
 
 
-def _owner_of(caller: Caller) -> str:
+def owner_of(caller: Caller) -> str:
     """The type that has the function as its method, "main.Box[...]"; "" without one."""
     package = package_of(caller.function)
     receiver = _RECEIVER.match(caller.function[len(package) + 1 :]) if package else None
