@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -10,7 +11,7 @@ import numpy as np
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.goruntime.records import record
 from ebpfprof.process.memory import Memory
-from symbolizer import SymbolizerError
+from symbolizer import GoTableError, SymbolizerError
 from symbolizer.codeanalysis.globals import arenas_address
 from symbolizer.codeanalysis.receiver_locks import ReceiverLocks
 from symbolizer.go.type_descriptors import MAX_BYTES, TypeDescriptors
@@ -56,7 +57,10 @@ class HeapLocks:
         """
         try:
             with Memory(self._go.target) as memory:
-                found = object_at(self._go, memory, address)
+                found = None
+                # Where the runtime was compiled without optimization we don't find its arenas.
+                with suppress(GoTableError):
+                    found = object_at(self._go, memory, address)
                 names = _names_of(self._go, memory)
             name = names.name(found, callers, kind) if found else None
             return name or self._of_receiver(names, callers, kind)

@@ -105,8 +105,8 @@ class HeapLockNames:
     def of_receiver(self, owner: str, offset: int, kind: str) -> str | None:
         """The name of the lock at an offset in a value of the type named `owner`: "main.Cache.mu".
 
-        None without such a type, or if types of this name differ: instances of a generic type, or
-        types that functions declare.
+        None without such a type, or if types of this name that have a lock there differ: instances
+        of a generic type, or types that functions declare.
         """
         if self._by_name is None:
             self._by_name = {}
@@ -117,8 +117,8 @@ class HeapLockNames:
                     self._by_name.setdefault(shown, []).append(address)
         wanted = _WANTED.get(kind, (kind,))
         found = [self._lock_at(each, offset, wanted) for each in self._by_name.get(owner, ())]
-        names = {str(each.names[0]) if each and each.names else "" for each in found}
-        return next(iter(names)) or None if len(names) == 1 else None
+        names = {str(each.names[0]) for each in found if each and each.names}
+        return names.pop() if len(names) == 1 else None
 
     def _candidates(self, found: HeapObject, wanted: Sequence[str]) -> list[_Candidate]:
         if found.type:
