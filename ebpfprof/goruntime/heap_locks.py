@@ -99,9 +99,7 @@ def object_at(go: GoTarget, memory: Memory, address: int) -> HeapObject | None:
     return _object_in(layout, memory, span, address) if span else None
 
 
-def _object_in(
-    layout: RuntimeLayout, memory: Memory, span: int, address: int
-) -> HeapObject | None:
+def _object_in(layout: RuntimeLayout, memory: Memory, span: int, address: int) -> HeapObject | None:
     has_types = layout.has("mspan", "largeType")
     (found,) = memory.read_records(np.array([span], np.uint64), record(layout, "mspan", _SPAN))
     start, pages, slot = int(found["start"]), int(found["pages"]), int(found["slot"])

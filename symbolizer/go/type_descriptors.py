@@ -1,8 +1,8 @@
 """The descriptors of a Go program's types, as the runtime and reflect use them.
 
 Every program has them, stripped or not: the runtime needs the descriptor of what it allocates. The
-layout of abi.Type, StructType, ArrayType, UncommonType and Name (internal/abi/type.go; runtime/type.go
-before Go 1.21) is the same in Go 1.19 to 1.27.
+layout of abi.Type, StructType, ArrayType, UncommonType and Name (internal/abi/type.go; before Go
+1.21 runtime/type.go) is the same in Go 1.19 to 1.27.
 """
 
 import struct
@@ -31,6 +31,7 @@ _ARRAY_KIND, _STRUCT_KIND = 17, 25
 _STRUCT_BYTES: Final = _TYPE.size + _STRUCT.size
 _MAX_FIELDS = 1 << 12
 _MAX_NAME_BYTES = 1 << 12
+_MAX_LENGTH_BYTES = 3  # a varint
 _MAX_TYPE_BYTES = 1 << 40
 _WORD = 8
 
@@ -85,7 +86,8 @@ class TypeDescriptors:
     def structs(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
         """The addresses of all that may be struct types, and their sizes in bytes."""
         first = -self._start % _WORD
-        words = np.frombuffer(self._data, "<u8", (len(self._data) - first) // _WORD, first)
+        whole = max(0, len(self._data) - first) // _WORD
+        words = np.frombuffer(self._data[first : first + whole * _WORD], "<u8")
         count = max(0, len(words) - _STRUCT_BYTES // _WORD + 1)
         size, pointers, facts, fields, length, capacity = (
             words[at : at + count] for at in (0, 1, 2, 7, 8, 9)
@@ -158,16 +160,16 @@ class TypeDescriptors:
 
     def _name(self, address: int) -> tuple[int, str]:
         """The flags and the text of an abi.Name."""
-        at = self._offset(address, 2)
-        flags, length, shift = self._data[at], 0, 0
-        for at in range(at + 1, min(at + 4, len(self._data))):
-            length |= (self._data[at] & 0x7F) << shift
-            if self._data[at] < 0x80:
+        first = self._offset(address, 2)
+        length, end = 0, first + 1
+        for number, byte in enumerate(self._data[end : end + _MAX_LENGTH_BYTES]):
+            length |= (byte & 0x7F) << 7 * number
+            end += 1
+            if byte < 0x80:
                 break
-            shift += 7
-        if not 0 < length <= _MAX_NAME_BYTES or at + 1 + length > len(self._data):
+        if not 0 < length <= _MAX_NAME_BYTES or end + length > len(self._data):
             raise GoTableError("a name has no length that makes sense")
-        return flags, self._data[at + 1 : at + 1 + length].decode("utf-8", "replace")
+        return self._data[first], self._data[end : end + length].decode("utf-8", "replace")
 
     def _offset(self, address: int, size: int) -> int:
         offset = address - self._start

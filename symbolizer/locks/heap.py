@@ -90,9 +90,7 @@ class HeapLockNames:
                 self._known.clear()
             self._known[key] = self._candidates(found, _WANTED.get(kind, (kind,)))
         candidates = self._known[key]
-        able = [
-            each for each in candidates if all(_can_lock(caller, each) for caller in callers)
-        ]
+        able = [each for each in candidates if all(_can_lock(caller, each) for caller in callers)]
         # Without a method of the very type, a function that locks what it is given a pointer to
         # could lock any of them.
         has_method = any(owner_of(c) in each.owners for c in callers for each in able)
