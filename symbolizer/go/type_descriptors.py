@@ -37,7 +37,7 @@ _WORD = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class StructField:
     """A field of a struct: the address of its type, its offset in bytes.
 
     `is_open`: code of other packages reaches it, as it is exported or embedded.
@@ -61,7 +61,7 @@ class TypeDescriptor:
     has_pointers: bool
     name: str
     package: str
-    fields: tuple[Field, ...] = ()
+    fields: tuple[StructField, ...] = ()
     element: int = 0
 
 
@@ -118,7 +118,7 @@ class TypeDescriptors:
         name, package = "", ""
         if kind & _KIND_MASK == _STRUCT_KIND and flags & _NAMED:
             name, package = self._full_name(address, text, flags)
-        fields: tuple[Field, ...] = ()
+        fields: tuple[StructField, ...] = ()
         element = 0
         if kind & _KIND_MASK == _STRUCT_KIND:
             fields = self._fields(address, size)
@@ -127,7 +127,7 @@ class TypeDescriptors:
             element, _, _ = _ARRAY.unpack_from(self._data, at)
         return TypeDescriptor(size, pointers > 0, name, package, fields, element)
 
-    def _fields(self, address: int, size: int) -> tuple[Field, ...]:
+    def _fields(self, address: int, size: int) -> tuple[StructField, ...]:
         at = self._offset(address + _TYPE.size, _STRUCT.size)
         _, fields, count, _ = _STRUCT.unpack_from(self._data, at)
         if count > _MAX_FIELDS:
@@ -139,7 +139,7 @@ class TypeDescriptors:
             if offset > size:
                 raise GoTableError("a field lies outside of its struct")
             flags, text = self._name(name)
-            found.append(Field(text, type_at, offset, bool(flags & (_EXPORTED | _EMBEDDED))))
+            found.append(StructField(text, type_at, offset, bool(flags & (_EXPORTED | _EMBEDDED))))
         return tuple(found)
 
     def _full_name(self, address: int, text: int, flags: int) -> tuple[str, str]:
