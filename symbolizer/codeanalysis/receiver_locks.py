@@ -41,6 +41,8 @@ _MAX_FUNCTION_BYTES: Final = 1 << 14
 _MAX_BYTES: Final = 1 << 18  # of code that we decode for one program: some seconds
 _MAX_STEPS: Final = 1 << 17
 _WORD: Final = 8
+_CALL_BYTES: Final = 5
+_CALL: Final = re.compile(rb"\xe8(?=(.{4}))", re.DOTALL)
 _RAX, _RSP, _RBP = x86_const.X86_REG_RAX, x86_const.X86_REG_RSP, x86_const.X86_REG_RBP
 _KEPT: Final = frozenset({_RSP, _RBP})  # by a call
 
@@ -134,6 +136,8 @@ class ReceiverLocks:
             text = self._binary.elf.read(function.entry, size)
         except ElfError:
             return {}
+        if not self._calls_any(text, function.entry):
+            return {}
         self._left -= size
         code = {each.address: each for each in detailed_decoder().disasm(text, function.entry)}
         states = _followed(code, function.entry)
@@ -147,6 +151,13 @@ class ReceiverLocks:
                     offset = None if at is None else at - called[name]
                     found.setdefault(kind, set()).add(offset)
         return found
+
+    def _calls_any(self, text: bytes, entry: int) -> bool:
+        for match in _CALL.finditer(text):
+            displacement = int.from_bytes(match[1], "little", signed=True)
+            if entry + match.start() + _CALL_BYTES + displacement in self._names:
+                return True
+        return False
 
 
 def _followed(code: Mapping[int, capstone.CsInsn], entry: int) -> dict[int, _State]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from symbolizer import ElfFile, GoBinary
+from symbolizer.codeanalysis import receiver_locks
 from symbolizer.codeanalysis.receiver_locks import ReceiverLocks
 from symbolizer.go.type_descriptors import TypeDescriptors
 from symbolizer.locks.heap import HeapLockNames, owner_of
@@ -16,7 +17,10 @@ PACKAGES = ("net/http.", "net.", "crypto/tls.", "os.", "context.", "log.", "inte
 
 
 @pytest.mark.parametrize("minor", ["1.19", "1.22", "1.27"])
-def test_names_of_the_library_are_those_of_dwarf_or_one_of_them(minor: str) -> None:
+def test_names_of_the_library_are_those_of_dwarf_or_one_of_them(
+    minor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver_locks, "_MAX_BYTES", 1 << 24)
     with ElfFile.open(program("httppprof", minor)) as elf:
         binary = GoBinary.open(elf)
         start, end = binary.types
