@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ebpfprof.export.go_quotes import readable
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import UNKNOWN, Location, Lock, Sample
 from ebpfprof.profile.operations import operation_of
@@ -113,7 +114,7 @@ class TopTable:
             return self._functions_of(pid, sample, stack)
         name, line = operation_of(sample)
         rule = rule_of(self._view.kind.name, sample)
-        key = RowKey(pid, name, line.function, line.file, line.line, rule)
+        key = RowKey(pid, name, readable(line.function), line.file, line.line, rule)
         return (self._number(key),)
 
     def _functions_of(self, pid: int, sample: Sample, stack: Sequence[int]) -> tuple[int, ...]:
@@ -126,7 +127,7 @@ class TopTable:
         for at, location in zip(stack, sample.locations, strict=True):
             numbers = known.get(at)
             if numbers is None:
-                keys = [RowKey(pid, "", f.function, f.file) for f in location.frames]
+                keys = [RowKey(pid, "", readable(f.function), f.file) for f in location.frames]
                 numbers = known[at] = tuple(map(self._number, keys))
             rows += numbers
         return tuple(dict.fromkeys(rows)) or (self._number(RowKey(pid, "", UNKNOWN)),)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.quantities import amount, error_cell, known_digits
 from ebpfprof.profile.kind import Table
@@ -46,7 +47,7 @@ def operation_sums(samples: Iterable[Sample]) -> list[OperationSums]:
     variances: dict[tuple[str, str, str, int], float] = {}
     for sample in samples:
         name, line = operation_of(sample)
-        key = (name, line.function, line.file, line.line)
+        key = (readable(name), readable(line.function), line.file, line.line)
         total = sums.setdefault(key, [0, 0])
         total[0] += sample.values[0]
         total[1] += sample.values[-1]
