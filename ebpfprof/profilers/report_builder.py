@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import ebpfprof
 from ebpfprof.console.text import percent, printable
@@ -116,6 +116,9 @@ class ReportBuilder:
 
     def add(self, profile: Profile, account: RecordingAccount) -> None:
         """Add a profile, with its account."""
+        go = self.recording.go
+        info = go.binary.build_info if go else None
+        profile = replace(profile, module=info.module if info else "")
         self.report.profiles.append(profile.accounted(account))
 
     def fail(self, error: Exception) -> None:
