@@ -46,3 +46,5 @@ def test_a_profile_has_the_losses_that_concern_it(monkeypatch: pytest.MonkeyPatc
     assert told in comments["block"]
     assert told in comments["mutex"]
     assert "stacks_full" not in comments["cpu"]
+    # Tables find the program's own lines by it.
+    assert {profile.module for profile in report.profiles} == {"ebpfprof.test"}
