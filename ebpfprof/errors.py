@@ -89,9 +89,13 @@ class NotGoProgram(EbpfprofError):
 
 
 class UnsupportedGo(EbpfprofError):
-    """A Go program of a version that is unknown or too old."""
+    """A Go program of a version that is unknown or too old; `why` is that alone, printable."""
 
     exit_code = ExitCode.UNSUPPORTED_GO
+
+    def __init__(self, message: str, why: str = "") -> None:
+        super().__init__(message)
+        self.why = why or message
 
 
 class UnsupportedTarget(EbpfprofError):

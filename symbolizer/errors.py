@@ -27,7 +27,14 @@ class NotGoError(SymbolizerError):
 
 
 class UnsupportedGoVersion(SymbolizerError):  # noqa: N818 (reads better where it is raised)
-    """A Go program of a version whose runtime layout is unknown."""
+    """A Go program of a version whose runtime layout is unknown.
+
+    With `can_be_tried`, it can be read as the nearest known version.
+    """
+
+    def __init__(self, message: str, *, can_be_tried: bool = False) -> None:
+        super().__init__(message)
+        self.can_be_tried = can_be_tried
 
 
 class GoTableError(SymbolizerError):

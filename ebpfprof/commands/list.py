@@ -163,7 +163,8 @@ def _supported(process: GoProcess) -> str:
     """The profiles that it can have."""
     if process.supported:
         return _ALL
-    some = [] if process.is_go else [kind.name for kind in _kinds_of_any_program()]
+    is_any = not process.is_go or process.is_unknown_version
+    some = [] if not is_any else [kind.name for kind in _kinds_of_any_program()]
     return ",".join(some) or _NONE
 
 
@@ -180,6 +181,12 @@ def _notes(processes: Sequence[GoProcess]) -> list[str]:
         if process.is_go and not process.supported:
             pids.setdefault(process.why_not, []).append(process.pid)
     notes = [f"{', '.join(map(str, those))}: {printable(why)}." for why, those in pids.items()]
+    if any(process.is_go and process.is_unknown_version for process in processes):
+        names = ",".join(kind.name for kind in _kinds_of_any_program())
+        notes.append(
+            f"A program of any version can be recorded with --profile {names}; --allow-unknown-go "
+            "reads a version that is newer than the known ones as the newest of them."
+        )
     if any(not process.is_go for process in processes):
         titles = [kind.title for kind in _kinds_of_any_program()]
         profiles = f"{listed(titles)} {'profile' if len(titles) == 1 else 'profiles'}"

@@ -14,6 +14,7 @@ from symbolizer import (
     NotGoError,
     SymbolizerError,
     UnsupportedElf,
+    UnsupportedGoVersion,
     read_build_info,
 )
 from symbolizer.allowance import Allowance
@@ -39,13 +40,14 @@ class Executable:
 
     `go_version` is None if the file hides it. `build_mode` is "exe" or "pie", followed by those of
     "cgo", "race" and "stripped" (without a symbol table) that apply. `why_not` is "" if ebpfprof
-    supports it.
+    supports it. `is_unknown_version`: it can have the profiles that any program can have.
     """
 
     is_go: bool
     go_version: str | None = None
     build_mode: str = ""
     why_not: str = ""
+    is_unknown_version: bool = False
 
 
 _NO_PROGRAM = Executable(is_go=False, why_not=NOT_GO)
@@ -115,7 +117,8 @@ class Executables:
         except (SymbolizerError, struct.error) as error:
             info = _build_info(elf)
             version = info.version if info and info.version else None
-            return Executable(True, version, _mode(elf, info), str(error))
+            is_unknown = isinstance(error, UnsupportedGoVersion)
+            return Executable(True, version, _mode(elf, info), str(error), is_unknown)
         return Executable(True, str(binary.version), _mode(elf, binary.build_info, binary))
 
     def _take(self, size_bytes: int) -> bool:

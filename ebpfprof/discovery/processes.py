@@ -44,7 +44,8 @@ class GoProcess:
     `name` is the kernel's (at most 15 bytes), `executable` the file's path in the process's root,
     `command` the whole command line. `user` is the effective one, its number if it has no name
     here. `go_version` is None if the program hides it. `build_mode`: see Executable. `container`
-    and `pod`: see Container. `why_not` says why it is not `supported`. All text comes from the
+    and `pod`: see Container. `why_not` says why it is not `supported`, and with
+    `is_unknown_version` it can have what any program can have. All text comes from the
     process: it may have any characters, but is valid UTF-8.
     """
 
@@ -60,6 +61,7 @@ class GoProcess:
     pod: str | None = None
     executable: str = ""
     is_go: bool = True
+    is_unknown_version: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +272,7 @@ def _described(pid: int, executable: Executable) -> GoProcess:
         pod=container.pod if container else None,
         executable=path.removesuffix(_DELETED),
         is_go=executable.is_go,
+        is_unknown_version=executable.is_unknown_version,
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
+
+_MAX_CACHED = 1 << 16
 
 _SHORT: Final = {
     "\a": "\\a",
@@ -76,6 +79,22 @@ def shortened(name: str, lists: int) -> str:
     if opens < closes:
         return name
     return f"{name[:start]}[...]{inner[closes + 1 : opens]}[...]{name[end + 1 :]}"
+
+
+@lru_cache(_MAX_CACHED)
+def readable(name: str) -> str:
+    """A function's name for people: with "[...]" for type arguments, whatever the version of Go.
+
+    Go's own profiles have them whole, and so have our files. Names such as "[unknown]" and C++'s
+    "operator[]" stay as they are.
+    """
+    start = name.find("[")
+    if start <= 0:
+        return name
+    before, behind = name[start - 1], name[start + 1 : start + 2]
+    if not (before.isalnum() or before == "_") or behind == "]":
+        return name
+    return shortened(name, 2)
 
 
 def _escaped(c: str) -> str:

@@ -54,6 +54,8 @@ class ParkedGoroutine:
     sema: int
     sequence: int = 0
     labels: tuple[Label, ...] | None = ()
+    start_pc: int = 0
+    """The runtime address of the function that it began with."""
 
 
 @dataclass(slots=True)
@@ -158,6 +160,7 @@ class _G(NamedTuple):
     goid: int
     wait_reason: int
     sequence: int
+    start_pc: int
     labels: int
 
 
@@ -171,6 +174,7 @@ _G_FIELDS = (
     ("goid", "Q"),
     ("waitreason", "B"),
     ("trackingSeq", "B"),
+    ("startpc", "Q"),
     ("labels", "Q"),
 )
 
@@ -268,7 +272,9 @@ class GoroutineReader:
             raise Unsteady
         pcs = self._stacks.setdefault(return_pcs, return_pcs)  # many goroutines share a stack
         reason = self._wait_reasons.get(g.wait_reason, "")
-        found = ParkedGoroutine(address, g.goid, reason, pcs, sema, g.sequence, labels)
+        found = ParkedGoroutine(
+            *(address, g.goid, reason, pcs, sema, g.sequence, labels, g.start_pc)
+        )
         return found, is_whole
 
     def walk(self, hi: int, sp: int, bp: int, *, most: int) -> tuple[tuple[int, ...], bool]:

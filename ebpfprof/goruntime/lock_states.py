@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ebpfprof.goruntime.heap_locks import HeapLocks
 from ebpfprof.goruntime.lock_uses import MUTEX, RW_MUTEX
 from ebpfprof.goruntime.lock_waits import COND, WAIT_GROUP, LockWait, types_of
 from ebpfprof.goruntime.records import record
@@ -42,6 +43,7 @@ class LockStates:
     def __init__(self, go: GoTarget) -> None:
         self._go = go
         self._finder = LockNames(go.binary)
+        self._heap = HeapLocks(go)
         self._names: dict[int, str | None] = {}
 
     def read(self, memory: Memory, waits: Mapping[int, LockWait]) -> dict[int, LockState]:
@@ -72,6 +74,8 @@ class LockStates:
                 callers = {each.caller for each in waits if each.caller}
                 ordered = sorted(callers, key=attrgetter("function", "pc"))
                 name = self._finder.field(ordered, lock.type)
+                name = name or self._heap.name(lock.address, ordered, lock.type)
+            name = name or self._finder.place(lock.address - self._go.load_bias)
             self._names[lock.address] = name
         return self._names[lock.address]
 

@@ -68,10 +68,17 @@ class GoTarget:
     @property
     def assumption(self) -> str | None:
         """What we assume about an unknown Go version, in words; None for a known one."""
-        version, layout = self.binary.version, self.binary.layout
-        if layout.version == f"1.{version.minor}" and version.stage != "devel":
+        if self.binary.layout.is_of(self.binary.version):
             return None
+        version, layout = self.binary.version, self.binary.layout
         return f"{printable(version.text)} is not known and was read as Go {layout.version}"
+
+
+def _not_as_assumed(binary: GoBinary, error: Exception) -> UnsupportedGoVersion:
+    return UnsupportedGoVersion(
+        f"the program was built with {binary.version}, which is not known, and it can't be read as "
+        f"Go {binary.layout.version} either: {error}"
+    )
 
 
 def inspect(
@@ -95,6 +102,7 @@ def inspect_program(
     With `runtime_locks`, also find the places for the runtime's own locks, which not every Go
     version has. Raises NotGoProgram, UnsupportedGo, UnsupportedTarget or CorruptBinary.
     """
+    binary = None
     with ExitStack() as held:
         try:
             with target.allowance:
@@ -103,6 +111,8 @@ def inspect_program(
                 sites, callback = probe_sites(binary), cgo_callback(binary)
                 locks, refusal = _runtime_locks(binary) if runtime_locks else (None, None)
         except (SymbolizerError, struct.error) as error:
+            if binary and not binary.layout.is_of(binary.version):
+                raise for_user(target, _not_as_assumed(binary, error)) from error
             raise for_user(target, error) from error
         held.pop_all()
         return GoProgram(binary, sites, callback, locks, refusal)
@@ -145,15 +155,17 @@ def for_user(target: Target, error: Exception) -> Exception:
     The result names the file and the process, and says what to do. Errors that neither the
     symbolizer nor struct raises come back unchanged.
     """
-    where = f"{printable(target.exe_name)} (process {target.pid}): {str(error).rstrip('.')}."
+    why = str(error).rstrip(".")
+    where = f"{printable(target.exe_name)} (process {target.pid}): {why}."
     match error:
         case NotGoError():
+            children = children_instead(target.pid)
             return NotGoProgram(
-                f"{where} {_children(target.pid)} ebpfprof can't read packed programs, by upx for "
-                "example."
+                f"{where} {children or 'It has no child that you could record instead.'} ebpfprof "
+                "can't read packed programs, by upx for example."
             )
         case UnsupportedGoVersion():
-            return UnsupportedGo(f"{where} Try a newer version with --allow-unknown-go.")
+            return UnsupportedGo(f"{where[:-1]}; {way_out(error)}.", printable(why))
         case UnsupportedElf():
             return UnsupportedTarget(where)
         case SymbolizerError() | struct.error():
@@ -161,8 +173,19 @@ def for_user(target: Target, error: Exception) -> Exception:
     return error
 
 
-def _children(pid: int) -> str:
-    """Children that the user may have meant instead of a shell or a supervisor, in a sentence."""
+def way_out(error: UnsupportedGoVersion) -> str:
+    """What to do about a version of Go that we don't know, in words."""
+    any_version = "`attach --profile cpu` records a program of any version"
+    if error.can_be_tried:
+        return f"--allow-unknown-go reads it as the nearest known version; {any_version}"
+    return f"build it with a known version; {any_version}"
+
+
+def children_instead(pid: int) -> str:
+    """Children that the user may have meant instead of a shell or a supervisor, in a sentence.
+
+    "" if it has none.
+    """
     import psutil
 
     try:
@@ -171,5 +194,5 @@ def _children(pid: int) -> str:
     except psutil.Error:
         named = []
     if not named:
-        return "It has no child that you could record instead."
+        return ""
     return f"Perhaps you mean one of its children: {', '.join(named)}."

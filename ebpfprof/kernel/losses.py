@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from ebpfprof.kernel.sources import bpf_folder
@@ -11,11 +11,15 @@ from ebpfprof.kernel.sources import bpf_folder
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """How often one thing was lost: `name` for machines, `text` for people."""
+    """How often one thing was lost: `name` for machines, `text` for people.
+
+    `kinds` are the kinds of profile that lack it; () stands for all.
+    """
 
     name: str
     text: str
     count: int
+    kinds: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.count} {self.text} ({self.name})"
@@ -42,16 +46,23 @@ def losses(counts: list[int], more: Mapping[str, int] | None = None) -> tuple[Lo
 
 def losses_since(later: Iterable[Loss], earlier: Iterable[Loss]) -> tuple[Loss, ...]:
     """What was lost between two readings of sums."""
-    before = {loss.name: loss.count for loss in earlier}
-    found = (Loss(each.name, each.text, each.count - before.get(each.name, 0)) for each in later)
+    before = {(loss.name, loss.kinds): loss.count for loss in earlier}
+    found = (
+        replace(each, count=each.count - before.get((each.name, each.kinds), 0)) for each in later
+    )
     return tuple(loss for loss in found if loss.count > 0)
 
 
 def losses_together(*several: Iterable[Loss]) -> tuple[Loss, ...]:
-    """What was lost in all of several times."""
+    """What was lost in all of several times, or by several profilers."""
     all_losses = [loss for losses in several for loss in losses]
-    counts: Counter[str] = Counter()
+    counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
     for loss in all_losses:
-        counts[loss.name] += loss.count
-    texts = {loss.name: loss.text for loss in all_losses}
-    return tuple(Loss(name, text, counts[name]) for name, text in texts.items())
+        counts[loss.name, loss.kinds] += loss.count
+    texts = {(loss.name, loss.kinds): loss.text for loss in all_losses}
+    return tuple(Loss(name, text, counts[name, of], of) for (name, of), text in texts.items())
+
+
+def of_all_kinds(losses: Iterable[Loss]) -> tuple[Loss, ...]:
+    """The same, added up whatever kinds of profile lack it."""
+    return losses_together(replace(loss, kinds=()) for loss in losses)

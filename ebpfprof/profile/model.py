@@ -107,7 +107,8 @@ class Account(Protocol):
 class Profile:
     """A whole profile. `mappings[0]` is the main binary; `time_ns` is Unix time, the beginning.
 
-    With an `account`, `comments` are its comments.
+    With an `account`, `comments` are its comments. `module` is the path of the program's main
+    module, "" if it is not known, as in a file.
     """
 
     kind: Kind
@@ -120,6 +121,7 @@ class Profile:
     duration_ns: int
     comments: tuple[str, ...]
     account: Account | None = field(default=None, compare=False)
+    module: str = field(default="", compare=False)
 
     def accounted(self, account: Account | None) -> Self:
         """A copy with this account and its comments; the profile itself for None."""

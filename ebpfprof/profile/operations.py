@@ -160,6 +160,22 @@ def caller(frames: Sequence[Frame]) -> Frame:
     return found
 
 
+def frame_of_program(frames: Sequence[Frame], module: str) -> Frame | None:
+    """The innermost frame of the program's main package or another package of its main module.
+
+    None if there is none. `module` is the path of the main module, "" if it is not known.
+    """
+    return next((each for each in frames if is_of_program(each.function, module)), None)
+
+
+def is_of_program(function: str, module: str) -> bool:
+    """Whether it belongs to package main or to another package of the main module."""
+    if function.startswith("main."):
+        return True
+    path = _package(function.partition("[")[0].partition("(")[0]).replace("%2e", ".")
+    return bool(module) and (path == module or path.startswith(f"{module}/"))
+
+
 def _first_outside(frames: Sequence[Frame]) -> int:
     """The index of the innermost frame outside of _INSIDE_GO; len(frames) if there is none."""
     for index, frame in enumerate(frames):

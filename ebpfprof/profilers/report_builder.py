@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import ebpfprof
 from ebpfprof.console.text import percent, printable
@@ -24,7 +24,7 @@ class Recording:
     Times are CLOCK_MONOTONIC, except `started_unix_ns`. `own_cost` is what ebpfprof itself used
     until now, in words, "" to leave it out. `until_end`: it was to last until the process ends, so
     that an end is no early one. `traced` is a warning about a debugger, or "". `losses`
-    are those of all processes together.
+    are those of all processes together. `no_go`: see RecordedTarget.
     """
 
     target: Target
@@ -39,6 +39,7 @@ class Recording:
     overhead: Overhead | None = None
     own_cost: str = ""
     losses: Sequence[Loss] = ()
+    no_go: str = ""
 
 
 @dataclass(slots=True)
@@ -86,6 +87,8 @@ class ReportBuilder:
         target, go = recording.target, recording.go
         language = printable(go.binary.version.text) if go else "not Go"
         common = []
+        if recording.no_go:
+            common.append(recording.no_go)
         if go and go.assumption:
             common.append(go.assumption)
         if go and go.no_runtime_locks:
@@ -110,11 +113,16 @@ class ReportBuilder:
             remarks=(*common, *remarks),
             overhead=recording.overhead,
             own_cost=recording.own_cost,
-            losses=tuple(recording.losses),
+            losses=tuple(
+                each for each in recording.losses if not each.kinds or kind.name in each.kinds
+            ),
         )
 
     def add(self, profile: Profile, account: RecordingAccount) -> None:
         """Add a profile, with its account."""
+        go = self.recording.go
+        info = go.binary.build_info if go else None
+        profile = replace(profile, module=info.module if info else "")
         self.report.profiles.append(profile.accounted(account))
 
     def fail(self, error: Exception) -> None:
@@ -130,6 +138,8 @@ class ReportBuilder:
         """The report, with its profiles in the order in which the user named the kinds."""
         if self.recording.target.allowance.exceeded:
             self.report.hints.append(self._given_up())
+        if self.recording.no_go:
+            self.report.hints.append(f"{self.recording.no_go}.")
         order = {name: index for index, name in enumerate(self.recording.kinds)}
         self.report.profiles.sort(key=lambda profile: order.get(profile.kind, len(order)))
         return self.report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,7 +119,11 @@ class ProfilerSet:
 
     def losses(self) -> tuple[Loss, ...]:
         """What the profilers lost so far, of all processes together."""
-        return losses_together(*(profiler.losses() for profiler in self._kinds))
+        return losses_together(
+            replace(loss, kinds=loss.kinds or tuple(sorted(names)))
+            for profiler, names in self._kinds.items()
+            for loss in profiler.losses()
+        )
 
     def failures(self) -> list[Exception]:
         """The errors because of which data is missing."""

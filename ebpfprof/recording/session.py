@@ -8,13 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ebpfprof.console.text import listed
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.kernel.losses import Loss, of_all_kinds
 from ebpfprof.overhead.cost import Overhead, own_cost
 from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profilers.options import Options
-from ebpfprof.profilers.registry import kind_named
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.reports import IntervalStart, reported
 from ebpfprof.system.closing import Closing
@@ -122,7 +120,7 @@ class Session(Closing):
             ]
             for target, since in zip(self._targets, self._since, strict=True)
         ]
-        overheads, losses = self._at_the_end = self.overheads(), self.losses()
+        overheads, losses = self._at_the_end = self.overheads(), list(live.losses())
         # Free the maps first: finding names needs memory, which may be short.
         profilers.close()
         reports = []
@@ -140,6 +138,7 @@ class Session(Closing):
                 overhead=overheads[index],
                 own_cost=own_cost(),
                 losses=losses,
+                no_go=each.no_go,
             )
             make = partial(reported, self._targets[index], recording, found[index], self._options)
             report = interruptible(make)
@@ -166,8 +165,8 @@ class Session(Closing):
     def refusals(self) -> list[str]:
         """What the options ask for and some processes can't have, and why, in words."""
         found = (each.go.no_runtime_locks for each in self._recorded() if each.go)
-        no_go = [_no_go(each) for each in self._recorded() if each.kinds != self._options.kinds]
-        return [*no_go, *(refusal for refusal in found if refusal)]
+        no_go = (each.no_go for each in self._recorded())
+        return [*filter(None, no_go), *(refusal for refusal in found if refusal)]
 
     def tracers(self) -> list[str]:
         """Warnings about debuggers that trace processes."""
@@ -185,7 +184,7 @@ class Session(Closing):
 
     def losses(self) -> list[Loss]:
         """What the profilers lost so far, of all processes together."""
-        return self._at_the_end[1] if self._at_the_end else list(self._live.losses())
+        return list(of_all_kinds(self._at_the_end[1] if self._at_the_end else self._live.losses()))
 
     def close(self) -> None:
         """Detach all probes and close the processes."""
@@ -193,11 +192,3 @@ class Session(Closing):
 
     def _recorded(self) -> list[RecordedTarget]:
         return [target.recorded for target in self._targets]
-
-
-def _no_go(recorded: RecordedTarget) -> str:
-    """That only some kinds of profile are recorded of a process that runs no Go program."""
-    profiles = "profile is" if len(recorded.kinds) == 1 else "profiles are"
-    titles = listed([kind_named(name).title for name in recorded.kinds])
-    process = f"process {recorded.target.pid} ({recorded.target.name})"
-    return f"{process} is no Go program: only its {titles} {profiles} recorded"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ebpfprof.console.text import printable
-from ebpfprof.errors import NotGoProgram
+from ebpfprof.console.text import listed, printable
+from ebpfprof.errors import NotGoProgram, UnsupportedGo
 from ebpfprof.goruntime.programs import Programs
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
@@ -59,6 +60,8 @@ class RecordedTarget:
     """As cpu_before_ns, in the kernel."""
     traced: str = ""
     """A warning about a debugger that traces the process and its probes; "" without one."""
+    no_go: str = ""
+    """Why it is recorded as any program is, not as one of Go, in words; "" if it is one of Go."""
 
     def goroutines(self) -> int:
         """How many goroutines it has now; 0 if we can't read that."""
@@ -189,6 +192,7 @@ class LiveTarget:
             traced=recorded.traced,
             overhead=overhead,
             losses=losses,
+            no_go=recorded.no_go,
         )
 
 
@@ -204,20 +208,38 @@ def open_target(
     """Open and inspect a process; `held` will close it. Raises any of ebpfprof.errors.
 
     `files` opens its executable and its mapped files, `programs` shares inspected programs. A
-    process that runs no Go program gets the kinds that any program can have.
+    process that runs no Go program gets the kinds that any program can have; so does one of an
+    unknown version of Go, if the options ask for no others.
     """
-    from ebpfprof.goruntime.process import go_target
+    from ebpfprof.goruntime.process import children_instead, go_target
 
-    target, kinds, go = held.enter_context(Target(pid, files)), options.kinds, None
+    target, go, no_go = held.enter_context(Target(pid, files)), None, ""
+    kinds = tuple(name for name in options.kinds if not kind_named(name).needs_go)
     try:
         go = go_target(target, held.enter_context(programs.of(target)))
+        kinds = options.kinds
     except NotGoProgram:
-        kinds = tuple(name for name in kinds if not kind_named(name).needs_go)
         if not kinds or (options.kinds_given and kinds != options.kinds):
             raise
-    recorded = RecordedTarget(target, go, kinds)
+        no_go = f"{_named(target)} is no Go program: {_all_there_is(kinds)}"
+        if children := children_instead(pid):
+            no_go += f". {children.rstrip('.')}"
+    except UnsupportedGo as error:
+        if not kinds or kinds != options.kinds:
+            raise
+        no_go = f"{_named(target)}: {error.why}. So {_all_there_is(kinds)}"
+    recorded = RecordedTarget(target, go, kinds, no_go=no_go)
     recorded.notice_tracer()
     return recorded
+
+
+def _named(target: Target) -> str:
+    return f"process {target.pid} ({target.name})"
+
+
+def _all_there_is(kinds: Sequence[str]) -> str:
+    profiles = "profile is" if len(kinds) == 1 else "profiles are"
+    return f"only its {listed([kind_named(name).title for name in kinds])} {profiles} recorded"
 
 
 def looks_at(

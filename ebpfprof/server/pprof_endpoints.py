@@ -342,7 +342,8 @@ def _symbol_table(pid: int, query: bytes) -> bytes:
 
 def _text_of(pid: int, profile: Profile, head: tuple[str, ...]) -> str:
     with Symbols(pid) as symbols:
-        return pprof_text.text(profile, head, functools.cache(symbols.offset))
+        offset_of = functools.cache(symbols.offset)
+        return pprof_text.text(profile, head, offset_of, symbols.type_argument_lists)
 
 
 _INDEX = """<html>

@@ -3,26 +3,33 @@
 from collections.abc import Callable, Sequence
 
 from ebpfprof.console.text import printable
+from ebpfprof.export.go_quotes import shortened
 from ebpfprof.profile.model import Profile, Sample
 
 _TAB = 8
 
 
-def text(profile: Profile, head: Sequence[str], offset_of: Callable[[int], int | None]) -> str:
+def text(
+    profile: Profile,
+    head: Sequence[str],
+    offset_of: Callable[[int], int | None],
+    type_argument_lists: int = 0,
+) -> str:
     """The profile in the legacy format (runtime/pprof/pprof.go, writeProfileInternal).
 
     `head` are its first lines (Endpoint.text). Before the @ stand the values of a sample, the last
     one first: delay and count in a block profile. Go writes delays in cycles, whose number in a
     second stands in the head; ours are nanoseconds. Behind the @ stands the return address of each
     physical frame; Go writes one for each inlined call, too, which we don't know. `offset_of` says
-    how far behind its function's beginning an address lies; None if that is not known.
+    how far behind its function's beginning an address lies; None if that is not known. Of a name
+    so many `type_argument_lists` become "[...]" (runtime/symtab.go, Frames.Next): see shortened().
     """
     lines = list(head)
     for sample in sorted(profile.samples, key=lambda each: -each.values[-1]):
         values = " ".join(str(value) for value in reversed(sample.values))
         pcs = "".join(f" {location.address + 1:#x}" for location in sample.locations)
         lines.append(f"{values} @{pcs}")
-        lines += aligned(_frames(sample, offset_of))
+        lines += aligned(_frames(sample, offset_of, type_argument_lists))
         lines.append("")
     return "\n".join(lines) + "\n"
 
@@ -61,14 +68,17 @@ def _runs(rows: Sequence[Sequence[str]], column: int) -> list[tuple[int, int]]:
     return runs
 
 
-def _frames(sample: Sample, offset_of: Callable[[int], int | None]) -> list[list[str]]:
+def _frames(sample: Sample, offset_of: Callable[[int], int | None], lists: int) -> list[list[str]]:
     rows = []
     for location in sample.locations:
         pc = f"{location.address:#x}"
         offset = offset_of(location.address)
         behind = "" if offset is None else f"+{offset:#x}"
         rows += [
-            ["#", pc, printable(f.function) + behind, f"{printable(f.file)}:{f.line}"]
+            [
+                *("#", pc, printable(shortened(f.function, lists)) + behind),
+                f"{printable(f.file)}:{f.line}",
+            ]
             for f in location.frames
         ] or [["#", pc]]
     return rows

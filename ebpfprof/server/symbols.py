@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable
 
 from ebpfprof.errors import EbpfprofError
+from ebpfprof.export.go_quotes import shortened
 from ebpfprof.process.process import Target
 from ebpfprof.system.closing import Closing
 from symbolizer import ElfFile, GoBinary, SymbolizerError
@@ -27,6 +28,11 @@ class Symbols(Closing):
         except (EbpfprofError, SymbolizerError, struct.error, OSError):
             self._binary = None
 
+    @property
+    def type_argument_lists(self) -> int:
+        """How many lists of type arguments this version of Go writes as "[...]" in texts."""
+        return self._binary.layout.tracebacks.shortened_type_arguments if self._binary else 0
+
     def names(self, pcs: Iterable[int]) -> dict[int, str]:
         """The functions at addresses, where there is one: the innermost of inlined ones.
 
@@ -37,7 +43,12 @@ class Symbols(Closing):
             found = self._binary.frames_many(by_linked) if self._binary else {}
         except SymbolizerError:
             return {}
-        return {by_linked[at]: frames[0].function for at, frames in found.items() if frames}
+        lists = self.type_argument_lists
+        return {
+            by_linked[at]: shortened(frames[0].function, lists)
+            for at, frames in found.items()
+            if frames
+        }
 
     def offset(self, pc: int) -> int | None:
         """How many bytes behind the beginning of its function an address lies; None if unknown."""

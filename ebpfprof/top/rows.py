@@ -26,6 +26,7 @@ class RowKey:
 
     `name` is a function or a lock, `address` that of the lock. Text is as the target has it: not
     fit for a terminal before text.printable(). `idle` is the rule by which it waits for work only.
+    `program` is the innermost function of the program's main module, if `name` is a library's.
     """
 
     pid: int
@@ -35,6 +36,7 @@ class RowKey:
     line: int = 0
     idle: IdleRule | None = None
     address: int = 0
+    program: str = ""
 
     @property
     def place(self) -> str:
@@ -44,7 +46,8 @@ class RowKey:
         if not self.file:
             return ""
         name = self.file.rpartition("/")[2]
-        return f"{name}:{self.line}" if self.line else name
+        place = f"{name}:{self.line}" if self.line else name
+        return f"{place} from {self.program}" if self.program else place
 
     def matches(self, pattern: re.Pattern[str]) -> bool:
         """Whether the pattern is found in the operation, the name or the place."""

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ebpfprof.export.go_quotes import readable
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import UNKNOWN, Location, Lock, Sample
-from ebpfprof.profile.operations import operation_of
+from ebpfprof.profile.operations import frame_of_program, is_of_program, operation_of
 from ebpfprof.top.rows import Reading, Role, RowKey, Snapshot, TopRow, TopStack
 from ebpfprof.top.views import view_named
 
@@ -25,6 +26,7 @@ class TopTable:
         self._read: dict[int, _Read] = {}  # by pid
         self._stacks: dict[object, _Known] = {}
         self._locations: dict[Location, int] = {}
+        self._module = ""  # the main module of the program whose samples are added
         self._functions: dict[int, dict[int, tuple[int, ...]]] = {}  # see _functions_of
         self._numbers: dict[RowKey, int] = {}
         self._keys: list[RowKey] = []
@@ -62,6 +64,7 @@ class TopTable:
         pid = snapshot.pid
         if self._view.rows != "locks":
             if snapshot.profile:
+                self._module = snapshot.profile.module
                 yield from self._changed(pid, 0, "", snapshot.profile.samples, None, window_ns)
             return
         for lock in snapshot.locks:
@@ -114,7 +117,12 @@ class TopTable:
             return self._functions_of(pid, sample, stack)
         name, line = operation_of(sample)
         rule = rule_of(self._view.kind.name, sample)
-        key = RowKey(pid, name, line.function, line.file, line.line, rule)
+        own = None
+        if not is_of_program(line.function, self._module):
+            own = frame_of_program(sample.frames, self._module)
+        program = readable(own.function) if own else ""
+        function = readable(line.function)
+        key = RowKey(pid, name, function, line.file, line.line, rule, program=program)
         return (self._number(key),)
 
     def _functions_of(self, pid: int, sample: Sample, stack: Sequence[int]) -> tuple[int, ...]:
@@ -127,7 +135,7 @@ class TopTable:
         for at, location in zip(stack, sample.locations, strict=True):
             numbers = known.get(at)
             if numbers is None:
-                keys = [RowKey(pid, "", f.function, f.file) for f in location.frames]
+                keys = [RowKey(pid, "", readable(f.function), f.file) for f in location.frames]
                 numbers = known[at] = tuple(map(self._number, keys))
             rows += numbers
         return tuple(dict.fromkeys(rows)) or (self._number(RowKey(pid, "", UNKNOWN)),)

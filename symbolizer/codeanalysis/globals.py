@@ -13,6 +13,7 @@ from symbolizer.go.binary import Function, GoBinary
 from symbolizer.x86.disasm import decode, detailed_decoder
 
 _FOR_EACH_G: Final = "runtime.forEachG"
+_FIND_OBJECT: Final = "runtime.findObject"
 _SET_STATUS: Final = "runtime.casgstatus"
 _RECORD_TIME: Final = "runtime.(*timeHistogram).record"
 _MAX_CODE_BYTES = 4096
@@ -37,6 +38,22 @@ def allgs_address(binary: GoBinary) -> int:
     raise GoTableError(
         f"{_FOR_EACH_G} does not load the list of goroutines first: this program was compiled in "
         "an unknown way"
+    )
+
+
+def arenas_address(binary: GoBinary) -> int:
+    """Return the linked address of runtime.mheap_.arenas[0], a pointer to the table of arenas.
+
+    runtime.findObject (runtime/mbitmap.go, Go 1.19 to 1.27) loads it first. Raises GoTableError if
+    its code differs.
+    """
+    for function in binary.functions_named(_FIND_OBJECT):
+        loads = _loaded_words(binary.elf, function)[:1]
+        if loads and _is_variable(binary.elf, loads[0], _WORD_BYTES):
+            return loads[0]
+    raise GoTableError(
+        f"{_FIND_OBJECT} does not load the table of arenas first: this program was compiled in an "
+        "unknown way"
     )
 
 

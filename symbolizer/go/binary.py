@@ -63,12 +63,15 @@ class GoBinary:
         version: GoVersion,
         layout: RuntimeLayout,
         build_info: BuildInfo | None,
+        types: tuple[int, int],
     ) -> None:
         """Use `GoBinary.open`."""
         self.elf: Final = elf
         self.version: Final = version
         self.layout: Final = layout
         self.build_info: Final = build_info
+        self.types: Final = types
+        """The first address of the types' descriptors, as linked, and that behind the last one."""
         self.text_start: Final = module.text_start
         self.text_end: Final = module.text_end
         self._table = table
@@ -87,21 +90,32 @@ class GoBinary:
         is unknown (unless `allow_unknown_version`: then the nearest known layout is used), and
         GoTableError if its tables contradict themselves.
         """
-        table = find_pclntab(elf)
+        try:
+            table = find_pclntab(elf)
+        except UnsupportedGoVersion as error:
+            info = _build_info(elf)
+            named = f" (it names {info.version[:64]!r})" if info and info.version else ""
+            raise UnsupportedGoVersion(f"{error}{named}") from error
         words = RelocatedWords(elf)
         module = find_moduledata(elf, table, words)
-        try:
-            build_info = read_build_info(elf)
-        except GoTableError:
-            build_info = None
+        build_info = _build_info(elf)
         version = _version(elf, table, module, words, build_info)
         layout = layout_for(version, allow_unknown_version=allow_unknown_version)
         if table.header.magic != layout.pclntab_magic:
+            if not layout.is_of(version):
+                raise UnsupportedGoVersion(
+                    f"the program was built with {version}, which is not known, and its pclntab is "
+                    f"not that of Go {layout.version}"
+                )
             raise GoTableError(
                 f"pclntab contradicts the Go version that the program names, {version}"
             )
         gofunc = module.pointer(words, layout.offset("moduledata", "gofunc"))
-        return cls(elf, table, module, gofunc, version, layout, build_info)
+        start, end = (
+            module.pointer(words, layout.offset("moduledata", name)) for name in ("types", "etypes")
+        )
+        types = start, end
+        return cls(elf, table, module, gofunc, version, layout, build_info, types)
 
     def functions_named(self, name: str) -> tuple[Function, ...]:
         """Return all functions of that name, in order of address.
@@ -241,6 +255,13 @@ class GoBinary:
             flags=record.flags,
             index=index,
         )
+
+
+def _build_info(elf: ElfFile) -> BuildInfo | None:
+    try:
+        return read_build_info(elf)
+    except GoTableError:
+        return None
 
 
 def _version(

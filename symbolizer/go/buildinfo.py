@@ -31,10 +31,14 @@ _CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 @dataclass(frozen=True, slots=True)
 class BuildInfo:
-    """The version and the build settings that `go version -m` prints."""
+    """The version and the build settings that `go version -m` prints.
+
+    `module` is the path of the main module, "" for a program without modules.
+    """
 
     version: str
     settings: Mapping[str, str]
+    module: str = ""
 
 
 def read_build_info(elf: ElfFile) -> BuildInfo | None:
@@ -57,7 +61,9 @@ def read_build_info(elf: ElfFile) -> BuildInfo | None:
             modules = _string_at(elf, header[24:32], _MAX_MODULE_BYTES)
     except ElfError as error:
         raise GoTableError(f"the Go build information is cut off: {error}") from error
-    return BuildInfo(version.decode("utf-8", "replace"), _settings(modules))
+    lines = _lines(modules)
+    module = next((words[1] for words in lines if words[0] == "mod" and len(words) > 1), "")
+    return BuildInfo(version.decode("utf-8", "replace"), _settings(lines), module)
 
 
 def _find(elf: ElfFile) -> int | None:
@@ -107,10 +113,14 @@ def _limited(elf: ElfFile, vaddr: int, length: int, limit: int) -> bytes:
     return elf.read(vaddr, length) if length else b""
 
 
-def _settings(modules: bytes) -> dict[str, str]:
-    """The settings in the module text: lines of "build", a tab, and key=value."""
+def _lines(modules: bytes) -> list[list[str]]:
+    """The module text: lines of words with tabs between them."""
     text = modules[_FRAME_BYTES:-_FRAME_BYTES] if len(modules) > 2 * _FRAME_BYTES else b""
-    lines = (line.split("\t") for line in text.decode("utf-8", "replace").split("\n"))
+    return [line.split("\t") for line in text.decode("utf-8", "replace").split("\n")]
+
+
+def _settings(lines: list[list[str]]) -> dict[str, str]:
+    """The settings: lines of "build", a tab, and key=value."""
     return dict(_setting(words[1]) for words in lines if words[0] == "build" and len(words) > 1)
 
 

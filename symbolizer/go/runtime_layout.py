@@ -117,6 +117,10 @@ class RuntimeLayout:
         """Whether the struct has the field in this version."""
         return field in self.structs[struct].fields
 
+    def is_of(self, version: GoVersion) -> bool:
+        """Whether it is the layout of that version, and not the nearest known one."""
+        return self.version == f"1.{version.minor}" and version.stage != "devel"
+
     def size(self, struct: str) -> int:
         """Return a struct's size in bytes."""
         return self.structs[struct].size
@@ -137,7 +141,8 @@ def layout_for(version: GoVersion, *, allow_unknown_version: bool = False) -> Ru
     if not known and not allow_unknown_version:
         raise UnsupportedGoVersion(
             f"the program was built with {version}, whose runtime layout is unknown; "
-            f"known are {known_range()}"
+            f"known are {known_range()}",
+            can_be_tried=True,
         )
     nearest = min(minors, key=lambda minor: (abs(minor - version.minor), -minor))
     return _layout(f"1.{nearest}")

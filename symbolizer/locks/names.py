@@ -104,6 +104,22 @@ class LockNames:
         symbol = self._or_none(partial(self._symbols.variable_at, address))
         return None if symbol is None else _with_rest(symbol.name, address - symbol.address)
 
+    def place(self, address: int) -> str | None:
+        """Return where in the program's data the address is, as linked: ".noptrbss+0x40".
+
+        For a package variable of a stripped program; None outside of the program's data.
+        """
+        if not is_data(self._elf, address):
+            return None
+        return next(
+            (
+                f"{each.name}+{address - each.vaddr:#x}"
+                for each in self._elf.sections.values()
+                if each.name and each.vaddr and each.vaddr <= address < each.vaddr + each.size
+            ),
+            None,
+        )
+
     def field(self, callers: Sequence[Caller], kind: str) -> str | None:
         """Return the name of a lock on the heap, derived from the functions that lock it.
 

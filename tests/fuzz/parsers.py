@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.fuzz.driver import Parser
 from tests.fuzz.ways.go import GO
+from tests.fuzz.ways.heap import HEAP
 from tests.fuzz.ways.locks import LOCKS
 from tests.fuzz.ways.memory import MEMORY
 from tests.fuzz.ways.native import NATIVE
@@ -19,6 +20,7 @@ PARSERS: Final[tuple[Parser, ...]] = (
     *GO,
     *MEMORY,
     *LOCKS,
+    *HEAP,
     *WAITING,
     *TRACEBACKS,
     *TEXT,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ebpfprof.profile.model import Frame, Location, Profile, Sample, ValueType
 from ebpfprof.profilers.registry import kind_named
 from ebpfprof.profilers.waits.kinds import BLOCK
@@ -80,3 +82,10 @@ def test_columns_are_as_wide_as_the_widest_cell_of_the_rows_around() -> None:
         "#\t0x3\tends here\tc",
     ]
     assert aligned([]) == []
+
+
+@pytest.mark.parametrize(("lists", "shown"), [(0, "f[go.shape.int]"), (1, "f[...]")])
+def test_type_arguments_are_those_of_the_version(lists: int, shown: str) -> None:
+    at = Location(0x404000, MAIN, (Frame("main.f[go.shape.int]", "/f.go", 1),))
+    found = text(profile(Sample((at,), (1, 1))), head("block"), OFFSETS.get, lists)
+    assert f"main.{shown}\t/f.go:1" in found

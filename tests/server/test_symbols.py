@@ -12,6 +12,7 @@ import pytest
 from ebpfprof.profile.model import Location, Sample
 from ebpfprof.profilers.waits.kinds import BLOCK
 from ebpfprof.server import pprof_endpoints
+from ebpfprof.server.symbols import Symbols
 from symbolizer import ElfFile, Frame, Function, GoBinary
 from tests.continuous.fakes import PID, FakeTarget
 from tests.kernel.programs import program
@@ -105,3 +106,19 @@ def asked_of(target: FakeTarget, sent: bytes | None) -> tuple[int, bytes]:
 
     answer = asyncio.run(asyncio.wait_for(work(), 60))
     return answer.status, answer.body
+
+
+@pytest.mark.parametrize(("minor", "lists"), [("1.19", 0), ("1.21", 1), ("1.27", 2)])
+def test_type_arguments_are_as_this_version_of_go_writes_them(minor: str, lists: int) -> None:
+    path = program("heaplocks", minor)
+    with ElfFile.open(path) as elf:
+        generic = [
+            each
+            for each in GoBinary.open(elf).functions()
+            if each.name.startswith("main.(*box[") and each.name.endswith("]).put")
+        ]
+    assert generic
+    with Target.start(path) as target, Symbols(target.pid) as symbols:
+        assert symbols.type_argument_lists == lists
+        found = symbols.names([each.entry for each in generic])
+    assert set(found.values()) == {"main.(*box[...]).put"}

@@ -76,8 +76,10 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "memRecordCycle": ("allocs", "frees", "alloc_bytes", "free_bytes"),
     "moduledata": (
         *("pcHeader", "funcnametab", "cutab", "filetab", "pctab", "pclntable", "ftab"),
-        *("findfunctab", "minpc", "maxpc", "text", "etext", "gofunc", "next"),
+        *("findfunctab", "minpc", "maxpc", "text", "etext", "gofunc", "next", "types", "etypes"),
     ),
+    "heapArena": ("spans",),
+    "mspan": ("startAddr", "npages", "elemsize", "spanclass", "state", "largeType"),
     "_func": (
         *("entryOff", "nameOff", "args", "deferreturn", "pcsp", "pcfile", "pcln", "npcdata"),
         *("cuOffset", "startLine", "funcID", "flag", "nfuncdata"),

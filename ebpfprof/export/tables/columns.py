@@ -27,8 +27,8 @@ class Row:
     """A row of a table: `cells` of all columns except the last one, which holds a name.
 
     A name that is too long is cut on the left. `before` precedes it, `after` follows it if there
-    is space for both, and `below` has its own line. `name`, `after` and `below` may be text of a
-    target; `cells` and `before` must be printable.
+    is space for both; `below` and `origin` have lines of their own. `name`, `after`, `below` and
+    `origin` may be text of a target; `cells` and `before` must be printable.
     """
 
     cells: Sequence[str]
@@ -36,6 +36,7 @@ class Row:
     before: str = ""
     after: str = ""
     below: str = ""
+    origin: str = ""
     is_dim: bool = False
 
 
@@ -75,13 +76,15 @@ def _last_cell(row: Row, room: int | None, *, color: bool) -> Text:
     from rich.cells import cell_len
     from rich.text import Text
 
-    name, after, below = (_printable(each, color) for each in (row.name, row.after, row.below))
+    name, after, *lines = (
+        _printable(each, color) for each in (row.name, row.after, row.below, row.origin)
+    )
     if room and cell_len(row.before + name + after) > room:
         after = ""
     name = fit(name, room and room - len(row.before + after), cell_len)
     cell = Text(row.before + name + after, "dim" if row.is_dim else "")
-    if below:
-        cell.append("\n" + fit(below, room, cell_len), style="dim")
+    for line in filter(None, lines):
+        cell.append("\n" + fit(line, room, cell_len), style="dim")
     return cell
 
 

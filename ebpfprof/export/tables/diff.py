@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.kinds import has_operations, place_heading, title
 from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.idle import hidden_line
@@ -105,9 +106,9 @@ def _places(profile: Profile) -> Iterator[tuple[Sample, tuple[str, str]]]:
         frames = sample.frames
         if by_operation:
             name, line = operation_of(sample)
-            yield sample, (name, line.function)
+            yield sample, (readable(name), readable(line.function))
         else:
-            yield sample, ("", frames[0].function if frames else UNKNOWN)
+            yield sample, ("", readable(frames[0].function) if frames else UNKNOWN)
 
 
 def _sentence(profile: Profile, base: Profile, values: str, ascii_only: bool) -> str:

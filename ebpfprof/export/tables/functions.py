@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ebpfprof.console.text import counted
+from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.quantities import amount, heading, share
 from ebpfprof.profile.model import UNKNOWN, Profile, Sample
@@ -29,7 +30,9 @@ def function_sums(samples: Iterable[Sample], index: int = -1) -> list[FunctionSu
     sums: dict[tuple[str, str], list[int]] = {}
     for sample in samples:
         value = sample.values[index]
-        keys = [(frame.function, frame.file) for frame in sample.frames] or [(UNKNOWN, "")]
+        keys = [(readable(frame.function), frame.file) for frame in sample.frames] or [
+            (UNKNOWN, "")
+        ]
         for key in dict.fromkeys(keys):  # once for a recursive function, too
             sums.setdefault(key, [0, 0])[1] += value
         sums[keys[0]][0] += value

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.tables import waiting_for
 from ebpfprof.profile.deadlocks import deadlocks
 from ebpfprof.profile.goroutines import (
@@ -155,7 +156,7 @@ def deadlock_lines(circle: Sequence[DumpedGoroutine]) -> list[str]:
             else (f"goroutine {following.goid} {claim}")
         )
         frames = [frame for frame in shown_frames(each) if not frame.function.startswith(_SYNC)]
-        where = f" in {frames[0].function}" if frames else ""
+        where = f" in {readable(frames[0].function)}" if frames else ""
         place = f", {_base(frames[0].file)}:{frames[0].line}" if frames else ""
         lines.append(printable(f"goroutine {each.goid} waits{where}{place},"))
         lines.append(printable(f"{_INDENT}for {waiting_for.lock_name(lock)}: {other}"))
@@ -211,7 +212,10 @@ def _about_waits(group: GoroutineGroup) -> list[str]:
 def stack(group: GoroutineGroup, width: int | None) -> str:
     """The stack that all goroutines of a group have, and the line that created them."""
     first = group.first
-    lines = [(frame.function, f"{_base(frame.file)}:{frame.line}") for frame in shown_frames(first)]
+    lines = [
+        (readable(frame.function), f"{_base(frame.file)}:{frame.line}")
+        for frame in shown_frames(first)
+    ]
     elided = len(lines) - 2 * _MAX_FRAMES
     if elided > 0:
         lines[_MAX_FRAMES:-_MAX_FRAMES] = [(f"...{elided} frames elided...", "")]
@@ -223,7 +227,7 @@ def stack(group: GoroutineGroup, width: int | None) -> str:
         parents = {each.parent for each in group.goroutines}
         by = f" in goroutine {first.parent}" if parents == {first.parent} and first.parent else ""
         where = f"{_base(first.created_by.file)}:{first.created_by.line}"
-        lines.append((f"created by {first.created_by.function}{by}", where))
+        lines.append((f"created by {readable(first.created_by.function)}{by}", where))
     room = max((len(name) for name, _ in lines), default=0)
     text = []
     for name, place in lines:

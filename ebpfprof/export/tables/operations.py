@@ -1,14 +1,16 @@
 """A profile as a table of operations: the sums of each operation and the line that called it."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.quantities import amount, error_cell, known_digits
 from ebpfprof.profile.kind import Table
-from ebpfprof.profile.model import Profile, Sample
-from ebpfprof.profile.operations import operation_of
+from ebpfprof.profile.model import Frame, Profile, Sample
+from ebpfprof.profile.operations import frame_of_program, is_of_program, operation_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class OperationSums:
     value: int
     share: float
     variance: float = 0.0
+    program: Frame | None = None
+    """Where the program's own code comes in, if `function` is a library's: of most of the value."""
 
     @property
     def error(self) -> float:
@@ -40,17 +44,25 @@ class OperationSums:
         return self.value / self.count if self.count else 0.0
 
 
-def operation_sums(samples: Iterable[Sample]) -> list[OperationSums]:
-    """The sums for each operation and the line that called it, largest value first."""
+def operation_sums(samples: Iterable[Sample], module: str = "") -> list[OperationSums]:
+    """The sums for each operation and the line that called it, largest value first.
+
+    `module` is the path of the program's main module, "" if it is not known.
+    """
+    programs: dict[tuple[str, str, str, int], Counter[Frame]] = {}
     sums: dict[tuple[str, str, str, int], list[int]] = {}
     variances: dict[tuple[str, str, str, int], float] = {}
     for sample in samples:
         name, line = operation_of(sample)
-        key = (name, line.function, line.file, line.line)
+        key = (readable(name), readable(line.function), line.file, line.line)
         total = sums.setdefault(key, [0, 0])
         total[0] += sample.values[0]
         total[1] += sample.values[-1]
         variances[key] = variances.get(key, 0.0) + sample.variance
+        if not is_of_program(line.function, module):
+            own = frame_of_program(sample.frames, module)
+            if own:
+                programs.setdefault(key, Counter())[own] += sample.values[-1]
     whole = sum(value for _, value in sums.values())
     ordered = sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))
     return [
@@ -60,6 +72,7 @@ def operation_sums(samples: Iterable[Sample]) -> list[OperationSums]:
             value=value,
             share=value / whole if whole else 0.0,
             variance=variances[key],
+            program=programs[key].most_common(1)[0][0] if key in programs else None,
         )
         for key, (count, value) in ordered
     ]
@@ -78,7 +91,7 @@ def render(
     A profile of a single value has no column for its count, and no mean; one whose count says
     nothing has neither, too. Estimates have their standard errors beside them.
     """
-    found = operation_sums(profile.samples)[:limit]
+    found = operation_sums(profile.samples, profile.module)[:limit]
     unit = profile.sample_types[-1].unit
     names = [table.value, "Share", table.count, "Mean", "Operation", table.place[0]]
     is_single = len(profile.sample_types) == 1 or not table.count
@@ -97,5 +110,13 @@ def render(
             cells += [str(each.count), amount(each.mean, unit, color=color)]
         cells.append(columns.operation_cell(each.operation, color=color))
         below = f"{each.file}:{each.line}" if each.file else ""
-        rows.append(columns.Row(cells, each.function, below=below))
+        rows.append(columns.Row(cells, each.function, below=below, origin=_origin(each)))
     return columns.table(names, rows, left=2, width=width, color=color)
+
+
+def _origin(each: OperationSums) -> str:
+    if each.program is None:
+        return ""
+    frame = each.program
+    where = f", {frame.file.rpartition('/')[2]}:{frame.line}" if frame.file else ""
+    return f"from {readable(frame.function)}{where}"

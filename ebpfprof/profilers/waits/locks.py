@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from ebpfprof.goruntime.heap_locks import HeapLocks
 from ebpfprof.goruntime.lock_uses import RW_MUTEX, LockUse, use_of
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.profile.model import Label, Lock, Sample
@@ -42,6 +43,7 @@ class LockTable:
         self._go = go
         self._translator = translator
         self._names = LockNames(go.binary)
+        self._heap = HeapLocks(go)
         with suppress(Exception):  # with corrupt tables, locks have only addresses
             all_totals = (*totals, *waiting)
             translator.look_up({pc for each in all_totals if each.sema for pc in each.return_pcs})
@@ -111,6 +113,8 @@ class LockTable:
             if name is None and lock_type:
                 callers = sorted(uses.callers, key=attrgetter("function", "pc"))
                 name = self._names.field(callers, lock_type)
+                name = name or self._heap.name(address, callers, lock_type)
+            name = name or self._names.place(address - self._go.load_bias)
             self._locks[address] = lock_type, name
         return self._locks[address]
 

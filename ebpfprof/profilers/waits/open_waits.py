@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ebpfprof.goruntime.call_sites import CallSites
 from ebpfprof.goruntime.goroutines import ParkedGoroutine, parked_goroutines
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.profile.model import Label
+from ebpfprof.profilers.waits.kinds import OPEN
 from ebpfprof.profilers.waits.rows import LastWait, StackTotal
 
 BEGAN_BEFORE: Final = Label("began", "before the recording")
@@ -60,15 +62,25 @@ class StandingGoroutines:
 
 
 def read_parked(go: GoTarget, now_ns: int, *, has_labels: bool) -> ParkedAtEnd:
-    """Read which goroutines are parked now. Raises what parked_goroutines raises."""
+    """Read which goroutines are parked now, without those that Go hides, the runtime's own.
+
+    Raises what parked_goroutines raises.
+    """
     found = parked_goroutines(go, has_labels=has_labels)
     counts = (
         ("goroutines_moving", _MOVED, found.unreadable),
         ("stack_cut", _CUT, found.cut_short),
         ("labels_unread", _UNLABELLED, sum(each.labels is None for each in found.goroutines)),
     )
-    lost = tuple(Loss(name, text, count) for name, text, count in counts if count)
-    return ParkedAtEnd(found.goroutines, now_ns, lost)
+    lost = tuple(Loss(name, text, count, (OPEN.name,)) for name, text, count in counts if count)
+    sites = CallSites(go.binary, go.load_bias, has_arguments=False)
+    shown = [
+        each
+        for each in found.goroutines
+        # One that runs finalizers and waits here waits in a finalizer of the program.
+        if not sites.is_system(each.start_pc) or sites.runs_finalizers(each.start_pc)
+    ]
+    return ParkedAtEnd(shown, now_ns, lost)
 
 
 def open_waits(

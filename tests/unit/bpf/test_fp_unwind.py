@@ -142,7 +142,7 @@ def target_of(callback: CgoCallback | None) -> Any:  # noqa: ANN401 - a record o
 
 
 def parked(pc: int, bp: int) -> _G:
-    return _G(LO, LO + 8 * WORDS, LO, pc, bp, 4, 1, 0, 0, 0)
+    return _G(LO, LO + 8 * WORDS, LO, pc, bp, 4, 1, 0, 0, 0, 0)
 
 
 @given(made=stacks(), first_pc=plain_pc, is_inlined=st.booleans())

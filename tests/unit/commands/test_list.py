@@ -161,6 +161,7 @@ def test_json_has_all_fields_unchanged(listing: Listing) -> None:
         "is_go": True,
         "supported": True,
         "why_not": "",
+        "is_unknown_version": False,
     }
     assert (old["supported"], old["why_not"]) == (False, OLD.why_not)
     assert (native["is_go"], native["go_version"]) == (False, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.export.go_quotes import is_plain, quoted, quoted_by_runtime, shortened
+from ebpfprof.export.go_quotes import is_plain, quoted, quoted_by_runtime, readable, shortened
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,19 @@ def test_plain_labels_need_no_quotes() -> None:
 )
 def test_type_arguments_are_shortened(name: str, one: str, both: str) -> None:
     assert (shortened(name, 0), shortened(name, 1), shortened(name, 2)) == (name, one, both)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("main.f[go.shape.int]", "main.f[...]"),
+        ("main.(*T[go.shape.[]a/b.C]).m", "main.(*T[...]).m"),
+        ("main.f", "main.f"),
+        ("[unknown]", "[unknown]"),
+        ("[cut off: caller unknown]", "[cut off: caller unknown]"),
+        ("V::operator[](int)", "V::operator[](int)"),
+        ("nft_do_chain [nf_tables]", "nft_do_chain [nf_tables]"),
+    ],
+)
+def test_tables_have_no_type_arguments(name: str, shown: str) -> None:
+    assert readable(name) == shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -342,3 +343,17 @@ def test_the_hold_time_of_a_lock_is_of_the_window_if_known() -> None:
         return row.held_ns
 
     assert [held(1, 0, 0), held(2, 2, 20), held(3, 3, 90), held(4, 3, 90)] == [None, 10, 70, 30]
+
+
+def test_a_row_of_a_library_says_where_the_program_calls_it() -> None:
+    get, pay = at(20, "example.com/grpc.(*buffer).get"), at(21, "example.com/shop/pay.Pay")
+    profile = block(
+        Sample((RECEIVE, get, pay, SERVE), (1, 5)), Sample((RECEIVE, get, SERVE), (1, 4))
+    )
+    table = TopTable("block")
+    module = replace(profile, module="example.com/shop")
+    reading = table.read([Snapshot(7, S, module)])
+    assert [row.key.place for row in reading.rows] == [
+        "grpc.(*buffer).get.go:20 from example.com/shop/pay.Pay",
+        "grpc.(*buffer).get.go:20 from main.serve",
+    ]

@@ -184,3 +184,32 @@ def test_a_name_of_a_megabyte_is_cut() -> None:
     assert len(render(profile, width=None, color=False)) < 5000
     operation = profile_of((stack("main." + "x" * (1 << 20)), 1, 1))
     assert max(map(len, render(operation, width=80, color=False).splitlines())) <= 200
+
+
+def test_where_the_program_calls_a_library_is_shown_with_it() -> None:
+    get = ("runtime.selectgo", "google.golang.org/grpc/internal/transport.(*controlBuffer).get")
+    samples = (
+        (stack(*get, "example.com/shop/cart.(*Cart).Sync", "main.main"), 1, 300),
+        (stack(*get, "example.com/shopping.F", "main.poll"), 1, 200),
+        (stack(*get, "google.golang.org/grpc.Serve"), 1, 900),
+    )
+    profile = profile_of(*samples)
+    (row,) = operation_sums(profile.samples, "example.com/shop")
+    assert row.program
+    assert row.program.function == "example.com/shop/cart.(*Cart).Sync"
+    (row,) = operation_sums(profile.samples)  # without the module's name: package main
+    assert row.program
+    assert row.program.function == "main.main"
+    text = render(replace(profile, module="example.com/shop"), width=None, color=False)
+    assert (
+        "\n" + text.splitlines()[-1].strip() == "\nfrom example.com/shop/cart.(*Cart).Sync, 3.go:30"
+    )
+
+
+def test_a_line_of_the_program_itself_needs_no_other() -> None:
+    samples = (
+        (stack("runtime.selectgo", "main.wait", "main.main"), 1, 300),
+        (stack("runtime.selectgo", "example.com/shop%2ev2.Wait", "main.main"), 1, 300),
+    )
+    rows = operation_sums(profile_of(*samples).samples, "example.com/shop.v2")
+    assert [row.program for row in rows] == [None, None]

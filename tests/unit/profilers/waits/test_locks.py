@@ -92,6 +92,9 @@ class Names:
     def field(self, callers: Sequence[Caller], kind: str) -> str | None:
         return f"{kind} of {', '.join(sorted({caller.function for caller in callers}))}"
 
+    def place(self, address: int) -> str | None:
+        return None
+
 
 @pytest.fixture
 def stacks(monkeypatch: pytest.MonkeyPatch) -> Stacks:

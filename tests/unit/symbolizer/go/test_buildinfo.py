@@ -40,6 +40,7 @@ INFO = BuildInfo(
         "odd key": 'a "raw" value',
         "GOARCH": "amd64",
     },
+    module="example.com/app",
 )
 
 

@@ -1,0 +1,187 @@
+"""The descriptors of a Go program's types, as the runtime and reflect use them.
+
+Every program has them, stripped or not: the runtime needs the descriptor of what it allocates. The
+layout of abi.Type, StructType, ArrayType, UncommonType and Name (internal/abi/type.go; before Go
+1.21 runtime/type.go) is the same in Go 1.19 to 1.27.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from symbolizer.errors import GoTableError
+
+MAX_BYTES: Final = 128 << 20
+"""More than the read-only data of any program that was seen."""
+
+# Size_, PtrBytes, Hash, TFlag, Align_, FieldAlign_, Kind_, Equal, GCData, Str, PtrToThis.
+_TYPE = struct.Struct("<QQIBBBBQQiI")
+# Of a StructType behind its Type: PkgPath, Fields; of an ArrayType: Elem, Slice, Len.
+_STRUCT = struct.Struct("<QQQQ")
+_ARRAY = struct.Struct("<QQQ")
+_FIELD = struct.Struct("<QQQ")
+_NAME_OFFSET = struct.Struct("<i")
+_UNCOMMON, _EXTRA_STAR, _NAMED = 1, 2, 4
+_EXPORTED, _EMBEDDED = 1, 8
+_KIND_MASK: Final = 31
+_ARRAY_KIND, _STRUCT_KIND = 17, 25
+_STRUCT_BYTES: Final = _TYPE.size + _STRUCT.size
+_MAX_FIELDS = 1 << 12
+_MAX_NAME_BYTES = 1 << 12
+_MAX_LENGTH_BYTES = 3  # a varint
+_MAX_TYPE_BYTES = 1 << 40
+_WORD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StructField:
+    """A field of a struct: the address of its type, its offset in bytes.
+
+    `is_open`: code of other packages reaches it, as it is exported or embedded.
+    """
+
+    name: str
+    type: int
+    offset: int
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TypeDescriptor:
+    """A type: its size in bytes, and what it consists of.
+
+    `name` is "net/http.Server", "" for a type without one; `package` is its import path. A struct
+    has `fields`, an array the address of the type of its elements, `element`; 0 for other types.
+    """
+
+    size: int
+    has_pointers: bool
+    name: str
+    package: str
+    fields: tuple[StructField, ...] = ()
+    element: int = 0
+
+
+class TypeDescriptors:
+    """The descriptors in the bytes from moduledata.types to moduledata.etypes, by address."""
+
+    def __init__(self, data: bytes, start: int) -> None:
+        """`start` is the address of the first byte; pointers in `data` are of the same kind."""
+        self._data = data
+        self._start = start
+        self._known: dict[int, TypeDescriptor | None] = {}
+
+    def at(self, address: int) -> TypeDescriptor | None:
+        """The type at an address; None where there is none that makes sense."""
+        if address not in self._known:
+            try:
+                self._known[address] = self._read(address)
+            except (GoTableError, struct.error):
+                self._known[address] = None
+        return self._known[address]
+
+    def structs(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+        """The addresses of all that may be struct types, and their sizes in bytes."""
+        first = -self._start % _WORD
+        whole = max(0, len(self._data) - first) // _WORD
+        words = np.frombuffer(self._data[first : first + whole * _WORD], "<u8")
+        count = max(0, len(words) - _STRUCT_BYTES // _WORD + 1)
+        size, pointers, facts, fields, length, capacity = (
+            words[at : at + count] for at in (0, 1, 2, 7, 8, 9)
+        )
+        kind = (facts >> np.uint64(56)) & np.uint64(_KIND_MASK)
+        end = np.uint64(self._start + len(self._data))
+        is_struct = (
+            (kind == _STRUCT_KIND)
+            & (size > 0)
+            & (size < _MAX_TYPE_BYTES)
+            & (pointers <= size)
+            & (length == capacity)
+            & (length > 0)
+            & (length <= _MAX_FIELDS)
+            & (fields >= np.uint64(self._start))
+            & (fields < end)
+        )
+        at = np.flatnonzero(is_struct)
+        addresses = at.astype(np.uint64) * np.uint64(_WORD) + np.uint64(self._start + first)
+        return addresses, size[at]
+
+    def _read(self, address: int) -> TypeDescriptor:
+        size, pointers, _, flags, _, _, kind, _, _, text, _ = _TYPE.unpack_from(
+            self._data, self._offset(address, _TYPE.size)
+        )
+        if size >= _MAX_TYPE_BYTES or pointers > size:
+            raise GoTableError("a type is larger than any real one")
+        name, package = "", ""
+        if kind & _KIND_MASK == _STRUCT_KIND and flags & _NAMED:
+            name, package = self._full_name(address, text, flags)
+        fields: tuple[StructField, ...] = ()
+        element = 0
+        if kind & _KIND_MASK == _STRUCT_KIND:
+            fields = self._fields(address, size)
+        elif kind & _KIND_MASK == _ARRAY_KIND:
+            at = self._offset(address + _TYPE.size, _ARRAY.size)
+            element, _, _ = _ARRAY.unpack_from(self._data, at)
+        return TypeDescriptor(size, pointers > 0, name, package, fields, element)
+
+    def _fields(self, address: int, size: int) -> tuple[StructField, ...]:
+        at = self._offset(address + _TYPE.size, _STRUCT.size)
+        _, fields, count, _ = _STRUCT.unpack_from(self._data, at)
+        if count > _MAX_FIELDS:
+            raise GoTableError("a struct has more fields than any real one")
+        found = []
+        at = self._offset(fields, count * _FIELD.size)
+        part = self._data[at : at + count * _FIELD.size]
+        for name, type_at, offset in _FIELD.iter_unpack(part):
+            if offset > size:
+                raise GoTableError("a field lies outside of its struct")
+            flags, text = self._name(name)
+            found.append(StructField(text, type_at, offset, bool(flags & (_EXPORTED | _EMBEDDED))))
+        return tuple(found)
+
+    def _full_name(self, address: int, text: int, flags: int) -> tuple[str, str]:
+        """The name as functions have it in theirs, and the package."""
+        _, shown = self._name(self._start + text)
+        if flags & _EXTRA_STAR:
+            shown = shown.removeprefix("*")
+        # The package's name without its path stands before the type's own; type arguments may
+        # have dots, too.
+        own = shown.partition("[")[0].rpartition(".")[2] + "".join(shown.partition("[")[1:])
+        package = ""
+        if flags & _UNCOMMON:
+            (path,) = _NAME_OFFSET.unpack_from(
+                self._data, self._offset(address + _STRUCT_BYTES, _NAME_OFFSET.size)
+            )
+            package = _escaped(self._name(self._start + path)[1]) if path else ""
+        return (f"{package}.{own}" if package else own), package
+
+    def _name(self, address: int) -> tuple[int, str]:
+        """The flags and the text of an abi.Name."""
+        first = self._offset(address, 2)
+        length, end = 0, first + 1
+        for number, byte in enumerate(self._data[end : end + _MAX_LENGTH_BYTES]):
+            length |= (byte & 0x7F) << 7 * number
+            end += 1
+            if byte < 0x80:
+                break
+        if not 0 < length <= _MAX_NAME_BYTES or end + length > len(self._data):
+            raise GoTableError("a name has no length that makes sense")
+        return self._data[first], self._data[end : end + length].decode("utf-8", "replace")
+
+    def _offset(self, address: int, size: int) -> int:
+        offset = address - self._start
+        if not 0 <= offset <= len(self._data) - size:
+            raise GoTableError("a type's descriptor leads out of the program's types")
+        return offset
+
+
+def _escaped(path: str) -> str:
+    """An import path as the names of symbols have it: dots of its last element are escaped.
+
+    cmd/internal/objabi, PathToPrefix.
+    """
+    head, slash, last = path.rpartition("/")
+    return f"{head}{slash}{last.replace('.', '%2e')}"
