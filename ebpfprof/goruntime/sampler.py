@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ebpfprof.goruntime.heads import GOID_SHIFT, HeadReader
+from ebpfprof.goruntime.idle_watch import IdleWatch
 from ebpfprof.goruntime.labels import LabelReader
 from ebpfprof.goruntime.quick_stacks import (
     AT_ONCE,
@@ -26,6 +27,7 @@ from ebpfprof.goruntime.quick_stacks import (
 )
 from ebpfprof.goruntime.stack_starts import GONE, PARKED, RUNNABLE, RUNNING, SYSCALL, StateNames
 from ebpfprof.goruntime.state_sums import GoroutineState, StateSums, StateTotals
+from ebpfprof.goruntime.wait_causes import CauseReader
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.system.closing import Closing
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.goroutines import ParkedGoroutine
     from ebpfprof.goruntime.heads import Heads
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profile.behaviour import IdleBehaviour
     from ebpfprof.profile.model import Label
 
 # For so many looks after a goroutine moved, we read its stack together with its head.
@@ -64,6 +67,8 @@ class GoroutineSampler(Closing):
         self._returns = {park.return_pc + go.load_bias for park in go.sites.parks}
         self._lock = threading.Lock()
         self._sums = StateSums()
+        self._causes = CauseReader(go, self._memory)
+        self._watch = IdleWatch(self._causes)
         self._forget()
         self._ends: set[int] = set()
         self._known: dict[tuple[int, int, int], tuple[int, ...]] = {}
@@ -85,12 +90,22 @@ class GoroutineSampler(Closing):
         """The looks end for now: what goes on has neither begun nor ended to the next one."""
         with self._lock:
             self._sums.pause()
+            self._watch = IdleWatch(self._causes)
             self._forget()
 
     def totals(self) -> StateTotals:
         """The sums of all looks so far."""
         with self._lock:
             return self._sums.totals()
+
+    def idle(self) -> dict[GoroutineState, tuple[IdleBehaviour, frozenset[int]]]:
+        """The waits that are idle by behaviour, with the ids of their goroutines: see idle_watch.
+
+        None of them before the looks begin, and after a pause().
+        """
+        with self._lock:
+            found = self._watch.behaviours()
+            return {state: (each, self._watch.goids(state)) for state, each in found.items()}
 
     def park_at(self, pcs: tuple[int, ...]) -> int | None:
         """Where in a stack an operation begins that Go's block profiler hooks; None without one.
@@ -175,6 +190,7 @@ class GoroutineSampler(Closing):
         self._his[has_stack] = heads.his[has_stack]
         states = self._states_of(slots, heads, read)
         self._sums.add(now_ns, zip(slots.tolist(), states, strict=True))
+        self._watch.note(now_ns, self._addresses, waits, slots.tolist(), states)
         self._note(now_ns, waits, slots)
 
     def _places(self, slots: npt.NDArray[np.int64], heads: Heads | None = None) -> list[StackPlace]:

@@ -1,8 +1,9 @@
 """Finds the idle waits of a profile, such as those of a worker for work, and says why they are.
 
-The rules are data (data/idle.toml), including the kinds of profiles that they apply to. A wait that
-may be a problem is never idle: hiding a problem is worse than showing too much. So we always show
-sends, locks and all waits of a request.
+The rules are data (data/idle.toml), including the kinds of profiles that they apply to. They go by
+names; waits that no rule names may be idle by behaviour (profile.behaviour). A wait that may be a
+problem is never idle: hiding a problem is worse than showing too much. So we always show sends,
+locks and all waits of a request.
 """
 
 import re
@@ -13,6 +14,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Final
 
+from ebpfprof.profile.behaviour import IdleBehaviour
 from ebpfprof.profile.model import Frame, Kind, Location, Profile, Sample
 from ebpfprof.profile.operations import waiting_part
 
@@ -79,9 +81,12 @@ def rule_of(profile_kind: Kind, sample: Sample) -> IdleRule | None:
     if operation is None:
         return None
     is_long = len(locations) > _MAX_SHORT and operation not in known.deep
-    if is_long and not known.may_be_called(_names(locations[:3])):
+    if is_long and not sample.behaviour and not known.may_be_called(_names(locations[:3])):
         return None
-    rule = known.find(operation, _names(locations))
+    names = _names(locations)
+    rule = known.find(operation, names)
+    if rule is None and sample.behaviour and not known.is_request(names):
+        rule = known.of_behaviour(operation, sample.behaviour)
     return rule if rule and profile_kind in rule.kinds else None
 
 
@@ -135,6 +140,8 @@ class _Rules:
         self._staying_in_main = frozenset(words["staying_in_main"])
         self._tasks = frozenset(words["tasks"])
         self.all = tuple(_rule(each, data["kinds"]) for each in data["rule"])
+        self._kinds: tuple[Kind, ...] = tuple(data["kinds"])
+        self._by_behaviour = tuple(data["by_behaviour"]["operations"])
         self._by_call: dict[str, list[tuple[tuple[str, ...], IdleRule]]] = {}
         self._by_goroutine: dict[str, list[IdleRule]] = {}
         self._by_shape: dict[tuple[str, str], IdleRule] = {}
@@ -157,7 +164,16 @@ class _Rules:
         if rule is None and len(stack) <= _MAX_KNOWN_DEPTH:
             rule = self._of_goroutine(operation, self._without_runners(behind))
         # Last, since it visits the whole stack, and few stacks get here.
-        return None if rule is None or self._is_request(stack) else rule
+        return None if rule is None or self.is_request(stack) else rule
+
+    def of_behaviour(self, operation: str, behaviour: IdleBehaviour) -> IdleRule | None:
+        """The rule for a wait that is idle by behaviour; None for operations that never are."""
+        if operation not in self._by_behaviour:
+            return None
+        text = str(behaviour)
+        return IdleRule(
+            behaviour.name, f"{text[0].upper()}{text[1:]}.", self._kinds, self._by_behaviour
+        )
 
     def may_be_called(self, stack: Sequence[str]) -> bool:
         """Whether the `calls` of some rule begin with the caller of the operation."""
@@ -262,7 +278,8 @@ class _Rules:
                 return True
         return False
 
-    def _is_request(self, stack: Sequence[str]) -> bool:
+    def is_request(self, stack: Sequence[str]) -> bool:
+        """Whether a client waits for what stands above its handler."""
         return not self._requests.isdisjoint(stack) or any(map(_is_handler, stack))
 
     def _without_runners(self, behind: Sequence[str]) -> Sequence[str]:
