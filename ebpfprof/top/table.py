@@ -102,6 +102,9 @@ class TopTable:
                 known = _Known(self._rows_of(pid, sample, stack) if rows is None else rows)
                 known_stacks[key] = known
             count, value = sample.values[0], sample.values[-1]
+            if rows is None and known.is_idle != (sample.behaviour is not None):
+                known.is_idle = sample.behaviour is not None
+                known.rows = self._rows_of(pid, sample, stack)
             more = count - known.count, value - known.value
             yield TopStack(known.rows, role, sample, *more, window_ns)
             if not self._is_moment:
@@ -210,3 +213,4 @@ class _Known:
     rows: tuple[int, ...]
     count: int = 0
     value: int = 0
+    is_idle: bool = False  # by behaviour, which shows only after some looks

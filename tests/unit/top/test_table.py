@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from ebpfprof.profile.behaviour import IdleBehaviour
 from ebpfprof.profile.model import (
     Frame,
     Label,
@@ -318,3 +320,22 @@ def test_the_hold_time_of_a_lock_is_of_the_window_if_known() -> None:
         return row.held_ns
 
     assert [held(1, 0, 0), held(2, 2, 20), held(3, 3, 90), held(4, 3, 90)] == [None, 10, 70, 30]
+
+
+def test_waits_become_idle_by_behaviour_without_a_new_begin() -> None:
+    table = TopTable("block")
+    sample = Sample((RECEIVE, GET), (1, S))
+
+    def read(seconds: int, behaviour: IdleBehaviour | None) -> Shown:
+        each = replace(sample, values=(seconds, seconds * S), behaviour=behaviour)
+        return shown(table.read([Snapshot(7, seconds * S, block(each))]), hide_idle=True)
+
+    assert names(read(1, None)) == ["main.get"]
+    found = read(2, IdleBehaviour(1, 0.99, "timer"))
+    assert names(found) == []
+    (hidden,) = found.hidden
+    assert hidden.rule.name == "loop of a timer"
+    # The text changes with each look; it stays one row.
+    again = read(3, IdleBehaviour(1, 0.98, "timer")).hidden
+    assert [each.rule for each in again] == [hidden.rule]
+    assert names(read(4, None)) == ["main.get"]
