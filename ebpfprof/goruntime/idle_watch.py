@@ -38,6 +38,7 @@ _MAX_INSPECTED: Final = 512  # goroutines at once
 _LEAST_LOOKS: Final = 10
 _LEAST_NS: Final = 500_000_000
 _LEAST_SHARE: Final = 0.95
+_AGES_NS: Final = 60_000_000_000  # then what was seen counts half
 _LONG_LIVED_NS: Final = 60_000_000_000
 _SOON_NS: Final = 100_000_000  # between the first inspections
 _LATER_NS: Final = 500_000_000
@@ -50,6 +51,11 @@ _WATCHED: Final = frozenset({"chan receive", "select", "sleep"})
 # The end of these says nothing of other goroutines.
 _ENDS_ALONE: Final = frozenset({"sleep", "IO wait", "running", "runnable", "syscall", "preempted"})
 _GOID_SHIFT: Final = np.uint64(GOID_SHIFT)
+
+_COUNTS: Final = (
+    *("moves", "inspected", "timers", "signals", "others", "sends", "one_shots"),
+    *("by_timer", "early", "trips"),
+)
 
 
 @dataclass(slots=True)
@@ -72,6 +78,13 @@ class _Set:
     trips: int = 0
     followers: Counter[GoroutineState] = field(default_factory=Counter)
 
+    def age(self) -> None:
+        """Let what was seen count half, so that new things outweigh it soon."""
+        self.ns /= 2
+        for name in _COUNTS:
+            setattr(self, name, (getattr(self, name) + 1) // 2)
+        self.followers = _halved(self.followers)
+
 
 class IdleWatch:
     """Watches the goroutines of one target from look to look; the sampler calls it."""
@@ -79,14 +92,15 @@ class IdleWatch:
     def __init__(self, causes: CauseReader) -> None:
         self._causes = causes
         self._sets: dict[GoroutineState, _Set] = {}
-        self._at: dict[int, tuple[GoroutineState, float]] = {}  # by number of the goroutine
+        # Since when goroutines of sets wait, by their number.
+        self._at: dict[int, tuple[GoroutineState, float]] = {}
         # By number of the goroutine, and how many looks there had been when it was read.
         self._pending: dict[int, tuple[WaitCause, int]] = {}
         self._goids = np.zeros(0, np.uint64)
         self._born_ns = np.zeros(0, np.int64)
         self._waits = np.zeros(0, np.uint64)
         self._looks = 0
-        self._begin_ns = self._last_ns = self._inspected_ns = 0
+        self._begin_ns = self._last_ns = self._inspected_ns = self._aged_ns = 0
         self._inspections = 0
         # The last look at which such a wait had ended, and the number of the goroutine.
         self._left: dict[GoroutineState, tuple[int, int]] = {}
@@ -100,21 +114,21 @@ class IdleWatch:
         addresses: npt.NDArray[np.uint64],
         waits: npt.NDArray[np.uint64],
         slots: Sequence[int],
+        before: Sequence[GoroutineState | None],
         states: Sequence[GoroutineState | None],
     ) -> None:
         """Note a look (CLOCK_MONOTONIC): see Heads for `addresses` and `waits`.
 
-        `states` are those of the goroutines with the numbers `slots`, which may have moved; all
-        others are as at the look before. Raises TargetGone.
+        `states` are those of the goroutines with the numbers `slots`, which may have moved, and
+        `before` those at the look before; all others are as they were. Raises TargetGone.
         """
         self._note_lives(now_ns, waits)
         middle_ns = (self._last_ns + now_ns) / 2 if self._looks else now_ns
         over, self._over = self._over, []
-        before = self._waits
-        for slot, state in zip(slots, states, strict=True):
-            known = self._at.get(slot)
-            has_moved = slot >= len(before) or bool(before[slot] != waits[slot])
-            if known and (has_moved or known[0] != state):
+        known_waits = self._waits
+        for slot, known, state in zip(slots, before, states, strict=True):
+            has_moved = slot >= len(known_waits) or bool(known_waits[slot] != waits[slot])
+            if known is not None and (has_moved or known != state):
                 self._leave(slot, known, state, int(waits[slot]), middle_ns, now_ns)
                 known = None
             if known is None and state is not None:
@@ -125,6 +139,9 @@ class IdleWatch:
         self._looks += 1
         self._last_ns = now_ns
         self._begin_ns = self._begin_ns or now_ns
+        self._aged_ns = self._aged_ns or now_ns
+        if now_ns - self._aged_ns >= _AGES_NS:
+            self._age(now_ns)
         apart_ns = _SOON_NS if self._inspections < _FIRST else _LATER_NS
         if now_ns - self._inspected_ns >= apart_ns:
             self._inspect(now_ns, addresses)
@@ -139,7 +156,7 @@ class IdleWatch:
             return {}
         open_ns: Counter[GoroutineState] = Counter()
         for state, since_ns in self._at.values():
-            open_ns[state] += round(self._last_ns - since_ns)
+            open_ns[state] += round(self._last_ns - max(since_ns, self._begin_ns))
         found = {}
         for state, each in self._sets.items():
             if behaviour := self._behaviour(each, open_ns[state]):
@@ -159,7 +176,7 @@ class IdleWatch:
             born_ns = int(self._born_ns[slot])
             if born_ns and self._last_ns - born_ns < _LONG_LIVED_NS:
                 return None
-            lived_ns += self._last_ns - (born_ns or self._begin_ns)
+            lived_ns += self._last_ns - max(born_ns, self._begin_ns)
         share = min(1.0, (each.ns + open_ns) / max(lived_ns, 1))
         if share < _LEAST_SHARE:
             return None
@@ -193,7 +210,6 @@ class IdleWatch:
         self._goids = goids
 
     def _enter(self, slot: int, state: GoroutineState, goid: int, since_ns: float) -> None:
-        self._at[slot] = state, since_ns
         if (trip := self._trips.get(slot)) and trip[0] == state:
             del self._trips[slot]
             self._over.append((slot, *trip))
@@ -207,18 +223,18 @@ class IdleWatch:
         if not each.is_crowd:
             each.goids[goid] = slot
             each.is_crowd = len(each.goids) > _MAX_MEMBERS
+            self._at[slot] = state, since_ns
 
     def _leave(
         self,
         slot: int,
-        known: tuple[GoroutineState, float],
+        before: GoroutineState,
         state: GoroutineState | None,
         wait: int,
         middle_ns: float,
         now_ns: int,
     ) -> None:
-        before, since_ns = known
-        del self._at[slot]
+        since_ns = self._at.pop(slot, (before, middle_ns))[1]
         ended_by_timer = self._judge_end(slot, before, now_ns)
         each = self._sets.get(before)
         if each:
@@ -250,6 +266,17 @@ class IdleWatch:
         # At the first look after the inspection it may have ended early, unseen.
         each.by_timer += self._looks > looks
         return True
+
+    def _age(self, now_ns: int) -> None:
+        self._aged_ns = now_ns
+        self._begin_ns += (now_ns - self._begin_ns) // 2
+        present = {state for state, _ in self._at.values()}
+        present.update(state for state, _ in self._trips.values())
+        self._sets = {state: each for state, each in self._sets.items() if state in present}
+        for each in self._sets.values():
+            each.age()
+        self._lefts = _halved(self._lefts)
+        self._left = {state: at for state, at in self._left.items() if state in self._lefts}
 
     def _judge_trip(self, slot: int, state: GoroutineState, begin: int) -> None:
         """Note which waits of others ended while a goroutine was away from its wait."""
@@ -293,6 +320,10 @@ class IdleWatch:
             known = pending.get(slot)
             is_same = known is not None and known[0] == cause
             self._pending[slot] = known if known and is_same else (cause, self._looks)
+
+
+def _halved(counts: Counter[GoroutineState]) -> Counter[GoroutineState]:
+    return Counter({state: count // 2 for state, count in counts.items() if count > 1})
 
 
 def _is_timed(each: _Set, open_ns: int) -> bool:

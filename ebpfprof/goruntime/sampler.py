@@ -189,8 +189,10 @@ class GoroutineSampler(Closing):
         self._sps[has_stack] = sps[has_stack]
         self._his[has_stack] = heads.his[has_stack]
         states = self._states_of(slots, heads, read)
-        self._sums.add(now_ns, zip(slots.tolist(), states, strict=True))
-        self._watch.note(now_ns, self._addresses, waits, slots.tolist(), states)
+        numbers = slots.tolist()
+        before = list(map(self._sums.state_of, numbers))
+        self._sums.add(now_ns, zip(numbers, states, strict=True))
+        self._watch.note(now_ns, self._addresses, waits, numbers, before, states)
         self._note(now_ns, waits, slots)
 
     def _places(self, slots: npt.NDArray[np.int64], heads: Heads | None = None) -> list[StackPlace]:

@@ -86,7 +86,7 @@ def rule_of(profile_kind: Kind, sample: Sample) -> IdleRule | None:
     names = _names(locations)
     rule = known.find(operation, names)
     if rule is None and sample.behaviour and not known.is_request(names):
-        rule = known.of_behaviour(operation, sample.behaviour)
+        rule = known.of_behaviour(operation, names, sample.behaviour)
     return rule if rule and profile_kind in rule.kinds else None
 
 
@@ -166,14 +166,14 @@ class _Rules:
         # Last, since it visits the whole stack, and few stacks get here.
         return None if rule is None or self.is_request(stack) else rule
 
-    def of_behaviour(self, operation: str, behaviour: IdleBehaviour) -> IdleRule | None:
+    def of_behaviour(
+        self, operation: str, stack: Sequence[str], behaviour: IdleBehaviour
+    ) -> IdleRule | None:
         """The rule for a wait that is idle by behaviour; None for operations that never are."""
         if operation not in self._by_behaviour:
             return None
-        text = str(behaviour)
-        return IdleRule(
-            behaviour.name, f"{text[0].upper()}{text[1:]}.", self._kinds, self._by_behaviour
-        )
+        place = next((f"{name}: " for name in self._behind(stack)), "")
+        return IdleRule(behaviour.name, f"{place}{behaviour}.", self._kinds, self._by_behaviour)
 
     def may_be_called(self, stack: Sequence[str]) -> bool:
         """Whether the `calls` of some rule begin with the caller of the operation."""

@@ -86,6 +86,7 @@ class Program:
                 np.arange(len(now), dtype=np.uint64),
                 np.array([wait for _, wait in now], np.uint64),
                 slots,
+                [before[at][0] for at in slots],
                 [now[at][0] for at in slots],
             )
             self._before = now
@@ -245,3 +246,23 @@ def test_what_others_wait_for_is_not_idle() -> None:
 
 def test_waits_that_end_at_other_times_are_no_matter() -> None:
     assert idle(rounds_with_another(10)) == TIMED
+
+
+def test_what_is_new_outweighs_what_was_seen_for_long() -> None:
+    program = Program()
+    each = program.start(BEAT, ends_ns=program.now_ns + 20 * APART)
+    other = program.start(OTHER, others=True)
+
+    def rounds(number: int, *, with_other: bool) -> None:
+        for _ in range(number):
+            program.look(20)
+            program.move(each, program.now_ns + 20 * APART)
+            if with_other:
+                program.move(other)
+
+    rounds(2000, with_other=False)
+    assert idle(program) == TIMED
+    rounds(60, with_other=True)
+    assert idle(program) == []
+    rounds(4000, with_other=False)
+    assert idle(program) == TIMED

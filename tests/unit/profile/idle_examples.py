@@ -10,6 +10,7 @@ COND: Final = "sync.(*Cond).Wait"
 JOIN: Final = "sync.(*WaitGroup).Wait"
 LOCK: Final = "sync.(*Mutex).Lock"
 IO: Final = "internal/poll.runtime_pollWait"
+FOREVER: Final = "runtime.block"
 SIGNAL: Final = "runtime.notetsleepg"
 POLL: Final = ("internal/poll.(*pollDesc).wait", "internal/poll.(*pollDesc).waitRead")
 READ: Final = (IO, *POLL, "internal/poll.(*FD).Read", "net.(*netFD).Read", "net.(*conn).Read")
@@ -301,6 +302,11 @@ EXAMPLES: Final[dict[str, tuple[list[Stack], list[Stack]]]] = {
             (JOIN, "main.main"),
             (JOIN, "main.(*Server).run"),
         ],
+    ),
+    "main goroutine that stays": (
+        [(FOREVER, *MAIN), (FOREVER, *(f"main.f{n}" for n in range(9)), *MAIN)],
+        # Any other goroutine leaks there.
+        [(FOREVER, "main.worker"), (SELECT, "main.f", "main.g", *MAIN)],
     ),
     "worker waiting for work": (
         [

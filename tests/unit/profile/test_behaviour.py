@@ -43,7 +43,7 @@ def test_it_says_why(behaviour: IdleBehaviour, text: str) -> None:
     assert str(behaviour) == text
     rule = rule_of("block", idle_sample(behaviour=behaviour))
     assert rule is not None
-    assert rule.reason == f"{text[0].upper()}{text[1:]}."
+    assert rule.reason == f"main.beat: {text}."
 
 
 @pytest.mark.parametrize("kind", ["block", "open", "wall"])
@@ -128,6 +128,6 @@ def test_each_has_its_own_reason_on_the_page() -> None:
     document = json.loads(formats.encode(profile_of(idle_sample(), other), "json"))
     assert document["idle"] == [0, 1]
     assert [each["reason"] for each in document["idle_rules"]] == [
-        "One goroutine that waited 99.8 % of the time for a timer.",
-        "2 goroutines that waited 97.0 % of the time for timers.",
+        "main.beat: one goroutine that waited 99.8 % of the time for a timer.",
+        "main.lead: 2 goroutines that waited 97.0 % of the time for timers.",
     ]
