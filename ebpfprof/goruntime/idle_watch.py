@@ -46,6 +46,9 @@ _FIRST: Final = 10
 _LATE_NS: Final = 20_000_000  # a goroutine may run so much later than its timer fires
 _MAX_EARLY: Final = 0.1  # of the waits that ended
 _MAX_MOVES: Final = 2.0  # times the ticks of a periodic timer
+# What waits for a loop that is seldom at work waits for longer than a few looks.
+_SELDOM: Final = 12  # looks from one round to the next
+_LONG: Final = 3  # looks
 _RARELY: Final = 50  # a wait that ends with one in so many rounds of a loop ends by chance
 _WATCHED: Final = frozenset({"chan receive", "select", "sleep"})
 # The end of these says nothing of other goroutines.
@@ -76,7 +79,9 @@ class _Set:
     by_timer: int = 0
     early: int = 0
     trips: int = 0
+    last_trip: int = 0
     followers: Counter[GoroutineState] = field(default_factory=Counter)
+    long_followers: Counter[GoroutineState] = field(default_factory=Counter)
 
     def age(self) -> None:
         """Let what was seen count half, so that new things outweigh it soon."""
@@ -84,6 +89,7 @@ class _Set:
         for name in _COUNTS:
             setattr(self, name, (getattr(self, name) + 1) // 2)
         self.followers = _halved(self.followers)
+        self.long_followers = _halved(self.long_followers)
 
 
 class IdleWatch:
@@ -102,9 +108,13 @@ class IdleWatch:
         self._looks = 0
         self._begin_ns = self._last_ns = self._inspected_ns = self._aged_ns = 0
         self._inspections = 0
-        # The last look at which such a wait had ended, and the number of the goroutine.
+        self._moved = np.zeros(0, np.int64)  # by goroutine: the look that found it in its wait
+        # The last look at which some wait had ended, and its goroutine; the number of such looks.
         self._left: dict[GoroutineState, tuple[int, int]] = {}
-        self._lefts: Counter[GoroutineState] = Counter()  # the number of such looks
+        self._lefts: Counter[GoroutineState] = Counter()
+        # The same of long waits.
+        self._long_left: dict[GoroutineState, tuple[int, int]] = {}
+        self._long_lefts: Counter[GoroutineState] = Counter()
         self._trips: dict[int, tuple[GoroutineState, int]] = {}  # that go on, with their begin
         self._over: list[tuple[int, GoroutineState, int]] = []  # that ended at the last look
 
@@ -127,7 +137,7 @@ class IdleWatch:
         over, self._over = self._over, []
         known_waits = self._waits
         for slot, known, state in zip(slots, before, states, strict=True):
-            has_moved = slot >= len(known_waits) or bool(known_waits[slot] != waits[slot])
+            has_moved = bool(known_waits[slot] != waits[slot])
             if known is not None and (has_moved or known != state):
                 self._leave(slot, known, state, int(waits[slot]), middle_ns, now_ns)
                 known = None
@@ -135,6 +145,7 @@ class IdleWatch:
                 self._enter(slot, state, int(waits[slot]) >> GOID_SHIFT, middle_ns)
         for trip in over:
             self._judge_trip(*trip)
+        self._moved[waits != known_waits] = self._looks
         self._waits = waits
         self._looks += 1
         self._last_ns = now_ns
@@ -192,12 +203,17 @@ class IdleWatch:
     ) -> bool:
         """Whether waits of others end mostly when its goroutines run.
 
-        Where these run at nearly each look, that holds for all waits: then looks can't tell.
+        Where these run at nearly each look, that holds for all waits: then looks can't tell. Where
+        they run seldom, only long waits count.
         """
         each = self._sets[state]
         return any(
-            other not in idle and hits >= each.trips / _RARELY and hits >= self._lefts[other] / 2
-            for other, hits in each.followers.items()
+            other not in idle and hits >= max(each.trips / _RARELY, ends[other] / 2)
+            for followers, ends in (
+                (each.followers, self._lefts),
+                (each.long_followers, self._long_lefts),
+            )
+            for other, hits in followers.items()
         )
 
     def _note_lives(self, now_ns: int, waits: npt.NDArray[np.uint64]) -> None:
@@ -205,6 +221,8 @@ class IdleWatch:
         if more > 0:
             self._goids = np.concatenate((self._goids, np.zeros(more, np.uint64)))
             self._born_ns = np.concatenate((self._born_ns, np.zeros(more, np.int64)))
+            self._moved = np.concatenate((self._moved, np.zeros(more, np.int64)))
+            self._waits = np.concatenate((self._waits, np.zeros(more, np.uint64)))
         goids = waits >> _GOID_SHIFT
         self._born_ns[goids != self._goids] = now_ns if self._looks else 0
         self._goids = goids
@@ -246,9 +264,13 @@ class IdleWatch:
             self._trips.pop(slot, None)
         if before.word in _ENDS_ALONE or ended_by_timer:
             return
-        if before in self._left or len(self._left) < _MAX_STATES:
-            self._lefts[before] += self._left.get(before, (-1, 0))[0] != self._looks
-            self._left[before] = self._looks, slot
+        if before not in self._left and len(self._left) >= _MAX_STATES:
+            return
+        self._lefts[before] += self._left.get(before, (-1, 0))[0] != self._looks
+        self._left[before] = self._looks, slot
+        if self._looks - int(self._moved[slot]) >= _LONG:
+            self._long_lefts[before] += self._long_left.get(before, (-1, 0))[0] != self._looks
+            self._long_left[before] = self._looks, slot
 
     def _judge_end(self, slot: int, state: GoroutineState, now_ns: int) -> bool:
         """Note whether a wait ended with its timer, if that is known; return whether it did."""
@@ -275,8 +297,10 @@ class IdleWatch:
         self._sets = {state: each for state, each in self._sets.items() if state in present}
         for each in self._sets.values():
             each.age()
-        self._lefts = _halved(self._lefts)
-        self._left = {state: at for state, at in self._left.items() if state in self._lefts}
+        self._lefts, self._long_lefts = _halved(self._lefts), _halved(self._long_lefts)
+        for left, counts in ((self._left, self._lefts), (self._long_left, self._long_lefts)):
+            for state in left.keys() - counts.keys():
+                del left[state]
 
     def _judge_trip(self, slot: int, state: GoroutineState, begin: int) -> None:
         """Note which waits of others ended while a goroutine was away from its wait."""
@@ -284,12 +308,16 @@ class IdleWatch:
         if each is None:
             return
         each.trips += 1
-        each.followers.update(
+        is_seldom = begin - each.last_trip >= _SELDOM
+        each.last_trip = begin
+        found = each.long_followers if is_seldom else each.followers
+        ended = self._long_left if is_seldom else self._left
+        found.update(
             other
-            for other, (look, of) in self._left.items()
+            for other, (look, of) in ended.items()
             if look >= begin and of != slot and other != state
         )
-        if len(each.followers) > _MAX_STATES:
+        if len(found) > _MAX_STATES:
             each.is_crowd = True
 
     def _inspect(self, now_ns: int, addresses: npt.NDArray[np.uint64]) -> None:

@@ -72,7 +72,9 @@ def test_loops_of_timers_and_signals_are_idle(
     shown = finished.stdout.decode()
     table, _, hidden = shown.partition("Hidden as idle: ")
     assert TIMER in hidden
-    assert not any(function in table for function in LOOPS)
+    # A goroutine that was woken may wait for a processor.
+    waits = [each for each in table.splitlines() if " runn" not in each]
+    assert not any(function in line for function in LOOPS for line in waits)
     told = [each for each in profile.comments if each.startswith("idle: main.rearm (main.go:")]
     assert len(told) == 1
     assert "one goroutine that waited " in told[0]

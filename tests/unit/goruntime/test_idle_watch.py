@@ -244,6 +244,24 @@ def test_what_others_wait_for_is_not_idle() -> None:
     assert idle(rounds_with_another(0, every=5)) == []
 
 
+def test_a_short_wait_is_none_for_a_loop_that_is_seldom_at_work() -> None:
+    def with_one_wait_of(looks: int) -> Program:
+        program = Program()
+        each = program.start(BEAT, ends_ns=program.now_ns + 40 * APART)
+        other = program.start(AWAY)
+        program.look(40 - looks)
+        program.states[other] = OTHER
+        program.move(other)
+        program.look(looks)
+        program.states[other] = AWAY
+        program.move(each, program.now_ns + 40 * APART)
+        program.look(40)
+        return program
+
+    assert idle(with_one_wait_of(1)) == TIMED
+    assert idle(with_one_wait_of(10)) == []
+
+
 def test_waits_that_end_at_other_times_are_no_matter() -> None:
     assert idle(rounds_with_another(10)) == TIMED
 
