@@ -3,8 +3,8 @@
 It uses the looks of a GoroutineSampler. Now and then it also reads what can wake the goroutines
 that wait for channels or sleep. In doubt a wait is not idle:
 
-- The goroutines of its stack are few, all of them live since the looks began or for a minute, none
-  has ended, and they wait there for 95 % of their time or more.
+- The goroutines of its stack are few, all of them live for nine tenths of the time or for a minute,
+  none has ended, and they wait there for 95 % of their time or more.
 - Nothing but timers can wake them, and they have moved. Or other goroutines can, too (a channel
   that ends the loop), but timers did: of the waits whose ends were seen, hardly one ended before
   its timer, and the goroutines moved hardly more often than a periodic timer ticks. Or nothing but
@@ -40,6 +40,7 @@ _LEAST_NS: Final = 500_000_000
 _LEAST_SHARE: Final = 0.95
 _AGES_NS: Final = 60_000_000_000  # then what was seen counts half
 _LONG_LIVED_NS: Final = 60_000_000_000
+_MOST_OF: Final = 0.9  # of the time of the looks is a long life, too
 _SOON_NS: Final = 100_000_000  # between the first inspections
 _LATER_NS: Final = 500_000_000
 _FIRST: Final = 10
@@ -181,11 +182,12 @@ class IdleWatch:
         if each.is_crowd or not each.inspected or each.sends:
             return None
         lived_ns = 0
+        long_ns = min(_LONG_LIVED_NS, _MOST_OF * (self._last_ns - self._begin_ns))
         for goid, slot in each.goids.items():
             if int(self._goids[slot]) != goid:
                 return None  # it has ended
             born_ns = int(self._born_ns[slot])
-            if born_ns and self._last_ns - born_ns < _LONG_LIVED_NS:
+            if self._last_ns - born_ns < long_ns:
                 return None
             lived_ns += self._last_ns - max(born_ns, self._begin_ns)
         share = min(1.0, (each.ns + open_ns) / max(lived_ns, 1))

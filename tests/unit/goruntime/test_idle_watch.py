@@ -197,7 +197,7 @@ def test_goroutines_that_come_and_go_are_not_idle() -> None:
 def test_a_young_goroutine_is_not_idle() -> None:
     program = Program()
     program.start(OTHER, others=True)
-    program.look(5)
+    program.look(50)
     each = program.start(BEAT, ends_ns=program.now_ns + 20 * APART)
     for _ in range(10):
         program.look(20)
