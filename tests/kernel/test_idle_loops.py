@@ -36,8 +36,10 @@ PROBLEMS: Final = {
 BOUNDED: Final = ("--max-overhead", "1")
 
 
-def recorded(folder: Path, version: str, flags: tuple[str, ...], *arguments: str) -> Finished:
-    with Target.start(program("loops", version), *flags) as target:
+def recorded(
+    folder: Path, version: str, flags: tuple[str, ...], *arguments: str, mode: str = "plain"
+) -> Finished:
+    with Target.start(program("loops", version, mode), *flags) as target:
         finished = run("--pid", str(target.pid), "-d", "3", *arguments, folder=folder)
     assert finished.code == 0, finished.stderr
     return finished
@@ -79,6 +81,15 @@ def test_loops_of_timers_and_signals_are_idle(
     assert len(told) == 1
     assert "one goroutine that waited " in told[0]
     assert " of the time for a timer (stack " in told[0]
+
+
+@pytest.mark.parametrize("mode", ["stripped", "pie", "cgo"])
+def test_they_are_idle_however_the_program_was_built(mode: str, tmp_path: Path) -> None:
+    recorded(tmp_path, "1.27", (), "--profile", "wall", mode=mode)
+    found = rules_by_function(profile_in(tmp_path, "wall"))
+    assert {function: found[function] for function in LOOPS} == {
+        function: {rule} for function, rule in LOOPS.items()
+    }
 
 
 @pytest.mark.parametrize("version", ["1.19", "1.27"])
