@@ -22,16 +22,26 @@ class IdleStacks:
 
     def __init__(self, looks: GoroutineLooks) -> None:
         self._looks = looks
-        self._is_looking = False
+        self._is_due = self._is_looking = False
 
     def start(self) -> None:
-        """Begin to look, for this alone. Without rights to, names only tell what is idle."""
-        with suppress(EbpfprofError):
-            self._looks.start()
-            self._is_looking = True
+        """Have the next poll() begin to look, for this alone.
+
+        Not at once: the thread that looks would keep the rights that attaching probes needs.
+        """
+        self._is_due = True
+
+    def poll(self) -> None:
+        """Begin to look if that is due. Without rights to, names only tell what is idle."""
+        if self._is_due:
+            self._is_due = False
+            with suppress(EbpfprofError):
+                self._looks.start()
+                self._is_looking = True
 
     def stop(self) -> None:
         """End the looks of start(); what they found stays."""
+        self._is_due = False
         if self._is_looking:
             self._is_looking = False
             self._looks.stop()

@@ -168,8 +168,10 @@ class WaitsProfiler:
             kept.pop(number, None)
 
     def poll(self) -> None:
-        """Read missing label pages."""
+        """Read missing label pages, and begin looks that are due."""
         self.collector.poll()
+        for idle in tuple(self._idle.values()):
+            idle.poll()
 
     def runs(self, number: int) -> tuple[Runs, Runs]:
         """The runs at probes; no runs at CPU samples."""
