@@ -65,7 +65,7 @@ class _Document:
         self._profile = profile
         self._strings: dict[str, int] = {"": 0}
         self._frames = FrameTable()
-        self._rules: dict[str, tuple[int, IdleRule]] = {}
+        self._rules: dict[tuple[str, str], tuple[int, IdleRule]] = {}
 
     def fields(self, default: int) -> dict[str, Any]:
         profile = self._profile
@@ -127,7 +127,8 @@ class _Document:
         rule = rule_of(self._profile.kind, sample)
         if rule is None:
             return -1
-        return self._rules.setdefault(rule.name, (len(self._rules), rule))[0]
+        key = rule.name, rule.reason  # idle by behaviour: each has a reason of its own
+        return self._rules.setdefault(key, (len(self._rules), rule))[0]
 
 
 def _value_type(value_type: ValueType) -> dict[str, str]:

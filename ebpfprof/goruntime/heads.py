@@ -67,6 +67,11 @@ class Heads:
         return self.waits & np.uint64(0xFF)
 
 
+def wait_of(status: int, reason: int, sequence: int, goid: int) -> int:
+    """An element of Heads.waits."""
+    return (goid << GOID_SHIFT | sequence << 16 | reason << 8 | status & 0xFF) & 0xFFFFFFFFFFFFFFFF
+
+
 def waits_of(
     status: npt.NDArray[np.uint64],
     reason: npt.NDArray[np.uint64],

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError, TargetGone
+from ebpfprof.goruntime.idle_holders import LOCK_WORDS, lock_holders
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.sampler import GoroutineSampler
 from ebpfprof.kernel.clock import kernel_now_ns
@@ -28,11 +29,16 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.goroutines import ParkedGoroutine
     from ebpfprof.goruntime.look_budget import LookBudget
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.goruntime.state_sums import StateTotals
+    from ebpfprof.goruntime.state_sums import GoroutineState, StateTotals
+    from ebpfprof.profile.behaviour import IdleBehaviour
+
+    IdleStates = dict[GoroutineState, IdleBehaviour]
 
 _SPREAD: Final = (0.5, 1.5)  # times the mean interval
 _SMOOTHED: Final = 0.1  # the weight of the last look in the mean cost
 _STANDS_NS: Final = 100_000_000  # for less, goroutines wait all the time
+_HANGS_NS: Final = 1_000_000_000  # a wait for a lock that lasts so long may be one for a loop
+_HOLDERS_S: Final = 5.0  # so old may be what we know of locks
 _LONG_S: Final = 0.05  # a sleep that must be interruptible
 _PROCESSORS: Final = os.cpu_count() or 1
 
@@ -63,6 +69,8 @@ class GoroutineLooks(Closing):
         self._stopping = threading.Event()
         self._cost_s = 0.0
         self._late_s, self._timed = 0.0, 0
+        self._idle: IdleStates = {}
+        self._holders: tuple[float, frozenset[int] | None] = -_HOLDERS_S, None
         self.failure: Exception | None = None
         """The error that ended the looks early; None without one."""
 
@@ -105,6 +113,14 @@ class GoroutineLooks(Closing):
         """The sums of all looks so far. Raises AssertionError before the first start()."""
         return self.sampler.totals()
 
+    def idle(self) -> IdleStates:
+        """The waits that are idle by behaviour; after the looks, those of their end.
+
+        A goroutine that may hold a lock that others wait for is not among them.
+        """
+        with self._lock:
+            return self._idle_now() if self._thread else self._idle
+
     def standing(self, parked: Iterable[ParkedGoroutine]) -> dict[int, int]:
         """Look once more, and return what GoroutineSampler.standing returns of `parked`."""
         with suppress(EbpfprofError):
@@ -144,7 +160,20 @@ class GoroutineLooks(Closing):
         self._budget.join(-1)
         with suppress(EbpfprofError):
             self.sampler.look()
+        self._idle = self._idle_now()
         self.sampler.pause()
+
+    def _idle_now(self) -> IdleStates:
+        found = self.sampler.idle()
+        standing = self.sampler.standing_states(_HANGS_NS) if found else {}
+        if not any(state.word in LOCK_WORDS for state in standing):
+            return {state: each for state, (each, _) in found.items()}
+        if time.monotonic() - self._holders[0] >= _HOLDERS_S:
+            self._holders = time.monotonic(), lock_holders(self._go)
+        holders = self._holders[1]
+        if holders is None:  # then each may be one
+            return {}
+        return {state: each for state, (each, goids) in found.items() if not goids & holders}
 
     def _run(self) -> None:
         be_punctual = _Punctual()

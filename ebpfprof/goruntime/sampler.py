@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ebpfprof.goruntime.heads import GOID_SHIFT, HeadReader
+from ebpfprof.goruntime.idle_watch import IdleWatch
 from ebpfprof.goruntime.quick_stacks import AT_ONCE, StackPlaces
 from ebpfprof.goruntime.stack_starts import GONE, PARKED, RUNNING, SYSCALL
 from ebpfprof.goruntime.state_reader import StateReader
 from ebpfprof.goruntime.state_sums import ENDED, GoroutineState, StateSums, StateTotals
+from ebpfprof.goruntime.wait_causes import CauseReader
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.system.closing import Closing
@@ -31,9 +33,11 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.heads import Heads
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.goruntime.quick_stacks import QuickHeads
+    from ebpfprof.profile.behaviour import IdleBehaviour
 
 # For so many looks after a goroutine moved, we read its stack together with its head.
 _STAYS_MOVER: Final = 4
+_NOTES_APART_NS: Final = 50_000_000  # looks of exact recordings are twice as far apart
 _GOID_SHIFT: Final = np.uint64(GOID_SHIFT)
 _IS_GONE: Final = np.isin(np.arange(1 << 8), GONE)
 
@@ -54,6 +58,8 @@ class GoroutineSampler(Closing):
         self._heads = HeadReader(go, self._memory)
         self._returns = {park.return_pc + go.load_bias for park in go.sites.parks}
         self._lock = threading.Lock()
+        self._causes = CauseReader(go, self._memory)
+        self._watch = IdleWatch(self._causes)
         self._forget()
         self.beyond = 0
         """Goroutines that the last look did not read: there are too many."""
@@ -82,12 +88,22 @@ class GoroutineSampler(Closing):
         """The looks end for now: what goes on has neither begun nor ended to the next one."""
         with self._lock:
             self._sums.pause()
+            self._watch = IdleWatch(self._causes)
             self._forget()
 
     def totals(self) -> StateTotals:
         """The sums of all looks so far."""
         with self._lock:
             return self._sums.totals()
+
+    def idle(self) -> dict[GoroutineState, tuple[IdleBehaviour, frozenset[int]]]:
+        """The waits that are idle by behaviour, with the ids of their goroutines: see idle_watch.
+
+        None of them before the looks begin, and after a pause().
+        """
+        with self._lock:
+            found = self._watch.behaviours()
+            return {state: (each, self._watch.goids(state)) for state, each in found.items()}
 
     def park_at(self, pcs: tuple[int, ...]) -> int | None:
         """Where in a stack an operation begins that Go's block profiler hooks; None without one.
@@ -148,6 +164,9 @@ class GoroutineSampler(Closing):
         self._movers = np.zeros(0, np.int64)
         self._states.plan(self._places(self._movers))
         self._looks, self._last_ns = 0, 0
+        self._noted = np.zeros(0, np.int64)
+        self._is_unnoted = np.zeros(0, np.bool_)
+        self._noted_ns = 0
 
     def _look(self) -> None:
         quick = self._states.read_movers()  # first, before the program notices that we run
@@ -171,7 +190,24 @@ class GoroutineSampler(Closing):
         np.copyto(self._sps, sps, where=has_stack)
         np.copyto(self._his, heads.his, where=has_stack)
         self._sums.add(now_ns, slots, self._states_of(slots, heads, quick))
+        self._watch_idle(now_ns, waits, slots)
         self._note(now_ns, waits, slots)
+
+    def _watch_idle(
+        self, now_ns: int, waits: npt.NDArray[np.uint64], slots: npt.NDArray[np.int64]
+    ) -> None:
+        """Have idle_watch note what changed since it last did; it takes time for each change."""
+        self._is_unnoted[slots] = True
+        if now_ns - self._noted_ns < _NOTES_APART_NS:
+            return
+        changed = np.flatnonzero(self._is_unnoted)
+        numbers, state = self._sums.numbers_now(changed), self._sums.state
+        before = [state(number) for number in self._noted[changed].tolist()]
+        states = [state(number) for number in numbers.tolist()]
+        self._watch.note(now_ns, self._addresses, waits, changed.tolist(), before, states)
+        self._noted[changed] = numbers
+        self._is_unnoted[changed] = False
+        self._noted_ns = now_ns
 
     def _states_of(
         self, slots: npt.NDArray[np.int64], heads: Heads, movers: QuickHeads
@@ -211,6 +247,8 @@ class GoroutineSampler(Closing):
             self._his = np.concatenate((self._his, none))
             self._since_ns = np.concatenate((self._since_ns, np.zeros(more, np.int64)))
             self._moved_at = np.concatenate((self._moved_at, np.full(more, -_STAYS_MOVER)))
+            self._noted = np.concatenate((self._noted, np.full(more, ENDED)))
+            self._is_unnoted = np.concatenate((self._is_unnoted, np.zeros(more, np.bool_)))
 
     def _note(
         self, now_ns: int, waits: npt.NDArray[np.uint64], slots: npt.NDArray[np.int64]

@@ -127,8 +127,16 @@ class StateSums:
     def state_of(self, goroutine: int) -> GoroutineState | None:
         """What a goroutine did at the last look; None if it was not there."""
         now = self._numbers_now
-        number = int(now[goroutine]) if goroutine < len(now) else ENDED
+        return self.state(int(now[goroutine]) if goroutine < len(now) else ENDED)
+
+    def state(self, number: int) -> GoroutineState | None:
+        """The state with a number; None for ENDED."""
         return self._states[number] if number >= 0 else None
+
+    def numbers_now(self, goroutines: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The numbers of what goroutines did at the last look; each has been in a look."""
+        numbers: npt.NDArray[np.int64] = self._numbers_now[goroutines]
+        return numbers
 
     def totals(self) -> StateTotals:
         """The sums until the last look."""

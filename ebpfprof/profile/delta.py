@@ -78,7 +78,7 @@ def compared(profile: Profile, base: Profile) -> Profile:
     Raises InvalidProfile if the sample types differ.
     """
     labelled = [
-        Sample(each.locations, each.values, (*each.labels, BASE_LABEL)) for each in base.samples
+        replace(each, labels=(*each.labels, BASE_LABEL), variance=0.0) for each in base.samples
     ]
     require_same_types(profile, base)
     sums = _Sums()
@@ -138,7 +138,7 @@ def _with_values(profile: Profile, change: Callable[[tuple[int, ...]], tuple[int
     return replace(
         profile,
         samples=tuple(
-            Sample(each.locations, values, each.labels) for each, values in changed if any(values)
+            replace(each, values=values, variance=0.0) for each, values in changed if any(values)
         ),
     )
 
@@ -187,6 +187,7 @@ class _Sums:
                 _checked(tuple(values)),
                 sample.labels,
                 self._variances.get(key, 0.0),
+                sample.behaviour,
             )
             for key, (sample, values) in self._sums.items()
             if any(values)

@@ -1,8 +1,9 @@
 """Finds the idle waits of a profile, such as those of a worker for work, and says why they are.
 
-The rules are data (data/idle.toml), including the kinds of profiles that they apply to. A wait that
-may be a problem is never idle: hiding a problem is worse than showing too much. So we always show
-sends, locks and all waits of a request.
+The rules are data (data/idle.toml), including the kinds of profiles that they apply to. They go by
+names; waits that no rule names may be idle by behaviour (profile.behaviour). A wait that may be a
+problem is never idle: hiding a problem is worse than showing too much. So we always show sends,
+locks and all waits of a request.
 """
 
 import re
@@ -13,6 +14,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Final
 
+from ebpfprof.profile.behaviour import IdleBehaviour
 from ebpfprof.profile.model import Frame, Kind, Location, Profile, Sample
 from ebpfprof.profile.operations import waiting_part
 
@@ -39,9 +41,9 @@ class IdleRule:
     """A rule that finds idle waits. `reason` is a sentence: why these waits are no problem.
 
     It applies to profiles of `kinds`, and to `operations`, by their names in data/idle.toml.
-    `calls` are the functions that called the operation, innermost first. `goroutines` are functions
-    that goroutines are started with and that wait themselves. `shape` is "runtime", "main",
-    "worker" or "".
+    `calls` are the functions that called the operation, innermost first; `within` are some that
+    stand anywhere on the stack. `goroutines` are functions that goroutines are started with and
+    that wait themselves. `shape` is "runtime", "main", "worker" or "".
     """
 
     name: str
@@ -49,6 +51,7 @@ class IdleRule:
     kinds: tuple[Kind, ...]
     operations: tuple[str, ...]
     calls: tuple[tuple[str, ...], ...] = ()
+    within: tuple[tuple[str, ...], ...] = ()
     goroutines: tuple[str, ...] = ()
     shape: str = ""
 
@@ -77,9 +80,13 @@ def rule_of(profile_kind: Kind, sample: Sample) -> IdleRule | None:
     operation = known.operations.get(leaf[0].function) if leaf else None
     if operation is None:
         return None
-    if len(locations) > _MAX_SHORT and not known.may_be_called(_names(locations[:3])):
+    is_long = len(locations) > _MAX_SHORT and operation not in known.deep
+    if is_long and not sample.behaviour and not known.may_be_called(_names(locations[:3])):
         return None
-    rule = known.find(operation, _names(locations))
+    names = _names(locations)
+    rule = known.find(operation, names)
+    if rule is None and sample.behaviour and not known.is_request(names):
+        rule = known.of_behaviour(operation, names, sample.behaviour)
     return rule if rule and profile_kind in rule.kinds else None
 
 
@@ -133,10 +140,16 @@ class _Rules:
         self._staying_in_main = frozenset(words["staying_in_main"])
         self._tasks = frozenset(words["tasks"])
         self.all = tuple(_rule(each, data["kinds"]) for each in data["rule"])
+        self._kinds: tuple[Kind, ...] = tuple(data["kinds"])
+        self._by_behaviour = tuple(data["by_behaviour"]["operations"])
         self._by_call: dict[str, list[tuple[tuple[str, ...], IdleRule]]] = {}
         self._by_goroutine: dict[str, list[IdleRule]] = {}
         self._by_shape: dict[tuple[str, str], IdleRule] = {}
+        self._by_outermost: dict[str, list[tuple[tuple[str, ...], IdleRule]]] = {}
+        self.deep = {each for rule in self.all if rule.within for each in rule.operations}
         for rule in self.all:
+            for functions in rule.within:
+                self._by_outermost.setdefault(functions[-1], []).append((functions, rule))
             for call in rule.calls:
                 self._by_call.setdefault(call[0], []).append((call, rule))
             for goroutine in rule.goroutines:
@@ -147,11 +160,20 @@ class _Rules:
     def find(self, operation: str, stack: Sequence[str]) -> IdleRule | None:
         """The rule for a stack of plain names, leaf first, whose leaf is `operation`."""
         behind = self._behind(stack)
-        rule = self._of_call(operation, behind)
+        rule = self._of_call(operation, behind) or self._within(operation, behind)
         if rule is None and len(stack) <= _MAX_KNOWN_DEPTH:
             rule = self._of_goroutine(operation, self._without_runners(behind))
         # Last, since it visits the whole stack, and few stacks get here.
-        return None if rule is None or self._is_request(stack) else rule
+        return None if rule is None or self.is_request(stack) else rule
+
+    def of_behaviour(
+        self, operation: str, stack: Sequence[str], behaviour: IdleBehaviour
+    ) -> IdleRule | None:
+        """The rule for a wait that is idle by behaviour; None for operations that never are."""
+        if operation not in self._by_behaviour:
+            return None
+        place = next((f"{name}: " for name in self._behind(stack)), "")
+        return IdleRule(behaviour.name, f"{place}{behaviour}.", self._kinds, self._by_behaviour)
 
     def may_be_called(self, stack: Sequence[str]) -> bool:
         """Whether the `calls` of some rule begin with the caller of the operation."""
@@ -168,6 +190,14 @@ class _Rules:
         for call, rule in self._by_call.get(_owner(behind[0]), ()) if behind else ():
             if operation in rule.operations and _is_called(call, behind):
                 return rule
+        return None
+
+    def _within(self, operation: str, behind: Sequence[str]) -> IdleRule | None:
+        for at, name in enumerate(behind if operation in self.deep else ()):
+            for functions, rule in self._by_outermost.get(_owner(name), ()):
+                inner = behind[max(at + 1 - len(functions), 0) : at + 1]
+                if operation in rule.operations and _is_called(functions, inner):
+                    return rule
         return None
 
     def _of_goroutine(self, operation: str, body: Sequence[str]) -> IdleRule | None:
@@ -248,7 +278,8 @@ class _Rules:
                 return True
         return False
 
-    def _is_request(self, stack: Sequence[str]) -> bool:
+    def is_request(self, stack: Sequence[str]) -> bool:
+        """Whether a client waits for what stands above its handler."""
         return not self._requests.isdisjoint(stack) or any(map(_is_handler, stack))
 
     def _without_runners(self, behind: Sequence[str]) -> Sequence[str]:
@@ -333,12 +364,14 @@ def _rules() -> _Rules:
 def _rule(data: dict[str, Any], kinds: Sequence[Kind]) -> IdleRule:
     """A rule of the file; it applies to `kinds` unless it names its own."""
     calls = (each if isinstance(each, list) else [each] for each in data.get("calls", ()))
+    within = map(tuple, data.get("within", ()))
     return IdleRule(
         name=data["name"],
         reason=data["reason"],
         kinds=tuple(data.get("kinds", kinds)),
         operations=tuple(data["operations"]),
         calls=tuple(map(tuple, calls)),
+        within=tuple(within),
         goroutines=tuple(data.get("goroutines", ())),
         shape=data.get("shape", ""),
     )

@@ -8,6 +8,8 @@ encoding fast.
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
+from ebpfprof.profile.behaviour import IdleBehaviour
+
 UNKNOWN = "[unknown]"
 """The name that tables show for a frame without one."""
 
@@ -79,12 +81,14 @@ class Sample:
     """One stack, leaf first, with one value for each sample type of the profile.
 
     `variance` is that of the last value where it is an estimate, in its unit squared; else 0.
+    `behaviour` says why its goroutines are idle by what they do; None if they are not.
     """
 
     locations: tuple[Location, ...]
     values: tuple[int, ...]
     labels: tuple[Label, ...] = ()
     variance: float = field(default=0.0, compare=False)
+    behaviour: IdleBehaviour | None = field(default=None, compare=False)
 
     @property
     def frames(self) -> list[Frame]:

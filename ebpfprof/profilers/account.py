@@ -82,6 +82,8 @@ class RecordingAccount:
     coverage: Coverage | None = None
     spread: Spread = field(default_factory=dict)
     counted: Mapping[str, int] = field(default_factory=dict)
+    idle: tuple[str, ...] = ()
+    """Which waits are idle by behaviour, and why: profile.idle_comments."""
 
     def __sub__(self, earlier: RecordingAccount) -> RecordingAccount:
         return replace(
@@ -120,6 +122,7 @@ class RecordingAccount:
             found += [str(coverage), coverage.error(self.kind), *self._error_of_longest(coverage)]
             found += coverage.missing(self.kind)
         found += [sentence.format(n) for sentence, n in self.counted.items() if n > 0]
+        found += self.idle
         return tuple(filter(None, found))
 
     def _error_of_longest(self, coverage: Coverage) -> list[str]:

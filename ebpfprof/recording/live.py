@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Collection
 from contextlib import ExitStack
@@ -91,11 +92,12 @@ class LiveSession(Closing):
                         "processes already. Record it with another ebpfprof."
                     )
                 number = self._free_numbers[0]
+                profilers = weakref.proxy(self.profilers)  # they keep the function: no circle
                 opened = OpenedProcess(
                     recorded.target,
                     recorded.go,
                     held,
-                    lambda own: self.profilers.ns_of_others(number, own),
+                    lambda own: profilers.ns_of_others(number, own),
                     looks_at(recorded, self._options, self._look_budget, held),
                 )
                 self.profilers.open(number, opened, recorded.kinds)

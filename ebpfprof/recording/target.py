@@ -36,6 +36,9 @@ _TRACED_AT_THE_END = (
     "runtime. Remove such breakpoints before a recording ends."
 )
 
+# Where looks only tell which goroutines are idle.
+_SELDOM_HZ = 10
+
 
 @dataclass(slots=True)
 class RecordedTarget:
@@ -255,7 +258,7 @@ def looks_at(
 
     looks = GoroutineLooks(
         recorded.go,
-        hz=options["wall_hz"],
+        hz=options["wall_hz"] if options.is_bounded or "wall" in options.kinds else _SELDOM_HZ,
         has_labels=options.labels != (),
         has_semaphores=bool(options["by_lock"] or options["lock_labels"]),
         budget=budget,

@@ -105,6 +105,9 @@ class TopTable:
                 known = _Known(self._rows_of(pid, sample, stack) if rows is None else rows)
                 known_stacks[key] = known
             count, value = sample.values[0], sample.values[-1]
+            if rows is None and known.is_idle != (sample.behaviour is not None):
+                known.is_idle = sample.behaviour is not None
+                known.rows = self._rows_of(pid, sample, stack)
             more = count - known.count, value - known.value
             variance = known.new_variance(sample)
             yield TopStack(known.rows, role, sample, *more, window_ns, variance)
@@ -225,6 +228,7 @@ class _Known:
     count: int = 0
     value: int = 0
     variance: float = 0.0
+    is_idle: bool = False  # by behaviour, which shows only after some looks
 
     def new_variance(self, sample: Sample) -> float:
         """The variance of what is new: that of a later sum has that of an earlier one in it.

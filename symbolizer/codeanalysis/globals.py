@@ -14,6 +14,7 @@ from symbolizer.x86.disasm import decode, detailed_decoder
 
 _FOR_EACH_G: Final = "runtime.forEachG"
 _FIND_OBJECT: Final = "runtime.findObject"
+_CHECK_DEAD: Final = "runtime.checkdead"
 _SET_STATUS: Final = "runtime.casgstatus"
 _RECORD_TIME: Final = "runtime.(*timeHistogram).record"
 _MAX_CODE_BYTES = 4096
@@ -55,6 +56,20 @@ def arenas_address(binary: GoBinary) -> int:
         f"{_FIND_OBJECT} does not load the table of arenas first: this program was compiled in an "
         "unknown way"
     )
+
+
+def allp_address(binary: GoBinary) -> int | None:
+    """Return the linked address of runtime.allp, a slice of the scheduler's processors.
+
+    It is the only slice that runtime.checkdead loads (runtime/proc.go, Go 1.19 to 1.27). None if
+    the code differs.
+    """
+    for function in binary.functions_named(_CHECK_DEAD):
+        loads = set(_loaded_words(binary.elf, function))
+        slices = [each for each in loads if each + _WORD_BYTES in loads]
+        if len(slices) == 1 and _is_variable(binary.elf, slices[0], _SLICE_BYTES):
+            return slices[0]
+    return None
 
 
 def scheduling_latencies(binary: GoBinary) -> int | None:

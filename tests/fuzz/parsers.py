@@ -13,6 +13,7 @@ from tests.fuzz.ways.native import NATIVE
 from tests.fuzz.ways.profiles import PROFILES
 from tests.fuzz.ways.text import TEXT
 from tests.fuzz.ways.tracebacks import TRACEBACKS
+from tests.fuzz.ways.wait_causes import WAIT_CAUSES
 from tests.fuzz.ways.waiting import WAITING
 
 PARSERS: Final[tuple[Parser, ...]] = (
@@ -21,6 +22,7 @@ PARSERS: Final[tuple[Parser, ...]] = (
     *MEMORY,
     *LOCKS,
     *HEAP,
+    *WAIT_CAUSES,
     *WAITING,
     *TRACEBACKS,
     *TEXT,

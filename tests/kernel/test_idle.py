@@ -11,8 +11,9 @@ import pytest
 from ebpfprof.export import pprof
 from ebpfprof.profile.idle import rule_of, split
 from ebpfprof.profile.model import Kind, Profile, Sample
+from ebpfprof.profile.operations import STATE
 from tests.kernel.programs import program
-from tests.recorder import recording
+from tests.recorder import only_profile, recording, run
 from tests.targets_run import Target
 
 VERSIONS: Final = ("1.19", "1.27")
@@ -89,12 +90,15 @@ def test_waits_for_work_are_hidden_and_problems_are_not(version: str, tmp_path: 
     assert by_waiter == {part: {name} for part, name in IDLE.items()}
     for name, operation in PROBLEMS.items():
         assert operation in shown[name], name
-    # All waits of requests are shown.
-    assert not any(
-        "net/http.(*conn).serve" in functions(sample) and rule_of("block", sample)
+    # All waits of requests are shown. After a request net/http waits for a goroutine of its own.
+    of_requests = {
+        name if rule_of("block", sample) else ""
         for sample in profile.samples
-    )
-    assert {each.rule.name for each in hidden} == set(IDLE.values())
+        if "net/http.(*conn).serve" in functions(sample)
+        for name in [functions(sample)[1]]
+    }
+    assert of_requests <= {"", "net/http.(*connReader).abortPendingRead"}
+    assert {each.rule.name for each in hidden} - {"watching a client"} == set(IDLE.values())
     assert not any(rule_of("block", sample) for sample in kept.samples)
 
     count, delay_ns = sums(kept.samples)
@@ -107,3 +111,40 @@ def test_waits_for_work_are_hidden_and_problems_are_not(version: str, tmp_path: 
     still, idle = split(profiles["open"])
     assert [functions(sample) for sample in still.samples] == []
     assert sum(each.count for each in idle) > 10
+
+
+# What the wall profile has besides: by the function within which goroutines wait.
+IDLE_IN_WALL: Final = {
+    "os/signal.loop": "receiving signals",
+    "net/http.(*Server).Serve": "accepting connections",
+    "net/http.(*conn).serve": "idle HTTP connection",
+    "net/http.(*persistConn).readLoop": "reading answers",
+    "net/http.(*persistConn).writeLoop": "HTTP client connection",
+    "main.signalLoop": "worker waiting for work",
+    "main.main": "main goroutine",
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_server_at_rest_is_idle_in_the_wall_profile(version: str, tmp_path: Path) -> None:
+    with Target.start(program("idle", version)) as target:
+        target.ask("work", "done")
+        arguments = ("--profile", "wall", "-d", "0.5", "--hide-idle")
+        finished = run("--pid", str(target.pid), *arguments, folder=tmp_path)
+    assert finished.code == 0, finished.stderr
+    profile = only_profile(tmp_path)
+    found = defaultdict(set)
+    for sample in profile.samples:
+        if state_of(sample) in ("IO wait", "syscall", "select", "chan receive"):
+            rule = rule_of("wall", sample)
+            for name in functions(sample):
+                if name in IDLE_IN_WALL:
+                    found[name].add(rule.name if rule else None)
+    assert found == {name: {rule} for name, rule in IDLE_IN_WALL.items()}
+    shown = finished.stdout.decode()
+    assert "Hidden as idle: " in shown
+    assert "net/http" not in shown.partition("Hidden as idle: ")[0]
+
+
+def state_of(sample: Sample) -> str:
+    return next(str(each.value) for each in sample.labels if each.key == STATE)

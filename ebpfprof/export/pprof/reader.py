@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export.pprof.wire import fields, unpacked
+from ebpfprof.profile.idle_comments import with_behaviours
 from ebpfprof.profile.model import Frame, Kind, Label, Location, Mapping, Profile, Sample, ValueType
 from ebpfprof.profilers.registry import kind_of
 
@@ -86,7 +87,7 @@ def decode(data: bytes, *, kind: Kind | None = None) -> Profile:
     Raises InvalidProfile, also if the file exceeds the bounds of this module and of
     export.pprof.wire.
     """
-    return _Decoder(_refusing_others(unpacked(data))).profile(kind)
+    return with_behaviours(_Decoder(_refusing_others(unpacked(data))).profile(kind))
 
 
 def _refusing_others(pieces: Iterator[bytes]) -> Iterator[bytes]:

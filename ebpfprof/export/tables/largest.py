@@ -28,6 +28,8 @@ def render(
     if hide_idle:
         profile, idle = split(profile)
         hidden = hidden_line(profile, idle)
+        if hidden and not profile.samples:
+            return f"All that was recorded is idle.\n{hidden}"
     if kind is None or index is not None:
         shown = -1 if index is None else index
         return functions.render(profile, index=shown, width=width, color=color) + hidden

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # importing them takes time: we do it while BCC compiles
     from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.profiler import RecordedData
     from ebpfprof.profilers.report_builder import ReportBuilder
+    from ebpfprof.profilers.waits.idle_stacks import IdleStacks
     from ebpfprof.profilers.waits.looked_delays import LookedDelays
     from ebpfprof.profilers.waits.open_recorder import OpenWaitsRecorder
     from ebpfprof.profilers.waits.open_waits import StandingGoroutines
@@ -61,6 +62,7 @@ class WaitsProfiler:
         self._last: tuple[dict[int, list[StackTotal]], dict[int, dict[int, Hold]]] | None = None
         self._last_waits: dict[int, dict[int, LastWait]] = {}
         self._delays: dict[int, LookedDelays] = {}
+        self._idle: dict[int, IdleStacks] = {}
         self._standing: dict[int, StandingGoroutines | None] = {}
         self._open: OpenWaitsRecorder | None = None
         if options["open_waits"]:
@@ -84,6 +86,10 @@ class WaitsProfiler:
         if opened.go:
             self._opened[number] = opened, opened.go
             self._translators[number] = StackTranslator(opened.go)
+            if opened.looks and BLOCK in self._options.recorded_kinds:
+                from ebpfprof.profilers.waits.idle_stacks import IdleStacks
+
+                self._idle[number] = IdleStacks(opened.looks)
 
     def start(self, number: int) -> int:
         """Attach the probes. Returns when that was (CLOCK_MONOTONIC, ns). Raises as Profiler."""
@@ -94,8 +100,12 @@ class WaitsProfiler:
             if self._options["earlier_waits"]:
                 from ebpfprof.profilers.waits.earlier_waits import attach_with_earlier_waits
 
-                return attach_with_earlier_waits(self.collector, number, go)
-            return self.collector.attach(number, go)
+                began_ns = attach_with_earlier_waits(self.collector, number, go)
+            else:
+                began_ns = self.collector.attach(number, go)
+            if number in self._idle:
+                self._idle[number].start()
+            return began_ns
         from ebpfprof.profilers.waits.looked_delays import LookedDelays
         from ebpfprof.profilers.waits.windows import Windows
 
@@ -122,6 +132,8 @@ class WaitsProfiler:
         if number in self._windows:
             self._windows[number].stop()
             self._delays[number].stop()
+        if number in self._idle:
+            self._idle[number].stop()
         if number in self._opened:
             self.collector.detach_target(number)
 
@@ -140,6 +152,8 @@ class WaitsProfiler:
             windows.stop()
             self._delays[number].stop()
         self.collector.stop()
+        for idle in self._idle.values():
+            idle.stop()
 
     def detach(self) -> None:
         """Detach all probes, and read the final sums of all processes."""
@@ -155,12 +169,14 @@ class WaitsProfiler:
         self.collector.forget(number)
         if self._open:
             self._open.forget(number)
-        for kept in (self._opened, self._windows, self._delays, self._translators):
+        for kept in (self._opened, self._windows, self._delays, self._translators, self._idle):
             kept.pop(number, None)
 
     def poll(self) -> None:
-        """Read missing label pages."""
+        """Read missing label pages, and begin looks that are due."""
         self.collector.poll()
+        for idle in tuple(self._idle.values()):
+            idle.poll()
 
     def runs(self, number: int) -> tuple[Runs, Runs]:
         """The runs at probes; no runs at CPU samples."""
@@ -256,4 +272,5 @@ class WaitsProfiler:
             hanging=self._delays[number].hanging() if number in self._delays else {},
             parked=self._open.parked.get(number) if self._open else None,
             unread=self._open.unread.get(number) if self._open else None,
+            idle=self._idle[number].found() if number in self._idle else {},
         )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import printable
 from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.profile.behaviour import IdleBehaviour
+from ebpfprof.profile.idle_comments import idle_comments
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.labels import chosen
@@ -59,6 +61,8 @@ class RecordedWaits(RecordedData):
     unread: Exception | None = None
     hanging: Mapping[GoroutineState, tuple[int, int]] = field(default_factory=dict)
     """See LookedDelays.hanging."""
+    idle: Mapping[tuple[int, ...], IdleBehaviour] = field(default_factory=dict)
+    """Goroutines that are idle by behaviour, by the return addresses of their stacks."""
 
 
 def report(
@@ -143,7 +147,9 @@ class _WaitReporter:
                 (replace(total, delay_variance=factor * total.delay_variance), labels)
                 for total, labels in totals
             ]
-        samples, cut, spread, failure, given_up = wait_samples(self._translator, totals)
+        samples, cut, spread, failure, given_up = wait_samples(
+            self._translator, totals, found.idle if kind is not MUTEX else {}
+        )
         builder.note_given_up(kind.events, given_up, sum(total.count for total, _ in totals))
         if failure:
             builder.fail(failure)
@@ -158,6 +164,7 @@ class _WaitReporter:
             coverage=None if kind.is_moment else found.coverage,
             spread=spread,
             counted={_CUT_BY_GO: cut},
+            idle=idle_comments(kind.name, samples),
         )
         profile = kind.make_profile(
             samples,

@@ -2,15 +2,19 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
+from ebpfprof.profile.behaviour import IdleBehaviour, together
 from ebpfprof.profile.model import Label, Sample
 from ebpfprof.profilers.waits.rows import StackTotal
 from ebpfprof.profilers.waits.stacks import StackTranslator, WaitStack
 from symbolizer.errors import TooMuchToRead
+
+_NONE: Final[Mapping[tuple[int, ...], IdleBehaviour]] = MappingProxyType({})
 
 
 class WaitSamples(NamedTuple):
@@ -35,12 +39,18 @@ class _Sum:
     count: float = 0.0
     delay_ns: int = 0
     delay_variance: float = 0.0
+    behaviours: list[IdleBehaviour | None] = field(default_factory=list)
 
 
 def wait_samples(
-    translator: StackTranslator, totals: Sequence[tuple[StackTotal, tuple[Label, ...]]]
+    translator: StackTranslator,
+    totals: Sequence[tuple[StackTotal, tuple[Label, ...]]],
+    idle: Mapping[tuple[int, ...], IdleBehaviour] = _NONE,
 ) -> WaitSamples:
-    """Samples added up by the stack that Go would show, and by labels."""
+    """Samples added up by the stack that Go would show, and by labels.
+
+    `idle` has the stacks of goroutines that are idle by behaviour, by their return addresses.
+    """
     with suppress(Exception):  # stack() raises it again below
         translator.look_up(set[int]().union(*(total.return_pcs for total, _ in totals)))
     sums = defaultdict[tuple[WaitStack, tuple[Label, ...]], _Sum](_Sum)
@@ -61,6 +71,7 @@ def wait_samples(
         so_far.count += total.count
         so_far.delay_ns += total.delay_ns
         so_far.delay_variance += total.delay_variance
+        so_far.behaviours.append(idle.get(total.return_pcs))
         cut += total.count if stack.is_cut else 0
     # Like Go, round down, but to at least one (runtime/mprof.go, BlockProfile).
     samples = [
@@ -69,6 +80,7 @@ def wait_samples(
             (max(1, int(each.count)), each.delay_ns),
             labels,
             each.delay_variance,
+            together(each.behaviours),
         )
         for (stack, labels), each in sums.items()
     ]

@@ -127,6 +127,7 @@ class WallProfiler:
         sampler = looks.sampler
         return RecordedWall(
             totals=looks.totals(),
+            idle=looks.idle(),
             torn=sampler.torn,
             unknown=sampler.unknown,
             late_ns=looks.late_ns,

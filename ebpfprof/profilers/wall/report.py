@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ebpfprof.profile.behaviour import IdleBehaviour, together
+from ebpfprof.profile.idle_comments import idle_comments
 from ebpfprof.profile.model import Label, Location, Sample
 from ebpfprof.profile.operations import STATE
 from ebpfprof.profilers.labels import chosen
@@ -14,7 +17,7 @@ from ebpfprof.profilers.profiler import RecordedData
 from ebpfprof.profilers.wall.kind import WALL
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.state_sums import StateTotals
+    from ebpfprof.goruntime.state_sums import GoroutineState, StateTotals
     from ebpfprof.profilers.goroutines.stacks import GoroutineStacks
     from ebpfprof.profilers.report_builder import ReportBuilder
 
@@ -24,6 +27,7 @@ class RecordedWall(RecordedData):
     """The sums of the looks at a process, and what they say of themselves: see GoroutineSampler."""
 
     totals: StateTotals
+    idle: Mapping[GoroutineState, IdleBehaviour]
     torn: int
     unknown: int
     late_ns: float
@@ -37,6 +41,7 @@ class _Sum:
     hits: int = 0
     ns: int = 0
     variance: float = 0.0
+    behaviours: list[IdleBehaviour | None] = field(default_factory=list)
 
 
 def report(found: RecordedWall, stacks: GoroutineStacks, builder: ReportBuilder) -> None:
@@ -47,7 +52,7 @@ def report(found: RecordedWall, stacks: GoroutineStacks, builder: ReportBuilder)
     except Exception as error:  # any error: the other profiles matter more
         builder.fail(error)
     samples = [
-        Sample(stack, (each.hits, each.ns), labels, each.variance)
+        Sample(stack, (each.hits, each.ns), labels, each.variance, together(each.behaviours))
         for (stack, labels), each in sums.items()
     ]
     coverage = LookCoverage(
@@ -60,6 +65,7 @@ def report(found: RecordedWall, stacks: GoroutineStacks, builder: ReportBuilder)
     account = replace(
         builder.account(WALL, f"{WALL.title} profile"),
         coverage=coverage,
+        idle=idle_comments(WALL.name, samples),
         spread={key: (each.ns, each.variance) for key, each in sums.items()},
     )
     profile = WALL.make_profile(
@@ -86,4 +92,5 @@ def _sums(
         each.hits += total.hits
         each.ns += total.ns
         each.variance += total.variance
+        each.behaviours.append(found.idle.get(state))
     return {key: each for key, each in sums.items() if each.ns > 0}

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from symbolizer import GoBinary, SymbolizerError, read_build_info
 from symbolizer.codeanalysis.cgo_callback import cgo_callback
-from symbolizer.codeanalysis.globals import allgs_address, scheduling_latencies
+from symbolizer.codeanalysis.globals import allgs_address, allp_address, scheduling_latencies
 from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.codeanalysis.runtime_locks import runtime_lock_sites
 from symbolizer.codeanalysis.tls import g_offset
@@ -202,7 +202,7 @@ def ask_small(data: bytes) -> None:
     binary = _binary(data)
     asks: tuple[Callable[[GoBinary], object], ...] = (
         *(cgo_callback, g_offset),
-        *(allgs_address, scheduling_latencies),
+        *(allgs_address, allp_address, scheduling_latencies),
     )
     for ask in asks:
         with suppress(SymbolizerError), remembering():

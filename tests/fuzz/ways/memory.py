@@ -342,6 +342,7 @@ MEMORY = (
             "ebpfprof.goruntime.goroutines",
             "ebpfprof.goruntime.parked",
             "ebpfprof.goruntime.heads",
+            "ebpfprof.goruntime.idle_watch",
             "ebpfprof.goruntime.quick_stacks",
             "ebpfprof.goruntime.sampler",
             "ebpfprof.goruntime.seen_stacks",

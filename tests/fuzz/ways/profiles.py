@@ -13,6 +13,8 @@ from typing import Final
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import folded, formats, json_profile, pprof, speedscope
 from ebpfprof.export.tables import report
+from ebpfprof.profile.behaviour import IdleBehaviour
+from ebpfprof.profile.idle_comments import idle_comments
 from ebpfprof.profile.model import Frame, Kind, Label, Location, Profile, Sample, ValueType
 from tests.fuzz.driver import Parser
 from tests.fuzz.test_pprof_fuzz import write
@@ -26,6 +28,7 @@ _COVERS = (
     *("tables.largest", "tables.operations", "tables.quantities", "tables.report"),
 )
 
+_IDLE: Final = IdleBehaviour(2, 0.998, "timer")
 _KINDS: Final[tuple[Kind, ...]] = ("block", "cpu", "")
 
 
@@ -33,7 +36,10 @@ _KINDS: Final[tuple[Kind, ...]] = ("block", "cpu", "")
 def profile_seeds() -> Sequence[bytes]:
     types = (ValueType("samples", "count"), ValueType("cpu", "nanoseconds"))
     cpu = replace(nasty("cpu"), sample_types=types, period_type=types[1])
-    found = [gzip.decompress(pprof.encode(each)) for each in (nasty(), nasty("mutex"), cpu)]
+    waits = replace(SMALL, samples=tuple(replace(e, behaviour=_IDLE) for e in SMALL.samples))
+    idle = replace(SMALL, comments=idle_comments("block", waits.samples))
+    whole = (nasty(), nasty("mutex"), cpu, idle)
+    found = [gzip.decompress(pprof.encode(each)) for each in whole]
     return GOLDEN, *found
 
 
@@ -94,7 +100,10 @@ def ask_names(data: bytes) -> None:
 PROFILES = (
     Parser(
         "profiles",
-        (*(f"ebpfprof.export.{name}" for name in _COVERS), "ebpfprof.profile.operations"),
+        (
+            *(f"ebpfprof.export.{name}" for name in _COVERS),
+            *("ebpfprof.profile.idle_comments", "ebpfprof.profile.operations"),
+        ),
         ask_profile,
         profile_seeds,
         allowed=(InvalidProfile,),

@@ -76,6 +76,14 @@ def test_formats_say_how_much_was_hidden() -> None:
     assert any(comment.startswith(said) for comment in comments)
 
 
+def test_where_all_is_idle_nothing_says_that_nothing_was_recorded() -> None:
+    idle = replace(IDLE, samples=IDLE.samples[:1])
+    found = lines(idle, "text", hide_idle=True)
+    assert found[1] == "All that was recorded is idle."
+    assert found[2].startswith("Hidden as idle: 700 ns in 7 waits")
+    assert not any("Nothing was recorded" in line for line in found)
+
+
 # Folded stacks
 
 

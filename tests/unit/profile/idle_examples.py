@@ -9,10 +9,19 @@ SEND: Final = "runtime.chansend1"
 COND: Final = "sync.(*Cond).Wait"
 JOIN: Final = "sync.(*WaitGroup).Wait"
 LOCK: Final = "sync.(*Mutex).Lock"
+IO: Final = "internal/poll.runtime_pollWait"
+FOREVER: Final = "runtime.block"
+SIGNAL: Final = "runtime.notetsleepg"
+POLL: Final = ("internal/poll.(*pollDesc).wait", "internal/poll.(*pollDesc).waitRead")
+READ: Final = (IO, *POLL, "internal/poll.(*FD).Read", "net.(*netFD).Read", "net.(*conn).Read")
+LINE: Final = ("net/textproto.(*Reader).readLineSlice", "net/textproto.(*Reader).ReadLine")
+PEEK: Final = ("bufio.(*Reader).fill", "bufio.(*Reader).Peek")
 MAIN: Final = ("main.main", "runtime.main")
 CONN: Final = "net/http.(*conn).serve"
 GRPC: Final = "google.golang.org/grpc"
 TRANSPORT: Final = f"{GRPC}/internal/transport"
+ETCD: Final = "go.etcd.io/etcd/server/v3"
+PROMETHEUS: Final = "github.com/prometheus/prometheus"
 K8S: Final = "k8s.io/client-go"
 
 Stack = tuple[str, ...]
@@ -31,6 +40,70 @@ EXAMPLES: Final[dict[str, tuple[list[Stack], list[Stack]]]] = {
     "signals": (
         [(SELECT, "os/signal.NotifyContext.func1")],
         [(SELECT, "main.onSignal", "os/signal.NotifyContext.func1")],
+    ),
+    "receiving signals": (
+        [(SIGNAL, "os/signal.signal_recv", "os/signal.loop")],
+        [(SIGNAL, "runtime.main"), (SIGNAL, "main.signal_recv", "os/signal.loop")],
+    ),
+    "accepting connections": (
+        [
+            (
+                *(IO, *POLL, "internal/poll.(*FD).Accept", "net.(*netFD).accept"),
+                *("net.(*TCPListener).accept", "net.(*TCPListener).Accept"),
+                *("net/http.(*Server).Serve", "net/http.Serve", "main.main.func1"),
+            ),
+        ],
+        # A handler that waits until somebody connects.
+        [
+            (IO, *POLL, "internal/poll.(*FD).Accept", "main.passive", "main.(*Ftp).ServeHTTP"),
+            (IO, *POLL, "internal/poll.(*FD).Connect", "net.(*netFD).connect", "main.worker"),
+        ],
+    ),
+    "idle HTTP connection": (
+        [
+            (*READ, "net/http.(*connReader).Read", *PEEK, CONN, "net/http.(*Server).Serve.gowrap3"),
+            (*READ, "crypto/tls.(*Conn).Read", "net/http.(*connReader).Read", *PEEK, CONN),
+            (*READ, "main.(*counted).Read", "net/http.(*connReader).Read", *PEEK, CONN),
+            (*READ, *LINE, "net/http.readRequest", "net/http.(*conn).readRequest", CONN),
+        ],
+        [
+            # A slow request.
+            (*READ, *LINE, "net/textproto.readMIMEHeader", "net/http.readRequest", CONN),
+            (*READ, *PEEK, "net/http.(*chunkedReader).Read", "main.(*Api).ServeHTTP", CONN),
+            (*READ, *PEEK, "main.readFrame", CONN),
+            (*READ, *PEEK, CONN, "main.(*Proxy).ServeHTTP", CONN),
+            (SELECT, *PEEK, CONN),
+        ],
+    ),
+    "watching a client": (
+        [
+            (*READ, "net/http.(*connReader).backgroundRead"),
+            (COND, "net/http.(*connReader).abortPendingRead", "net/http.(*response).x", CONN),
+        ],
+        [
+            (LOCK, "net/http.(*connReader).abortPendingRead", CONN),
+            (COND, "net/http.(*connReader).abortPendingRead", "main.(*Api).ServeHTTP", CONN),
+        ],
+    ),
+    "reading answers": (
+        [
+            (*READ, "net/http.(*persistConn).Read", *PEEK, "net/http.(*persistConn).readLoop"),
+            (*READ, "bufio.(*Reader).Read", "net/http.(*http2clientConnReadLoop).run"),
+            (*READ, "bufio.(*Reader).Read", f"{TRANSPORT}.(*http2Client).reader"),
+        ],
+        [
+            # The body of an answer, and an answer of a database.
+            (*READ, *PEEK, "net/http.(*body).Read", "main.fetch", *MAIN),
+            (*READ, "github.com/lib/pq.(*conn).recv", "database/sql.(*DB).query", "main.worker"),
+            (LOCK, "net/http.(*http2clientConnReadLoop).run"),
+        ],
+    ),
+    "reading requests": (
+        [
+            (*READ, "io.ReadFull", "net/http.(*http2serverConn).readFrames"),
+            (*READ, "bufio.(*Reader).Read", f"{TRANSPORT}.(*http2Server).HandleStreams"),
+        ],
+        [(*READ, "main.(*stream).Read", f"{GRPC}.(*Server).processUnaryRPC")],
     ),
     "watching a context": (
         [
@@ -155,6 +228,57 @@ EXAMPLES: Final[dict[str, tuple[list[Stack], list[Stack]]]] = {
             (COND, f"{K8S}/util/workqueue.(*Type).Get", "main.(*Handler).ServeHTTP", CONN),
         ],
     ),
+    "etcd": (
+        [
+            (SELECT, f"{ETCD}/etcdserver/api/v3rpc.monitorLeader.func1"),
+            (
+                *(SELECT, f"{ETCD}/etcdserver.(*EtcdServer).linearizableReadLoop"),
+                f"{ETCD}/etcdserver.(*EtcdServer).GoAttach.func1",
+            ),
+            (SELECT, "go.etcd.io/etcd/client/pkg/v3/fileutil.purgeFile.func1"),
+            (RECEIVE, "go.etcd.io/etcd/pkg/v3/osutil.HandleInterrupts.func1"),
+            (SELECT, "github.com/soheilhy/cmux.muxListener.Accept", "net/http.(*Server).Serve"),
+        ],
+        [
+            # A read that waits for its index, a proposal that waits to be applied.
+            (SELECT, f"{ETCD}/etcdserver.(*EtcdServer).linearizableReadNotify", "main.f"),
+            (SELECT, f"{ETCD}/etcdserver.(*EtcdServer).requestCurrentIndex", "main.f"),
+            (SEND, f"{ETCD}/etcdserver/api/v3rpc.(*serverWatchStream).sendLoop"),
+        ],
+    ),
+    "Prometheus": (
+        [
+            (SELECT, f"{PROMETHEUS}/rules.(*Group).run", f"{PROMETHEUS}/rules.(*Manager).x.func1"),
+            (SELECT, f"{PROMETHEUS}/discovery.(*Manager).sender"),
+            (SELECT, f"{PROMETHEUS}/web.(*Handler).Run", "main.main.func22"),
+        ],
+        [
+            (LOCK, f"{PROMETHEUS}/rules.(*Group).run"),
+            (RECEIVE, f"{PROMETHEUS}/scrape.(*scrapePool).sync", "main.f"),
+        ],
+    ),
+    "group of goroutines": (
+        [(RECEIVE, "github.com/oklog/run.(*Group).Run", *MAIN)],
+        [(JOIN, "github.com/oklog/run.(*Group).Run", "main.f", *MAIN)],
+    ),
+    "Caddy": (
+        [
+            (RECEIVE, "github.com/caddyserver/caddy/v2.trapSignalsPosix.func1"),
+            (
+                SELECT,
+                "github.com/caddyserver/caddy/v2/modules/caddytls.(*TLS).keepStorageClean.func1",
+            ),
+            (SELECT, "github.com/caddyserver/certmagic.(*Cache).maintainAssets"),
+        ],
+        [(SELECT, "github.com/caddyserver/certmagic.(*Config).obtainCert", "main.f")],
+    ),
+    "build servers": (
+        [
+            (RECEIVE, "github.com/evanw/esbuild/pkg/cli.serveImpl", "main.main.func3", *MAIN),
+            (RECEIVE_OK, "github.com/gohugoio/hugo/hugolib.(*Site).errorCollator"),
+        ],
+        [(JOIN, "github.com/evanw/esbuild/pkg/cli.serveImpl", "main.build", *MAIN)],
+    ),
     "main goroutine": (
         [
             (RECEIVE, *MAIN),
@@ -178,6 +302,11 @@ EXAMPLES: Final[dict[str, tuple[list[Stack], list[Stack]]]] = {
             (JOIN, "main.main"),
             (JOIN, "main.(*Server).run"),
         ],
+    ),
+    "main goroutine that stays": (
+        [(FOREVER, *MAIN), (FOREVER, *(f"main.f{n}" for n in range(9)), *MAIN)],
+        # Any other goroutine leaks there.
+        [(FOREVER, "main.worker"), (SELECT, "main.f", "main.g", *MAIN)],
     ),
     "worker waiting for work": (
         [

@@ -20,6 +20,7 @@ from tests.unit.profile.idle_examples import (
     CONN,
     EXAMPLES,
     GRPC,
+    IO,
     JOIN,
     K8S,
     LOCK,
@@ -60,6 +61,7 @@ def name_of(stack: Stack, kind: Kind = "block") -> str | None:
 
 # What stands above the operation's leaf in a stack from the park on.
 WAYS: Final = {
+    IO: ("runtime.gopark", "runtime.netpollblock"),
     RECEIVE: ("runtime.gopark", "runtime.chanrecv"),
     RECEIVE_OK: ("runtime.gopark", "runtime.chanrecv"),
     SELECT: ("runtime.gopark",),
@@ -194,12 +196,12 @@ def test_reasons_are_sentences() -> None:
         assert re.fullmatch(r"[A-Z].{20,200}\.", rule.reason), rule.name
         assert set(rule.kinds) <= {"block", "open", "wall"}
         assert rule.operations
-        assert bool(rule.calls or rule.goroutines) != bool(rule.shape), rule.name
+        assert bool(rule.calls or rule.goroutines or rule.within) != bool(rule.shape), rule.name
 
 
 def names_in_go() -> set[str]:
     """The functions of Go's standard library that rules name, without marks of closures."""
-    calls = {name for rule in rules() for call in rule.calls for name in call}
+    calls = {name for rule in rules() for call in rule.calls + rule.within for name in call}
     goroutines = {name for rule in rules() for name in rule.goroutines}
     return {
         name.removesuffix(".func")

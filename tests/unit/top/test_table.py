@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from ebpfprof.profile.behaviour import IdleBehaviour
 from ebpfprof.profile.model import (
     Frame,
     Label,
@@ -357,3 +358,22 @@ def test_a_row_of_a_library_says_where_the_program_calls_it() -> None:
         "grpc.(*buffer).get.go:20 from example.com/shop/pay.Pay",
         "grpc.(*buffer).get.go:20 from main.serve",
     ]
+
+
+def test_waits_become_idle_by_behaviour_without_a_new_begin() -> None:
+    table = TopTable("block")
+    sample = Sample((RECEIVE, GET), (1, S))
+
+    def read(seconds: int, behaviour: IdleBehaviour | None) -> Shown:
+        each = replace(sample, values=(seconds, seconds * S), behaviour=behaviour)
+        return shown(table.read([Snapshot(7, seconds * S, block(each))]), hide_idle=True)
+
+    assert names(read(1, None)) == ["main.get"]
+    found = read(2, IdleBehaviour(1, 0.99, "timer"))
+    assert names(found) == []
+    (hidden,) = found.hidden
+    assert hidden.rule.name == "loop of a timer"
+    # The text changes with each look; it stays one row.
+    again = read(3, IdleBehaviour(1, 0.98, "timer")).hidden
+    assert [each.rule for each in again] == [hidden.rule]
+    assert names(read(4, None)) == ["main.get"]

@@ -10,7 +10,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from symbolizer import ElfFile, GoBinary, GoTableError
-from symbolizer.codeanalysis.globals import allgs_address, scheduling_latencies
+from symbolizer.codeanalysis.globals import allgs_address, allp_address, scheduling_latencies
 from tests.builds import BUILDS
 from tests.unit.symbolizer.elf.elf_writer import without_sections
 from tests.unit.symbolizer.go_programs import binary, only, program
@@ -34,6 +34,14 @@ def test_the_address_of_allgs_equals_its_symbol(build: tuple[str, str]) -> None:
     expected = symbol(data, "runtime.allgs")
     for each in (data, without_sections(data)):
         assert allgs_address(GoBinary.open(ElfFile.from_bytes(each))) == expected
+
+
+@pytest.mark.parametrize("build", WITH_SYMBOLS, ids=lambda build: "-".join(build))
+def test_the_address_of_allp_equals_its_symbol(build: tuple[str, str]) -> None:
+    data = program(*build)
+    expected = symbol(data, "runtime.allp")
+    for each in (data, without_sections(data)):
+        assert allp_address(GoBinary.open(ElfFile.from_bytes(each))) == expected
 
 
 @pytest.mark.parametrize("build", WITH_SYMBOLS, ids=lambda build: "-".join(build))

@@ -1,0 +1,60 @@
+"""The stacks of goroutines that are idle by behaviour, from looks at the goroutines."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.errors import EbpfprofError
+from ebpfprof.goruntime.stack_starts import STATES
+from ebpfprof.profile.behaviour import IdleBehaviour, together
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.looks import GoroutineLooks
+
+_MAX_DEPTH: Final = 136  # as in the BPF programs
+_NOT_WAITING: Final = frozenset(STATES.values())
+
+
+class IdleStacks:
+    """What looks at one target say. A recording of every event looks for nothing else."""
+
+    def __init__(self, looks: GoroutineLooks) -> None:
+        self._looks = looks
+        self._is_due = self._is_looking = False
+
+    def start(self) -> None:
+        """Have the next poll() begin to look, for this alone.
+
+        Not at once: the thread that looks would keep the rights that attaching probes needs.
+        """
+        self._is_due = True
+
+    def poll(self) -> None:
+        """Begin to look if that is due. Without rights to, names only tell what is idle."""
+        if self._is_due:
+            self._is_due = False
+            with suppress(EbpfprofError):
+                self._looks.start()
+                self._is_looking = True
+
+    def stop(self) -> None:
+        """End the looks of start(); what they found stays."""
+        self._is_due = False
+        if self._is_looking:
+            self._is_looking = False
+            self._looks.stop()
+
+    def found(self) -> dict[tuple[int, ...], IdleBehaviour]:
+        """The stacks, by return addresses from the park on, whatever the labels."""
+        if not self._looks.has_begun:
+            return {}
+        sampler, idle = self._looks.sampler, self._looks.idle()
+        by_stack = defaultdict[tuple[int, ...], list[IdleBehaviour | None]](list)
+        for state in self._looks.totals().states if idle else ():
+            at = None if state.word in _NOT_WAITING else sampler.park_at(state.pcs)
+            if at is not None:
+                by_stack[state.pcs[at:][:_MAX_DEPTH]].append(idle.get(state))
+        found = {stack: together(each) for stack, each in by_stack.items()}
+        return {stack: each for stack, each in found.items() if each}
