@@ -88,7 +88,7 @@ class GoroutineDumper(Closing):
         shown = [
             self._shown(each, waits, stood, apart_ns)
             for each in found.goroutines
-            if not self._frames.is_system(each.start_pc)
+            if not self._frames.is_system(each.start_pc, each.pcs, each.state)
         ]
         return GoroutineDump(
             self._go.target.pid,

@@ -111,7 +111,7 @@ class TracebackReader(Closing):
             frames_left -= together - self._frames_left
             read_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
             for head, stack, is_there in zip(heads, stacks, _are_there(heads), strict=True):
-                if is_there and self._is_shown(int(head["start_pc"]), stack):
+                if is_there and self._is_shown(head, stack):
                     yield self._traced(head, stack, read_ns)
 
     def close(self) -> None:
@@ -122,15 +122,16 @@ class TracebackReader(Closing):
         found, _ = goroutine_list(self._memory, self._allgs, self._pid)
         return np.array(found, np.uint64)
 
-    def _is_shown(self, start_pc: int, stack: _Stack | None) -> bool:
+    def _is_shown(self, head: np.void, stack: _Stack | None) -> bool:
         """Whether Go shows it: that of finalizers only while it runs one, so not in the runtime."""
+        start_pc = int(head["start_pc"])
         if not self._sites.is_system(start_pc):
             return True
-        return (
-            stack is not None
-            and self._sites.runs_finalizers(start_pc)
-            and any(not each.site.calls[-1].function.startswith(RUNTIME) for each in stack.frames)
-        )
+        if not self._sites.runs_finalizers(start_pc):
+            return False
+        if stack is None:  # while it runs, it hardly does anything else
+            return int(head["status"]) & ~_SCAN == _RUNNING
+        return any(not each.site.calls[-1].function.startswith(RUNTIME) for each in stack.frames)
 
     def _look(
         self, addresses: npt.NDArray[np.uint64]

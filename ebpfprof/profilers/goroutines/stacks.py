@@ -41,7 +41,7 @@ class GoroutineStacks:
         self.look_up(pc for each in found.goroutines for pc in (*each.pcs, each.start_pc) if pc)
         counts = Counter[tuple[tuple[Location, ...], tuple[Label, ...]]]()
         for each in found.goroutines:
-            if not self.is_system(each.start_pc):
+            if not self.is_system(each.start_pc, each.pcs, each.state):
                 stack = self.of(each.state, each.pcs, each.start_pc)
                 counts[stack, chosen(each.labels or (), wanted)] += 1
         return [Sample(stack, (count,), labels) for (stack, labels), count in counts.items()]
@@ -50,9 +50,9 @@ class GoroutineStacks:
         """Look up many addresses at once. Raises GoTableError."""
         self._frames.look_up(set(pcs))
 
-    def is_system(self, start_pc: int) -> bool:
-        """Whether a goroutine that starts at this function is the runtime's own."""
-        return self._frames.is_system(start_pc)
+    def is_system(self, start_pc: int, pcs: tuple[int, ...], state: str) -> bool:
+        """Whether a goroutine is the runtime's own: see StackFrames.is_system."""
+        return self._frames.is_system(start_pc, pcs, state)
 
     def of(self, state: str, pcs: tuple[int, ...], start_pc: int) -> tuple[Location, ...]:
         """The stack of a goroutine; of one without a stack, why, and where it began."""
