@@ -59,7 +59,10 @@ class GoroutineStacks:
         if pcs:
             return self._of(pcs)
         leaf = _RUNNING if state == "running" else _MOVED
-        return (leaf, *self._of((start_pc,))) if start_pc else (leaf,)
+        if not start_pc:
+            return (leaf,)
+        bias = self.go.load_bias
+        return (leaf, *self._of((self.go.binary.wrapped(start_pc - bias) + bias,)))
 
     def _of(self, pcs: tuple[int, ...]) -> tuple[Location, ...]:
         stack = self._known.get(pcs)
