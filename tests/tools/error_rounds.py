@@ -7,7 +7,7 @@ and records its block profile with the default bound on the overhead, and its wa
 Go's own block profile takes every event. Of each stack it tells in how many rounds the truth was
 within 1.96 of the told standard errors, and the mean of what was told, as a part of the truth.
 A stack counts in rounds in which looks found it ten times or more: an error that comes from fewer
-hits is itself not known.
+hits is itself not known. Ctrl-C ends it early.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -179,8 +180,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS)
     told = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        print(shown(tallied(one_round(told.seconds, Path(folder)) for _ in range(told.rounds))))
+        print(shown(tallied(_rounds(told.rounds, told.seconds, Path(folder)))))
     return 0
+
+
+def _rounds(count: int, seconds: float, folder: Path) -> Iterator[list[Row]]:
+    with suppress(KeyboardInterrupt):
+        for _ in range(count):
+            yield one_round(seconds, folder)
 
 
 if __name__ == "__main__":
