@@ -30,6 +30,7 @@ from ebpfprof.goruntime.stack_starts import (
     head_of,
 )
 from ebpfprof.goruntime.stack_walk import WINDOW_BYTES, Walk, walk_all
+from ebpfprof.kernel.clock import clock_ahead_ns
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.profile.wait_times import wait_numbers
 from ebpfprof.system.closing import Closing
@@ -122,13 +123,15 @@ class AllGoroutines:
     """The goroutines at `read_ns` (CLOCK_MONOTONIC), by their ids, and what is missing.
 
     `moved` counts those that changed at each attempt to read their stacks: their `pcs` are ().
-    `beyond` counts goroutines beyond the limit of what we read.
+    `beyond` counts goroutines beyond the limit of what we read. `ahead_ns` is by how much the
+    target's clock is ahead of ours, in a time namespace; None if that can't be known.
     """
 
     goroutines: list[Goroutine]
     read_ns: int
     moved: int
     beyond: int
+    ahead_ns: int | None = 0
 
 
 class GoroutineScanner(Closing):
@@ -148,6 +151,7 @@ class GoroutineScanner(Closing):
         self._names = frozenset(self._head.names or ())
         self._starts = StackStarts(go)
         self._states = StateNames(layout)
+        self._ahead_ns = clock_ahead_ns(go.target.pid)
         self._frames_left = 0
         self._faults = FaultStacks(go, self._memory)
         self._callback_pc = go.callback.return_pc + go.load_bias if go.callback else -1
@@ -174,7 +178,7 @@ class GoroutineScanner(Closing):
             if is_there  # it may have ended since the first look
         ]
         goroutines.sort(key=lambda each: each.goid)
-        return AllGoroutines(goroutines, read_ns, moved, beyond)
+        return AllGoroutines(goroutines, read_ns, moved, beyond, self._ahead_ns)
 
     def parked(self) -> dict[int, tuple[int, int]]:
         """Which goroutines are parked now: by id, g.trackingSeq and where each will go on.
@@ -268,14 +272,15 @@ class GoroutineScanner(Closing):
         words: Words,
     ) -> Goroutine:
         status = head.status & ~SCAN
-        since_ns = head.wait_since
+        since_ns = head.wait_since if self._ahead_ns is not None else 0
+        now_ns = read_ns + (self._ahead_ns or 0)  # by the target's clock
         return Goroutine(
             address,
             head.goid,
             self._states.of(status, head.reason),
             walk.pcs,
             walk.is_whole,
-            max(0, read_ns - since_ns) if since_ns > 0 and status != RUNNABLE else 0,
+            max(0, now_ns - since_ns) if since_ns > 0 and status != RUNNABLE else 0,
             status in PARKED,
             head.locked != 0,
             head.parent,

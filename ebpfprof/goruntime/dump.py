@@ -1,4 +1,4 @@
-"""A dump of a target's goroutines, from three looks at them."""
+"""A dump of a target's goroutines, from four looks at them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.wait_times import WaitTimes
 
-_SECOND_LOOK: Final = (0.3, 0.7)  # of the time between the first look and the last
+# When to look, as parts of the time between the first look and the last: at random within these.
+_MIDDLE_LOOKS: Final = ((0.2, 0.45), (0.55, 0.8))
 
 
 class GoroutineDumper(Closing):
@@ -41,31 +42,34 @@ class GoroutineDumper(Closing):
         self._waits: WaitReader | None = None
 
     def dump(self, *, apart_s: float) -> GoroutineDump:
-        """Look at all goroutines at the beginning, the end, and some time within `apart_s` seconds.
+        """Look at all goroutines at the beginning, the end, and twice within `apart_s` seconds.
 
         The last look is shown. A goroutine has not moved if all find it parked at the same place
         and in the same wait: g.trackingSeq counts modulo 256 how often it stopped running, so one
-        that moves all the time passes once in 65,536 times. Of system calls nothing tells whether
-        one is the same. Raises TargetGone, UnreadableMemory or GoTableError.
+        that moves all the time passes once in 16,777,216 times. Of system calls nothing tells
+        whether one is the same. Raises TargetGone, UnreadableMemory or GoTableError.
         """
         if self._waits is None:  # it takes time: now, not after the last look
             self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
-        first = self._scanner.parked()
+        stood = self._scanner.parked()
         looked_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        pause_s = apart_s * random.uniform(*_SECOND_LOOK)
-        time.sleep(pause_s)  # goroutines that are not stuck need time to move
-        second = self._scanner.parked()
-        time.sleep(apart_s - pause_s)  # as before the second look
+        slept_s = 0.0
+        for part in _MIDDLE_LOOKS:
+            due_s = apart_s * random.uniform(*part)
+            time.sleep(due_s - slept_s)  # goroutines that are not stuck need time to move
+            slept_s = due_s
+            found = self._scanner.parked()
+            stood = {goid: wait for goid, wait in stood.items() if found.get(goid) == wait}
+        time.sleep(apart_s - slept_s)  # as before the looks between
         last = self._scanner.scan()
         moving = self._waits.read_moving(last)
         self._look_up(last)
         waits = self._waits.read(last, moving)
         apart_ns = last.read_ns - looked_ns
-        same = {goid: wait for goid, wait in first.items() if second.get(goid) == wait}
         stood_ns = {
             each.goid: apart_ns
             for each in last.goroutines
-            if each.is_parked and each.pcs and same.get(each.goid) == (each.sequence, each.pcs[0])
+            if each.is_parked and each.pcs and stood.get(each.goid) == (each.sequence, each.pcs[0])
         }
         return self._made(last, waits, stood_ns, apart_ns)
 
@@ -114,7 +118,7 @@ class GoroutineDumper(Closing):
         shown = [
             self._shown(each, waits, stood_ns.get(each.goid, 0))
             for each in found.goroutines
-            if not self._frames.is_system(each.start_pc)
+            if not self._frames.is_system(each.start_pc, each.pcs, each.state)
         ]
         return GoroutineDump(
             self._go.target.pid,

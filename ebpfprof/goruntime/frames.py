@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from symbolizer import GoBinary
 
 _RUNTIME: Final = "runtime."
+_RUNTIMES: Final = (_RUNTIME, "internal/runtime/", "runtime/internal/")
+_RUNNING: Final = "running"
 # Goroutines that start in the runtime and are the program's (runtime/traceback.go,
 # isSystemGoroutine, Go 1.19 to 1.27).
 _OF_THE_PROGRAM: Final = frozenset(
     {FuncRole.RUNTIME_MAIN, FuncRole.HANDLE_ASYNC_EVENT, FuncRole.COROSTART}
 )
+_FINALIZERS: Final = frozenset({FuncRole.RUN_FINALIZERS, FuncRole.RUN_CLEANUPS})
 
 
 class PhysicalFrame(NamedTuple):
@@ -88,13 +91,24 @@ class StackFrames:
             return None
         return _shown(frames[-1])
 
-    def is_system(self, start_pc: int) -> bool:
-        """Whether a goroutine that starts at this function is the runtime's own."""
+    def is_system(self, start_pc: int, pcs: tuple[int, ...], state: str) -> bool:
+        """Whether a goroutine that starts at this function is the runtime's own.
+
+        One of finalizers or cleanups is the program's while it runs one: while a function of the
+        program is on its stack. While it is "running" we know no stack; it hardly does anything
+        else then. Go looks at flags of its own (runtime/traceback.go, isSystemGoroutine).
+        """
         frames = self._at(start_pc)
         if not frames:
             return False
         start = frames[-1]
-        return start.function.startswith(_RUNTIME) and start.role not in _OF_THE_PROGRAM
+        if not start.function.startswith(_RUNTIME) or start.role in _OF_THE_PROGRAM:
+            return False
+        if start.role not in _FINALIZERS:
+            return True
+        if not pcs:
+            return state != _RUNNING
+        return all(frame.function.startswith(_RUNTIMES) for pc in pcs for frame in self._at(pc))
 
     def _at(self, pc: int) -> tuple[GoFrame, ...]:
         return self._known[self._looked_at((pc,))[0]]

@@ -87,11 +87,14 @@ class GoroutineLooks(Closing):
             return kernel_now_ns()
 
     def stop(self) -> None:
-        """End the looks of one user; the sums stay."""
+        """End the looks of one user, with a last look; the sums stay."""
         with self._lock:
             self._users = max(0, self._users - 1)
             if self._users == 0:
                 self._end()
+            elif self._sampler:
+                with suppress(EbpfprofError):
+                    self._sampler.look()
 
     @property
     def has_begun(self) -> bool:

@@ -20,8 +20,9 @@ _TIMER: Final = (("when", "nextwhen", "<i8"),)
 def ends_of_sleeps(
     memory: Memory, layout: RuntimeLayout, sleeping: Mapping[int, Words]
 ) -> dict[int, int]:
-    """When the goroutines in time.Sleep wake, by the address of the runtime.g: ns, CLOCK_MONOTONIC.
+    """When the goroutines in time.Sleep wake, by the address of the runtime.g.
 
+    Times are ns of the target's own CLOCK_MONOTONIC, which a time namespace may have set.
     Go 1.23 and later have it in runtime.g (sleepWhen), older ones in its timer, where nextwhen is
     the end of the last sleep, however often the timer was moved. Goroutines with a clock of their
     own (testing/synctest) are left out. Raises TargetGone.

@@ -19,6 +19,7 @@ from ebpfprof.goruntime.labels import LEFT_OUT, LabelReader
 from ebpfprof.goruntime.stack_copies import StackStart, copies
 from ebpfprof.goruntime.stack_starts import head_of
 from ebpfprof.goruntime.table_walk import TableWalker
+from ebpfprof.kernel.clock import clock_ahead_ns
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.profile.tracebacks import PhysicalCall, TracedGoroutine
 from ebpfprof.system.closing import Closing
@@ -70,6 +71,7 @@ class TracebackReader(Closing):
         Raises TargetGone, PermissionDenied or GoTableError (there is no list of goroutines).
         """
         self._pid = target.pid
+        self._ahead_ns = clock_ahead_ns(target.pid)
         self._allgs = allgs_address(binary) + bias
         self._layout = layout = binary.layout
         self._sites = CallSites(binary, bias, has_arguments=has_arguments)
@@ -109,9 +111,9 @@ class TracebackReader(Closing):
             together = self._frames_left = min(frames_left, _MOST_FRAMES_TOGETHER)
             heads, stacks = self._look(addresses[first : first + _PIECE])
             frames_left -= together - self._frames_left
-            read_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            read_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC) + (self._ahead_ns or 0)
             for head, stack, is_there in zip(heads, stacks, _are_there(heads), strict=True):
-                if is_there and self._is_shown(int(head["start_pc"]), stack):
+                if is_there and self._is_shown(head, stack):
                     yield self._traced(head, stack, read_ns)
 
     def close(self) -> None:
@@ -122,15 +124,16 @@ class TracebackReader(Closing):
         found, _ = goroutine_list(self._memory, self._allgs, self._pid)
         return np.array(found, np.uint64)
 
-    def _is_shown(self, start_pc: int, stack: _Stack | None) -> bool:
+    def _is_shown(self, head: np.void, stack: _Stack | None) -> bool:
         """Whether Go shows it: that of finalizers only while it runs one, so not in the runtime."""
+        start_pc = int(head["start_pc"])
         if not self._sites.is_system(start_pc):
             return True
-        return (
-            stack is not None
-            and self._sites.runs_finalizers(start_pc)
-            and any(not each.site.calls[-1].function.startswith(RUNTIME) for each in stack.frames)
-        )
+        if not self._sites.runs_finalizers(start_pc):
+            return False
+        if stack is None:  # while it runs, it hardly does anything else
+            return int(head["status"]) & ~_SCAN == _RUNNING
+        return any(not each.site.calls[-1].function.startswith(RUNTIME) for each in stack.frames)
 
     def _look(
         self, addresses: npt.NDArray[np.uint64]
@@ -215,7 +218,7 @@ class TracebackReader(Closing):
             texts = self._layout.wait_reason_texts
             word = texts[reason] if reason else _UNKNOWN_REASON
         since_ns = int(head["wait_since"])
-        has_since = since_ns > 0 and status in (_WAITING, _SYSCALL)
+        has_since = self._ahead_ns is not None and since_ns > 0 and status in (_WAITING, _SYSCALL)
         return TracedGoroutine(
             goid=int(head["goid"]),
             status=word,

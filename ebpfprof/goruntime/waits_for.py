@@ -34,7 +34,7 @@ class Moving(NamedTuple):
     files: dict[int, FileWait]
     threads: dict[int, ThreadWait]
     ends: dict[int, int]
-    """Of sleeps: ns, CLOCK_MONOTONIC."""
+    """Of sleeps: ns, CLOCK_MONOTONIC of the target."""
 
 
 class WaitReader:
@@ -72,9 +72,10 @@ class WaitReader:
         locks = self._states.read(self._memory, waits)
         holders = self._holders.find(self._memory, found.goroutines, waits, locks)
         writers = self._writers(found, waits)
+        now_ns = found.read_ns + (found.ahead_ns or 0)  # by the target's clock
         known = {}
         for each in found.goroutines:
-            end_ns = moving.ends.get(each.address)
+            end_ns = moving.ends.get(each.address) if found.ahead_ns is not None else None
             wait = waits.get(each.address)
             lock = locks.get(wait.address) if wait else None
             about = WaitsFor(
@@ -83,7 +84,7 @@ class WaitReader:
                 behind=_behind(each.goid, lock, writers),
                 file_wait=moving.files.get(each.address),
                 thread=moving.threads.get(each.address),
-                wakes_in_ns=None if end_ns is None else end_ns - found.read_ns,
+                wakes_in_ns=None if end_ns is None else end_ns - now_ns,
             )
             if about != NOTHING:
                 known[each.goid] = about

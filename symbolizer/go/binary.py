@@ -80,6 +80,7 @@ class GoBinary:
         self._names = NameIndex(table)
         tables = InlineTables(elf, table, layout, gofunc)
         self._lookup = FrameLookup(tables, module.text_start)
+        self._tables = tables
         self._arguments = ArgumentLookup(tables)
 
     @classmethod
@@ -175,6 +176,21 @@ class GoBinary:
         """
         index = self._index_at(pc)
         return () if index is None else self._arguments.at(index, pc - self._entry(index))
+
+    def wrapped(self, entry: int) -> int:
+        """Return the entry of the function that a wrapper of a `go` statement calls.
+
+        The compiler makes one for each `go` statement with arguments; Go's tracer names what it
+        wraps (runtime/tracestack.go, startPCForTrace). Of another function it is `entry` itself.
+        Raises GoTableError.
+        """
+        index = self._index_at(entry)
+        info = None if index is None else self._table.wrap_info(index)
+        if info is None:
+            return entry
+        found = self.text_start + int.from_bytes(self._tables.funcdata(info, 4), "little")
+        inner = self.function_at(found)
+        return found if inner is not None and inner.entry == found else entry
 
     def sp_delta(self, pc: int) -> int:
         """Return the distance in bytes from the stack pointer at `pc` to the return address.

@@ -36,6 +36,7 @@ _PCDATA_INL_TREE_INDEX = 2
 _PCDATA_ARG_LIVE_INDEX = 3
 _FUNCDATA_INL_TREE = 3
 _FUNCDATA_ARG_INFO = 5  # behind it: FUNCDATA_ArgLiveInfo
+_FUNCDATA_WRAP_INFO = 7
 _NO_FUNCDATA = 0xFFFFFFFF
 _NO_FILE = 0xFFFFFFFF
 _RECORD_WINDOW_BYTES = 44 + 4 * (16 + 16)
@@ -172,6 +173,23 @@ class PclnTable:
             None if live == _NO_FUNCDATA else live,
             live_index,
         )
+
+    def wrap_info(self, index: int) -> int | None:
+        """Where the funcdata of a wrapper of a `go` or `defer` statement names what it calls.
+
+        None for other functions (internal/abi/symtab.go, FUNCDATA_WrapInfo). Raises GoTableError.
+        """
+        data, start = self.functions.window(int(self.offsets[index]), _RECORD_WINDOW_BYTES)
+        layout = _FUNC_1_18 if self.header.magic == GO_1_18 else _FUNC_1_20
+        try:
+            fields = layout.unpack_from(data, start)
+            if fields[-1] <= _FUNCDATA_WRAP_INFO:
+                return None
+            at = start + layout.size + 4 * (fields[7] + _FUNCDATA_WRAP_INFO)
+            (found,) = _WORD.unpack_from(data, at)
+        except struct.error as error:
+            raise GoTableError("a function record of pclntab is cut off") from error
+        return None if found == _NO_FUNCDATA else int(found)
 
     def function_name(self, name_offset: int) -> str:
         """Return a function's name as the linker wrote it.

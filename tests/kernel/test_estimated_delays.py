@@ -12,6 +12,9 @@ import pytest
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
+from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.waits.collector import WaitsCollector
+from ebpfprof.recording.session import Session
 from tests.bench.workloads import WORKLOADS, Running
 from tests.differential.stacks import by_stack
 from tests.kernel.kernel_state import has_probes
@@ -90,3 +93,31 @@ def test_bursts_have_gos_own_delays(tmp_path: Path) -> None:
     # Counts are rougher; the old estimate was off by up to 500 times.
     ratio = ours[longest].count / theirs[longest].count
     assert abs(math.log(ratio)) < math.log(6)
+
+
+def test_waits_that_end_while_probes_are_being_detached_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine that takes a part of a second."""
+    detach = WaitsCollector.close_window
+    times = 0
+
+    def slowly(collector: WaitsCollector, index: int) -> None:
+        nonlocal times
+        times += 1
+        if times == 1:
+            wait(SECONDS / 2)
+        detach(collector, index)
+
+    monkeypatch.setattr(WaitsCollector, "close_window", slowly)
+    options = Options(kinds=("block",), max_overhead=1)
+    with Target.start(program("crowd"), f"-goroutines={CROWD}") as target:
+        with Session([target.pid], options) as session:
+            session.start()
+            session.wait(SECONDS, lambda _: False)
+            (report,) = session.finish()
+        target.kill()
+    (profile,) = (each for each in report.profiles if each.kind == "block")
+    assert times > 0
+    waited_ns = sum(sample.values[1] for sample in profile.samples)
+    assert waited_ns > 0.8 * CROWD * profile.duration_ns

@@ -112,3 +112,20 @@ def test_looks_go_on_while_there_are_users_and_begin_again() -> None:
         assert again.length_ns > ended.length_ns
         assert looks.failure is None
         run.target.kill()
+
+
+def test_there_is_a_last_look_for_each_user() -> None:
+    """What has just ended is in the sums of the one that stops, though others go on."""
+    with (
+        running(VERSIONS[-1], "plain") as run,
+        GoroutineLooks(run.go, hz=0.001, has_labels=False, budget=LookBudget(1.0)) as looks,
+    ):
+        looks.start()
+        looks.start()
+        run.target.ask("turn", "turned")  # its second wait begins
+        looks.sampler.look()
+        run.target.ask("turn", "turned")  # and ends
+        looks.stop()
+        ended = [total.ended for total in looks.totals().states.values() if total.ended]
+        run.target.kill()
+    assert 1 in ended

@@ -182,3 +182,16 @@ def test_errors_stand_beside_times_and_digits_are_those_that_are_known(tmp_path:
         digits = sum(each.isdigit() for each in value.split()[0].strip("0."))
         # At most one digit more than the error leaves.
         assert digits <= max(1, 1 - math.floor(math.log10(error))) or "." not in value, row
+
+
+def test_goroutines_that_run_are_named_after_what_their_go_statement_called(tmp_path: Path) -> None:
+    with Target.start(program("load"), "-length=60s", "-pace=20ms") as target:
+        target.say("go")
+        pid = str(target.pid)
+        finished = run("--pid", pid, "--profile", "wall", "-d", "1", folder=tmp_path)
+        target.kill()
+    assert finished.code == ExitCode.OK, finished.stderr
+    running = [each for each in only_profile(tmp_path).samples if state(each) == "running"]
+    stacks = {tuple(frame.function for frame in each.frames) for each in running}
+    assert ("[running: no stack]", "main.produce") in stacks
+    assert not any("gowrap" in name for stack in stacks for name in stack)

@@ -113,7 +113,7 @@ def _heading(dump: GoroutineDump, width: int | None, *, color: bool) -> str:
     title = f"{counted(len(dump.goroutines), 'goroutine')} of process {dump.pid} "
     title += f"({printable(dump.name)}, {printable(dump.version)})"
     standing = sum(each.stood_ns > 0 for each in dump.goroutines)
-    lines = [f"{standing} did not move in {duration(dump.apart_ns)}, by three looks"]
+    lines = [f"{standing} did not move in {duration(dump.apart_ns)}, by four looks"]
     states = Counter(each.state for each in dump.goroutines)
     named = [f"{count} {printable(state)}" for state, count in states.most_common(_MAX_STATES)]
     if named:

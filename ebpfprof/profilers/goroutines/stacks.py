@@ -41,7 +41,7 @@ class GoroutineStacks:
         self.look_up(pc for each in found.goroutines for pc in (*each.pcs, each.start_pc) if pc)
         counts = Counter[tuple[tuple[Location, ...], tuple[Label, ...]]]()
         for each in found.goroutines:
-            if not self.is_system(each.start_pc):
+            if not self.is_system(each.start_pc, each.pcs, each.state):
                 stack = self.of(each.state, each.pcs, each.start_pc)
                 counts[stack, chosen(each.labels or (), wanted)] += 1
         return [Sample(stack, (count,), labels) for (stack, labels), count in counts.items()]
@@ -50,16 +50,19 @@ class GoroutineStacks:
         """Look up many addresses at once. Raises GoTableError."""
         self._frames.look_up(set(pcs))
 
-    def is_system(self, start_pc: int) -> bool:
-        """Whether a goroutine that starts at this function is the runtime's own."""
-        return self._frames.is_system(start_pc)
+    def is_system(self, start_pc: int, pcs: tuple[int, ...], state: str) -> bool:
+        """Whether a goroutine is the runtime's own: see StackFrames.is_system."""
+        return self._frames.is_system(start_pc, pcs, state)
 
     def of(self, state: str, pcs: tuple[int, ...], start_pc: int) -> tuple[Location, ...]:
         """The stack of a goroutine; of one without a stack, why, and where it began."""
         if pcs:
             return self._of(pcs)
         leaf = _RUNNING if state == "running" else _MOVED
-        return (leaf, *self._of((start_pc,))) if start_pc else (leaf,)
+        if not start_pc:
+            return (leaf,)
+        bias = self.go.load_bias
+        return (leaf, *self._of((self.go.binary.wrapped(start_pc - bias) + bias,)))
 
     def _of(self, pcs: tuple[int, ...]) -> tuple[Location, ...]:
         stack = self._known.get(pcs)

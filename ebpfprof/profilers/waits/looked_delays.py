@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.errors import EbpfprofError
 from ebpfprof.goruntime.stack_starts import STATES
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.waits.locks import lock_use
@@ -83,7 +84,12 @@ class LookedDelays:
                 self._base = None
 
     def begin(self) -> None:
-        """From now on delays are those of looks, since not every event is recorded any more."""
+        """From now on delays are those of looks, since not every event is recorded any more.
+
+        Look once: what ended before is not of looks, though none has seen that yet.
+        """
+        with suppress(EbpfprofError):
+            self.looks.sampler.look()
         self._base = self.looks.totals()
 
     def grown(self, totals: Sequence[StackTotal]) -> list[StackTotal]:

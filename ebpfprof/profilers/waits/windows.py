@@ -189,14 +189,12 @@ class Windows:
             is_stopped = self._stopping.wait(tick_s)
             self._spending.look()
             if is_stopped or self._spending.budget.is_overdrawn:
-                self._close(pool)
+                self._close(pool, ends_exact=not is_stopped and not self.has_paused)
                 is_on = not is_stopped and self._record_windows(pool)
             tick_s = self._spending.tick_s(self._window.begin_ns, self._window.spent_before_ns)
 
     def _record_windows(self, pool: ThreadPoolExecutor) -> bool:
         """Record in windows until the budget allows one without an end; False at the end of all."""
-        if not self.has_paused:
-            self._begin_estimates()
         self.has_paused = True
         while True:
             turn = self._spending.budget.next_turn()
@@ -239,8 +237,12 @@ class Windows:
         self._is_open = window_ns is None
         return True
 
-    def _close(self, pool: ThreadPoolExecutor) -> None:
-        """End the window, detach the probes, and add what it held to the sums."""
+    def _close(self, pool: ThreadPoolExecutor, *, ends_exact: bool = False) -> None:
+        """End the window, detach the probes, and add what it held to the sums.
+
+        `ends_exact` tells that from its end on, for the first time, not every event is recorded:
+        estimates begin there, and not when the probes are detached, which may take long.
+        """
         begin_ns, end_ns = self._window.begin_ns, self._window.end_ns
         planned_ns = end_ns - begin_ns if end_ns < FOREVER_NS else 0
         if kernel_now_ns() < end_ns:
@@ -252,6 +254,8 @@ class Windows:
         # Wait for its last nanosecond: only then do the tables hold the waits at its end.
         time.sleep(max(0.0, (end_ns - kernel_now_ns()) / 1e9))
         before, self._counters = self._counters, self._read_counters()
+        if ends_exact:
+            self._begin_estimates()
         slowdown = self._activity.add(before, self._window.counters, self._counters)
         detaching = pool.submit(self._waits.close_window, self._index)
         ongoing = self._seeds.ongoing(begin_ns, end_ns)

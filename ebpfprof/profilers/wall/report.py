@@ -85,7 +85,7 @@ def _sums(
     stacks.look_up(pc for state in states for pc in (*state.pcs, state.start_pc) if pc)
     sums = defaultdict[_Key, _Sum](_Sum)
     for state, total in states.items():
-        if state.start_pc and stacks.is_system(state.start_pc):
+        if state.start_pc and stacks.is_system(state.start_pc, state.pcs, state.word):
             continue
         labels = (*chosen(state.labels or (), wanted), Label(STATE, state.word))
         each = sums[stacks.of(state.word, state.pcs, state.start_pc), labels]

@@ -68,6 +68,7 @@ def ask_tables(data: bytes) -> None:
     with suppress(SymbolizerError):
         for function in binary.functions():
             assert len(binary.arguments(function.entry + 40)) < 512
+            assert binary.text_start <= binary.wrapped(function.entry) <= binary.text_end
     with suppress(SymbolizerError):
         for function in binary.functions_named(_EXERCISE):
             assert function.name == _EXERCISE

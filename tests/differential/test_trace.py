@@ -1,0 +1,103 @@
+"""Looks at goroutines against Go's own execution trace of the same seconds: who did what."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+from ebpfprof.goruntime.look_budget import LookBudget
+from ebpfprof.goruntime.looks import GoroutineLooks
+from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.state_sums import StateTotals
+from ebpfprof.process.process import Target as Process
+from tests.differential.go_trace import Group, Spent, time_spent
+from tests.kernel.programs import NEWEST, program
+from tests.targets_run import Target
+from tests.toolchains import toolchain
+
+pytestmark = pytest.mark.alone
+
+SECONDS = 5.0
+HZ = 200
+SIGMAS = 4
+FEW = 30  # looks at one goroutine
+# A goroutine's state changes a moment before or after the tracer reads its clock: some 100 ns of
+# the processor, or more on the wall where that is taken away in between. Looks take the processor
+# for about a hundredth of the time.
+BIAS_NS = 1000
+BIAS = 0.01
+# What the tracer calls our states (runtime/traceruntime.go, traceBlockReasonStrings).
+WORDS = {
+    "sync.Mutex.Lock": "sync",
+    "sync.RWMutex.RLock": "sync",
+    "sync.RWMutex.Lock": "sync",
+    "sync.Cond.Wait": "sync.(*Cond).Wait",
+    "IO wait": "network",
+    "preempted": "runnable",
+}
+
+
+@dataclass
+class Looked:
+    """The time that looks say, and its variance in ns²."""
+
+    ns: float = 0.0
+    variance: float = 0.0
+
+
+def looked(totals: StateTotals, go: GoTarget) -> dict[Group, Looked]:
+    """The sums of looks by groups as the trace has them."""
+    names = {state.start_pc for state in totals.states if state.start_pc}
+    starts = {pc: go.binary.frames(pc - go.load_bias)[-1].function for pc in names}
+    found: dict[Group, Looked] = defaultdict(Looked)
+    for state, total in totals.states.items():
+        if state.start_pc:
+            group = Group(starts[state.start_pc], WORDS.get(state.word, state.word))
+            found[group].ns += total.ns
+            found[group].variance += total.variance
+    return found
+
+
+def both(work: str, folder: Path) -> tuple[dict[Group, Looked], dict[Group, Spent], float]:
+    """What looks say of a work, what Go's trace says, and the mean time between looks in ns."""
+    written = folder / "trace"
+    with (
+        Target.start(program("traced")) as target,
+        Process(target.pid) as process,
+    ):
+        go = inspect(process)
+        target.ask(f"trace {written} {work}", "begun")
+        with GoroutineLooks(go, hz=HZ, has_labels=False, budget=LookBudget(0.3)) as looks:
+            begin_ns = looks.start()
+            sleep(SECONDS)
+            looks.stop()
+            totals = looks.totals()
+        target.ask("end", "ended")
+        found = looked(totals, go)
+        target.kill()
+    text = toolchain(NEWEST).go("tool", "trace", "-d=parsed", written)
+    spent = time_spent(text.splitlines(), begin_ns, begin_ns + totals.length_ns)
+    return found, spent, totals.mean_ns
+
+
+@pytest.mark.parametrize("work", ["channels", "cpu", "locks", "network", "sleeps", "syscalls"])
+def test_times_in_each_state_are_those_of_the_trace(work: str, tmp_path: Path) -> None:
+    """Within four of the told standard errors, and what both understand differently."""
+    found, spent, mean_ns = both(work, tmp_path)
+    ours = {group for group in (*found, *spent) if group.start.startswith("main.")}
+    assert len(ours) >= 4
+    wrong = []
+    for group in sorted(ours):
+        theirs, mine = spent.get(group, Spent()), found.get(group, Looked())
+        variance = mine.variance
+        if theirs.ns < FEW * mean_ns:  # few looks hit it: what is told has an error, too
+            variance = max(variance, theirs.ns * mean_ns)
+        allowed_ns = SIGMAS * math.sqrt(variance) + BIAS * theirs.ns + BIAS_NS * theirs.times
+        if abs(mine.ns - theirs.ns) > allowed_ns:
+            wrong.append((group, theirs, mine, allowed_ns))
+    assert wrong == []

@@ -1,0 +1,52 @@
+"""Goroutines under contention never hang, and those that hang are found at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebpfprof.goruntime.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.dump import dump
+from tests.builds import VERSIONS
+from tests.kernel.parked_program import running
+from tests.tools.phantoms import Claim, look
+
+
+def test_contention_is_no_hang_and_hangs_are_found_in_two_looks() -> None:
+    outcome = look(goes_on=lambda found: found.rounds < 3, looks=50, apart_s=0.3)
+    assert outcome.phantoms == []
+    assert outcome.hangs == 3 * 2 * 6
+    assert outcome.missed == 0
+
+
+def test_a_claim_is_a_phantom_if_the_goroutine_never_waited_so_long() -> None:
+    assert Claim(7, stood_ns=3, longest_ns=2).is_phantom
+    assert not Claim(7, stood_ns=2, longest_ns=3).is_phantom
+
+
+@pytest.mark.parametrize("moved_at", [0, 1, 2])
+def test_a_goroutine_that_moved_at_any_look_of_a_dump_did_not_stand(
+    moved_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """g.trackingSeq counts modulo 256, so a single look may find what the one before found."""
+    looks = 0
+    parked = GoroutineScanner.parked
+
+    def changing(self: GoroutineScanner) -> dict[int, tuple[int, int]]:
+        nonlocal looks
+        looks += 1
+        found = parked(self)
+        if looks == moved_at + 1:
+            sequence, pc = found[moving]
+            found[moving] = (sequence + 1) % 256, pc
+        return found
+
+    with running(VERSIONS[-1], "plain") as run:
+        (moving,) = run.reports["turnLeft"]["goids"]
+        others = set(run.reports["send"]["goids"])
+        monkeypatch.setattr(GoroutineScanner, "parked", changing)
+        found = dump(run.go, apart_s=0.05).goroutines
+        run.target.kill()
+    stood = {each.goid for each in found if each.stood_ns}
+    assert looks == 3
+    assert moving not in stood
+    assert others <= stood

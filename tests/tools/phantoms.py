@@ -1,0 +1,169 @@
+"""Looks for hangs that are none: in a program whose goroutines wait for each other all the time.
+
+    sudo .venv/bin/python -m tests.tools.phantoms --minutes 60
+
+The target (tests/targets/contention) holds locks for 2 ms, sends, selects, reads and writes behind
+an RWMutex, waits for conditions, and notes by its own clock for how long each goroutine waited at
+most. Whatever we say did not move for some time is a phantom if that is longer. So a machine that
+is slow makes none. In each round we look a hundred times, as a recording does, and dump once. Then
+goroutines hang in each way: two looks, and one dump, must find all of them. Exits with 1 if there
+was a phantom, or a hang that was not found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from time import monotonic, sleep
+from typing import Final
+
+from ebpfprof.goruntime.dump import GoroutineDumper
+from ebpfprof.goruntime.goroutines import parked_goroutines
+from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.sampler import GoroutineSampler
+from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.process.process import Target as Process
+from tests.kernel.programs import program
+from tests.targets_run import Target
+
+LOOKS: Final = 100  # a round
+MEAN_S: Final = 0.01  # between two looks
+STANDS_NS: Final = 100_000_000  # as in ebpfprof.goruntime.looks
+APART_S: Final = 0.5  # of a dump
+_TOLD_S: Final = 60
+
+
+@dataclass(frozen=True)
+class Claim:
+    """That a goroutine did not move for so long, and for how long it waited at most."""
+
+    goid: int
+    stood_ns: int
+    longest_ns: int
+
+    @property
+    def is_phantom(self) -> bool:
+        """Whether it never waited for so long."""
+        return self.stood_ns > self.longest_ns
+
+
+@dataclass
+class Outcome:
+    """What was found in so many rounds: `hangs` goroutines hung, of which some were `missed`."""
+
+    rounds: int = 0
+    looks: int = 0
+    dumps: int = 0
+    claims: int = 0
+    hangs: int = 0
+    missed: int = 0
+    phantoms: list[Claim] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether there was no phantom, and no hang was missed."""
+        return not self.phantoms and not self.missed
+
+    def __str__(self) -> str:
+        told = (
+            f"{self.rounds} rounds, {self.looks} looks, {self.dumps} dumps: "
+            f"{self.claims} goroutines that did not move, {len(self.phantoms)} of them phantoms; "
+            f"{self.hangs} hangs, {self.missed} of them not found"
+        )
+        return "\n".join([told, *map(str, self.phantoms[:10])])
+
+
+class Round:
+    """Looks at one target, which go on from round to round."""
+
+    def __init__(self, target: Target, go: GoTarget, held: ExitStack) -> None:
+        self._target, self._go = target, go
+        self._sampler = held.enter_context(GoroutineSampler(go, has_labels=False))
+        self._dumper = held.enter_context(GoroutineDumper(go))
+
+    def run(self, into: Outcome, *, looks: int, apart_s: float) -> None:
+        """Look and dump, while all move, and then while some hang."""
+        for _ in range(looks):
+            sleep(MEAN_S * random.uniform(0.5, 1.5))
+            self._judge(self._standing(STANDS_NS), into)
+        self._judge(self._dumped(apart_s), into)
+        answer = self._target.ask("hang", "hanging")
+        hanging = {int(word) for word in answer.split()[1:]}
+        self._standing(0)
+        found = self._standing(0), self._dumped(apart_s)
+        into.hangs += len(found) * len(hanging)
+        into.missed += sum(len(hanging - each.keys()) for each in found)
+        self._target.ask("release", "released")
+        into.looks += looks + 2
+        into.dumps += 2
+        into.rounds += 1
+
+    def _standing(self, least_ns: int) -> dict[int, int]:
+        """For how long goroutines stood until a look now, at least: ns, by id."""
+        now_ns = kernel_now_ns()
+        self._sampler.look()
+        parked = parked_goroutines(self._go).goroutines
+        since = self._sampler.standing(parked, least_ns=least_ns)
+        return {each.goid: now_ns - since[each.address] for each in parked if each.address in since}
+
+    def _dumped(self, apart_s: float) -> dict[int, int]:
+        found = self._dumper.dump(apart_s=apart_s).goroutines
+        return {each.goid: each.stood_ns for each in found if each.stood_ns}
+
+    def _judge(self, stood: dict[int, int], into: Outcome) -> None:
+        if not stood:
+            return
+        longest = json.loads(self._target.ask("longest", "{"))
+        for goid, stood_ns in stood.items():
+            if str(goid) in longest:
+                claim = Claim(goid, stood_ns, longest[str(goid)])
+                into.claims += 1
+                if claim.is_phantom:
+                    into.phantoms.append(claim)
+
+
+def look(
+    *,
+    goes_on: Callable[[Outcome], bool],
+    looks: int = LOOKS,
+    apart_s: float = APART_S,
+    tell: Callable[[Outcome], None] = lambda _: None,
+) -> Outcome:
+    """Look for as long as `goes_on`; `tell` after each round."""
+    outcome = Outcome()
+    with ExitStack() as held:
+        target = held.enter_context(Target.start(program("contention")))
+        process = held.enter_context(Process(target.pid))
+        rounds = Round(target, inspect(process), held)
+        while goes_on(outcome):
+            rounds.run(outcome, looks=looks, apart_s=apart_s)
+            tell(outcome)
+        target.kill()
+    return outcome
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Command line. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="tests.tools.phantoms", description="Look for phantoms.")
+    parser.add_argument("--minutes", type=float, default=60)
+    until = monotonic() + 60 * parser.parse_args(arguments).minutes
+    told = monotonic()
+
+    def tell(outcome: Outcome) -> None:
+        nonlocal told
+        if monotonic() > told + _TOLD_S:
+            told = monotonic()
+            print(outcome, flush=True)
+
+    outcome = look(goes_on=lambda _: monotonic() < until, tell=tell)
+    print(outcome)
+    return not outcome.is_good
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
