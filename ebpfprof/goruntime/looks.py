@@ -39,6 +39,8 @@ _SMOOTHED: Final = 0.1  # the weight of the last look in the mean cost
 _STANDS_NS: Final = 100_000_000  # for less, goroutines wait all the time
 _HANGS_NS: Final = 1_000_000_000  # a wait for a lock that lasts so long may be one for a loop
 _HOLDERS_S: Final = 5.0  # so old may be what we know of locks
+_LAST_LOOKS: Final = 3
+_LAST_LOOKS_APART_S: Final = 0.002
 _LONG_S: Final = 0.05  # a sleep that must be interruptible
 _PROCESSORS: Final = os.cpu_count() or 1
 
@@ -125,9 +127,15 @@ class GoroutineLooks(Closing):
             return self._idle_now() if self._thread else self._idle
 
     def standing(self, parked: Iterable[ParkedGoroutine]) -> dict[int, int]:
-        """Look once more, and return what GoroutineSampler.standing returns of `parked`."""
+        """Look some times more, and return what GoroutineSampler.standing returns of `parked`.
+
+        One look takes one of 256 goroutines that move for one that stands (g.trackingSeq), and
+        where there are very many goroutines, looks are seconds apart.
+        """
         with suppress(EbpfprofError):
-            self.sampler.look()
+            for _ in range(_LAST_LOOKS):
+                self.sampler.look()
+                time.sleep(_LAST_LOOKS_APART_S * random.uniform(*_SPREAD))
         return self.sampler.standing(list(parked), least_ns=_STANDS_NS)
 
     def close(self) -> None:
