@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ebpfprof.process.memory import Memory
     from symbolizer.go.runtime_layout import RuntimeLayout
 
-_MAX_GOROUTINES: Final = 1 << 22
+MAX_GOROUTINES: Final = 1 << 22
+"""We read no more of one process."""
 _MAX_GAP_BYTES: Final = 2048  # between two neighbours
 _MAX_PIECES: Final = 1024  # UIO_MAXIOV
 _MAX_CHUNK_BYTES: Final = 1 << 22
@@ -100,8 +101,9 @@ class _Chunk:
 class HeadReader:
     """Reads the heads of one target again and again."""
 
-    def __init__(self, go: GoTarget, memory: Memory) -> None:
-        """Raises GoTableError if the program has no list of goroutines that we find."""
+    def __init__(self, go: GoTarget, memory: Memory, *, most: int = MAX_GOROUTINES) -> None:
+        """Read so many at most. Raises GoTableError if we find no list of goroutines."""
+        self._most = most
         self._memory, self._pid = memory, go.target.pid
         self._allgs = allgs_address(go.binary) + go.load_bias
         layout = go.binary.layout
@@ -139,7 +141,7 @@ class HeadReader:
                 return
             if length > capacity:
                 continue  # it is growing
-            count = min(length, _MAX_GOROUTINES)
+            count = min(length, self._most)
             try:
                 data = self._memory.read(pointer, 8 * count)
             except UnreadableMemory:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError, TargetGone
+from ebpfprof.goruntime.heads import MAX_GOROUTINES
 from ebpfprof.goruntime.idle_holders import LOCK_WORDS, lock_holders
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.sampler import GoroutineSampler
@@ -59,8 +60,13 @@ class GoroutineLooks(Closing):
         has_labels: bool,
         has_semaphores: bool = False,
         budget: LookBudget,
+        most: int = MAX_GOROUTINES,
     ) -> None:
-        """Look `hz` times a second, or less often if that costs more than the budget."""
+        """Look `hz` times a second, or less often if that costs more than the budget.
+
+        Keep `most` goroutines and states at most.
+        """
+        self._most = most
         self._go, self._hz = go, hz
         self._has_labels, self._has_semaphores = has_labels, has_semaphores
         self._budget = budget
@@ -150,7 +156,10 @@ class GoroutineLooks(Closing):
         try:
             if self._sampler is None:
                 self._sampler = GoroutineSampler(
-                    self._go, has_labels=self._has_labels, has_semaphores=self._has_semaphores
+                    self._go,
+                    has_labels=self._has_labels,
+                    has_semaphores=self._has_semaphores,
+                    most=self._most,
                 )
         except SymbolizerError as error:
             raise for_user(self._go.target, error) from error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.heads import GOID_SHIFT, HeadReader
+from ebpfprof.goruntime.heads import GOID_SHIFT, MAX_GOROUTINES, HeadReader
 from ebpfprof.goruntime.idle_watch import IdleWatch
 from ebpfprof.goruntime.quick_stacks import AT_ONCE, StackPlaces
 from ebpfprof.goruntime.stack_starts import GONE, PARKED, RUNNING, SYSCALL
@@ -45,17 +45,25 @@ _IS_GONE: Final = np.isin(np.arange(1 << 8), GONE)
 class GoroutineSampler(Closing):
     """The looks at one target. Any thread may use it. Closes the target's memory."""
 
-    def __init__(self, go: GoTarget, *, has_labels: bool, has_semaphores: bool = False) -> None:
+    def __init__(
+        self,
+        go: GoTarget,
+        *,
+        has_labels: bool,
+        has_semaphores: bool = False,
+        most: int = MAX_GOROUTINES,
+    ) -> None:
         """Open the target's memory. Tell states apart by labels and semaphores if asked for.
 
+        Keep `most` goroutines and states at most.
         Raises TargetGone, PermissionDenied or GoTableError (there is no list of goroutines).
         """
         self._memory = Memory(go.target)
-        self._sums = StateSums()
+        self._sums = StateSums(most)
         self._states = StateReader(
             go, self._memory, self._sums, has_labels=has_labels, has_semaphores=has_semaphores
         )
-        self._heads = HeadReader(go, self._memory)
+        self._heads = HeadReader(go, self._memory, most=most)
         self._returns = {park.return_pc + go.load_bias for park in go.sites.parks}
         self._lock = threading.Lock()
         self._causes = CauseReader(go, self._memory)
@@ -99,9 +107,11 @@ class GoroutineSampler(Closing):
     def idle(self) -> dict[GoroutineState, tuple[IdleBehaviour, frozenset[int]]]:
         """The waits that are idle by behaviour, with the ids of their goroutines: see idle_watch.
 
-        None of them before the looks begin, and after a pause().
+        None of them before the looks begin, after a pause(), and where not all goroutines are read.
         """
         with self._lock:
+            if self.beyond:
+                return {}
             found = self._watch.behaviours()
             return {state: (each, self._watch.goids(state)) for state, each in found.items()}
 

@@ -56,6 +56,7 @@ class StateReader:
         self._has_semaphores = has_semaphores
         self._seen = SeenStacks()
         self._ends: set[int] = set()
+        self._pcs: dict[int, int] = {}  # itself: one object for all stacks that have it
         self._alike: dict[_Alike, tuple[int, ...]] = {}
         self.torn = 0
         """Stacks read a moment too late, of goroutines that had moved on; most are right."""
@@ -141,7 +142,7 @@ class StateReader:
                     continue
                 is_first = found.is_exact and int(read.waits[row]) == wait
                 stack = SeenStack(
-                    self._pcs(group, wait, int(read.waits[row]), found), UNKNOWN, found.sema_at
+                    self._stack(group, wait, int(read.waits[row]), found), UNKNOWN, found.sema_at
                 )
                 if are_many and is_first and found.is_near and found.walk.is_whole:
                     stack = stack._replace(state=self._number(wait, stack.pcs, group.start_pc))
@@ -170,14 +171,19 @@ class StateReader:
         word = self._names.of(wait & 0xFF, wait >> 8 & 0xFF)
         return self._sums.number_of(GoroutineState(word, pcs, start_pc, labels, sema))
 
-    def _pcs(self, alike: _Alike, wait: int, wait_then: int, stack: QuickStack) -> tuple[int, ...]:
+    def _stack(
+        self, alike: _Alike, wait: int, wait_then: int, stack: QuickStack
+    ) -> tuple[int, ...]:
         """The stack of a goroutine that had `wait` at its first look, `wait_then` at this one."""
         walk = stack.walk
         if stack.is_exact and wait_then == wait:
             if walk.is_whole and len(walk.pcs) > 1:
                 self._ends.add(walk.pcs[-1])
-            self._keep(alike, walk.pcs)
-            return walk.pcs
+            if len(self._pcs) >= _MAX_ALIKE:
+                self._pcs.clear()
+            pcs = tuple(self._pcs.setdefault(pc, pc) for pc in walk.pcs)
+            self._keep(alike, pcs)
+            return pcs
         # It moved on before or while we read its stack.
         self.torn += 1
         is_new = len(walk.pcs) == 1 and wait & 0xFF == RUNNABLE  # it has not begun to run

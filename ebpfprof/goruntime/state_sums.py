@@ -21,7 +21,7 @@ from ebpfprof.profile.model import Label
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_MAX_STATES: Final = 1 << 16
+MAX_STATES: Final = 1 << 16
 ENDED: Final = -1
 """The number of no state: the goroutine has ended."""
 
@@ -78,7 +78,9 @@ _SINCE_NS, _SINCE_LOOK, _IS_NEW = range(3)
 class StateSums:
     """The sums of one target."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_STATES) -> None:
+        """Keep `most` states at most, and no more than MAX_STATES."""
+        self._most = min(most, MAX_STATES)
         self._numbers: dict[GoroutineState, int] = {}
         self._states: list[GoroutineState] = []
         self._sums = np.zeros((64, 8))  # the last row is that of ENDED, -1, and means nothing
@@ -90,7 +92,7 @@ class StateSums:
     def number_of(self, state: GoroutineState) -> int:
         """The number of a state. Beyond a bound, states without their stack have one together."""
         number = self._numbers.get(state)
-        if number is None and len(self._states) >= _MAX_STATES:
+        if number is None and len(self._states) >= self._most:
             state = GoroutineState(state.word, (), 0, ())
             number = self._numbers.get(state)
         if number is None:

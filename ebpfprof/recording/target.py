@@ -38,6 +38,7 @@ _TRACED_AT_THE_END = (
 
 # Where looks only tell which goroutines are idle.
 _SELDOM_HZ = 10
+_SELDOM_MOST = 5_000  # goroutines; and states, which take a kilobyte each where stacks are deep
 
 
 @dataclass(slots=True)
@@ -254,13 +255,16 @@ def looks_at(
     """
     if recorded.go is None:
         return None
+    from ebpfprof.goruntime.heads import MAX_GOROUTINES
     from ebpfprof.goruntime.looks import GoroutineLooks
 
+    only_idle = not options.is_bounded and "wall" not in options.kinds
     looks = GoroutineLooks(
         recorded.go,
-        hz=options["wall_hz"] if options.is_bounded or "wall" in options.kinds else _SELDOM_HZ,
-        has_labels=options.labels != (),
-        has_semaphores=bool(options["by_lock"] or options["lock_labels"]),
+        hz=_SELDOM_HZ if only_idle else options["wall_hz"],
+        has_labels=options.labels != () and not only_idle,
+        has_semaphores=bool(options["by_lock"] or options["lock_labels"]) and not only_idle,
         budget=budget,
+        most=_SELDOM_MOST if only_idle else MAX_GOROUTINES,
     )
     return held.enter_context(looks)

@@ -146,17 +146,22 @@ def test_open_waits_have_their_start_times_and_locks(
         stays = early if began_before(sample) else late
         assert labels_of(sample) == {
             **({"began": BEFORE} if began_before(sample) else {}),
-            **(lock_labels(stays[function(sample)], mode) if labels else {}),
+            **(lock_labels(function(sample), stays[function(sample)], mode) if labels else {}),
         }
     assert_shown(finished, profile, target)
 
 
-def lock_labels(stay: dict[str, Any], mode: str) -> dict[str, str | int]:
-    """What --lock-labels says of a wait."""
+# Without DWARF, the code of the method that locks tells the field of its receiver.
+FIELDS: Final = {"inMutex": "mu", "inRLock": "forReaders", "inRWLock": "forWriters"}
+
+
+def lock_labels(name: str, stay: dict[str, Any], mode: str) -> dict[str, str | int]:
+    """What --lock-labels says of a wait in the function of this name."""
     if not stay["address"]:
         return {}
-    name: dict[str, str | int] = {} if mode == "stripped" else {"lock": stay["name"]}
-    return {**name, "lock_address": f"{stay['address']:#x}"}
+    field = FIELDS[name.rpartition(".")[2]]
+    lock = f"main.group.{field}" if mode == "stripped" else stay["name"]
+    return {"lock": lock, "lock_address": f"{stay['address']:#x}"}
 
 
 def assert_shown(finished: Finished, profile: Profile, target: Target) -> None:

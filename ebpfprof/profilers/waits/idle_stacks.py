@@ -32,12 +32,18 @@ class IdleStacks:
         self._is_due = True
 
     def poll(self) -> None:
-        """Begin to look if that is due. Without rights to, names only tell what is idle."""
+        """Begin to look if that is due.
+
+        Without the rights to, and where there are very many goroutines, only names tell what is
+        idle.
+        """
         if self._is_due:
             self._is_due = False
             with suppress(EbpfprofError):
                 self._looks.start()
                 self._is_looking = True
+        elif self._is_looking and self._looks.sampler.beyond:
+            self.stop()
 
     def stop(self) -> None:
         """End the looks of start(); what they found stays."""

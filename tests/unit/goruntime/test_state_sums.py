@@ -8,7 +8,6 @@ import random
 import numpy as np
 import pytest
 
-from ebpfprof.goruntime import state_sums
 from ebpfprof.goruntime.state_sums import ENDED, GoroutineState, StateSums
 
 WAITS = GoroutineState("select", (1, 2), 2, ())
@@ -59,9 +58,8 @@ def test_a_pause_ends_nothing_and_its_time_is_left_out() -> None:
     assert found.states[WAITS].ended == 0
 
 
-def test_the_number_of_states_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_sums, "_MAX_STATES", 3)
-    added = StateSums()
+def test_the_number_of_states_is_bounded() -> None:
+    added = StateSums(3)
     states = [GoroutineState("select", (pc,), 1, ()) for pc in range(1, 11)]
     add(added, 0, *enumerate(states))
     add(added, 10)
