@@ -179,21 +179,25 @@ class StateReader:
         if stack.is_exact and wait_then == wait:
             if walk.is_whole and len(walk.pcs) > 1:
                 self._ends.add(walk.pcs[-1])
-            if len(self._pcs) >= _MAX_ALIKE:
-                self._pcs.clear()
-            pcs = tuple(self._pcs.setdefault(pc, pc) for pc in walk.pcs)
+            pcs = self._shared(walk.pcs)
             self._keep(alike, pcs)
             return pcs
         # It moved on before or while we read its stack.
         self.torn += 1
         is_new = len(walk.pcs) == 1 and wait & 0xFF == RUNNABLE  # it has not begun to run
         if stack.is_there and walk.is_whole and (is_new or walk.pcs[-1] in self._ends):
-            return walk.pcs
+            return self._shared(walk.pcs)
         found = self._alike.get(alike, ())
         if not found and stack.is_exact and wait_then >> 8 & 0xFF == alike.reason:
             found = walk.pcs
         self.unknown += not found
         return found
+
+    def _shared(self, pcs: tuple[int, ...]) -> tuple[int, ...]:
+        """The same, with one object for each address: stacks have most of them in common."""
+        if len(self._pcs) >= _MAX_ALIKE:
+            self._pcs.clear()
+        return tuple(self._pcs.setdefault(pc, pc) for pc in pcs)
 
     def _keep(self, alike: _Alike, pcs: tuple[int, ...]) -> None:
         if len(self._alike) >= _MAX_ALIKE:

@@ -38,7 +38,7 @@ _TRACED_AT_THE_END = (
 
 # Where looks only tell which goroutines are idle.
 _SELDOM_HZ = 10
-_SELDOM_MOST = 5_000  # goroutines; and states, which take a kilobyte each where stacks are deep
+_SELDOM_MOST = 2_000  # goroutines; and states, which take a kilobyte each where stacks are deep
 
 
 @dataclass(slots=True)
