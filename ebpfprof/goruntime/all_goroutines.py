@@ -287,7 +287,7 @@ class GoroutineScanner(Closing):
             head.created_pc,
             head.start_pc,
             head.sequence,
-            self._labels_of(head.labels),
+            self._labels.read_if_there(head.labels) if self._labels else (),
             channels.get(address, ()),
             status == LEAKED,
             words,
@@ -313,14 +313,6 @@ class GoroutineScanner(Closing):
             addresses[is_parked].tolist(), heads["waiting"][is_parked].tolist(), strict=True
         )
         return channels_of(self._memory, self._go.binary.layout, dict(waiting))
-
-    def _labels_of(self, address: int) -> tuple[Label, ...] | None:
-        if self._labels is None or not address:
-            return ()
-        try:
-            return self._labels.read(address)
-        except UnreadableMemory:
-            return None
 
 
 def _are_there(heads: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -60,7 +60,7 @@ class GoroutineDumper(Closing):
             slept_s = due_s
             found = self._scanner.parked()
             stood = {goid: wait for goid, wait in stood.items() if found.get(goid) == wait}
-        time.sleep(apart_s - slept_s)  # as before the looks between
+        time.sleep(apart_s - slept_s)  # again, for goroutines to move before the last look
         last = self._scanner.scan()
         moving = self._waits.read_moving(last)
         self._look_up(last)

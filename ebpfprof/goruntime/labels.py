@@ -105,6 +105,13 @@ class LabelReader:
         count, found = self._read(labels, _KEPT)
         return labels_of(((text(*key), text(*value)) for key, value in found), count)
 
+    def read_if_there(self, labels: int) -> tuple[Label, ...] | None:
+        """The same, or None where read() raises UnreadableMemory."""
+        try:
+            return self.read(labels)
+        except UnreadableMemory:
+            return None
+
     def pairs(self, labels: int) -> tuple[tuple[bytes, bytes], ...]:
         """All labels at a runtime.g.labels pointer that is not nil, in their own order.
 

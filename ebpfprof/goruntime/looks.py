@@ -141,6 +141,7 @@ class GoroutineLooks(Closing):
         with suppress(EbpfprofError):
             for _ in range(_LAST_LOOKS):
                 self.sampler.look()
+                # Goroutines that are not stuck need time to move.
                 time.sleep(_LAST_LOOKS_APART_S * random.uniform(*_SPREAD))
         return self.sampler.standing(list(parked), least_ns=_STANDS_NS)
 

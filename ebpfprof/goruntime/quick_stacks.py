@@ -193,7 +193,7 @@ class QuickStackReader:
         return int(process_vm_readv(self._pid, here, count, there, count, 0))
 
     def stack(self, row: int) -> QuickStack:
-        """The stack at a place of the plan, as the last read() found it: walked anew."""
+        """The stack at a place of the plan, walked in the words of the last read()."""
         heads, places = self._heads, self._places
         pc, sp, bp, hi = (
             int(each[row])

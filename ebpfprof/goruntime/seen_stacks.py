@@ -8,7 +8,7 @@ what these hold tells the stack. It is the one that a walk would find: all that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.quick_stacks import QuickHeads
 
     Column = npt.NDArray[np.uint64]
+    _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 UNKNOWN: Final = -1
 _KEYS: Final = 5
@@ -84,10 +85,11 @@ class SeenStacks:
         keys = _keys(heads, rows)
         key = int(_hashes(keys)[0])
         shape = self._shapes.setdefault(key, len(self._shapes))
-        self._keys, self._at, self._moves, self._words = (
-            _with_room(each, max(shape, len(self.stacks)))
-            for each in (self._keys, self._at, self._moves, self._words)
-        )
+        number = max(shape, len(self.stacks))
+        self._keys = _with_room(self._keys, number)
+        self._at = _with_room(self._at, number)
+        self._moves = _with_room(self._moves, number)
+        self._words = _with_room(self._words, number)
         # Of two shapes with the same key, the last one counts: stacks of the other are walked.
         self._keys[shape] = keys[0]
         self._at[shape] = WINDOW_WORDS
@@ -145,6 +147,6 @@ def _frame_words(words: memoryview, sp: int, bp: int, most: int) -> list[int]:
     return found
 
 
-def _with_room(array: Any, number: int) -> Any:  # noqa: ANN401 - of any type
+def _with_room(array: npt.NDArray[_Scalar], number: int) -> npt.NDArray[_Scalar]:
     """The array, with room for an element of this number."""
     return array if number < len(array) else np.concatenate((array, np.zeros_like(array)))

@@ -11,7 +11,6 @@ from ebpfprof.goruntime.quick_stacks import AT_ONCE, QuickStackReader
 from ebpfprof.goruntime.seen_stacks import UNKNOWN, SeenStack, SeenStacks
 from ebpfprof.goruntime.stack_starts import RUNNABLE, RUNNING, StateNames
 from ebpfprof.goruntime.state_sums import ENDED, GoroutineState, StateSums
-from ebpfprof.process.memory import UnreadableMemory
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -205,10 +204,8 @@ class StateReader:
         self._alike[alike] = pcs
 
     def _labels_of(self, address: int) -> tuple[Label, ...] | None:
-        if self._labels is None or not address:
+        if self._labels is None:
             return ()
-        try:
-            return self._labels.read(address)
-        except UnreadableMemory:
-            self.unlabelled += 1
-            return None
+        found = self._labels.read_if_there(address)
+        self.unlabelled += found is None
+        return found

@@ -60,6 +60,7 @@ def measure(standing: int, moving: int, seconds: float) -> Measured:
             began_s = time.thread_time()
             sampler.look()
             costs_us.append((time.thread_time() - began_s) * 1e6)
+            # Looks at equal distances could meet what the target does at equal distances.
             time.sleep(random.uniform(0.5, 1.5) / PROMISED_HZ)
         return Measured(
             median(costs_us[WARM_UP:]), sampler.torn, sampler.unknown, moving * len(costs_us)

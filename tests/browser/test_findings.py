@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from selenium.webdriver import Chrome
 
@@ -19,7 +18,7 @@ PHONE = 390
 LONG = "example.com/team/service/internal/storage.(*Replica[go.shape.string]).applySnapshot"
 
 
-def finding(kind: str, title: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+def finding(kind: str, title: str, **fields: object) -> dict[str, object]:
     frame = {"function": LONG, "file": "/src/storage/replica.go", "line": 77}
     return {"kind": kind, "title": title, "lines": [], "count": 2, "stack": [frame], **fields}
 

@@ -27,8 +27,8 @@ HZ = 200
 SIGMAS = 4
 FEW = 30  # looks at one goroutine
 # A goroutine's state changes a moment before or after the tracer reads its clock: some 100 ns of
-# the processor, or more on the wall where that is taken away in between. Looks take the processor
-# for about a hundredth of the time.
+# the processor, or more on the wall if the kernel preempts its thread in between. Looks take the
+# processor for about a hundredth of the time.
 BIAS_NS = 1000
 BIAS = 0.01
 # What the tracer calls our states (runtime/traceruntime.go, traceBlockReasonStrings).

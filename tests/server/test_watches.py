@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 from time import monotonic
@@ -69,16 +70,20 @@ def test_leaks_are_found_all_the_time_or_after_a_request(continuous: bool) -> No
             manager = managed(FakeLive({fake.pid: fake}), continuous=continuous)
             process = manager.add_opened(fake)
             watches = GoroutineWatches(manager)
+
+            def has_looked(times: int) -> bool:
+                return watches.read(process)[0].looks >= times
+
             running = asyncio.ensure_future(watches.run())
             if not continuous:
                 await asyncio.sleep(0.05)
-                assert watches.known(process) is None  # nobody has asked
+                assert watches.known(process) is None  # no request has come
                 watches.read(process)
             await until(lambda: watches.known(process) is not None)
             for _ in range(3):
                 await asyncio.to_thread(target.target.ask, "leak 2", "leaked")
                 before = watches.read(process)[0].looks
-                await until(lambda at=before + 2: watches.read(process)[0].looks >= at)  # type: ignore[misc]
+                await until(functools.partial(has_looked, before + 2))
             found, looked_s, problem = watches.read(process)
             ((leak, count),) = [each for each in found.leaks if each[0].only_grows]
             assert (count, problem) == (6, "")

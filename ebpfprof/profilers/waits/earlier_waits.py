@@ -38,7 +38,7 @@ def attach_with_earlier_waits(waits: WaitsCollector, index: int, go: GoTarget) -
             is_known = seeds.seed()
             left_ns = begin_ns - kernel_now_ns()
             if is_known and left_ns > 0:
-                time.sleep(left_ns / 1e9)
+                time.sleep(left_ns / 1e9)  # then the window opens
                 return begin_ns
             waits.close_window(index)
             waits.tables.take(index)  # drops what was counted without all of them

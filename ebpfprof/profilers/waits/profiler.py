@@ -123,7 +123,7 @@ class WaitsProfiler:
         self._delays[number].start()
         try:
             return windows.start()
-        except BaseException:  # nobody will call stop()
+        except BaseException:  # Ctrl-C too: who started us will not call stop()
             self._delays[number].stop()
             raise
 

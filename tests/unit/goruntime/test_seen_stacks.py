@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,8 +41,10 @@ class Stack:
             "stack_sps": sp,
             "stack_bps": sp + 8 * places[0] if places else 0,
         }
-        values = {name: np.array([one.get(name, 0)], np.uint64) for name in QuickHeads._fields}
-        self.heads = QuickHeads(**values)  # type: ignore[arg-type]
+        values: dict[str, Any] = {  # two columns are of bool; nothing here reads them
+            name: np.array([one.get(name, 0)], np.uint64) for name in QuickHeads._fields
+        }
+        self.heads = QuickHeads(**values)
 
     def found(self, seen: SeenStacks) -> int:
         return int(seen.find(self.heads, ALL, self.words)[0])
