@@ -4,6 +4,9 @@
 
 #include "common/cost.h"
 #include "waits/target.h"
+#if WITH_WINDOWS
+#include "waits/alarm.h"
+#endif
 
 /* A run at a probe. */
 struct run {
@@ -17,6 +20,10 @@ static __always_inline bool begin_run(struct pt_regs *ctx, struct run *run) {
     run->site = site_of(ctx);
     run->target = run->site ? target_at(run->site->target) : NULL;
     run->cost = run->target ? run_begins(run->site->target) : NULL;
+#if WITH_WINDOWS
+    if (run->cost)
+        ring_alarm(run->site->target, run->cost);
+#endif
     return run->cost && run->target->active;
 }
 

@@ -22,6 +22,7 @@ from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.sampler import GoroutineSampler
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.system.closing import Closing
+from ebpfprof.system.priority import run_promptly
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
@@ -235,8 +236,7 @@ class _Punctual:
         self._tid = threading.get_native_id()
         self._allowed = list(os.sched_getaffinity(self._tid))
         self._is_pinned = False
-        with suppress(OSError):  # without CAP_SYS_NICE
-            os.sched_setscheduler(self._tid, os.SCHED_FIFO, os.sched_param(1))
+        run_promptly()
 
     def prepare(self) -> None:
         """Choose a processor for the next look: any, or while all are busy one at random."""

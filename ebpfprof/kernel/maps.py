@@ -112,6 +112,20 @@ class BpfMap:
         names = [name for name, *_ in self._value._fields_]
         return {name: sum(getattr(part, name) for part in values) for name in names}
 
+    def each_at(self, index: int, name: str) -> list[int]:
+        """A field of an element of an array per processor of structs, by processor."""
+        values = (self._value * possible_cpus())()
+        self._look_up(index, values)
+        return [int(getattr(part, name)) for part in values]
+
+    def set_each(self, index: int, numbers: Sequence[int]) -> None:
+        """Write an element of an array per processor of 64-bit integers."""
+        key, values = ctypes.c_uint32(index), (self._value * possible_cpus())(*numbers)
+        try:
+            syscalls.update_element(self.fd, ctypes.addressof(key), ctypes.addressof(values))
+        except OSError as error:
+            raise self._element_error(index, error) from error
+
     def rows(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """All keys and values of a hash map, as arrays of the C types; see batches()."""
         import numpy as np

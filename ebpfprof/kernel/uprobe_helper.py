@@ -24,6 +24,7 @@ from ebpfprof.kernel.held_probes import HeldProbes, ProbeContext
 from ebpfprof.kernel.probe_text import KernelLog
 from ebpfprof.kernel.uprobes import NO_PROGRAM, ProbePoint
 from ebpfprof.system import child_process
+from ebpfprof.system.priority import run_promptly
 
 NAME: Final = "ebpfprof-uprobe"
 _MAX_MESSAGE_BYTES: Final = 1 << 17
@@ -131,6 +132,7 @@ def _gone() -> errors.AttachFailed:
 
 def _help(asked_fd: int, noop_program: int = NO_PROGRAM) -> None:
     """What the helper does. If it ends while probes are in, their holders notice."""
+    run_promptly()  # and its holders: until they have ended, the target traps
     until, _until_writer = os.pipe()
     kernel_log = KernelLog(probe_holders.NAME)
     context = ProbeContext(noop_program != NO_PROGRAM, noop_program, until, kernel_log)

@@ -64,7 +64,7 @@ class Budget:
     @property
     def is_overdrawn(self) -> bool:
         """Whether we spent more than the bound allows."""
-        return self.spent_ns > self._allowed_ns
+        return self.left_ns < 0
 
     def lasts_ns(self, spent_before_ns: float, recorded_ns: float) -> float:
         """How long the budget lasts at the rate of the last `recorded_ns`, in ns; inf: for ever.
@@ -72,9 +72,18 @@ class Budget:
         Before them `spent_before_ns` had been spent.
         """
         rate = (self.spent_ns - spent_before_ns) / recorded_ns
-        left_ns = self._allowed_ns - self.spent_ns
         income = self._allowance_rate if self._earned_ns > LENT_NS else 0.0
-        return left_ns / (rate - income) if rate > income else math.inf
+        return self.left_ns / (rate - income) if rate > income else math.inf
+
+    @property
+    def left_ns(self) -> float:
+        """How much may be spent until the budget is overdrawn; negative afterwards."""
+        return self._allowed_ns - self.spent_ns
+
+    @property
+    def credit_ns(self) -> float:
+        """The same within a window, which may overdraw it by as much as is lent at the start."""
+        return self._earned_ns + LENT_NS - self.spent_ns
 
     def next_turn(self) -> Turn:
         """The next pause and window that the budget allows."""

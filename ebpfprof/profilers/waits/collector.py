@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.kernel import c_facts
@@ -13,6 +13,7 @@ from ebpfprof.overhead.cost import Runs, runs
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.label_pages import AbsentLabels
 from ebpfprof.profilers.waits import runtime_locks
+from ebpfprof.profilers.waits.alarms import BudgetAlarms
 from ebpfprof.profilers.waits.probe_sites import SITES_PER_TARGET, SiteTable
 from ebpfprof.profilers.waits.rows import (
     KnownStack,
@@ -84,6 +85,7 @@ class WaitsCollector(Closing):
         self._sites = SiteTable(self._program, config)
         self._absent_labels = AbsentLabels(self._program)
         self._unlabelled = 0
+        self._alarms: BudgetAlarms | None = None  # with windows
 
     def load(self, goroutines: int = 0) -> None:
         """Make the maps and load the program, without probes.
@@ -104,6 +106,16 @@ class WaitsCollector(Closing):
         self._program.load(rows, grows=frozenset(rows))
         labels.choose(self._program, self._config.label_keys)
         self.tables.stacks.keep_labelled(stacks // 2)
+        if self._config.windows:
+            self._alarms = BudgetAlarms(self._program)
+
+    def arm(self, index: int, hits: float, wake: Callable[[], None]) -> None:
+        """Call `wake` once the probes of a target may have had so many hits from now on.
+
+        Replaces an earlier alarm of the target; only of a configuration with windows.
+        """
+        if self._alarms:
+            self._alarms.arm(index, hits, wake)
 
     def attach(self, index: int, go: GoTarget) -> int:
         """Attach the probes to a target, give it the number `index`, and start to record it.
@@ -205,6 +217,8 @@ class WaitsCollector(Closing):
             del self._fields[index]
             self.tables.forget(index)
             self._sites.forget(index)
+            if self._alarms:
+                self._alarms.forget(index)
 
     @property
     def hit_ns(self) -> float | None:
@@ -229,6 +243,8 @@ class WaitsCollector(Closing):
     def close(self) -> None:
         """Detach the probes and free the maps."""
         self._absent_labels.close()
+        if self._alarms:
+            self._alarms.close()
         self._program.close()
 
     def _describe(self, index: int, begin_ns: int = 0, end_ns: int = 0) -> None:

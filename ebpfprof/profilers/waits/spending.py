@@ -13,7 +13,8 @@ from ebpfprof.profilers.waits.collector import WaitsCollector
 
 SHORTEST_TICK_S: Final = 0.002
 """The least time between two looks at what was spent, in seconds."""
-_LONGEST_TICK_S: Final = 0.02  # a burst may begin at any moment
+_LONGEST_TICK_S: Final = 0.1  # an alarm tells of a burst
+_USUAL_RUN_NS: Final = 500.0
 
 
 class Spending:
@@ -57,6 +58,12 @@ class Spending:
         recorded_ns = max(1, kernel_now_ns() - begin_ns)
         lasts_ns = self.budget.lasts_ns(spent_before_ns, recorded_ns)
         return min(_LONGEST_TICK_S, max(SHORTEST_TICK_S, lasts_ns / 2e9))
+
+    def arm(self, left_ns: float, wake: Callable[[], None]) -> None:
+        """Call `wake` when hits of the probes may have cost `left_ns` more."""
+        runs = self._waits.runs(self._index)
+        each_ns = (runs.each_ns or _USUAL_RUN_NS) + (self._waits.hit_ns or 0.0)
+        self._waits.arm(self._index, left_ns / each_ns, wake)
 
     def look(self) -> None:
         """Update the budget with what was spent and used so far. Raises TargetGone."""

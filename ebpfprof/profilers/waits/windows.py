@@ -28,6 +28,7 @@ from ebpfprof.profilers.waits.rows import Hold, StackTotal
 from ebpfprof.profilers.waits.spending import SHORTEST_TICK_S, Spending
 from ebpfprof.profilers.waits.window_seeds import WindowSeeds
 from ebpfprof.profilers.waits.window_sums import WindowCoverage, WindowSums
+from ebpfprof.system.priority import run_as_others, run_promptly
 
 _PAUSES: Final = (0.5, 1.5)  # times the mean pause
 _ENDS_IN_NS: Final = 500_000  # the kernel must know the end of a window before it comes
@@ -71,6 +72,7 @@ class Windows:
         self._lock = threading.Lock()  # of the sums
         self._sums = WindowSums()
         self._stopping = threading.Event()
+        self._woken = threading.Event()  # by the end, or by an alarm of the budget
         self._thread: threading.Thread | None = None
         self._lead_ns = _FIRST_LEAD_NS
         self._past_holds = dict[int, Hold]()  # of ended windows, by semaphore
@@ -115,6 +117,7 @@ class Windows:
         if not self._stopping.is_set():
             self._stopped_ns = kernel_now_ns()
             self._stopping.set()
+            self._woken.set()
 
     def stop(self) -> None:
         """End the recording, if it is not over, and detach the probes."""
@@ -172,6 +175,7 @@ class Windows:
             self._sums.add(found, self._window.begin_ns, kernel_now_ns())
 
     def _run(self) -> None:
+        run_promptly()  # while probes are attached: they cost something all the time
         try:
             with ThreadPoolExecutor(max_workers=1) as pool:
                 self._record(pool)
@@ -186,7 +190,8 @@ class Windows:
         """Record every event while the budget lasts, else in windows, until the end."""
         is_on, tick_s = True, SHORTEST_TICK_S
         while is_on:
-            is_stopped = self._stopping.wait(tick_s)
+            self._spending.arm(self._spending.budget.left_ns, self._woken.set)
+            is_stopped = self._wait(tick_s)
             self._spending.look()
             if is_stopped or self._spending.budget.is_overdrawn:
                 self._close(pool, ends_exact=not is_stopped and not self.has_paused)
@@ -211,8 +216,23 @@ class Windows:
                         self._activity.outside(kernel_now_ns(), self._spending.used_ns()),
                     )
                 return True
-            self._stopping.wait((self._window.end_ns - kernel_now_ns()) / 1e9)
+            self._wait_for_end()
             self._close(pool)
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait for the end, an alarm of the budget, or so long; whether the recording ends."""
+        self._woken.wait(seconds)
+        self._woken.clear()
+        return self._stopping.is_set()
+
+    def _wait_for_end(self) -> None:
+        """Wait for the end of a window that has one, or until it overdraws the budget too much."""
+        budget = self._spending.budget
+        while (left_ns := self._window.end_ns - kernel_now_ns()) > 0 and budget.credit_ns > 0:
+            self._spending.arm(budget.credit_ns, self._woken.set)
+            if self._wait(left_ns / 1e9):
+                return
+            self._spending.look()
 
     def _prepare(self, window_ns: int | None) -> bool:
         """Attach the probes and begin a window; return False if that failed or took too long."""
@@ -220,6 +240,7 @@ class Windows:
         self.failure = self._seeds.failure
         if not is_known:
             return False
+        run_promptly()
         self._waits.attach_probes(self._index, self._go)
         attached_ns = kernel_now_ns()
         begin_ns = attached_ns + self._lead_ns
@@ -244,7 +265,9 @@ class Windows:
         estimates begin there, and not when the probes are detached, which may take long.
         """
         begin_ns, end_ns = self._window.begin_ns, self._window.end_ns
-        planned_ns = end_ns - begin_ns if end_ns < FOREVER_NS else 0
+        # Of a window that a burst cut short, activity tells what it stands for.
+        is_cut = self._stopping.is_set() and end_ns < FOREVER_NS
+        planned_ns = end_ns - begin_ns if is_cut else 0
         if kernel_now_ns() < end_ns:
             end_ns = kernel_now_ns() + _ENDS_IN_NS
             if end_ns <= begin_ns:
@@ -262,6 +285,7 @@ class Windows:
         self.failure = self._seeds.failure
         queues = self._waits.tables.queues(self._index, end_ns)
         detaching.result()
+        run_as_others()
         with self._lock:
             found = self._waits.tables.take(self._index)
             self._exact.end(found)
@@ -277,6 +301,7 @@ class Windows:
     def _discard(self) -> None:
         """Detach the probes, and drop what a window without a begin or seeds counted."""
         self._waits.close_window(self._index)
+        run_as_others()
         self._waits.tables.take(self._index)
         self._is_open = False
 
