@@ -38,7 +38,7 @@ def wait(seconds: float) -> None:
 
 def told_error(profile: Profile) -> float:
     """The standard error of all delays, as a part of them."""
-    (found,) = re.findall(r"of all delays ([\d.]+) %", " ".join(profile.comments))
+    (found,) = re.findall(r"of all delays (?:less than )?([\d.]+) %", " ".join(profile.comments))
     return float(found) / 100
 
 

@@ -10,6 +10,10 @@ so the time until it runs again is not in it. As in Go's own profile a wait coun
 
 A release is charged what it made others wait. Which release that was only probes know; how much
 waiting there is to be charged, looks know better.
+
+Windows may miss bursts that looks see. If a stack waited more than twice as long as windows make
+it, its count is that time over the mean wait that probes saw. Probes make short waits longer, so
+these are at least so many; all that is added is in the standard error.
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ _MAX_DEPTH: Final = 136  # as in the BPF programs
 _ENOUGH_HITS: Final = 25  # for a standard error of a fifth
 _HANGS_NS: Final = 5_000_000_000
 _LONG: Final = 3  # times the mean time between looks
+_MISSED: Final = 2  # times as long by looks as by windows
 _NOT_WAITING: Final = frozenset(STATES.values())
 StackTeller = Callable[[tuple[int, ...]], bool]
 """Tells something of a stack, by its return addresses."""
@@ -138,24 +143,25 @@ class LookedDelays:
         waited, mean_ns = self._waited(), self.looks.totals().mean_ns
         factor = coverage.factor if coverage.windows > 1 else 1.0
         known: _Exact = {(stack.kind, *_key_of(stack)): sums for stack, sums in exact.items()}
-        block = _block(totals, known, waited, mean_ns)
+        block, missed = _block(totals, known, waited, mean_ns)
         locks = [each for key, each in waited.items() if is_lock(key[1])]
         theirs = [e for e in totals if e.kind == "mutex" and not is_runtime_lock(e.return_pcs)]
-        mutex = _mutex(theirs, known, locks, factor, mean_ns)
+        mutex, missed_releases = _mutex(theirs, known, locks, factor, mean_ns)
         mutex += [
             replace(each, delay_variance=factor * each.delay_variance)
             for each in totals
             if each.kind == "mutex" and is_runtime_lock(each.return_pcs)
         ]
-        found = {"block": block, "mutex": mutex}
+        found = {"block": (block, missed), "mutex": (mutex, missed_releases)}
         deviations = {
             kind: replace(
-                coverage.deviations.get(kind, Deviation()),
+                before := coverage.deviations.get(kind, Deviation()),
                 count=sum(each.count for each in rows),
+                count_variance=before.count_variance + added**2 / factor,
                 delay_ns=sum(each.delay_ns for each in rows),
                 delay_variance=sum(each.delay_variance for each in rows),
             )
-            for kind, rows in found.items()
+            for kind, (rows, added) in found.items()
             if rows
         }
         return [*block, *mutex], replace(
@@ -185,8 +191,9 @@ def _block(
     exact: _Exact,
     waited: Mapping[_Key, _Waited],
     mean_ns: float,
-) -> list[StackTotal]:
-    found = []
+) -> tuple[list[StackTotal], float]:
+    """The totals, and how many waits windows missed."""
+    found, missed = [], 0.0
     left = dict(waited)
     for total in totals:
         if total.kind != "block":
@@ -197,6 +204,9 @@ def _block(
             delay_ns, variance = exact_ns + each.ns, each.variance
             if each.ns > _LONG * mean_ns * each.ended:  # looks have seen each of them
                 count = exact_count + each.ended
+            elif _have_missed(total.delay_ns - exact_ns, each.ns, each.hits):
+                count = exact_count + each.ns * total.count / max(1, total.delay_ns)
+                missed += max(0.0, count - total.count)
             count = max(count, each.ended)
         else:  # no look found one, so all together are hardly longer than what lies between two
             more_ns = min(max(0.0, total.delay_ns - exact_ns), mean_ns)
@@ -207,7 +217,12 @@ def _block(
         if each.ended:  # windows missed them; a look may have, too, so there are at least these
             sums = each.ended, round(each.ns)
             found.append(StackTotal("block", sema, pcs, *sums, labels, each.variance))
-    return found
+    return found, missed
+
+
+def _have_missed(seen_ns: float, looked_ns: float, hits: int) -> bool:
+    """Whether windows missed most of what waited `looked_ns`, by that many hits of looks."""
+    return hits >= _ENOUGH_HITS and looked_ns > _MISSED * seen_ns
 
 
 def _mutex(
@@ -216,23 +231,32 @@ def _mutex(
     locks: Sequence[_Waited],
     factor: float,
     mean_ns: float,
-) -> list[StackTotal]:
-    before = [exact.get(("mutex", *_key_of(each)), (0.0, 0.0))[1] for each in totals]
-    more = [max(0.0, each.delay_ns - ns) for each, ns in zip(totals, before, strict=True)]
+) -> tuple[list[StackTotal], float]:
+    """The totals, and how many releases windows missed."""
+    before = [exact.get(("mutex", *_key_of(each)), (0.0, 0.0)) for each in totals]
+    more = [max(0.0, each.delay_ns - ns) for each, (_, ns) in zip(totals, before, strict=True)]
     seen_ns, waited_ns = sum(more), sum(each.ns for each in locks)
+    hits = sum(each.hits for each in locks)
     variance = sum(each.variance for each in locks) or mean_ns**2
-    if sum(each.hits for each in locks) < _ENOUGH_HITS:  # then looks only bound what windows saw
+    if hits < _ENOUGH_HITS:  # then looks only bound what windows saw
         error_ns = math.sqrt(variance)
         waited_ns = min(max(seen_ns, waited_ns - 2 * error_ns), waited_ns + 2 * error_ns)
-    ratio = waited_ns / seen_ns if seen_ns > 0 else 0.0
+    have_missed = _have_missed(seen_ns, waited_ns, hits)
+    if have_missed:  # then all that was seen tells better who made others wait
+        more = [float(each.delay_ns) for each in totals]
+    ratio = waited_ns / sum(more) if sum(more) > 0 else 0.0
     relative = variance / waited_ns**2 if waited_ns > 0 else 0.0
-    found = []
-    for total, before_ns, more_ns in zip(totals, before, more, strict=True):
+    found, missed = [], 0.0
+    for total, (before_count, before_ns), more_ns in zip(totals, before, more, strict=True):
         own = factor * total.delay_variance / more_ns**2 if more_ns > 0 else 0.0
         delay_ns = round(before_ns + ratio * more_ns)
         of_total = (ratio * more_ns) ** 2 * (relative + own)
-        found.append(replace(total, delay_ns=delay_ns, delay_variance=of_total))
-    return found
+        count = total.count
+        if have_missed:
+            count = max(count, before_count + ratio * count)
+            missed += count - total.count
+        found.append(replace(total, count=count, delay_ns=delay_ns, delay_variance=of_total))
+    return found, missed
 
 
 def _add(waited: _Waited, total: StateTotal, before: StateTotal | None) -> None:

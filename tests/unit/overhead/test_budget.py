@@ -52,6 +52,13 @@ def test_the_budget_lends_a_little_and_is_paid_back() -> None:
     assert earned_ns == pytest.approx(LENT_NS + 0.5 * turn.window_ns)
 
 
+def test_a_window_may_overdraw_the_budget_by_what_is_lent() -> None:
+    earned_ns = 0.01 * 10 * S
+    account = budget(spent_ns=earned_ns + 1, used_share=1)
+    assert account.left_ns == -1
+    assert account.credit_ns == LENT_NS - 1
+
+
 def test_windows_get_rarer_and_longer_at_the_same_cost() -> None:
     def turn_after(elapsed_ns: int) -> tuple[float, int]:
         account = budget(spent_ns=0.01 * elapsed_ns, used_share=1, elapsed_ns=elapsed_ns)

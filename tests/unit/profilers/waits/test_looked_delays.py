@@ -88,6 +88,30 @@ def test_counts_are_those_of_windows_and_delays_those_of_looks() -> None:
     assert (deviation.count_variance, deviation.delay_variance) == (4.0, 9.0 * MS**2)
 
 
+def test_waits_that_windows_missed_are_counted_by_their_mean() -> None:
+    """Windows met no burst, looks did."""
+    looks = Looks()
+    delays = begun(looks)
+    exact = {KnownStack(0, "block", 0, A, ()): (200.0, 2.0 * MS)}
+    looks.find(A, ns=600 * MS, hits=60, ended_ns=600 * MS, ended=60)
+    found, coverage = applied(delays, block(A, 300, 3 * MS), exact=exact)
+    assert found["block", A].count == 200 + 600 * 100
+    added = 200 + 600 * 100 - 300
+    assert coverage.deviations["block"].count_variance == pytest.approx(
+        4.0 + added**2 / coverage.factor
+    )
+
+
+def test_releases_that_windows_missed_are_charged_and_counted() -> None:
+    looks = Looks()
+    delays = begun(looks)
+    exact = {KnownStack(0, "mutex", 0, A, ()): (10.0, 1.0 * MS)}
+    looks.find(LOCK, ns=600 * MS, hits=60, ended_ns=600 * MS, ended=60)
+    found, _ = applied(delays, mutex(A, 10, 1 * MS), exact=exact)
+    assert found["mutex", A].delay_ns == 601 * MS
+    assert found["mutex", A].count == 10 + 6000
+
+
 def test_what_was_recorded_before_stays_exact() -> None:
     looks = Looks()
     looks.find(A, ns=5 * MS, hits=5, ended_ns=5 * MS, ended=5, variance=1.0)
