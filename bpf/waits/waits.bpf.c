@@ -40,27 +40,34 @@ static __always_inline struct group waiters(u32 target_index, u64 sema, u64 g,
 }
 
 /* Walks the stack of g, about to park at `site`; NULL, which is counted, if it can't. */
-static __always_inline struct walker *walk_here(struct pt_regs *ctx, const struct site *site,
+static __always_inline struct walker *walk_here(struct pt_regs *ctx, struct site *site,
                                                 const struct target *target, u64 g, u64 sema) {
     struct group group = {.target = site->target, .kind = KIND_BLOCK, .sema = BY_LOCK ? sema : 0};
     struct walker *walker = take_walker(&group);
     if (!walker)
         return NULL;
-    if (!start_here(g, ctx, target, site->return_pc, walker->piece, &walker->start)) {
+    bool is_unbounded = !WITH_LABELS || !target->labels_offset;
+    if (is_unbounded) {
+        start_unbounded(walker, g, ctx, target, site);
+    } else if (!start_here(g, ctx, target, site->return_pc, walker->piece, &walker->start)) {
         give_walker(walker);
         count_loss(LOSS_goroutine_unreadable);
         return NULL;
     }
 #if WITH_LABELS
-    u64 labels = word_of_g(walker->piece, target->labels_offset);
-    walker->stack.group.labels =
-        label_set(labels, target->labels_in_slice, label_owner(site->target, 0));
+    if (!is_unbounded) {
+        u64 labels = word_of_g(walker->piece, target->labels_offset);
+        walker->stack.group.labels =
+            label_set(labels, target->labels_in_slice, label_owner(site->target, 0));
+    }
 #endif
     walk_stack(walker, target);
+    if (is_unbounded)
+        learn_depth(walker, ctx->bp, site);
     return walker;
 }
 
-static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
+static __always_inline void begin(struct pt_regs *ctx, struct site *site,
                                   const struct target *target, u64 g, u64 key, u64 sema) {
     struct wait begun = {
         .return_pc = site->return_pc,
@@ -100,7 +107,7 @@ static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
         wait->is_queued = join_queue(site->target, sema, g, begun.since_ns);
 }
 
-static __always_inline void wait_begins(struct pt_regs *ctx, const struct site *site,
+static __always_inline void wait_begins(struct pt_regs *ctx, struct site *site,
                                         const struct target *target) {
     u64 g = ctx->r14;
     u64 key = goroutine_key(g, site->target);

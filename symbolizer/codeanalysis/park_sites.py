@@ -54,6 +54,8 @@ _WAKERS = (
     "_.goready.func1",
 )
 _RECORD = "runtime.blockevent"
+# Go names it as where it is called from. Programs of which nothing calls it are linked without.
+_SET_LABELS = "runtime/pprof.runtime_setProfLabel"
 _DEAD_END_BYTES = 32
 _MAX_FUNCTION_BYTES = 1 << 16
 
@@ -92,12 +94,15 @@ class ProbeSites:
     At `wake_pc`, in runtime.ready behind its stack check, RAX has the woken runtime.g. A
     program that links none of the blocking operations has no `parks`, and one that links no
     semaphores no `semaphores`. `anchor_pc` is in runtime.throw: only a dying program passes it.
+    `sets_labels`: the program links the function that gives goroutines their first labels
+    (runtime/proflabel.go, Go 1.19 to 1.27); without it no goroutine ever has any.
     """
 
     parks: tuple[ParkSite, ...]
     wake_pc: int
     anchor_pc: int
     semaphores: SemaphoreSites | None
+    sets_labels: bool
 
 
 def probe_sites(binary: GoBinary) -> ProbeSites:
@@ -117,7 +122,7 @@ def probe_sites(binary: GoBinary) -> ProbeSites:
             *UNLOCKS,
             WAKE_FROM_SEMAPHORE,
         ),
-        others=(*HOOKED, *_WAKERS, THROW),
+        others=(*HOOKED, *_WAKERS, THROW, _SET_LABELS),
     )
     for name in (_PARK, _LEAVE, _WAKE, THROW):
         if not code.functions(name):
@@ -140,7 +145,13 @@ def probe_sites(binary: GoBinary) -> ProbeSites:
         )
         for call_pc, operation in sorted(calls.items())
     )
-    return ProbeSites(parks, _wake(code), code.functions(THROW)[0].entry, semaphores)
+    return ProbeSites(
+        parks,
+        _wake(code),
+        code.functions(THROW)[0].entry,
+        semaphores,
+        sets_labels=bool(code.functions(_SET_LABELS)),
+    )
 
 
 def _hooked_operation(code: RuntimeCode, call_pc: int, called: str) -> str | None:

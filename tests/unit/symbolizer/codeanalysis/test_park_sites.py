@@ -147,3 +147,14 @@ def test_instructions_that_the_kernel_emulates(code: str, expected: bool) -> Non
 def test_a_function_with_too_much_code_is_refused() -> None:
     with pytest.raises(GoTableError, match="claims"):
         decode(bytes(2 << 20), 0x1000)
+
+
+@pytest.mark.parametrize("version", MINORS)
+def test_programs_that_can_set_labels_are_told_from_others(version: str) -> None:
+    found = {
+        folder.name: probe_sites(
+            GoBinary.open(ElfFile.open(toolchain(version).build(folder)))
+        ).sets_labels
+        for folder in (BLOCKOPS, BLOCKOPS.with_name("labels"))
+    }
+    assert found == {"blockops": False, "labels": True}
