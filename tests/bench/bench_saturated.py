@@ -34,7 +34,7 @@ from tests.bench.costresults import table
 from tests.bench.pairs import Pair, times_bare
 from tests.bench.workloads import WORKLOADS, Running, program
 
-ROOT: Final = Path(__file__).parents[2]
+COMMAND: Final = Path(sys.executable).with_name("ebpfprof")
 HTTP: Final = next(workload for workload in WORKLOADS if workload.name == "http")
 SLICE_S: Final = 0.1
 BARE_S: Final = 3.0
@@ -96,7 +96,7 @@ def ours(*options: str) -> Callable[[int, float], list[str]]:
     """The command line of `attach` for a process and so many seconds."""
 
     def command(pid: int, seconds: float) -> list[str]:
-        words = [sys.executable, "-m", "ebpfprof", "attach", "--pid", str(pid), *options]
+        words = [str(COMMAND), "attach", "--pid", str(pid), *options]
         return [*words, "--duration", str(seconds)]
 
     return command
@@ -124,7 +124,6 @@ def run(command: list[str], seconds: float, folder: str) -> Ran:
     process = subprocess.Popen(
         command,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
