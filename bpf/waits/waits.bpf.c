@@ -62,7 +62,8 @@ static __always_inline struct walker *walk_here(struct pt_regs *ctx, struct site
     }
 #endif
     walk_stack(walker, target);
-    if (is_unbounded)
+    /* Not is_unbounded: verifiers would go on from each of its values through the whole walk. */
+    if (walker->g)
         learn_depth(walker, ctx->bp, site);
     return walker;
 }
@@ -168,9 +169,21 @@ static __always_inline u64 parked_stack(u64 g, u64 return_pc, const struct targe
     return key;
 }
 
+/* Finds the stack of a wait that has none yet; it stays 0 if it is lost. */
+static __always_inline void find_stack(struct wait *wait, u64 g, const struct target *target,
+                                       u32 target_index) {
+    if (wait->stack == 0) {
+        struct group group = waiters(target_index, wait->sema, g, target);
+        wait->stack = parked_stack(g, wait->return_pc, target, &group);
+    }
+}
+
 /* Counts a wake in the block profile. */
 static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
                                        const struct target *target, u32 target_index) {
+    /* First: verifiers would go on from each way to the delay through the whole walk. */
+    if (EVERY_EVENT && WITH_WINDOWS && wait->is_seeded)
+        find_stack(wait, g, target, target_index);
     u64 delay_ns = now_ns - wait->start_ns;
     if ((s64)delay_ns <= 0)
         delay_ns = 1;
@@ -178,10 +191,8 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
         delay_ns = now_ns - target->begin_ns; /* no more than since the window began */
     if (!sampled(wait, delay_ns))
         return;
-    if ((!EVERY_EVENT || (WITH_WINDOWS && wait->is_seeded)) && wait->stack == 0) {
-        struct group group = waiters(target_index, wait->sema, g, target);
-        wait->stack = parked_stack(g, wait->return_pc, target, &group);
-    }
+    if (!EVERY_EVENT)
+        find_stack(wait, g, target, target_index);
     if (wait->stack == 0)
         return; /* a loss, which is counted already */
     struct total now = weight(delay_ns);
