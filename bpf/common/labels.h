@@ -332,10 +332,10 @@ static __always_inline u64 label_set(u64 labels, bool is_slice, u64 owner) {
     return hash;
 }
 
-/* The same for the goroutine g. */
+/* The same for the goroutine g. labels_offset: 0 if the program never sets labels. */
 static __always_inline u64 label_set_of(u64 g, u32 labels_offset, bool is_slice, u64 owner) {
     u64 labels = 0;
-    if (!g)
+    if (!g || !labels_offset)
         return 0;
     if (read_user(&labels, sizeof(labels), (void *)(g + labels_offset))) {
         count_loss(LOSS_labels_unreadable);

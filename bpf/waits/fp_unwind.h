@@ -19,6 +19,7 @@
  */
 #define PIECE_BYTES 2048
 #define PIECE_LAST (PIECE_BYTES - sizeof(struct frame)) /* offset of its last frame */
+#define FIRST_PIECE_BYTES 256 /* read at first of a stack whose bounds are not known yet */
 
 /* Equal stacks of different groups have sums of their own. */
 struct group {
@@ -42,6 +43,7 @@ struct walker {
     u64 piece_last; /* offset of the last frame in it, in bytes */
     u64 piece[PIECE_BYTES / 8];
     u64 next; /* address of the next frame; 0: none */
+    u64 g;    /* whose bounds are to be read if they are needed; 0: they are known */
     struct start start;
     struct stack stack;
 };
@@ -68,6 +70,7 @@ static __always_inline struct walker *take_walker(const struct group *group) {
         if (walker && __sync_val_compare_and_swap(&walker->is_taken, 0, 1) == 0) {
             walker->hash = group_seed(group);
             walker->loss = -1;
+            walker->g = 0;
             walker->piece_base = walker->piece_last = 0;
             walker->stack.group = *group;
             walker->stack.depth = 0;
@@ -131,6 +134,41 @@ static __always_inline bool read_piece(struct walker *walker, u64 bp, u64 end) {
     return read_user(walker->piece, sizeof(struct frame), (void *)bp) == 0;
 }
 
+/*
+ * The start in the running goroutine g, about to park at `site`, without the bounds of its stack.
+ * Reads as much of the stack as waits there usually need: most walks end within this piece, at the
+ * outermost frame, which has no caller. So they need a single read.
+ */
+static __always_inline void start_unbounded(struct walker *walker, u64 g, const struct pt_regs *ctx,
+                                            const struct target *target, const struct site *site) {
+    struct start *start = &walker->start;
+    start->bounds.lo = start->bounds.hi = 0;
+    start->bp = target->callback.none;
+    start->frame.bp = ctx->bp;
+    start->frame.return_pc = site->return_pc;
+    walker->g = g;
+    u64 size_bytes = FIRST_PIECE_BYTES + site->deeper_bytes;
+    OWN_REGISTER(size_bytes);
+    if (size_bytes > PIECE_BYTES)
+        size_bytes = PIECE_BYTES;
+    if ((ctx->bp & 7) || read_user(walker->piece, size_bytes, (void *)ctx->bp))
+        return; /* perhaps the stack ends before: the walk asks for its bounds */
+    walker->piece_base = ctx->bp;
+    walker->piece_last = size_bytes - sizeof(struct frame);
+}
+
+/* Has the next first piece at `site` be larger if this walk had to read on; bp: where it began. */
+static __always_inline void learn_depth(const struct walker *walker, u64 bp, struct site *site) {
+    if (walker->piece_base > bp && site->deeper_bytes < PIECE_BYTES)
+        site->deeper_bytes += FIRST_PIECE_BYTES + site->deeper_bytes;
+}
+
+/* Whether the bounds of the stack are in walker->start, or can be read. */
+static __always_inline bool bounds_known(struct walker *walker) {
+    return walker->start.bounds.hi ||
+           read_user(&walker->start.bounds, sizeof(struct bounds), (void *)walker->g) == 0;
+}
+
 /* Walks the stack from walker->start on. */
 static __always_inline void walk_stack(struct walker *walker, const struct target *target) {
     const struct start *start = &walker->start;
@@ -145,6 +183,10 @@ static __always_inline void walk_stack(struct walker *walker, const struct targe
             break;
         u64 offset = next - walker->piece_base;
         if (offset > walker->piece_last) {
+            if (!bounds_known(walker)) {
+                walker->loss = LOSS_stack_unreadable;
+                break;
+            }
             if (next < start->bounds.lo || next >= start->bounds.hi) {
                 walker->loss = LOSS_stack_left;
                 break;

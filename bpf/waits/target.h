@@ -30,7 +30,7 @@ struct target {
     u32 m_offset;           /* of runtime.g.m */
     u32 curg_offset;        /* of runtime.m.curg */
     u32 wait_reason_offset; /* of runtime.g.waitreason */
-    u32 labels_offset;      /* of runtime.g.labels */
+    u32 labels_offset;      /* of runtime.g.labels; 0: the program never sets them */
     u32 labels_in_slice;    /* Go 1.24 or newer: labels.h */
     u32 g_bytes;            /* how much of a runtime.g start_here reads */
     u64 semaphore_reasons;  /* a bit for each runtime.waitReason that semacquire1 parks with */
@@ -46,6 +46,7 @@ struct site {
     u64 return_pc;    /* behind the call at this place; 0 if unused */
     u32 target;       /* index into targets */
     u32 is_semaphore; /* a wait in semacquire1 begins here */
+    u64 deeper_bytes; /* waits here use so much more of the stack than FIRST_PIECE_BYTES */
 };
 
 BPF_ARRAY(targets, struct target, MAX_TARGETS);

@@ -40,27 +40,35 @@ static __always_inline struct group waiters(u32 target_index, u64 sema, u64 g,
 }
 
 /* Walks the stack of g, about to park at `site`; NULL, which is counted, if it can't. */
-static __always_inline struct walker *walk_here(struct pt_regs *ctx, const struct site *site,
+static __always_inline struct walker *walk_here(struct pt_regs *ctx, struct site *site,
                                                 const struct target *target, u64 g, u64 sema) {
     struct group group = {.target = site->target, .kind = KIND_BLOCK, .sema = BY_LOCK ? sema : 0};
     struct walker *walker = take_walker(&group);
     if (!walker)
         return NULL;
-    if (!start_here(g, ctx, target, site->return_pc, walker->piece, &walker->start)) {
+    bool is_unbounded = !WITH_LABELS || !target->labels_offset;
+    if (is_unbounded) {
+        start_unbounded(walker, g, ctx, target, site);
+    } else if (!start_here(g, ctx, target, site->return_pc, walker->piece, &walker->start)) {
         give_walker(walker);
         count_loss(LOSS_goroutine_unreadable);
         return NULL;
     }
 #if WITH_LABELS
-    u64 labels = word_of_g(walker->piece, target->labels_offset);
-    walker->stack.group.labels =
-        label_set(labels, target->labels_in_slice, label_owner(site->target, 0));
+    if (!is_unbounded) {
+        u64 labels = word_of_g(walker->piece, target->labels_offset);
+        walker->stack.group.labels =
+            label_set(labels, target->labels_in_slice, label_owner(site->target, 0));
+    }
 #endif
     walk_stack(walker, target);
+    /* Not is_unbounded: verifiers would go on from each of its values through the whole walk. */
+    if (walker->g)
+        learn_depth(walker, ctx->bp, site);
     return walker;
 }
 
-static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
+static __always_inline void begin(struct pt_regs *ctx, struct site *site,
                                   const struct target *target, u64 g, u64 key, u64 sema) {
     struct wait begun = {
         .return_pc = site->return_pc,
@@ -100,7 +108,7 @@ static __always_inline void begin(struct pt_regs *ctx, const struct site *site,
         wait->is_queued = join_queue(site->target, sema, g, begun.since_ns);
 }
 
-static __always_inline void wait_begins(struct pt_regs *ctx, const struct site *site,
+static __always_inline void wait_begins(struct pt_regs *ctx, struct site *site,
                                         const struct target *target) {
     u64 g = ctx->r14;
     u64 key = goroutine_key(g, site->target);
@@ -161,9 +169,21 @@ static __always_inline u64 parked_stack(u64 g, u64 return_pc, const struct targe
     return key;
 }
 
+/* Finds the stack of a wait that has none yet; it stays 0 if it is lost. */
+static __always_inline void find_stack(struct wait *wait, u64 g, const struct target *target,
+                                       u32 target_index) {
+    if (wait->stack == 0) {
+        struct group group = waiters(target_index, wait->sema, g, target);
+        wait->stack = parked_stack(g, wait->return_pc, target, &group);
+    }
+}
+
 /* Counts a wake in the block profile. */
 static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
                                        const struct target *target, u32 target_index) {
+    /* First: verifiers would go on from each way to the delay through the whole walk. */
+    if (EVERY_EVENT && WITH_WINDOWS && wait->is_seeded)
+        find_stack(wait, g, target, target_index);
     u64 delay_ns = now_ns - wait->start_ns;
     if ((s64)delay_ns <= 0)
         delay_ns = 1;
@@ -171,10 +191,8 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
         delay_ns = now_ns - target->begin_ns; /* no more than since the window began */
     if (!sampled(wait, delay_ns))
         return;
-    if ((!EVERY_EVENT || (WITH_WINDOWS && wait->is_seeded)) && wait->stack == 0) {
-        struct group group = waiters(target_index, wait->sema, g, target);
-        wait->stack = parked_stack(g, wait->return_pc, target, &group);
-    }
+    if (!EVERY_EVENT)
+        find_stack(wait, g, target, target_index);
     if (wait->stack == 0)
         return; /* a loss, which is counted already */
     struct total now = weight(delay_ns);

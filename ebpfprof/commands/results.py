@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
@@ -17,6 +17,7 @@ from ebpfprof.console.output_file import IfTaken, OutputFile, default_name
 from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.terminal import has_color, say, width
 from ebpfprof.console.text import duration, listed, printable
+from ebpfprof.overhead.busy import ProcessorTime, on_busy_processors
 from ebpfprof.process.process import Target
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.registry import kind_named, kind_with_option
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 class Writing:
     """How to write profiles: in which format, and whether without idle waits where people read it.
 
-    `force` replaces a file that is there. Tables and messages go to stdout, unless stdout holds
+    `force` replaces a file that is there. `began` is the processors' time when the command began.
+    Tables and messages go to stdout, unless stdout holds
     the profile itself; with `to_stderr` to stderr.
     """
 
@@ -40,6 +42,7 @@ class Writing:
     hide_idle: bool = False
     force: bool = False
     to_stderr: bool = False
+    began: ProcessorTime = field(default_factory=ProcessorTime.now)
 
     def prepare(self, session: Session, output: Path | None, held: ExitStack) -> list[OutputFile]:
         """The files to write, in the order of session.files(); `held` discards those unwritten.
@@ -136,7 +139,7 @@ class Writing:
         say(f"{heading}:\n{table}", err=stream is sys.stderr, end="")
 
     def _show_cost(self, reports: Sequence[Report], *, to_stderr: bool) -> None:
-        from ebpfprof.overhead.cost import own_cost
+        from ebpfprof.overhead.cost import own_cost, own_cpu_s
 
         lines = []
         for each in reports:
@@ -147,7 +150,12 @@ class Writing:
                     error = each.coverage.error(profile.kind)
                     title = kind_named(profile.kind).title
                     lines += [f"{title[:1].upper()}{title[1:]} profile: {error}."] if error else []
-        text = "\n".join(["", *lines, f"ebpfprof itself took {own_cost()}."])
+        own = f"ebpfprof itself took {own_cost()}."
+        taken = (ProcessorTime.now() - self.began).taken(own_cpu_s())
+        if taken is not None:
+            lost = {each.target.pid: each.lost for each in reports}
+            own += f" {on_busy_processors(taken, lost)}"
+        text = "\n".join(["", *lines, own])
         say(text, err=self.to_stderr or to_stderr)
 
     def _stream(self, name: str) -> TextIO:

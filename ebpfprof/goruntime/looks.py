@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ebpfprof.goruntime.goroutines import ParkedGoroutine
-    from ebpfprof.goruntime.look_budget import LookBudget
+    from ebpfprof.goruntime.look_budget import LookBudget, LookRate
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.goruntime.state_sums import GoroutineState, StateTotals
     from ebpfprof.profile.behaviour import IdleBehaviour
@@ -57,18 +57,18 @@ class GoroutineLooks(Closing):
         self,
         go: GoTarget,
         *,
-        hz: float,
+        rate: LookRate,
         has_labels: bool,
         has_semaphores: bool = False,
         budget: LookBudget,
         most: int = MAX_GOROUTINES,
     ) -> None:
-        """Look `hz` times a second, or less often if that costs more than the budget.
+        """Look as often as the `rate` says, or less often if that costs more than the budget.
 
         Keep `most` goroutines and states at most.
         """
         self._most = most
-        self._go, self._hz = go, hz
+        self._go, self._rate = go, rate
         self._has_labels, self._has_semaphores = has_labels, has_semaphores
         self._budget = budget
         self._lock = threading.Lock()
@@ -202,7 +202,7 @@ class GoroutineLooks(Closing):
         due_s = time.monotonic()
         try:
             while True:
-                mean_s = max(1 / self._hz, self._cost_s / self._budget.share)
+                mean_s = self._rate.interval_s(self._timed, self._cost_s, self._budget.share)
                 due_s = max(due_s + mean_s * random.uniform(*_SPREAD), time.monotonic())
                 be_punctual.prepare()
                 if not self._sleep_until(due_s):

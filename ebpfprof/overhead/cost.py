@@ -127,10 +127,14 @@ class Overhead:
 
 def own_cost() -> str:
     """What this process and its ended children used until now, in words."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    cpu_s = sum(usage.ru_utime + usage.ru_stime for usage in usages)
     peak = quantity(_peak_bytes(), "bytes")
-    return f"{duration(cpu_s * 1e9)} of CPU time, {peak} of memory at most"
+    return f"{duration(own_cpu_s() * 1e9)} of CPU time, {peak} of memory at most"
+
+
+def own_cpu_s() -> float:
+    """The CPU time that this process and its ended children used until now, in seconds."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _peak_bytes() -> int:

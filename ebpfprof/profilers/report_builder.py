@@ -49,8 +49,8 @@ class Report:
     `profiles` has one profile for each recorded kind, in order, then those that options add.
     Without names, profiles hold addresses, and `failure` says why. `hints` are sentences for the
     user about causes outside of the process: why names are missing, or a debugger. `cost` says what
-    recording cost the process, `coverage` for how much of the time a bounded recording recorded
-    its waits.
+    recording cost the process, `lost` which part of its CPU time (0 to 1), `coverage` for how much
+    of the time a bounded recording recorded its waits.
     """
 
     target: Target
@@ -59,6 +59,7 @@ class Report:
     failure: Exception | None = None
     hints: list[str] = field(default_factory=list)
     cost: str = ""
+    lost: float = 0.0
     coverage: Coverage | None = None
 
 
@@ -68,7 +69,10 @@ class ReportBuilder:
     def __init__(self, recording: Recording, options: Options) -> None:
         self.recording = recording
         self.options = options
-        self.report = Report(recording.target, cost=str(recording.overhead or ""))
+        cost = recording.overhead
+        self.report = Report(
+            recording.target, cost=str(cost or ""), lost=cost.share if cost else 0.0
+        )
         self._unnamed: list[str] = []
 
     def account(

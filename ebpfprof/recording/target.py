@@ -37,7 +37,8 @@ _TRACED_AT_THE_END = (
 )
 
 # Where looks only tell which goroutines are idle.
-_SELDOM_HZ = 10
+_SELDOM_HZ = 10  # looks that only tell what is idle
+_SELDOM_LATER_HZ = 3
 _SELDOM_MOST = 2_000  # goroutines; and states, which take a kilobyte each where stacks are deep
 
 
@@ -256,12 +257,17 @@ def looks_at(
     if recorded.go is None:
         return None
     from ebpfprof.goruntime.heads import MAX_GOROUTINES
+    from ebpfprof.goruntime.look_budget import LookRate
     from ebpfprof.goruntime.looks import GoroutineLooks
 
     only_idle = not options.is_bounded and "wall" not in options.kinds
     looks = GoroutineLooks(
         recorded.go,
-        hz=_SELDOM_HZ if only_idle else options["wall_hz"],
+        rate=(
+            LookRate(_SELDOM_HZ, _SELDOM_LATER_HZ)
+            if only_idle
+            else LookRate(options["wall_hz"], options["wall_hz"])
+        ),
         has_labels=options.labels != () and not only_idle,
         has_semaphores=bool(options["by_lock"] or options["lock_labels"]) and not only_idle,
         budget=budget,

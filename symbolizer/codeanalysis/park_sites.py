@@ -6,9 +6,11 @@ runtime.gopark, and runtime.ready makes every goroutine that they block runnable
 that uprobes emulate, and never a function's first one.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from symbolizer.codeanalysis.cheap_sites import before_call
 from symbolizer.codeanalysis.runtime_functions import RuntimeCode, unknown_code
 from symbolizer.codeanalysis.semaphores import (
     ACQUIRE,
@@ -21,7 +23,7 @@ from symbolizer.codeanalysis.semaphores import WAKE as WAKE_FROM_SEMAPHORE
 from symbolizer.errors import GoTableError
 from symbolizer.go.binary import GoBinary
 from symbolizer.x86.call_sites import CALL_BYTES
-from symbolizer.x86.disasm import decode
+from symbolizer.x86.disasm import Instruction, decode
 
 # Logical functions (so also where they are inlined) whose parks are block events in Go.
 # notifyListWait has the name that it is linked with; operations of reflect and internal/poll call
@@ -52,7 +54,10 @@ _WAKERS = (
     "_.goready.func1",
 )
 _RECORD = "runtime.blockevent"
+# Go names it as where it is called from. Programs of which nothing calls it are linked without.
+_SET_LABELS = "runtime/pprof.runtime_setProfLabel"
 _DEAD_END_BYTES = 32
+_MAX_FUNCTION_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +65,10 @@ class ParkSite:
     """One place where goroutines block.
 
     Each blocking operation passes `start_pc` exactly once, shortly before it parks for the first
-    time; there R14 has the address of its runtime.g. At `call_pc` it calls gopark or goparkunlock,
-    or mcall where both were inlined. `recorded_pc` is the return address that Go's own profile has
-    in place of that call's: that of the call of blockevent. All are addresses as linked.
+    time, on a jump or a nop if there is one; there R14 has the address of its runtime.g. At
+    `call_pc` it calls gopark or goparkunlock, or mcall where both were inlined. `recorded_pc` is
+    the return address that Go's own profile has in place of that call's: that of the call of
+    blockevent. All are addresses as linked.
     """
 
     operation: str
@@ -88,12 +94,15 @@ class ProbeSites:
     At `wake_pc`, in runtime.ready behind its stack check, RAX has the woken runtime.g. A
     program that links none of the blocking operations has no `parks`, and one that links no
     semaphores no `semaphores`. `anchor_pc` is in runtime.throw: only a dying program passes it.
+    `sets_labels`: the program links the function that gives goroutines their first labels
+    (runtime/proflabel.go, Go 1.19 to 1.27); without it no goroutine ever has any.
     """
 
     parks: tuple[ParkSite, ...]
     wake_pc: int
     anchor_pc: int
     semaphores: SemaphoreSites | None
+    sets_labels: bool
 
 
 def probe_sites(binary: GoBinary) -> ProbeSites:
@@ -113,7 +122,7 @@ def probe_sites(binary: GoBinary) -> ProbeSites:
             *UNLOCKS,
             WAKE_FROM_SEMAPHORE,
         ),
-        others=(*HOOKED, *_WAKERS, THROW),
+        others=(*HOOKED, *_WAKERS, THROW, _SET_LABELS),
     )
     for name in (_PARK, _LEAVE, _WAKE, THROW):
         if not code.functions(name):
@@ -126,13 +135,23 @@ def probe_sites(binary: GoBinary) -> ProbeSites:
     parks = tuple(
         ParkSite(
             operation=operation,
-            start_pc=semaphores.start_pc if semaphores and operation == ACQUIRE else call_pc,
+            start_pc=(
+                semaphores.start_pc
+                if semaphores and operation == ACQUIRE
+                else _start_pc(code, call_pc)
+            ),
             call_pc=call_pc,
             recorded_pc=_recorded_pc(code, operation, call_pc),
         )
         for call_pc, operation in sorted(calls.items())
     )
-    return ProbeSites(parks, _wake(code), code.functions(THROW)[0].entry, semaphores)
+    return ProbeSites(
+        parks,
+        _wake(code),
+        code.functions(THROW)[0].entry,
+        semaphores,
+        sets_labels=bool(code.functions(_SET_LABELS)),
+    )
 
 
 def _hooked_operation(code: RuntimeCode, call_pc: int, called: str) -> str | None:
@@ -164,14 +183,32 @@ def _wake(code: RuntimeCode) -> int:
         if not any(waker.entry <= pc < waker.end for pc in calls):
             raise unknown_code(f"{_WAKE} was inlined into {waker.name}")
     for function in code.functions(_WAKE):
-        past_check = False
-        for each in code.decoded(function):
-            if past_check and each.emulated:
-                return each.address
-            if "rax" in each.written:
-                break
-            past_check = past_check or each.is_jump
+        found = _after_check(code.decoded(function))
+        if found is not None:
+            return found
     raise unknown_code(f"{_WAKE} has no place for a probe")
+
+
+def _after_check(instructions: Iterable[Instruction]) -> int | None:
+    """The cheapest instruction on the one way behind the stack check; RAX is as given there."""
+    past_check, found = False, None
+    for each in instructions:
+        if past_check and each.is_cheap:
+            return each.address
+        if past_check and each.emulated and found is None:
+            found = each.address
+        if "rax" in each.written or (past_check and (each.is_call or each.is_jump)):
+            break
+        past_check = past_check or each.is_jump
+    return found
+
+
+def _start_pc(code: RuntimeCode, call_pc: int) -> int:
+    function = code.binary.function_at(call_pc)
+    if function is None or function.end - function.entry > _MAX_FUNCTION_BYTES:
+        return call_pc
+    text = code.binary.elf.read(function.entry, function.end - function.entry)
+    return before_call(text, function.entry, call_pc)
 
 
 def _is_dead_end(code: RuntimeCode, call_pc: int, throws: set[int]) -> bool:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.bench import bpftrace
-from tests.bench.costresults import BOUNDED
+from tests.bench import bpftrace, floor
+from tests.bench.costresults import BOUNDED, FLOOR
 from tests.bench.liverecorder import LiveRecorder
 from tests.bench.workloads import Running, program
 
@@ -167,6 +167,10 @@ def _bpftrace(name: str, title: str, script: str, *only: str) -> Arm:
     return Arm(name, f"bpftrace: {title}", lambda _held: Entered(enter), only)
 
 
+def _floor(running: Running) -> AbstractContextManager[object]:
+    return floor.attached(running.target.pid)
+
+
 def _perf(name: str, title: str, hz: int, *only: str) -> Arm:
     def make(held: ExitStack) -> Profiler:
         return Perf(hz, held.enter_context(tempfile.TemporaryDirectory()))
@@ -182,6 +186,7 @@ ARMS: Final = (
     _of_go("go-block-10000-cpu", "block, rate 10,000, and CPU", "block=10000 cpu=1", "http"),
     _of_go("go-goroutine-99", "goroutine profile 99 times a second, as fgprof", "goroutine=99"),
     _ours("wall", "wall, 100 looks a second", "wall"),
+    Arm(FLOOR, "empty programs at the places of block", lambda _held: Entered(_floor)),
     _ours("block", "block", "block"),
     _ours("mutex", "mutex", "mutex", only=("mutex", "rwmutex")),
     _ours("block-mutex", "block and mutex", "block", "mutex"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench import charts
+from tests.bench.costfloor import beside_floor, floor_table
 from tests.bench.costresults import (
     Results,
     ResultsError,
@@ -33,6 +34,7 @@ _COLOURS: Final = {
     "ebpfprof": "#0969da",
     "bpftrace": "#cf222e",
     "perf": "#bf8700",
+    "empty": "#8b949e",
 }
 
 
@@ -42,6 +44,8 @@ def tables(results: Results) -> dict[str, str]:
     if results.workloads:
         found["costs"] = cost_table(results)
         found["own"] = own_table(results)
+    if beside_floor(results):
+        found["floor"] = floor_table(results)
     if results.accuracy:
         found["accuracy"] = accuracy_table(results)
     if results.growth:

@@ -18,6 +18,8 @@ OF_BPFTRACE: Final = 1 / 10
 BOUND: Final = 0.02
 TOP_TEN: Final = 0.1
 BOUNDED: Final = "bounded"  # how the names of those begin that are given a bound
+FLOOR: Final = "floor"
+"""The name of the arm that has empty BPF programs at the places of our block profile."""
 
 
 class ResultsError(Exception):

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ from ebpfprof.recording.session import Session
 from tests.bench.bpfstats import counting_runs, runs_of
 from tests.kernel.kernel_state import leaked_probes, perf_events
 from tests.kernel.programs import program
-from tests.recorder import recording
+from tests.recorder import recording, run
 from tests.targets_run import Target
 
 pytestmark = pytest.mark.alone
@@ -142,7 +143,7 @@ def test_the_cost_is_printed_and_stands_in_each_profile(tmp_path: Path) -> None:
     )
     own = r"[\d.]+ m?s of CPU time, [\d.]+ MiB of memory at most"
     assert re.search(rf"^Process {target.pid} lost {cost}\.$", said, re.MULTILINE), said
-    assert re.search(rf"^ebpfprof itself took {own}\.$", said, re.MULTILINE), said
+    assert re.search(rf"^ebpfprof itself took {own}\.", said, re.MULTILINE), said
     for kind in ("block", "mutex"):
         (path,) = tmp_path.glob(f"*.{kind}.pb.gz")
         comments = pprof.decode(path.read_bytes(), kind=kind).comments
@@ -249,3 +250,19 @@ def test_a_negative_trap_time_is_discarded(
     took_ns = iter((800.0, 790.0))
     monkeypatch.setattr(probe_cost, "_usual_ns", lambda _: next(took_ns))
     assert probe_cost.hit_ns() is None
+
+
+def test_on_busy_processors_our_own_time_is_part_of_the_cost(tmp_path: Path) -> None:
+    with ExitStack() as held:
+        for _ in range(2 * (os.cpu_count() or 1)):
+            other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            held.callback(other.wait)
+            held.callback(other.kill)
+        target = held.enter_context(Target.start(program("ticker")))
+        finished = run("--pid", str(target.pid), "--duration", "0.5", folder=tmp_path)
+    said = finished.stdout.decode()
+    busy = (
+        r"All processors were busy meanwhile, so that counts, too: it was [\d.]+ % of their time\. "
+        rf"With it, process {target.pid} had some [\d.]+ % less\.$"
+    )
+    assert re.search(rf"^ebpfprof itself took .*\. {busy}", said, re.MULTILINE), said

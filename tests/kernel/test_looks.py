@@ -8,7 +8,7 @@ import pytest
 
 from ebpfprof.goruntime.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines import parked_goroutines
-from ebpfprof.goruntime.look_budget import LookBudget
+from ebpfprof.goruntime.look_budget import LookBudget, LookRate
 from ebpfprof.goruntime.looks import GoroutineLooks
 from ebpfprof.goruntime.sampler import GoroutineSampler
 from ebpfprof.kernel.clock import kernel_now_ns
@@ -92,7 +92,9 @@ def test_a_wait_that_begins_and_ends_between_looks_has_its_time() -> None:
 def test_looks_go_on_while_there_are_users_and_begin_again() -> None:
     with (
         running(VERSIONS[-1], "plain") as run,
-        GoroutineLooks(run.go, hz=500, has_labels=False, budget=LookBudget(1.0)) as looks,
+        GoroutineLooks(
+            run.go, rate=LookRate(500, 500), has_labels=False, budget=LookBudget(1.0)
+        ) as looks,
     ):
         assert not looks.has_begun
         looks.start()
@@ -118,7 +120,9 @@ def test_there_is_a_last_look_for_each_user() -> None:
     """What has just ended is in the sums of the one that stops, though others go on."""
     with (
         running(VERSIONS[-1], "plain") as run,
-        GoroutineLooks(run.go, hz=0.001, has_labels=False, budget=LookBudget(1.0)) as looks,
+        GoroutineLooks(
+            run.go, rate=LookRate(0.001, 0.001), has_labels=False, budget=LookBudget(1.0)
+        ) as looks,
     ):
         looks.start()
         looks.start()

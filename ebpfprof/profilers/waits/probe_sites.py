@@ -77,6 +77,7 @@ class SiteTable:
             "return_pc": return_pc + go.load_bias if return_pc else 0,
             "target": index,
             "is_semaphore": int(is_semaphore),
+            "deeper_bytes": 0,  # the kernel learns it
         }
         self._program.maps["sites"].set_struct(site, fields)
         return Uprobe(function, go.file_offset(pc), pc + go.load_bias, cookie=site)

@@ -27,7 +27,8 @@ _SEMAPHORE_REASONS = (
 def target_fields(go: GoTarget, *, has_labels: bool) -> dict[str, Any]:
     """The fields of struct target that don't change during a recording, with runtime addresses.
 
-    `has_labels`: the labels of goroutines are recorded.
+    `has_labels`: the labels of goroutines are recorded. They need not be read in a program that
+    can't set any.
     """
     layout = go.binary.layout
     fields: dict[str, Any] = {
@@ -40,7 +41,10 @@ def target_fields(go: GoTarget, *, has_labels: bool) -> dict[str, Any]:
         "callback": _callback_fields(go),
         **labels.target_fields(layout),
     }
-    fields["g_bytes"] = fields["labels_offset"] + _WORD_BYTES if has_labels else _BOUNDS_BYTES
+    if not (has_labels and go.sites.sets_labels):
+        fields["labels_offset"] = 0
+    label_end = fields["labels_offset"] and fields["labels_offset"] + _WORD_BYTES
+    fields["g_bytes"] = label_end or _BOUNDS_BYTES
     if go.sites.semaphores:
         fields["sema_offset"] = go.sites.semaphores.address_offset
         fields["lock_callers"] = [pc + go.load_bias for pc in go.sites.semaphores.lock_callers]

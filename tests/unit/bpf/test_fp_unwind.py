@@ -29,6 +29,19 @@ u64 walk(const struct target *target, const struct start *start, u64 *pcs, u64 *
     give_walker(walker);
     return depth;
 }
+u64 walk_here(const struct target *target, u64 g, u64 bp, struct site *site, u64 *pcs, u64 *loss) {
+    struct group group = {};
+    struct walker *walker = take_walker(&group);
+    struct pt_regs registers = {.bp = bp};
+    start_unbounded(walker, g, &registers, target, site);
+    walk_stack(walker, target);
+    learn_depth(walker, bp, site);
+    u64 depth = walker->stack.depth;
+    __builtin_memcpy(pcs, walker->stack.pcs, sizeof(walker->stack.pcs));
+    *loss = walker->loss;
+    give_walker(walker);
+    return depth;
+}
 u64 find_start(const struct target *target, u64 g, u64 return_pc, struct start *start) {
     return start_parked(g, target, return_pc, start);
 }
@@ -42,6 +55,7 @@ MACROS = {
     "LOCK_CALLERS": 1,
 }
 TARGET = c_facts.struct("waits/target.h", "target", MACROS)
+SITE = c_facts.struct("waits/target.h", "site", MACROS)
 START = c_facts.struct("waits/goroutine_stack.h", "start", MACROS)
 G_SCHED_PC = c_facts.number("waits/goroutine_stack.h", "G_SCHED_PC")
 
@@ -164,6 +178,59 @@ def test_both_walks_find_the_same_return_addresses(
     native.set_memory([(LO, data)])
     depth = native.call("walk", target_of(callback), start, found, whole)
     assert (tuple(found[:depth].tolist()), bool(whole[0])) == (pcs, is_whole)
+
+
+@given(made=stacks(), first_pc=plain_pc, deeper_bytes=st.sampled_from([0, 256, 1792, 3840]))
+def test_a_walk_without_bounds_finds_the_same_return_addresses(
+    made: tuple[CgoCallback | None, bytes], first_pc: int, deeper_bytes: int, native: Native
+) -> None:
+    """It asks for the bounds of the stack once it leads further than what was read at first."""
+    callback, data = made
+    memory = PiecesMemory([(LO, data)])
+    pcs, is_whole = Walker(callback)._walk(0, _Frame(LO, first_pc), _Stack(memory, parked(0, LO)))
+    assume(callback or 0 not in pcs)
+
+    found, loss = np.zeros(MACROS["MAX_DEPTH"], np.uint64), np.zeros(1, np.int64)
+    native.set_memory([(LO, data), (G, struct.pack("<QQ", LO, LO + len(data)))])
+    site = site_of(first_pc, deeper_bytes)
+    depth = native.call("walk_here", target_of(callback), G, LO, site, found, loss)
+    assert (tuple(found[:depth].tolist()), bool(loss[0] < 0)) == (pcs, is_whole)
+
+
+def site_of(return_pc: int, deeper_bytes: int = 0) -> Any:  # noqa: ANN401 - a record of numpy
+    site: Any = np.zeros(1, SITE)
+    site["return_pc"], site["deeper_bytes"] = return_pc, deeper_bytes
+    return site
+
+
+def test_the_next_walk_reads_as_deep_as_the_last_one_went(native: Native) -> None:
+    made = Made(None)
+    for _ in range(20):
+        made.push(8, 0x41_0001)
+    made.frame(made.next, 0, 0x41_0005)
+    site, found, loss = site_of(PARK_PC), np.zeros(MACROS["MAX_DEPTH"], np.uint64), np.zeros(1)
+    pieces = [(LO, made.data()), (G, struct.pack("<QQ", LO, LO + 8 * WORDS))]
+    native.set_memory(pieces)
+    depths = [
+        (native.call("walk_here", target_of(None), G, LO, site, found, loss), int(deeper))
+        for _ in range(4)
+        for deeper in site["deeper_bytes"].copy()
+    ]
+    assert depths == [(22, 0), (22, 256), (22, 768), (22, 1792)]
+    native.set_memory(pieces[:1])  # the bounds are not asked for any more
+    assert native.call("walk_here", target_of(None), G, LO, site, found, loss) == 22
+
+
+def test_a_stack_that_ends_within_the_first_piece_is_read_by_its_bounds(native: Native) -> None:
+    data = struct.pack("<6Q", LO + 32, 0x41_0001, 0, 0, 0, 0x41_0005)
+    found, loss = np.zeros(MACROS["MAX_DEPTH"], np.uint64), np.zeros(1, np.int64)
+    native.set_memory([(LO, data), (G, struct.pack("<QQ", LO, LO + len(data)))])
+    depth = native.call("walk_here", target_of(None), G, LO, site_of(PARK_PC), found, loss)
+    assert found[:depth].tolist() == [PARK_PC, 0x41_0001, 0x41_0005]
+    native.set_memory([(LO, data)])
+    depth = native.call("walk_here", target_of(None), G, LO, site_of(PARK_PC), found, loss)
+    assert found[:depth].tolist() == [PARK_PC]
+    assert loss[0] >= 0
 
 
 @given(

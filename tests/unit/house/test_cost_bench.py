@@ -92,6 +92,19 @@ def test_each_profiler_is_a_row_and_each_workload_a_column() -> None:
     assert "Some <processor>, 2 CPUs, Linux 6.18, Go 1.27.3; 12 rounds each" in found["machine"]
 
 
+def test_exact_recording_is_shown_beside_the_floor_of_the_same_run() -> None:
+    found = tables(results(floor=cost(5.0, 0.5), block=cost(6.0, 0.25)))
+    assert found["floor"].splitlines()[2] == (
+        "| ping-pong | 400 [350, 450] | 500 [475, 525] | 1.250 [1.056, 1.500] |"
+    )
+
+
+def test_a_floor_within_noise_gives_no_ratio() -> None:
+    found = tables(results(floor=cost(1.01, 0.02), block=cost(1.1)))
+    assert "the floor is within noise" in found["floor"]
+    assert "floor" not in tables(results(block=cost(1.1)))
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "text"),
     [(cost(8), cost(80), KEPT), (cost(10), cost(80), BROKEN), (cost(10, 2), cost(80), NOISE)],

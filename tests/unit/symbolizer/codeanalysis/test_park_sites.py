@@ -12,7 +12,7 @@ from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.codeanalysis.semaphores import MAX_LOCK_CALLERS
 from symbolizer.x86.disasm import Instruction, decode, is_emulated, reachable, successors
 from tests.builds import BUILDS
-from tests.toolchains import toolchain
+from tests.toolchains import MINORS, toolchain
 
 BLOCKOPS = Path(__file__).parents[3] / "targets" / "blockops"
 OPERATIONS = {"chansend", "chanrecv", "selectgo", "semacquire1", "runtime_notifyListWait"}
@@ -64,7 +64,28 @@ def test_a_wait_is_timed_once_before_it_parks(binary: GoBinary) -> None:
         function = binary.function_at(site.start_pc)
         assert function is not None
         assert function.entry < site.start_pc <= site.call_pc < function.end
-        assert (site.start_pc < site.call_pc) == (site.operation == "runtime.semacquire1")
+        flow = successors(instructions_around(binary, site.start_pc).values())
+        assert site.call_pc not in reachable(flow, [function.entry], without=site.start_pc)
+        if not site.is_semaphore and site.start_pc != site.call_pc:
+            between = reachable(flow, [site.start_pc], without=site.call_pc) - {site.start_pc}
+            assert all(site.start_pc < pc < site.call_pc for pc in between)
+
+
+def test_probes_of_the_newest_go_write_no_stack() -> None:
+    binary = GoBinary.open(ElfFile.open(toolchain(MINORS[-1]).build(BLOCKOPS)))
+    sites = probe_sites(binary)
+    for pc in [sites.wake_pc, *(site.start_pc for site in sites.parks)]:
+        assert instructions_around(binary, pc)[pc].is_cheap
+
+
+def test_each_wake_passes_the_probe(binary: GoBinary) -> None:
+    wake_pc = probe_sites(binary).wake_pc
+    function = binary.function_at(wake_pc)
+    assert function is not None
+    code = instructions_around(binary, wake_pc)
+    flow = successors(code.values())
+    around = reachable(flow, [function.entry], without=wake_pc)
+    assert not any(code[pc].target is None and not code[pc].falls_through for pc in around)
 
 
 def test_every_call_that_waits_for_a_semaphore_parks_or_settles(binary: GoBinary) -> None:
@@ -126,3 +147,14 @@ def test_instructions_that_the_kernel_emulates(code: str, expected: bool) -> Non
 def test_a_function_with_too_much_code_is_refused() -> None:
     with pytest.raises(GoTableError, match="claims"):
         decode(bytes(2 << 20), 0x1000)
+
+
+@pytest.mark.parametrize("version", MINORS)
+def test_programs_that_can_set_labels_are_told_from_others(version: str) -> None:
+    found = {
+        folder.name: probe_sites(
+            GoBinary.open(ElfFile.open(toolchain(version).build(folder)))
+        ).sets_labels
+        for folder in (BLOCKOPS, BLOCKOPS.with_name("labels"))
+    }
+    assert found == {"blockops": False, "labels": True}
