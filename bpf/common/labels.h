@@ -23,6 +23,7 @@
 #define LABEL_KEY_ROOM 64 /* bytes */
 #define LABEL_VALUE_ROOM 128
 #define LABEL_CHUNK_WORDS 4 /* hashed at a time */
+#define LABEL_SEED 1        /* of a label's hash: that of one without any text is not 0 */
 #define LABEL_READERS 4
 #define MAX_LABEL_STEPS 20   /* one for each label, and for each bucket of a map */
 #define MAX_LABEL_COUNT 4096 /* with more, g.labels holds other data */
@@ -192,7 +193,7 @@ static __always_inline bool read_label_text(struct label_reader *reader,
 
 /* Adds a label to the hash and, if there is room, to the set; false if it can't be read. */
 static __always_inline bool take_label(struct label_reader *reader) {
-    u64 stored = reader->set.stored, index = stored, hash = 0;
+    u64 stored = reader->set.stored, index = stored, hash = LABEL_SEED;
     OWN_REGISTER(index);
     if (index > MAX_LABELS)
         return false;

@@ -6,20 +6,15 @@
 #include "common/cost.h"
 #include "common/loss.h"
 #include "common/memory.h"
+#include "cpu/partial_samples.h"
 #include "cpu/table_unwind.h"
 #if WITH_LABELS
 #include "common/labels.h"
 #endif
 
-#define KERNEL_FRAMES 64
 #define BREAKPOINT 0xcc
 #define CALL_BYTES 5
-#define COPY_BYTES 1024
-#define COPIES 32      /* of a stack */
-#define FEW_COPIES 4   /* of a small one */
-#define MANY_COPIES 64 /* of a goroutine's that is larger; `missing` has no more bits */
-#define PAGE_SIZE 4096 /* BCC's macro for ring buffers needs it */
-#define USER_MODE 3    /* of the code segment's selector */
+#define USER_MODE 3 /* of the code segment's selector */
 
 struct bpf_perf_event_data {
     struct pt_regs regs;
@@ -50,54 +45,6 @@ struct process {
     u32 one_in; /* so many samples we record one, at random, which counts for all */
 };
 
-struct sample {
-    u64 count;
-    u64 labels;
-    u32 process; /* index into processes */
-    u32 ending;  /* enum ending */
-    u64 kernel_depth;
-    u64 kernel_pcs[KERNEL_FRAMES];
-    struct pcs user;
-};
-
-/* A sample that user space unwinds to its end. */
-struct unfinished {
-    struct sample sample;
-    struct cursor at;
-    struct go_state go;
-    u64 stacks[2];  /* start addresses of the copies */
-    u64 missing[2]; /* a bit for each failed copy of COPY_BYTES, the lowest first */
-    u64 behind_breakpoint;
-    u64 at_breakpoint;
-};
-
-/* With the copies. Most stacks are small, and the ring buffer holds many more small ones. */
-struct small_unfinished {
-    struct unfinished head;
-    u8 bytes[2][FEW_COPIES * COPY_BYTES];
-};
-
-struct large_unfinished {
-    struct unfinished head;
-    u8 bytes[2][COPIES * COPY_BYTES];
-};
-
-struct huge_unfinished {
-    struct unfinished head;
-    u8 bytes[2][MANY_COPIES * COPY_BYTES];
-};
-
-/* Too large for the stack of a BPF program. */
-struct work {
-    struct sample sample;
-    struct cursor at;
-    struct go_state go;
-    struct pt_regs registers;
-    /* Perhaps of a probe: the rules that decide are not known yet. */
-    u64 behind_breakpoint;
-    u64 at_breakpoint; /* with the frame pointer on top of the stack */
-};
-
 /*
  * Rows of samples belong to even or odd turns, by the last bit of their keys: user space empties
  * the rows of one turn while new ones belong to the next (ebpfprof/profilers/cpu/sample_table.py).
@@ -116,7 +63,6 @@ BPF_HASH(samples, u64, struct sample, MAX_SAMPLES);
 BPF_ARRAY(turns, struct turn, 1);
 BPF_PERCPU_ARRAY(filled, struct filled, 1);
 BPF_PERCPU_ARRAY(works, struct work, 1);
-BPF_RINGBUF_OUTPUT(unlearned, RING_PAGES);
 
 static __always_inline void read_go_state(const struct process *process, u64 task,
                                           struct go_state *go) {
@@ -200,85 +146,6 @@ static __always_inline bool user_registers(void *task, u64 index, struct work *w
     return true;
 }
 
-/*
- * Returns which copies are missing. A new frame may lie on pages without a write so far: they can't
- * be read, but those of the callers can.
- */
-static __always_inline u64 copy_stack(u8 *to, u64 start, int copies) {
-    u64 missing = 0;
-    for (int i = 0; i < copies; i++) {
-        s64 failure = read_user(to + i * COPY_BYTES, COPY_BYTES, (void *)(start + i * COPY_BYTES));
-        /* No branch: with one, the verifier would try all combinations. */
-        missing |= ((u64)failure >> 63) << i;
-    }
-    return missing;
-}
-
-static __always_inline u64 copy_start(u64 sp) {
-    return sp & ~(COPY_BYTES - 1ULL);
-}
-
-/*
- * Where the walk may go on outside of the copy that begins at the cursor; 0: nowhere. The stack of
- * a thread may lie just below that of its goroutine, so the distance alone does not decide.
- */
-static __always_inline u64 other_stack(const struct cursor *at, const struct go_state *go) {
-    bool is_on_other = is_on_other_stack(at->sp, go);
-    if (go->vdso_sp && (is_on_other_stack(go->vdso_sp, go) != is_on_other || go->vdso_sp < at->sp ||
-                        go->vdso_sp - at->sp > COPIES * COPY_BYTES))
-        return go->vdso_sp;
-    return is_on_other ? go->sched_sp : 0;
-}
-
-/* Whether FEW_COPIES hold all of the stack at sp. */
-static __always_inline bool is_small(u64 sp, const struct go_state *go) {
-    u64 end = go->curg && sp >= go->lo && sp < go->hi ? go->hi : go->thread_hi;
-    return end > sp && end - copy_start(sp) <= FEW_COPIES * COPY_BYTES;
-}
-
-/* Whether sp is on the goroutine's stack, and COPIES don't reach its end. */
-static __always_inline bool is_huge(u64 sp, const struct go_state *go) {
-    return go->curg && sp >= go->lo && sp < go->hi && go->hi - copy_start(sp) > COPIES * COPY_BYTES;
-}
-
-static __always_inline void fill(struct unfinished *to, const struct work *work, u64 other,
-                                 u8 *first, u8 *second, int copies) {
-    read_kernel(&to->sample, sizeof(to->sample), &work->sample);
-    to->at = work->at;
-    to->go = work->go;
-    to->behind_breakpoint = work->behind_breakpoint;
-    to->at_breakpoint = work->at_breakpoint;
-    to->stacks[0] = copy_start(work->at.sp);
-    to->missing[0] = copy_stack(first, to->stacks[0], copies);
-    to->stacks[1] = copy_start(other);
-    to->missing[1] = other ? copy_stack(second, to->stacks[1], copies) : ~0ULL;
-}
-
-/* Lets user space unwind the rest, for which rules are missing here. */
-static __always_inline bool hand_over(const struct work *work) {
-    u64 other = other_stack(&work->at, &work->go);
-    if (is_small(work->at.sp, &work->go) && (!other || is_small(other, &work->go))) {
-        struct small_unfinished *to = unlearned.ringbuf_reserve(sizeof(struct small_unfinished));
-        if (!to)
-            return false;
-        fill(&to->head, work, other, to->bytes[0], to->bytes[1], FEW_COPIES);
-        unlearned.ringbuf_submit(to, 0);
-    } else if (is_huge(work->at.sp, &work->go) || is_huge(other, &work->go)) {
-        struct huge_unfinished *to = unlearned.ringbuf_reserve(sizeof(struct huge_unfinished));
-        if (!to)
-            return false;
-        fill(&to->head, work, other, to->bytes[0], to->bytes[1], MANY_COPIES);
-        unlearned.ringbuf_submit(to, 0);
-    } else {
-        struct large_unfinished *to = unlearned.ringbuf_reserve(sizeof(struct large_unfinished));
-        if (!to)
-            return false;
-        fill(&to->head, work, other, to->bytes[0], to->bytes[1], COPIES);
-        unlearned.ringbuf_submit(to, 0);
-    }
-    return true;
-}
-
 static __always_inline void take(struct bpf_perf_event_data *ctx, struct process *process,
                                  u32 index, void *task) {
     u64 pc = ctx->regs.ip, sp = ctx->regs.sp, bp = ctx->regs.bp, r12 = ctx->regs.r12;
@@ -329,6 +196,8 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
                      : unwind(&work->at, &work->go, index, &sample->user);
     sample->ending = ending;
     if (ending == UNLEARNED) {
+        read_kernel(&work->signals.start, sizeof(u64), task + SIGNAL_STACK_OFFSET);
+        read_kernel(&work->signals.bytes, sizeof(u64), task + SIGNAL_STACK_BYTES_OFFSET);
         if (hand_over(work))
             return;
         count_loss(LOSS_unlearned_full);

@@ -114,6 +114,7 @@ static __always_inline bool go_on(struct cursor *at, struct go_state *go) {
 }
 
 /* From a signal handler's frame to the interrupted code: struct ucontext lies at SP. */
+#define UCONTEXT_STACK 16 /* uc_stack.ss_sp, and two words on, ss_size */
 #define UCONTEXT_BP 120
 #define UCONTEXT_SP 160
 #define UCONTEXT_PC 168
@@ -125,6 +126,44 @@ static __always_inline enum ending interrupted(struct cursor *at) {
     at->is_exact = 1;
     at->r12 = 0;
     return WHOLE;
+}
+
+/* The stack that a thread has for handlers of signals (sigaltstack); without one, all is 0. */
+struct signal_stack {
+    u64 start;
+    u64 bytes;
+};
+
+/*
+ * The stack pointer of what a handler interrupted that runs on the stack for signals; 0: not known.
+ * The kernel puts the frame at the end of that stack, below the vector registers, which take up to
+ * some 11 KB (arch/x86/kernel/signal.c: get_sigframe, arch/x86/kernel/fpu/signal.c:
+ * fpu__alloc_mathframe). We know its struct ucontext by the stack's bounds, which are in it. A
+ * handler that interrupted another has its frame below, and is on the same stack.
+ */
+#define UCONTEXT_ALIGN 64ULL
+#define UCONTEXT_PLACES 192
+static __always_inline u64 interrupted_sp(u64 sp, const struct signal_stack *stack) {
+    struct {
+        u64 start;
+        u64 flags;
+        u64 bytes;
+    } told = {};
+    u64 found = 0;
+    u64 end = (stack->start + stack->bytes) & ~(UCONTEXT_ALIGN - 1);
+    if (!stack->bytes || sp - stack->start > stack->bytes)
+        return 0;
+    for (int i = 1; i <= UCONTEXT_PLACES; i++) {
+        u64 context = end - i * UCONTEXT_ALIGN;
+        if (context < sp)
+            return 0;
+        if (read_user(&told, sizeof(told), (void *)(context + UCONTEXT_STACK)) == 0 &&
+            told.start == stack->start && told.bytes == stack->bytes) {
+            read_word(&found, context + UCONTEXT_SP);
+            return found;
+        }
+    }
+    return 0;
 }
 
 /* Assembly that made a system call with its return address kept in R12. */

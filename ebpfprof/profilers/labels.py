@@ -20,6 +20,7 @@ MAX_LABEL_SETS: Final = 1 << 12
 _KEY_ROOM_BYTES: Final = c_facts.number("common/labels.h", "LABEL_KEY_ROOM")
 _WORD_BYTES: Final = 8
 _CHUNK_BYTES: Final = c_facts.number("common/labels.h", "LABEL_CHUNK_WORDS") * _WORD_BYTES
+_SEED: Final = c_facts.number("common/labels.h", "LABEL_SEED")
 _HASH_FACTOR: Final = c_facts.number("common/keys.h", "HASH_FACTOR")
 
 
@@ -38,7 +39,7 @@ def key_hashes(keys: tuple[str, ...] | None) -> tuple[int, ...]:
 
 def _key_hash(text: bytes) -> int:
     words = text.ljust(-(-len(text) // _CHUNK_BYTES) * _CHUNK_BYTES, b"\0")
-    found = _mixed(0, len(text))
+    found = _mixed(_SEED, len(text))
     for at in range(0, len(words), _WORD_BYTES):
         found = _mixed(found, int.from_bytes(words[at : at + _WORD_BYTES], "little"))
     return found

@@ -74,8 +74,12 @@ class CpuCollector(Closing):
 
         Raises what BpfProgram and field_offsets raise.
         """
-        thread, fs_base, memory = field_offsets(
-            ("task_struct", "thread"), ("thread_struct", "fsbase"), ("task_struct", "mm")
+        thread, fs_base, memory, signal_stack, signal_stack_bytes = field_offsets(
+            ("task_struct", "thread"),
+            ("thread_struct", "fsbase"),
+            ("task_struct", "mm"),
+            ("task_struct", "sas_ss_sp"),
+            ("task_struct", "sas_ss_size"),
         )
         self._config = config
         self._fields: dict[int, dict[str, int]] = {}
@@ -101,6 +105,8 @@ class CpuCollector(Closing):
                 "MAX_DEPTH": MAX_DEPTH,
                 "FS_BASE_OFFSET": thread + fs_base,
                 "MEMORY_OFFSET": memory,
+                "SIGNAL_STACK_OFFSET": signal_stack,
+                "SIGNAL_STACK_BYTES_OFFSET": signal_stack_bytes,
             },
             functions=(),
             perf_functions=(_FUNCTION,),

@@ -22,7 +22,7 @@ MAX_LINES: Final = 1 << 16
 """Each has the rules of 64 bytes of code: together, 4 MB of code."""
 _BATCH = 32  # samples to unwind before their rules go to the kernel
 _MAX_BATCHES = 128
-_MAX_WAITING = 256  # samples, of up to 70 KB each
+_MAX_WAITING_BYTES = 16 << 20  # of samples
 _TARGET_SHIFT = c_facts.number("common/keys.h", "TARGET_SHIFT")
 
 
@@ -73,7 +73,8 @@ class Learner:
             records = self._unlearned.consume(_BATCH)
             has_come |= bool(records)
             for record in records:
-                if not self._finish(record, may_wait=len(self._waiting) < _MAX_WAITING):
+                may_wait = sum(map(len, self._waiting)) < _MAX_WAITING_BYTES
+                if not self._finish(record, may_wait=may_wait):
                     self._waiting.append(record)
             self._install()
             if len(records) < _BATCH:

@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 LARGE_BYTES: Final = 70 << 10
 """The size of a sample in the ring buffer with a large stack; a small one takes a tenth.
 
-Those of the few goroutines with more than 32 KiB of stack take twice as much.
+Those of the few goroutines with more than 32 KiB of stack take four times as much, those in
+handlers of signals half as much again.
 """
 _MIN_RING_BYTES = 1 << 22
 _MAX_RING_BYTES = 1 << 24  # some 240 of the largest size
-_UNFINISHED = c_facts.struct("cpu/cpu.bpf.c", "unfinished", {"MAX_DEPTH": MAX_DEPTH})
+_UNFINISHED = c_facts.struct("cpu/partial_samples.h", "unfinished", {"MAX_DEPTH": MAX_DEPTH})
 
 
 def ring_bytes_for(samples: float) -> int:
@@ -98,11 +99,11 @@ class Unfinished:
         sample, at, go = record["sample"], record["at"], record["go"]
         user = sample["user"]
         copied = packed[_UNFINISHED.itemsize :]
-        half = len(copied) // 2
-        halves = copied[:half], copied[half:]
         copies = Copies([])
-        for start, missing, data in zip(record["stacks"], record["missing"], halves, strict=True):
-            copies.add(int(start), data, int(missing))
+        for start, missing, parts, part_bytes in record["copies"].tolist():
+            size_bytes = parts * part_bytes
+            copies.add(start, copied[:size_bytes], missing, part_bytes)
+            copied = copied[size_bytes:]
         return cls(
             int(sample["process"]),
             int(sample["labels"]),

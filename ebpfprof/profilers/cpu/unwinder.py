@@ -30,7 +30,6 @@ _UCONTEXT_BP, _UCONTEXT_SP, _UCONTEXT_PC = (
     c_facts.number("cpu/table_unwind.h", f"UCONTEXT_{name}") for name in ("BP", "SP", "PC")
 )
 _ADDRESS_END = 1 << 47
-_COPY_BYTES = c_facts.number("cpu/cpu.bpf.c", "COPY_BYTES")
 
 # Unknown code most likely keeps a frame pointer, as JIT compilers do.
 _BY_FRAME_POINTER = UnwindRule(RuleKind.GUESS, 16, -16)
@@ -97,15 +96,15 @@ class Copies:
 
     pieces: list[tuple[int, bytes]]
 
-    def add(self, start: int, data: bytes, missing: int) -> None:
-        """Add a copy from `start` on, in parts of 1 KB; `missing` has a bit for each part."""
-        parts = len(data) // _COPY_BYTES
+    def add(self, start: int, data: bytes, missing: int, part_bytes: int) -> None:
+        """Add a copy from `start` on, in parts; `missing` has a bit for each, the lowest first."""
+        parts = len(data) // part_bytes if part_bytes else 0
         low = 0
         for index in range(parts + 1):
             if index == parts or missing >> index & 1:
-                piece = data[low * _COPY_BYTES : index * _COPY_BYTES]
+                piece = data[low * part_bytes : index * part_bytes]
                 if piece:
-                    self.pieces.append((start + low * _COPY_BYTES, piece))
+                    self.pieces.append((start + low * part_bytes, piece))
                 low = index + 1
 
     def word(self, address: int) -> int | None:

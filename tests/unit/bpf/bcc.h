@@ -12,11 +12,12 @@ struct piece {
     const u8 *bytes;
 };
 
-static struct piece pieces[64];
+#define MAX_PIECES 512
+static struct piece pieces[MAX_PIECES];
 static u64 piece_count;
 
 void set_memory(const struct piece *made, u64 count) {
-    for (piece_count = 0; piece_count < count && piece_count < 64; piece_count++)
+    for (piece_count = 0; piece_count < count && piece_count < MAX_PIECES; piece_count++)
         pieces[piece_count] = made[piece_count];
 }
 
@@ -113,7 +114,7 @@ void forget_maps(void) {
     FORGETS(name)
 
 /* A ring buffer with room for one record, the last one. */
-static u64 record[(80 << 10) / 8];
+static u64 record[(320 << 10) / 8];
 static u64 record_bytes;
 
 static void *made_up_reserve(u32 size_bytes) {

@@ -49,6 +49,7 @@ MACROS = {
     **{"MAX_SAMPLES": 1, "MAX_LINES": 1, "MAX_RULES": 1, "RING_PAGES": 1, "MAX_WAITS": 1},
     **{"MAX_STACKS": 1, "MAX_LOCKS": 1, "MAX_SLEEPERS": 1},
     **{"FS_BASE_OFFSET": 0, "MEMORY_OFFSET": 0},
+    **{"SIGNAL_STACK_OFFSET": 0, "SIGNAL_STACK_BYTES_OFFSET": 0},
 }
 STRUCTS = {
     "cpu/cpu.bpf.c": ("unfinished", "process", "label_set"),
@@ -83,7 +84,7 @@ def test_structs_are_laid_out_as_a_compiler_does(program: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("program", "path", "name"),
     [
-        ("cpu/cpu.bpf.c", "cpu/cpu.bpf.c", "COPY_BYTES"),
+        ("cpu/cpu.bpf.c", "cpu/partial_samples.h", "COPY_BYTES"),
         ("cpu/cpu.bpf.c", "cpu/table_unwind.h", "ASTRAY"),
         ("cpu/cpu.bpf.c", "cpu/table_unwind.h", "MAX_CFA_BYTES"),
         ("waits/waits.bpf.c", "waits/wait.h", "WOKEN"),

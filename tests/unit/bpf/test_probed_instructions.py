@@ -60,6 +60,8 @@ MACROS = {
     "RING_PAGES": 1,
     "FS_BASE_OFFSET": 0,
     "MEMORY_OFFSET": 0,
+    "SIGNAL_STACK_OFFSET": 0,
+    "SIGNAL_STACK_BYTES_OFFSET": 0,
 }
 REGISTERS = c_facts.struct("headers/include/linux/types.h", "pt_regs")
 BREAKPOINT, USER_MODE, CALL_BYTES = (

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from ebpfprof.kernel import c_facts
 from ebpfprof.profilers.cpu import unwinder
-from ebpfprof.profilers.cpu.partial_samples import LARGE_BYTES, Unfinished
 from ebpfprof.profilers.cpu.unwinder import (
     MAX_DEPTH,
     Code,
@@ -57,16 +56,6 @@ u64 enter(struct pt_regs *registers) {
     user_registers(registers, 0, &work);
     return work.behind_breakpoint ? 0 : work.at.pc;
 }
-/* Hands over what the head of a record says. */
-u64 give(const struct unfinished *head) {
-    static struct work work;
-    work.sample = head->sample;
-    work.at = head->at;
-    work.go = head->go;
-    work.behind_breakpoint = head->behind_breakpoint;
-    work.at_breakpoint = head->at_breakpoint;
-    return hand_over(&work);
-}
 """
 MACROS = {
     "WITH_KERNEL": 1,
@@ -79,12 +68,12 @@ MACROS = {
     "RING_PAGES": 1,
     "FS_BASE_OFFSET": 0,
     "MEMORY_OFFSET": 0,
+    "SIGNAL_STACK_OFFSET": 0,
+    "SIGNAL_STACK_BYTES_OFFSET": 0,
 }
 REGISTERS = c_facts.struct("headers/include/linux/types.h", "pt_regs")
-UNFINISHED = c_facts.struct("cpu/cpu.bpf.c", "unfinished", MACROS)
-COPY_BYTES, COPIES, FEW_COPIES, MANY_COPIES, BREAKPOINT, USER_MODE = (
-    c_facts.number("cpu/cpu.bpf.c", name)
-    for name in ("COPY_BYTES", "COPIES", "FEW_COPIES", "MANY_COPIES", "BREAKPOINT", "USER_MODE")
+BREAKPOINT, USER_MODE = (
+    c_facts.number("cpu/cpu.bpf.c", name) for name in ("BREAKPOINT", "USER_MODE")
 )
 WALK = np.dtype(
     [
@@ -301,98 +290,3 @@ def test_both_walks_find_the_pc_behind_a_breakpoint(
     registers: Any = np.zeros(1, REGISTERS)
     registers["ip"], registers["cs"] = pc, USER_MODE
     assert (native.call("enter", registers) or interrupted_at(pc, book)) == expected
-
-
-def kilobytes(start: int, present: list[bool]) -> list[Piece]:
-    """Memory in parts of COPY_BYTES, of which some can't be read; each word is its address."""
-    return [
-        words(at, list(range(at, at + COPY_BYTES, 8)))
-        for at, there in zip(range(start, 1 << 48, COPY_BYTES), present, strict=False)
-        if there
-    ]
-
-
-@given(
-    present=st.lists(st.booleans(), min_size=1, max_size=MANY_COPIES + 4),
-    other_present=st.lists(st.booleans(), min_size=1, max_size=MANY_COPIES + 4),
-    sp_words=st.integers(0, 300),
-    sched_words=st.integers(0, 300),
-    is_on_thread=st.booleans(),
-    numbers=st.lists(st.integers(1, (1 << 64) - 1), min_size=8, max_size=8),
-    pcs=st.lists(code, max_size=MAX_DEPTH),
-    kernel_pcs=st.lists(st.integers(1 << 63, (1 << 64) - 1), max_size=64),
-)
-def test_records_of_partial_stacks_are_decoded(
-    present: list[bool],
-    other_present: list[bool],
-    sp_words: int,
-    sched_words: int,
-    is_on_thread: bool,
-    numbers: list[int],
-    pcs: list[int],
-    kernel_pcs: list[int],
-    native: Native,
-) -> None:
-    here, there = (THREAD, GOROUTINE) if is_on_thread else (GOROUTINE, THREAD)
-    sp = here + min(8 * sp_words, COPY_BYTES * len(present) - 8)
-    stacks = {here: kilobytes(here, present), there: kilobytes(there, other_present)}
-    ends = {here: here + COPY_BYTES * len(present), there: there + COPY_BYTES * len(other_present)}
-    sched_sp = GOROUTINE + 8 * sched_words
-    at = Cursor(numbers[0], sp, numbers[1], bool(numbers[2] & 1))
-    go = GoState(
-        curg=1,
-        lo=GOROUTINE,
-        hi=ends[GOROUTINE],
-        sched_sp=sched_sp,
-        sched_pc=numbers[3],
-        syscall_pc=numbers[4],
-        thread_hi=ends[THREAD],
-    )
-    head: Any = np.zeros(1, UNFINISHED)
-    sample, process = head["sample"], numbers[5] % (1 << 32)
-    sample["count"], sample["labels"], sample["process"] = numbers[6], numbers[7], process
-    sample["kernel_depth"], sample["user"]["depth"] = len(kernel_pcs), len(pcs)
-    sample["kernel_pcs"][0][: len(kernel_pcs)] = kernel_pcs
-    sample["user"]["pcs"][0][: len(pcs)] = pcs
-    fill(head["at"], at)
-    fill(head["go"], go)
-    head["behind_breakpoint"], head["at_breakpoint"] = is_on_thread, not is_on_thread
-    native.set_memory([*stacks[here], *stacks[there]])
-    assert native.call("give", head)
-    packed = native.last_record()
-    arrived = Unfinished.parse(packed)
-    assert (arrived.process, arrived.labels, arrived.count) == (process, numbers[7], numbers[6])
-    assert (arrived.pcs, arrived.kernel_pcs) == (tuple(pcs), tuple(kernel_pcs))
-    assert (arrived.at, arrived.go) == (at, go)
-    assert (arrived.behind_breakpoint, arrived.at_breakpoint) == (is_on_thread, not is_on_thread)
-    copies = (len(packed) - UNFINISHED.itemsize) // 2 // COPY_BYTES
-    assert copies in (COPIES, FEW_COPIES, MANY_COPIES)
-    # All that is above the stack pointer, and the goroutine's if the thread is not on it.
-    first = sp - sp % COPY_BYTES
-    wanted = copied(stacks[here], first, copies)
-    if is_on_thread:
-        wanted |= copied(stacks[there], sched_sp - sched_sp % COPY_BYTES, copies)
-    for address in [each for block in wanted for each in (block, block + COPY_BYTES - 8)]:
-        assert arrived.copies.word(address) == address
-    lost = set(range(first, first + copies * COPY_BYTES, COPY_BYTES)) - wanted
-    assert not any(arrived.copies.word(address) for address in lost)
-    if copies != MANY_COPIES and (copies == FEW_COPIES or here == GOROUTINE):
-        assert ends[here] <= first + copies * COPY_BYTES
-
-
-def copied(pieces: list[Piece], first: int, copies: int) -> set[int]:
-    """Where those of the pieces begin that lie in so many parts from the first on."""
-    return {start for start, _ in pieces if first <= start < first + copies * COPY_BYTES}
-
-
-def test_the_ring_buffer_is_sized_for_the_largest_record(native: Native) -> None:
-    head: Any = np.zeros(1, UNFINISHED)
-    native.set_memory([])
-    fill(head["at"], Cursor(0, THREAD, 0, False))
-    fill(head["go"], GoState(thread_hi=THREAD + 2 * COPIES * COPY_BYTES))
-    assert native.call("give", head)
-    taken = len(native.last_record()) + 8  # BPF_RINGBUF_HDR_SZ
-    assert taken <= LARGE_BYTES < 1.1 * taken
-    fill(head["go"], GoState(thread_hi=THREAD + COPY_BYTES))
-    assert native.call("give", head)
-    assert len(native.last_record()) < LARGE_BYTES / 6
