@@ -16,12 +16,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ebpfprof.console.terminal import say
 from ebpfprof.console.text import printable
-from ebpfprof.server.access import Access, Policy, refused
+from ebpfprof.server.access import Access, Policy
 from ebpfprof.server.connections import Admitted
 from ebpfprof.server.go_forms import clean_path
 from ebpfprof.server.metrics import Counted, Metrics
 from ebpfprof.server.page_api import PageApi
 from ebpfprof.server.pprof_endpoints import PprofEndpoints
+from ebpfprof.server.refusals import refused
 from ebpfprof.server.watches import GoroutineWatches
 
 if TYPE_CHECKING:

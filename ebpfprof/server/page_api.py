@@ -20,7 +20,7 @@ from ebpfprof.export import json_profile, pprof
 from ebpfprof.profile.delta import totals
 from ebpfprof.profilers.registry import kind_named, kind_with_option, kinds
 from ebpfprof.server import findings
-from ebpfprof.server.access import refused
+from ebpfprof.server.refusals import refused
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.follow import Follower
