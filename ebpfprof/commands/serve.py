@@ -275,16 +275,16 @@ def _say_ready(
     if len(served) > 5:
         names += f" and {len(served) - 5} more"
     noun = "process" if len(served) == 1 else "processes"
-    where = str(address) if address.path else f"http://{Address(address.host, port)}/"
-    if token_mode:
-        where += f"?token={policy.token}"
+    urls = Address(address.host, port, address.path).urls()
+    token = f"?token={policy.token}" if token_mode else ""
+    where = " and ".join(f"{url}/{token}" for url in urls) or str(address)
     what = f"{noun} {names}" if served else "Go processes as they start"
     say(f"serving {what} at {where}; Ctrl-C ends it", err=True)
     endpoints = [kind_named(name).endpoint for name in served[0].kinds] if served else []
     first = next((each.name for each in endpoints if each), None)
-    if first and not address.path and not policy.token:
+    if first and urls and not policy.token:
         # Other processes may start, and then the address must name one.
         is_alone = len(served) == 1 and not follows
         prefix = "" if is_alone else f"/proc/{served[0].pid}"
-        url = f"http://{Address(address.host, port)}{prefix}/debug/pprof/{first}?seconds=5"
+        url = f"{urls[0]}{prefix}/debug/pprof/{first}?seconds=5"
         say(f"Next: go tool pprof '{url}'", err=True)

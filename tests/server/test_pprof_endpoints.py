@@ -23,7 +23,8 @@ from tests.server.fakes import Answer, Service
 pytestmark = pytest.mark.usefixtures("checks_often")
 
 T = TypeVar("T")
-UNKNOWN = b"Unknown profile\n"
+HAS = b"Process %d has block, cmdline, goroutine, mutex, profile, symbol.\n" % PID
+UNKNOWN = b"Unknown profile. " + HAS
 BAD_SECONDS = b'invalid value for "seconds" - must be a positive integer\n'
 
 
@@ -205,15 +206,16 @@ def test_the_end_of_the_server_ends_the_waiting() -> None:
     run(work())
 
 
-# The path, and what Go answers (net/http/pprof of 1.27, checked in test_like_go).
+# The path, and what Go answers (net/http/pprof of 1.27, checked in test_like_go); where Go only
+# says that it is unknown, we also say what there is.
 REFUSALS = {
-    "heap": (404, UNKNOWN),
-    "allocs": (404, UNKNOWN),
-    "threadcreate": (404, UNKNOWN),
-    "goroutineleak": (404, UNKNOWN),
+    "heap": (404, b"Unknown profile. ebpfprof can't record heap. " + HAS),
+    "allocs": (404, b"Unknown profile. ebpfprof can't record allocs. " + HAS),
+    "threadcreate": (404, b"Unknown profile. ebpfprof can't record threadcreate. " + HAS),
+    "goroutineleak": (404, b"Unknown profile. ebpfprof can't record goroutineleak. " + HAS),
     "nonsense?seconds=x": (404, UNKNOWN),
     "block/": (404, UNKNOWN),
-    "trace": (404, UNKNOWN),
+    "trace": (404, b"Unknown profile. ebpfprof can't record trace. " + HAS),
     "delta_heap": (404, UNKNOWN),
     "block?seconds=0": (400, BAD_SECONDS),
     "block?seconds=-5": (400, BAD_SECONDS),
@@ -265,7 +267,11 @@ def test_only_recorded_kinds_have_endpoints() -> None:
     async def work() -> None:
         service = await Service.of(FakeTarget(PID, kinds=("cpu",)))
         for name in ("block", "mutex", "delta_mutex"):
-            assert (await service.client.ask(f"/debug/pprof/{name}")).body == UNKNOWN
+            answer = await service.client.ask(f"/debug/pprof/{name}")
+            assert answer.body.decode() == (
+                f"Unknown profile. {name} is not recorded of this process: serve --profile says "
+                f"what is. Process {PID} has cmdline, goroutine, profile, symbol.\n"
+            )
         page = (await service.client.ask("/debug/pprof/")).body
         assert b">profile<" in page
         assert b">block<" not in page
