@@ -19,6 +19,7 @@ from ebpfprof.console.text import printable
 from ebpfprof.server.access import Access, Policy
 from ebpfprof.server.connections import Admitted
 from ebpfprof.server.go_forms import clean_path
+from ebpfprof.server.health import READY, Alive, Readiness
 from ebpfprof.server.metrics import Counted, Metrics
 from ebpfprof.server.page_api import PageApi
 from ebpfprof.server.pprof_endpoints import PprofEndpoints
@@ -67,6 +68,7 @@ def application(
         Route("/", _page),
         Route("/assets/{name}", _asset),
         Route("/metrics", metrics.__call__),
+        Route(READY, Readiness(manager).__call__),
         Route("/api/targets", api.targets),
         Route("/api/targets/{pid:pid}/timeline", api.timeline),
         Route("/api/targets/{pid:pid}/goroutines", api.goroutines),
@@ -81,7 +83,7 @@ def application(
         ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error, Exception: _bug})
     app.router.redirect_slashes = False
-    return Counted(Access(Admitted(_Cleaned(app)), policy), metrics.requests)
+    return Counted(Alive(Access(Admitted(_Cleaned(app)), policy)), metrics.requests)
 
 
 class _Cleaned:

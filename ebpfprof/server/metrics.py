@@ -78,7 +78,7 @@ def endpoint(path: str) -> str:
     if path == "/":
         return "page"
     first = path.removeprefix("/").partition("/")[0]
-    return first if first in ("api", "assets", "metrics") else "other"
+    return first if first in ("api", "assets", "healthz", "metrics", "readyz") else "other"
 
 
 class _Sums(Collector):

@@ -19,7 +19,7 @@ from ebpfprof.errors import EbpfprofError, TargetGone
 from ebpfprof.export import json_profile, pprof
 from ebpfprof.profile.delta import totals
 from ebpfprof.profilers.registry import kind_named, kind_with_option, kinds
-from ebpfprof.server import findings
+from ebpfprof.server import findings, states
 from ebpfprof.server.refusals import refused
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ class PageApi:
             "unit": kind_named(kind).sample_types[-1].unit,
             "interval_s": self._manager.interval_s,
             "windows": windows,
+            **states.as_json(process),
         }
         return JSONResponse(body, headers=_HEADERS)
 
@@ -201,13 +202,16 @@ def _served(process: RecordedProcess) -> dict[str, Any]:
         recording=process.is_recording,
         kinds=list(process.kinds),
         ended=process.ending,
+        **states.as_json(process),
         **({"go": version} if version else {}),
     )
 
 
 def _unserved(about: GoProcess) -> dict[str, Any]:
     why_not = about.why_not or "there are too many processes to serve them all"
-    return _listed(about.pid, about.name, about, supported=about.supported, why_not=why_not)
+    return _listed(
+        about.pid, about.name, about, supported=about.supported, why_not=why_not, says=why_not
+    )
 
 
 def _listed(pid: int, name: str, about: GoProcess | None, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
@@ -225,6 +229,8 @@ def _listed(pid: int, name: str, about: GoProcess | None, **fields: Any) -> dict
         "recording": False,
         "kinds": [],
         "ended": None,
+        "state": "idle",
+        "says": "",
         **fields,
     }
 

@@ -107,6 +107,8 @@ def described(pid: int, name: str, **fields: Any) -> dict[str, Any]:  # noqa: AN
         "kinds": ["block", "mutex", "cpu"],
         "prefix": f"/proc/{pid}",
         "ended": None,
+        "state": "recording",
+        "says": "Recording.",
         **fields,
     }
 

@@ -117,15 +117,19 @@ class FakeLive:
     lost: list[Loss] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
     """start() returns only when it is set."""
+    opens: threading.Event = field(default_factory=threading.Event)
+    """add() returns only when it is set."""
     refusal: EbpfprofError | None = None
     """What add() raises."""
     adds: int = 0
 
     def __post_init__(self) -> None:
         self.gate.set()
+        self.opens.set()
 
     def add(self, pid: int) -> FakeTarget:
         self.adds += 1
+        assert self.opens.wait(60)
         if self.refusal:
             raise self.refusal
         if pid not in self.targets:

@@ -59,6 +59,8 @@ def test_targets_are_described() -> None:
                 "kinds": ["block", "mutex", "cpu"],
                 "prefix": f"/proc/{PID}",
                 "ended": None,
+                "state": "idle",
+                "says": "Not recording.",
             }
         ]
 
