@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
 from ebpfprof.profile.behaviour import IdleBehaviour
+from ebpfprof.profile.completeness import Completeness
 
 UNKNOWN = "[unknown]"
 """The name that tables show for a frame without one."""
@@ -102,6 +103,10 @@ class Account(Protocol):
     def __sub__(self, earlier: Self) -> Self: ...
 
     def __add__(self, later: Self) -> Self: ...
+
+    @property
+    def completeness(self) -> Completeness:
+        """How many of its events were lost."""
 
     def comments(self) -> tuple[str, ...]:
         """The comments of a profile with this account, in words."""

@@ -15,6 +15,7 @@ from ebpfprof.errors import EbpfprofError, NotGoProgram, TargetGone
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.process.process import Target, TargetEnd
+from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.delta import difference
 from ebpfprof.profile.model import Location, Profile, Sample, ValueType
 from ebpfprof.profilers.registry import kind_named
@@ -38,6 +39,10 @@ class FakeAccount:
 
     def __add__(self, later: FakeAccount) -> FakeAccount:
         return FakeAccount(self.title, self.events + later.events)
+
+    @property
+    def completeness(self) -> Completeness:
+        return Completeness(recorded=self.events)
 
     def comments(self) -> tuple[str, ...]:
         return (f"{self.title}: {self.events}",)
