@@ -66,7 +66,7 @@ def application(
     api = PageApi(manager, follower, watches)
     routes = [
         Route("/", _page),
-        Route("/assets/{name}", _asset),
+        Route("/assets/{name:path}", _asset),
         Route("/metrics", metrics.__call__),
         Route(READY, Readiness(manager).__call__),
         Route("/api/targets", api.targets),
@@ -114,8 +114,12 @@ async def _asset(request: Request) -> Response:
 
 
 def _file(name: str) -> Response:
-    """A file of the page; 404 if WEB_FOLDER itself has none of that name."""
-    files = {path.name: path for path in WEB_FOLDER.iterdir() if path.is_file()}
+    """A file of the page; 404 if WEB_FOLDER has none of that name."""
+    files = {
+        str(path.relative_to(WEB_FOLDER)): path
+        for path in WEB_FOLDER.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }
     if name not in files:
         raise HTTPException(404)
     media_type, _ = guess_type(name)

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from mimetypes import guess_type
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -132,13 +131,19 @@ class PageServer:
     """For all of /api/."""
     no_profile: str = ""
     """Why there is none, as a 404."""
+    state: tuple[str, str] = ("recording", "Recording.")
+    """The state of a process, and what it says, once its timeline was asked for."""
+    windows: list[dict[str, Any]] = field(default_factory=list)
+    """Those of the timeline; WINDOWS made-up ones without."""
+    has_windows: bool = True
+    """Whether there are any."""
     asked: list[str] = field(default_factory=list)
 
     def answer(self, path: str, query: dict[str, str]) -> tuple[int, str, bytes]:
         """Status, media type and body of a GET."""
         if not path.startswith("/api/"):
             name = "index.html" if path == "/" else path.removeprefix("/assets/")
-            body = (WEB_FOLDER / Path(name).name).read_bytes()
+            body = (WEB_FOLDER / name).read_bytes()
             return 200, guess_type(name)[0] or "text/plain", body
         if self.refusal:
             return self.refusal[0], "application/json", _error(self.refusal[1])
@@ -169,7 +174,7 @@ class PageServer:
         return 200, "application/json", json_profile.encode(profile)
 
     def _timeline(self, kind: str) -> bytes:
-        windows = [
+        windows = self.windows or [
             {
                 "start_s": START_S + index * WINDOW_S,
                 "end_s": START_S + (index + 1) * WINDOW_S,
@@ -179,7 +184,9 @@ class PageServer:
             for index in range(WINDOWS)
         ]
         unit = kind_named(kind).sample_types[-1].unit
-        body = {"kind": kind, "unit": unit, "interval_s": WINDOW_S, "windows": windows}
+        body = {"kind": kind, "unit": unit, "interval_s": WINDOW_S}
+        body["windows"] = windows if self.has_windows else []
+        body |= {"state": self.state[0], "says": self.state[1]}
         return json.dumps(body).encode()
 
 

@@ -212,6 +212,8 @@ def test_the_page_and_its_files_are_served(monkeypatch: pytest.MonkeyPatch, tmp_
     (web / "index.html").write_text("<p>page")
     (web / "page.js").write_text("let a;")
     (web / "folder").mkdir()
+    (web / "folder" / "inner.js").write_text("let b;")
+    (web / "link.js").symlink_to(tmp_path / "secret")
     (tmp_path / "secret").write_text("secret")
     monkeypatch.setattr(app_module, "WEB_FOLDER", web)
 
@@ -227,11 +229,17 @@ def test_the_page_and_its_files_are_served(monkeypatch: pytest.MonkeyPatch, tmp_
             assert "default-src 'self'" in answer.headers["content-security-policy"]
             assert "'unsafe" not in answer.headers["content-security-policy"]
             assert answer.headers["x-content-type-options"] == "nosniff"
-        for name in ("none.js", "folder", "../secret", "..", "%2e%2e/secret", "folder/../page.js"):
+        for name in ("none.js", "folder", "../secret", "..", "%2e%2e/secret", "link.js"):
+            assert (await service.client.ask(f"/assets/{name}")).body != b"secret"
+        for name in (
+            *("none.js", "folder", "../secret", "..", "%2e%2e/secret", "folder/../page.js"),
+            *("folder/inner.js", "folder/", "link.js", "/folder/inner.js"),
+        ):
             answer = await service.client.ask(f"/assets/{name}")
             if answer.status == 307:
                 answer = await service.client.ask(answer.headers["location"])
             known = {"..": b"<p>page", "folder/../page.js": b"let a;"}
+            known |= dict.fromkeys(("folder/inner.js", "/folder/inner.js"), b"let b;")
             assert answer.status == (200 if name in known else 404), name
             assert answer.body == known.get(name, answer.body)
 
