@@ -58,11 +58,20 @@ register_url_convertor("pid", _Pid())
 
 
 def application(
-    manager: Manager, follower: Follower, policy: Policy, watches: GoroutineWatches | None = None
+    manager: Manager,
+    follower: Follower,
+    policy: Policy,
+    watches: GoroutineWatches | None = None,
+    *,
+    lock_labels: bool = False,
 ) -> ASGIApp:
-    """All handlers, behind the middleware that decides which requests they get."""
+    """All handlers, behind the middleware that decides which requests they get.
+
+    For `lock_labels` see PprofEndpoints.
+    """
     watches = watches or GoroutineWatches(manager)
-    pprof, metrics = PprofEndpoints(manager), Metrics(manager, watches)
+    pprof = PprofEndpoints(manager, lock_labels=lock_labels)
+    metrics = Metrics(manager, watches)
     api = PageApi(manager, follower, watches)
     routes = [
         Route("/", _page),

@@ -26,6 +26,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from ebpfprof.console.text import printable
 from ebpfprof.errors import EbpfprofError, NoSuchProcess, TargetGone
 from ebpfprof.export import folded
+from ebpfprof.profile.lock_labels import LOCK, without_locks
 from ebpfprof.profilers.registry import find_kind, kinds
 from ebpfprof.server import pprof_text
 from ebpfprof.server.go_forms import parse_int
@@ -94,8 +95,10 @@ class _Asked:
 class PprofEndpoints:
     """Answers for all processes of a manager."""
 
-    def __init__(self, manager: Manager) -> None:
+    def __init__(self, manager: Manager, *, lock_labels: bool = False) -> None:
+        """With `lock_labels`, samples have labels of locks also where no request asks for them."""
         self._manager = manager
+        self._lock_labels = lock_labels
         self._goroutines = GoroutineEndpoint(manager)
 
     async def __call__(self, request: Request) -> Response:
@@ -177,7 +180,7 @@ class PprofEndpoints:
             seconds = asked.endpoint.seconds or _SECONDS
         headers = attachment(asked.endpoint.name)
         start_ns = time.time_ns()
-        profile = await self._recorded(asked, seconds)
+        profile = await self._scraped(asked, await self._recorded(asked, seconds))
         if asked.endpoint.name == WALL and parameter(asked.request, "format") == _FOLDED:
             body = await asyncio.to_thread(folded.encode, profile) if profile else None
             return Response(body, 200, NOSNIFF, TEXT)
@@ -188,12 +191,13 @@ class PprofEndpoints:
         """The sums so far, or with `seconds` what is recorded from now on, as Go's others."""
         debug, seconds = debug_and_seconds(asked.request)
         if seconds is not None:
-            profile = await self._recorded(asked, seconds)
+            profile = await self._scraped(asked, await self._recorded(asked, seconds))
             ended = profile and replace(profile, time_ns=time.time_ns())
             return await file(ended, attachment(f"{asked.endpoint.name}-delta"))
         is_text = debug != 0 and bool(asked.endpoint.text)
         headers = NOSNIFF if is_text else attachment(asked.endpoint.name)
-        profile = await self._so_far(asked, self._manager.readings.snapshot)
+        so_far = await self._so_far(asked, self._manager.readings.snapshot)
+        profile = await self._scraped(asked, so_far)
         if not is_text:
             # As Go's, which has no duration where it holds all since the start.
             ended = profile and replace(profile, time_ns=time.time_ns(), duration_ns=0)
@@ -204,9 +208,21 @@ class PprofEndpoints:
 
     async def _since_last(self, asked: _Asked) -> Response:
         """What was recorded since the last request for this, by any client (godeltaprof)."""
-        since = await self._so_far(asked, self._manager.readings.since_last)
+        last = await self._so_far(asked, self._manager.readings.since_last)
+        since = await self._scraped(asked, last)
         ended = since and replace(since, time_ns=time.time_ns())
         return await file(ended, attachment(f"{asked.endpoint.name}.pprof.gz"))
+
+    async def _scraped(self, asked: _Asked, profile: Profile | None) -> Profile | None:
+        """The profile without labels of locks, unless the request has ?labels=lock.
+
+        Addresses of locks are others in each process: in a store of profiles that would be a new
+        series for each lock.
+        """
+        is_asked = parameter(asked.request, "labels") == LOCK
+        if profile is None or self._lock_labels or is_asked:
+            return profile
+        return await asyncio.to_thread(without_locks, profile)
 
     async def _recorded(self, asked: _Asked, seconds: int) -> Profile | None:
         """What is recorded from now on; None if the client does not wait for it."""
@@ -238,7 +254,8 @@ class PprofEndpoints:
         counts, descriptions, of_sums = dict.fromkeys(_DESCRIPTIONS, 0), dict(_DESCRIPTIONS), []
         for kind, endpoint in _endpoints(process):
             known = process.history.sums.get(kind.name)
-            counts[endpoint.name] = len(known.samples) if known else 0
+            stacks = await asyncio.to_thread(without_locks, known) if known else None
+            counts[endpoint.name] = len(stacks.samples) if stacks else 0
             if endpoint.is_read:
                 counts[endpoint.name] = await self._goroutines.count(process)
             descriptions[endpoint.name] = endpoint.description

@@ -353,7 +353,6 @@ class Page {
     const groups = [["", "nothing"]];
     if (this.showsOperations(profile.kind)) groups.push(["operation", "wait reason"]);
     for (const key of [...keys].sort()) groups.push([`label:${key}`, key === "lock" ? "lock" : `label ${key}`]);
-    // Not on by default: a program with many short-lived locks would fill the tables of stacks.
     const { lock_option: option } = this.kinds.get(profile.kind) || {};
     if (option && !keys.has("lock")) groups.push(["lock", `lock (start serve with ${option})`]);
     const group = groups.some(([value]) => value === this.state.group && value !== "lock") ? this.state.group : "";

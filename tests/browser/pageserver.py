@@ -137,6 +137,8 @@ class PageServer:
     """Those of the timeline; WINDOWS made-up ones without."""
     has_windows: bool = True
     """Whether there are any."""
+    recorded: tuple[str, ...] = ("block", "mutex", "cpu")
+    """The kinds that are recorded."""
     asked: list[str] = field(default_factory=list)
 
     def answer(self, path: str, query: dict[str, str]) -> tuple[int, str, bytes]:
@@ -152,7 +154,7 @@ class PageServer:
                 "version": "1.2.3",
                 "interval_s": 60.0,
                 "retention_s": 600.0,
-                "kinds": [described_kind(kind) for kind in kinds()],
+                "kinds": [described_kind(kind, self.recorded) for kind in kinds()],
                 "targets": self.targets,
             }
             return 200, "application/json", json.dumps(found).encode()

@@ -166,8 +166,12 @@ def test_how_to_group_by_lock_is_said_where_locks_are_not_told_apart(page: Faked
     page.server.profiles["block"] = replace(block_profile(), samples=samples)
     page.open()
     page.until_text("#headline", "Mutex.Lock")
+    assert "lock" not in page.text("#group")  # they are, but there was none in this time
+    page.server.recorded = ("block", "cpu")
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
     *_, last = page.browser.find_elements(By.CSS_SELECTOR, "#group option")
-    assert last.text == "lock (start serve with --lock-labels)"
+    assert last.text == "lock (start serve with --profile mutex)"
     assert not last.is_enabled()
     page.click("[data-kind=cpu]")
     page.until_text("#headline", "of CPU time")

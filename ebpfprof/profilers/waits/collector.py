@@ -104,6 +104,7 @@ class WaitsCollector(Closing):
         self._program.load(rows, grows=frozenset(rows))
         labels.choose(self._program, self._config.label_keys)
         self.tables.stacks.keep_labelled(stacks // 2)
+        self.tables.stacks.keep_locked(stacks // 2)
 
     def attach(self, index: int, go: GoTarget) -> int:
         """Attach the probes to a target, give it the number `index`, and start to record it.
