@@ -93,7 +93,12 @@ class Service:
     client: Client
 
     @classmethod
-    async def of(cls, *targets: FakeTarget, **options: Any) -> Self:  # noqa: ANN401
+    async def of(
+        cls,
+        *targets: FakeTarget,
+        lock_labels: bool = False,
+        **options: Any,  # noqa: ANN401 - the manager's
+    ) -> Self:
         """Serves `targets`; `options` are the manager's."""
         live = FakeLive({each.pid: each for each in targets})
         manager = Manager(live, kinds=ALL_KINDS, **options)
@@ -101,7 +106,7 @@ class Service:
         for each in targets:
             manager.add_opened(each)
         await follower.survey()
-        app = application(manager, follower, Policy(is_unix=True))
+        app = application(manager, follower, Policy(is_unix=True), lock_labels=lock_labels)
         return cls(live, manager, follower, Client(app))
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.process.process import TargetEnd
+from ebpfprof.profile.lock_labels import lock_labels
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers import registry
 from ebpfprof.profilers.cpu.kind import CPU
@@ -321,5 +322,46 @@ def test_a_missing_slash_is_added() -> None:
             answer = await service.client.ask(f"{path}?x=1")
             assert answer.status == 307
             assert answer.headers["location"].endswith(f"{path}/?x=1")
+
+    run(work())
+
+
+@pytest.mark.parametrize("always", [False, True])
+@pytest.mark.parametrize("path", ["block", "mutex?seconds=1", "delta_block"])
+def test_what_is_scraped_has_labels_of_locks_only_where_they_are_asked_for(
+    path: str, always: bool
+) -> None:
+    """The fake has the events of a window under as many locks."""
+
+    class Locking(FakeTarget):
+        def profile(self, kind: Any) -> Profile:  # noqa: ANN401 - as in FakeTarget
+            found = super().profile(kind)
+            locks = [
+                replace(one, labels=lock_labels(None, 8 * n))
+                for one in found.samples[:1]
+                for n in (1, 2)
+            ]
+            return replace(found, samples=(*locks, *found.samples[1:]))
+
+    async def work() -> None:
+        target = Locking(PID)
+        service = await Service.of(target, lock_labels=always)
+        running = asyncio.ensure_future(service.manager.run())
+        async with service.manager.leases.recording(service.manager.processes[0]):
+            target.work(5)
+            service.manager.processes[0].since_s -= pprof_endpoints.FIRST_S
+            asked = {}
+            for query in ("", "labels=lock"):
+                url = f"/debug/pprof/{path}{'&' if '?' in path else '?'}{query}"
+                asking = service.client.ask(url)
+                answer = await (
+                    while_working(target, asking, lambda: None) if "seconds" in path else asking
+                )
+                asked[query] = answer.body
+                service.manager.processes[0].last_read.clear()
+        for query, body in asked.items():
+            labels = [each.labels for each in pprof.decode(body).samples if each.labels]
+            assert len(labels) == (2 if query or always else 0), (query, labels)
+        await ended(service, running)
 
     run(work())
