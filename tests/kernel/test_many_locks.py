@@ -72,3 +72,26 @@ def test_the_table_of_locks_has_a_row_for_the_others(monkeypatch: pytest.MonkeyP
     assert others.name == OTHER_LOCKS[0].value
     assert others.contentions > 0
     assert sum(lock.contentions for lock in report.locks) == REQUESTS
+
+
+def test_labels_alone_tell_fewer_locks_apart_than_the_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Naming them takes time at each reading, of which `serve` makes many.
+
+    Half of the ten stacks are those that waited, which a mutex profile does not show.
+    """
+    monkeypatch.setattr(collector, "_FEW_LOCKS", 10)
+    for by_lock, told in ((False, 5), (True, REQUESTS)):
+        options = Options(kinds=("mutex",), lock_labels=True, by_lock=by_lock)
+        with (
+            LiveSession(options, capacity=1) as live,
+            Target.start(program("manylocks")) as running,
+        ):
+            target = live.add(running.pid)
+            live.start(target)
+            running.ask(f"lock {REQUESTS}", "done")
+            (profile,) = live.snapshot(target).profiles
+        found = of_locks(profile)
+        assert len(found.keys() - {OTHER_LOCKS[1].value}) == told
+        assert found.total() == REQUESTS
