@@ -25,7 +25,7 @@
 struct group {
     u32 target; /* index into targets */
     u32 kind;
-    u64 sema;   /* BY_LOCK: the semaphore of the wait or release; else 0 */
+    u64 sema;   /* BY_LOCK: the semaphore of the wait or release, or OTHER_LOCKS; else 0 */
     u64 labels; /* WITH_LABELS: key of the goroutine's labels in label_sets; 0: none */
 };
 
@@ -37,7 +37,7 @@ struct stack {
 
 struct walker {
     u64 is_taken;
-    u64 hash;       /* of the group without its labels, and of the return addresses so far */
+    u64 hash; /* of the return addresses so far; of the group only its target and kind */
     s64 loss;       /* enum loss; -1 for a whole stack, or one deeper than Go itself keeps */
     u64 piece_base; /* where piece is in the target; 0: not read yet */
     u64 piece_last; /* offset of the last frame in it, in bytes */
@@ -51,15 +51,17 @@ struct walker {
 /* Several for each CPU: another program may interrupt one that walks. */
 BPF_PERCPU_ARRAY(walkers, struct walker, WALKERS);
 
-/* The first hash of a stack, different for each group. */
+/* The first hash of a stack, different for each target and kind. */
 static __always_inline u64 group_seed(const struct group *group) {
-    u64 seed = group->target + 1 + ((u64)group->kind << 32);
-    return BY_LOCK ? seed ^ group->sema * HASH_FACTOR : seed;
+    return group->target + 1 + ((u64)group->kind << 32);
 }
 
-/* The key of the walked stack. */
+/* The key of the walked stack. The lock and the labels come last: stack_key may change them. */
 static __always_inline u64 stack_hash(const struct walker *walker) {
-    return WITH_LABELS ? mix(walker->hash, walker->stack.group.labels) : walker->hash;
+    u64 hash = walker->hash;
+    if (BY_LOCK)
+        hash = mix(hash, walker->stack.group.sema);
+    return WITH_LABELS ? mix(hash, walker->stack.group.labels) : hash;
 }
 
 /* A walker without a start, for give_walker() later; NULL, which is counted, if none is free. */

@@ -23,16 +23,22 @@ struct total {
 
 BPF_HASH(totals, u64, struct total, MAX_STACKS);
 BPF_HASH(stacks, u64, struct stack, MAX_STACKS);
-#if WITH_LABELS
 /*
- * Programs may give each request labels of its own. Their stacks must not fill the table: once
- * there are as many as labelled_most allows, events with new labels are added up without labels.
+ * Programs may give each request labels of its own, or a lock. Their stacks must not fill the
+ * table: once there are as many as ..._most allows, events with new labels are added up without
+ * labels, and those of new locks as OTHER_LOCKS.
  */
-struct labelled {
-    u64 stacks; /* in labelled_made: ever stored; in labelled_most: allowed */
+struct stack_count {
+    u64 stacks; /* in ..._made: ever stored; in ..._most: allowed, written by user space only */
 };
-BPF_ARRAY(labelled_made, struct labelled, 1);
-BPF_ARRAY(labelled_most, struct labelled, 1); /* written by user space only */
+#if WITH_LABELS
+BPF_ARRAY(labelled_made, struct stack_count, 1);
+BPF_ARRAY(labelled_most, struct stack_count, 1);
+#endif
+#if BY_LOCK
+#define OTHER_LOCKS 1 /* in place of a semaphore's address, which is a multiple of 4 */
+BPF_ARRAY(locked_made, struct stack_count, 1);
+BPF_ARRAY(locked_most, struct stack_count, 1);
 #endif
 
 /* The group of an event of the goroutine g. */
@@ -53,9 +59,23 @@ static __always_inline u64 stack_key(struct walker *walker) {
         count_loss(walker->loss);
     if (totals.lookup(&hash))
         return hash;
+#if BY_LOCK
+    int first = 0;
+    struct stack_count *locked = locked_made.lookup(&first);
+    struct stack_count *locked_at_most = locked_most.lookup(&first);
+    if (!locked || !locked_at_most)
+        return 0;
+    if (walker->stack.group.sema && locked->stacks >= locked_at_most->stacks) {
+        count_loss(LOSS_locks_many);
+        walker->stack.group.sema = OTHER_LOCKS;
+        hash = stack_hash(walker);
+        if (totals.lookup(&hash))
+            return hash;
+    }
+#endif
 #if WITH_LABELS
     int zero = 0;
-    struct labelled *made = labelled_made.lookup(&zero), *most = labelled_most.lookup(&zero);
+    struct stack_count *made = labelled_made.lookup(&zero), *most = labelled_most.lookup(&zero);
     if (!made || !most)
         return 0;
     if (walker->stack.group.labels && made->stacks >= most->stacks) {
@@ -72,8 +92,12 @@ static __always_inline u64 stack_key(struct walker *walker) {
     }
     struct total none = {};
     s64 failure = totals.insert(&hash, &none);
+    /* No branches: with one, the verifier would try all that follows twice. */
+#if BY_LOCK
+    u64 sema = walker->stack.group.sema & ~(u64)OTHER_LOCKS;
+    __sync_fetch_and_add(&locked->stacks, (1 + (failure >> 63)) & (sema | -sema) >> 63);
+#endif
 #if WITH_LABELS
-    /* No branch: with one, the verifier would try all that follows twice. */
     u64 labels = walker->stack.group.labels;
     __sync_fetch_and_add(&made->stacks, (1 + (failure >> 63)) & (labels | -labels) >> 63);
 #endif

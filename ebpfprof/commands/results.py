@@ -20,6 +20,7 @@ from ebpfprof.console.text import duration, listed, printable
 from ebpfprof.overhead.busy import ProcessorTime, on_busy_processors
 from ebpfprof.process.process import Target
 from ebpfprof.profile.model import Profile
+from ebpfprof.profilers.account import loss_lines
 from ebpfprof.profilers.registry import kind_named, kind_with_option
 from ebpfprof.system.signals import interruptible
 
@@ -92,8 +93,9 @@ class Writing:
             say(f"ebpfprof: {ending.text}; the profile holds what was recorded.", err=True)
         for hint in dict.fromkeys(hint for report in reports for hint in report.hints):
             say(f"ebpfprof: {hint}", err=True)
-        for loss in session.losses():
-            say(f"ebpfprof: incomplete: {loss}", err=True)
+        accounts = [each.account for report in reports for each in report.profiles if each.account]
+        for line in loss_lines(session.losses(), [each.completeness for each in accounts]):
+            say(f"ebpfprof: {line}", err=True)
         for report, profiles in shown:
             for profile, file in profiles:
                 with _kept(errors):

@@ -141,6 +141,9 @@ def command(
     after, so that regular requests miss nothing. With --continuous it is recorded all the time.
     Goroutines are read when they are asked for, without a recording.
 
+    The page groups by lock where mutex is recorded. What is scraped has labels of locks only with
+    ?labels=lock, or with --lock-labels.
+
     On loopback, root and the user who typed sudo are answered. Other users need a token:
     --token-file, and then ?token=TOKEN or the header Authorization: Bearer TOKEN. A unix socket is
     for the user who typed sudo.
@@ -164,6 +167,7 @@ def command(
     from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.errors import Aborted
     from ebpfprof.privileges.checks import require_capabilities
+    from ebpfprof.profilers.registry import kind_with_option
     from ebpfprof.recording.drop_privileges import give_up_before_recording
     from ebpfprof.recording.live import LiveSession
     from ebpfprof.server.listener import listening
@@ -182,7 +186,11 @@ def command(
         containers=followed,
         capacity=max(_CAPACITY, len(pids)),
         allow_unknown_go=options.allow_unknown_go,
+        lock_labels=bool(options["lock_labels"]),
     )
+    # For the page, which groups by lock; what is scraped has no such labels unless asked for.
+    tells_locks = kind_with_option("lock_labels").name in options.kinds
+    options = options.replace(lock_labels=tells_locks)
     try:
         with ExitStack() as held:
             signals = held.enter_context(Signals())
@@ -275,16 +283,16 @@ def _say_ready(
     if len(served) > 5:
         names += f" and {len(served) - 5} more"
     noun = "process" if len(served) == 1 else "processes"
-    where = str(address) if address.path else f"http://{Address(address.host, port)}/"
-    if token_mode:
-        where += f"?token={policy.token}"
+    urls = Address(address.host, port, address.path).urls()
+    token = f"?token={policy.token}" if token_mode else ""
+    where = " and ".join(f"{url}/{token}" for url in urls) or str(address)
     what = f"{noun} {names}" if served else "Go processes as they start"
     say(f"serving {what} at {where}; Ctrl-C ends it", err=True)
     endpoints = [kind_named(name).endpoint for name in served[0].kinds] if served else []
     first = next((each.name for each in endpoints if each), None)
-    if first and not address.path and not policy.token:
+    if first and urls and not policy.token:
         # Other processes may start, and then the address must name one.
         is_alone = len(served) == 1 and not follows
         prefix = "" if is_alone else f"/proc/{served[0].pid}"
-        url = f"http://{Address(address.host, port)}{prefix}/debug/pprof/{first}?seconds=5"
+        url = f"{urls[0]}{prefix}/debug/pprof/{first}?seconds=5"
         say(f"Next: go tool pprof '{url}'", err=True)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from ebpfprof.continuous.process import Phase
 from ebpfprof.errors import NoSuchProcess, NotGoProgram, TargetGone, UnsupportedTarget
 from ebpfprof.profilers.registry import kind_named
 
@@ -33,6 +34,8 @@ class Lifecycle:
         except _NotFoundAgainError as error:
             process.end(f"process {process.pid} ended or replaced itself by another program")
             raise TargetGone(f"Nothing was recorded: {process.ending}.") from error
+        finally:
+            process.phase = Phase.NONE
         process.since_s = time.monotonic()
         process.history.begin(time.time())
 
@@ -51,8 +54,10 @@ class Lifecycle:
 
     def _start(self, process: RecordedProcess) -> None:
         if process.target is None:
+            process.phase = Phase.READING
             process.target = self._opened(process)
             process.opened_name = process.target.name
+        process.phase = Phase.ATTACHING
         if process.mark is None and not all(kind_named(each).keeps_sums for each in process.kinds):
             process.mark = self._live.begin(process.target)
         self._live.start(process.target)

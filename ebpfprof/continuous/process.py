@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ebpfprof.console.text import printable
@@ -52,6 +53,14 @@ class Live(Protocol):
     def losses(self) -> Iterable[Loss]: ...  # noqa: D102 - as LiveSession
 
 
+class Phase(Enum):
+    """What a recording that begins waits for."""
+
+    NONE = "no recording begins"
+    READING = "the symbols of its program are read"
+    ATTACHING = "its probes and samplers are attached"
+
+
 @dataclass(eq=False)
 class RecordedProcess:
     """A process that a Manager records while something needs it recorded.
@@ -74,6 +83,7 @@ class RecordedProcess:
     """Held while its probes are attached or detached, and while a window ends."""
     mark: Any = None
     """The live session's mark of the begin of the window, for kinds that keep no sums."""
+    phase: Phase = Phase.NONE
     users: int = 0
     """How many want it recorded now: leases and blocks of Leases.recording."""
     since_s: float = 0.0

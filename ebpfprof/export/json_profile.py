@@ -20,6 +20,9 @@ An object with these fields (most strings are an index into "strings"):
     idle           [index into idle_rules or -1 ...]: the rule that makes the wait idle
     idle_rules     [{"name", "reason"} ...]
     comments       [text ...]
+    incomplete     {"lost": events that were lost, at most, "share": part of all events, "alarming":
+                   whether that may change what the profile says}; left out if nothing was lost,
+                   or that is not known, as of a file. The comments say what was lost
 """
 
 import json
@@ -28,6 +31,7 @@ from typing import Any
 from ebpfprof.console.text import well_formed
 from ebpfprof.export.frames import FrameTable
 from ebpfprof.export.kinds import has_operations, is_moment, title
+from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.idle import IdleRule, rule_of
 from ebpfprof.profile.model import Label, Profile, Sample, ValueType
 from ebpfprof.profile.operations import operation_of
@@ -107,6 +111,7 @@ class _Document:
                 {"name": rule.name, "reason": rule.reason} for _, rule in self._rules.values()
             ],
             "comments": [well_formed(comment) for comment in profile.comments],
+            **_incomplete(profile),
         }
 
     def _string(self, text: str) -> int:
@@ -129,6 +134,14 @@ class _Document:
             return -1
         key = rule.name, rule.reason  # idle by behaviour: each has a reason of its own
         return self._rules.setdefault(key, (len(self._rules), rule))[0]
+
+
+def _incomplete(profile: Profile) -> dict[str, Any]:
+    found = profile.account.completeness if profile.account else Completeness()
+    if not found.lost:
+        return {}
+    fields = {"lost": found.lost, "share": found.lost_share, "alarming": found.is_alarming}
+    return {"incomplete": fields}
 
 
 def _value_type(value_type: ValueType) -> dict[str, str]:

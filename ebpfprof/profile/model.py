@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
 from ebpfprof.profile.behaviour import IdleBehaviour
+from ebpfprof.profile.completeness import Completeness
 
 UNKNOWN = "[unknown]"
 """The name that tables show for a frame without one."""
@@ -103,6 +104,10 @@ class Account(Protocol):
 
     def __add__(self, later: Self) -> Self: ...
 
+    @property
+    def completeness(self) -> Completeness:
+        """How many of its events were lost."""
+
     def comments(self) -> tuple[str, ...]:
         """The comments of a profile with this account, in words."""
 
@@ -139,11 +144,11 @@ class Lock:
     """A lock that goroutines waited for.
 
     `address` is the address of the sync.Mutex or sync.RWMutex, and `type` one of these names, or ""
-    if the semaphore at `address` belongs to something else. `name` is the name of its variable or
-    field, None if unknown. `waits` are the stacks that waited for it, `releases` those
-    that made others wait, with (count, nanoseconds). `still_waiting` are the stacks that wait at
-    the end, with (goroutines, nanoseconds so far). `holds` is the number of holds of known length,
-    `held_ns` their length together.
+    if the semaphore at `address` belongs to something else; it is 0 for several locks together.
+    `name` is the name of its variable or field, None if unknown. `waits` are the stacks that waited
+    for it, `releases` those that made others wait, with (count, nanoseconds). `still_waiting`
+    are the stacks that wait at the end, with (goroutines, nanoseconds so far). `holds` is the
+    number of holds of known length, `held_ns` their length together.
     """
 
     address: int

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from ebpfprof.console.text import percent
 from ebpfprof.kernel.losses import Loss, losses_since, losses_together
+from ebpfprof.profile.completeness import Completeness
 
 if TYPE_CHECKING:
     from ebpfprof.overhead.cost import Overhead
@@ -66,7 +67,8 @@ class RecordingAccount:
 
     `title` says what was recorded, `sampling` which events, `length_ns` for how long. `remarks` are
     sentences that hold for any part of the time. `own_cost` is what ebpfprof itself used until now,
-    in words, "" to leave it out. `losses` are those of all targets together. `coverage` and
+    in words, "" to leave it out. `losses` are those of all targets together. `events` is how many
+    the profile holds, scaled where the `coverage` says so. `coverage` and
     `spread` describe the estimate of a target that was recorded in windows. `counted` has a number
     for each sentence, in which it replaces {}.
     """
@@ -82,6 +84,7 @@ class RecordingAccount:
     coverage: Coverage | None = None
     spread: Spread = field(default_factory=dict)
     counted: Mapping[str, int] = field(default_factory=dict)
+    events: int = 0
     idle: tuple[str, ...] = ()
     """Which waits are idle by behaviour, and why: profile.idle_comments."""
 
@@ -94,6 +97,7 @@ class RecordingAccount:
             coverage=self.coverage and earlier.coverage and self.coverage - earlier.coverage,
             spread=_changed(self.spread, earlier.spread),
             counted=Counter(self.counted) - Counter(earlier.counted),
+            events=max(0, self.events - earlier.events),
         )
 
     def __add__(self, later: RecordingAccount) -> RecordingAccount:
@@ -106,7 +110,14 @@ class RecordingAccount:
             coverage=self.coverage and later.coverage and self.coverage + later.coverage,
             spread=_together(self.spread, later.spread),
             counted=Counter(self.counted) + Counter(later.counted),
+            events=self.events + later.events,
         )
+
+    @property
+    def completeness(self) -> Completeness:
+        """How many of the events in the recorded time were lost."""
+        recorded = self.events * (self.coverage.share if self.coverage else 1.0)
+        return Completeness(sum(loss.count for loss in self.losses), recorded)
 
     def comments(self) -> tuple[str, ...]:
         """The comments of the profile, a sentence each."""
@@ -118,6 +129,7 @@ class RecordingAccount:
         if self.own_cost:
             found.append(f"cost to ebpfprof itself until now: {self.own_cost}")
         found += [f"incomplete: {loss}" for loss in self.losses]
+        found.append(in_proportion(self.completeness))
         if coverage:
             found += [str(coverage), coverage.error(self.kind), *self._error_of_longest(coverage)]
             found += coverage.missing(self.kind)
@@ -133,6 +145,27 @@ class RecordingAccount:
         error = percent(max(errors, default=0.0))
         what = "" if coverage.error(self.kind) else "standard error "
         return [f"{what}of the ten stacks with the longest delays {error} at most"]
+
+
+def in_proportion(found: Completeness) -> str:
+    """How much losses matter, a sentence; "" without losses."""
+    if not found.lost:
+        return ""
+    so = "" if found.is_alarming else ", too little to change what the profile says"
+    share = percent(found.lost_share)
+    most = share if share.startswith("less") else f"at most {share}"
+    return f"incomplete in all: {most} of what happened{so}"
+
+
+def loss_lines(losses: Iterable[Loss], found: Iterable[Completeness]) -> list[str]:
+    """What the terminal says of losses: each one if they matter to a profile, else a line in all.
+
+    `found` has the completeness of each profile.
+    """
+    worst = max(found, key=lambda each: each.lost_share, default=Completeness())
+    if worst.lost and not worst.is_alarming:
+        return [f"{in_proportion(worst)}; its comments say what is missing"]
+    return [*(f"incomplete: {loss}" for loss in losses), *filter(None, [in_proportion(worst)])]
 
 
 def _changed(later: Spread, earlier: Spread) -> Spread:

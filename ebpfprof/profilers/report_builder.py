@@ -127,6 +127,7 @@ class ReportBuilder:
         go = self.recording.go
         info = go.binary.build_info if go else None
         profile = replace(profile, module=info.module if info else "")
+        account = replace(account, events=sum(each.values[0] for each in profile.samples))
         self.report.profiles.append(profile.accounted(account))
 
     def fail(self, error: Exception) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
-import json
 import re
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +19,10 @@ from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ebpfprof.server.refusals import own_path, refused, wants_page
 
 COOKIE = "ebpfprof-token"
 _NAME_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(?::[0-9]*)?")
@@ -99,8 +100,9 @@ class Access:
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         in_query = [value for name, value in query if name == "token"]
         if in_query and _same(in_query[0], token):
-            # On the page it is removed from the address, which is shared and remembered.
-            return _remembered(token, query) if scope["path"] == "/" else None
+            # A browser removes it from the address, which is shared and remembered.
+            is_shown = scope["path"] == "/" or wants_page(scope)
+            return _remembered(scope, token, query) if is_shown else None
         cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE)
         # A wrong one in the query is refused, also if the cookie has the right one.
         given = [_bearer(headers)] if in_query else [_bearer(headers), cookie]
@@ -109,21 +111,10 @@ class Access:
         return refused(
             scope,
             401,
-            "A token is needed, or this one is wrong: add ?token=TOKEN to the address, or send "
-            "the header Authorization: Bearer TOKEN.",
+            "This server needs a token, or the one that was sent is wrong: add ?token=TOKEN to the "
+            "address, or send the header Authorization: Bearer TOKEN.",
             {"WWW-Authenticate": "Bearer"},
         )
-
-
-def refused(
-    scope: Scope, status: int, sentence: str, headers: dict[str, str] | None = None
-) -> Response:
-    """An error: JSON for the page, a line that `go tool pprof` prints for all other paths."""
-    own = {"X-Content-Type-Options": "nosniff", **(headers or {})}
-    if scope["path"].startswith("/api/"):
-        body = json.dumps({"error": sentence})
-        return Response(body, status, {**own, "Cache-Control": "no-store"}, "application/json")
-    return PlainTextResponse(sentence + "\n", status, {**own, "X-Go-Pprof": "1"})
 
 
 def is_own_name(host: str) -> bool:
@@ -197,10 +188,10 @@ def _bearer(headers: Headers) -> str | None:
     return value.strip() if scheme.lower() == "bearer" else None
 
 
-def _remembered(token: str, query: list[tuple[str, str]]) -> Response:
-    """A redirect to the page, with the token in a cookie and no longer in the address."""
+def _remembered(scope: Scope, token: str, query: list[tuple[str, str]]) -> Response:
+    """A redirect to the same path, with the token in a cookie and no longer in the address."""
     rest = urlencode([(name, value) for name, value in query if name != "token"])
-    response = RedirectResponse("/" + ("?" + rest if rest else ""), 303)
+    response = RedirectResponse(own_path(scope) + ("?" + rest if rest else ""), 303)
     response.headers["Cache-Control"] = "no-store"
     response.set_cookie(COOKIE, token, path="/", httponly=True, samesite="strict")
     return response

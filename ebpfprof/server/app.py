@@ -16,12 +16,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ebpfprof.console.terminal import say
 from ebpfprof.console.text import printable
-from ebpfprof.server.access import Access, Policy, refused
+from ebpfprof.server.access import Access, Policy
 from ebpfprof.server.connections import Admitted
 from ebpfprof.server.go_forms import clean_path
+from ebpfprof.server.health import READY, Alive, Readiness
 from ebpfprof.server.metrics import Counted, Metrics
 from ebpfprof.server.page_api import PageApi
 from ebpfprof.server.pprof_endpoints import PprofEndpoints
+from ebpfprof.server.refusals import refused
 from ebpfprof.server.watches import GoroutineWatches
 
 if TYPE_CHECKING:
@@ -56,16 +58,26 @@ register_url_convertor("pid", _Pid())
 
 
 def application(
-    manager: Manager, follower: Follower, policy: Policy, watches: GoroutineWatches | None = None
+    manager: Manager,
+    follower: Follower,
+    policy: Policy,
+    watches: GoroutineWatches | None = None,
+    *,
+    lock_labels: bool = False,
 ) -> ASGIApp:
-    """All handlers, behind the middleware that decides which requests they get."""
+    """All handlers, behind the middleware that decides which requests they get.
+
+    For `lock_labels` see PprofEndpoints.
+    """
     watches = watches or GoroutineWatches(manager)
-    pprof, metrics = PprofEndpoints(manager), Metrics(manager, watches)
+    pprof = PprofEndpoints(manager, lock_labels=lock_labels)
+    metrics = Metrics(manager, watches)
     api = PageApi(manager, follower, watches)
     routes = [
         Route("/", _page),
-        Route("/assets/{name}", _asset),
+        Route("/assets/{name:path}", _asset),
         Route("/metrics", metrics.__call__),
+        Route(READY, Readiness(manager).__call__),
         Route("/api/targets", api.targets),
         Route("/api/targets/{pid:pid}/timeline", api.timeline),
         Route("/api/targets/{pid:pid}/goroutines", api.goroutines),
@@ -80,7 +92,7 @@ def application(
         ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error, Exception: _bug})
     app.router.redirect_slashes = False
-    return Counted(Access(Admitted(_Cleaned(app)), policy), metrics.requests)
+    return Counted(Alive(Access(Admitted(_Cleaned(app)), policy)), metrics.requests)
 
 
 class _Cleaned:
@@ -111,8 +123,12 @@ async def _asset(request: Request) -> Response:
 
 
 def _file(name: str) -> Response:
-    """A file of the page; 404 if WEB_FOLDER itself has none of that name."""
-    files = {path.name: path for path in WEB_FOLDER.iterdir() if path.is_file()}
+    """A file of the page; 404 if WEB_FOLDER has none of that name."""
+    files = {
+        str(path.relative_to(WEB_FOLDER)): path
+        for path in WEB_FOLDER.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }
     if name not in files:
         raise HTTPException(404)
     media_type, _ = guess_type(name)

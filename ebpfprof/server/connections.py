@@ -16,7 +16,7 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ebpfprof.server.access import refused
+from ebpfprof.server.refusals import refused
 
 MAX_WAITING: Final = 128
 """How many connections there may be on which no admitted request is answered."""

@@ -11,7 +11,7 @@ import socket
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ebpfprof.console.output_folder import Owner
@@ -20,6 +20,8 @@ from ebpfprof.errors import EbpfprofError
 
 _TCP = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]/]*)):([0-9]{1,5})")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""All addresses of the machine, and the one of them that is loopback."""
 BACKLOG = 128
 """How many clients may have connected before they are accepted."""
 # After 30 s of silence, and then every 10 s, the kernel probes whether the client still exists.
@@ -47,6 +49,20 @@ class Address:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+    def urls(self) -> tuple[str, ...]:
+        """Where clients find it, as http://HOST:PORT: first those on this machine. () on a socket.
+
+        Of all addresses of the machine, that is loopback, and the name that the machine has.
+        """
+        if self.path:
+            return ()
+        hosts = [self.host]
+        if self.host in _ANY:
+            hosts = [_ANY[self.host], socket.gethostname()]
+            if self.host == "::" and socket.has_dualstack_ipv6():
+                hosts.insert(1, _ANY["0.0.0.0"])
+        return tuple(f"http://{printable(str(replace(self, host=host)))}" for host in hosts)
 
     def __str__(self) -> str:
         if self.path:

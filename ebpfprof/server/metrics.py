@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+import ebpfprof
 from ebpfprof.errors import TargetGone
 from ebpfprof.kernel.losses import loss_kinds
 from ebpfprof.profilers.registry import kinds
@@ -43,13 +50,18 @@ class Metrics:
         self._sums = _Sums(manager, self.requests)
         self._registry.register(self._sums)
         self._registry.register(_Goroutines(manager, watches))
-        ProcessCollector(namespace="ebpfprof", registry=self._registry)
+        self._registry.register(_Build())
+        ProcessCollector(registry=self._registry)  # process_cpu_seconds_total and so on
 
     async def __call__(self, request: Request) -> Response:
-        """The metrics as text. A request for them starts no recording."""
+        """The metrics as text, in the format that the client takes: OpenMetrics or Prometheus's.
+
+        A request for them starts no recording.
+        """
         await asyncio.to_thread(self._sums.read, list(self._manager.processes))
-        headers = {"X-Content-Type-Options": "nosniff"}
-        return Response(generate_latest(self._registry), 200, headers, CONTENT_TYPE_LATEST)
+        encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+        headers = {"X-Content-Type-Options": "nosniff", "Vary": "Accept"}
+        return Response(encoder(self._registry), 200, headers, content_type)
 
 
 class Counted:
@@ -78,7 +90,15 @@ def endpoint(path: str) -> str:
     if path == "/":
         return "page"
     first = path.removeprefix("/").partition("/")[0]
-    return first if first in ("api", "assets", "metrics") else "other"
+    return first if first in ("api", "assets", "healthz", "metrics", "readyz") else "other"
+
+
+class _Build(Collector):
+    """Which ebpfprof this is, and on which Python it runs."""
+
+    def collect(self) -> Iterable[Metric]:
+        version = {"version": ebpfprof.__version__, "python_version": platform.python_version()}
+        yield InfoMetricFamily("ebpfprof_build", "Versions of ebpfprof and its Python.", version)
 
 
 class _Sums(Collector):
@@ -119,6 +139,7 @@ class _Sums(Collector):
                 kind.metric.name,
                 kind.metric.help,
                 labels=_OF_KIND if kind.metric.is_shared else _OF_PROCESS,
+                unit="seconds",
             )
             for kind in kinds()
             if kind.metric
@@ -127,6 +148,7 @@ class _Sums(Collector):
             "ebpfprof_target_overhead_seconds",
             "CPU time that recording took a process, estimated.",
             labels=_OF_PROCESS,
+            unit="seconds",
         )
         for process in self._manager.processes:
             of_process = (str(process.pid), process.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -19,8 +19,8 @@ from ebpfprof.errors import EbpfprofError, TargetGone
 from ebpfprof.export import json_profile, pprof
 from ebpfprof.profile.delta import totals
 from ebpfprof.profilers.registry import kind_named, kind_with_option, kinds
-from ebpfprof.server import findings
-from ebpfprof.server.access import refused
+from ebpfprof.server import findings, states
+from ebpfprof.server.refusals import refused
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.follow import Follower
@@ -35,7 +35,6 @@ LEASE_S = 30.0
 """How long a process is recorded after a request for its timeline, in seconds."""
 _LATEST_S = 60.0
 _FRESH_S = 1.0  # no window is made shorter than that
-_LOCK_OPTION = "--lock-labels"
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -69,7 +68,7 @@ class PageApi:
             "version": ebpfprof.__version__,
             "interval_s": manager.interval_s,
             "retention_s": manager.retention_s,
-            "kinds": [described_kind(kind) for kind in kinds()],
+            "kinds": [described_kind(kind, manager.kinds) for kind in kinds()],
             "targets": found,
         }
         return JSONResponse(body, headers=_HEADERS)
@@ -128,6 +127,7 @@ class PageApi:
             "unit": kind_named(kind).sample_types[-1].unit,
             "interval_s": self._manager.interval_s,
             "windows": windows,
+            **states.as_json(process),
         }
         return JSONResponse(body, headers=_HEADERS)
 
@@ -169,17 +169,22 @@ class PageApi:
         return await readings.between(process, kind, from_s, to_s)
 
 
-def _has_locks(kind: ProfileKind) -> bool:
-    """Whether its samples tell the lock where the user asks for that."""
-    return not kind.is_moment and kind.profiler == kind_with_option("lock_labels").profiler
+def _lock_option(kind: ProfileKind, recorded: Collection[str]) -> str:
+    """The option with which its samples tell the lock; "" if they do already, or never can."""
+    teller = kind_with_option("lock_labels")
+    can_tell = not kind.is_moment and kind.profiler == teller.profiler
+    return f"--profile {teller.name}" if can_tell and teller.name not in recorded else ""
 
 
 def _not_read(beyond: int) -> str:
     return f"There are too many: {beyond} goroutines were not looked at." if beyond else ""
 
 
-def described_kind(kind: ProfileKind) -> dict[str, Any]:
-    """What the page needs to know of a kind of profiles: its words and the columns of tables."""
+def described_kind(kind: ProfileKind, recorded: Collection[str]) -> dict[str, Any]:
+    """What the page needs to know of a kind of profiles: its words and the columns of tables.
+
+    `recorded` are the names of the kinds that are recorded.
+    """
     return {
         "name": kind.name,
         "title": kind.title,
@@ -187,7 +192,7 @@ def described_kind(kind: ProfileKind) -> dict[str, Any]:
         "headline": kind.headline,
         "events": kind.events,
         "moment": kind.is_moment,
-        "lock_option": _LOCK_OPTION if _has_locks(kind) else "",
+        "lock_option": _lock_option(kind, recorded),
         "table": {"rows": kind.table.rows, "count": kind.table.count},
     }
 
@@ -201,13 +206,16 @@ def _served(process: RecordedProcess) -> dict[str, Any]:
         recording=process.is_recording,
         kinds=list(process.kinds),
         ended=process.ending,
+        **states.as_json(process),
         **({"go": version} if version else {}),
     )
 
 
 def _unserved(about: GoProcess) -> dict[str, Any]:
     why_not = about.why_not or "there are too many processes to serve them all"
-    return _listed(about.pid, about.name, about, supported=about.supported, why_not=why_not)
+    return _listed(
+        about.pid, about.name, about, supported=about.supported, why_not=why_not, says=why_not
+    )
 
 
 def _listed(pid: int, name: str, about: GoProcess | None, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
@@ -225,6 +233,8 @@ def _listed(pid: int, name: str, about: GoProcess | None, **fields: Any) -> dict
         "recording": False,
         "kinds": [],
         "ended": None,
+        "state": "idle",
+        "says": "",
         **fields,
     }
 

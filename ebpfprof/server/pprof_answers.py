@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ebpfprof.export import pprof
-from ebpfprof.server.access import refused
 from ebpfprof.server.go_forms import form_value, parse_int
+from ebpfprof.server.refusals import refused
 
 if TYPE_CHECKING:
     from ebpfprof.profile.model import Profile

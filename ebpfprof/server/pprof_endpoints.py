@@ -26,9 +26,10 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from ebpfprof.console.text import printable
 from ebpfprof.errors import EbpfprofError, NoSuchProcess, TargetGone
 from ebpfprof.export import folded
+from ebpfprof.profile.lock_labels import LOCK, without_locks
 from ebpfprof.profilers.registry import find_kind, kinds
 from ebpfprof.server import pprof_text
-from ebpfprof.server.go_forms import parse_address, parse_int
+from ebpfprof.server.go_forms import parse_int
 from ebpfprof.server.goroutine_endpoint import GoroutineEndpoint
 from ebpfprof.server.pprof_answers import (
     NOSNIFF,
@@ -40,8 +41,8 @@ from ebpfprof.server.pprof_answers import (
     file,
     hang_up,
     parameter,
-    query,
 )
+from ebpfprof.server.symbol_endpoint import symbol
 from ebpfprof.server.symbols import Symbols
 
 if TYPE_CHECKING:
@@ -58,13 +59,10 @@ WALL = "wall"
 """The endpoint of the wall profile."""
 _FOLDED = "folded"
 _SECONDS = 5  # how long a kind that keeps no sums is recorded if its endpoint does not say
-_MAX_BODY = 1 << 20
-_BODY_S = 30.0  # how long a client may take to send that
-_MAX_NAMES = 1 << 26  # bytes; each address may come again and again, and its name may be long
-_MAX_WORD = 4096  # bufio's buffer, in Go's Symbol
 _MAX_CMDLINE = 1 << 22
 
-_UNKNOWN = "Unknown profile"
+# Those of Go 1.27 that are unknown here, unless a kind of profile has such an endpoint.
+_GOS_OWN = frozenset({"allocs", "goroutineleak", "heap", "threadcreate", "trace"})
 # net/http/pprof, profileDescriptions: those of endpoints that are no profiles.
 _DESCRIPTIONS = {
     "cmdline": "The command line invocation of the current program",
@@ -97,8 +95,10 @@ class _Asked:
 class PprofEndpoints:
     """Answers for all processes of a manager."""
 
-    def __init__(self, manager: Manager) -> None:
+    def __init__(self, manager: Manager, *, lock_labels: bool = False) -> None:
+        """With `lock_labels`, samples have labels of locks also where no request asks for them."""
         self._manager = manager
+        self._lock_labels = lock_labels
         self._goroutines = GoroutineEndpoint(manager)
 
     async def __call__(self, request: Request) -> Response:
@@ -162,7 +162,7 @@ class PprofEndpoints:
             case "cmdline":
                 return await _cmdline(process)
             case "symbol":
-                return await _symbol(request, process)
+                return await symbol(request, process)
         for kind, endpoint in _endpoints(process):
             asked = _Asked(request, process, kind, endpoint)
             if name == endpoint.name and endpoint.is_read:
@@ -171,7 +171,7 @@ class PprofEndpoints:
                 return await (self._sums(asked) if asked.is_of_sums else self._timed(asked))
             if name == endpoint.delta and kind.keeps_sums:
                 return await self._since_last(asked)
-        return error(request, 404, _UNKNOWN)
+        return error(request, 404, _unknown(process, name))
 
     async def _timed(self, asked: _Asked) -> Response:
         """What is recorded in the next seconds, as Go's endpoint `profile`."""
@@ -180,7 +180,7 @@ class PprofEndpoints:
             seconds = asked.endpoint.seconds or _SECONDS
         headers = attachment(asked.endpoint.name)
         start_ns = time.time_ns()
-        profile = await self._recorded(asked, seconds)
+        profile = await self._scraped(asked, await self._recorded(asked, seconds))
         if asked.endpoint.name == WALL and parameter(asked.request, "format") == _FOLDED:
             body = await asyncio.to_thread(folded.encode, profile) if profile else None
             return Response(body, 200, NOSNIFF, TEXT)
@@ -191,12 +191,13 @@ class PprofEndpoints:
         """The sums so far, or with `seconds` what is recorded from now on, as Go's others."""
         debug, seconds = debug_and_seconds(asked.request)
         if seconds is not None:
-            profile = await self._recorded(asked, seconds)
+            profile = await self._scraped(asked, await self._recorded(asked, seconds))
             ended = profile and replace(profile, time_ns=time.time_ns())
             return await file(ended, attachment(f"{asked.endpoint.name}-delta"))
         is_text = debug != 0 and bool(asked.endpoint.text)
         headers = NOSNIFF if is_text else attachment(asked.endpoint.name)
-        profile = await self._so_far(asked, self._manager.readings.snapshot)
+        so_far = await self._so_far(asked, self._manager.readings.snapshot)
+        profile = await self._scraped(asked, so_far)
         if not is_text:
             # As Go's, which has no duration where it holds all since the start.
             ended = profile and replace(profile, time_ns=time.time_ns(), duration_ns=0)
@@ -207,9 +208,21 @@ class PprofEndpoints:
 
     async def _since_last(self, asked: _Asked) -> Response:
         """What was recorded since the last request for this, by any client (godeltaprof)."""
-        since = await self._so_far(asked, self._manager.readings.since_last)
+        last = await self._so_far(asked, self._manager.readings.since_last)
+        since = await self._scraped(asked, last)
         ended = since and replace(since, time_ns=time.time_ns())
         return await file(ended, attachment(f"{asked.endpoint.name}.pprof.gz"))
+
+    async def _scraped(self, asked: _Asked, profile: Profile | None) -> Profile | None:
+        """The profile without labels of locks, unless the request has ?labels=lock.
+
+        Addresses of locks are others in each process: in a store of profiles that would be a new
+        series for each lock.
+        """
+        is_asked = parameter(asked.request, "labels") == LOCK
+        if profile is None or self._lock_labels or is_asked:
+            return profile
+        return await asyncio.to_thread(without_locks, profile)
 
     async def _recorded(self, asked: _Asked, seconds: int) -> Profile | None:
         """What is recorded from now on; None if the client does not wait for it."""
@@ -241,7 +254,8 @@ class PprofEndpoints:
         counts, descriptions, of_sums = dict.fromkeys(_DESCRIPTIONS, 0), dict(_DESCRIPTIONS), []
         for kind, endpoint in _endpoints(process):
             known = process.history.sums.get(kind.name)
-            counts[endpoint.name] = len(known.samples) if known else 0
+            stacks = await asyncio.to_thread(without_locks, known) if known else None
+            counts[endpoint.name] = len(stacks.samples) if stacks else 0
             if endpoint.is_read:
                 counts[endpoint.name] = await self._goroutines.count(process)
             descriptions[endpoint.name] = endpoint.description
@@ -276,6 +290,17 @@ def _endpoints(process: RecordedProcess) -> list[tuple[ProfileKind, Endpoint]]:
     ]
 
 
+def _unknown(process: RecordedProcess, name: str) -> str:
+    """Go's words, and what there is: `go tool pprof` prints it."""
+    known = sorted({*_DESCRIPTIONS, *(endpoint.name for _, endpoint in _endpoints(process))})
+    why = ""
+    if name in endpoint_names():
+        why = f"{name} is not recorded of this process: serve --profile says what is. "
+    elif name in _GOS_OWN:
+        why = f"ebpfprof can't record {name}. "
+    return f"Unknown profile. {why}Process {process.pid} has {', '.join(known)}."
+
+
 def _is_of_sums(kind: ProfileKind, endpoint: Endpoint) -> bool:
     """Whether a request without `seconds` gets the sums so far."""
     return kind.keeps_sums and endpoint.seconds is None
@@ -291,53 +316,6 @@ async def _cmdline(process: RecordedProcess) -> Response:
 
     body = (await asyncio.to_thread(read)).removesuffix(b"\0")
     return Response(body, 200, NOSNIFF, TEXT)
-
-
-async def _symbol(request: Request, process: RecordedProcess) -> Response:
-    words = query(request)
-    if request.method == "POST":
-        try:
-            words = await asyncio.wait_for(_body(request), _BODY_S)
-        except TimeoutError:
-            return error(request, 408, f"The addresses did not come within {_BODY_S:g} s.")
-        if len(words) > _MAX_BODY:
-            return error(request, 413, f"More than {_MAX_BODY} bytes of addresses.")
-    body = await asyncio.to_thread(_symbol_table, process.pid, words)
-    if len(body) > _MAX_NAMES:
-        sentence = f"The names of these addresses take more than {_MAX_NAMES} bytes: ask for fewer."
-        return error(request, 413, sentence)
-    return Response(body, 200, NOSNIFF, TEXT)
-
-
-async def _body(request: Request) -> bytes:
-    """The body; of one larger than _MAX_BODY bytes only a beginning that is larger, too."""
-    found = b""
-    async for chunk in request.stream():
-        found += chunk
-        if len(found) > _MAX_BODY:
-            break
-    return found
-
-
-def _symbol_table(pid: int, query: bytes) -> bytes:
-    """What Go's Symbol answers: a line for each address behind which there is a function.
-
-    Of an answer longer than _MAX_NAMES bytes only the beginning, a little longer than that.
-    """
-    found, size, end = [b"num_symbols: 1"], 0, b""  # clients only look whether it is 0
-    words = query.decode("latin-1").split("+")
-    cut = next((index for index, word in enumerate(words) if len(word) >= _MAX_WORD), None)
-    if cut is not None:
-        words, end = words[: cut + 1], b"reading request: bufio: buffer full\n"
-    pcs = [parse_address(word[:_MAX_WORD]) for word in words]
-    with Symbols(pid) as symbols:
-        names = symbols.names({pc for pc in pcs if pc})
-    lines = {pc: f"{pc:#x} {printable(name)}".encode() for pc, name in names.items()}
-    for pc in pcs:
-        if pc in lines and size <= _MAX_NAMES:
-            found.append(lines[pc])
-            size += len(lines[pc])
-    return b"\n".join([*found, end])
 
 
 def _text_of(pid: int, profile: Profile, head: tuple[str, ...]) -> str:

@@ -43,6 +43,8 @@ class Service:
     containers: tuple[str, ...] = ()
     capacity: int = 64
     allow_unknown_go: bool = False
+    lock_labels: bool = False
+    """Whether what is scraped has labels of locks, as what the page shows."""
 
     def manager(self, live: Live, targets: Sequence[LiveTarget]) -> Manager:
         """A manager of the `targets`, which `live` has opened."""
@@ -105,7 +107,8 @@ def run(
             follower = service.follower(manager, table)
             await _unless_aborted(follower.survey())
             watches = service.watches(manager, files)
-            server = _Server(_config(application(manager, follower, policy, watches)))
+            app = application(manager, follower, policy, watches, lock_labels=service.lock_labels)
+            server = _Server(_config(app))
             regular = (manager.run(), follower.run(), watches.run())
             await _serve(server, listener, manager, regular, on_ready, should_end)
         except KeyboardInterrupt:  # asyncio would complain of a task that ends so

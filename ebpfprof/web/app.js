@@ -3,6 +3,7 @@
 // address, and nowhere else. Which kinds there are, and their words, the server says.
 
 const TARGETS_EVERY_MS = 5000;
+const BEGINNING_EVERY_MS = 500; // while a recording begins, its state changes
 const SEARCH_AFTER_MS = 120;
 
 const byId = (id) => document.getElementById(id);
@@ -69,6 +70,9 @@ class Page {
       onZoom: () => this.remember({ zoom: this.graph.zoomPath }),
     });
     this.findings = new Findings(byId("findings"));
+    this.processes = new ProcessTable(byId("processes"), {
+      hrefOf: ({ pid }) => State.write({ ...State.read(""), pid, kind: this.state.kind }),
+    });
     this.timeline = new Timeline(byId("timeline"), { onpick: (from, to) => this.pick(from, to) });
     this.table = new FunctionTable(byId("functions"), {
       onchoose: (name) => this.set({ search: this.state.search === name ? "" : name }),
@@ -167,16 +171,10 @@ class Page {
       byId("version").textContent = found.version;
       const servable = this.targets.filter((each) => each.supported && each.kinds.length);
       if (this.state.pid === null && servable.length === 1) this.remember({ pid: servable[0].pid });
-      this.showTargets();
       this.showProblem(null);
       const target = this.target;
-      byId("main").hidden = !target;
-      byId("welcome").hidden = Boolean(target);
-      if (!target) {
-        byId("welcome").textContent = this.state.pid === null ? "Choose a process."
-          : `Process ${this.state.pid} is not served here (any more).`;
-        return;
-      }
+      this.showProcesses(target);
+      if (!target) return;
       if (!target.kinds.includes(this.state.kind) && target.kinds.length) this.state.kind = target.kinds[0];
       this.showTarget(target);
       if (!target.kinds.length) {
@@ -202,6 +200,8 @@ class Page {
     const times = await this.api.timeline(target.pid, kind);
     if (question !== this.question) return;
     this.times = times;
+    this.showState(times); // it may have begun just now, for this request
+    if (times.state === "reading" || times.state === "attaching" || !times.windows.length) this.intervalMs = BEGINNING_EVERY_MS;
     this.showTimeline();
     const wanted = JSON.stringify([target.pid, kind, window, base]);
     const isKnown = this.loaded === wanted && this.profile;
@@ -220,7 +220,7 @@ class Page {
       if (question !== this.question) return;
       if (!(error instanceof ApiError) || error.code !== 404) throw error;
       if (this.loaded !== wanted) this.profile = this.base = null;
-      this.missing = target.ended || window || base ? error.message : "Recording has begun: the first numbers come in a few seconds.";
+      this.missing = target.ended || window || base ? error.message : ""; // the state says it
     }
     this.draw();
   }
@@ -234,36 +234,22 @@ class Page {
     if (error && !(error instanceof ApiError)) throw error;
   }
 
-  showTargets() {
-    const items = this.targets.map((target) => {
-      const item = document.createElement("li");
-      const button = document.createElement("button");
-      button.type = "button";
-      button.disabled = !target.kinds.length;
-      button.setAttribute("aria-current", String(target.pid === this.state.pid));
-      const name = document.createElement("strong");
-      name.textContent = FlameText.printable(target.name);
-      const about = document.createElement("span");
-      const words = [`${target.pid}`, target.go || "", target.container ? `in ${target.container.slice(0, 12)}` : ""];
-      about.textContent = words.filter(Boolean).join(" · ");
-      const state = document.createElement("span");
-      state.className = "state";
-      state.textContent = target.ended ? "ended" : !target.kinds.length ? target.why_not : target.recording ? "recording" : "";
-      if (target.recording && !target.ended) state.classList.add("recording");
-      button.append(name, about, state);
-      button.title = FlameText.printable(target.command);
-      button.addEventListener("click", () => {
-        const other = target.pid !== this.state.pid;
-        this.set(other ? { pid: target.pid, window: null, base: null, zoom: [] } : {});
-      });
-      item.append(button);
-      return item;
-    });
-    const list = byId("targets");
-    const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);
-    list.replaceChildren(...items);
-    if (focused >= 0 && items[focused]) items[focused].firstChild.focus();
-    if (!items.length) list.append(Object.assign(document.createElement("li"), { textContent: "No process is served yet." }));
+  /** The table of processes where none is shown, and the way back to it. */
+  showProcesses(target) {
+    byId("main").hidden = !target;
+    byId("processes").hidden = Boolean(target);
+    byId("all").hidden = this.targets.length < 2;
+    this.processes.show(this.targets);
+    const isGone = !target && this.state.pid !== null;
+    byId("welcome").hidden = !isGone;
+    byId("welcome").textContent = isGone ? `Process ${this.state.pid} is gone, or was never served here.` : "";
+    if (!target) document.title = "ebpfprof";
+  }
+
+  /** The one state of the process that is shown. */
+  showState({ state, says }) {
+    byId("state").dataset.state = state;
+    if (byId("state").textContent !== says) byId("state").textContent = FlameText.printable(says);
   }
 
   showTarget(target) {
@@ -271,10 +257,10 @@ class Page {
     const name = document.createElement("h2");
     name.textContent = FlameText.printable(`${target.name} (${target.pid})`);
     const words = document.createElement("p");
-    words.textContent = target.ended ? `${target.ended[0].toUpperCase()}${target.ended.slice(1)}. What was recorded until then is still here.`
-      : [target.go, target.user && `user ${target.user}`, target.container && `container ${target.container.slice(0, 12)}`,
-        target.recording ? "being recorded" : "not being recorded"].filter(Boolean).join(" · ");
+    words.textContent = [target.go, target.user && `user ${target.user}`,
+      target.container && `container ${target.container.slice(0, 12)}`].filter(Boolean).join(" · ");
     about.replaceChildren(name, words);
+    if (target.state !== "idle") this.showState(target); // the timeline's request begins a recording
     document.title = `${name.textContent} – ebpfprof`;
     const kinds = [...this.kinds.values()].filter(({ name }) => target.kinds.includes(name));
     const tabs = kinds.map(({ name: kind, title, summary }) => {
@@ -315,6 +301,7 @@ class Page {
     byId("graph").hidden = isEmpty;
     byId("functions").hidden = isEmpty;
     byId("idle").hidden = true;
+    byId("losses").hidden = true;
     byId("headline").textContent = "";
     byId("matched").textContent = "";
     byId("download").href = this.api.pprofUrl(state.pid, state.kind, state.window || {});
@@ -340,8 +327,18 @@ class Page {
     });
     const notes = profile.comments.map((text) => Object.assign(document.createElement("li"), { textContent: FlameText.printable(text) }));
     byId("notes").querySelector("ul").replaceChildren(...notes);
-    const incomplete = profile.comments.filter((text) => text.startsWith("incomplete:"));
-    byId("status").textContent = incomplete.length ? FlameText.printable(incomplete.join("; ")) : this.paused ? "paused" : "";
+    this.showLosses(profile);
+  }
+
+  /** How much is missing: a warning where that may change what is shown, else a footnote. */
+  showLosses({ comments, incomplete }) {
+    const told = comments.filter((text) => text.startsWith("incomplete"));
+    const isAlarming = Boolean(incomplete && incomplete.alarming);
+    const losses = byId("losses");
+    losses.hidden = !told.length;
+    losses.classList.toggle("alarming", isAlarming);
+    losses.textContent = FlameText.printable(isAlarming ? told.join("; ") : told.slice(-1).join());
+    (isAlarming ? byId("headline") : byId("functions").parentElement).after(losses);
   }
 
   /** Whether samples of a kind of profile are of operations, some of which are idle. */
@@ -356,7 +353,6 @@ class Page {
     const groups = [["", "nothing"]];
     if (this.showsOperations(profile.kind)) groups.push(["operation", "wait reason"]);
     for (const key of [...keys].sort()) groups.push([`label:${key}`, key === "lock" ? "lock" : `label ${key}`]);
-    // Not on by default: a program with many short-lived locks would fill the tables of stacks.
     const { lock_option: option } = this.kinds.get(profile.kind) || {};
     if (option && !keys.has("lock")) groups.push(["lock", `lock (start serve with ${option})`]);
     const group = groups.some(([value]) => value === this.state.group && value !== "lock") ? this.state.group : "";

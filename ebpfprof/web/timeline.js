@@ -1,8 +1,10 @@
 "use strict";
-// The windows of the history as bars; the mouse or the keyboard picks a time from them.
+// The steps of the history over time, drawn to scale; the mouse or the keyboard picks a time from
+// them. uPlot draws the axes; times without a recording stay empty.
 
-const SVG = "http://www.w3.org/2000/svg";
-const TIMELINE_HEIGHT = 72;
+const TIMELINE_HEIGHT = 116;
+const TIMELINE_LEAST_S = 60; // a shorter history fills a part of the axis
+const TIMELINE_AXIS_PX = 72;
 
 class Timeline {
   /** `onpick(from_s, to_s)` is called with Unix times when a time was picked. */
@@ -11,22 +13,21 @@ class Timeline {
     this._windows = [];
     this._cursor = -1;
     this._anchor = -1;
-    this._svg = document.createElementNS(SVG, "svg");
-    this._svg.setAttribute("class", "timeline");
-    this._svg.setAttribute("preserveAspectRatio", "none");
-    this._svg.setAttribute("tabindex", "0");
-    this._svg.setAttribute("role", "slider");
-    this._svg.setAttribute("aria-label",
+    this._unit = "nanoseconds";
+    this._box = document.createElement("div");
+    this._box.className = "timeline";
+    this._box.tabIndex = 0;
+    this._box.setAttribute("role", "slider");
+    this._box.setAttribute("aria-label",
       "Timeline. Left and right move, with Shift they select more, Enter picks.");
     this._text = document.createElement("p");
     this._text.className = "timeline-text";
     this._text.setAttribute("aria-live", "polite");
-    container.append(this._svg, this._text);
-    this._svg.addEventListener("pointerdown", (event) => this._press(event));
-    this._svg.addEventListener("pointermove", (event) => this._move(event));
-    this._svg.addEventListener("pointerup", () => this._release());
-    this._svg.addEventListener("pointercancel", () => this._drop());
-    this._svg.addEventListener("keydown", (event) => this._key(event));
+    this._legend = document.createElement("p");
+    this._legend.className = "timeline-legend";
+    container.append(this._box, this._text, this._legend);
+    this._box.addEventListener("keydown", (event) => this._key(event));
+    new ResizeObserver(() => this._resize()).observe(this._box);
   }
 
   /** `windows` are the server's, with values of that `unit`; `window` and `base` were picked. Bars
@@ -45,32 +46,125 @@ class Timeline {
     this._draw();
   }
 
-  _draw() {
+  /** Where a step is, left and right, in pixels of the window: for tests and for touch. */
+  placeOf(index) {
+    const { start_s, end_s } = this._windows[index];
+    const left = this._plot.over.getBoundingClientRect().left;
+    return [start_s, end_s].map((time) => left + this._plot.valToPos(time, "x"));
+  }
+
+  _resize() {
+    const width = this._box.clientWidth;
+    if (width && !this._plot) this._draw();
+    else if (width && width !== this._plot.width) this._plot.setSize({ width, height: TIMELINE_HEIGHT });
+  }
+
+  /** The amount of a step: in a second, or as it is. */
+  _size({ start_s, end_s, value }) {
+    return this._isMoment ? value : value / Math.max(end_s - start_s, 1e-3);
+  }
+
+  _range() {
     const windows = this._windows;
-    const columns = Math.max(windows.length, 24);
-    const first = columns - windows.length; // the newest stands at the right
-    this._svg.setAttribute("viewBox", `0 0 ${columns} ${TIMELINE_HEIGHT}`);
-    this._svg.replaceChildren();
-    const size = ({ start_s, end_s, value }) => this._isMoment ? value : value / Math.max(end_s - start_s, 1e-3);
-    const highest = Math.max(...windows.map(size), 1);
-    const chosen = this._chosen();
-    windows.forEach((each, index) => {
-      const height = Math.max(1, (TIMELINE_HEIGHT - 6) * size(each) / highest);
-      const back = this._rect(first + index, 0, TIMELINE_HEIGHT, "back");
-      const bar = this._rect(first + index, TIMELINE_HEIGHT - height, height, "bar");
-      for (const [name, time] of [["picked", this._picked], ["base", this._base]]) {
-        if (time && each.end_s > time.from && each.start_s < time.to) back.classList.add(name);
-      }
-      if (chosen && index >= chosen[0] && index <= chosen[1]) back.classList.add("chosen");
-      this._svg.append(back, bar);
-    });
+    const end = windows.length ? windows[windows.length - 1].end_s : Date.now() / 1000;
+    const start = windows.length ? windows[0].start_s : end;
+    return [Math.min(start, end - TIMELINE_LEAST_S), end];
+  }
+
+  _draw() {
+    if (!this._plot && this._box.clientWidth) this._plot = this._made();
+    const windows = this._windows;
+    if (this._plot) this._plot.setData([windows.map((each) => each.start_s), windows.map((each) => this._size(each))]);
     const at = windows[this._cursor] || windows[windows.length - 1];
-    this._svg.setAttribute("aria-valuemin", "0");
-    this._svg.setAttribute("aria-valuemax", String(Math.max(windows.length - 1, 0)));
-    this._svg.setAttribute("aria-valuenow", String(Math.max(this._cursor, 0)));
-    const text = at ? this._textOf(at) : "Nothing was recorded yet.";
-    this._svg.setAttribute("aria-valuetext", text);
-    this._text.textContent = text;
+    this._box.setAttribute("aria-valuemin", "0");
+    this._box.setAttribute("aria-valuemax", String(Math.max(windows.length - 1, 0)));
+    this._box.setAttribute("aria-valuenow", String(Math.max(this._cursor, 0)));
+    this._box.setAttribute("aria-valuetext", at ? this._textOf(at) : "No step is over yet.");
+    this._text.textContent = at ? this._textOf(at) : "";
+    this._drawLegend();
+  }
+
+  _drawLegend() {
+    const per = this._isMoment ? "at the end of a step" : "per second, step by step";
+    const entries = [["step", per], ["picked", "shown below"], ["base", "compared with"], ["empty", "not recorded"]];
+    const shown = entries.filter(([name]) => (name !== "picked" || this._picked) && (name !== "base" || this._base));
+    const wanted = JSON.stringify(shown);
+    if (this._legend.dataset.shown === wanted) return;
+    this._legend.dataset.shown = wanted;
+    this._legend.replaceChildren(...shown.map(([name, words]) => {
+      const colour = document.createElement("i");
+      colour.className = `swatch ${name}`;
+      const entry = document.createElement("span");
+      entry.append(colour, words);
+      return entry;
+    }));
+  }
+
+  _made() {
+    const colour = (name) => () => getComputedStyle(this._box).getPropertyValue(name).trim();
+    const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
+    const plot = new uPlot({
+      width: this._box.clientWidth,
+      height: TIMELINE_HEIGHT,
+      legend: { show: false },
+      cursor: { show: false },
+      select: { show: false },
+      padding: [8, 32, 0, 0], // room for half of the last time
+      scales: {
+        x: { time: true, range: () => this._range() },
+        y: { range: (_, __, most) => [0, most > 0 ? most * 1.05 : 1] },
+      },
+      axes: [
+        { ...axis, size: 30, space: TIMELINE_AXIS_PX, values: (_, times, __, ___, step) => times.map((time) => formatTime(time).slice(0, step < 60 ? 8 : 5)) },
+        { ...axis, size: TIMELINE_AXIS_PX, values: (_, values) => values.map((value) => this._amount(value)) },
+      ],
+      series: [{}, { fill: colour("--accent"), width: 0, points: { show: false }, paths: (made) => this._bars(made) }],
+      hooks: { drawClear: [(made) => this._drawMarks(made)] },
+    }, [[], []], this._box);
+    plot.over.addEventListener("pointerdown", (event) => this._press(event));
+    plot.over.addEventListener("pointermove", (event) => this._move(event));
+    plot.over.addEventListener("pointerup", () => this._release());
+    plot.over.addEventListener("pointercancel", () => this._drop());
+    return plot;
+  }
+
+  _amount(value) {
+    return value ? `${formatValue(value, this._unit)}${this._isMoment ? "" : "/s"}` : "0";
+  }
+
+  /** A bar for each step, as wide as the step is long; at least a pixel high. */
+  _bars(plot) {
+    const fill = new Path2D();
+    const ground = plot.valToPos(0, "y", true);
+    for (const each of this._windows) {
+      const [left, right] = this._edges(plot, each);
+      const top = Math.min(plot.valToPos(this._size(each), "y", true), ground - 1);
+      fill.rect(left, top, right - left, ground - top);
+    }
+    return { fill };
+  }
+
+  /** The left and right edge of a step on the canvas, with a gap to the next one where there is room. */
+  _edges(plot, { start_s, end_s }) {
+    const [left, right] = [plot.valToPos(start_s, "x", true), plot.valToPos(end_s, "x", true)];
+    const gap = right - left > 4 ? 1 : 0;
+    return [left, Math.max(right - gap, left + 1)];
+  }
+
+  /** Mark behind the bars what was picked, and what is being picked. */
+  _drawMarks(plot) {
+    const chosen = this._chosen();
+    const style = getComputedStyle(this._box);
+    const { top, height } = plot.bbox;
+    this._windows.forEach((each, index) => {
+      const isIn = (time) => time && each.end_s > time.from && each.start_s < time.to;
+      const isChosen = chosen && index >= chosen[0] && index <= chosen[1];
+      const name = isIn(this._base) ? "--base" : isChosen || isIn(this._picked) ? "--picked" : "";
+      if (!name) return;
+      plot.ctx.fillStyle = style.getPropertyValue(name).trim();
+      const [left, right] = this._edges(plot, each);
+      plot.ctx.fillRect(left, top, right - left + 1, height);
+    });
   }
 
   _textOf({ start_s, end_s, value }) {
@@ -78,33 +172,26 @@ class Timeline {
     return this._isMoment ? text : `${text} in ${formatDuration((end_s - start_s) * 1e9)}`;
   }
 
-  _rect(x, y, height, name) {
-    const rect = document.createElementNS(SVG, "rect");
-    rect.setAttribute("x", String(x + (name === "bar" ? 0.08 : 0)));
-    rect.setAttribute("y", String(y));
-    rect.setAttribute("width", name === "bar" ? "0.84" : "1");
-    rect.setAttribute("height", String(height));
-    rect.setAttribute("class", name);
-    return rect;
-  }
-
   _chosen() {
     if (this._cursor < 0 || this._anchor < 0) return null;
     return [Math.min(this._cursor, this._anchor), Math.max(this._cursor, this._anchor)];
   }
 
+  /** The step at the pointer, or the one that is nearest to it. */
   _index(event) {
-    const box = this._svg.getBoundingClientRect();
-    const columns = Math.max(this._windows.length, 24);
-    const column = Math.floor((event.clientX - box.left) / box.width * columns);
-    const index = column - (columns - this._windows.length);
-    return Math.max(0, Math.min(this._windows.length - 1, index));
+    const time = this._plot.posToVal(event.clientX - this._plot.over.getBoundingClientRect().left, "x");
+    const distance = ({ start_s, end_s }) => Math.max(start_s - time, time - end_s, 0);
+    let nearest = 0;
+    this._windows.forEach((each, index) => {
+      if (distance(each) < distance(this._windows[nearest])) nearest = index;
+    });
+    return nearest;
   }
 
   _press(event) {
     if (!this._windows.length || event.button !== 0) return;
     this._drags = true;
-    this._svg.setPointerCapture(event.pointerId);
+    this._plot.over.setPointerCapture(event.pointerId);
     this._cursor = this._anchor = this._index(event);
     this._draw();
   }

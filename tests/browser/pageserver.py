@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from mimetypes import guess_type
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -107,6 +106,8 @@ def described(pid: int, name: str, **fields: Any) -> dict[str, Any]:  # noqa: AN
         "kinds": ["block", "mutex", "cpu"],
         "prefix": f"/proc/{pid}",
         "ended": None,
+        "state": "recording",
+        "says": "Recording.",
         **fields,
     }
 
@@ -130,13 +131,21 @@ class PageServer:
     """For all of /api/."""
     no_profile: str = ""
     """Why there is none, as a 404."""
+    state: tuple[str, str] = ("recording", "Recording.")
+    """The state of a process, and what it says, once its timeline was asked for."""
+    windows: list[dict[str, Any]] = field(default_factory=list)
+    """Those of the timeline; WINDOWS made-up ones without."""
+    has_windows: bool = True
+    """Whether there are any."""
+    recorded: tuple[str, ...] = ("block", "mutex", "cpu")
+    """The kinds that are recorded."""
     asked: list[str] = field(default_factory=list)
 
     def answer(self, path: str, query: dict[str, str]) -> tuple[int, str, bytes]:
         """Status, media type and body of a GET."""
         if not path.startswith("/api/"):
             name = "index.html" if path == "/" else path.removeprefix("/assets/")
-            body = (WEB_FOLDER / Path(name).name).read_bytes()
+            body = (WEB_FOLDER / name).read_bytes()
             return 200, guess_type(name)[0] or "text/plain", body
         if self.refusal:
             return self.refusal[0], "application/json", _error(self.refusal[1])
@@ -145,7 +154,7 @@ class PageServer:
                 "version": "1.2.3",
                 "interval_s": 60.0,
                 "retention_s": 600.0,
-                "kinds": [described_kind(kind) for kind in kinds()],
+                "kinds": [described_kind(kind, self.recorded) for kind in kinds()],
                 "targets": self.targets,
             }
             return 200, "application/json", json.dumps(found).encode()
@@ -167,7 +176,7 @@ class PageServer:
         return 200, "application/json", json_profile.encode(profile)
 
     def _timeline(self, kind: str) -> bytes:
-        windows = [
+        windows = self.windows or [
             {
                 "start_s": START_S + index * WINDOW_S,
                 "end_s": START_S + (index + 1) * WINDOW_S,
@@ -177,7 +186,9 @@ class PageServer:
             for index in range(WINDOWS)
         ]
         unit = kind_named(kind).sample_types[-1].unit
-        body = {"kind": kind, "unit": unit, "interval_s": WINDOW_S, "windows": windows}
+        body = {"kind": kind, "unit": unit, "interval_s": WINDOW_S}
+        body["windows"] = windows if self.has_windows else []
+        body |= {"state": self.state[0], "says": self.state[1]}
         return json.dumps(body).encode()
 
 

@@ -22,7 +22,6 @@ from tests.browser.pageserver import (
     WINDOW_S,
     WINDOWS,
     block_profile,
-    described,
     stack,
 )
 from tests.unit.made_up_kinds import NAPS, registered
@@ -39,28 +38,6 @@ def test_the_only_process_is_shown_at_once_with_its_worst_wait(page: FakedPage) 
     assert "go1.27.3" in page.text("#about")
     assert page.browser.title.startswith("shop (1234)")
     assert page.functions()[0] == "sync.(*Mutex).Lock"
-
-
-def test_processes_are_listed_with_their_profiles_or_a_reason(page: FakedPage) -> None:
-    page.server.targets += [
-        described(
-            7, "old", supported=False, kinds=[], why_not="Go 1.16 is too old", recording=False
-        ),
-        described(
-            8, "gone", ended="process 8 ended", recording=False, container="0123456789abcdef"
-        ),
-    ]
-    page.open()
-    page.until_text("#targets", "Go 1.16 is too old")
-    assert page.text("#welcome") == "Choose a process."
-    shop, old, gone = page.browser.find_elements(By.CSS_SELECTOR, "#targets button")
-    assert "recording" in shop.text
-    assert not old.is_enabled()
-    assert "ended" in gone.text
-    assert "0123456789ab" in gone.text
-    gone.click()
-    page.until_text("#about", "Process 8 ended. What was recorded until then is still here.")
-    page.until_text("#headline", "Mutex.Lock")
 
 
 def test_a_click_shows_another_profile(page: FakedPage) -> None:
@@ -189,8 +166,12 @@ def test_how_to_group_by_lock_is_said_where_locks_are_not_told_apart(page: Faked
     page.server.profiles["block"] = replace(block_profile(), samples=samples)
     page.open()
     page.until_text("#headline", "Mutex.Lock")
+    assert "lock" not in page.text("#group")  # they are, but there was none in this time
+    page.server.recorded = ("block", "cpu")
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
     *_, last = page.browser.find_elements(By.CSS_SELECTOR, "#group option")
-    assert last.text == "lock (start serve with --lock-labels)"
+    assert last.text == "lock (start serve with --profile mutex)"
     assert not last.is_enabled()
     page.click("[data-kind=cpu]")
     page.until_text("#headline", "of CPU time")
@@ -208,10 +189,10 @@ def picked(page: FakedPage) -> tuple[float, float]:
 def test_a_window_is_picked_with_the_mouse(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
-    line = page.one(".timeline")
-    width = line.size["width"]
-    step = width / WINDOWS
-    drag = ActionChains(page.browser).move_to_element_with_offset(line, -width / 2 + 5.5 * step, 0)
+    line = page.one(".timeline .u-over")
+    step = line.size["width"] / WINDOWS
+    first = -line.size["width"] / 2 + 5.5 * step
+    drag = ActionChains(page.browser).move_to_element_with_offset(line, round(first), 0)
     drag.click_and_hold().move_by_offset(round(2 * step), 0).release().perform()
     page.until(lambda p: "from" in p.fragment(), "a window")
     assert picked(page) == (START_S + 5 * WINDOW_S, START_S + 8 * WINDOW_S)

@@ -8,12 +8,16 @@ from dataclasses import replace
 import pytest
 from selenium.webdriver import Keys
 
+from ebpfprof.export import json_profile
+from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.model import Label
+from ebpfprof.profilers.account import in_proportion
 from tests.browser.pages import FakedPage, forget_errors
 from tests.browser.pageserver import (
     HOSTILE,
     START_S,
     block_profile,
+    described,
     stack,
 )
 
@@ -23,18 +27,21 @@ from tests.browser.pageserver import (
 )
 def test_a_broken_link_does_no_harm(page: FakedPage, fragment: str) -> None:
     page.open(fragment)
-    page.until_text("#targets", "shop")
+    page.until(lambda p: "shop" in p.text("#processes") + p.text("#about"), "the process")
     page.open("#pid=1234&value=99")
     page.until_text("#headline", "Mutex.Lock")
 
 
 def test_names_are_never_markup(page: FakedPage) -> None:
     page.server.targets[0]["name"] = HOSTILE
+    page.server.targets.append(described(7, HOSTILE))
     page.open()
+    page.until_text("#processes", HOSTILE)
+    page.open("#pid=1234")
     page.until(lambda p: HOSTILE in p.functions(), "the hostile function")
-    assert HOSTILE in page.text("#targets")
+    assert HOSTILE in page.text("#about")
     assert page.browser.title.startswith("<img src=x")
-    assert page.texts("main img, main b, #targets img") == []
+    assert page.texts("main img, main b, #processes img") == []
 
 
 def test_the_page_says_that_a_profile_is_empty(page: FakedPage) -> None:
@@ -44,9 +51,33 @@ def test_the_page_says_that_a_profile_is_empty(page: FakedPage) -> None:
     assert not page.one("#graph").is_displayed()
 
 
-def test_the_page_shows_losses(page: FakedPage) -> None:
+@pytest.mark.parametrize(
+    ("lost", "is_alarming", "said"),
+    [
+        (1, False, "incomplete in all: less than 0.01 % of what happened, too little"),
+        (900, True, "incomplete: 900 events lost; incomplete in all: at most 1.5 % of what"),
+    ],
+)
+def test_losses_alarm_only_where_they_matter(
+    page: FakedPage, lost: int, is_alarming: bool, said: str
+) -> None:
+    found = Completeness(lost, 58_000)
+    comments = (f"incomplete: {lost} events lost", in_proportion(found))
+    profile = replace(block_profile(), comments=comments)
+    fields = {"lost": lost, "share": found.lost_share, "alarming": found.is_alarming}
+    document = json_profile.document(profile) | {"incomplete": fields}
+    page.server.bodies["block"] = json_profile.dumped(document)
     page.open()
-    page.until_text("#status", "incomplete: 3 events")
+    page.until_text("#losses", said)
+    shown = page.one("#losses")
+    assert ("alarming" in str(shown.get_attribute("class"))) == is_alarming
+    # A warning stands above what it concerns, a footnote below, in a line or two.
+    assert (shown.location["y"] < page.one("#graph").location["y"]) == is_alarming
+    assert shown.size["height"] < 60
+    assert page.text("#status") == ""
+    # All of it is told among the notes.
+    page.click("#notes summary")
+    page.until_text("#notes", f"{lost} events lost")
 
 
 def test_the_page_says_that_a_time_was_not_recorded(page: FakedPage) -> None:
@@ -54,13 +85,15 @@ def test_the_page_says_that_a_time_was_not_recorded(page: FakedPage) -> None:
     page.open(f"#pid=1234&from={START_S}&to={START_S + 5}")
     page.until_text("#nothing", "Process 1234 was not recorded in that time.")
     page.open("#pid=1234")
-    page.until_text("#nothing", "Recording has begun")
+    page.until_text("#state", "Recording.")
+    assert not page.text("#nothing")
     forget_errors(page)
 
 
 def test_the_page_says_that_a_process_is_not_served(page: FakedPage) -> None:
     page.open("#pid=77")
-    page.until_text("#welcome", "Process 77 is not served here")
+    page.until_text("#welcome", "Process 77 is gone, or was never served here.")
+    assert page.one("#processes").is_displayed()
 
 
 def test_the_page_asks_for_a_token(page: FakedPage) -> None:
@@ -110,12 +143,13 @@ def test_the_page_sends_no_request_to_another_server(page: FakedPage) -> None:
 def test_escape_sequences_are_made_visible(page: FakedPage) -> None:
     odd = "a\x1b[31m\u202eb"
     page.server.targets[0] |= {"name": odd, "command": odd}
+    page.server.targets.append(described(7, "other"))
     profile = block_profile()
     sample = replace(profile.samples[0], locations=stack(odd), labels=(Label(odd, odd),))
     page.server.profiles["block"] = replace(
         profile, samples=(sample,), comments=(f"incomplete: {odd}",)
     )
-    page.open()
+    page.open("#pid=1234")
     page.until_text("#functions", "\\x1b[31m\\u202e")
     shown = page.browser.execute_script("return document.body.textContent + document.title")
     assert shown.count("\\x1b[31m\\u202e") >= 6

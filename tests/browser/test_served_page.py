@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from selenium.webdriver import Chrome
+from selenium.webdriver import Chrome, Keys
 
 from ebpfprof.export import pprof
 from tests.browser.pages import Page
@@ -14,6 +14,8 @@ from tests.browser.servedpage import serving
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.targets_run import Target
+
+FRAMES = "return page.graph.frames().map((frame) => frame.name)"
 
 
 @pytest.fixture
@@ -62,6 +64,31 @@ def test_the_page_keeps_the_profiles_of_an_ended_process(
     page.until_text("#headline", "Mutex.Lock")
     demo.close_input()
     demo.wait()
-    page.until_text("#about", "ended. What was recorded until then is still here.")
+    page.until_text("#state", "ended. What was recorded until then is still here.")
     page.open()
     page.until_text("#headline", "Mutex.Lock")
+
+
+def test_waits_are_grouped_by_lock_without_an_option(chromium: Chrome, served: str) -> None:
+    page = Page(chromium, served).open()
+    page.until_text("#headline", "Mutex.Lock")
+    page.until_text("#group", "lock")
+    page.open("#group=label:lock")
+    page.until(
+        lambda p: any("PriceCache.mu" in str(each) for each in p.browser.execute_script(FRAMES)),
+        "the lock of the cache",
+    )
+
+
+def test_a_browser_without_the_token_gets_a_form(
+    chromium: Chrome, demo: Target, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("a-token-of-some-length")
+    with serving(chromium, demo.pid, tmp_path, "--token-file", str(tmp_path / "token")) as address:
+        page = Page(chromium, address).open()
+        page.until_text("h1", "Unauthorized")
+        page.one("input[name=token]").send_keys("wrong", Keys.ENTER)
+        page.until(lambda p: "token=wrong" in p.browser.current_url, "the answer")
+        page.one("input[name=token]").send_keys("a-token-of-some-length", Keys.ENTER)
+        page.until_text("#headline", "Mutex.Lock")
+        assert "token" not in chromium.current_url.partition("#")[0]

@@ -15,6 +15,7 @@ from ebpfprof.errors import EbpfprofError, NotGoProgram, TargetGone
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.process.process import Target, TargetEnd
+from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.delta import difference
 from ebpfprof.profile.model import Location, Profile, Sample, ValueType
 from ebpfprof.profilers.registry import kind_named
@@ -38,6 +39,10 @@ class FakeAccount:
 
     def __add__(self, later: FakeAccount) -> FakeAccount:
         return FakeAccount(self.title, self.events + later.events)
+
+    @property
+    def completeness(self) -> Completeness:
+        return Completeness(recorded=self.events)
 
     def comments(self) -> tuple[str, ...]:
         return (f"{self.title}: {self.events}",)
@@ -117,15 +122,19 @@ class FakeLive:
     lost: list[Loss] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
     """start() returns only when it is set."""
+    opens: threading.Event = field(default_factory=threading.Event)
+    """add() returns only when it is set."""
     refusal: EbpfprofError | None = None
     """What add() raises."""
     adds: int = 0
 
     def __post_init__(self) -> None:
         self.gate.set()
+        self.opens.set()
 
     def add(self, pid: int) -> FakeTarget:
         self.adds += 1
+        assert self.opens.wait(60)
         if self.refusal:
             raise self.refusal
         if pid not in self.targets:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message
 from ebpfprof.continuous.manager import Manager
 from ebpfprof.server.access import Policy
 from ebpfprof.server.app import application
-from tests.continuous.fakes import ALL_KINDS, FakeFollower, FakeLive, FakeTarget, go_process
+from tests.continuous.fakes import ALL_KINDS, PID, FakeFollower, FakeLive, FakeTarget, go_process
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,12 @@ class Service:
     client: Client
 
     @classmethod
-    async def of(cls, *targets: FakeTarget, **options: Any) -> Self:  # noqa: ANN401
+    async def of(
+        cls,
+        *targets: FakeTarget,
+        lock_labels: bool = False,
+        **options: Any,  # noqa: ANN401 - the manager's
+    ) -> Self:
         """Serves `targets`; `options` are the manager's."""
         live = FakeLive({each.pid: each for each in targets})
         manager = Manager(live, kinds=ALL_KINDS, **options)
@@ -101,5 +106,18 @@ class Service:
         for each in targets:
             manager.add_opened(each)
         await follower.survey()
-        app = application(manager, follower, Policy(is_unix=True))
+        app = application(manager, follower, Policy(is_unix=True), lock_labels=lock_labels)
         return cls(live, manager, follower, Client(app))
+
+
+async def recorded(*steps: int) -> tuple[Service, FakeTarget]:
+    """A process that was recorded for one window for each of the steps."""
+    target = FakeTarget(PID)
+    service = await Service.of(target)
+    (process,) = service.manager.processes
+    async with service.manager.leases.recording(process):
+        for step in steps[:-1]:
+            target.work(step)
+            await service.manager.readings.end_window(process)
+        target.work(steps[-1])
+    return service, target

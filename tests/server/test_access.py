@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from ebpfprof.server.access import COOKIE, Access, Policy, is_own_name, peer_uid
+from ebpfprof.server.health import Alive
 from tests.kernel.users import ANYBODYS_PYTHON, NOBODY
 from tests.server.fakes import Answer, Client
 
@@ -133,6 +134,15 @@ def test_pages_of_other_sites_start_no_recording() -> None:
     followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", **token}
     assert ask(WITH_TOKEN, headers=picture).status == 403
     assert ask(WITH_TOKEN, headers=followed).status == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_health_is_told_without_a_token_and_readiness_is_not(method: str) -> None:
+    client = Client(Alive(Access(answer, WITH_TOKEN)))
+    health = asyncio.run(client.ask("/healthz", method=method))
+    assert (health.status, health.body) == (200, b"ok\n")
+    assert asyncio.run(client.ask("/readyz", method=method)).status == 401
+    assert asyncio.run(client.ask("/healthz", method="POST")).status == 401
 
 
 def test_clients_of_a_unix_socket_need_no_token() -> None:

@@ -28,10 +28,6 @@ def headers(answer: Answer) -> dict[str, str]:
 @pytest.mark.parametrize(
     "path",
     [
-        "/nonsense",
-        "/nonsense?seconds=x",
-        "/block/",
-        "/Block",
         "/block?seconds=0",
         "/block?seconds=-5",
         "/block?seconds=1.5",
@@ -60,6 +56,17 @@ def test_whole_answers_equal_gos(pair: Pair, path: str, method: str) -> None:
     assert ours.headers["content-length"] == go.headers.get(
         "content-length", ours.headers["content-length"]
     )
+
+
+@pytest.mark.parametrize("path", ["/nonsense", "/nonsense?seconds=x", "/block/", "/Block"])
+def test_an_unknown_profile_is_refused_in_gos_words_with_what_there_is(
+    pair: Pair, path: str
+) -> None:
+    go, ours = pair.both(path)
+    assert (ours.status, headers(ours)) == (go.status, headers(go))
+    gos = go.body.decode().removesuffix("\n")
+    assert ours.body.decode().startswith(f"{gos}. Process ")
+    assert ours.body.decode().endswith("block, cmdline, goroutine, mutex, profile, symbol.\n")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import socket
 import stat
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -36,6 +37,42 @@ def test_addresses_are_parsed(text: str, address: Address, is_loopback: bool) ->
     assert parse_address(text) == address
     assert address.is_loopback == is_loopback
     assert parse_address(str(address)) == address
+
+
+@pytest.mark.parametrize(
+    ("address", "urls"),
+    [
+        (Address("127.0.0.1", 1), ("http://127.0.0.1:1",)),
+        (Address("localhost", 1), ("http://localhost:1",)),
+        (Address("::1", 1), ("http://[::1]:1",)),
+        (Address("2001:db8::1", 1), ("http://[2001:db8::1]:1",)),
+        (Address("0.0.0.0", 1), ("http://127.0.0.1:1", "http://box:1")),
+        (Address("::", 1), ("http://[::1]:1", "http://127.0.0.1:1", "http://box:1")),
+        (Address(path="/x"), ()),
+    ],
+)
+def test_urls_are_such_as_clients_can_open(
+    address: Address, urls: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.0.0.0 and [::] are no addresses that a client could name."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "box")
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: True)
+    assert address.urls() == urls
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    assert address.urls() == tuple(
+        each for each in urls if address.host != "::" or "127" not in each
+    )
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_the_first_urls_of_all_addresses_are_answered(host: str) -> None:
+    with listening(Address(host), None) as listener:
+        *on_loopback, _ = Address(host, listener.getsockname()[1]).urls()
+        assert on_loopback
+        for url in on_loopback:
+            found = urlsplit(url)
+            with closing(socket.create_connection((found.hostname or "", found.port or 0))):
+                pass
 
 
 @pytest.mark.parametrize(

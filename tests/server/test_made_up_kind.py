@@ -135,7 +135,7 @@ def test_the_page_learns_the_words_of_the_kind(kind: ProfileKind) -> None:
         found = (await service.client.ask("/api/targets")).json
         assert [each["kinds"] for each in found["targets"]] == [["block", "naps"]]
         assert [each["name"] for each in found["kinds"]][-1] == "naps"
-        assert found["kinds"][-1] == described_kind(kind)
+        assert found["kinds"][-1] == described_kind(kind, ())
         assert found["kinds"][-1] == {
             "name": "naps",
             "title": "nap",

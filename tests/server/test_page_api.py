@@ -1,41 +1,23 @@
-"""What the page asks for, over a fake: targets, timelines, profiles of a time; and metrics."""
+"""What the page asks for, over a fake: targets, timelines, profiles of a time."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from ebpfprof.errors import UnsupportedGo
 from ebpfprof.export import json_profile, pprof
-from ebpfprof.kernel.losses import Loss, loss_kinds
 from ebpfprof.process.process import TargetEnd
 from ebpfprof.server import app as app_module
 from ebpfprof.server import page_api
-from ebpfprof.server.metrics import endpoint
 from tests.continuous.fakes import PID, FakeTarget, go_process
 from tests.continuous.loops import run, until
-from tests.server.fakes import Answer, Service
+from tests.server.fakes import Answer, Service, recorded
 
 pytestmark = pytest.mark.usefixtures("checks_often")
-
-
-async def recorded(*steps: int) -> tuple[Service, FakeTarget]:
-    """A process that was recorded for one window for each of the steps."""
-    target = FakeTarget(PID)
-    service = await Service.of(target)
-    (process,) = service.manager.processes
-    async with service.manager.leases.recording(process):
-        for step in steps[:-1]:
-            target.work(step)
-            await service.manager.readings.end_window(process)
-        target.work(steps[-1])
-    return service, target
 
 
 def test_targets_are_described() -> None:
@@ -59,6 +41,8 @@ def test_targets_are_described() -> None:
                 "kinds": ["block", "mutex", "cpu"],
                 "prefix": f"/proc/{PID}",
                 "ended": None,
+                "state": "idle",
+                "says": "Not recording.",
             }
         ]
 
@@ -228,6 +212,8 @@ def test_the_page_and_its_files_are_served(monkeypatch: pytest.MonkeyPatch, tmp_
     (web / "index.html").write_text("<p>page")
     (web / "page.js").write_text("let a;")
     (web / "folder").mkdir()
+    (web / "folder" / "inner.js").write_text("let b;")
+    (web / "link.js").symlink_to(tmp_path / "secret")
     (tmp_path / "secret").write_text("secret")
     monkeypatch.setattr(app_module, "WEB_FOLDER", web)
 
@@ -243,125 +229,21 @@ def test_the_page_and_its_files_are_served(monkeypatch: pytest.MonkeyPatch, tmp_
             assert "default-src 'self'" in answer.headers["content-security-policy"]
             assert "'unsafe" not in answer.headers["content-security-policy"]
             assert answer.headers["x-content-type-options"] == "nosniff"
-        for name in ("none.js", "folder", "../secret", "..", "%2e%2e/secret", "folder/../page.js"):
+        for name in ("none.js", "folder", "../secret", "..", "%2e%2e/secret", "link.js"):
+            assert (await service.client.ask(f"/assets/{name}")).body != b"secret"
+        for name in (
+            *("none.js", "folder", "../secret", "..", "%2e%2e/secret", "folder/../page.js"),
+            *("folder/inner.js", "folder/", "link.js", "/folder/inner.js"),
+        ):
             answer = await service.client.ask(f"/assets/{name}")
             if answer.status == 307:
                 answer = await service.client.ask(answer.headers["location"])
             known = {"..": b"<p>page", "folder/../page.js": b"let a;"}
+            known |= dict.fromkeys(("folder/inner.js", "/folder/inner.js"), b"let b;")
             assert answer.status == (200 if name in known else 404), name
             assert answer.body == known.get(name, answer.body)
 
     run(work())
-
-
-def test_metrics_describe_the_recordings() -> None:
-    async def work() -> None:
-        service, target = await recorded(3, 2)
-        (name, _), *_ = loss_kinds()
-        service.live.lost = [Loss(name, "lost", 2), Loss(name, "lost", 5)]
-        for _ in range(3):
-            await service.client.ask("/debug/pprof/nonsense")
-        text = (await service.client.ask("/metrics")).body.decode()
-        found = re.findall(r"^(ebpfprof_[^ #]+) (\S+)$", text, re.MULTILINE)
-        values: dict[str, str] = dict(found)
-
-        def of(name: str, kind: str = "") -> str:
-            labels = 'command="shop"' + (f',kind="{kind}"' if kind else "") + f',pid="{PID}"'
-            return values[f"ebpfprof_{name}{{{labels}}}"]
-
-        assert of("target_recording") == "0.0"
-        assert of("events_total", "block") == "6.0"
-        assert of("events_total", "cpu") == "6.0"
-        assert float(of("delay_seconds_total", "mutex")) == 5010e-9
-        assert float(of("cpu_seconds_total")) == 5010e-9
-        assert float(of("target_overhead_seconds_total")) == target.snapshots > 0
-        assert values[f'ebpfprof_losses_total{{reason="{name}"}}'] == "7.0"
-        assert values['ebpfprof_requests_total{code="404",endpoint="other"}'] == "3.0"
-        assert float(values["ebpfprof_process_cpu_seconds_total"]) > 0
-        assert float(values["ebpfprof_process_resident_memory_bytes"]) > 1 << 20
-        assert [each for each in values if "_losses_total" in each] == [
-            f'ebpfprof_losses_total{{reason="{name}"}}' for name, _ in loss_kinds()
-        ]
-
-    run(work())
-
-
-def test_costs_are_kept_for_served_processes_only() -> None:
-    async def work() -> None:
-        service, target = await recorded(1)
-        (process,) = service.manager.processes
-        name = f'ebpfprof_target_overhead_seconds_total{{command="shop",pid="{PID}"}}'
-
-        async def told() -> str:
-            text = (await service.client.ask("/metrics")).body.decode()
-            return "".join(line for line in text.splitlines() if line.startswith(name))
-
-        before = await told()
-        assert before
-        target.snapshots -= 1  # an estimate may fall, a counter must not
-        assert await told() == before
-        target.is_removed = True  # what it cost until then is still known
-        assert await told() == before
-        del service.manager._processes[PID]
-        assert await told() == ""
-        process.target = None
-        service.manager._processes[PID] = replace(process)  # another one, with the same pid
-        assert await told() == ""
-
-    run(work())
-
-
-def test_prometheus_reads_the_metrics() -> None:
-    """By the rules of its text format and of the names that it asks for (promtool check)."""
-
-    async def work() -> None:
-        odd = 'a "b" \\n {c="d"} \\'
-        service = await Service.of(FakeTarget(PID, name=odd), FakeTarget(PID + 1), continuous=True)
-        await until(lambda: all(each.is_recording for each in service.manager.processes))
-        for process in service.manager.processes:
-            await service.manager.readings.end_window(process)
-        await service.client.ask("/metrics")
-        answer = await service.client.ask("/metrics")
-        assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.headers["content-type"].startswith("text/plain; version=")
-        assert answer.body.endswith(b"\n")
-        families = list(text_string_to_metric_families(answer.body.decode()))
-        samples = [sample for family in families for sample in family.samples]
-        assert len({(s.name, *sorted(s.labels.items())) for s in samples}) == len(samples)
-        assert len({family.name for family in families}) == len(families)
-        for family in families:
-            assert re.fullmatch(r"ebpfprof_[a-z_]+", family.name)
-            assert family.documentation.endswith(".") or "_process_" in family.name
-            assert family.type in ("counter", "gauge")
-            for sample in family.samples:
-                assert (sample.name == f"{family.name}_total") == (family.type == "counter")
-                assert 0 <= sample.value < float("inf")
-        commands = {s.labels["pid"]: s.labels["command"] for s in samples if "pid" in s.labels}
-        assert commands == {str(PID): odd, str(PID + 1): "shop"}
-        await service.manager.stop()
-
-    run(work())
-
-
-@pytest.mark.parametrize(
-    ("path", "word"),
-    [
-        ("/", "page"),
-        ("/metrics", "metrics"),
-        ("/api/targets/1/timeline", "api"),
-        ("/assets/x", "assets"),
-        ("/debug/pprof/", "index"),
-        ("/debug/pprof/block", "block"),
-        ("/proc/1/debug/pprof/profile", "profile"),
-        ("/debug/pprof/heap", "other"),
-        ("/debug/pprof", "other"),
-        ("/anything\n", "other"),
-        ("", "other"),
-        ("*", "other"),
-    ],
-)
-def test_metrics_name_endpoints_by_few_words(path: str, word: str) -> None:
-    assert endpoint(path) == word
 
 
 def test_unsupported_processes_are_listed_where_all_are_served() -> None:

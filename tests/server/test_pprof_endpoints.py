@@ -12,6 +12,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.process.process import TargetEnd
+from ebpfprof.profile.lock_labels import lock_labels
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers import registry
 from ebpfprof.profilers.cpu.kind import CPU
@@ -23,7 +24,8 @@ from tests.server.fakes import Answer, Service
 pytestmark = pytest.mark.usefixtures("checks_often")
 
 T = TypeVar("T")
-UNKNOWN = b"Unknown profile\n"
+HAS = b"Process %d has block, cmdline, goroutine, mutex, profile, symbol.\n" % PID
+UNKNOWN = b"Unknown profile. " + HAS
 BAD_SECONDS = b'invalid value for "seconds" - must be a positive integer\n'
 
 
@@ -205,15 +207,16 @@ def test_the_end_of_the_server_ends_the_waiting() -> None:
     run(work())
 
 
-# The path, and what Go answers (net/http/pprof of 1.27, checked in test_like_go).
+# The path, and what Go answers (net/http/pprof of 1.27, checked in test_like_go); where Go only
+# says that it is unknown, we also say what there is.
 REFUSALS = {
-    "heap": (404, UNKNOWN),
-    "allocs": (404, UNKNOWN),
-    "threadcreate": (404, UNKNOWN),
-    "goroutineleak": (404, UNKNOWN),
+    "heap": (404, b"Unknown profile. ebpfprof can't record heap. " + HAS),
+    "allocs": (404, b"Unknown profile. ebpfprof can't record allocs. " + HAS),
+    "threadcreate": (404, b"Unknown profile. ebpfprof can't record threadcreate. " + HAS),
+    "goroutineleak": (404, b"Unknown profile. ebpfprof can't record goroutineleak. " + HAS),
     "nonsense?seconds=x": (404, UNKNOWN),
     "block/": (404, UNKNOWN),
-    "trace": (404, UNKNOWN),
+    "trace": (404, b"Unknown profile. ebpfprof can't record trace. " + HAS),
     "delta_heap": (404, UNKNOWN),
     "block?seconds=0": (400, BAD_SECONDS),
     "block?seconds=-5": (400, BAD_SECONDS),
@@ -265,7 +268,11 @@ def test_only_recorded_kinds_have_endpoints() -> None:
     async def work() -> None:
         service = await Service.of(FakeTarget(PID, kinds=("cpu",)))
         for name in ("block", "mutex", "delta_mutex"):
-            assert (await service.client.ask(f"/debug/pprof/{name}")).body == UNKNOWN
+            answer = await service.client.ask(f"/debug/pprof/{name}")
+            assert answer.body.decode() == (
+                f"Unknown profile. {name} is not recorded of this process: serve --profile says "
+                f"what is. Process {PID} has cmdline, goroutine, profile, symbol.\n"
+            )
         page = (await service.client.ask("/debug/pprof/")).body
         assert b">profile<" in page
         assert b">block<" not in page
@@ -315,5 +322,46 @@ def test_a_missing_slash_is_added() -> None:
             answer = await service.client.ask(f"{path}?x=1")
             assert answer.status == 307
             assert answer.headers["location"].endswith(f"{path}/?x=1")
+
+    run(work())
+
+
+@pytest.mark.parametrize("always", [False, True])
+@pytest.mark.parametrize("path", ["block", "mutex?seconds=1", "delta_block"])
+def test_what_is_scraped_has_labels_of_locks_only_where_they_are_asked_for(
+    path: str, always: bool
+) -> None:
+    """The fake has the events of a window under as many locks."""
+
+    class Locking(FakeTarget):
+        def profile(self, kind: Any) -> Profile:  # noqa: ANN401 - as in FakeTarget
+            found = super().profile(kind)
+            locks = [
+                replace(one, labels=lock_labels(None, 8 * n))
+                for one in found.samples[:1]
+                for n in (1, 2)
+            ]
+            return replace(found, samples=(*locks, *found.samples[1:]))
+
+    async def work() -> None:
+        target = Locking(PID)
+        service = await Service.of(target, lock_labels=always)
+        running = asyncio.ensure_future(service.manager.run())
+        async with service.manager.leases.recording(service.manager.processes[0]):
+            target.work(5)
+            service.manager.processes[0].since_s -= pprof_endpoints.FIRST_S
+            asked = {}
+            for query in ("", "labels=lock"):
+                url = f"/debug/pprof/{path}{'&' if '?' in path else '?'}{query}"
+                asking = service.client.ask(url)
+                answer = await (
+                    while_working(target, asking, lambda: None) if "seconds" in path else asking
+                )
+                asked[query] = answer.body
+                service.manager.processes[0].last_read.clear()
+        for query, body in asked.items():
+            labels = [each.labels for each in pprof.decode(body).samples if each.labels]
+            assert len(labels) == (2 if query or always else 0), (query, labels)
+        await ended(service, running)
 
     run(work())

@@ -258,7 +258,9 @@ def test_a_token_is_required(target: Target, tmp_path: Path) -> None:
     file.write_text(f"{TOKEN}\n")
     arguments = ("--pid", str(target.pid), *BLOCK, "--token-file", str(file))
     with Server(*arguments, listen="0.0.0.0:0") as server:
-        address = server.address.replace("0.0.0.0", "127.0.0.1")
+        address = server.address
+        assert "//0.0.0.0" not in server.ready
+        assert f" and http://{socket.gethostname()}:" in server.ready
         assert TOKEN not in server.ready
         path = "/debug/pprof/cmdline"
         assert ask(address, path).status == 401

@@ -11,7 +11,7 @@ import pytest
 
 from ebpfprof.profile.model import Location, Sample
 from ebpfprof.profilers.waits.kinds import BLOCK
-from ebpfprof.server import pprof_endpoints
+from ebpfprof.server import pprof_endpoints, symbol_endpoint
 from ebpfprof.server.symbols import Symbols
 from symbolizer import ElfFile, Frame, Function, GoBinary
 from tests.continuous.fakes import PID, FakeTarget
@@ -54,7 +54,7 @@ def test_repeated_addresses_are_looked_up_once(
 
     monkeypatch.setattr(GoBinary, "frames_many", counted)
     words = body([*map(hex, entries), "1", "junk", ""])
-    lines = pprof_endpoints._symbol_table(ticker.pid, words).decode().splitlines()
+    lines = symbol_endpoint._symbol_table(ticker.pid, words).decode().splitlines()
 
     assert asked == [len({*entries, 1})]
     assert len(lines) == 1 + sum(word.startswith(b"0x") for word in words.split(b"+"))
@@ -81,7 +81,7 @@ def test_a_text_looks_each_address_up_once(
 
 def test_the_answer_has_a_bound(ticker: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names may be long, and each may be asked for a hundred thousand times."""
-    monkeypatch.setattr(pprof_endpoints, "_MAX_NAMES", 1000)
+    monkeypatch.setattr(symbol_endpoint, "_MAX_NAMES", 1000)
     status, said = asked_of(replace(FakeTarget(PID), pid=ticker.pid), b"0x401000+" * 10_000)
     assert status == 413
     assert said == b"The names of these addresses take more than 1000 bytes: ask for fewer.\n"
@@ -90,7 +90,7 @@ def test_the_answer_has_a_bound(ticker: Target, monkeypatch: pytest.MonkeyPatch)
 def test_a_body_that_never_arrives_times_out(
     ticker: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pprof_endpoints, "_BODY_S", 0.05)
+    monkeypatch.setattr(symbol_endpoint, "_BODY_S", 0.05)
     status, said = asked_of(replace(FakeTarget(PID), pid=ticker.pid), None)
     assert status == 408
     assert said == b"The addresses did not come within 0.05 s.\n"

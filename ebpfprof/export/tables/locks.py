@@ -34,7 +34,8 @@ def _rows(lock: Lock, whole_ns: int) -> Iterator[columns.Row]:
         duration(lock.delay_ns / lock.contentions) if lock.contentions else "-",
         duration(lock.held_ns / lock.holds) if lock.holds else "-",
     )
-    yield columns.Row(cells, lock.name or where, after=f" ({where})" if lock.name else "")
+    after = f" ({where})" if lock.name and lock.address else ""
+    yield columns.Row(cells, lock.name or where, after=after)
     yield from _places("released", lock.releases)
     yield from _places("waited for", lock.waits)
     yield from _places("still waited for", lock.still_waiting)

@@ -35,6 +35,7 @@ _MAX_STACKS = 1 << 15
 _MANY_STACKS = 2  # times as many stacks with by_lock, and for more than _FEW_TARGETS
 _FEW_TARGETS = 8
 _MAX_LOCKS = 1 << 16
+_FEW_LOCKS = 1 << 10  # stacks of locks: naming one takes some 0.2 ms, at each reading a part of it
 _MAX_DEPTH = 136  # more than Go's 128 logical frames plus those that it drops at the leaf
 _MAX_LOCK_CALLERS = 4  # as symbolizer.codeanalysis.semaphores has it, which is imported later
 _LARGE_MAPS = ("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS")
@@ -106,6 +107,7 @@ class WaitsCollector(Closing):
         self._program.load(rows, grows=frozenset(rows))
         labels.choose(self._program, self._config.label_keys)
         self.tables.stacks.keep_labelled(stacks // 2)
+        self.tables.stacks.keep_locked(min(stacks // 2, self._most_locked))
         if self._config.windows:
             self._alarms = BudgetAlarms(self._program)
 
@@ -219,6 +221,10 @@ class WaitsCollector(Closing):
             self._sites.forget(index)
             if self._alarms:
                 self._alarms.forget(index)
+
+    @property
+    def _most_locked(self) -> int:
+        return _FEW_LOCKS if self._config.few_locks else _MAX_STACKS
 
     @property
     def hit_ns(self) -> float | None:

@@ -9,9 +9,11 @@ from operator import attrgetter
 from ebpfprof.goruntime.heap_locks import HeapLocks
 from ebpfprof.goruntime.lock_uses import RW_MUTEX, LockUse, use_of
 from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.profile import lock_labels
 from ebpfprof.profile.model import Label, Lock, Sample
 from ebpfprof.profilers.waits.rows import Hold, StackTotal
 from ebpfprof.profilers.waits.samples import wait_samples
+from ebpfprof.profilers.waits.stack_table import OTHER_LOCKS
 from ebpfprof.profilers.waits.stacks import StackTranslator
 from symbolizer.locks.names import Caller, LockNames
 
@@ -54,7 +56,9 @@ class LockTable:
             found = lock_use(translator, total.return_pcs)
             if found:  # else it is the semaphore of a WaitGroup
                 self._use(total.sema, found).waiting.append(total)
-        seen = [(total, lock_use(translator, total.return_pcs)) for total in totals if total.sema]
+        self._others = [total for total in totals if total.sema == OTHER_LOCKS]
+        told = [total for total in totals if total.sema > OTHER_LOCKS]
+        seen = [(total, lock_use(translator, total.return_pcs)) for total in told]
         # First those stacks that tell the address of the lock.
         for total, found in sorted(seen, key=lambda each: each[1] is None):
             self._use(total.sema, found).totals.append(total)
@@ -64,8 +68,15 @@ class LockTable:
                 uses.hold = Hold(uses.hold.count + hold.count, uses.hold.held_ns + hold.held_ns)
 
     def locks(self) -> list[Lock]:
-        """All locks, longest waits first."""
+        """All locks, longest waits first; those that are not told apart as one without address."""
         found = []
+        if self._others:
+            waits, releases = (
+                self._samples(total for total in self._others if total.kind == kind)
+                for kind in ("block", "mutex")
+            )
+            others = str(lock_labels.OTHER_LOCKS[0].value)
+            found.append(Lock(0, "", others, waits, releases, holds=0, held_ns=0))
         for address, uses in self._uses.items():
             lock_type, name = self._described(address)
             found.append(
@@ -84,12 +95,13 @@ class LockTable:
 
     def labels(self, sema: int) -> tuple[Label, ...]:
         """The labels for a sample of this semaphore: its lock's name, if known, and address."""
+        if sema == OTHER_LOCKS:
+            return lock_labels.OTHER_LOCKS
         address = self._of_sema.get(sema)
         if address is None:
             return ()
         _, name = self._described(address)
-        shown = Label("lock_address", f"{address:#x}")
-        return (Label("lock", name), shown) if name else (shown,)
+        return lock_labels.lock_labels(name, address)
 
     def _samples(self, totals: Iterable[StackTotal]) -> tuple[Sample, ...]:
         samples = wait_samples(self._translator, [(total, ()) for total in totals]).samples

@@ -29,6 +29,7 @@ from ebpfprof.goruntime.stack_starts import STATES
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.waits.locks import lock_use
 from ebpfprof.profilers.waits.rows import KnownStack, StackTotal
+from ebpfprof.profilers.waits.stack_table import OTHER_LOCKS
 from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
 from symbolizer.errors import SymbolizerError
 
@@ -143,7 +144,7 @@ class LookedDelays:
         waited, mean_ns = self._waited(), self.looks.totals().mean_ns
         factor = coverage.factor if coverage.windows > 1 else 1.0
         known: _Exact = {(stack.kind, *_key_of(stack)): sums for stack, sums in exact.items()}
-        block, missed = _block(totals, known, waited, mean_ns)
+        block, missed = _split_by_lock(totals, known, waited, mean_ns)
         locks = [each for key, each in waited.items() if is_lock(key[1])]
         theirs = [e for e in totals if e.kind == "mutex" and not is_runtime_lock(e.return_pcs)]
         mutex, missed_releases = _mutex(theirs, known, locks, factor, mean_ns)
@@ -184,6 +185,78 @@ class LookedDelays:
             key = state.sema, state.pcs[at:][:_MAX_DEPTH], state.labels or ()
             _add(found.setdefault(key, _Waited()), total, base.states.get(state))
         return found
+
+
+def _split_by_lock(
+    totals: Sequence[StackTotal],
+    exact: _Exact,
+    waited: Mapping[_Key, _Waited],
+    mean_ns: float,
+) -> tuple[list[StackTotal], float]:
+    """The block profile by lock: for each stack, the estimate for all its locks, split.
+
+    Also how many waits windows missed.
+
+    Of many locks with few waits each, looks hit some and windows others: estimates of single locks
+    don't add up to that of the stack.
+    """
+    found, missed = _block(totals, exact, _told_apart(totals, waited), mean_ns)
+    if not any(each.sema for each in found):
+        return found, missed
+    whole_waited: dict[_Key, _Waited] = {}
+    for (_, pcs, labels), waits in waited.items():
+        _sum_up(whole_waited.setdefault((0, pcs, labels), _Waited()), waits)
+    whole_exact: _Exact = {}
+    for (kind, _, pcs, labels), (count, delay_ns) in exact.items():
+        before = whole_exact.get((kind, 0, pcs, labels), (0.0, 0.0))
+        whole_exact[kind, 0, pcs, labels] = before[0] + count, before[1] + delay_ns
+    wholes, missed = _block(_of_all_locks(totals), whole_exact, whole_waited, mean_ns)
+    by_stack = {_key_of(each): each for each in wholes}
+    parts = {_key_of(each): each for each in _of_all_locks(found)}
+    split = []
+    for each in found:
+        key = _key_of(replace(each, sema=0))
+        whole, part = by_stack[key], parts[key]
+        count = each.count * (whole.count / part.count if part.count else 1.0)
+        ratio = whole.delay_ns / part.delay_ns if part.delay_ns else 1.0
+        delay_ns, variance = round(ratio * each.delay_ns), ratio**2 * each.delay_variance
+        split.append(replace(each, count=count, delay_ns=delay_ns, delay_variance=variance))
+    return split, missed
+
+
+def _of_all_locks(totals: Sequence[StackTotal]) -> list[StackTotal]:
+    """The sums of each stack of the block profile, whatever the lock."""
+    found: dict[_Key, StackTotal] = {}
+    for each in totals:
+        if each.kind != "block":
+            continue
+        whole = replace(each, sema=0)
+        if before := found.get(_key_of(whole)):
+            whole.count += before.count
+            whole.delay_ns += before.delay_ns
+            whole.delay_variance += before.delay_variance
+        found[_key_of(whole)] = whole
+    return list(found.values())
+
+
+def _told_apart(
+    totals: Sequence[StackTotal], waited: Mapping[_Key, _Waited]
+) -> Mapping[_Key, _Waited]:
+    """What looks found, with the locks that the kernel does not tell apart as OTHER_LOCKS."""
+    known = {_key_of(each) for each in totals if each.kind == "block"}
+    found: dict[_Key, _Waited] = {}
+    for key, each in waited.items():
+        others = (OTHER_LOCKS, *key[1:])
+        at = others if key not in known and others in known else key
+        _sum_up(found.setdefault(at, _Waited()), each)
+    return found
+
+
+def _sum_up(waited: _Waited, more: _Waited) -> None:
+    waited.ns += more.ns
+    waited.hits += more.hits
+    waited.ended += more.ended
+    waited.variance += more.variance
 
 
 def _block(

@@ -126,7 +126,9 @@ class _WaitReporter:
             return None
         try:
             table = LockTable(self._go, self._translator, found.totals, found.holds, waiting)
-            locks = table.locks()
+            locks = table.locks() if options["by_lock"] else []
+            for total in found.totals:
+                table.labels(total.sema)  # finds the names, or fails
         except Exception as error:  # any error: keep the profiles without locks
             self._builder.fail(error)
             return None

@@ -29,6 +29,8 @@ class WaitsConfig:
     block_rate_ns: int = 1
     mutex_fraction: int = 1
     by_lock: bool = False
+    few_locks: bool = False
+    """With by_lock: tell only some locks apart, for sums that are read again and again."""
     runtime_locks: bool = False
     labels: bool = True
     label_keys: tuple[int, ...] = ()
@@ -44,6 +46,7 @@ class WaitsConfig:
             block_rate_ns=options["block_rate_ns"],
             mutex_fraction=options["mutex_fraction"],
             by_lock=bool(options["by_lock"] or options["lock_labels"]),
+            few_locks=not options["by_lock"],
             runtime_locks=bool(options["runtime_locks"]),
             labels=options.labels != (),
             label_keys=key_hashes(options.labels),

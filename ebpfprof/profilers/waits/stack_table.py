@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from operator import itemgetter
+from typing import Final
 
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.program import BpfProgram
@@ -16,14 +17,18 @@ _KINDS: dict[int, Waiting] = {
 }
 
 
+OTHER_LOCKS: Final = c_facts.number("waits/totals.h", "OTHER_LOCKS")
+"""Stands for a semaphore where there is no room to tell one more lock apart."""
+
+
 class StackTable:
     """The map `stacks`, and `label_sets` if labels of goroutines are recorded."""
 
-    def __init__(self, program: BpfProgram, *, has_labels: bool) -> None:
+    def __init__(self, program: BpfProgram, *, has_labels: bool, by_lock: bool = False) -> None:
         """`program` need not be loaded yet."""
         self._program = program
-        self._most_labelled = 0
-        self._has_labels = has_labels
+        self._most_labelled = self._most_locked = 0
+        self._has_labels, self._by_lock = has_labels, by_lock
         self._known: dict[int, KnownStack] = {}
         self._return_pcs: dict[int, int] = {}
 
@@ -32,6 +37,12 @@ class StackTable:
         if self._has_labels:
             self._most_labelled += count
             self._program.maps["labelled_most"].set_struct(0, {"stacks": self._most_labelled})
+
+    def keep_locked(self, count: int) -> None:
+        """Let `count` more stacks be of a lock; beyond that, new stacks are of OTHER_LOCKS."""
+        if self._by_lock:
+            self._most_locked += count
+            self._program.maps["locked_most"].set_struct(0, {"stacks": self._most_locked})
 
     def get(self, key: int) -> KnownStack | None:
         """A stack of the last read(); None if it was missing or incomplete then."""
@@ -64,16 +75,21 @@ class StackTable:
     def forget(self, target: int) -> list[int]:
         """Delete the stacks, sums and labels of a target from the maps; return the stacks' keys."""
         found = [
-            (keys[is_ours], int((stacks["group"]["labels"][is_ours] != 0).sum()))
+            (
+                keys[is_ours],
+                int((stacks["group"]["labels"][is_ours] != 0).sum()),
+                int((stacks["group"]["sema"][is_ours] > OTHER_LOCKS).sum()),
+            )
             for keys, stacks in self._program.maps["stacks"].batches()
             for is_ours in [stacks["group"]["target"] == target]
         ]
         forgotten = []
-        for ours, labelled in found:
+        for ours, labelled, locked in found:
             for table in ("totals", "stacks"):
                 self._program.maps[table].delete(ours)
             forgotten += ours.tolist()
             self.keep_labelled(labelled)
+            self.keep_locked(locked)
         if self._has_labels:
             delete_sets(self._program, lambda owners: owners >> 1 == target)
         for key in forgotten:

@@ -34,7 +34,7 @@ class WaitTables:
         self._program = program
         self._config = config
         self._taken: dict[int, tuple[int, int]] = {}
-        self.stacks = StackTable(program, has_labels=config.labels)
+        self.stacks = StackTable(program, has_labels=config.labels, by_lock=config.by_lock)
 
     def snapshot(self) -> dict[int, list[StackTotal]]:
         """The sums since the start, by target. They never decrease between calls."""

@@ -1,11 +1,12 @@
 """The JSON of a profile: what our page and other programs rely on, field by field."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ebpfprof.export import json_profile
 from ebpfprof.profile import idle
+from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.model import Frame, Label, Location, Profile, Sample
 from ebpfprof.profilers.cpu.kind import CPU
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, SMALL, UNKNOWN, WORK
@@ -126,3 +127,22 @@ def test_hostile_names_make_strict_json() -> None:
     assert found["comments"] == [clean]
     assert clean in found["strings"]
     json.dumps(found, ensure_ascii=False).encode("utf-8")
+
+
+def test_losses_stand_beside_their_proportion() -> None:
+    @dataclass(frozen=True)
+    class Lossy:
+        completeness: Completeness
+
+        def __sub__(self, earlier: object) -> "Lossy":
+            return self
+
+        def __add__(self, later: object) -> "Lossy":
+            return self
+
+        def comments(self) -> tuple[str, ...]:
+            return ()
+
+    lossy = replace(SMALL, account=Lossy(Completeness(1, 99)))
+    assert written(lossy)["incomplete"] == {"lost": 1, "share": 0.01, "alarming": True}
+    assert "incomplete" not in written(replace(SMALL, account=Lossy(Completeness(0, 99))))

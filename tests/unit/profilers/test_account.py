@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
-from ebpfprof.profilers.account import RecordingAccount
+from ebpfprof.profilers.account import RecordingAccount, loss_lines
 from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
 
 S = 1_000_000_000
@@ -35,6 +35,7 @@ EARLIER = RecordingAccount(
     coverage=coverage(6, 60, 40, 4.0e6),
     spread={"a": (1000, 100.0), "b": (500, 25.0)},
     counted={"{} stacks cut": 3},
+    events=5000,
 )
 LATER = replace(
     EARLIER,
@@ -44,6 +45,7 @@ LATER = replace(
     coverage=coverage(7, 65, 50, 4.0e6 + 900.0),
     spread={"a": (1000, 100.0), "b": (600, 61.0), "c": (100, 1.0)},
     counted={"{} stacks cut": 3, "{} stacks lost": 2},
+    events=6000,
 )
 
 
@@ -57,6 +59,8 @@ def test_comments_describe_the_time_between_two_snapshots() -> None:
         "timed 100 times)",
         "incomplete: 2 events lost (lost)",
         "incomplete: 1 tables full (full)",
+        # 1,000 events are in it, scaled from a fifth of the time.
+        "incomplete in all: at most 1.5 % of what happened",
         "recorded 20 % of the time, in 10 windows at random times, and scaled: --max-overhead",
         "standard error of all counts 0 %, of all delays 7.7 %",
         "of the ten stacks with the longest delays 6 % at most",
@@ -88,3 +92,26 @@ def test_without_pauses_no_scaling_is_mentioned() -> None:
     said = " ".join(part.comments())
     assert "every event, " not in said
     assert not any(word in said for word in ("windows", "recorded", "error"))
+
+
+def test_losses_are_told_in_proportion() -> None:
+    few = replace(EARLIER, coverage=None, events=58_000, losses=(replace(LOST, count=1),))
+    assert "incomplete: 1 events lost (lost)" in few.comments()
+    told = "incomplete in all: less than 0.01 % of what happened"
+    assert f"{told}, too little to change what the profile says" in few.comments()
+    assert not any("in all" in each for each in replace(few, losses=()).comments())
+    many = replace(few, losses=(LOST, replace(FULL, count=600)))
+    assert "incomplete in all: at most 1 % of what happened" in many.comments()
+    # The terminal has a line for what does not matter, and all of what does.
+    nothing = replace(few, losses=()).completeness
+    assert loss_lines(few.losses, [nothing, few.completeness]) == [
+        f"{told}, too little to change what the profile says; its comments say what is missing"
+    ]
+    assert loss_lines(many.losses, [many.completeness, few.completeness]) == [
+        "incomplete: 5 events lost (lost)",
+        "incomplete: 600 tables full (full)",
+        "incomplete in all: at most 1 % of what happened",
+    ]
+    assert loss_lines((), [nothing]) == loss_lines((), []) == []
+    # Where there is no profile to compare with, all is told.
+    assert loss_lines((LOST,), []) == ["incomplete: 5 events lost (lost)"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from ebpfprof.goruntime.state_sums import GoroutineState, StateTotal, StateTotals
 from ebpfprof.profilers.waits.looked_delays import LookedDelays
 from ebpfprof.profilers.waits.rows import KnownStack, StackTotal
+from ebpfprof.profilers.waits.stack_table import OTHER_LOCKS
 from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
 
 MS = 1_000_000
@@ -190,3 +191,45 @@ def test_delays_stay_when_looks_end_and_begin_again() -> None:
     looks.find(A, ns=90 * MS, hits=9, ended_ns=90 * MS, ended=9)  # meanwhile all was recorded
     found, _ = applied(delays, block(A, 9, 1))
     assert found["block", A].delay_ns == 40 * MS
+
+
+def find_of_lock(looks: Looks, sema: int, **values: Any) -> None:  # noqa: ANN401 - fields of StateTotal
+    known = {"ns": 0, "hits": 0, "ended_ns": 0, "ended": 0, "variance": 0.0, **values}
+    looks.states[GoroutineState("semacquire", (PARK, *A), 1, (), sema)] = StateTotal(**known)
+
+
+def by_lock(*, locks: int, hit: int) -> tuple[LookedDelays, list[StackTotal]]:
+    """A stack that waits for many locks, of which looks have hit some, and windows all."""
+    looks = Looks()
+    delays = begun(looks)
+    for number in range(hit):
+        find_of_lock(looks, 4 * (number + 1), hits=1, ended_ns=10 * MS, ended=1, variance=MS**2)
+    totals = [StackTotal("block", 4 * (n + 1), A, 20, MS) for n in range(locks)]
+    return delays, totals
+
+
+def test_locks_of_a_stack_add_up_to_what_the_stack_waited() -> None:
+    """Those that no look hit must not add what windows saw of them to what looks found."""
+    delays, totals = by_lock(locks=50, hit=5)
+    coverage = WindowCoverage(1, 100, 5, {}, 0, has_paused=True)
+    found, _ = delays.applied(totals, coverage, {}, lambda _: True, lambda _: False)
+    whole = [replace(each, sema=0) for each in totals[:1]]
+    whole[0].count, whole[0].delay_ns = 50 * 20, 50 * MS
+    plain = begun(Looks())
+    plain.looks.find(A, hits=5, ended_ns=50 * MS, ended=5, variance=5.0 * MS**2)  # type: ignore[attr-defined]  # it is a Looks
+    (expected,) = plain.applied(whole, coverage, {}, lambda _: True, lambda _: False)[0]
+    assert len(found) == 50
+    assert sum(each.delay_ns for each in found) == pytest.approx(expected.delay_ns, abs=50)
+    assert sum(each.count for each in found) == pytest.approx(expected.count)
+    assert expected.delay_ns == 50 * MS
+    # And those that looks hit have the larger part.
+    hit = [each.delay_ns for each in found if each.sema <= 4 * 5]
+    assert min(hit) > 5 * max(each.delay_ns for each in found if each.sema > 4 * 5)
+
+
+def test_locks_that_are_not_told_apart_have_their_delays_together() -> None:
+    delays, totals = by_lock(locks=1, hit=3)
+    totals.append(StackTotal("block", OTHER_LOCKS, A, 40, 2 * MS))
+    coverage = WindowCoverage(1, 100, 5, {}, 0, has_paused=True)
+    found, _ = delays.applied(totals, coverage, {}, lambda _: True, lambda _: False)
+    assert {each.sema: each.delay_ns for each in found} == {4: 10 * MS, OTHER_LOCKS: 20 * MS}

@@ -1,0 +1,70 @@
+"""The endpoint of names: which functions stand behind addresses, as net/http/pprof's Symbol."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ebpfprof.console.text import printable
+from ebpfprof.server.go_forms import parse_address
+from ebpfprof.server.pprof_answers import NOSNIFF, TEXT, error, query
+from ebpfprof.server.symbols import Symbols
+
+if TYPE_CHECKING:
+    from ebpfprof.continuous.process import RecordedProcess
+
+_MAX_BODY = 1 << 20
+_BODY_S = 30.0  # how long a client may take to send that
+_MAX_NAMES = 1 << 26  # bytes; each address may come again and again, and its name may be long
+_MAX_WORD = 4096  # bufio's buffer, in Go's Symbol
+
+
+async def symbol(request: Request, process: RecordedProcess) -> Response:
+    """The functions behind the addresses in the query, or in the body of a POST."""
+    words = query(request)
+    if request.method == "POST":
+        try:
+            words = await asyncio.wait_for(_body(request), _BODY_S)
+        except TimeoutError:
+            return error(request, 408, f"The addresses did not come within {_BODY_S:g} s.")
+        if len(words) > _MAX_BODY:
+            return error(request, 413, f"More than {_MAX_BODY} bytes of addresses.")
+    body = await asyncio.to_thread(_symbol_table, process.pid, words)
+    if len(body) > _MAX_NAMES:
+        sentence = f"The names of these addresses take more than {_MAX_NAMES} bytes: ask for fewer."
+        return error(request, 413, sentence)
+    return Response(body, 200, NOSNIFF, TEXT)
+
+
+async def _body(request: Request) -> bytes:
+    """The body; of one larger than _MAX_BODY bytes only a beginning that is larger, too."""
+    found = b""
+    async for chunk in request.stream():
+        found += chunk
+        if len(found) > _MAX_BODY:
+            break
+    return found
+
+
+def _symbol_table(pid: int, asked: bytes) -> bytes:
+    """What Go's Symbol answers: a line for each address behind which there is a function.
+
+    Of an answer longer than _MAX_NAMES bytes only the beginning, a little longer than that.
+    """
+    found, size, end = [b"num_symbols: 1"], 0, b""  # clients only look whether it is 0
+    words = asked.decode("latin-1").split("+")
+    cut = next((index for index, word in enumerate(words) if len(word) >= _MAX_WORD), None)
+    if cut is not None:
+        words, end = words[: cut + 1], b"reading request: bufio: buffer full\n"
+    pcs = [parse_address(word[:_MAX_WORD]) for word in words]
+    with Symbols(pid) as symbols:
+        names = symbols.names({pc for pc in pcs if pc})
+    lines = {pc: f"{pc:#x} {printable(name)}".encode() for pc, name in names.items()}
+    for pc in pcs:
+        if pc in lines and size <= _MAX_NAMES:
+            found.append(lines[pc])
+            size += len(lines[pc])
+    return b"\n".join([*found, end])

@@ -1,0 +1,97 @@
+"use strict";
+// The processes that are served, as a table: to search and sort, also where there are hundreds.
+
+const PROCESS_COLUMNS = [
+  ["name", "Name", (each) => each.name],
+  ["pid", "PID", (each) => each.pid],
+  ["state", "State", (each) => each.says],
+  ["go", "Go", (each) => each.go || ""],
+  ["user", "User", (each) => each.user],
+  ["container", "Container", (each) => (each.container || "").slice(0, 12)],
+  ["command", "Command", (each) => each.command],
+];
+
+class ProcessTable {
+  /** `hrefOf(process)` is the link that shows a process. */
+  constructor(section, { hrefOf }) {
+    this._hrefOf = hrefOf;
+    this._processes = [];
+    this._sort = "name";
+    this._isDown = false;
+    this._search = section.querySelector("input");
+    this._search.addEventListener("input", () => this._draw());
+    this._count = section.querySelector("[data-count]");
+    this._table = section.querySelector("table");
+    this._heads = PROCESS_COLUMNS.map(([key, title]) => this._head(key, title));
+    this._table.createTHead().insertRow().append(...this._heads);
+    this._body = this._table.createTBody();
+  }
+
+  /** Show these processes, as the server describes them. */
+  show(processes) {
+    const found = JSON.stringify(processes);
+    if (found === this._found) return; // a row that has the focus keeps it
+    this._found = found;
+    this._processes = processes;
+    this._draw();
+  }
+
+  _head(key, title) {
+    const head = document.createElement("th");
+    head.scope = "col";
+    head.className = key;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = title;
+    button.addEventListener("click", () => {
+      this._isDown = this._sort === key && !this._isDown;
+      this._sort = key;
+      this._draw();
+    });
+    head.append(button);
+    return head;
+  }
+
+  _draw() {
+    const text = this._search.value.trim().toLowerCase();
+    const matches = (each) => PROCESS_COLUMNS.some(([, , valueOf]) => String(valueOf(each)).toLowerCase().includes(text));
+    const shown = this._processes.filter(matches).sort((one, other) => this._compare(one, other));
+    PROCESS_COLUMNS.forEach(([key], index) => {
+      const order = key !== this._sort ? "none" : this._isDown ? "descending" : "ascending";
+      this._heads[index].setAttribute("aria-sort", order);
+    });
+    const focused = this._body.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    this._body.replaceChildren(...shown.map((each) => this._row(each)));
+    if (focused) for (const link of this._body.querySelectorAll("a")) if (link.getAttribute("href") === focused) link.focus();
+    const all = this._processes.length;
+    this._count.textContent = !all ? "No process is served yet." : text ? `${shown.length} of ${all}` : String(all);
+  }
+
+  _compare(one, other) {
+    const [, , valueOf] = PROCESS_COLUMNS.find(([key]) => key === this._sort);
+    const [first, second] = [valueOf(one), valueOf(other)];
+    const order = typeof first === "number" ? first - second : first.localeCompare(second, "en", { numeric: true });
+    return (this._isDown ? -order : order) || one.pid - other.pid;
+  }
+
+  _row(process) {
+    const row = document.createElement("tr");
+    row.dataset.pid = process.pid;
+    for (const [key, , valueOf] of PROCESS_COLUMNS) {
+      const cell = row.insertCell();
+      cell.className = key;
+      const text = FlameText.printable(String(valueOf(process)));
+      if (key === "name" && process.kinds.length) {
+        const link = document.createElement("a");
+        link.href = this._hrefOf(process);
+        link.textContent = text;
+        cell.append(link);
+      } else {
+        cell.textContent = text;
+      }
+      if (key === "state") cell.dataset.state = process.state;
+      if (key === "command") cell.title = text;
+    }
+    return row;
+  }
+}
