@@ -70,7 +70,7 @@ class Page:
         return {key: values[0] for key, values in words.items()}
 
     def graph(self, expression: str) -> object:
-        return self.browser.execute_script(f"return page.graph.{expression}")
+        return self.browser.execute_script(f"return page.view.graph.{expression}")
 
 
 class FakedPage(Page):

@@ -101,7 +101,7 @@ def test_a_kind_that_is_only_registered_has_a_tab(
         assert page.text("#headline").endswith("naps)") == (rows == "operations")
         assert page.texts("#functions th")[2] == "Naps"
         assert page.one("#hide-idle").is_displayed() == (rows == "operations")
-        assert ("wait reason" in page.texts("#group option")) == (rows == "operations")
+        assert ("operation" in page.texts("#group option")) == (rows == "operations")
         assert page.fragment()["kind"] == "naps"
         # The values of its windows are bytes: it has more types than two.
         page.until_text(".timeline-text", "38.1 MiB in 5.00 s")
@@ -137,11 +137,11 @@ def test_searching_marks_and_filters(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     page.one("#search").send_keys("cache")
-    page.until_text("#matched", "80.0 % matches")
+    page.until_text("#matched", "80.0 %, 8.00 s, functions: 1")
     assert page.functions() == ["main.(*Cache).Get"]
     page.one("#search").clear()
     page.one("#search").send_keys("nothing like it")
-    page.until(lambda p: p.text("#matched") == "0.0 % matches", "no match")
+    page.until(lambda p: p.text("#matched").startswith("0.00 %"), "no match")
     assert page.text("#functions").endswith("No function.")
 
 
@@ -157,14 +157,14 @@ def test_the_table_is_sorted_by_each_column(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     first = {}
-    for number, column in enumerate(("flat", "cumulative", "count", "mean", "name"), start=1):
+    for number, column in enumerate(("flat", "cum", "count", "mean", "name"), start=1):
         page.click(f"#functions th:nth-child({number}) button")
         sort = f"#functions th:nth-child({number})[aria-sort$=cending]"
         page.until(lambda p, s=sort: bool(p.texts(s)), f"sorted by {column}")  # type: ignore[misc]
         first[column] = page.functions()[0]
     assert first == {
         "flat": "sync.(*Mutex).Lock",
-        "cumulative": "main.serve",
+        "cum": "main.serve",
         "count": "main.serve",
         "mean": "main.answer",
         "name": HOSTILE,
@@ -175,7 +175,7 @@ def test_the_graph_is_grouped_and_inverted(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     choices = page.texts("#group option")
-    assert choices == ["nothing", "wait reason", "lock", "label tenant"]
+    assert choices == ["nothing", "operation", "lock", "label tenant"]
     page.one("#group").send_keys("label")
     page.until(lambda p: p.fragment().get("group") == "label:tenant", "the group")
     assert page.graph("options.groupBy") == "label:tenant"
@@ -258,7 +258,7 @@ def test_a_link_restores_the_view(page: FakedPage) -> None:
     page.until(lambda p: p.fragment().get("search") == "main", "the search")
     fragment = urlsplit(page.browser.current_url).fragment
     page.open(f"#{fragment}&from={START_S + 10}&to={START_S + 20}")
-    page.until_text("#matched", "matches")
+    page.until_text("#matched", "functions: ")
     assert page.one("#inverted").is_selected()
     assert not page.one("#hide-idle").is_selected()
     assert page.one("#search").get_attribute("value") == "main"
