@@ -11,6 +11,7 @@ standalone.js reads the JSON of the profile from #profile, and that of a base to
 import base64
 import hashlib
 import html
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -41,12 +42,18 @@ _STYLES = ("flamegraph.css", "style.css", "profileview.css")
 
 
 def encode(
-    profile: Profile, *, index: int = -1, base: Profile | None = None, hide_idle: bool = False
+    profile: Profile,
+    *,
+    index: int = -1,
+    base: Profile | None = None,
+    hide_idle: bool = False,
+    sources: Mapping[str, Any] | None = None,
 ) -> bytes:
     """The profile as a page with a flame graph; with `base`, the change from `base` to it.
 
     `index` selects the sample type to show first. With `hide_idle` the page hides idle waits at
-    first; the user can show them again.
+    first; the user can show them again. `sources` are the texts of files, by the paths that the
+    profile names (sourceview.js says how).
     """
     script = "\n".join(_asset(name) for name in _SCRIPTS)
     style = "\n".join(_asset(name) for name in _STYLES)
@@ -72,6 +79,7 @@ def encode(
         "</noscript>",
         _data("profile", document(profile, default=index)),
         *([_data("base", document(base, default=index))] if base else []),
+        *([_data("sources", dict(sources))] if sources else []),
         f"<script>{script}</script>",
         "</body>",
         "</html>",

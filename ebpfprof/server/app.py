@@ -22,11 +22,13 @@ from ebpfprof.server.go_forms import clean_path
 from ebpfprof.server.metrics import Counted, Metrics
 from ebpfprof.server.page_api import PageApi
 from ebpfprof.server.pprof_endpoints import PprofEndpoints
+from ebpfprof.server.source_api import SourceApi
 from ebpfprof.server.watches import GoroutineWatches
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.follow import Follower
     from ebpfprof.continuous.manager import Manager
+    from ebpfprof.process.source_files import SourceFiles
 
 WEB_FOLDER = Path(__file__).parent.parent / "web"
 _PAGE_HEADERS = {
@@ -56,7 +58,11 @@ register_url_convertor("pid", _Pid())
 
 
 def application(
-    manager: Manager, follower: Follower, policy: Policy, watches: GoroutineWatches | None = None
+    manager: Manager,
+    follower: Follower,
+    policy: Policy,
+    watches: GoroutineWatches | None = None,
+    sources: SourceFiles | None = None,
 ) -> ASGIApp:
     """All handlers, behind the middleware that decides which requests they get."""
     watches = watches or GoroutineWatches(manager)
@@ -70,6 +76,7 @@ def application(
         Route("/api/targets/{pid:pid}/timeline", api.timeline),
         Route("/api/targets/{pid:pid}/goroutines", api.goroutines),
         Route("/api/targets/{pid:pid}/profile", api.profile),
+        Route("/api/targets/{pid:pid}/source", SourceApi(manager, sources).source),
         Route("/api/targets/{pid:pid}/pprof", api.pprof),
     ]
     for prefix in ("", "/proc/{pid:pid}"):

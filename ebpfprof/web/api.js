@@ -26,8 +26,8 @@ class Api {
     return this._get(`/api/targets/${pid}/profile`, { kind, ...time });
   }
 
-  async source(pid, kind, file) {
-    return this._get(`/api/targets/${pid}/source`, { kind, file });
+  async source(pid, file) {
+    return this._get(`/api/targets/${pid}/source`, { file });
   }
 
   pprofUrl(pid, kind, time) {

@@ -282,7 +282,7 @@ class Page {
     const kind = profile ? this.kinds.get(profile.kind) : null; // not state.kind, which may not be there yet
     byId("headline").textContent = "";
     byId("download").href = this.api.pprofUrl(state.pid, state.kind, state.window || {});
-    const sources = { key: state.pid, get: (path) => this.api.source(state.pid, profile.kind, path) };
+    const sources = { get: (path) => this.api.source(state.pid, path) };
     this.view.show(profile, this.base, state, { kind, sources, nothing: this.missing });
     if (!profile) return;
     const { valueIndex } = this.view;

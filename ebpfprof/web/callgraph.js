@@ -66,7 +66,7 @@ class CallGraph {
       return made;
     };
     this.scroller = newElement("div", {
-      className: "callgraph", tabIndex: 0, role: "region", ariaLabel: "Call graph",
+      className: "callgraph", tabIndex: 0, role: "region", ariaLabel: "Functions and calls",
     });
     const bar = newElement("div", { className: "bar" }, button("−", "Smaller", -1),
       button("+", "Larger", 1), this.note);
@@ -150,11 +150,13 @@ class CallGraph {
   box(row, { x, y, width, height }) {
     const amount = (value) => FlameText.quantity(value, this.unit);
     const share = (value) => FlameText.share(value, this.calls.whole);
-    const words = `flat ${amount(row.flat)} (${share(row.flat)}), cum ${amount(row.cum)} (${share(row.cum)})`;
+    const shown = FlameCanvas.fitted(row.name, CallGraph.LONGEST);
+    const shares = `flat ${share(row.flat)}, cum ${share(row.cum)}`;
+    const words = `${row.name}, flat ${amount(row.flat)}, cum ${amount(row.cum)}`;
     const isFound = this.matches !== null && this.matches[row.number] === 1;
     const box = CallGraph.svg("g", {
       class: `call-box call-${row.kind}${isFound ? " call-found" : ""}`, tabindex: 0, role: "button",
-      "aria-label": `${row.name}, ${words}`, transform: `translate(${x - width / 2} ${y - height / 2})`,
+      "aria-label": `${shown} ${shares}: ${words}`, transform: `translate(${x - width / 2} ${y - height / 2})`,
     });
     box.dataset.name = row.name;
     const line = (text, top, name) => {
@@ -163,10 +165,10 @@ class CallGraph {
       return made;
     };
     const title = CallGraph.svg("title", {});
-    title.textContent = `${row.name}\n${words}`;
-    box.append(title, CallGraph.svg("rect", { width, height, rx: 4 }),
-      line(FlameCanvas.fitted(row.name, CallGraph.LONGEST), 18, "call-name"),
-      line(`flat ${share(row.flat)}, cum ${share(row.cum)}`, 35, "call-value"));
+    title.textContent = words;
+    const frame = CallGraph.svg("rect", { width, height, rx: 4 });
+    frame.append(title); // a title of the box would be a part of its visible text
+    box.append(frame, line(shown, 18, "call-name"), " ", line(shares, 35, "call-value"));
     box.addEventListener("click", () => this.onchoose(row));
     box.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" && event.key !== " ") return;

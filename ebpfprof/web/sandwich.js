@@ -4,11 +4,11 @@
 class Sandwich {
   /* `actions` are those of FlameGraph. */
   constructor(container, { actions }) {
-    this.title = newElement("h3");
+    this.title = newElement("h2");
     this.note = newElement("p", { className: "quiet" });
     const part = (words) => {
       const place = newElement("section", { ariaLabel: words, className: "sandwich" });
-      container.append(newElement("h4", { textContent: words }), place);
+      container.append(newElement("h3", { textContent: words }), place);
       return new FlameGraph(place, { actions });
     };
     container.append(this.title, this.note);

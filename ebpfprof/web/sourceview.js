@@ -41,8 +41,6 @@ class SourceCosts {
 }
 
 class SourceView {
-  static AROUND = 8; // lines shown before and after each that costs something
-
   /* `onchoose(path)` is called with the file that is to be shown. */
   constructor(container, { onchoose }) {
     this.choice = newElement("select", { id: "source-file" });
@@ -55,13 +53,15 @@ class SourceView {
     container.append(newElement("div", { className: "bar" },
       newElement("label", { className: "grow" }, "File ", this.choice)), this.note, this.lines);
     this.known = new Map();
-    this.key = null;
   }
 
-  /* Shows a file of the stacks that the tree shows. `sources` is {key, get(path)}: get() promises
-     {path, changed, lines}, or throws an error with a sentence; `key` says whose files they are. */
+  /* Shows a file of the stacks that the tree shows. `sources.get(path)` promises {path, changed,
+     lines}, lines by their numbers, or throws an error with a sentence. */
   async show(tree, unit, path, sources) {
-    if (tree !== this.tree) this.costs = new SourceCosts(tree);
+    if (tree !== this.tree) {
+      this.costs = new SourceCosts(tree);
+      this.known.clear(); // it may name other lines
+    }
     this.tree = tree;
     const files = this.costs.dearest;
     const file = files.find((each) => each.path === path) ?? files[0];
@@ -75,20 +75,22 @@ class SourceView {
     this.note.textContent = file ? "" : "The profile tells no files.";
     if (!file) return;
     this.choice.value = file.path;
-    if (sources.key !== this.key) this.known.clear();
-    this.key = sources.key;
-    if (!this.known.has(file.path)) this.known.set(file.path, sources.get(file.path).catch((error) => ({ problem: error.message })));
+    if (!this.known.has(file.path)) {
+      const problem = (error) => ({ problem: error.message });
+      this.known.set(file.path, sources.get(file.path).catch(problem));
+    }
     const asked = (this.asked = {});
     const text = await this.known.get(file.path);
-    if (text.problem) this.known.delete(file.path);
     if (asked === this.asked) this.fill(file, text, unit, whole);
   }
 
   fill(file, text, unit, whole) {
     const { changed, problem, lines } = text;
-    const words = problem ?? (changed ? "The file changed after the recording: its lines may be others now." : "");
-    this.note.textContent = FlameText.printable(lines ? `Read from ${text.path}. ${words}` : words);
-    const shown = lines ? SourceView.around(file, lines.length) : [...file.lines.keys()].sort((a, b) => a - b);
+    const words = changed ? "It changed after the recording began: its lines may be others now."
+      : "It may have changed since the program was built.";
+    this.note.textContent = FlameText.printable(lines ? `From ${text.path} as it is now. ${words}` : problem);
+    const numbers = new Set([...file.lines.keys(), ...Object.keys(lines ?? {}).map(Number)]);
+    const shown = [...numbers].sort((a, b) => a - b);
     const amount = (value) => value > 0
       ? newElement("td", { className: "number" }, `${FlameText.quantity(value, unit)} `,
         newElement("small", { textContent: FlameText.share(value, whole) }))
@@ -98,7 +100,7 @@ class SourceView {
       const isGap = lines && i > 0 && line > shown[i - 1] + 1;
       if (isGap) rows.push(newElement("tr", {}, newElement("td", { colSpan: 4, className: "source-gap", textContent: "⋯" })));
       const cost = file.lines.get(line);
-      const content = lines ? lines[line - 1] ?? "" : [...cost.names].join(", ");
+      const content = lines ? lines[line] ?? "" : [...cost.names].join(", ");
       rows.push(newElement("tr", { className: cost ? "source-hot" : "" },
         newElement("td", { className: "number", textContent: line }),
         amount(cost ? cost.flat : 0), amount(cost ? cost.cum : 0),
@@ -120,17 +122,6 @@ class SourceView {
     const dearest = [...file.lines].reduce((a, b) => (b[1].flat > a[1].flat || (b[1].flat === a[1].flat && b[1].cum > a[1].cum) ? b : a));
     const row = [...table.tBodies[0].rows].find((each) => each.cells[0].textContent === String(dearest[0]));
     this.lines.scrollTop = row ? row.offsetTop - this.lines.clientHeight / 2 : 0;
-  }
-
-  /* The numbers of the lines that cost something, and of some around them. */
-  static around(file, last) {
-    const shown = new Set();
-    for (const line of file.lines.keys()) {
-      for (let at = line - SourceView.AROUND; at <= line + SourceView.AROUND; at++) {
-        if ((at >= 1 && at <= last) || at === line) shown.add(at);
-      }
-    }
-    return [...shown].sort((a, b) => a - b);
   }
 
   static clean(line) {

@@ -6,11 +6,9 @@ class StandalonePage {
   constructor(app, profile, base, sources) {
     Object.assign(this, { profile, base, hidesIdle: "hideIdle" in app.dataset });
     this.sources = {
-      key: "", get: async (path) => {
-        const found = Object.hasOwn(sources, path) ? sources[path] : null;
-        if (!found) throw new Error("Only lines with a cost: the file's text is not in this page. --source DIR puts it in.");
-        if (found.problem) throw new Error(found.problem);
-        return found;
+      get: async (path) => {
+        if (Object.hasOwn(sources, path)) return sources[path];
+        throw new Error("The text of the file is not in this page; `ebpfprof report --source DIR` puts it in.");
       },
     };
     app.before(this.header());

@@ -47,6 +47,11 @@ class Page:
     def until_text(self, css: str, wanted: str) -> None:
         self.until(lambda page: wanted in page.text(css), f"{wanted!r} in {css}")
 
+    def options(self, css: str) -> list[str]:
+        """The values of the options of a list."""
+        script = "return [...document.querySelector(arguments[0])].map((e) => e.value)"
+        return [str(value) for value in self.browser.execute_script(script, css)]
+
     def functions(self) -> list[str]:
         return self.texts("#functions .function")
 

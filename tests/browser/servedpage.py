@@ -17,12 +17,12 @@ DEADLINE_S = 60
 
 
 @contextmanager
-def serving(chromium: Chrome, pid: int, folder: Path) -> Iterator[str]:
+def serving(chromium: Chrome, pid: int, folder: Path, *options: str) -> Iterator[str]:
     """Serve a process, in a folder, while the block runs; the address of the page.
 
     What the command prints must be printable.
     """
-    command = [*SERVE, "--pid", str(pid)]
+    command = [*SERVE, "--pid", str(pid), *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder) as server:
         assert server.stderr is not None
         first = server.stderr.readline()

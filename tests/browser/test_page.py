@@ -200,6 +200,23 @@ def test_how_to_group_by_lock_is_said_where_locks_are_not_told_apart(page: Faked
     assert page.graph("options.groupBy") == ""
 
 
+def test_lines_of_source_files_are_asked_for_only_when_they_are_shown(page: FakedPage) -> None:
+    page.server.sources["/src/main.go"] = {
+        "path": "/home/anna/src/main.go",
+        "changed": False,
+        "lines": {9: "func answer() {", 10: "\tv := <-ready"},
+    }
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    assert not [path for path in page.server.asked if "/source?" in path]
+    page.open("#view=source&file=/src/main.go")
+    page.until_text("#source code", "v := <-ready")
+    assert page.text("#source .quiet").startswith("From /home/anna/src/main.go as it is now.")
+    page.open("#view=source")
+    page.until_text("#source .quiet", "Start serve with --source DIR.")
+    assert page.text("#source code").splitlines()[0] == "sync.(*Mutex).Lock"
+
+
 def picked(page: FakedPage) -> tuple[float, float]:
     words = page.fragment()
     return float(words["from"]), float(words["to"])

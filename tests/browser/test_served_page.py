@@ -15,6 +15,8 @@ from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
+TARGETS = Path(__file__).parents[1] / "targets"
+
 
 @pytest.fixture
 def demo() -> Iterator[Target]:
@@ -65,3 +67,19 @@ def test_the_page_keeps_the_profiles_of_an_ended_process(
     page.until_text("#about", "ended. What was recorded until then is still here.")
     page.open()
     page.until_text("#headline", "Mutex.Lock")
+
+
+def test_the_page_shows_lines_below_the_folder_of_source(
+    chromium: Chrome, demo: Target, tmp_path: Path
+) -> None:
+    with serving(chromium, demo.pid, tmp_path, "--source", str(TARGETS)) as address:
+        page = Page(chromium, address).open("#view=source")
+        page.until(lambda p: "shop.go" in p.text("#source-file"), "the files")
+        (shop,) = {each for each in page.options("#source-file") if each.endswith("/shop.go")}
+        page.open(f"#view=source&file={shop}")
+        page.until_text("#source code", "func (c *PriceCache) Get(")
+        assert page.text("#source .quiet").startswith(f"From {TARGETS}/")
+        # The Go toolchain is not below that folder.
+        (mutex,) = {each for each in page.options("#source-file") if each.endswith("sync/mutex.go")}
+        page.open(f"#view=source&file={mutex}")
+        page.until_text("#source .quiet", f"There is no such file below {TARGETS}")

@@ -83,7 +83,7 @@ def test_a_search_is_for_names_unless_it_is_for_paths(show: Show) -> None:
 
 def test_callers_and_callees_of_a_recursive_function_count_each_stack_once(show: Show) -> None:
     page = show(RECURSIVE, "#view=sandwich&root=main.walk")
-    assert page.text("#sandwich h3") == "main.walk"
+    assert page.text("#sandwich h2") == "main.walk"
     assert page.text("#sandwich .quiet").startswith("flat 2.00 s (20.0 %), cum 5.00 s (50.0 %).")
     assert frames(page, "callers") == [
         ("main.walk", 0, 5),
@@ -105,10 +105,10 @@ def test_a_function_of_the_table_or_a_frame_opens_its_callers(show: Show) -> Non
     page = show(RECURSIVE)
     page.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN, "s")
     assert fragment(page)["view"] == "sandwich"
-    assert page.text("#sandwich h3") == "main.other"
+    assert page.text("#sandwich h2") == "main.other"
     page.browser.find_element(By.XPATH, "//td/button[.='main.leaf']").click()
     page.drawn()
-    assert page.text("#sandwich h3") == fragment(page)["root"] == "main.leaf"
+    assert page.text("#sandwich h2") == fragment(page)["root"] == "main.leaf"
     assert [name for name, *_ in frames(page, "callers")] == [
         *("main.leaf", "main.walk", "main.walk", "main.a"),
     ]
@@ -122,8 +122,8 @@ def test_a_call_graph_has_functions_and_calls_with_their_values(show: Show) -> N
     boxes = {
         str(each.get_attribute("aria-label")) for each in page.elements("#calls [role=button]")
     }
-    assert "main.walk, flat 2.00 s (20.0 %), cum 5.00 s (50.0 %)" in boxes
-    assert "main.b, flat 0 ns (0.00 %), cum 7.00 s (70.0 %)" in boxes
+    assert "main.walk flat 20.0 %, cum 50.0 %: main.walk, flat 2.00 s, cum 5.00 s" in boxes
+    assert "main.b flat 0.00 %, cum 70.0 %: main.b, flat 0 ns, cum 7.00 s" in boxes
     assert len(boxes) == 5
     titles = page.script(
         "return [...document.querySelectorAll('.call title')].map((e) => e.textContent)"
@@ -138,7 +138,7 @@ def test_a_call_graph_has_functions_and_calls_with_their_values(show: Show) -> N
     (box,) = page.elements("#calls [aria-label^='main.leaf']")
     box.send_keys(Keys.ENTER)
     page.drawn()
-    assert page.text("#sandwich h3") == "main.leaf"
+    assert page.text("#sandwich h2") == "main.leaf"
 
 
 def test_a_large_call_graph_says_what_is_left_out(show: Show) -> None:
@@ -181,6 +181,22 @@ def test_lines_have_their_cost(show: Show) -> None:
     page.drawn()
     assert fragment(page)["file"] == lock
     assert page.rows("#source tbody tr") == [["45", "6.00 s 60.0 %", "6.00 s 60.0 %", "sync.Lock"]]
+
+
+def test_lines_have_their_text_where_the_page_holds_it(browser: Chrome, tmp_path: Path) -> None:
+    shop = "/build/shop/shop.go"
+    sample = Sample(in_files(("main.Get", shop, 2)), (1, 10**9))
+    sources = {shop: {"path": "/src/shop.go", "changed": True, "lines": {1: "{<b>", 2: "\tGet()"}}}
+    path = tmp_path / "profile.html"
+    profile = replace(block_profile(), samples=(sample,))
+    path.write_bytes(flamegraph.encode(profile, sources=sources))
+    page = FlamePage(browser, path, "#view=source")
+    assert page.rows("#source tbody tr") == [
+        ["1", "", "", "{<b>"],
+        ["2", "1.00 s 100 %", "1.00 s 100 %", "Get()"],
+    ]
+    note = page.text("#source .quiet")
+    assert note.startswith("From /src/shop.go as it is now. It changed after the recording began")
 
 
 def test_a_stack_is_copied_as_text(show: Show) -> None:
@@ -252,7 +268,7 @@ def test_a_link_holds_the_view(show: Show) -> None:
 def test_a_link_that_changes_changes_the_view(show: Show) -> None:
     page = show(block_profile())
     page.script("location.hash = 'view=sandwich&root=main.serve'")
-    page.until("document.querySelector('#sandwich h3').textContent === 'main.serve'")
+    page.until("document.querySelector('#sandwich h2').textContent === 'main.serve'")
 
 
 def test_keys_work_from_everywhere_but_fields(show: Show) -> None:

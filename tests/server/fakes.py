@@ -11,6 +11,7 @@ from typing import Any, Self
 from starlette.types import ASGIApp, Message
 
 from ebpfprof.continuous.manager import Manager
+from ebpfprof.process.source_files import SourceFiles
 from ebpfprof.server.access import Policy
 from ebpfprof.server.app import application
 from tests.continuous.fakes import ALL_KINDS, FakeFollower, FakeLive, FakeTarget, go_process
@@ -93,13 +94,18 @@ class Service:
     client: Client
 
     @classmethod
-    async def of(cls, *targets: FakeTarget, **options: Any) -> Self:  # noqa: ANN401
-        """Serves `targets`; `options` are the manager's."""
+    async def of(
+        cls,
+        *targets: FakeTarget,
+        sources: SourceFiles | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> Self:
+        """Serves `targets`, with lines of `sources`; `options` are the manager's."""
         live = FakeLive({each.pid: each for each in targets})
         manager = Manager(live, kinds=ALL_KINDS, **options)
         follower = FakeFollower(manager, *(go_process(each.pid) for each in targets))
         for each in targets:
             manager.add_opened(each)
         await follower.survey()
-        app = application(manager, follower, Policy(is_unix=True))
+        app = application(manager, follower, Policy(is_unix=True), sources=sources)
         return cls(live, manager, follower, Client(app))
