@@ -116,7 +116,7 @@ class CallGraph {
     const { graph, calls } = this;
     const svg = CallGraph.svg("svg", {});
     const arrow = CallGraph.svg("marker", {
-      id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8,
+      id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 13, markerHeight: 13,
       orient: "auto", markerUnits: "userSpaceOnUse",
     });
     arrow.append(CallGraph.svg("path", { d: "M0 0 L8 4 L0 8 z", class: "call-arrow" }));

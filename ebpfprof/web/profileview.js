@@ -215,7 +215,7 @@ class ProfileView {
     });
     this.controls = {
       type: select("value", "type"), group: select("group", "group"),
-      layout: select("layout", "layout", ViewState.LAYOUTS),
+      layout: select("graph-layout", "layout", ViewState.LAYOUTS),
       inverted: tick("inverted", "inverted"), hideIdle: tick("hide-idle", "hideIdle"), search,
     };
     this.matched = newElement("output", { id: "matched" });
@@ -235,7 +235,8 @@ class ProfileView {
       newElement("dt", {}, newElement("kbd", { textContent: key })), newElement("dd", { textContent: words }),
     ]);
     const words = "Flat is the value of a function itself, cum its value with all that it called. " +
-      "Inverted, a graph begins with the functions called last.";
+      "An icicle has callers on top, a flame callees. Inverted, a graph begins with the functions " +
+      "called last.";
     const close = newElement("button", { type: "button", textContent: "Close" });
     const help = newElement("dialog", { className: "help", ariaLabel: "Keys and words" },
       newElement("h2", { textContent: "Keys" }), newElement("dl", {}, ...rows),

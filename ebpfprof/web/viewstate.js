@@ -6,7 +6,7 @@ class ViewState {
     ["flame", "Flame graph"], ["sandwich", "Callers and callees"], ["graph", "Call graph"],
     ["table", "Table"], ["source", "Source"],
   ];
-  static LAYOUTS = [["icicle", "icicle: callers on top"], ["flame", "flame: callees on top"]];
+  static LAYOUTS = [["icicle", "icicle"], ["flame", "flame"]];
 
   /* `words` are URLSearchParams; unknown and malformed ones are ignored. `hidesIdle` is whether idle
      waits are hidden unless they say something else. */

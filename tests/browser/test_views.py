@@ -231,7 +231,7 @@ def test_a_stack_is_copied_as_text(show: Show) -> None:
 def test_a_flame_has_its_root_at_the_bottom(show: Show) -> None:
     page = show(block_profile())
     assert page.top("main.serve") > page.top("all")
-    page.choose("Layout", "flame: callees on top")
+    page.choose("Layout", "flame")
     assert page.top("main.serve") < page.top("all")
     page.press(Keys.ARROW_UP)
     assert page.said.startswith("main.serve")
@@ -243,7 +243,7 @@ def test_a_link_holds_the_view(show: Show) -> None:
     page = show(block_profile())
     page.choose("Sample type", "contentions")
     page.choose("Group by", "label tenant")
-    page.choose("Layout", "flame: callees on top")
+    page.choose("Layout", "flame")
     page.tick("inverted")
     page.tick("hide idle waits")
     page.search("main")
