@@ -35,7 +35,8 @@ def main() -> None:
     """Write the pictures."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    with Target.start(program("demo", mode="trimpath")) as demo, tempfile.TemporaryDirectory() as profile:
+    built = program("demo", mode="trimpath")
+    with Target.start(built) as demo, tempfile.TemporaryDirectory() as profile:
         command = [sys.executable, "-m", "ebpfprof", "serve", "--pid", str(demo.pid)]
         server = subprocess.Popen(
             [*command, "--continuous", "--lock-labels", "--listen", "127.0.0.1:0"],
