@@ -1,4 +1,4 @@
-"""What others made and tests need: a Go program without pprof in it, and speedscope's schema.
+"""What others made and tests need: a Go program without pprof in it, speedscope's schema, axe.
 
 The program is Debian's fzf. In bookworm it is 0.38, built with Go 1.19, cgo and external linking,
 and stripped. It finds lines that match what one types. Here it runs on a terminal of its own,
@@ -10,7 +10,7 @@ without the network; its lines come through a pipe, what it shows says how far i
         fzf.await_idle()
         buckets = oracle.read_block_buckets(fzf.pid, fzf.program)
 
-    python -m tests.foreign    # downloads both, unless they are in the cache
+    python -m tests.foreign    # downloads all, unless they are in the cache
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ PROGRAMS: Final = {"fzf": Path("usr/bin/fzf")}
 SPEEDSCOPE: Final = "https://registry.npmjs.org/speedscope/-/speedscope-1.25.0.tgz"
 _SPEEDSCOPE_SHA256: Final = "2831f1e0d26df914b477e522d78b8485511495a6af81a0b88158f8b48f9e0d03"
 _SCHEMA: Final = "package/dist/release/file-format-schema.json"
+AXE: Final = "https://registry.npmjs.org/axe-core/-/axe-core-4.14.1.tgz"
+_AXE_SHA256: Final = "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
+_AXE_SCRIPT: Final = "package/axe.min.js"
 _MAX_BYTES: Final = 16 << 20
 DEADLINE_S: Final = 60.0
 _LINES: Final = 50_000
@@ -81,20 +84,33 @@ def speedscope_schema() -> dict[str, Any]:
 
     Raises ToolchainError if it can't be downloaded or is not the one that is known.
     """
-    archive = cache_dir() / "foreign" / Path(SPEEDSCOPE).name
+    found: dict[str, Any] = json.loads(_published(SPEEDSCOPE, _SPEEDSCOPE_SHA256, _SCHEMA))
+    return found
+
+
+def axe_script() -> str:
+    """axe-core, a script that finds what makes a page hard to use for some people.
+
+    Raises ToolchainError as speedscope_schema() does.
+    """
+    return _published(AXE, _AXE_SHA256, _AXE_SCRIPT).decode()
+
+
+def _published(address: str, sha256: str, name: str) -> bytes:
+    """A file of a package on npm."""
+    archive = cache_dir() / "foreign" / Path(address).name
     with locked(archive.with_suffix(".lock")):
-        data = archive.read_bytes() if archive.exists() else _download(SPEEDSCOPE)
-        if hashlib.sha256(data).hexdigest() != _SPEEDSCOPE_SHA256:
-            raise ToolchainError(f"{SPEEDSCOPE} is not the file that the tests know.")
+        data = archive.read_bytes() if archive.exists() else _download(address)
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise ToolchainError(f"{address} is not the file that the tests know.")
         if not archive.exists():
             fresh = archive.with_suffix(".new")
             fresh.write_bytes(data)
             fresh.rename(archive)
     with tarfile.open(fileobj=io.BytesIO(data)) as members:
-        schema = members.extractfile(_SCHEMA)
-        assert schema is not None
-        found: dict[str, Any] = json.load(schema)
-    return found
+        member = members.extractfile(name)
+        assert member is not None
+        return member.read()
 
 
 def _download(address: str) -> bytes:
@@ -201,4 +217,5 @@ if __name__ == "__main__":
     for known in PROGRAMS:
         print(fetch(known))
     speedscope_schema()
-    print(SPEEDSCOPE)
+    axe_script()
+    print(SPEEDSCOPE, AXE, sep="\n")

@@ -14,6 +14,7 @@ from ebpfprof.commands.recording_options import (
     format_option,
     output_option,
 )
+from ebpfprof.commands.source_option import opened_sources, source_option
 
 
 @click.command("report")
@@ -37,6 +38,7 @@ from ebpfprof.commands.recording_options import (
     help="Leave waits for work (idle workers, tickers, servers that listen) out, and say how much "
     "that was.",
 )
+@source_option
 def command(
     file: Path,
     format_name: str | None,
@@ -44,6 +46,7 @@ def command(
     force: bool,
     sample_type: str | None,
     hide_idle: bool,
+    source: tuple[str, ...],
 ) -> None:
     """Show a saved profile, or write it in another format.
 
@@ -55,11 +58,13 @@ def command(
       ebpfprof report waits.block.pb.gz
       ebpfprof report waits.block.pb.gz --hide-idle
       ebpfprof report waits.block.pb.gz -o waits.html
+      ebpfprof report waits.block.pb.gz -o waits.html --source ~/src/shop
       ebpfprof report today.cpu.pb.gz -o today.speedscope.json
       ebpfprof report heap.pb.gz --sample-type alloc_space
       curl -s localhost:6060/debug/pprof/mutex | ebpfprof report - -f folded | flamegraph.pl
     """
     from ebpfprof.commands.profile_files import read_profile, write
+    from ebpfprof.commands.source_option import texts_of
     from ebpfprof.console.terminal import has_color, say, width
     from ebpfprof.export import formats
     from ebpfprof.export.tables import report
@@ -68,7 +73,11 @@ def command(
 
     format_name = format_for(format_name, output, default="text")
     refuse_for_pprof(format_name, hide_idle=hide_idle, sample_type=sample_type)
-    profile = read_profile(file)
+    if source and format_name != "html":
+        raise click.UsageError("--source is for HTML files: add -f html, or leave it out.")
+    with opened_sources(source) as sources:
+        profile = read_profile(file)
+        texts = texts_of(profile, sources) if sources else None
     index = None if sample_type is None else formats.index_of(profile, sample_type)
     if format_name == "text" and output is None:
         out = sys.stdout
@@ -77,7 +86,9 @@ def command(
         )
         say(text, end="")
         return
-    data = formats.encode(profile, format_name, hide_idle=hide_idle, sample_type=sample_type)
+    data = formats.encode(
+        profile, format_name, hide_idle=hide_idle, sample_type=sample_type, sources=texts
+    )
     write(data, format_name, output, force=force)
     if hide_idle and format_name != "text" and (hidden := hidden_line(profile, split(profile)[1])):
         say(hidden, err=True, end="")

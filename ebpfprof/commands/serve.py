@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ebpfprof.commands.recording_options import RecordingCommand, finite
+from ebpfprof.commands.source_option import opened_sources, source_option
 from ebpfprof.commands.target_options import target_options
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="How far back the page's timeline goes.",
 )
+@source_option
 def command(
     pids: list[int],
     follows: bool,
@@ -127,6 +129,7 @@ def command(
     continuous: bool,
     interval_s: float,
     retention_s: float,
+    source: tuple[str, ...],
     options: Options,
 ) -> None:
     """Answer as net/http/pprof does, for processes that have none; with a page at /.
@@ -195,6 +198,7 @@ def command(
         with ExitStack() as held:
             signals = held.enter_context(Signals())
             listener = held.enter_context(listening(address, invoking_user()))
+            sources = held.enter_context(opened_sources(source))
             give_up_before_recording(options, writes=bool(address.path))
             table = held.enter_context(ProcessTable())
             make = functools.partial(LiveSession, options, capacity=service.capacity)
@@ -216,6 +220,7 @@ def command(
                 on_ready=on_ready,
                 should_end=lambda: signals.came,
                 files=live.files,
+                sources=sources,
             )
             for loss in live.losses():
                 say(f"ebpfprof: incomplete: {loss}", err=True)

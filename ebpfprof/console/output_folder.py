@@ -196,7 +196,7 @@ class OutputFolder:
         found = os.fstat(self._fd)
         if found.st_uid == owner.uid:
             wanted = stat.S_IWUSR | stat.S_IXUSR
-        elif found.st_gid in _groups(owner):
+        elif found.st_gid in groups_of(owner):
             wanted = stat.S_IWGRP | stat.S_IXGRP
         else:
             wanted = stat.S_IWOTH | stat.S_IXOTH
@@ -208,7 +208,8 @@ def _undo_umask(fd: int) -> None:
         os.fchmod(fd, _MODE)
 
 
-def _groups(owner: Owner) -> set[int]:
+def groups_of(owner: Owner) -> set[int]:
+    """The groups that the user is in; only the one that is known if no user has the id."""
     try:
         return set(os.getgrouplist(pwd.getpwuid(owner.uid).pw_name, owner.gid))
     except (KeyError, OSError):

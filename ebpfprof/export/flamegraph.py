@@ -1,8 +1,8 @@
-"""A flame graph as one HTML file that needs no other file and no network.
+"""A profile as one HTML file with a flame graph and other views; it needs no network.
 
-It shares its script with the page of `serve` (ebpfprof/web). The file holds names from the target
-only as JSON, which browsers don't parse as markup. Its content security policy lets browsers run
-only our own script.
+It shares its scripts and styles with the page of `serve` (ebpfprof/web). The file holds names from
+the target only as JSON, which browsers don't parse as markup. Its content security policy lets
+browsers run only the scripts that are ours, or bundled by us.
 
 standalone.js reads the JSON of the profile from #profile, and that of a base to compare with from
 #base. If <main id="app"> has the attribute data-hide-idle, it hides idle waits at first.
@@ -11,6 +11,7 @@ standalone.js reads the JSON of the profile from #profile, and that of a base to
 import base64
 import hashlib
 import html
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -19,20 +20,43 @@ from ebpfprof.export.json_profile import document, dumped
 from ebpfprof.export.kinds import title
 from ebpfprof.profile.model import Profile
 
-_SCRIPTS = ("flametree.js", "flamecanvas.js", "flamegraph.js", "standalone.js")
-_STYLE = "flamegraph.css"
+_SCRIPTS = (
+    "vendor/dagre.min.js",
+    "elements.js",
+    "units.js",
+    "flametext.js",
+    "flametree.js",
+    "flamecanvas.js",
+    "flamelegend.js",
+    "flamegraph.js",
+    "sandwich.js",
+    "callgraph.js",
+    "sourceview.js",
+    "tables.js",
+    "viewstate.js",
+    "profileview.js",
+    "theme.js",
+    "standalone.js",
+)
+_STYLES = ("flamegraph.css", "style.css", "profileview.css")
 
 
 def encode(
-    profile: Profile, *, index: int = -1, base: Profile | None = None, hide_idle: bool = False
+    profile: Profile,
+    *,
+    index: int = -1,
+    base: Profile | None = None,
+    hide_idle: bool = False,
+    sources: Mapping[str, Any] | None = None,
 ) -> bytes:
     """The profile as a page with a flame graph; with `base`, the change from `base` to it.
 
     `index` selects the sample type to show first. With `hide_idle` the page hides idle waits at
-    first; the user can show them again.
+    first; the user can show them again. `sources` are the texts of files, by the paths that the
+    profile names (sourceview.js says how).
     """
     script = "\n".join(_asset(name) for name in _SCRIPTS)
-    style = _asset(_STYLE)
+    style = "\n".join(_asset(name) for name in _STYLES)
     name = html.escape(printable(title(profile)), quote=True)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
@@ -55,6 +79,7 @@ def encode(
         "</noscript>",
         _data("profile", document(profile, default=index)),
         *([_data("base", document(base, default=index))] if base else []),
+        *([_data("sources", dict(sources))] if sources else []),
         f"<script>{script}</script>",
         "</body>",
         "</html>",

@@ -1,7 +1,8 @@
 """The formats of profiles, by their names in -f/--format."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import flamegraph, folded, json_profile, pprof, speedscope
@@ -44,13 +45,19 @@ DIFFERENCE_FORMATS = ("text", "html", "folded", "json", "pprof")
 
 
 def encode(
-    profile: Profile, name: str, *, hide_idle: bool = False, sample_type: str | None = None
+    profile: Profile,
+    name: str,
+    *,
+    hide_idle: bool = False,
+    sample_type: str | None = None,
+    sources: Mapping[str, Any] | None = None,
 ) -> bytes:
     """The profile in the format `name`.
 
     `hide_idle` leaves out idle waits (profile.idle); in formats with comments, a comment says how
     much that was. An HTML file holds idle waits, but hides them at first. `sample_type` is the
     sample type to write, or to show first if the format holds all of them; by default the last one.
+    An HTML file also holds `sources` (flamegraph.encode).
     Raises InvalidProfile if the profile has no such type or the format can't hold it, ValueError
     for a pprof file with `hide_idle` or `sample_type`.
     """
@@ -63,7 +70,7 @@ def encode(
         return report.encode(profile, index=index, hide_idle=hide_idle)
     shown = -1 if index is None else index
     if name == "html":
-        return flamegraph.encode(profile, index=shown, hide_idle=hide_idle)
+        return flamegraph.encode(profile, index=shown, hide_idle=hide_idle, sources=sources)
     if hide_idle:
         profile = without_idle(profile)
     return _ENCODERS[name](profile, shown)

@@ -19,6 +19,8 @@ from ebpfprof.system.file_worker import PATIENCE_S, FileWorker, NoAnswerError
 
 _SYS_OPENAT2 = 437  # arch/x86/entry/syscalls/syscall_64.tbl
 _RESOLVE_NO_MAGICLINKS = 0x02  # include/uapi/linux/openat2.h
+_RESOLVE_NO_SYMLINKS = 0x04
+_RESOLVE_BENEATH = 0x08
 _RESOLVE_IN_ROOT = 0x10
 _OPEN_ATTEMPTS = 8
 _TOUCHED = 16
@@ -54,21 +56,7 @@ class FileOpener:
         No symbolic link and no ".." leads out of the root. Raises OSError if there is no such file
         or it is not a regular one.
         """
-        how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
-        code = errno.EAGAIN
-        for _ in range(_OPEN_ATTEMPTS):  # EAGAIN: a folder was renamed meanwhile
-            path_fd = _libc.syscall(
-                _SYS_OPENAT2, root_fd, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
-            )
-            if path_fd >= 0:
-                try:
-                    return _reopen_regular(path_fd)
-                finally:
-                    os.close(path_fd)
-            code = ctypes.get_errno()
-            if code not in (errno.EAGAIN, errno.EINTR):
-                break
-        raise OSError(code, os.strerror(code))
+        return _open_below(root_fd, path, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
 
 
 class WorkerFileOpener(FileOpener, Closing):
@@ -121,6 +109,34 @@ class _OpenTask:
             return error.errno or errno.EIO, []
         _touch(fd)
         return 0, [fd]
+
+
+def open_beneath(folder_fd: int, path: str) -> int:
+    """Open a regular file for reading, by its `path` below a folder, without following any link.
+
+    Raises OSError, also if the path leads out of the folder.
+    """
+    return _open_below(
+        folder_fd, path, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
+    )
+
+
+def _open_below(folder_fd: int, path: str, resolve: int) -> int:
+    how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, resolve)
+    code = errno.EAGAIN
+    for _ in range(_OPEN_ATTEMPTS):  # EAGAIN: a folder was renamed meanwhile
+        path_fd = _libc.syscall(
+            _SYS_OPENAT2, folder_fd, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
+        )
+        if path_fd >= 0:
+            try:
+                return _reopen_regular(path_fd)
+            finally:
+                os.close(path_fd)
+        code = ctypes.get_errno()
+        if code not in (errno.EAGAIN, errno.EINTR):
+            break
+    raise OSError(code, os.strerror(code))
 
 
 def _touch(fd: int) -> None:

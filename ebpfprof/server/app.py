@@ -24,11 +24,13 @@ from ebpfprof.server.metrics import Counted, Metrics
 from ebpfprof.server.page_api import PageApi
 from ebpfprof.server.pprof_endpoints import PprofEndpoints
 from ebpfprof.server.refusals import refused
+from ebpfprof.server.source_api import SourceApi
 from ebpfprof.server.watches import GoroutineWatches
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.follow import Follower
     from ebpfprof.continuous.manager import Manager
+    from ebpfprof.process.source_files import SourceFiles
 
 WEB_FOLDER = Path(__file__).parent.parent / "web"
 _PAGE_HEADERS = {
@@ -62,6 +64,7 @@ def application(
     follower: Follower,
     policy: Policy,
     watches: GoroutineWatches | None = None,
+    sources: SourceFiles | None = None,
     *,
     lock_labels: bool = False,
 ) -> ASGIApp:
@@ -82,6 +85,7 @@ def application(
         Route("/api/targets/{pid:pid}/timeline", api.timeline),
         Route("/api/targets/{pid:pid}/goroutines", api.goroutines),
         Route("/api/targets/{pid:pid}/profile", api.profile),
+        Route("/api/targets/{pid:pid}/source", SourceApi(manager, sources).source),
         Route("/api/targets/{pid:pid}/pprof", api.pprof),
     ]
     for prefix in ("", "/proc/{pid:pid}"):

@@ -25,6 +25,7 @@ from ebpfprof.system.signals import check
 if TYPE_CHECKING:
     from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.process.file_opener import FileOpener
+    from ebpfprof.process.source_files import SourceFiles
     from ebpfprof.server.access import Policy
 
 _CHECK_S = 0.1
@@ -93,12 +94,14 @@ def run(
     on_ready: Callable[[Manager], None],
     should_end: Callable[[], bool],
     files: FileOpener | None = None,
+    sources: SourceFiles | None = None,
 ) -> None:
     """Serve the `targets`, which `live` has opened, until `should_end`, called ten times a second.
 
     Then requests that wait are answered with what was recorded so far. `table` finds the other
-    processes, `files` opens what they run. `on_ready` is called once clients are served. All probes
-    are detached when it returns. Raises Aborted at a signal that aborts.
+    processes, `files` opens what they run, `sources` reads source files. `on_ready` is called once
+    clients are served. All probes are detached when it returns. Raises Aborted at a signal that
+    aborts.
     """
 
     async def serve() -> None:
@@ -107,7 +110,9 @@ def run(
             follower = service.follower(manager, table)
             await _unless_aborted(follower.survey())
             watches = service.watches(manager, files)
-            app = application(manager, follower, policy, watches, lock_labels=service.lock_labels)
+            app = application(
+                manager, follower, policy, watches, sources, lock_labels=service.lock_labels
+            )
             server = _Server(_config(app))
             regular = (manager.run(), follower.run(), watches.run())
             await _serve(server, listener, manager, regular, on_ready, should_end)

@@ -26,6 +26,10 @@ class Api {
     return this._get(`/api/targets/${pid}/profile`, { kind, ...time });
   }
 
+  async source(pid, file) {
+    return this._get(`/api/targets/${pid}/source`, { file });
+  }
+
   pprofUrl(pid, kind, time) {
     return `/api/targets/${pid}/pprof?${new URLSearchParams({ kind, ...time })}`;
   }

@@ -4,7 +4,6 @@
 
 const TARGETS_EVERY_MS = 5000;
 const BEGINNING_EVERY_MS = 500; // while a recording begins, its state changes
-const SEARCH_AFTER_MS = 120;
 
 const byId = (id) => document.getElementById(id);
 
@@ -25,13 +24,7 @@ class State {
       kind: words.get("kind") || "",
       window: time("from", "to"),
       base: time("base-from", "base-to"),
-      value: number("value"),
-      group: words.get("group") || "",
-      inverted: words.get("inverted") === "1",
-      hideIdle: words.get("idle") !== "1",
-      search: words.get("search") || "",
-      zoom: words.getAll("zoom"),
-      sort: words.get("sort") || "flat",
+      ...ViewState.read(words, true),
     };
   }
 
@@ -44,13 +37,7 @@ class State {
     put("to", state.window && state.window.to);
     put("base-from", state.base && state.base.from);
     put("base-to", state.base && state.base.to);
-    put("value", state.value);
-    put("group", state.group);
-    put("inverted", state.inverted ? "1" : "");
-    put("idle", state.hideIdle ? "" : "1");
-    put("search", state.search);
-    put("sort", state.sort === "flat" ? "" : state.sort);
-    for (const name of state.zoom) words.append("zoom", name);
+    ViewState.write(state, words, true);
     return `#${words}`;
   }
 }
@@ -66,18 +53,15 @@ class Page {
     this.base = null;
     this.question = 0; // answers to earlier questions are ignored
     this.intervalMs = TARGETS_EVERY_MS;
-    this.graph = new FlameGraph(byId("graph"), {
-      onZoom: () => this.remember({ zoom: this.graph.zoomPath }),
+    this.view = new ProfileView(byId("view"), {
+      onchange: (changes) => this.set(changes), onzoom: (zoom) => this.remember({ zoom }),
+      keys: [["p", "pause, or go on"]],
     });
     this.findings = new Findings(byId("findings"));
     this.processes = new ProcessTable(byId("processes"), {
       hrefOf: ({ pid }) => State.write({ ...State.read(""), pid, kind: this.state.kind }),
     });
     this.timeline = new Timeline(byId("timeline"), { onpick: (from, to) => this.pick(from, to) });
-    this.table = new FunctionTable(byId("functions"), {
-      onchoose: (name) => this.set({ search: this.state.search === name ? "" : name }),
-      onsort: (sort) => this.set({ sort }),
-    });
     this.listen();
     this.run();
   }
@@ -90,18 +74,9 @@ class Page {
     byId("pause").addEventListener("click", () => this.pause(!this.paused));
     byId("theme").addEventListener("click", () => {
       toggleTheme();
-      this.draw();
     });
     byId("live").addEventListener("click", () => this.set({ window: null }));
     byId("uncompare").addEventListener("click", () => this.set({ base: null }));
-    byId("value").addEventListener("change", (event) => this.set({ value: Number(event.target.value) }));
-    byId("group").addEventListener("change", (event) => this.set({ group: event.target.value, zoom: [] }));
-    byId("inverted").addEventListener("change", (event) => this.set({ inverted: event.target.checked, zoom: [] }));
-    byId("hide-idle").addEventListener("change", (event) => this.set({ hideIdle: event.target.checked }));
-    byId("search").addEventListener("input", (event) => {
-      clearTimeout(this.searching);
-      this.searching = setTimeout(() => this.set({ search: event.target.value }), SEARCH_AFTER_MS);
-    });
     byId("access").addEventListener("submit", (event) => {
       event.preventDefault();
       const address = new URL(location.href);
@@ -109,12 +84,7 @@ class Page {
       location.replace(address);
     });
     document.addEventListener("keydown", (event) => {
-      if (event.target.closest("input, select, button, canvas, svg, [role=application]") || event.ctrlKey || event.metaKey || event.altKey) return;
-      if (event.key === "p") this.pause(!this.paused);
-      if (event.key === "/") {
-        event.preventDefault();
-        byId("search").focus();
-      }
+      if (event.key === "p" && !isTyping(event)) this.pause(!this.paused);
     });
     document.addEventListener("visibilitychange", () => { if (!document.hidden) this.refresh(false); });
   }
@@ -271,7 +241,7 @@ class Page {
       tab.dataset.kind = kind;
       tab.textContent = title.charAt(0).toUpperCase() + title.slice(1);
       tab.title = summary;
-      tab.addEventListener("click", () => this.set({ kind, value: null, group: "", zoom: [] }));
+      tab.addEventListener("click", () => this.set({ kind, type: "", group: "", zoom: [] }));
       return tab;
     });
     const list = byId("kinds");
@@ -295,36 +265,15 @@ class Page {
   draw() {
     const { profile, state } = this;
     this.showTimeline();
-    const isEmpty = !profile || !profile.stacks.length;
-    byId("nothing").hidden = !isEmpty;
-    byId("nothing").textContent = profile ? "Nothing was recorded in this time." : this.missing || "";
-    byId("graph").hidden = isEmpty;
-    byId("functions").hidden = isEmpty;
-    byId("idle").hidden = true;
     byId("losses").hidden = true;
+    const kind = profile ? this.kinds.get(profile.kind) : null; // not state.kind, which may not be there yet
     byId("headline").textContent = "";
-    byId("matched").textContent = "";
     byId("download").href = this.api.pprofUrl(state.pid, state.kind, state.window || {});
-    byId("hide-idle").parentElement.hidden = !this.showsOperations(state.kind);
-    byId("inverted").checked = state.inverted;
-    byId("hide-idle").checked = state.hideIdle;
-    if (document.activeElement !== byId("search")) byId("search").value = state.search;
-    if (isEmpty) return;
-    const valueIndex = state.value !== null && state.value < profile.sample_types.length ? state.value : profile.default;
-    const kind = this.kinds.get(profile.kind); // state.kind may be one whose profile is not there yet
-    const group = this.fillChoices(profile, valueIndex);
+    const sources = { get: (path) => this.api.source(state.pid, path) };
+    this.view.show(profile, this.base, state, { kind, sources, nothing: this.missing });
+    if (!profile) return;
+    const { valueIndex } = this.view;
     byId("headline").textContent = headline(profile, kind, valueIndex, state.hideIdle);
-    this.showIdle(profile, valueIndex);
-    this.graph.setData(profile, {
-      valueIndex, hideIdle: state.hideIdle, base: this.base, groupBy: group, inverted: state.inverted,
-    });
-    this.graph.zoomToPath(state.zoom);
-    const found = this.graph.search(state.search);
-    if (state.search) byId("matched").textContent = `${formatShare(found.share, 1)} matches`;
-    this.table.show(this.graph.functions(), {
-      unit: profile.sample_types[valueIndex].unit, total: this.graph.info(0).value, count: kind.table.count,
-      sort: state.sort, filter: state.search, isCompared: Boolean(this.base),
-    });
     const notes = profile.comments.map((text) => Object.assign(document.createElement("li"), { textContent: FlameText.printable(text) }));
     byId("notes").querySelector("ul").replaceChildren(...notes);
     this.showLosses(profile);
@@ -338,52 +287,7 @@ class Page {
     losses.hidden = !told.length;
     losses.classList.toggle("alarming", isAlarming);
     losses.textContent = FlameText.printable(isAlarming ? told.join("; ") : told.slice(-1).join());
-    (isAlarming ? byId("headline") : byId("functions").parentElement).after(losses);
-  }
-
-  /** Whether samples of a kind of profile are of operations, some of which are idle. */
-  showsOperations(kind) {
-    return this.kinds.has(kind) && this.kinds.get(kind).table.rows === "operations";
-  }
-
-  /** Fill in the choices of values and groups; returns the chosen group, "" if it does not exist. */
-  fillChoices(profile, valueIndex) {
-    const values = profile.sample_types.map((type, index) => [String(index), type.type]);
-    const keys = new Set(profile.labels.flatMap((labels) => labels.map(([key]) => profile.strings[key])));
-    const groups = [["", "nothing"]];
-    if (this.showsOperations(profile.kind)) groups.push(["operation", "wait reason"]);
-    for (const key of [...keys].sort()) groups.push([`label:${key}`, key === "lock" ? "lock" : `label ${key}`]);
-    const { lock_option: option } = this.kinds.get(profile.kind) || {};
-    if (option && !keys.has("lock")) groups.push(["lock", `lock (start serve with ${option})`]);
-    const group = groups.some(([value]) => value === this.state.group && value !== "lock") ? this.state.group : "";
-    for (const [id, choices, chosen] of [["value", values, String(valueIndex)], ["group", groups, group]]) {
-      const select = byId(id);
-      const wanted = JSON.stringify(choices);
-      if (select.dataset.choices !== wanted) {
-        select.dataset.choices = wanted;
-        select.replaceChildren(...choices.map(([value, text]) => Object.assign(new Option(FlameText.printable(text), value), { disabled: value === "lock" })));
-      }
-      select.value = chosen;
-    }
-    return group;
-  }
-
-  showIdle(profile, valueIndex) {
-    const { rows, sum } = idleRows(profile, valueIndex);
-    const details = byId("idle");
-    const unit = profile.sample_types[valueIndex].unit;
-    details.hidden = !rows.length;
-    details.querySelector("summary").textContent =
-      `${formatValue(sum, unit)} of idle waiting ${this.state.hideIdle ? "hidden" : "shown"}`;
-    const list = details.querySelector("dl");
-    list.replaceChildren();
-    for (const row of rows) {
-      const name = document.createElement("dt");
-      name.textContent = `${row.name}: ${formatValue(row.value, unit)}`;
-      const reason = document.createElement("dd");
-      reason.textContent = row.reason;
-      list.append(name, reason);
-    }
+    byId(isAlarming ? "headline" : "view").after(losses);
   }
 }
 

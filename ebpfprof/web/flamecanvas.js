@@ -1,6 +1,6 @@
 "use strict";
 /* The frames of a flame graph as rows on a canvas that scrolls: where they are, and in which colours.
-   It needs flametree.js only. FlameGraph decides what it shows, and draws again what has changed. */
+   It needs flametree.js and flametext.js only. FlameGraph decides what it shows, and draws again what has changed. */
 
 class FlameCanvas {
   static ROW = 19; // height of a row, CSS pixels
@@ -22,11 +22,11 @@ class FlameCanvas {
 
   /* ---- Where the frames are ---- */
 
-  /* Shows the frames of `tree` that `zoomed` calls, its callers above it. With `inverted` the rows
-     go up; with `isDifference` colours tell what has changed. */
-  lay(tree, zoomed, { inverted, isDifference }) {
+  /* Shows the frames of `tree` that `zoomed` calls, the nodes on the way to it first. With `isUp`
+     the first row is the lowest; with `isDifference` colours tell what has changed. */
+  lay(tree, zoomed, { isUp, isDifference }) {
     this.clear(tree);
-    Object.assign(this, { inverted, isDifference });
+    Object.assign(this, { isUp, isDifference });
     const width = this.scroller.clientWidth;
     const alone = (node) => ({ nodes: [node], lefts: [0], widths: [width] });
     this.rows = tree.ancestors(zoomed).map(alone);
@@ -84,7 +84,7 @@ class FlameCanvas {
     const box = this.canvas.getBoundingClientRect();
     const x = event.clientX - box.left;
     const line = Math.floor((event.clientY - box.top + this.scroller.scrollTop) / FlameCanvas.ROW);
-    const row = this.rows[this.inverted ? this.rows.length - 1 - line : line];
+    const row = this.rows[this.isUp ? this.rows.length - 1 - line : line];
     if (!row) return null;
     const index = row.lefts.findIndex((left, i) => x >= left && x < left + row.widths[i]);
     return index < 0 ? null : row.nodes[index];
@@ -92,7 +92,7 @@ class FlameCanvas {
 
   /* The distance of a row from the top of the first one, in CSS pixels. */
   top(row) {
-    return (this.inverted ? this.rows.length - 1 - row : row) * FlameCanvas.ROW;
+    return (this.isUp ? this.rows.length - 1 - row : row) * FlameCanvas.ROW;
   }
 
   /* Scrolls to a node. */
@@ -164,7 +164,7 @@ class FlameCanvas {
     const high = FlameCanvas.ROW - 1;
     for (let i = 0; i < nodes.length; i++) {
       const node = nodes[i];
-      const isMatch = matches !== null && node > 0 && matches[tree.name[node]] === 1;
+      const isMatch = matches !== null && tree.name[node] >= 0 && matches[tree.name[node]] === 1;
       context.fillStyle = isMatch ? this.style("match") : this.colour(node);
       context.globalAlpha = matches !== null && !isMatch ? 0.45 : 1;
       context.fillRect(lefts[i], top, widths[i] - (widths[i] > 3 ? 1 : 0), high);
@@ -209,16 +209,17 @@ class FlameCanvas {
       const width = tree.width(node);
       return this.changeColour(width > 0 ? (tree.later[node] - tree.base[node]) / width : 0);
     }
-    const name = node === 0 ? "root" : tree.name[node];
-    this.colours[name] ??= this.nameColour(node);
+    const name = tree.name[node];
+    const kind = name < 0 ? "group" : tree.names.kinds[name];
+    this.colours[name] ??= this.kindColour(kind, name < 0 ? "" : tree.names.packages[name]);
     return this.colours[name];
   }
 
-  nameColour(node) {
-    const { names } = this.tree;
-    const kind = node === 0 ? "group" : names.kinds[this.tree.name[node]];
+  /* The colour of a package; `kind` is that of its functions (FlameNames). */
+  kindColour(kind, package_) {
+    this.styles ??= getComputedStyle(this.scroller);
     if (kind === "group") return this.style("group");
-    const spread = FlameCanvas.hash(names.packages[this.tree.name[node]]);
+    const spread = FlameCanvas.hash(package_);
     const [from, to] = this.style(`${kind}-hues`).split(/\s+/).map(Number);
     const hue = from + (to - from) * spread;
     return `hsl(${hue.toFixed(0)} ${this.style(`${kind}-saturation`)} ${this.style("lightness")})`;

@@ -1,18 +1,21 @@
 "use strict";
-/* A flame graph of a profile: what it shows, and moving in it. It needs flametree.js and
-   flamecanvas.js, and no build step.
+/* A flame graph of a profile: what it shows, and moving in it. It needs flametext.js, flametree.js,
+   flamecanvas.js and flamelegend.js, and no build step.
 
-   const graph = new FlameGraph(element, { onSelect(frame) {}, onZoom(frame) {} });
-   graph.setData(profile, { valueIndex, hideIdle, base, groupBy: "operation", inverted: true });
+   const graph = new FlameGraph(element, { onSelect(frame) {}, onZoom(frame) {}, actions: [] });
+   graph.show(new FlameStacks(profile, base), { valueIndex, hideIdle, groupBy: "operation" });
 
-   `profile` and `base` are the JSON of a profile (ebpfprof/export/json_profile.py). Callers are
-   always above what they call. Inverted, the graph grows up from the leaf functions. */
+   `profile` and `base` are the JSON of a profile (ebpfprof/export/json_profile.py). As an icicle,
+   callers are above what they call, as a flame below. Inverted, it begins with the leaf functions.
+   An action is something to do with the selected frame: {key, label, run(frame, graph)}; it has a
+   button, and a key while the graph has the focus. */
 
 class FlameGraph {
   static NEAR = 3; // how many callers of the zoomed frame have a button
 
   constructor(container, options = {}) {
     this.container = container;
+    this.actions = options.actions ?? [];
     this.listeners = { select: [], zoom: [] };
     if (options.onSelect) this.on("select", options.onSelect);
     if (options.onZoom) this.on("zoom", options.onZoom);
@@ -25,30 +28,24 @@ class FlameGraph {
 
   /* ---- What it shows ---- */
 
-  /* `base` is a profile to compare with, `groupBy` is "", "operation" or "label:KEY". Selection,
-     zoom and search stay where the new data has the same frames. */
-  setData(profile, options = {}) {
+  /* `groupBy` is "", "operation" or "label:KEY", `layout` "icicle" or "flame". Selection, zoom and
+     search stay where the new stacks have the same frames. */
+  show(stacks, options = {}) {
+    const [profile, base = null] = stacks.profiles;
     this.profile = profile;
     this.options = {
-      valueIndex: profile.default, hideIdle: true, base: null, groupBy: "", inverted: false,
+      valueIndex: profile.default, hideIdle: true, groupBy: "", inverted: false, layout: "icicle",
+      ...options, base, baseScale: FlameGraph.baseScale(profile, base),
     };
-    for (const [name, value] of Object.entries(options)) {
-      if (value !== undefined) this.options[name] = value;
-    }
-    const { base } = this.options;
-    this.options.baseScale = FlameGraph.baseScale(profile, base);
     this.type = profile.sample_types[this.options.valueIndex];
-    // The stacks are made once, however often the same profiles are shown in another way.
-    const known = this.stacks?.profiles ?? [];
-    const isKnown = known[0] === profile && (known[1] ?? null) === base;
     const shown = JSON.stringify({ ...this.options, base: null });
-    if (isKnown && shown === this.shown) return;
+    if (stacks === this.stacks && shown === this.shown) return;
     this.shown = shown;
+    this.stacks = stacks;
     const places = this.tree ? [...this.history, this.zoomed, this.selected] : [0, 0];
     const paths = places.map((node) => this.tree?.pathOf(node) ?? []);
-    if (!isKnown) this.stacks = new FlameStacks(profile, base);
     const isFirst = this.tree === null;
-    this.tree = new FlameTree(this.stacks, this.options);
+    this.tree = new FlameTree(stacks, this.options);
     this.known = null;
     const found = paths.map((path) => this.tree.find(path));
     this.selected = found.pop();
@@ -56,10 +53,16 @@ class FlameGraph {
     this.zoomed = this.history.pop();
     this.search(this.query);
     this.changed();
-    const edge = this.options.inverted ? this.scroller.scrollHeight : 0;
-    if (isFirst || this.turned !== this.options.inverted) this.scroller.scrollTop = edge;
-    this.turned = this.options.inverted;
+    if (isFirst || this.wasUp !== this.isUp) {
+      this.scroller.scrollTop = this.isUp ? this.scroller.scrollHeight : 0;
+    }
+    this.wasUp = this.isUp;
     this.live.textContent = this.isEmpty ? "" : this.describe(this.selected);
+  }
+
+  /* Whether rows go up from the root. */
+  get isUp() {
+    return this.options.inverted !== (this.options.layout === "flame");
   }
 
   /* The factor of the base: sums are compared per second, values of a moment as they are. */
@@ -69,23 +72,20 @@ class FlameGraph {
     return profile.duration_s / base.duration_s;
   }
 
-  /* Marks the functions with `text` in their name or file, in upper or lower case. Returns
-     {value, share, functions}: the value of stacks through any of them, its share of all, and the
-     number of functions. */
+  /* Marks the functions that a search means (FlameNames.matching). Returns {value, share,
+     functions}: the value of stacks through any of them, its share of all, and the number of
+     functions. */
   search(text) {
     this.query = text;
     const { tree } = this;
     const result = { value: 0, share: 0, functions: 0 };
-    const wanted = text.trim().toLowerCase();
-    this.matches = null;
-    if (tree && wanted) {
-      const { names, files } = tree.names;
-      const has = (name, i) => `${name}\n${files[i]}`.toLowerCase().includes(wanted);
-      this.matches = Uint8Array.from(names, has);
+    this.matches = tree && tree.names.matching(text);
+    if (this.matches) {
       Object.assign(result, tree.found(this.matches));
       result.share = tree.later[0] > 0 ? result.value / tree.later[0] : 0;
     }
     this.drawing.redraw({ matches: this.matches });
+    this.showLegend();
     return result;
   }
 
@@ -97,7 +97,8 @@ class FlameGraph {
 
   /* All that is known of a node (FlameTree.info), with the unit, and whether it matches the search. */
   info(node) {
-    const matched = node > 0 && this.matches !== null && this.matches[this.tree.name[node]] === 1;
+    const name = this.tree.name[node];
+    const matched = name >= 0 && this.matches !== null && this.matches[name] === 1;
     return { ...this.tree.info(node), unit: this.type.unit, matched };
   }
 
@@ -177,25 +178,12 @@ class FlameGraph {
   describe(node) {
     const info = this.info(node);
     const { unit } = info;
-    const place = this.placeText(info);
+    const place = FlameText.place(info);
     const words = [info.inlined ? `${info.name} (inlined)` : info.name, place].filter(Boolean);
     words.push(`${FlameText.quantity(info.value, unit)} (${FlameText.share(info.share, 1)})`);
-    if (this.options.base) words.push(this.changeText(info));
-    if (info.kind !== "group") words.push(`flat ${FlameText.quantity(info.flat, unit)}`);
+    if (this.options.base) words.push(FlameText.change(info));
+    if (info.flat !== null) words.push(`flat ${FlameText.quantity(info.flat, unit)}`);
     return words.join(", ");
-  }
-
-  placeText({ file, line }) {
-    if (line < 0) return `${file} (several lines)`;
-    return line > 0 && file ? `${file}:${line}` : file;
-  }
-
-  changeText({ value, base, unit }) {
-    const change = value - base;
-    const sign = change > 0 ? "+" : "";
-    const share = base > 0 ? ` (${sign}${FlameText.threeDigits((100 * change) / base)} %)` : "";
-    const was = base > 0 ? `base ${FlameText.quantity(base, unit)}` : "not in base";
-    return `${was}, change ${sign}${FlameText.quantity(change, unit)}${share}`;
   }
 
   step(towards) {
@@ -213,16 +201,18 @@ class FlameGraph {
       return made;
     };
     this.element = element("div", "flamegraph");
-    this.legend = element("div", "flame-legend");
     this.path = element("nav", "flame-path");
     this.path.setAttribute("aria-label", "Zoomed into");
     this.drawing = new FlameCanvas();
     this.canvas = this.drawing.canvas;
     this.scroller = this.drawing.scroller;
+    this.legend = new FlameLegend(this.drawing);
     this.message = element("p", "flame-message");
     this.tip = element("div", "flame-tip");
     this.live = element("p", "flame-live");
-    this.legend.hidden = this.path.hidden = this.message.hidden = this.tip.hidden = true;
+    this.todo = element("div", "flame-actions");
+    this.todo.append(...this.actions.map((action) => this.actionButton(action)));
+    this.path.hidden = this.message.hidden = this.tip.hidden = true;
     this.scroller.tabIndex = -1;
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "application");
@@ -232,8 +222,18 @@ class FlameGraph {
     );
     this.live.setAttribute("aria-live", "polite");
     this.tip.setAttribute("aria-hidden", "true");
-    this.element.append(this.legend, this.path, this.message, this.scroller, this.live, this.tip);
+    this.element.append(this.legend.element, this.path, this.message, this.scroller, this.live,
+      this.todo, this.tip);
     this.container.append(this.element);
+  }
+
+  actionButton({ key, label, run }) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = label;
+    button.title = `${label} (${key})`;
+    button.addEventListener("click", () => run(this.info(this.selected), this));
+    return button;
   }
 
   watch() {
@@ -254,7 +254,10 @@ class FlameGraph {
     listen(this.canvas, "focus", () => this.drawing.redraw());
     listen(this.canvas, "blur", () => this.drawing.redraw());
     listen(this.scroller, "scroll", () => this.drawing.redraw());
-    const recolour = () => this.drawing.recolour();
+    const recolour = () => {
+      this.drawing.recolour();
+      this.showLegend();
+    };
     listen(matchMedia("(prefers-color-scheme: dark)"), "change", recolour);
     const themes = new MutationObserver(recolour);
     themes.observe(document.documentElement, { attributeFilter: ["data-theme", "class"] });
@@ -276,7 +279,7 @@ class FlameGraph {
 
   key(event) {
     if (this.isEmpty || event.ctrlKey || event.altKey || event.metaKey) return;
-    const [up, down] = this.options.inverted ? ["child", "parent"] : ["parent", "child"];
+    const [up, down] = this.isUp ? ["child", "parent"] : ["parent", "child"];
     const actions = {
       ArrowUp: () => this.step(up),
       ArrowDown: () => this.step(down),
@@ -287,20 +290,24 @@ class FlameGraph {
       Backspace: () => this.zoomOut(),
       Home: () => this.reset(),
     };
+    for (const { key, run } of this.actions) {
+      actions[key] = () => run(this.info(this.selected), this);
+    }
     if (!Object.hasOwn(actions, event.key)) return;
     event.preventDefault();
+    event.stopPropagation();
     actions[event.key]();
   }
 
   /* Shows the frames after new data, a zoom or a new size. */
   changed() {
     const { tree, drawing, zoomed, selected } = this;
-    const { inverted, base } = this.options;
+    const { base } = this.options;
     drawing.clear(tree);
     this.hovered = null;
     this.tip.hidden = true;
     this.message.hidden = !this.isEmpty;
-    this.scroller.hidden = this.isEmpty;
+    this.scroller.hidden = this.todo.hidden = this.isEmpty;
     this.showLegend();
     this.showPath();
     if (this.isEmpty) {
@@ -310,30 +317,11 @@ class FlameGraph {
       return;
     }
     drawing.redraw({ selected, hovered: null });
-    drawing.lay(tree, zoomed, { inverted, isDifference: Boolean(base) });
+    drawing.lay(tree, zoomed, { isUp: this.isUp, isDifference: Boolean(base) });
   }
 
   showLegend() {
-    const { base, baseScale } = this.options;
-    this.legend.hidden = !base;
-    if (!base) return;
-    const entries = [[-1, "only in the base"], [-0.4, "shrank"], [0, "the same"], [0.4, "grew"],
-      [1, "not in the base"]];
-    const parts = entries.map(([change, words]) => {
-      const entry = document.createElement("span");
-      const swatch = document.createElement("i");
-      swatch.style.background = this.drawing.changeColour(change);
-      entry.append(swatch, words);
-      return entry;
-    });
-    const note = document.createElement("span");
-    note.textContent = "A frame is as wide as both profiles together.";
-    if (baseScale !== 1) {
-      note.textContent += ` The base is scaled by ${FlameText.threeDigits(baseScale)}: it took ` +
-        `${FlameText.quantity(base.duration_s, "seconds")}, this profile ` +
-        `${FlameText.quantity(this.profile.duration_s, "seconds")}.`;
-    }
-    this.legend.replaceChildren(...parts, note);
+    this.legend.show(this.isEmpty ? null : this.stacks, this.options?.baseScale);
   }
 
   /* The zoomed frame and its callers, as buttons. */
@@ -380,13 +368,13 @@ class FlameGraph {
 
   fillTip(node) {
     const info = this.info(node);
-    const own = `flat ${FlameText.quantity(info.flat, info.unit)}`;
+    const own = `flat ${FlameText.quantity(info.flat ?? 0, info.unit)}`;
     const value = `${FlameText.quantity(info.value, info.unit)} (${FlameText.share(info.share, 1)})`;
     const lines = [
       info.inlined ? `${info.name} (inlined)` : info.name,
-      this.placeText(info),
-      info.kind === "group" ? value : `${value}, ${own}`,
-      this.options.base ? this.changeText(info) : "",
+      FlameText.place(info),
+      info.flat === null ? value : `${value}, ${own}`,
+      this.options.base ? FlameText.change(info) : "",
     ];
     this.tip.replaceChildren(
       ...lines.filter(Boolean).map((text) => {

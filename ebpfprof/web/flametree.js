@@ -3,41 +3,6 @@
 
    Names come from the profiled program: they reach a page by textContent only. */
 
-/* Text for people; the units are those of ebpfprof/console/text.py. */
-const FlameText = {
-  UNITS: [[3600e9, "h"], [60e9, "min"], [1e9, "s"], [1e6, "ms"], [1e3, "us"]],
-  BYTES: [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]],
-  NANOSECONDS: { nanoseconds: 1, microseconds: 1e3, milliseconds: 1e6, seconds: 1e9 },
-
-  quantity(value, unit) {
-    const factor = this.NANOSECONDS[unit];
-    const units = factor ? this.UNITS : unit === "bytes" ? this.BYTES : [];
-    const amount = value * (factor || 1);
-    for (const [size, name] of units) {
-      if (Math.abs(amount) >= size * 0.9995) return `${this.threeDigits(amount / size)} ${name}`;
-    }
-    const name = factor ? "ns" : unit === "bytes" ? "B" : unit === "count" ? "" : unit;
-    return `${amount.toFixed(0)} ${this.printable(name)}`.trimEnd();
-  },
-  threeDigits(value) {
-    const size = Math.abs(value);
-    return value.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
-  },
-  share(part, whole) {
-    return whole > 0 ? `${this.threeDigits((100 * part) / whole)} %` : "0 %";
-  },
-  /* Characters that are invisible, or turn the text around them, as escapes: \x1b, \u202e. */
-  printable(text) {
-    return text.replace(/(?! )[\p{C}\p{Z}]/gu, (character) => {
-      const short = { "\n": "\\n", "\r": "\\r", "\t": "\\t" }[character];
-      if (short) return short;
-      const digits = character.codePointAt(0).toString(16);
-      if (digits.length <= 2) return `\\x${digits.padStart(2, "0")}`;
-      return digits.length <= 4 ? `\\u${digits.padStart(4, "0")}` : `\\U${digits.padStart(8, "0")}`;
-    });
-  },
-};
-
 /* The functions of one or two profiles, each with a number; those of both are matched by name. */
 class FlameNames {
   constructor() {
@@ -78,20 +43,38 @@ class FlameNames {
     }
     return number;
   }
+
+  /* Which functions a search means, 1 for each; null for an empty search. It looks at names, in
+     upper or lower case, and after "path:" at the paths of files instead. */
+  matching(text) {
+    const query = text.trim().toLowerCase();
+    const isPath = query.startsWith("path:");
+    const wanted = isPath ? query.slice("path:".length).trim() : query;
+    if (!wanted) return null;
+    const places = isPath ? this.files : this.names;
+    return Uint8Array.from(places, (place) => place.toLowerCase().includes(wanted));
+  }
 }
 
 /* The stacks of a profile, and after them those of the base to compare with. The frames of stack i,
-   the root first, are starts[i] .. starts[i + 1] of the arrays; functions are numbers of `names`. */
+   the root first, are starts[i] .. ends[i] of the arrays; functions are numbers of `names`. */
 class FlameStacks {
-  constructor(profile, base) {
+  constructor(profile, base = null) {
+    this.root = -1; // the function that all stacks are cut at, in a part of them
+    this.isKept = null;
     this.profiles = base ? [profile, base] : [profile];
     this.names = new FlameNames();
     this.ofProfile = profile.stacks.length; // their number; the others are those of the base
     const stacks = this.profiles.flatMap((each) => each.stacks);
     this.length = stacks.length;
-    this.starts = new Int32Array(this.length + 1);
-    stacks.forEach((stack, i) => (this.starts[i + 1] = this.starts[i] + stack.length));
-    const room = this.starts[this.length];
+    this.starts = new Int32Array(this.length);
+    this.ends = new Int32Array(this.length);
+    let room = 0;
+    stacks.forEach((stack, i) => {
+      this.starts[i] = room;
+      room += stack.length;
+      this.ends[i] = room;
+    });
     this.functions = new Int32Array(room);
     this.lines = new Int32Array(room);
     this.inlined = new Uint8Array(room);
@@ -110,6 +93,23 @@ class FlameStacks {
         }
       }
     }
+  }
+
+  /* The stacks through a function, cut at its first frame: {callers, callees}. A stack with several
+     frames of it, by recursion, counts once. */
+  around(number) {
+    const isKept = new Uint8Array(this.length);
+    const [before, after] = [this.ends.slice(), this.starts.slice()];
+    for (let stack = 0; stack < this.length; stack++) {
+      let at = this.starts[stack];
+      while (at < this.ends[stack] && this.functions[at] !== number) at++;
+      if (at === this.ends[stack]) continue;
+      isKept[stack] = 1;
+      before[stack] = at;
+      after[stack] = at + 1;
+    }
+    const part = (cut) => Object.assign(Object.create(this), { root: number, isKept, ...cut });
+    return { callers: part({ ends: before }), callees: part({ starts: after }) };
   }
 
   /* The number of the group of each stack, or null without groups. */
@@ -155,25 +155,35 @@ class FlameTree {
     this.baseFlat = [];
     this.members = []; // its stacks, until the nodes that it calls are made
     this.children = [];
-    this.make(-1, -1, -1, this.groups ? -1 : 0);
+    this.isOfCallers = stacks.root >= 0 && this.inverted; // nothing is known of their own values
+    this.make(-1, stacks.root, -1, this.groups ? -1 : 0);
     this.members[0] = this.shown;
     for (const stack of this.shown) {
-      (stack < stacks.ofProfile ? this.later : this.base)[0] += this.values[stack];
+      const isOwn = stacks.root >= 0 && stacks.starts[stack] === stacks.ends[stack];
+      this.add(0, stack, isOwn);
     }
+  }
+
+  /* Adds the value of a stack to the sums of a node. */
+  add(node, stack, isOwn) {
+    const isBase = stack >= this.stacks.ofProfile;
+    (isBase ? this.base : this.later)[node] += this.values[stack];
+    if (isOwn) (isBase ? this.baseFlat : this.laterFlat)[node] += this.values[stack];
   }
 
   /* The stacks that are shown. */
   choose({ valueIndex, hideIdle, baseScale }) {
-    const [profile] = this.stacks.profiles;
+    const { isKept, profiles } = this.stacks;
+    const [profile] = profiles;
     const type = profile.sample_types[valueIndex];
     const isSame = (other) => other.type === type.type && other.unit === type.unit;
     const shown = [];
-    this.stacks.profiles.forEach(({ sample_types: types, stacks, values, idle }, side) => {
+    profiles.forEach(({ sample_types: types, stacks, values, idle }, side) => {
       const index = side === 0 ? valueIndex : types.findIndex(isSame);
       const [first, scale] = side === 0 ? [0, 1] : [this.stacks.ofProfile, baseScale];
       for (let i = 0; i < stacks.length; i++) {
         const value = index < 0 ? 0 : values[i][index] * scale;
-        if (!(value > 0)) continue;
+        if (!(value > 0) || (isKept && !isKept[first + i])) continue;
         if (hideIdle && idle[i] >= 0) {
           if (side === 0) this.hidden += value;
           continue;
@@ -205,12 +215,12 @@ class FlameTree {
   }
 
   split(node) {
-    const { starts, functions, lines, ofProfile } = this.stacks;
+    const { starts, ends, functions, lines } = this.stacks;
     const depth = this.depth[node];
     const made = new Map();
     let [child, lastName] = [-1, null]; // most stacks have the same frame here as the one before
     for (const stack of this.members[node]) {
-      const last = starts[stack + 1] - 1;
+      const last = ends[stack] - 1;
       if (depth > last - starts[stack]) continue; // the stack ends here
       const at = depth < 0 ? -1 : this.inverted ? last - depth : starts[stack] + depth;
       const name = depth < 0 ? this.groups[stack] : functions[at];
@@ -221,15 +231,7 @@ class FlameTree {
       }
       if (at >= 0 && this.line[child] !== lines[at]) this.line[child] = -1;
       this.members[child].push(stack);
-      const value = this.values[stack];
-      const isOwn = depth >= 0 && (this.inverted ? depth === 0 : at === last);
-      if (stack < ofProfile) {
-        this.later[child] += value;
-        if (isOwn) this.laterFlat[child] += value;
-      } else {
-        this.base[child] += value;
-        if (isOwn) this.baseFlat[child] += value;
-      }
+      this.add(child, stack, depth >= 0 && (this.inverted ? depth === 0 : at === last));
     }
     this.members[node] = null;
     const order = (a, b) =>
@@ -243,24 +245,26 @@ class FlameTree {
   }
 
   nameOf(node) {
-    return node === 0 ? "all" : this.names.names[this.name[node]];
+    return this.name[node] < 0 ? "all" : this.names.names[this.name[node]];
   }
 
-  /* A node as an object; `value`, `share` and `flat` are those of the profile. */
+  /* A node as an object; `value`, `share` and `flat` are those of the profile. `flat` is null where
+     it is not known. */
   info(node) {
     const { names } = this;
     const name = this.name[node];
+    const kind = name < 0 ? "group" : names.kinds[name];
     return {
       node,
       name: this.nameOf(node),
-      file: node ? names.files[name] : "",
+      file: name < 0 ? "" : names.files[name],
       line: this.line[node],
       inlined: this.inlined[node] === 1,
-      kind: node ? names.kinds[name] : "group",
-      package: node ? names.packages[name] : "",
+      kind,
+      package: name < 0 ? "" : names.packages[name],
       value: this.later[node],
       share: this.later[0] > 0 ? this.later[node] / this.later[0] : 0,
-      flat: this.laterFlat[node],
+      flat: kind === "group" || this.isOfCallers ? null : this.laterFlat[node],
       base: this.base[node],
       depth: this.ancestors(node).length,
     };
@@ -271,6 +275,13 @@ class FlameTree {
     const nodes = [];
     for (let each = this.parent[node]; each >= 0; each = this.parent[each]) nodes.unshift(each);
     return nodes;
+  }
+
+  /* The functions from the last call to the first, on the way between a node and the root. */
+  stackOf(node) {
+    const nodes = [...this.ancestors(node), node].map((each) => this.info(each));
+    const frames = nodes.filter(({ kind }) => kind !== "group");
+    return this.inverted ? frames : frames.reverse();
   }
 
   /* A node as [kind, name] of each node on the way to it, without the root. */
@@ -296,12 +307,12 @@ class FlameTree {
   /* `matches` is 1 for each function or group that matches. The value of the profile's stacks that
      have one of them, and how many functions these are. */
   found(matches) {
-    const { starts, functions, ofProfile } = this.stacks;
+    const { starts, ends, functions, ofProfile } = this.stacks;
     const found = new Set();
     let value = 0;
     for (const stack of this.shown) {
       let isFound = this.groups !== null && matches[this.groups[stack]] === 1;
-      for (let at = starts[stack]; at < starts[stack + 1]; at++) {
+      for (let at = starts[stack]; at < ends[stack]; at++) {
         if (matches[functions[at]] === 1) {
           isFound = true;
           found.add(functions[at]);
@@ -312,12 +323,12 @@ class FlameTree {
     return { value, functions: found.size };
   }
 
-  /* Each function that is shown, once: {name, kind, package, flat, total, count, base, baseFlat}.
-     `count` is the sum of the profile's first value; `base` is the total in the base. */
+  /* Each function that is shown, once: {number, name, kind, flat, cum, count, base, baseFlat}.
+     `count` is the sum of the profile's first value; `base` is the cum in the base. */
   functions() {
-    const { starts, functions, ofProfile } = this.stacks;
+    const { starts, ends, functions, ofProfile } = this.stacks;
     const [{ values }] = this.stacks.profiles;
-    const { names, kinds, packages } = this.names;
+    const { names, kinds } = this.names;
     const column = () => new Float64Array(names.length);
     const [later, laterFlat, base, baseFlat, count] = [1, 2, 3, 4, 5].map(column);
     // A recursive function is counted once in each stack.
@@ -326,18 +337,18 @@ class FlameTree {
       const [sums, flats] = stack < ofProfile ? [later, laterFlat] : [base, baseFlat];
       const value = this.values[stack];
       const times = stack < ofProfile ? values[stack][0] : 0;
-      for (let at = starts[stack]; at < starts[stack + 1]; at++) {
+      for (let at = starts[stack]; at < ends[stack]; at++) {
         const name = functions[at];
         if (seen[name] === stack) continue;
         seen[name] = stack;
         sums[name] += value;
         count[name] += times;
       }
-      if (starts[stack] < starts[stack + 1]) flats[functions[starts[stack + 1] - 1]] += value;
+      if (starts[stack] < ends[stack]) flats[functions[ends[stack] - 1]] += value;
     }
     const rows = names.map((name, i) => ({
-      name, kind: kinds[i], package: packages[i],
-      flat: laterFlat[i], total: later[i], count: count[i], base: base[i], baseFlat: baseFlat[i],
+      number: i, name, kind: kinds[i],
+      flat: laterFlat[i], cum: later[i], count: count[i], base: base[i], baseFlat: baseFlat[i],
     }));
     return rows.filter((_, i) => seen[i] >= 0);
   }

@@ -85,7 +85,7 @@ const headline = remembering((profile, kind, valueIndex, hideIdle) => {
 });
 
 class FunctionTable {
-  /** `onchoose(name)` is called with the name of a function that was clicked. */
+  /** `onchoose(row)` is called with the row of a function that was clicked. */
   constructor(container, { onchoose, onsort }) {
     this._container = container;
     this._onchoose = onchoose;
@@ -94,80 +94,75 @@ class FunctionTable {
   }
 
   /** `rows` are those of FlameGraph.functions(), of values of that unit which are `total` in all;
-      `count` is the heading of their counts. With `isCompared` there is a column of changes. */
+      `count` is the heading of their counts, "" for none. `matches` are the functions to show, null
+      for all. With `isCompared` there are columns of changes. `action` says what a click does. */
   show(rows, shown) {
-    const { unit, total, count, sort, filter, isCompared } = shown;
+    const { total, sort, matches } = shown;
     this._shown = [rows, shown];
-    const columns = [
-      ["flat", "Flat", (row) => row.flat],
-      ["cumulative", "Cumulative", (row) => row.total],
-      ["count", count, (row) => row.count],
-      ["mean", "Mean", (row) => (row.count ? row.total / row.count : 0)],
-      ["change", "Change of flat", (row) => row.flat - row.baseFlat],
-      ["name", "Function", (row) => row.name],
-    ].filter(([key]) => key !== "change" || isCompared);
+    const columns = this._columns(shown);
     const [by, , valueOf] = columns.find(([key]) => key === sort) || columns[0];
-    const text = filter.trim().toLowerCase();
-    const wanted = rows.filter((row) => row.name.toLowerCase().includes(text));
+    const wanted = rows.filter((row) => matches === null || matches[row.number] === 1);
     const byName = (one, other) => (one.name < other.name ? -1 : one.name > other.name ? 1 : 0);
     wanted.sort((one, other) => by === "name" ? byName(one, other)
-      : valueOf(other) - valueOf(one) || other.total - one.total || byName(one, other));
-    const table = document.createElement("table");
-    const head = table.createTHead().insertRow();
-    for (const [key, title] of columns) {
-      const cell = document.createElement("th");
-      cell.scope = "col";
-      cell.setAttribute("aria-sort", key === by ? (key === "name" ? "ascending" : "descending") : "none");
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = title;
-      button.addEventListener("click", () => this._onsort(key));
-      cell.append(button);
-      head.append(cell);
-    }
-    const body = table.createTBody();
-    for (const row of wanted.slice(0, this._most)) {
-      const line = body.insertRow();
-      const number = (text, share) => {
-        const cell = line.insertCell();
-        cell.className = "number";
-        cell.append(text);
-        if (share) {
-          const small = document.createElement("small");
-          small.textContent = share;
-          cell.append(" ", small);
-        }
-      };
-      for (const [key, , valueOf] of columns.slice(0, -1)) {
-        const value = valueOf(row);
-        const sign = key === "change" && value > 0 ? "+" : "";
-        const isPart = key === "flat" || key === "cumulative";
-        number(sign + formatValue(value, key === "count" ? "count" : unit), isPart ? formatShare(value, total) : "");
-      }
-      const name = document.createElement("button");
-      name.type = "button";
-      name.className = "function";
-      name.textContent = row.name;
-      name.title = "Search for it in the flame graph";
-      name.addEventListener("click", () => this._onchoose(row.name));
-      line.insertCell().append(name);
-    }
-    const rest = document.createElement(wanted.length > this._most ? "button" : "p");
-    if (wanted.length > this._most) {
-      rest.type = "button";
-      rest.textContent = `All ${wanted.length} functions`;
-      rest.addEventListener("click", () => {
-        this._most = Infinity;
-        this.show(...this._shown);
-      });
-    } else if (!wanted.length) {
-      rest.textContent = "No function.";
-    }
+      : valueOf(other) - valueOf(one) || other.cum - one.cum || byName(one, other));
+    const head = newElement("tr", {}, ...columns.map((column) => this._heading(column, by)));
+    const lines = wanted.slice(0, this._most).map((row) => this._line(row, columns, total, shown));
+    const table = newElement("table", {}, newElement("thead", {}, head), newElement("tbody", {}, ...lines));
     const focused = this._container.contains(document.activeElement) ? document.activeElement.textContent : null;
-    this._container.replaceChildren(table, rest);
+    this._container.replaceChildren(table, this._rest(wanted.length));
     if (focused !== null) {
       const again = [...this._container.querySelectorAll("button")].find((each) => each.textContent === focused);
       if (again) again.focus();
     }
+  }
+
+  /** [key, heading, value of a row, unit, whether it is a part of the whole] */
+  _columns({ unit, count, isCompared }) {
+    const columns = [
+      ["flat", "Flat", (row) => row.flat, unit, true],
+      ["cum", "Cum", (row) => row.cum, unit, true],
+    ];
+    if (count) {
+      columns.push(["count", count, (row) => row.count, "count", false]);
+      columns.push(["mean", "Mean", (row) => (row.count ? row.cum / row.count : 0), unit, false]);
+    }
+    if (isCompared) {
+      columns.push(["change", "Change of flat", (row) => row.flat - row.baseFlat, unit, false]);
+      columns.push(["cum-change", "Change of cum", (row) => row.cum - row.base, unit, false]);
+    }
+    return [...columns, ["name", "Function", (row) => row.name, "", false]];
+  }
+
+  _heading([key, title], by) {
+    const cell = newElement("th", { scope: "col" });
+    cell.setAttribute("aria-sort", key !== by ? "none" : key === "name" ? "ascending" : "descending");
+    const button = newElement("button", { type: "button", textContent: title });
+    button.addEventListener("click", () => this._onsort(key));
+    cell.append(button);
+    return cell;
+  }
+
+  _line(row, columns, total, { action }) {
+    const cells = columns.slice(0, -1).map(([key, , valueOf, unit, isPart]) => {
+      const value = valueOf(row);
+      const sign = key.endsWith("change") && value > 0 ? "+" : "";
+      const cell = newElement("td", { className: "number" }, sign + formatValue(value, unit));
+      if (isPart) cell.append(" ", newElement("small", { textContent: formatShare(value, total) }));
+      return cell;
+    });
+    const name = newElement("button", { type: "button", className: "function", textContent: row.name, title: action });
+    name.addEventListener("click", () => this._onchoose(row));
+    return newElement("tr", {}, ...cells, newElement("td", {}, name));
+  }
+
+  /** What stands below the table. */
+  _rest(wanted) {
+    if (wanted <= this._most) return newElement("p", { textContent: wanted ? "" : "No function." });
+    const more = newElement("button", { type: "button", textContent: `All ${wanted} functions` });
+    more.addEventListener("click", () => {
+      this._most = Infinity;
+      this.show(...this._shown);
+    });
+    return more;
   }
 }

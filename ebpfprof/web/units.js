@@ -13,7 +13,7 @@ function formatValue(value, unit) {
 }
 
 function formatShare(part, whole) {
-  return whole ? `${(100 * part / whole).toFixed(1)} %` : "";
+  return whole ? FlameText.share(part, whole) : "";
 }
 
 /** A time of day of Unix time in seconds. */

@@ -72,6 +72,10 @@ def graph_interactions() -> dict[str, str]:
     }
 
 
+VIEWS: Final = {
+    f"view {name}": f"standalonePage.view.onchange({{view: '{name}'}})"
+    for name in ("sandwich", "graph", "table", "source", "flame")
+}
 PAGE: Final = {
     **graph_interactions(),
     "search and filter the table": "page.set({search: page.state.search === 'main' ? '' : 'main'})",
@@ -84,10 +88,14 @@ PAGE: Final = {
 }
 FILE: Final = {
     **graph_interactions(),
-    "invert": _CHANGE % "standalonePage.controls.invert",
-    "group by operation": _PICK % "standalonePage.controls.group",
-    "another value": _PICK % "standalonePage.controls.type",
-    "sort the table": "standalonePage.sortBy('total')",
+    "invert": _CHANGE % "standalonePage.view.controls.inverted",
+    "group by operation": _PICK % "standalonePage.view.controls.group",
+    "another value": _PICK % "standalonePage.view.controls.type",
+    "sort the table": (
+        "const { view, state } = standalonePage;"
+        "view.onchange({sort: state.sort === 'cum' ? 'flat' : 'cum'})"
+    ),
+    **VIEWS,
 }
 
 
@@ -161,7 +169,7 @@ def main() -> None:
     print(f"{'':8} {'':28}{'median':>8}{'most':>8}{'cpu':>8}")
     with tempfile.TemporaryDirectory() as folder, chromium() as browser, page_server() as server:
         server.bodies["block"] = json_bytes
-        measure(browser, server.url, "page", "page.graph", PAGE)
+        measure(browser, server.url, "page", "page.view.graph", PAGE)
         path = Path(folder) / "profile.html"
         path.write_bytes(file_bytes)
         measure(browser, path.as_uri(), "file", "standalonePage.graph", FILE)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from selenium.webdriver import Chrome
+from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.actions.interaction import POINTER_TOUCH
 from selenium.webdriver.common.actions.pointer_input import PointerInput
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import Select
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
+DEADLINE_S = 60
 # Until what a script or an event changed is on the screen.
 _DRAWN = """
 const done = arguments[0];
@@ -43,12 +44,12 @@ return [...copy.getImageData(0, 0, 1, 1).data];
 
 
 class FlamePage:
-    """What a user sees of the file at `path` and does with it."""
+    """What a user sees of the file at `path` and does with it; `fragment` is of its address."""
 
-    def __init__(self, browser: Chrome, path: Path) -> None:
+    def __init__(self, browser: Chrome, path: Path, fragment: str = "") -> None:
         self.browser = browser
         browser.get("about:blank")
-        browser.get(path.as_uri())
+        browser.get(path.as_uri() + fragment)
         self.drawn()
 
     def drawn(self) -> None:
@@ -86,9 +87,30 @@ class FlamePage:
 
     def search(self, text: str) -> None:
         field = self.control("Search")
-        field.clear()
-        field.send_keys(text)
+        field.send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.DELETE, text)
+        self.until("standalonePage.state.search === arguments[0]", text)
+
+    def until(self, condition: str, *arguments: object) -> None:
+        """Wait until a condition, in JavaScript, holds and is drawn."""
+        wait = WebDriverWait(self.browser, DEADLINE_S, 0.02)
+        wait.until(lambda _: self.script(f"return {condition}", *arguments), condition)
         self.drawn()
+
+    def view(self, name: str) -> None:
+        """Show another view."""
+        self.browser.find_element(By.XPATH, f"//label[.='{name}']").click()
+        self.drawn()
+
+    def elements(self, css: str) -> list[WebElement]:
+        return list(self.browser.find_elements(By.CSS_SELECTOR, css))
+
+    def rows(self, css: str) -> list[list[str]]:
+        """The texts of the cells of rows."""
+        script = (
+            "return [...document.querySelectorAll(arguments[0])].map((row) =>"
+            " [...row.cells].map((cell) => cell.innerText.trim()))"
+        )
+        return [[str(text) for text in row] for row in self.script(script, css)]
 
     def press(self, *keys: str) -> None:
         """Press keys in the flame graph."""

@@ -47,6 +47,11 @@ class Page:
     def until_text(self, css: str, wanted: str) -> None:
         self.until(lambda page: wanted in page.text(css), f"{wanted!r} in {css}")
 
+    def options(self, css: str) -> list[str]:
+        """The values of the options of a list."""
+        script = "return [...document.querySelector(arguments[0])].map((e) => e.value)"
+        return [str(value) for value in self.browser.execute_script(script, css)]
+
     def functions(self) -> list[str]:
         return self.texts("#functions .function")
 
@@ -70,7 +75,7 @@ class Page:
         return {key: values[0] for key, values in words.items()}
 
     def graph(self, expression: str) -> object:
-        return self.browser.execute_script(f"return page.graph.{expression}")
+        return self.browser.execute_script(f"return page.view.graph.{expression}")
 
 
 class FakedPage(Page):

@@ -125,6 +125,8 @@ class PageServer:
     """Of goroutines that hang or leak."""
     unwatched: str = ""
     """Why goroutines can't be read."""
+    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Lines of files, by the paths that profiles name."""
     base: Profile | None = None
     """The answer for a time before the last ten windows."""
     refusal: tuple[int, str] | None = None
@@ -163,6 +165,9 @@ class PageServer:
             watched = {"looked_s": None, "goroutines": 9, "looks": 1, "not_read": 0}
             known = {**watched, "problem": self.unwatched, "findings": self.findings}
             return 200, "application/json", json.dumps(known).encode()
+        if path.endswith("/source"):
+            found = self.sources.get(query["file"], {"problem": "Start serve with --source DIR."})
+            return 200, "application/json", json.dumps(found).encode()
         if path.endswith("/timeline"):
             return 200, "application/json", self._timeline(kind)
         if kind in self.bodies:

@@ -78,7 +78,7 @@ def test_a_kind_that_is_only_registered_has_a_tab(
         assert page.text("#headline").endswith("naps)") == (rows == "operations")
         assert page.texts("#functions th")[2] == "Naps"
         assert page.one("#hide-idle").is_displayed() == (rows == "operations")
-        assert ("wait reason" in page.texts("#group option")) == (rows == "operations")
+        assert ("operation" in page.texts("#group option")) == (rows == "operations")
         assert page.fragment()["kind"] == "naps"
         # The values of its windows are bytes: it has more types than two.
         page.until_text(".timeline-text", "38.1 MiB in 5.00 s")
@@ -114,11 +114,11 @@ def test_searching_marks_and_filters(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     page.one("#search").send_keys("cache")
-    page.until_text("#matched", "80.0 % matches")
+    page.until_text("#matched", "80.0 %, 8.00 s, functions: 1")
     assert page.functions() == ["main.(*Cache).Get"]
     page.one("#search").clear()
     page.one("#search").send_keys("nothing like it")
-    page.until(lambda p: p.text("#matched") == "0.0 % matches", "no match")
+    page.until(lambda p: p.text("#matched").startswith("0.00 %"), "no match")
     assert page.text("#functions").endswith("No function.")
 
 
@@ -134,14 +134,14 @@ def test_the_table_is_sorted_by_each_column(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     first = {}
-    for number, column in enumerate(("flat", "cumulative", "count", "mean", "name"), start=1):
+    for number, column in enumerate(("flat", "cum", "count", "mean", "name"), start=1):
         page.click(f"#functions th:nth-child({number}) button")
         sort = f"#functions th:nth-child({number})[aria-sort$=cending]"
         page.until(lambda p, s=sort: bool(p.texts(s)), f"sorted by {column}")  # type: ignore[misc]
         first[column] = page.functions()[0]
     assert first == {
         "flat": "sync.(*Mutex).Lock",
-        "cumulative": "main.serve",
+        "cum": "main.serve",
         "count": "main.serve",
         "mean": "main.answer",
         "name": HOSTILE,
@@ -152,7 +152,7 @@ def test_the_graph_is_grouped_and_inverted(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     choices = page.texts("#group option")
-    assert choices == ["nothing", "wait reason", "lock", "label tenant"]
+    assert choices == ["nothing", "operation", "lock", "label tenant"]
     page.one("#group").send_keys("label")
     page.until(lambda p: p.fragment().get("group") == "label:tenant", "the group")
     assert page.graph("options.groupBy") == "label:tenant"
@@ -179,6 +179,23 @@ def test_how_to_group_by_lock_is_said_where_locks_are_not_told_apart(page: Faked
     page.open("#kind=block&group=lock")  # by hand: it is no group
     page.until_text("#headline", "Mutex.Lock")
     assert page.graph("options.groupBy") == ""
+
+
+def test_lines_of_source_files_are_asked_for_only_when_they_are_shown(page: FakedPage) -> None:
+    page.server.sources["/src/main.go"] = {
+        "path": "/home/anna/src/main.go",
+        "changed": False,
+        "lines": {9: "func answer() {", 10: "\tv := <-ready"},
+    }
+    page.open()
+    page.until_text("#headline", "Mutex.Lock")
+    assert not [path for path in page.server.asked if "/source?" in path]
+    page.open("#view=source&file=/src/main.go")
+    page.until_text("#source code", "v := <-ready")
+    assert page.text("#source .quiet").startswith("From /home/anna/src/main.go as it is now.")
+    page.open("#view=source")
+    page.until_text("#source .quiet", "Start serve with --source DIR.")
+    assert page.text("#source code").splitlines()[0] == "sync.(*Mutex).Lock"
 
 
 def picked(page: FakedPage) -> tuple[float, float]:
@@ -239,7 +256,7 @@ def test_a_link_restores_the_view(page: FakedPage) -> None:
     page.until(lambda p: p.fragment().get("search") == "main", "the search")
     fragment = urlsplit(page.browser.current_url).fragment
     page.open(f"#{fragment}&from={START_S + 10}&to={START_S + 20}")
-    page.until_text("#matched", "matches")
+    page.until_text("#matched", "functions: ")
     assert page.one("#inverted").is_selected()
     assert not page.one("#hide-idle").is_selected()
     assert page.one("#search").get_attribute("value") == "main"

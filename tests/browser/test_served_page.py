@@ -16,6 +16,7 @@ from tests.kernel.programs import program
 from tests.targets_run import Target
 
 FRAMES = "return page.graph.frames().map((frame) => frame.name)"
+TARGETS = Path(__file__).parents[1] / "targets"
 
 
 @pytest.fixture
@@ -92,3 +93,19 @@ def test_a_browser_without_the_token_gets_a_form(
         page.one("input[name=token]").send_keys("a-token-of-some-length", Keys.ENTER)
         page.until_text("#headline", "Mutex.Lock")
         assert "token" not in chromium.current_url.partition("#")[0]
+
+
+def test_the_page_shows_lines_below_the_folder_of_source(
+    chromium: Chrome, demo: Target, tmp_path: Path
+) -> None:
+    with serving(chromium, demo.pid, tmp_path, "--source", str(TARGETS)) as address:
+        page = Page(chromium, address).open("#view=source")
+        page.until(lambda p: "shop.go" in p.text("#source-file"), "the files")
+        (shop,) = {each for each in page.options("#source-file") if each.endswith("/shop.go")}
+        page.open(f"#view=source&file={shop}")
+        page.until_text("#source code", "func (c *PriceCache) Get(")
+        assert page.text("#source .quiet").startswith(f"From {TARGETS}/")
+        # The Go toolchain is not below that folder.
+        (mutex,) = {each for each in page.options("#source-file") if each.endswith("sync/mutex.go")}
+        page.open(f"#view=source&file={mutex}")
+        page.until_text("#source .quiet", f"There is no such file below {TARGETS}")

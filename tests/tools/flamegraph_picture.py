@@ -30,7 +30,7 @@ def main() -> None:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", LIGHT)
         browser.get(page.resolve().as_uri())
         WebDriverWait(browser, DEADLINE_S).until(
-            lambda b: b.find_elements(By.CSS_SELECTOR, "main.standalone table")
+            lambda b: b.find_elements(By.CSS_SELECTOR, "#functions table")
         )
         height = browser.execute_script("return document.body.getBoundingClientRect().bottom")
         clip = {"x": 0, "y": 0, "width": WIDTH, "height": height + MARGIN, "scale": 1}

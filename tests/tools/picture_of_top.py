@@ -7,26 +7,20 @@ As root. Writes docs/images/top.svg.
 
 from __future__ import annotations
 
-import re
 import sys
 import tempfile
 import time
-from io import StringIO
 from pathlib import Path
-
-from rich.console import Console
-from rich.text import Text
 
 from tests.kernel.programs import program
 from tests.kernel.screens import screen
 from tests.targets_run import Target
+from tests.tools.terminal_picture import drawn
 
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "images" / "top.svg"
 COLUMNS, ROWS = 112, 14
 RECORDED_S = 20
-# The fonts would be fetched from elsewhere; the reader's own do.
-FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 def main() -> None:
@@ -44,16 +38,7 @@ def main() -> None:
         seen = terminal.text("-e")
         terminal.press("q")
         terminal.wait_for(r"^shell> *\Z")
-    path.write_text(drawn(seen, command))
-
-
-def drawn(seen: str, title: str) -> str:
-    """The screen as SVG."""
-    console = Console(width=COLUMNS, record=True, file=StringIO(), legacy_windows=False)
-    console.print(Text.from_ansi(seen), no_wrap=True, overflow="crop", crop=True)
-    svg = console.export_svg(title=f"sudo {title}", unique_id="top")
-    lines = FONTS.sub("", svg).splitlines()
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+    path.write_text(drawn(seen, f"sudo {command}", COLUMNS))
 
 
 if __name__ == "__main__":

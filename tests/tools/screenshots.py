@@ -2,8 +2,9 @@
 
     python -m tests.tools.screenshots [FOLDER]
 
-As root. Writes page-light.png, page-dark.png and page-phone.png of the served page, flamegraph.png
-and flamegraph-dark.png of an HTML file.
+As root. Of the served page it writes page-light.png, page-dark.png and page-phone.png, and
+locks-light.png and locks-dark.png, by lock; of an HTML file flamegraph.png, flamegraph-dark.png and
+callgraph.png.
 """
 
 from __future__ import annotations
@@ -34,10 +35,13 @@ def main() -> None:
     """Write the pictures."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    with Target.start(program("demo")) as demo, tempfile.TemporaryDirectory() as profile:
+    built = program("demo", mode="trimpath")
+    with Target.start(built) as demo, tempfile.TemporaryDirectory() as profile:
         command = [sys.executable, "-m", "ebpfprof", "serve", "--pid", str(demo.pid)]
         server = subprocess.Popen(
-            [*command, "--continuous", "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True
+            [*command, "--continuous", "--lock-labels", "--listen", "127.0.0.1:0"],
+            stderr=subprocess.PIPE,
+            text=True,
         )
         try:
             assert server.stderr is not None
@@ -72,9 +76,11 @@ def look(browser: webdriver.Chrome, media: dict[str, object], width: int, height
 def take_page(browser: webdriver.Chrome, url: str, folder: Path) -> None:
     """The page of the server."""
     looks = (
-        ("light", LIGHT, 1200, ""),
-        ("dark", DARK, 1200, "#kind=mutex"),
-        ("phone", LIGHT, 360, ""),
+        ("page-light", LIGHT, 1200, ""),
+        ("page-dark", DARK, 1200, ""),
+        ("page-phone", LIGHT, 390, ""),
+        ("locks-light", LIGHT, 1200, "#kind=mutex&group=label:lock"),
+        ("locks-dark", DARK, 1200, "#kind=mutex&group=label:lock"),
     )
     for name, media, width, fragment in looks:
         look(browser, media, width, 900)
@@ -83,19 +89,27 @@ def take_page(browser: webdriver.Chrome, url: str, folder: Path) -> None:
         WebDriverWait(browser, DEADLINE_S).until(
             lambda b: bool(b.find_element(By.ID, "headline").text)
         )
-        browser.save_screenshot(str(folder / f"page-{name}.png"))
+        browser.save_screenshot(str(folder / f"{name}.png"))
 
 
 def take_file(browser: webdriver.Chrome, path: Path, folder: Path) -> None:
     """The HTML file, with something searched."""
     for name, media in (("flamegraph", LIGHT), ("flamegraph-dark", DARK)):
         look(browser, media, 1200, 700)
+        browser.get("about:blank")
         browser.get(path.as_uri())
         browser.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("PriceCache")
         WebDriverWait(browser, DEADLINE_S).until(
             lambda b: bool(b.find_element(By.TAG_NAME, "output").text)
         )
         browser.save_screenshot(str(folder / f"{name}.png"))
+    look(browser, LIGHT, 1200, 700)
+    browser.get("about:blank")  # or only the fragment would change
+    browser.get(f"{path.as_uri()}#view=graph")
+    WebDriverWait(browser, DEADLINE_S).until(
+        lambda b: bool(b.find_elements(By.CSS_SELECTOR, ".call-box"))
+    )
+    browser.save_screenshot(str(folder / "callgraph.png"))
 
 
 def opened(profile: str) -> webdriver.Chrome:

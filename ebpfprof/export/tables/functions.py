@@ -1,4 +1,4 @@
-"""A profile as a table of functions: what each used itself, and including its callees."""
+"""A profile as a table of functions: its own value (flat), and that with all it called (cum)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.quantities import amount, heading, share
 from ebpfprof.profile.model import UNKNOWN, Profile, Sample
 
-_HEADINGS = ("Share", "With callees", "Share", "Function")
+_HEADINGS = ("Share", "Cum", "Share", "Function")
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSums:
-    """A function: `own` is its own value, `total` its value including its callees.
+    """A function: `own` is its own value (flat), `total` that with all it called (cum).
 
     Text comes from the target unchanged: pass it through text.printable() before a terminal.
     """

@@ -177,14 +177,14 @@ def test_a_heap_profile_as_text() -> None:
     found = [re.sub(r" +", " ", line).strip() for line in lines(HEAP, "text")]
     assert found == [
         "Profile of api in 1.00 s:",
-        "Inuse space Share With callees Share Function",
+        "Inuse space Share Cum Share Function",
         "1.00 MiB 50.0% 2.00 MiB 100.0% main.work",
         "1.00 MiB 50.0% 1.00 MiB 50.0% sync.(*Mutex).Lock",
         "2.00 MiB in all",
     ]
     words = [line.split() for line in lines(HEAP, "text", sample_type="alloc_objects")]
     assert words[1:] == [
-        ["Alloc", "objects", "Share", "With", "callees", "Share", "Function"],
+        ["Alloc", "objects", "Share", "Cum", "Share", "Function"],
         ["6", "100.0%", "6", "100.0%", "main.work"],
         ["6", "in", "all"],
     ]
@@ -194,7 +194,7 @@ def test_a_cpu_profile_as_text() -> None:
     found = [re.sub(r" +", " ", line).strip() for line in lines(CPU, "text")]
     assert found == [
         "CPU time of api in 1.00 s:",
-        "CPU Share With callees Share Function",
+        "CPU Share Cum Share Function",
         "30 ns 60.0% 30 ns 60.0% sync.(*Mutex).Lock",
         "10 ns 20.0% 40 ns 80.0% main.work",
         "10 ns 20.0% 10 ns 20.0% [unknown]",

@@ -75,7 +75,7 @@ def test_the_table_has_the_rows_and_headings_of_the_kind(
     found = lines(formats.encode(profile_of(kind, *SAMPLES), "text", hide_idle=hide_idle))
     rows = {
         "functions": [
-            "Weight Share With callees Share Function",
+            "Weight Share Cum Share Function",
             "3.00 MiB 75.0% 3.00 MiB 75.0% sync.(*Mutex).Lock",
             "1.00 MiB 25.0% 1.00 MiB 25.0% runtime.chanrecv1",
             "4.00 MiB in all",
@@ -116,7 +116,7 @@ def test_the_table_of_an_empty_profile_says_so(kind: ProfileKind) -> None:
 def test_a_chosen_sample_type_has_a_table_of_functions(kind: ProfileKind) -> None:
     found = lines(formats.encode(profile_of(kind, *SAMPLES), "text", sample_type="widgets"))
     assert found[1:3] == [
-        "Widgets Share With callees Share Function",
+        "Widgets Share Cum Share Function",
         "3 60.0% 3 60.0% runtime.chanrecv1",
     ]
 
@@ -184,5 +184,5 @@ def test_a_kind_is_unregistered_afterwards() -> None:
 def test_a_profile_of_an_unregistered_kind_is_shown_by_functions() -> None:
     profile = profile_of(OPERATIONS, *SAMPLES)
     found = lines(formats.encode(profile, "text"))
-    assert found[:2] == ["Profile of api in 2.00 s:", "Size Share With callees Share Function"]
+    assert found[:2] == ["Profile of api in 2.00 s:", "Size Share Cum Share Function"]
     assert json.loads(formats.encode(profile, "json"))["operations"] == [0, 0]

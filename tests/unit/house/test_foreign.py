@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from symbolizer import ElfFile, GoBinary
-from tests.foreign import SPEEDSCOPE, Fzf, fetch, speedscope_schema
+from tests.foreign import AXE, SPEEDSCOPE, Fzf, axe_script, fetch, speedscope_schema
 from tests.toolchains import ToolchainError
 
 
@@ -40,12 +41,13 @@ def test_unknown_programs_are_refused() -> None:
         fetch("unknown")
 
 
-def test_a_schema_with_another_hash_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("address", "read"), [(SPEEDSCOPE, speedscope_schema), (AXE, axe_script)])
+def test_a_package_with_another_hash_is_refused(
+    address: str, read: Callable[[], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    archive = tmp_path / "ebpfprof/foreign" / Path(SPEEDSCOPE).name
+    archive = tmp_path / "ebpfprof/foreign" / Path(address).name
     archive.parent.mkdir(parents=True)
     archive.write_bytes(b"something else")
     with pytest.raises(ToolchainError, match="not the file"):
-        speedscope_schema()
+        read()

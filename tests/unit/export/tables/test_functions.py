@@ -36,10 +36,10 @@ def test_functions_have_flat_and_cumulative_time() -> None:
 
 def test_the_table_leaves_out_functions_without_time_of_their_own() -> None:
     assert render(profile(*SAMPLES), width=80, color=False) == (
-        "    CPU  Share  With callees   Share  Function\n"
-        "20.0 ms  50.0%       20.0 ms   50.0%  leaf\n"
-        "10.0 ms  25.0%       40.0 ms  100.0%  root\n"
-        "10.0 ms  25.0%       30.0 ms   75.0%  inlined\n"
+        "    CPU  Share      Cum   Share  Function\n"
+        "20.0 ms  50.0%  20.0 ms   50.0%  leaf\n"
+        "10.0 ms  25.0%  40.0 ms  100.0%  root\n"
+        "10.0 ms  25.0%  30.0 ms   75.0%  inlined\n"
         "40.0 ms in all\n"
     )
 

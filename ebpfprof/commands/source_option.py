@@ -1,0 +1,59 @@
+"""The option --source: folders whose source files may be shown with a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ebpfprof.process.source_files import SourceFiles
+    from ebpfprof.profile.model import Profile
+
+_MAX_CHARACTERS = 16 << 20
+
+source_option = click.option(
+    "--source",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIR",
+    help="Show lines of source files below this folder (may be repeated): those that the profile "
+    "names and a few around them, as far as the user who typed sudo may read them. Without it, no "
+    "text of a file is shown.",
+)
+
+
+@contextmanager
+def opened_sources(folders: tuple[str, ...]) -> Iterator[SourceFiles | None]:
+    """The files below the folders of --source, None without any. Raises click.UsageError."""
+    if not folders:
+        yield None
+        return
+    from ebpfprof.console.text import printable
+    from ebpfprof.process.source_files import SourceError, SourceFiles
+
+    try:
+        files = SourceFiles(folders)
+    except SourceError as error:
+        raise click.UsageError(printable(str(error))) from error
+    with files:
+        yield files
+
+
+def texts_of(profile: Profile, sources: SourceFiles) -> dict[str, Any]:
+    """The lines of all files that a profile names and that can be read, for its HTML file."""
+    from ebpfprof.process.source_files import SourceError, named_lines
+
+    found, size = {}, 0
+    for file, lines in named_lines([profile]).items():
+        try:
+            text = sources.read(file, lines)
+        except SourceError:
+            continue
+        size += sum(map(len, text.lines.values()))
+        if size > _MAX_CHARACTERS:
+            break
+        found[file] = text.as_json(profile.time_ns)
+    return found

@@ -1,0 +1,277 @@
+"use strict";
+/* A profile in all its views, with the bar of what they show, and the table of functions: on the page
+   of `serve` and in a file of its own. What is shown is a ViewState, which its owner keeps. */
+
+class ProfileView {
+  static SEARCH_AFTER_MS = 120;
+  static KEYS = [
+    ["/", "search: functions by name, or files after path:"], ["?", "this help"],
+    ["Tab", "to the next control; into the graph"], ["arrows", "in a flame graph: to the next frame"],
+    ["Enter", "zoom in to the frame; in the call graph: callers and callees"],
+    ["Escape", "zoom out"], ["Home", "show the whole"],
+    ["c", "copy the stack of the frame"], ["s", "callers and callees of the frame's function"],
+    ["l", "lines of the frame's file"],
+  ];
+
+  /* `onchange(changes)` is called with the parts of the state that the user changed, and
+     `onzoom(path)` with the frame that the graph now shows; `keys` are more keys for the help. */
+  constructor(container, { onchange, onzoom, keys = [] }) {
+    Object.assign(this, { onchange, onzoom });
+    this.build(container, keys);
+    document.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  /* ---- What it shows ---- */
+
+  /* `state` is a ViewState; `sources` see SourceView; `nothing` is said without a profile; `kind` is
+     the server's description of the kind of profile, if it has one. */
+  show(profile, base, state, { kind = null, sources, nothing = "" }) {
+    Object.assign(this, { profile, state, kind, sources });
+    const isEmpty = !profile || !profile.stacks.length;
+    this.nothing.hidden = !isEmpty;
+    this.nothing.textContent = profile ? "Nothing was recorded in this time." : nothing;
+    this.showControls();
+    for (const [view, element] of Object.entries(this.places)) {
+      element.hidden = isEmpty || view !== state.view;
+    }
+    this.functions.hidden = isEmpty || state.view === "source";
+    this.matched.textContent = "";
+    this.idle.hidden = true;
+    if (isEmpty) return;
+    const known = this.stacks?.profiles ?? [];
+    if (known[0] !== profile || (known[1] ?? null) !== base) this.stacks = new FlameStacks(profile, base);
+    const valueIndex = this.valueIndex;
+    this.options = {
+      valueIndex, hideIdle: state.hideIdle, groupBy: this.fillChoices(), inverted: state.inverted,
+      layout: state.layout,
+    };
+    this.showIdle(valueIndex);
+    this.graph.show(this.stacks, this.options);
+    this.graph.zoomToPath(state.zoom);
+    this.showMatches(this.graph.search(state.search));
+    this.showView();
+    this.showTable(base);
+  }
+
+  get unit() {
+    return this.profile.sample_types[this.valueIndex].unit;
+  }
+
+  /* The index of the sample type to show. */
+  get valueIndex() {
+    const { sample_types: types, default: otherwise } = this.profile;
+    const index = types.findIndex(({ type }) => type === this.state.type);
+    return index < 0 ? otherwise : index;
+  }
+
+  showView() {
+    const { state, graph } = this;
+    const rows = graph.functions();
+    if (state.view === "sandwich" && rows.length) {
+      const dearest = () => rows.reduce((a, b) => (b.flat > a.flat ? b : a));
+      const row = rows.find(({ name }) => name === state.root) ?? dearest();
+      this.sandwich.show(this.stacks, row, graph.tree.later[0], this.options);
+      this.sandwich.search(state.search);
+    }
+    if (state.view === "graph") this.calls.show(graph.tree, rows, this.unit, graph.matches);
+    if (state.view === "source") this.source.show(graph.tree, this.unit, state.file, this.sources);
+  }
+
+  showMatches({ share, value, functions }) {
+    if (!this.state.search.trim()) return;
+    const amount = `${FlameText.share(share, 1)}, ${FlameText.quantity(value, this.unit)}`;
+    this.matched.textContent = `${amount}, functions: ${functions}`;
+  }
+
+  showTable(base) {
+    const { state, kind, graph } = this;
+    this.table.show(graph.functions(), {
+      unit: this.unit, total: graph.info(0).value, count: kind ? kind.table.count : "",
+      sort: state.sort, matches: graph.matches, isCompared: Boolean(base),
+      action: state.view === "sandwich" ? "Show its callers and callees" : "Search for it",
+    });
+  }
+
+  /* How much of the profile is idle waits, hidden or not: in all, and by rule. */
+  showIdle(valueIndex) {
+    const { rows, sum } = idleRows(this.profile, valueIndex);
+    const quantity = (value) => FlameText.quantity(value, this.unit);
+    this.idle.hidden = !rows.length;
+    const word = this.state.hideIdle ? "hidden" : "shown";
+    const lines = rows.flatMap((row) => [
+      newElement("dt", { textContent: `${row.name}: ${quantity(row.value)}` }),
+      newElement("dd", { textContent: row.reason }),
+    ]);
+    this.idle.firstChild.textContent = `${quantity(sum)} of idle waiting ${word}`;
+    this.idle.lastChild.replaceChildren(...lines);
+  }
+
+  showControls() {
+    const { state, profile, kind, controls } = this;
+    const [radio] = this.views.filter(({ value }) => value === state.view);
+    radio.checked = true;
+    controls.inverted.checked = state.inverted;
+    controls.hideIdle.checked = state.hideIdle;
+    controls.layout.value = state.layout;
+    const hasIdle = (each) => each.idle.some((rule) => rule >= 0);
+    const isOfWaits = kind ? kind.table.rows === "operations" : Boolean(profile) && hasIdle(profile);
+    controls.hideIdle.parentElement.hidden = !isOfWaits;
+    for (const [name, views] of [["group", ["flame"]], ["layout", ["flame"]], ["inverted", ["flame"]]]) {
+      controls[name].parentElement.hidden = !views.includes(state.view);
+    }
+    if (document.activeElement !== controls.search) controls.search.value = state.search;
+  }
+
+  /* Fill in the choices of values and groups; returns the chosen group, "" if it does not exist. */
+  fillChoices() {
+    const { profiles } = this.stacks;
+    const { profile, state, kind, controls } = this;
+    const types = profile.sample_types.map(({ type }) => [type, type]);
+    const keys = new Set(profiles.flatMap(({ labels, strings }) => labels.flat().map(([key]) => strings[key])));
+    const hasOperations = kind ? kind.table.rows === "operations"
+      : profiles.some(({ operations, strings }) => operations.some((text) => strings[text]));
+    const groups = [["", "nothing"]];
+    if (hasOperations) groups.push(["operation", "operation"]);
+    for (const key of [...keys].sort()) groups.push([`label:${key}`, key === "lock" ? "lock" : `label ${key}`]);
+    if (kind?.lock_option && !keys.has("lock")) groups.push(["lock", `lock (start serve with ${kind.lock_option})`]);
+    const group = groups.some(([value]) => value === state.group && value !== "lock") ? state.group : "";
+    const filled = [[controls.type, types, types[this.valueIndex][0]], [controls.group, groups, group]];
+    for (const [select, choices, chosen] of filled) {
+      const wanted = JSON.stringify(choices);
+      if (select.dataset.choices !== wanted) {
+        select.dataset.choices = wanted;
+        const option = ([value, text]) =>
+          newElement("option", { value, textContent: FlameText.printable(text), disabled: value === "lock" });
+        select.replaceChildren(...choices.map(option));
+      }
+      select.value = chosen;
+    }
+    return group;
+  }
+
+  /* ---- Its elements ---- */
+
+  build(container, keys) {
+    const place = (id, ariaLabel) => newElement("section", { id, ariaLabel });
+    this.nothing = newElement("p", { id: "nothing" });
+    this.idle = newElement("details", { id: "idle" }, newElement("summary"), newElement("dl"));
+    this.places = {
+      flame: place("graph", "Flame graph"), sandwich: place("sandwich", "Callers and callees"),
+      graph: place("calls", "Call graph"), source: place("source", "Source"),
+    };
+    const table = newElement("div", { id: "functions", className: "scroll" });
+    this.functions = newElement("section", { ariaLabel: "Functions" },
+      newElement("h2", { textContent: "Functions" }), table);
+    this.help = this.makeHelp(keys);
+    container.append(this.makeViews(), this.makeBar(), this.idle, this.nothing,
+      ...Object.values(this.places), this.functions, this.help);
+    const actions = [
+      { key: "c", label: "Copy stack", run: (frame, graph) => this.copy(graph.tree.stackOf(frame.node), graph) },
+      { key: "s", label: "Callers and callees", run: (frame) => this.choose(frame) },
+      { key: "l", label: "Source", run: ({ kind, file }) => kind !== "group" && this.onchange({ view: "source", file }) },
+    ];
+    this.graph = new FlameGraph(this.places.flame, {
+      actions, onZoom: () => this.onzoom(this.graph.zoomPath),
+    });
+    this.sandwich = new Sandwich(this.places.sandwich, { actions });
+    this.calls = new CallGraph(this.places.graph, { onchoose: (row) => this.choose(row) });
+    this.source = new SourceView(this.places.source, { onchoose: (file) => this.onchange({ file }) });
+    this.table = new FunctionTable(table, {
+      onchoose: (row) => this.chosen(row), onsort: (sort) => this.onchange({ sort }),
+    });
+  }
+
+  makeViews() {
+    this.views = ViewState.VIEWS.map(([value]) => {
+      const radio = newElement("input", { type: "radio", name: "view", value });
+      radio.addEventListener("change", () => this.onchange({ view: value }));
+      return radio;
+    });
+    const labels = ViewState.VIEWS.map(([, words], i) => newElement("label", {}, this.views[i], words));
+    return newElement("fieldset", { className: "views" },
+      newElement("legend", { className: "hidden", textContent: "View" }), ...labels);
+  }
+
+  makeBar() {
+    const select = (id, name, choices = []) => {
+      const made = newElement("select", { id }, ...choices.map(([value, text]) => new Option(text, value)));
+      const changes = id === "group" ? { zoom: [] } : {};
+      made.addEventListener("change", () => this.onchange({ [name]: made.value, ...changes }));
+      return made;
+    };
+    const tick = (id, name) => {
+      const made = newElement("input", { id, type: "checkbox" });
+      const changes = id === "inverted" ? { zoom: [] } : {};
+      made.addEventListener("change", () => this.onchange({ [name]: made.checked, ...changes }));
+      return made;
+    };
+    const search = newElement("input", {
+      id: "search", type: "search", spellcheck: false, placeholder: "function, or path:file",
+    });
+    search.addEventListener("input", () => {
+      clearTimeout(this.searching);
+      this.searching = setTimeout(() => this.onchange({ search: search.value }), ProfileView.SEARCH_AFTER_MS);
+    });
+    this.controls = {
+      type: select("value", "type"), group: select("group", "group"),
+      layout: select("graph-layout", "layout", ViewState.LAYOUTS),
+      inverted: tick("inverted", "inverted"), hideIdle: tick("hide-idle", "hideIdle"), search,
+    };
+    this.matched = newElement("output", { id: "matched" });
+    const help = newElement("button", { type: "button", textContent: "?", ariaLabel: "Keys", title: "Keys (?)" });
+    help.addEventListener("click", () => this.help.showModal());
+    const { type, group, layout, inverted, hideIdle } = this.controls;
+    const bar = newElement("div", { className: "bar", role: "group", ariaLabel: "What is shown" },
+      newElement("label", {}, "Sample type ", type), newElement("label", {}, "Group by ", group),
+      newElement("label", {}, "Layout ", layout), newElement("label", {}, inverted, " inverted"),
+      newElement("label", {}, hideIdle, " hide idle waits"),
+      newElement("label", { className: "grow" }, "Search ", search), this.matched, help);
+    return bar;
+  }
+
+  makeHelp(keys) {
+    const rows = [...ProfileView.KEYS, ...keys].flatMap(([key, words]) => [
+      newElement("dt", {}, newElement("kbd", { textContent: key })), newElement("dd", { textContent: words }),
+    ]);
+    const words = "Flat is the value of a function itself, cum its value with all that it called. " +
+      "An icicle has callers on top, a flame callees. Inverted, a graph begins with the functions " +
+      "called last.";
+    const close = newElement("button", { type: "button", textContent: "Close" });
+    const help = newElement("dialog", { className: "help", ariaLabel: "Keys and words" },
+      newElement("h2", { textContent: "Keys" }), newElement("dl", {}, ...rows),
+      newElement("p", { textContent: words }), close);
+    close.addEventListener("click", () => help.close());
+    return help;
+  }
+
+  /* ---- What the user does ---- */
+
+  key(event) {
+    if (isTyping(event) || this.help.open) return;
+    if (event.key === "/") {
+      event.preventDefault();
+      this.controls.search.focus();
+    }
+    if (event.key === "?") this.help.showModal();
+  }
+
+  /* Shows callers and callees of a function, {kind, name}. */
+  choose({ kind, name }) {
+    if (kind !== "group") this.onchange({ view: "sandwich", root: name });
+  }
+
+  /* A function of the table was clicked. */
+  chosen(row) {
+    if (this.state.view === "sandwich") this.choose(row);
+    else this.onchange({ search: this.state.search === row.name ? "" : row.name });
+  }
+
+  async copy(frames, graph) {
+    try {
+      await copyText(FlameText.stack(frames));
+      graph.live.textContent = `Copied ${frames.length === 1 ? "1 frame" : `${frames.length} frames`}.`;
+    } catch (error) {
+      graph.live.textContent = `Nothing was copied: ${error.message}`;
+    }
+  }
+}
