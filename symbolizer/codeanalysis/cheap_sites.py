@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from symbolizer.x86.disasm import Step, steps
+from symbolizer.x86.disasm import BareInstruction, bare_instructions
 
 _MOST_BYTES: Final = 96
 _MOST_STEPS: Final = 1 << 14
@@ -23,7 +23,7 @@ def before_call(code: bytes, address: int, call_pc: int) -> int:
     stack are the same there as at the call, and nothing is called in between. Returns `call_pc` if
     there is no such place.
     """
-    listed = list(steps(code, address))[:_MOST_STEPS]
+    listed = list(bare_instructions(code, address))[:_MOST_STEPS]
     places = [index for index, step in enumerate(listed) if step.address == call_pc]
     if not places:
         return call_pc
@@ -37,7 +37,7 @@ def before_call(code: bytes, address: int, call_pc: int) -> int:
     return call_pc
 
 
-def _is_plain(step: Step) -> bool:
+def _is_plain(step: BareInstruction) -> bool:
     """Whether it keeps the frame and R14, and leads to a known place."""
     if step.is_jump:
         return step.target is not None
@@ -46,7 +46,7 @@ def _is_plain(step: Step) -> bool:
     return not leaves and not operands.startswith(_KEPT)
 
 
-def _leads_only_to(listed: list[Step], first: int, call: int) -> bool:
+def _leads_only_to(listed: list[BareInstruction], first: int, call: int) -> bool:
     """Whether all ways from one step lead to the call, and all ways to the call by that step."""
     begin, end = listed[first].address, listed[call].address
     return all(

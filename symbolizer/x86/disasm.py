@@ -74,7 +74,7 @@ def is_cheap(code: bytes) -> bool:
     return is_emulated(code) and opcode != _CALL_REL32 and opcode not in _PUSH
 
 
-class Step(NamedTuple):
+class BareInstruction(NamedTuple):
     """What is known of an instruction without its operands, which take 25 times as long to decode.
 
     `target` is where a direct jump goes, else None.
@@ -88,14 +88,14 @@ class Step(NamedTuple):
     is_cheap: bool
 
 
-def steps(code: bytes, address: int) -> Iterator[Step]:
+def bare_instructions(code: bytes, address: int) -> Iterator[BareInstruction]:
     """Decode `code`, which is at `address`, up to the first byte that is not an instruction."""
     decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     for at, size, mnemonic, operands in decoder.disasm_lite(code, address):
         is_jump = mnemonic.startswith("j")
         target = int(operands, 16) if is_jump and operands.startswith("0x") else None
         own = code[at - address : at - address + size]
-        yield Step(at, mnemonic, operands, is_jump, target, is_cheap(own))
+        yield BareInstruction(at, mnemonic, operands, is_jump, target, is_cheap(own))
 
 
 def detailed_decoder() -> capstone.Cs:
