@@ -13,6 +13,7 @@ LOSS(locks_full, "waits charged to the last release alone: the table of locks wa
 LOSS(sleepers_full, "waits for runtime locks not timed: the table of sleeping threads was full")
 LOSS(stack_moving, "wakes perhaps not counted: the goroutine's stack was just being moved")
 LOSS(stack_unreadable, "waits with a stack cut short: a part of it could not be read")
+LOSS(stack_stale, "waits that may lack callers: they follow a recovered panic, before Go 1.21")
 LOSS(stack_left, "waits with a stack cut short: it leads out of the goroutine's own stack")
 LOSS(labels_unreadable, "events without the goroutine's labels: they could not be read")
 LOSS(label_sets_full, "events without the goroutine's labels: the table of label sets was full")

@@ -200,7 +200,11 @@ static __always_inline void walk_stack(struct walker *walker, const struct targe
             offset = next - walker->piece_base;
         }
         /* A difference: from a comparison, verifiers derive another lower bound each time. */
-        if ((s64)(next - bp) <= 0 || (offset & 7)) {
+        if ((s64)(next - bp) <= 0) {
+            walker->loss = LOSS_stack_stale;
+            break;
+        }
+        if (offset & 7) {
             walker->loss = LOSS_stack_unreadable;
             break;
         }

@@ -2,7 +2,8 @@
 
     python -m tests.kernel.attach_loop ROUNDS PID...
 
-Prints one line of JSON a round, taken after the session was closed. Waits for a line before it
+Prints one line of JSON a round, taken after the session was closed; its BPF objects, while it
+records, since finish() frees them. Waits for a line before it
 goes on, so that others can look meanwhile.
 """
 
@@ -36,8 +37,8 @@ def main(arguments: Sequence[str]) -> None:
         with Session(pids, EVERYTHING) as session:
             session.start()
             session.wait(_RECORDED_S, lambda gone_s: False)
-            reports = session.finish()
             objects = sorted((each.kind, each.id) for each in bpf_objects(os.getpid()))
+            reports = session.finish()
         held = {
             "objects": objects,
             "samples": [sum(len(p.samples) for p in report.profiles) for report in reports],
