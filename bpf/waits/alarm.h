@@ -18,8 +18,12 @@ static __always_inline void ring_alarm(u32 target_index, const struct cost *cost
     int index = target_index;
     u64 *at = alarms.lookup(&index);
     if (at && *at && cost->runs >= *at) {
+        u32 *rings = rung.ringbuf_reserve(sizeof(target_index));
         *at = 0;
-        rung.ringbuf_output(&target_index, sizeof(target_index), BPF_RB_FORCE_WAKEUP);
+        if (rings) {
+            *rings = target_index;
+            rung.ringbuf_submit(rings, 0);
+        }
     }
 }
 
