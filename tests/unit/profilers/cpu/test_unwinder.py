@@ -308,14 +308,14 @@ def test_breakpoints_in_functions_are_probes_and_between_them_padding() -> None:
 
 def test_stack_copies_may_have_holes() -> None:
     copies = Copies([])
-    copies.add(STACK, bytes(range(1, 9)) * 512, 0b0101)
-    copies.add(STACK + (1 << 20), bytes(1024), 1)
+    copies.add(STACK, bytes(range(1, 9)) * 512, 0b0101, 1024)
+    copies.add(STACK + (1 << 20), bytes(1024), 1, 1024)
     assert [(start, len(data)) for start, data in copies.pieces] == [
         (STACK + 1024, 1024),
         (STACK + 3072, 1024),
     ]
     copies = Copies([])
-    copies.add(STACK, bytes(range(1, 9)) * 512, 0b0001)
+    copies.add(STACK, bytes(range(1, 9)) * 512, 0b0001, 1024)
     assert copies.word(STACK + 1016) is None
     assert copies.word(STACK + 1024) == 0x0807060504030201
     assert copies.word(STACK + 2044) == 0x0403020108070605  # across two parts
