@@ -40,8 +40,9 @@ def command(
 
     \b
     Examples:
-      sudo ebpfprof attach --pid 1234
-      sudo ebpfprof attach --name shop --duration 10
+      sudo ebpfprof attach 1234
+      sudo ebpfprof attach --name shop --duration 1m
+      sudo ebpfprof attach --pid 1234 --profile all
       sudo ebpfprof attach --pid 1234 --profile cpu --duration 10 -o cpu.pb.gz
       sudo ebpfprof attach --pid 1234 --profile block,mutex
       sudo ebpfprof attach --pid 1234 --profile mutex --by-lock --open

@@ -7,6 +7,8 @@ from importlib import import_module
 import click
 
 import ebpfprof
+from ebpfprof.commands.parameter_types import similar
+from ebpfprof.console.text import printable
 
 VERBS = ("attach", "run", "list", "dump", "top", "serve", "report", "diff", "doctor", "completion")
 """In the order in which the help shows them; each is `command` in ebpfprof.commands.VERB."""
@@ -25,6 +27,15 @@ class _Verbs(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does. Raises click.UsageError, with a suggestion for a mistyped verb."""
+        if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            name = printable(args[0])
+            raise click.UsageError(f"There is no verb '{name}'.{similar(args[0], VERBS)}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """What each verb does, in whole sentences: click would cut them off."""
         rows = []
@@ -41,7 +52,7 @@ class _Verbs(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     subcommand_metavar="VERB ...",
 )
-@click.version_option(ebpfprof.__version__, prog_name="ebpfprof")
+@click.version_option(ebpfprof.__version__, "-V", "--version", prog_name="ebpfprof")
 def cli() -> None:
     """Profile running Go programs from outside: no code change, no restart.
 
@@ -50,7 +61,7 @@ def cli() -> None:
     \b
     Examples:
       sudo ebpfprof list                            # the Go programs that run here
-      sudo ebpfprof attach --pid 1234               # record for 30 s, write pprof files
+      sudo ebpfprof attach 1234                     # record for 30 s, write pprof files
       sudo ebpfprof top --name shop                 # where do they wait now?
       sudo ebpfprof run -- ./shop --port 8080       # from the first instruction on
       sudo ebpfprof serve --pid 1234                # net/http/pprof, and a page

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+from ebpfprof.commands.parameter_types import OneOf
+
 _SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(_SHELLS))
+@click.argument("shell", type=OneOf(_SHELLS))
 def command(shell: str) -> None:
     """Print a script that lets a shell complete verbs and options.
 

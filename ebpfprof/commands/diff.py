@@ -45,6 +45,12 @@ _SAME_LENGTH = 0.05
     help="Scale B so that its totals are those of A: for profiles of different length or load.",
 )
 @click.option(
+    "--per-second",
+    is_flag=True,
+    help="Scale B to the length of A, so that rates are compared: for recordings of different "
+    "length.",
+)
+@click.option(
     "--sample-type",
     metavar="NAME",
     help="Which of the profiles' values to compare, such as contentions or delay.  "
@@ -62,6 +68,7 @@ def command(
     output: Path | None,
     force: bool,
     normalize: bool,
+    per_second: bool,
     sample_type: str | None,
     hide_idle: bool,
 ) -> None:
@@ -72,6 +79,7 @@ def command(
     \b
     Examples:
       ebpfprof diff before.block.pb.gz after.block.pb.gz
+      ebpfprof diff monday.cpu.pb.gz today.cpu.pb.gz --per-second
       ebpfprof diff monday.cpu.pb.gz today.cpu.pb.gz --normalize
       ebpfprof diff before.block.pb.gz after.block.pb.gz -o changes.html
       ebpfprof diff before.mutex.pb.gz after.mutex.pb.gz -f folded | flamegraph.pl
@@ -81,16 +89,23 @@ def command(
     from ebpfprof.console.terminal import has_color, say, width
     from ebpfprof.export import formats
     from ebpfprof.export.tables import diff
-    from ebpfprof.profile.delta import normalized
+    from ebpfprof.profile.delta import normalized, of_same_length
 
     format_name = format_for(format_name, output, default="text", formats=FORMATS)
     refuse_for_pprof(format_name, hide_idle=hide_idle, sample_type=sample_type)
     if before == after == STDIN:
         raise click.UsageError("Only one of the profiles can come from standard input.")
+    if normalize and per_second:
+        raise click.UsageError("--normalize and --per-second scale B in two ways: choose one.")
     base, profile = of_one_kind(read_profile(before), read_profile(after))
     index = -1 if sample_type is None else formats.index_of(profile, sample_type)
     if normalize:
         profile = normalized(profile, base)
+    elif per_second:
+        _refuse_moments(base)
+        lengths = _lengths(base, profile)
+        profile = of_same_length(profile, base)
+        say(f"ebpfprof: {lengths}: B is scaled to the length of A.", err=True)
     elif hint := length_hint(base, profile):
         say(f"ebpfprof: {hint}", err=True)
     if format_name == "text" and output is None:
@@ -134,7 +149,25 @@ def length_hint(base: Profile, profile: Profile) -> str:
     lengths = (base.duration_ns, profile.duration_ns)
     if min(lengths) <= 0 or max(lengths) <= min(lengths) * (1 + _SAME_LENGTH):
         return ""
-    return (
-        f"A was recorded for {duration(lengths[0])}, B for {duration(lengths[1])}: --normalize "
-        "compares them as parts of a whole."
-    )
+    rates = "" if _is_moment(base) else "--per-second compares their rates, "
+    return f"{_lengths(base, profile)}: {rates}--normalize compares them as parts of a whole."
+
+
+def _lengths(base: Profile, profile: Profile) -> str:
+    return f"A was recorded for {duration(base.duration_ns)}, B for {duration(profile.duration_ns)}"
+
+
+def _is_moment(profile: Profile) -> bool:
+    from ebpfprof.profilers.registry import find_kind
+
+    kind = find_kind(profile.kind)
+    return kind is not None and kind.is_moment
+
+
+def _refuse_moments(profile: Profile) -> None:
+    """Raise click.UsageError for a profile that shows a moment, which has no rate."""
+    if _is_moment(profile):
+        raise click.UsageError(
+            f"A {profile.kind} profile shows a moment, whatever the length of the recording: leave "
+            "out --per-second."
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ebpfprof.commands.parameter_types import Duration
 from ebpfprof.commands.recording_options import duration_option
 from ebpfprof.commands.target_options import target_options
 
@@ -20,10 +21,10 @@ _MIN_EVERY_S = 0.1
 @click.option(
     "--apart",
     "apart_s",
-    type=click.FloatRange(min=0, max=_MAX_APART_S),
-    metavar="SECONDS",
+    type=Duration(most_s=_MAX_APART_S, may_be_0=True),
+    metavar="TIME",
     help="The time between the first look and the last, which tell what has not moved.  "
-    f"[default: {_APART_S:g}]",
+    f"[default: {_APART_S:g}s]",
 )
 @click.option(
     "--watch",
@@ -33,9 +34,9 @@ _MIN_EVERY_S = 0.1
 @click.option(
     "--every",
     "every_s",
-    type=click.FloatRange(min=_MIN_EVERY_S, max=_MAX_APART_S),
-    metavar="SECONDS",
-    help=f"With --watch: the time between two looks.  [default: {_EVERY_S:g}]",
+    type=Duration(_MIN_EVERY_S, _MAX_APART_S),
+    metavar="TIME",
+    help=f"With --watch: the time between two looks.  [default: {_EVERY_S:g}s]",
 )
 @duration_option(default=None, help="With --watch: how long, if not until Ctrl-C.")
 @click.option("--no-pager", is_flag=True, help="Don't show a long text in a pager.")
@@ -63,7 +64,7 @@ def command(
 
     \b
     Examples:
-      sudo ebpfprof dump --pid 1234
+      sudo ebpfprof dump 1234
       sudo ebpfprof dump --pid 1234 --all
       sudo ebpfprof dump --name shop --apart 5
       sudo ebpfprof dump --pid 1234 --watch --every 30

@@ -15,11 +15,12 @@ from ebpfprof.commands.target_options import keep_libraries_to_one_thread, name_
 from ebpfprof.console.text import listed, printable
 
 if TYPE_CHECKING:
-    from ebpfprof.discovery.processes import GoProcess, Survey
+    from ebpfprof.discovery.processes import GoProcess
     from ebpfprof.profile.kind import ProfileKind
 
 _MAX_COMMAND = 512
 _MIN_COMMAND = 16
+_MAX_NAME = 24
 _MAX_USER = 16
 _MAX_CONTAINER = 20
 _GAP = 2
@@ -54,7 +55,7 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     keep_libraries_to_one_thread()
     from ebpfprof.console.terminal import has_color, say, width
     from ebpfprof.discovery.containers import sees_whole_machine
-    from ebpfprof.discovery.processes import ProcessTable, has_name, not_answered
+    from ebpfprof.discovery.processes import ProcessTable, has_name, not_answered, not_seen
     from ebpfprof.recording.drop_privileges import give_up_before_looking
 
     give_up_before_looking()
@@ -77,7 +78,7 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     if survey.unanswered:
         say(f"ebpfprof: {not_answered(survey.unanswered)}", err=True)
     if survey.unseen:
-        say(f"ebpfprof: {_unseen(survey)}", err=True)
+        say(f"ebpfprof: {not_seen(survey.unseen)}", err=True)
     if not sees_whole_machine():
         say(
             "ebpfprof: only the processes of this container are in sight. Run ebpfprof outside of "
@@ -89,7 +90,8 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
 def render(processes: Sequence[GoProcess], width: int | None, *, color: bool) -> str:
     """The table, cut to `width` columns; as wide as it takes if that is None.
 
-    Where that leaves too little of the commands, columns are left out.
+    Where that leaves too little of the commands, columns are left out, and then the commands; never
+    the pids and the names.
     """
     from rich.cells import cell_len
     from rich.table import Table
@@ -99,6 +101,7 @@ def render(processes: Sequence[GoProcess], width: int | None, *, color: bool) ->
 
     columns = {
         "PID": [str(process.pid) for process in processes],
+        "Name": [_cut(printable(process.name), _MAX_NAME) for process in processes],
         "User": [process.user[:_MAX_USER] for process in processes],
         "Go": [_version(process) for process in processes],
         "Build": [process.build_mode for process in processes],
@@ -119,15 +122,17 @@ def render(processes: Sequence[GoProcess], width: int | None, *, color: bool) ->
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
         table.add_column(name, justify="right" if name == "PID" else "left", no_wrap=True)
-    table.add_column("Command", no_wrap=True)
+    has_commands = room >= _MIN_COMMAND
+    if has_commands:
+        table.add_column("Command", no_wrap=True)
     for cells, process in zip(zip(*columns.values(), strict=True), processes, strict=True):
-        command = _cut(printable(process.command or f"[{process.name}]"), max(room, 4))
+        command = _cut(printable(process.command or f"[{process.name}]"), room)
         # As Text: in a str, rich would take [...] for markup.
         row = [
             Text(cell, style=_COLORS.get(cell, _COLOR_OF_SOME) if name == "Profiles" else "")
             for name, cell in zip(columns, cells, strict=True)
         ]
-        table.add_row(*row, Text(command))
+        table.add_row(*row, *([Text(command)] if has_commands else []))
     return rendered(table, width=width or _WIDEST, color=color)
 
 
@@ -199,13 +204,3 @@ def _notes(processes: Sequence[GoProcess]) -> list[str]:
 def _nothing(names: Sequence[str], show_all: bool) -> str:
     called = f" called {' or '.join(map(printable, names))}" if names else ""
     return f"There is no {'' if show_all else 'Go '}process{called} here."
-
-
-def _unseen(survey: Survey) -> str:
-    from ebpfprof.privileges.checks import missing_capabilities, way_out
-
-    one = survey.unseen == 1
-    what = f"{survey.unseen} {'process' if one else 'processes'} could not be looked into"
-    if not missing_capabilities():
-        return f"{what}: the kernel does not let even this user do it."
-    return f"{what}, since {'it is' if one else 'they are'} not this user's. {way_out()}"

@@ -12,14 +12,16 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from ebpfprof.commands.parameter_types import Duration, Number, OneOf
 from ebpfprof.console.text import printable
 
 if TYPE_CHECKING:
     from ebpfprof.profile.kind import Option, ProfileKind
     from ebpfprof.profilers.options import Options
 
+_TAKES_ALL = "ebpfprof.takes_all_kinds"
 FORMATS = ("pprof", "folded", "speedscope", "html", "json", "text")  # ebpfprof.export.formats
-MAX_PID = (1 << 31) - 1
+_ALL = "all"
 
 
 def list_of(inner: click.ParamType[Any]) -> Callable[..., list[Any]]:
@@ -54,14 +56,13 @@ def finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
 
 
 def duration_option(*, default: float | None, help: str) -> Callable[..., Any]:
-    """The option -d/--duration, passed as `duration_s`."""
+    """The option -d/--duration, passed as `duration_s`: Go's 10s, 1m30s, or seconds."""
     return click.option(
         "-d",
         "--duration",
         "duration_s",
-        type=click.FloatRange(min=0, min_open=True),
-        callback=finite if default is not None else None,
-        metavar="SECONDS",
+        type=Duration(),
+        metavar="TIME",
         default=default,
         show_default=True,
         help=help,
@@ -101,7 +102,7 @@ def format_option(formats: Sequence[str], *, default: str, help: str) -> Callabl
         "-f",
         "--format",
         "format_name",
-        type=click.Choice(formats),
+        type=OneOf(formats),
         help=f"{help}  [default: as FILE's name ends, else {default}]",
     )
 
@@ -207,7 +208,7 @@ def _options(ctx: click.Context, given: dict[str, Any]) -> Options:
                     ctx,
                 )
             given["max_overhead"] = 0.0
-    return Options(**given, kinds_given=is_given("kinds"))
+    return Options(**given, kinds_given=is_given("kinds") and not ctx.meta.get(_TAKES_ALL))
 
 
 def _typed(option: Option) -> str:
@@ -222,7 +223,18 @@ def _complete_kinds(ctx: click.Context, param: click.Parameter, begun: str) -> l
 
     before, comma, last = begun.rpartition(",")
     others = [kind.name for kind in kinds_to_choose() if kind.name not in before.split(",")]
+    others += [] if comma else [_ALL]
     return [CompletionItem(before + comma + kind) for kind in others if kind.startswith(last)]
+
+
+def _kinds(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
+    """The kinds named; for the word "all" every one that --profile offers."""
+    from ebpfprof.profilers.registry import kinds_to_choose
+
+    names = [kind.name for kind in kinds_to_choose()]
+    chosen: list[str] = list_of(OneOf([*names, _ALL]))(ctx, param, values)
+    ctx.meta[_TAKES_ALL] = _ALL in chosen  # a program that is not Go's then gets those it can have
+    return names if _ALL in chosen else chosen
 
 
 def _made() -> dict[str, click.Option]:
@@ -235,17 +247,18 @@ def _made() -> dict[str, click.Option]:
     return {
         "kinds": click.Option(
             ["--profile", "kinds"],
-            callback=list_of(click.Choice(names)),
-            metavar="KIND[,KIND...]",
+            callback=_kinds,
+            metavar="KIND[,KIND...]|all",
             multiple=True,
             default=default,
             shell_complete=_complete_kinds,
-            help=f"What to record: {', '.join(names)}.  [default: {','.join(default)}]",
+            help=f"What to record: {', '.join(names)}. all: every one of them that the program can "
+            f"have.  [default: {','.join(default)}]",
         ),
         **of_kinds,
         "max_overhead": click.Option(
             ["--max-overhead"],
-            type=click.FloatRange(min=0, max=100),
+            type=Number(0, 100, is_fraction=True),
             metavar="PERCENT",
             default=1,
             show_default=True,
@@ -282,7 +295,7 @@ def _of_kind(option: Option) -> click.Option:
         )
     return click.Option(
         [option.flags, option.field],
-        type=click.IntRange(min=option.least, max=option.most),
+        type=Number(option.least, option.most),
         metavar=option.metavar or None,
         default=option.default,
         show_default=True,

@@ -103,6 +103,7 @@ class Writing:
                 if report.locks and profile.kind == kind_with_option("by_lock").name:
                     with _kept(errors):
                         self._show_locks(report, to_stdout=file.name == "-")
+        self._show_next(written)
         self._show_cost(reports, to_stderr=any(file.name == "-" for file in files))
         if errors:
             raise ExceptionGroup("not everything could be written", errors)
@@ -128,8 +129,17 @@ class Writing:
         say(f"\n{heading}:\n{table}", err=to_stderr)
         if is_written and name != "-":
             say(f"Written: {printable(name)}", err=to_stderr)
-            if self.format == "pprof":
-                say(f"Next: go tool pprof -http=: {printable(shlex.quote(name))}", err=to_stderr)
+
+    def _show_next(self, written: Sequence[str]) -> None:
+        """How to look at the files: said once, of the first of them."""
+        names = [name for name in written if name != "-"]
+        if names and self.format == "pprof":
+            name = printable(shlex.quote(names[0]))
+            # sudo's PATH often lacks Go, though the user has it: name a way without Go, too.
+            say(
+                f"Next: go tool pprof -http=: {name}\nOr: ebpfprof report {name} -o profile.html",
+                err=self.to_stderr,
+            )
 
     def _show_locks(self, report: Report, *, to_stdout: bool) -> None:
         from ebpfprof.export.tables import locks

@@ -41,7 +41,7 @@ def _complete_files(ctx: click.Context, param: click.Parameter, begun: str) -> l
 )
 @duration_option(
     default=None,
-    help="Record only the first SECONDS; the program goes on.  [default: until it ends]",
+    help="Record only the first TIME; the program goes on.  [default: until it ends]",
 )
 @click.option(
     "--user",
@@ -83,7 +83,7 @@ def command(
     from ebpfprof.recording.drop_privileges import give_up_before_recording
     from ebpfprof.system.signals import Signals
 
-    _refuse_contradictions(output, duration_s, options)
+    _refuse_contradictions(output, options)
     user = User.named(user_name) if user_name is not None else None
     if user_name is not None and user is None:
         raise click.UsageError(f"There is no user {printable(user_name)} for --user.")
@@ -121,9 +121,7 @@ class _Plan:
     duration_s: float
 
 
-def _refuse_contradictions(output: Path | None, duration_s: float | None, options: Options) -> None:
-    if duration_s is not None and not math.isfinite(duration_s):
-        raise click.UsageError("--duration is no number of seconds.")
+def _refuse_contradictions(output: Path | None, options: Options) -> None:
     require_one_file_for(output, 1, options)
     if str(output) == "-":
         raise click.UsageError(

@@ -9,9 +9,11 @@ from typing import Any
 
 import click
 
-from ebpfprof.commands.recording_options import MAX_PID, list_of
+from ebpfprof.commands.parameter_types import Pid
+from ebpfprof.commands.recording_options import list_of
 
 MIN_CONTAINER_ID = 6
+_PID_ARGUMENTS = "ebpfprof.pid_arguments"
 
 
 def keep_libraries_to_one_thread() -> None:
@@ -23,7 +25,7 @@ def keep_libraries_to_one_thread() -> None:
 
 
 def target_options(required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: -p/--pid, -n/--name, --container and --all-go, passed as `pids: list[int]`.
+    """A decorator: PIDs, -p/--pid, -n/--name, --container, --all-go, passed as `pids: list[int]`.
 
     With `required` one of them must be given; else `pids` is empty if none is. The verb raises
     NoSuchProcess if nothing matches.
@@ -60,12 +62,22 @@ def _found(
         if not required:
             return []
         raise click.UsageError(
-            "Say which processes: --pid PID, --name NAME, --container ID or --all-go. "
+            "Say which processes: PID, --name NAME, --container ID or --all-go. "
             "`ebpfprof list` shows what there is."
         )
     from ebpfprof.discovery.processes import find
 
     return find(pids, names, containers, all_go)
+
+
+def _keep_arguments(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> None:
+    """A callback that keeps the pids without --pid for its callback, which comes later."""
+    ctx.meta[_PID_ARGUMENTS] = list_of(Pid())(ctx, param, values)
+
+
+def _pids(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[int]:
+    """A callback: the pids of --pid, behind those without it."""
+    return list(dict.fromkeys([*ctx.meta[_PID_ARGUMENTS], *list_of(Pid())(ctx, param, values)]))
 
 
 def _container_ids(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
@@ -95,14 +107,22 @@ def name_option(*, help: str) -> Callable[..., Any]:
 
 
 _OPTIONS = (
+    click.argument(
+        "pid_arguments",
+        nargs=-1,
+        callback=_keep_arguments,
+        metavar="[PID]...",
+        expose_value=False,
+        is_eager=True,  # before --pid
+    ),
     click.option(
         "-p",
         "--pid",
         "pids",
-        callback=list_of(click.IntRange(min=1, max=MAX_PID)),
+        callback=_pids,
         metavar="PID[,PID...]",
         multiple=True,
-        help="Process to profile; may be given several times.",
+        help="Process to profile; may be given several times, and without --pid, too.",
     ),
     name_option(
         help="Processes whose command or executable is called so, or fits the shell pattern; may "

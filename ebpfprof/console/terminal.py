@@ -1,6 +1,7 @@
 """Output to the user: lines on stdout and stderr, their width, a progress bar."""
 
 import errno
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -98,7 +99,8 @@ def progress(duration_s: float) -> Iterator[Callable[[float], None]]:
 
 
 def _bar(gone_s: float, duration_s: float, columns: int) -> str:
-    times = f" {int(gone_s)} of {duration_s:g} s"
+    left_s = max(math.ceil(duration_s - gone_s), 0)
+    times = f" {int(gone_s)} of {duration_s:g} s, {left_s} s left"
     # Two brackets, and the last column stays free: some terminals would begin a new line.
     room = min(_MAX_BAR, columns - len(times) - 3)
     if room < 1:

@@ -19,7 +19,7 @@ from ebpfprof.console.terminal import say
 from ebpfprof.console.text import printable
 from ebpfprof.discovery.containers import SHORT_ID, container_of
 from ebpfprof.errors import NoSuchProcess
-from ebpfprof.privileges.checks import no_proc
+from ebpfprof.privileges.checks import missing_capabilities, no_proc, way_out
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.file_worker import PATIENCE_S, FileWorker, NoAnswerError
 
@@ -93,6 +93,15 @@ def not_answered(pids: Iterable[int]) -> str:
         f"{what} did not answer within {PATIENCE_S:g} s and {'is' if len(named) == 1 else 'are'} "
         "left out: the executable lies on a file system that does not answer (NFS, FUSE?)."
     )
+
+
+def not_seen(number: int) -> str:
+    """Sentences about so many processes that could not be looked into, and what to do."""
+    one = number == 1
+    what = f"{number} {'process' if one else 'processes'} could not be looked into"
+    if not missing_capabilities():
+        return f"{what}: the kernel does not let even this user do it."
+    return f"{what}, since {'it is' if one else 'they are'} not this user's. {way_out()}"
 
 
 class ProcessTable(Closing):
@@ -223,11 +232,7 @@ def _nothing(survey: Survey, names: Sequence[str], containers: Sequence[str]) ->
     called = f" called {' or '.join(names)}" if names else ""
     where = f" in a container whose id begins with {' or '.join(containers)}" if containers else ""
     kind = "process" if names else "Go process that can be profiled"
-    hidden = (
-        f" {survey.unseen} processes of other users were not read: try it as root."
-        if survey.unseen
-        else ""
-    )
+    hidden = f" {not_seen(survey.unseen)}" if survey.unseen else ""
     return f"There is no {kind}{called}{where}.{hidden} {LIST}, `ebpfprof list --all` all others."
 
 

@@ -33,6 +33,8 @@ _HEADERS = "BCC_KERNEL_SOURCE"
 _LEADING_ELSEWHERE = re.compile(
     "BCC_.*|CPATH|(C|CPLUS|OBJC|OBJCPLUS)_INCLUDE_PATH|COMPILER_PATH|(CCC|LIBCLANG|RC_DEBUG)_.*"
 )
+_HIDES_SYSTEM = re.compile(r"^include-system-site-packages *= *false", re.MULTILINE | re.IGNORECASE)
+_PACKAGES = Path("/usr/lib")  # as */*-packages: where distributions put the modules of Python
 _LLVM = re.compile(r"/libLLVM[-.](?:so\.)?([0-9]+(?:\.[0-9]+)*)")
 
 # struct bpf_insn, include/uapi/linux/bpf.h: a register and a number that is a map's descriptor.
@@ -263,9 +265,7 @@ def _import_bcc() -> Any:  # noqa: ANN401 - BCC has no types
     except (ImportError, OSError, SyntaxError) as error:
         raise BccMissing(
             f"The Python bindings of BCC are missing for {sys.executable} ({error}). "
-            "Install them with `apt-get install python3-bpfcc` (Debian, Ubuntu) or "
-            "`dnf install python3-bcc` (Fedora), and run ebpfprof with the distribution's own "
-            "python3. The package called bcc on PyPI is something else."
+            f"{_how_to_get_bcc(Path(sys.prefix))} The package called bcc on PyPI is something else."
         ) from error
     if not hasattr(bcc, "BPF"):
         raise BccMissing(
@@ -273,6 +273,29 @@ def _import_bcc() -> Any:  # noqa: ANN401 - BCC has no types
             "package and install `python3-bpfcc` (Debian, Ubuntu) or `python3-bcc` (Fedora)."
         )
     return bcc
+
+
+def _how_to_get_bcc(prefix: Path) -> str:
+    """What to do for this Python, whose sys.prefix it is.
+
+    A virtual environment may hide the system's packages: its pyvenv.cfg says so (PEP 405).
+    """
+    try:
+        settings = (prefix / "pyvenv.cfg").read_text(errors="replace")
+    except OSError:  # no virtual environment
+        settings = ""
+    install = (
+        "`apt-get install python3-bpfcc` (Debian, Ubuntu) or `dnf install python3-bcc` (Fedora)"
+    )
+    if not _HIDES_SYSTEM.search(settings):
+        return f"Install them with {install}, and run ebpfprof with the distribution's own python3."
+    has_them = any(_PACKAGES.glob("*/*-packages/bcc"))
+    first = "The system has them, but" if has_them else f"Install them with {install}. Besides,"
+    return (
+        f"{first} this virtual environment hides the system's packages. Make it again with "
+        "`python3 -m venv --system-site-packages`; with pipx: `pipx install --force "
+        "--system-site-packages ebpfprof`, with the distribution's own python3."
+    )
 
 
 @contextlib.contextmanager

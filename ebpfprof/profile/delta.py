@@ -112,6 +112,24 @@ def normalized(profile: Profile, base: Profile) -> Profile:
     return replace(_with_values(profile, scale), duration_ns=base.duration_ns)
 
 
+def of_same_length(profile: Profile, base: Profile) -> Profile:
+    """`profile` scaled to the duration of `base`, so that sums compare as rates do.
+
+    Raises InvalidProfile if the sample types differ or a duration is not known.
+    """
+    require_same_types(profile, base)
+    if min(profile.duration_ns, base.duration_ns) <= 0:
+        raise InvalidProfile(
+            "One of the profiles does not say how long it was recorded: they can't be compared per "
+            "second."
+        )
+
+    def scale(values: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(round(value * base.duration_ns / profile.duration_ns) for value in values)
+
+    return replace(_with_values(profile, scale), duration_ns=base.duration_ns)
+
+
 def totals(profile: Profile) -> list[int]:
     """The sum of each column of values."""
     return [

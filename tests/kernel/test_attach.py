@@ -54,11 +54,12 @@ def test_attach_prints_start_table_cost_and_next_command(target: Target, tmp_pat
         f"recording block profile of process {target.pid} (ticker) for 0.5 s; Ctrl-C ends it\n"
     )
     text, *cost = finished.stdout.decode().strip().rsplit("\n", 3)
-    heading, *table, written, further = text.splitlines()
+    heading, *table, written, further, other_way = text.splitlines()
     assert re.fullmatch(rf"Waits of process {target.pid} \(ticker\) in [\d.]+ m?s:", heading)
     assert "main.receive" in "\n".join(table)
     assert written == f"Written: {name}"
     assert further == f"Next: go tool pprof -http=: {name}"
+    assert other_way == f"Or: ebpfprof report {name} -o profile.html"
     assert cost[0] == ""
     assert cost[1].startswith(f"Process {target.pid} lost some ")
     assert cost[2].startswith("ebpfprof itself took ")
@@ -278,7 +279,7 @@ def test_a_terminal_shows_a_progress_bar_and_a_fitting_table(
     columns = 72
     with on_terminal(target, tmp_path, columns=columns, env=env) as (terminal, process):
         terminal.read_until(r"recording [^\n]*\n")
-        terminal.read_until(r"\[\.+\] 0 of 30 s")
+        terminal.read_until(r"\[\.+\] 0 of 30 s, 30 s left")
         terminal.read_until(r"\[#+\.+\] 1 of 30 s")
         process.send_signal(signal.SIGINT)
         text = terminal.read_until("Next: .*\n")
@@ -287,7 +288,8 @@ def test_a_terminal_shows_a_progress_bar_and_a_fitting_table(
     assert re.search(r"\r\x1b\[K\r?\nWaits of", text)
     assert "\x1b[1m" in text
     shown = re.sub(r"\x1b\[[\d;]*[mK]", "", text)
-    lines = [line.rpartition("\r")[2] for line in shown.split("\r\n")[1:-3]]
+    table = shown.partition("Written: ")[0]
+    lines = [line.rpartition("\r")[2] for line in table.split("\r\n")[1:]]
     assert [line for line in lines if len(line) > columns] == []
 
 

@@ -74,10 +74,10 @@ def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
 def test_each_process_has_a_line_and_each_refusal_its_reason(listing: Listing) -> None:
     result = listing(there=(OLD, replace(OLD, pid=10), API))
     assert result.stdout.splitlines() == [
-        "  PID  User  Go      Build    Container     Profiles  Command",
-        "    8  www   1.16.1  pie cgo                none      /srv/api --port 80",
-        "   10  www   1.16.1  pie cgo                none      /srv/api --port 80",
-        f"71234  www   1.27.3  pie cgo  {ID[:12]}  all       /srv/api --port 80",
+        "  PID  Name  User  Go      Build    Container     Profiles  Command",
+        "    8  api   www   1.16.1  pie cgo                none      /srv/api --port 80",
+        "   10  api   www   1.16.1  pie cgo                none      /srv/api --port 80",
+        f"71234  api   www   1.27.3  pie cgo  {ID[:12]}  all       /srv/api --port 80",
         "",
         "8, 10: the program was built with go1.16.1.",
     ]
@@ -87,7 +87,7 @@ def test_each_process_has_a_line_and_each_refusal_its_reason(listing: Listing) -
 def test_programs_that_are_not_go_need_the_option_all(listing: Listing) -> None:
     assert "nginx" not in listing(there=(API, NATIVE)).stdout
     result = listing("--all", there=(API, NATIVE))
-    assert "    9  www   -                              cpu       [nginx]\n" in result.stdout
+    assert "    9  nginx  www   -                              cpu       [nginx]\n" in result.stdout
     assert "CPU profile" in result.stdout
     assert "9: " not in result.stdout
 
@@ -130,7 +130,7 @@ def test_unseen_processes_are_reported_on_stderr(
     listing: Listing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "ebpfprof.privileges.checks.missing_capabilities", lambda: ["CAP_SYS_PTRACE"]
+        "ebpfprof.discovery.processes.missing_capabilities", lambda: ["CAP_SYS_PTRACE"]
     )
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     result = listing(there=(API,), unseen=3)
@@ -184,9 +184,9 @@ def test_no_process_can_break_the_table(width: int | None, color: bool) -> None:
     if not color:
         assert all(line.isprintable() for line in lines)
         assert all(width is None or cell_len(line) <= width for line in lines)
-    # In all widths the pid and a part of the name can be read.
+    # In all widths the pid and the name can be read.
     assert str(API.pid) in lines[2]
-    assert "/srv/api" in lines[2]
+    assert f" {API.name} " in lines[2]
 
 
 def test_columns_give_way_to_the_command() -> None:
@@ -195,3 +195,11 @@ def test_columns_give_way_to_the_command() -> None:
     assert "/srv/api --port 80" in wide
     assert "Container" not in narrow
     assert "/srv/api --po" in narrow
+
+
+def test_the_name_is_cut_last() -> None:
+    worker = replace(API, name="price-calculato", command="/opt/a/very/long/path/price-calculator")
+    narrow = render([worker], 40, color=False)
+    assert "price-calculato" in narrow
+    assert "/opt" not in narrow
+    assert "/opt/a/very/" in render([worker], 70, color=False)

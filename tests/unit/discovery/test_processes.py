@@ -166,7 +166,7 @@ def test_a_name_without_a_match_is_an_error_with_a_way_out(
     with pytest.raises(NoSuchProcess) as raised:
         found(names, all_go=all_go)
     assert words in str(raised.value)
-    assert "3 processes of other users were not read" in str(raised.value)
+    assert "3 processes could not be looked into" in str(raised.value)
     assert "`ebpfprof list`" in str(raised.value)
 
 
@@ -223,3 +223,17 @@ def test_a_process_that_ends_during_the_survey_is_left_out(
     assert [each.pid for each in survey().processes] == [os.getpid()]
     monkeypatch.setattr(processes, "_read", read)
     assert survey() == Survey((), unseen=0)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_only_users_without_rights_are_told_to_be_root(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noun = "process" if number == 1 else "processes"
+    monkeypatch.setattr(processes, "missing_capabilities", list)
+    said = processes.not_seen(number)
+    assert said.startswith(f"{number} {noun} could not be looked into: the kernel ")
+    monkeypatch.setattr(processes, "missing_capabilities", lambda: ["CAP_SYS_PTRACE"])
+    monkeypatch.setattr(processes, "way_out", lambda: "Use sudo.")
+    those = "it is" if number == 1 else "they are"
+    assert processes.not_seen(number).endswith(f", since {those} not this user's. Use sudo.")

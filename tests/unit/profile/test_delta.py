@@ -141,15 +141,31 @@ def test_normalizing_gives_each_column_the_total_of_the_base() -> None:
     assert delta.normalized(empty, base).samples == ()
 
 
+def test_a_profile_is_scaled_to_the_length_of_the_base() -> None:
+    base = snapshot([Sample((LOCK,), (10, 1000))], 5)
+    profile = snapshot([Sample((WORK,), (15, 30)), Sample((RECEIVE,), (5, 10))], 50)
+    base, profile = replace(base, duration_ns=10), replace(profile, duration_ns=50)
+    scaled = delta.of_same_length(profile, base)
+    assert list(values(scaled).values()) == [(3, 6), (1, 2)]
+    assert scaled.duration_ns == 10
+    for one, other in (
+        (profile, replace(base, duration_ns=0)),
+        (replace(profile, duration_ns=0), base),
+    ):
+        with pytest.raises(InvalidProfile, match="how long"):
+            delta.of_same_length(one, other)
+
+
 @pytest.mark.parametrize(
     "combine",
     [
         delta.difference,
         delta.compared,
         delta.normalized,
+        delta.of_same_length,
         lambda one, two: delta.merged([one, two]),
     ],
-    ids=["difference", "compared", "normalized", "merged"],
+    ids=["difference", "compared", "normalized", "per_second", "merged"],
 )
 def test_other_sample_types_are_refused(combine: Callable[[Profile, Profile], Profile]) -> None:
     samples = tuple(replace(each, values=each.values[1:]) for each in SMALL.samples)

@@ -1,0 +1,57 @@
+"""What is said where BCC's Python module is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.kernel import compiler
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A made-up folder for the system's packages, still empty."""
+    folder = tmp_path / "lib"
+    folder.mkdir()
+    monkeypatch.setattr(compiler, "_PACKAGES", folder)
+    return folder
+
+
+def environment(folder: Path, *, hides: bool) -> Path:
+    """A virtual environment, with the file that Python's own venv writes."""
+    shown = () if hides else ("--system-site-packages",)
+    made = folder / "venv"
+    command = [sys.executable, "-m", "venv", "--without-pip", *shown, str(made)]
+    subprocess.run(command, check=True)
+    return made
+
+
+@pytest.mark.parametrize("packages", ["python3/dist-packages", "python3.13/site-packages"])
+def test_an_environment_that_hides_the_systems_bcc_is_to_be_made_again(
+    packages: str, system: Path, tmp_path: Path
+) -> None:
+    (system / packages / "bcc").mkdir(parents=True)
+    said = compiler._how_to_get_bcc(environment(tmp_path, hides=True))
+    assert said.startswith("The system has them, but this virtual environment hides ")
+    assert "pipx install --force --system-site-packages" in said
+    assert "apt-get" not in said
+
+
+def test_without_bcc_an_environment_that_hides_packages_needs_both(
+    system: Path, tmp_path: Path
+) -> None:
+    said = compiler._how_to_get_bcc(environment(tmp_path, hides=True))
+    assert "apt-get install python3-bpfcc" in said
+    assert "--system-site-packages" in said
+
+
+def test_elsewhere_the_package_is_to_be_installed(system: Path, tmp_path: Path) -> None:
+    for prefix in (environment(tmp_path, hides=False), tmp_path):
+        said = compiler._how_to_get_bcc(prefix)
+        assert "apt-get install python3-bpfcc" in said
+        assert "--system-site-packages" not in said
