@@ -124,7 +124,7 @@ def test_cost_and_losses_are_readable_in_windows_of_any_width(
         name = rf"demo {pid}( go1\.27\.\d+)?"
         title = rf"^ebpfprof top  block  {name}\s+for [\d.]+ m?s$"
         terminal.wait_for(r"\A b block  u mutex$", title, SUMS, "target loses", r"\)\.Get")
-        terminal.wait_for(KEYS if columns > 40 else " q Quit ", without="for 0 ns|-\\d")
+        terminal.wait_for(KEYS if columns > 40 else " q Quit ", without=r"for 0 ns|\s-\d")
         terminal.resize(60, 24)
         terminal.wait_for(title, SUMS, GET)
         terminal.press("C-c")
