@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import ClassVar, Final
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from typing import ClassVar, Final, cast
 
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.coordinate import Coordinate
 from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Resize
+from textual.geometry import Size
 from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
 from ebpfprof.console.text import printable
@@ -66,6 +68,27 @@ Footer { background: ansi_default; }
 """
 
 
+class _Stdout:
+    """The terminal as a file; what can't be written because the terminal is gone is dropped.
+
+    Textual's thread would end at an error, and the main thread wait for it forever.
+    """
+
+    def write(self, text: str) -> None:
+        """Write all of it."""
+        data = text.encode("utf-8", "backslashreplace")
+        with suppress(OSError):
+            while data:
+                data = data[os.write(self.fileno(), data) :]
+
+    def flush(self) -> None:
+        """Do nothing: it is written."""
+
+    def fileno(self) -> int:
+        """That of stdout."""
+        return 1
+
+
 class _Driver(LinuxDriver):
     """Draws on stdout: textual itself draws on stderr, which a user may well write to a file."""
 
@@ -78,8 +101,7 @@ class _Driver(LinuxDriver):
         size: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        assert sys.__stdout__ is not None  # it is a terminal, or there is no live table
-        self._file = sys.__stdout__
+        self._file = cast("TextIOWrapper", _Stdout())
 
 
 class _Rows(DataTable[Text]):
@@ -306,6 +328,7 @@ class TopApp(App[None]):
         if thread.error or self._has_to_end() or not (self.is_headless or os.isatty(0)):
             self.exit()
             return
+        self._notice_size()
         moment = thread.moment()
         if moment:
             self._history.add(moment)
@@ -314,6 +337,14 @@ class TopApp(App[None]):
         if thread.message:
             said, thread.message = thread.message, ""
             self._say(said)
+
+    def _notice_size(self) -> None:
+        """Notice a new size of the window whose signal came while textual started."""
+        if not self.is_headless:
+            with suppress(OSError):  # the terminal is gone
+                size = Size(*os.get_terminal_size(1))
+                if size.area and size != self.size:
+                    self.post_message(Resize(size, size))
 
     def show(self, moment: Moment) -> None:
         """Show a moment."""

@@ -349,7 +349,7 @@ def test_top_ends_when_its_pipe_is_closed(tmp_path: Path, shop: Target) -> None:
 def test_scripts_get_json_without_the_live_table_being_imported(
     tmp_path: Path, shop: Target
 ) -> None:
-    run = f"{TOP} --pid {shop.pid} --profile block --by-lock --interval 0.5 --json"
+    run = f"{TOP} --pid {shop.pid} --profile block,mutex --by-lock --interval 0.5 --json"
     # A terminal does not matter, and textual is not there.
     folder = tmp_path / "textual"
     folder.mkdir()
@@ -366,7 +366,7 @@ def test_scripts_get_json_without_the_live_table_being_imported(
         jsonschema.validate(document, schema)
         (target,) = document["targets"]
         assert target["pid"] == shop.pid
-        block, locks = document["tables"]
+        block, _, locks = document["tables"]
         assert any(row["name"] == "main.(*PriceCache).Get" for row in block["rows"])
         assert any(row["name"] == "main.PriceCache.mu" for row in locks["rows"])
     assert len(twice) == 2
