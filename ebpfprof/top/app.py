@@ -119,7 +119,8 @@ class TopApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),
         Binding("ctrl+c", "quit", show=False, priority=True),
-        Binding("slash", "search", "Search", key_display="/"),
+        # With priority, so that what is typed right behind it goes into the search.
+        Binding("slash", "search", "Search", key_display="/", priority=True),
         Binding("d", "sort('delay')", "Sort", key_display="d c m n"),
         Binding("c", "sort('count')", show=False),
         Binding("m", "sort('mean')", show=False),
@@ -149,6 +150,7 @@ class TopApp(App[None]):
         self._has_to_end = has_to_end
         self._history = History()
         self._chosen: int | None = None  # the number of a row; None: the first one
+        self._is_searching = False
         self._shape: object = None
         self._cells: list[list[Text]] = []
         taken = {each.key for each in views()}
@@ -174,6 +176,8 @@ class TopApp(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         """Whether a key does something on this page."""
+        if action == "search" and self._is_searching:
+            return False
         return action not in _OF_THE_TABLE or len(self.screen_stack) == 1
 
     def on_mount(self) -> None:
@@ -229,8 +233,8 @@ class TopApp(App[None]):
 
     def action_search(self) -> None:
         """Ask for a regular expression."""
-        self._search.display = True
-        self._search.focus()
+        self._is_searching = self._search.display = True
+        self.screen.set_focus(self._search)  # at once: focus() would wait
 
     def action_sort(self, sort: Sort) -> None:
         """Sort the rows."""
@@ -295,7 +299,7 @@ class TopApp(App[None]):
         self._say("")
 
     def _close_search(self) -> None:
-        self._search.display = False
+        self._is_searching = self._search.display = False
         self._table.focus()
 
     @property

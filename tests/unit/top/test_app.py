@@ -88,6 +88,14 @@ def test_a_search_applies_while_it_is_typed() -> None:
     live(view(), use)
 
 
+def test_a_slash_is_text_in_a_search() -> None:
+    async def use(on: Live) -> None:
+        text = await on.press("slash", "a", "slash", "b")
+        assert "0 of 3 rows match a/b" in text
+
+    live(view(), use)
+
+
 def test_enter_shows_stacks_and_how_the_row_went() -> None:
     async def use(on: Live) -> None:
         await on.press("down")
