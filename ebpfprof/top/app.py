@@ -9,111 +9,28 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from io import TextIOWrapper
-from typing import ClassVar, Final, cast
+from typing import ClassVar, Final
 
-from rich.text import Text
-from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.coordinate import Coordinate
-from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Resize
 from textual.geometry import Size
-from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
+from textual.widgets import DataTable, Tabs
 
-from ebpfprof.console.text import printable
-from ebpfprof.top.columns import Layout
-from ebpfprof.top.header import header
-from ebpfprof.top.history import History
-from ebpfprof.top.lines import cut
+from ebpfprof.top.drawing import DrawnTable
 from ebpfprof.top.pages import HelpPage, StacksPage
 from ebpfprof.top.poller import PollingThread
-from ebpfprof.top.report import harmless, why_empty
-from ebpfprof.top.rows import Moment, Sort, TopRow
+from ebpfprof.top.rows import Sort
 from ebpfprof.top.state import TopView
-from ebpfprof.top.views import view_named, views
+from ebpfprof.top.views import view_named
 
 _TICK_S: Final = 0.1
-_MOST_ROWS: Final = 500
-_LEAST_ROWS: Final = 3
-_OTHER_LINES: Final = 3  # tabs, headings, keys
-_MAX_TYPED: Final = 200
-_MAX_MESSAGE: Final = 1024
-_MOVES: Final = {"j": "cursor_down", "k": "cursor_up", "g": "scroll_top", "G": "scroll_bottom"}
 _OF_THE_TABLE: Final = ("stacks", "search", "sort", "reverse", "idle", "move")
 _HANDLED: Final = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
-# All colours are the terminal's own, so that it may be light or dark; the reverse needs none.
-_CSS: Final = """
-Screen { background: ansi_default; color: ansi_default; }
-Tabs { height: 1; }
-Tabs Underline { display: none; }
-Tab { padding: 0 1; color: ansi_default; opacity: 100%; }
-Tab.-active { text-style: bold reverse; }
-#header, #message, #row { height: auto; padding: 0 0; }
-#message { text-style: bold; max-height: 3; }
-DataTable { height: 1fr; background: ansi_default; scrollbar-size: 1 1; }
-DataTable > .datatable--header { background: ansi_default; color: ansi_default; }
-DataTable > .datatable--cursor, DataTable > .datatable--header-cursor,
-DataTable:focus > .datatable--cursor, DataTable > .datatable--fixed-cursor {
-    background: ansi_default; color: ansi_default; text-style: reverse;
-}
-DataTable > .datatable--hover, DataTable > .datatable--header-hover {
-    background: ansi_default; text-style: underline;
-}
-#search { height: 1; border: none; padding: 0 0; }
-#history { height: 2; margin: 0 1 1 0; }
-Sparkline > .sparkline--max-color, Sparkline > .sparkline--min-color { color: ansi_cyan; }
-VerticalScroll { height: 1fr; scrollbar-size: 1 1; }
-Footer { background: ansi_default; }
-"""
 
 
-class _Stdout:
-    """The terminal as a file; what can't be written because the terminal is gone is dropped.
-
-    Textual's thread would end at an error, and the main thread wait for it forever.
-    """
-
-    def write(self, text: str) -> None:
-        """Write all of it."""
-        data = text.encode("utf-8", "backslashreplace")
-        with suppress(OSError):
-            while data:
-                data = data[os.write(self.fileno(), data) :]
-
-    def flush(self) -> None:
-        """Do nothing: it is written."""
-
-    def fileno(self) -> int:
-        """That of stdout."""
-        return 1
-
-
-class _Driver(LinuxDriver):
-    """Draws on stdout: textual itself draws on stderr, which a user may well write to a file."""
-
-    def __init__(
-        self,
-        app: App[object],
-        *,
-        debug: bool = False,
-        mouse: bool = True,
-        size: tuple[int, int] | None = None,
-    ) -> None:
-        super().__init__(app, debug=debug, mouse=mouse, size=size)
-        self._file = cast("TextIOWrapper", _Stdout())
-
-
-class _Rows(DataTable[Text]):
-    """The table, with its main key among those that are shown."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "Stacks")]
-
-
-class TopApp(App[None]):
+class TopApp(DrawnTable):
     """The live table. `run_live` runs it on the terminal."""
 
-    CSS = _CSS
     ENABLE_COMMAND_PALETTE = False
     ESCAPE_TO_MINIMIZE = False
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -136,44 +53,6 @@ class TopApp(App[None]):
         Binding("shift+tab", "next(-1)", show=False, priority=True),
     ]
 
-    def __init__(
-        self,
-        view: TopView,
-        thread: PollingThread,
-        has_to_end: Callable[[], bool],
-    ) -> None:
-        """Show what `thread` finds, until the user or `has_to_end` ends it."""
-        super().__init__(driver_class=_Driver)
-        self.theme = "ansi-dark"
-        self._top = view
-        self._thread = thread
-        self._has_to_end = has_to_end
-        self._history = History()
-        self._chosen: int | None = None  # the number of a row; None: the first one
-        self._is_searching = False
-        self._shape: object = None
-        self._cells: list[list[Text]] = []
-        taken = {each.key for each in views()}
-        self._moves = [key for key in _MOVES if key not in taken]
-        for each in views():
-            self.bind(each.key, f"view('{each.key}')", show=False)
-        for key in self._moves:
-            self.bind(key, f"move('{_MOVES[key]}')", show=False)
-
-    def compose(self) -> ComposeResult:
-        """Tabs, what is to be known, the table, a message, the search, the keys."""
-        found = [view_named(name) for name in self._top.views]
-        tabs = Tabs(*(Tab(f"{v.key} {v.title}", id=v.name) for v in found), active=self._top.view)
-        tabs.can_focus = False
-        yield tabs
-        yield Static(id="header")
-        yield _Rows(cursor_type="row", cell_padding=0)
-        yield Static(id="message")
-        search = Input(id="search", placeholder="a regular expression", max_length=_MAX_TYPED)
-        search.display = False
-        yield search
-        yield Footer(compact=True, show_command_palette=False)
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         """Whether a key does something on this page."""
         if action == "search" and self._is_searching:
@@ -186,10 +65,6 @@ class TopApp(App[None]):
         self.set_interval(_TICK_S, self._tick)
         self._say("")
 
-    def on_resize(self) -> None:
-        """Choose the columns anew."""
-        self._draw()
-
     def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
         """Switch to the table of a tab."""
         if event.tab.id and event.tab.id != self._top.view:
@@ -200,10 +75,6 @@ class TopApp(App[None]):
         self._choose(event.cursor_row)
         self.action_stacks()
 
-    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Keep the row that the user chose, wherever it goes."""
-        self._choose(event.cursor_row)
-
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
         """Sort by a column; the other way round if it is sorted by it."""
         sort = self._layout.sorts[event.column_index]
@@ -213,10 +84,6 @@ class TopApp(App[None]):
             self.action_reverse()
         else:
             self.action_sort(sort)
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Search while the user types."""
-        self._say(self._top.search(event.value))
 
     def on_input_submitted(self) -> None:
         """End typing; the table stays as it is."""
@@ -284,10 +151,6 @@ class TopApp(App[None]):
         name = names[(names.index(self._top.view) + step) % len(names)]
         self.action_view(view_named(name).key)
 
-    def action_move(self, action: str) -> None:
-        """Choose another row."""
-        getattr(self._table, f"action_{action}")()
-
     def action_leave(self) -> None:
         """Go back: from a page to the table, from a search to all rows, to the first row."""
         if len(self.screen_stack) > 1:
@@ -297,34 +160,6 @@ class TopApp(App[None]):
             self._close_search()
         self._chosen = None if len(self.screen_stack) == 1 else self._chosen
         self._say("")
-
-    def _close_search(self) -> None:
-        self._is_searching = self._search.display = False
-        self._table.focus()
-
-    @property
-    def _table(self) -> _Rows:
-        return self.screen_stack[0].query_one(_Rows)
-
-    @property
-    def _search(self) -> Input:
-        return self.screen_stack[0].query_one("#search", Input)
-
-    @property
-    def _row(self) -> TopRow | None:
-        rows = self._top.shown.rows
-        if not rows:
-            return None
-        return next((row for row in rows if row.number == self._chosen), rows[0])
-
-    def _choose(self, index: int) -> None:
-        rows = self._top.shown.rows
-        # An empty table has a cursor at -1. The first row is not chosen unless another one was.
-        if 0 <= index < len(rows) and (index or self._chosen is not None):
-            self._chosen = rows[index].number
-
-    def _safe(self, text: str) -> str:
-        return harmless(text)
 
     def _tick(self) -> None:
         """Take what the thread has found; end when it is time, or the terminal is gone."""
@@ -349,64 +184,6 @@ class TopApp(App[None]):
                 size = Size(*os.get_terminal_size(1))
                 if size.area and size != self.size:
                     self.post_message(Resize(size, size))
-
-    def show(self, moment: Moment) -> None:
-        """Show a moment."""
-        self._top.moment = moment
-        self._draw()
-        if isinstance(self.screen, StacksPage):
-            self.screen.show()
-
-    def _say(self, text: str) -> None:
-        """Show a message, or none for "", and what has changed."""
-        message = self.screen_stack[0].query_one("#message", Static)
-        message.update(Text(printable(text[:_MAX_MESSAGE])))
-        message.display = bool(text)
-        self._draw()
-
-    def _draw(self) -> None:
-        """Draw the header and the rows of the table as they are now."""
-        view, size = self._top, self.size
-        width = max(size.width - 1, 1)
-        rows = view.shown.rows[:_MOST_ROWS]
-        lines = header(view, width, self._safe)
-        left = len(view.shown.rows) - len(rows)
-        if left:
-            lines.append(Text(cut(f"{left:,} more rows; / searches in all", width), "yellow"))
-        if not rows:
-            lines.append(Text(cut(why_empty(view), width), "dim"))
-        # In a small window some rows matter more than the last lines.
-        del lines[max(size.height - _OTHER_LINES - _LEAST_ROWS, 1) :]
-        self.screen_stack[0].query_one("#header", Static).update(Text("\n").join(lines))
-        self._layout = Layout(view, rows, width, self._safe)
-        table = self._table
-        with self.prevent(DataTable.RowHighlighted):
-            self._fill(table, [self._layout.cells(row, view.shown.rate) for row in rows])
-            chosen = self._row
-            if chosen in rows:
-                table.move_cursor(row=rows.index(chosen), animate=False)
-
-    def _fill(self, table: DataTable[Text], cells: list[list[Text]]) -> None:
-        """Change what has changed: the table stays where the user has scrolled it to."""
-        layout = self._layout
-        headings = layout.headings()
-        shape = [(str(heading), heading.spans) for heading in headings]
-        if shape != self._shape:
-            self._shape, self._cells = shape, []
-            table.clear(columns=True)
-            for heading, width in zip(headings, layout.widths, strict=True):
-                table.add_column(Text.assemble(" ", heading), width=width + 1)
-        spaced = [[Text.assemble(" ", cell) for cell in row] for row in cells]
-        for index, row in enumerate(spaced):
-            if index >= len(self._cells):
-                table.add_row(*row, key=str(index))
-                continue
-            for column, (cell, before) in enumerate(zip(row, self._cells[index], strict=True)):
-                if cell != before:
-                    table.update_cell_at(Coordinate(index, column), cell)
-        for index in range(len(self._cells) - 1, len(spaced) - 1, -1):
-            table.remove_row(str(index))
-        self._cells = spaced
 
 
 def run_live(view: TopView, thread: PollingThread, has_to_end: Callable[[], bool]) -> None:

@@ -27,7 +27,7 @@ class Course:
 
 
 @dataclass(slots=True)
-class History:
+class Courses:
     """The rates of all rows at the last looks, at most 120."""
 
     _looks: deque[_Look] = field(default_factory=lambda: deque(maxlen=_LOOKS))
