@@ -4,6 +4,7 @@ Each message is a sentence for the user that says what to do next.
 
 EbpfprofError            1   anything else that failed
 ├── InvalidProfile       1   profile data that contradicts itself or cannot be read
+├── LibraryMissing       1   a Python library that this part needs is not installed
 ├── NoAnswer             1   the executable is on a file system that does not answer
 ├── NoSuchProcess        3   no process has this pid
 ├── PermissionDenied     4   neither root nor the necessary capabilities
@@ -64,6 +65,10 @@ class EbpfprofError(Exception):
     """Any error that ebpfprof reports; the message is a sentence for the user."""
 
     exit_code: ClassVar[int] = ExitCode.FAILURE
+
+
+class LibraryMissing(EbpfprofError):
+    """A Python library that only a part of ebpfprof needs is not installed."""
 
 
 class InvalidProfile(EbpfprofError):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import select
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
 
 from ebpfprof.commands.recording_options import RecordingCommand, duration_option, finite
 from ebpfprof.commands.target_options import target_options
+from ebpfprof.console.text import printable
 
 if TYPE_CHECKING:
     from ebpfprof.profilers.options import Options
@@ -56,6 +61,12 @@ _LONGEST_WAIT_S = 3600.0
     "is no terminal, tables are printed until the end.",
 )
 @click.option("--once", is_flag=True, help="Print one table: --batch 1.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print each time all tables as a JSON document in one line (docs/top.schema.json).",
+)
 def command(
     pids: list[int],
     interval_s: float,
@@ -63,13 +74,14 @@ def command(
     hide_idle: bool,
     batches: int | None,
     once: bool,
+    as_json: bool,
     options: Options,
 ) -> None:
     """Show live where goroutines wait, how long, and for what; or which code uses the processor.
 
-    Keys: d, c, m, n sort, r reverses, / filters, i shows idle waits, a letter for each profile
-    switches to it (b to block, u to mutex, x to CPU), l to locks, Enter shows the stacks of a row,
-    p pauses, w writes pprof files of all since the start, h shows all keys, q ends.
+    Keys: ? shows all keys, q ends. A tab, or its letter, for each profile; d, c, m, n or a click on
+    a heading sort, r reverses, / searches, i shows idle waits, Enter shows the stacks of a row and
+    how it went, p pauses, w writes pprof files of all since the start.
 
     \b
     Examples:
@@ -77,10 +89,10 @@ def command(
       sudo ebpfprof top --name api --profile mutex --by-lock
       sudo ebpfprof top --all-go --profile cpu --interval 5
       sudo ebpfprof top --pid 1234 --once
+      sudo ebpfprof top --pid 1234 --once --json
       sudo ebpfprof top --pid 1234 --batch 60 --interval 1 > waits.txt
     """
     from ebpfprof.commands.results import allow_many_files
-    from ebpfprof.console.terminal import is_terminal
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_recording, give_up_probing
     from ebpfprof.recording.live import LiveSession
@@ -92,21 +104,28 @@ def command(
         raise click.UsageError("--once means --batch 1: give one of them.")
     if duration_s is not None and not math.isfinite(duration_s):
         raise click.UsageError("--duration: this is no number of seconds.")
-    is_screen = not (once or batches) and is_terminal(sys.stdout) and is_terminal(sys.stdin)
+    is_screen = not (once or batches or as_json) and _is_for_screen()
     require_capabilities(needs_bpf=options.needs_bpf)
     allow_many_files()
     give_up_before_recording(options, writes=True)
     with ExitStack() as held:
         signals = held.enter_context(Signals())
+        tell = held.enter_context(_steps(is_screen))
+        tell("compiling the BPF programs")
         make = partial(LiveSession, options, capacity=len(pids))
         session = held.enter_context(interruptible(make))
-        targets = [interruptible(partial(session.add, pid)) for pid in pids]
+        targets = []
+        for pid in pids:
+            tell(f"reading the executable and the symbols of process {pid}")
+            targets.append(interruptible(partial(session.add, pid)))
         for target in targets:
             check()
+            tell(f"attaching to process {target.pid} ({printable(target.name)})")
             session.start(target)
         samples = [session.begin(target) for target in targets]
         give_up_probing(options)
         signals.end_recording_only()
+        tell("")
         until_s = time.monotonic() + duration_s if duration_s else float("inf")
         poller = Poller(session, targets, samples, options)
         if not poller.views:
@@ -118,7 +137,46 @@ def command(
             _show(poller, view, interval_s, until_s, signals)
         else:
             count = 1 if once else batches
-            _print_tables(poller, view, interval_s, until_s, count, signals)
+            printed = _json if as_json else _table
+            _print_tables(poller, view, interval_s, until_s, count, signals, printed)
+
+
+def _is_for_screen() -> bool:
+    """Whether there is a terminal to take. Raises LibraryMissing if textual is not installed."""
+    from ebpfprof.console.terminal import is_terminal, say
+    from ebpfprof.errors import LibraryMissing
+
+    if not (is_terminal(sys.stdout) and is_terminal(sys.stdin)):
+        return False
+    if not _is_unicode():
+        say("The live table needs a terminal in UTF-8, so tables are printed.", err=True)
+        return False
+    if find_spec("textual") is None:
+        raise LibraryMissing(
+            "The live table needs the Python package textual, which is not installed: install it "
+            "(pip install textual), or print tables with --once or --batch N."
+        )
+    return True
+
+
+@contextmanager
+def _steps(is_screen: bool) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows what is done, in a line of the terminal; "" erases it."""
+    from ebpfprof.console.terminal import is_terminal, say, width
+
+    if not (is_screen and is_terminal(sys.stderr)):
+        yield lambda _: None
+        return
+
+    def tell(what: str) -> None:
+        line = f"ebpfprof: {what}..."[: (width(sys.stderr) or 80) - 1] if what else ""
+        say(f"\r\x1b[K{line}", err=True, end="")
+
+    try:
+        yield tell
+    except BaseException:
+        tell("")  # an error stands in a line of its own
+        raise
 
 
 def _print_tables(
@@ -128,6 +186,7 @@ def _print_tables(
     until_s: float,
     count: int | None,
     signals: Signals,
+    text: Callable[[TopView, int], str],
 ) -> None:
     """One table after each interval, and a last one when it ends earlier."""
     from ebpfprof.console.terminal import say
@@ -140,7 +199,7 @@ def _print_tables(
         if not _has_reader():
             return
         view.moment = poller.look()
-        say(("\n" if printed else "") + _table(view, _BATCH_ROWS), end="")
+        say(("\n" if printed and text is _table else "") + text(view, _BATCH_ROWS), end="")
         printed += 1
         if _ends(poller, signals, until_s):
             return
@@ -164,52 +223,35 @@ def _show(
 ) -> None:
     """The live table, until the user ends it; the last one stays on the screen."""
     from ebpfprof.console.terminal import say
+    from ebpfprof.top.app import run_live
     from ebpfprof.top.poller import PollingThread
-    from ebpfprof.top.screen import lines
-    from ebpfprof.top.terminal import TopTerminal
 
-    ascii_only = not _is_unicode()
-    with TopTerminal() as terminal, PollingThread(poller, interval_s, terminal.wake) as thread:
-        ends = False
-        while not (ends or signals.came or terminal.is_gone or thread.error):
-            columns, rows = terminal.size
-            # In the last column some terminals would begin a new line.
-            terminal.draw(lines(view, columns - 1, rows, ascii_only=ascii_only))
-            keys = terminal.wait(min(until_s - time.monotonic(), _LONGEST_WAIT_S))
-            for key in keys:
-                action = view.press(key)
-                if action == "write":
-                    view.message = "Writing..."
-                    thread.write()
-                elif action == "quit":
-                    ends = True
-                elif key == "ctrl-l":
-                    terminal.clear()
-            moment = None if view.paused else thread.moment()
-            if moment:
-                view.moment = moment
-            if thread.message:
-                view.message, thread.message = thread.message, ""
-            ends = ends or time.monotonic() >= until_s
+    with PollingThread(poller, interval_s) as thread:
+        run_live(view, thread, lambda: signals.came or time.monotonic() >= until_s)
     if thread.error:
         raise thread.error
-    if not terminal.is_gone:
-        say(_table(view, min(_LAST_ROWS, max(terminal.size[1] - 8, 1))), end="")
+    if os.isatty(sys.stdout.fileno()):  # it may be gone
+        say(_table(view, _LAST_ROWS), end="")
 
 
 def _table(view: TopView, limit: int) -> str:
     """Header and rows as text for stdout."""
     from ebpfprof.console.terminal import has_color, is_terminal, width
-    from ebpfprof.top.screen import report
-    from ebpfprof.top.terminal import plain, rendered
+    from ebpfprof.top.report import plain, rendered, report
 
     columns = width(sys.stdout)
     ascii_only = not (is_terminal(sys.stdout) and _is_unicode())
     found = report(view, columns and columns - 1, limit, ascii_only=ascii_only)
     if not is_terminal(sys.stdout):
         return plain(found)
-    styled = rendered(found, columns or 80, color=has_color(sys.stdout))
-    return "".join(f"{line}\n" for line in styled)
+    return rendered(found, columns or 80, color=has_color(sys.stdout))
+
+
+def _json(view: TopView, limit: int) -> str:
+    """All tables with all rows, however many, as a line of JSON."""
+    from ebpfprof.top.json_form import document
+
+    return json.dumps(document(view, time.time()), separators=(",", ":")) + "\n"
 
 
 def _is_unicode() -> bool:

@@ -159,44 +159,59 @@ class Layout:
         widths += [each for each in (self._operation, self._pid, self._place) if each]
         return width - 1 - sum(each + 1 for each in widths)
 
-    def headings(self) -> Text:
-        """The line of headings, that of the order in reverse."""
-        sort = self._state.sort
-        line = Text(" ")
-        for column in self._columns:
-            style = "bold reverse" if column.sort == sort else "bold"
-            line.append(" " * (column.width - cell_len(column.heading)))
-            line.append(column.heading, style).append(" ")
+    @property
+    def widths(self) -> list[int]:
+        """How wide each column is."""
+        texts = [each for each in (self._pid, self._operation) if each]
+        place = [self._place] if self._place else []
+        return [*(column.width for column in self._columns), *texts, self._name, *place]
+
+    @property
+    def sorts(self) -> list[Sort | None]:
+        """The order that each column shows; None if rows can't be sorted by it."""
+        texts = [each for each in (self._pid, self._operation) if each]
+        place = [None] if self._place else []
+        return [*(column.sort for column in self._columns), *(None for _ in texts), "name", *place]
+
+    def headings(self) -> list[Text]:
+        """The headings, as wide as their columns, that of the order in reverse."""
+        texts = [column.heading.rjust(column.width) for column in self._columns]
         if self._pid:
-            line.append("PID".rjust(self._pid), "bold").append(" ")
+            texts.append("PID".rjust(self._pid))
         if self._operation:
             heading = "Type" if self._view.rows == "locks" else "Operation"
-            line.append(heading.ljust(self._operation), "bold").append(" ")
-        style = "bold reverse" if sort == "name" else "bold"
-        line.append(first_fitting(self._view.place, self._name), style)
-        return line
+            texts.append(heading.ljust(self._operation))
+        texts.append(_padded(first_fitting(self._view.place, self._name), self._name))
+        if self._place:
+            texts.append(" " * self._place)
+        found = []
+        for text, sort in zip(texts, self.sorts, strict=True):
+            styled = Text(text, "bold")
+            if sort == self._state.sort:
+                word = text.strip()
+                start = text.index(word)
+                styled.stylize("reverse", start, start + len(word))
+            found.append(styled)
+        return found
 
-    def line(self, row: TopRow, all_rates: float, is_chosen: bool) -> Text:
-        """The line of a row; `all_rates` is the rate of all rows."""
+    def cells(self, row: TopRow, all_rates: float) -> list[Text]:
+        """The cells of a row, as wide as their columns; `all_rates` is the rate of all rows."""
         safe = self._safe
-        cells = [
+        texts = [
             (error(row.error, safe) if c is _ERROR else c.text(row, all_rates)).rjust(c.width)
             for c in self._columns
         ]
         if self._pid:
-            cells.append(str(row.key.pid).rjust(self._pid))
+            texts.append(str(row.key.pid).rjust(self._pid))
         if self._operation:
             operation = fit(safe(row.key.operation), self._operation, cell_len)
-            cells.append(_padded(operation, self._operation))
-        name = fit(safe(row.key.name), self._name, cell_len)
-        text = (">" if is_chosen else " ") + " ".join([*cells, name])
+            texts.append(_padded(operation, self._operation))
+        texts.append(_padded(fit(safe(row.key.name), self._name, cell_len), self._name))
         is_quiet = row.key.idle is not None or not (row.count or row.callees)
-        line = Text(text, "reverse" if is_chosen else "dim" if is_quiet else "")
+        found = [Text(text, "dim" if is_quiet else "") for text in texts]
         if self._place:
-            line.append(" " * (self._name - cell_len(name) + 1))
-            place = fit(safe(row.key.place), self._place, cell_len)
-            line.append(place, "" if is_chosen else "dim")
-        return line
+            found.append(Text(fit(safe(row.key.place), self._place, cell_len), "dim"))
+        return found
 
 
 def _padded(text: str, width: int) -> str:

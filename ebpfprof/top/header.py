@@ -8,7 +8,7 @@ from typing import Final
 from rich.text import Text
 
 from ebpfprof.console.text import duration, percent
-from ebpfprof.top.lines import Part, cut, first_fitting, is_room, joined, wrapped
+from ebpfprof.top.lines import Part, cut, first_fitting, flowed, is_room, wrapped
 from ebpfprof.top.numbers import amount, count_per_s, events, in_a_second, of_processor, per
 from ebpfprof.top.rows import TargetLine
 from ebpfprof.top.state import TopView
@@ -26,36 +26,42 @@ def header(view: TopView, width: int | None, safe: Callable[[str], str]) -> list
 
     `safe` makes text of a target fit for a terminal.
     """
-    moment, shown = view.moment, view.shown
-    found = [_title(view, width, safe), joined(_sums(view), width)]
+    shown = view.shown
+    found = _title(view, width, safe)
+    if view.moment.readings:
+        found += flowed(_sums(view), width)
     if shown.hidden:
         found.append(Text(_hidden(view, width), "dim"))
     if view.pattern:
         of = f"{len(shown.rows)} of {shown.matched} rows match "
         found.append(Text(cut(of + safe(view.pattern.pattern), width), "yellow"))
+    return found + caveats(view, width, safe)
+
+
+def caveats(view: TopView, width: int | None, safe: Callable[[str], str]) -> list[Text]:
+    """What was lost, which targets have ended, and what else is to be known of the numbers."""
+    moment = view.moment
+    found = []
     if moment.losses:
-        long = "; ".join(str(loss) for loss in moment.losses)
-        short = ", ".join(f"{loss.count} {loss.name}" for loss in moment.losses)
-        number = f"{sum(loss.count for loss in moment.losses)}"
-        lost = [f"Lost: {text}" for text in (long, short, number)]
-        found.append(Text(first_fitting(lost, width), "bold red"))
+        text = "Lost: " + "; ".join(str(loss) for loss in moment.losses)
+        found += wrapped(text, width, "bold red", _MAX_NOTE_LINES)
     notes = [t.ending for t in moment.targets if t.ending] + list(moment.notes)
     for note in notes[:_MAX_NOTES]:
         found += wrapped(safe(note), width, "yellow", _MAX_NOTE_LINES)
     return found
 
 
-def _title(view: TopView, width: int | None, safe: Callable[[str], str]) -> Text:
+def _title(view: TopView, width: int | None, safe: Callable[[str], str]) -> list[Text]:
     moment = view.moment
-    parts = [Part("ebpfprof top", 2, "bold"), Part(view_named(view.view).title, 1, "bold cyan")]
+    first = [Part("ebpfprof top", "bold"), Part(view_named(view.view).title, "bold cyan")]
     if view.paused:
-        parts.append(Part("PAUSED", 0, "bold yellow"))
-    since = Part(f"for {duration(moment.uptime_ns)}", 4)
+        first.append(Part("PAUSED", "bold yellow"))
+    since = [Part(f"for {duration(moment.uptime_ns)}")] if moment.uptime_ns > 0 else []
     for text in _targets(moment.targets, safe):
-        line = [*parts, Part(text, 3), since]
-        if is_room("  ".join(part.text for part in line), width):
+        parts = [*first, Part(text), *since]
+        if is_room("  ".join(part.text for part in parts), width):
             break
-    return joined(line, width)
+    return flowed(parts, width)
 
 
 def _targets(targets: Sequence[TargetLine], safe: Callable[[str], str]) -> list[str]:
@@ -76,20 +82,21 @@ def _sums(view: TopView) -> list[Part]:
     of_value = f"{kind.table.value.lower()} {amount(kind, rate)}{per(kind)}"
     if kind.table.rate == "processors":
         of_value = f"{of_processor(rate)} of a CPU"
-    count = f"{events(kind, reading.count_per_s)} {kind.events}{per(kind)}"
-    parts = [Part(count, 1), Part(of_value, 0)] if len(kind.sample_types) > 1 else [Part(count, 0)]
-    if not kind.is_moment:
-        parts.append(Part(f"last {duration(reading.window_ns)}", 5))
-    parts.append(Part(f"ebpfprof itself {_share(moment.own_cpu)} CPU", 6))
+    parts = [f"{events(kind, reading.count_per_s)} {kind.events}{per(kind)}"]
+    if len(kind.sample_types) > 1:
+        parts.append(of_value)
+    if not kind.is_moment and reading.window_ns > 0:
+        parts.append(f"last {duration(reading.window_ns)}")
+    parts.append(f"ebpfprof itself {_share(max(moment.own_cpu, 0.0))} CPU")
     if moment.lost_share > 0:
         each = "target loses" if len(moment.targets) == 1 else "targets lose"
         about = "~" if moment.lost_share >= _LEAST_SHARE else ""
-        parts.append(Part(f"{each} {about}{_share(moment.lost_share)}", 3))
+        parts.append(f"{each} {about}{_share(moment.lost_share)}")
     if moment.recorded_share < 1:
-        parts.append(Part(f"recorded {_share(moment.recorded_share)}, scaled", 2))
+        parts.append(f"recorded {_share(moment.recorded_share)}, scaled")
     if not moment.losses:
-        parts.append(Part("nothing lost", 4))
-    return parts
+        parts.append("nothing lost")
+    return [Part(text) for text in parts]
 
 
 def _share(share: float) -> str:

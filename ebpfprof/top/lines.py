@@ -13,23 +13,22 @@ _DOTS: Final = "..."
 
 
 class Part(NamedTuple):
-    """A part of a line. Where not all fit, the one with the largest `rank` is left out first."""
+    """A part of a line, which is not broken unless it is longer than a line."""
 
     text: str
-    rank: int
     style: str = ""
 
 
-def joined(parts: Sequence[Part], room: int | None) -> Text:
-    """A line of the parts that fit, in their order."""
-    kept = list(parts)
-    while len(kept) > 1 and not is_room(_BETWEEN.join(part.text for part in kept), room):
-        kept.remove(max(kept, key=lambda part: part.rank))
-    line = Text()
-    for part in kept:
-        line.append(_BETWEEN if line else "")
-        line.append(cut(part.text, room), part.style)
-    return line
+def flowed(parts: Sequence[Part], room: int | None) -> list[Text]:
+    """The parts in their order, in as many lines as that takes."""
+    lines: list[Text] = []
+    for part in parts:
+        longer = f"{lines[-1].plain}{_BETWEEN}{part.text}" if lines else ""
+        if lines and is_room(longer, room):
+            lines[-1].append(_BETWEEN).append(part.text, part.style)
+        else:
+            lines += wrapped(part.text, room, part.style)
+    return lines
 
 
 def first_fitting(choices: Sequence[str], room: int | None) -> str:

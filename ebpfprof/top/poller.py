@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -126,7 +126,8 @@ class Poller:
     def _lost_share(self) -> float:
         overheads = [self._session.overhead(target) for target in self._targets]
         cpu_ns = sum(each.cpu_ns for each in overheads)
-        return min(1.0, sum(each.ns for each in overheads) / cpu_ns) if cpu_ns else 0.0
+        lost_ns = sum(each.ns for each in overheads)
+        return min(max(lost_ns / cpu_ns, 0.0), 1.0) if cpu_ns > 0 else 0.0
 
     def _own_cpu(self) -> float:
         before, before_ns = self._own_before
@@ -146,13 +147,12 @@ def _snapshot(view: View, target: LiveTarget, reports: Sequence[Report]) -> Snap
 class PollingThread:
     """A thread that polls every `interval_s` seconds, so that keys never wait for that.
 
-    A context manager. The thread calls `wake` when there is something new.
+    A context manager.
     """
 
-    def __init__(self, poller: Poller, interval_s: float, wake: Callable[[], None]) -> None:
+    def __init__(self, poller: Poller, interval_s: float) -> None:
         self._poller = poller
         self._interval_s = interval_s
-        self._wake = wake
         self._asked = threading.Event()
         self._closing = self._is_to_write = False
         self._moment: Moment | None = None
@@ -203,10 +203,8 @@ class PollingThread:
                     self._moment = self._poller.look()
                     took_s = time.monotonic() - began_s
                     next_s = began_s + max(self._interval_s, took_s / _MAX_OWN_SHARE)
-                self._wake()
         except BaseException as error:
             self.error = error
-            self._wake()
 
     def _written(self) -> str:
         try:

@@ -23,9 +23,12 @@ class Screen:
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
+        self.folder = socket.parent
+        """Where its shell began."""
 
     def open(self, folder: Path, columns: int, rows: int, env: dict[str, str]) -> None:
         """Begin a shell in a folder, with `env` added to its environment."""
+        self.folder = folder
         size = ("-x", str(columns), "-y", str(rows))
         given = [f"-e{name}={value}" for name, value in env.items()]
         shell = ("bash", "--norc", "--noprofile")

@@ -51,7 +51,7 @@ RECORD = ("attach", "run", "top", "top on a screen", "serve")
 # What is done when there is something to write.
 RECORDS = {
     "attach": "ebpfprof.recording.session:Session.wait",
-    "top on a screen": "ebpfprof.top.terminal:TopTerminal._take",
+    "top on a screen": "ebpfprof.top.app:TopApp.on_mount",
     "serve": "ebpfprof.commands.serve:_say_ready",
 }
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
@@ -204,8 +204,8 @@ def test_a_signal_before_recording_aborts_each_verb(
         ("attach", "ebpfprof.recording.session:Session.finish"),
         ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
         ("top", "ebpfprof.top.poller:Poller.look"),
-        ("top on a screen", "ebpfprof.top.terminal:TopTerminal._take"),
-        ("top on a screen", "ebpfprof.top.terminal:TopTerminal._give_back"),
+        ("top on a screen", "ebpfprof.top.app:TopApp.on_mount"),
+        ("top on a screen", "textual.drivers.linux_driver:LinuxDriver.stop_application_mode"),
         ("serve", "ebpfprof.commands.serve:_say_ready"),
     ],
 )
@@ -226,7 +226,7 @@ def test_a_signal_ends_each_recording_verb(
         ("attach", "ebpfprof.recording.reports:reported"),
         ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
         ("serve", "ebpfprof.continuous.manager:Manager.stop"),
-        ("top on a screen", "ebpfprof.top.terminal:TopTerminal._give_back"),
+        ("top on a screen", "textual.drivers.linux_driver:LinuxDriver.stop_application_mode"),
     ],
 )
 def test_a_second_signal_aborts(verb: str, step: str, target: Target, folder: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_second_signal_aborts(verb: str, step: str, target: Target, folder: Pa
         "attach": "ebpfprof.recording.session:Session.wait",
         "serve": "ebpfprof.commands.serve:_say_ready",
     }
-    moments = ((INT, first.get(verb, "ebpfprof.top.terminal:TopTerminal._take")), (HUP, step))
+    moments = ((INT, first.get(verb, "ebpfprof.top.app:TopApp.on_mount")), (HUP, step))
     ended = run(verb, target, folder, *moments)
     assert ended.left == []
     assert ended.code == ABORTED, ended.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -13,11 +14,14 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+import jsonschema
 import psutil
 import pytest
 
 from ebpfprof.export import pprof
+from tests.builds import VERSIONS
 from tests.kernel.kernel_state import has_probes
+from tests.kernel.parked_program import running
 from tests.kernel.programs import program
 from tests.kernel.screens import Screen, screen
 from tests.kernel.tampered import command
@@ -32,10 +36,10 @@ GET = r"Mutex\.Lock +main\.\(\*PriceCache\)\.Get"
 WAITS_FOR_WORK = r"chan receive +main\.\(\*InvoicePool\)\.work"
 DISCOUNT = r"RWMutex\.RLock +main\.\(\*Config\)\.Discount"
 HEADINGS = r"^ +Delay/s +Share +Count/s +Mean +Total +Operation +Called from$"
-KEYS = r"^q quit  Enter stacks"
+KEYS = r" Stacks q Quit / Search "
 SUMS = (
-    r"^([\d,.]+ waits/s  )?delay [\d.]+ m?s/s(  last [\d.]+ m?s)?"
-    r"(  ebpfprof itself [\d.]+% CPU)?(  target loses [a-z\d.~ ]+%)?(  nothing lost)?$"
+    r"^[\d,.]+ waits/s\s+delay [\d.]+ m?s/s\s+last [\d.]+ m?s"
+    r"\s+ebpfprof itself [\d.]+% CPU(\s+target loses [a-z\d.~ ]+%)?\s+nothing lost$"
 )
 DEADLINE_S = 60
 NUMBERS = count(1)
@@ -80,12 +84,13 @@ def test_top_shows_waits_and_restores_the_terminal(terminal: Screen, shop: Targe
     before = modes(terminal)
     begin(terminal, shop)
     terminal.wait_for(
-        rf"\Aebpfprof top  block  demo {shop.pid} go1\.27\.\d+  for [\d.]+ m?s$",
+        r"\A b block$",
+        rf"^ebpfprof top  block  demo {shop.pid} go1\.27\.\d+  for [\d.]+ m?s$",
         SUMS,
-        r"^[\d,.]+ waits/s  delay .*  target loses .*  nothing lost$",
+        r"target loses",
         r"^idle, hidden \(i shows it\): ",
         HEADINGS,
-        rf"^>.* {GET} +shop\.go:\d+$",
+        rf"^.* {GET} +shop\.go:\d+$",
         rf"{KEYS}.*\Z",
         without=WAITS_FOR_WORK,
     )
@@ -95,10 +100,10 @@ def test_top_shows_waits_and_restores_the_terminal(terminal: Screen, shop: Targe
     terminal.wait_for(WAITS_FOR_WORK, without="^idle, hidden")
 
     terminal.press("p")
-    (first, *_) = terminal.wait_for("PAUSED").splitlines()
+    first = terminal.wait_for("PAUSED").splitlines()[1]
     terminal.press("i")
     text = terminal.wait_for("^idle, hidden", without=WAITS_FOR_WORK)
-    assert text.splitlines()[0] == first
+    assert text.splitlines()[1] == first
     terminal.press("p")
     terminal.wait_for("^ebpfprof top", without=re.escape(first.replace("  PAUSED", "")))
 
@@ -109,59 +114,93 @@ def test_top_shows_waits_and_restores_the_terminal(terminal: Screen, shop: Targe
     assert modes(terminal) == before
 
 
-def test_lines_in_narrow_windows_have_whole_parts(tmp_path: Path, shop: Target) -> None:
-    idle = r"^idle, hidden \(i shows it\): [\d.]+ m?s/s, [\d,.]+ waits/s( \(.*\))?$"
-    keys = r"^q quit  Enter stacks  / filter  d c m n sort  p pause  w write  h help\Z"
-    with screen(tmp_path, 80, 24, PYTHONPATH=str(ROOT)) as terminal:
-        begin(terminal, shop)
-        name = rf"demo {shop.pid} go1\.27\.\d+"
-        title = rf"\Aebpfprof top  block  {name}  for [\d.]+ m?s$"
-        terminal.wait_for(title, SUMS, r"^[\d,.]+ waits/s  delay .*  target loses ", idle, keys)
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (200, 50), (40, 24)])
+def test_cost_and_losses_are_readable_in_windows_of_any_width(
+    tmp_path: Path, shop: Target, columns: int, rows: int
+) -> None:
+    with screen(tmp_path, columns, rows, PYTHONPATH=str(ROOT)) as terminal:
+        pid = shop.pid
+        terminal.type(f"{TOP} --pid {pid} --interval 0.5 --profile block,mutex; echo status $?")
+        name = rf"demo {pid}( go1\.27\.\d+)?"
+        title = rf"^ebpfprof top  block  {name}\s+for [\d.]+ m?s$"
+        terminal.wait_for(r"\A b block  u mutex$", title, SUMS, "target loses", r"\)\.Get")
+        terminal.wait_for(KEYS if columns > 40 else " q Quit ", without=r"for 0 ns|\s-\d")
         terminal.resize(60, 24)
-        terminal.wait_for(title, SUMS, r"^[\d,.]+ waits/s  delay ", idle, r"  h help\Z")
-        terminal.resize(40, 24)
-        title = rf"\Aebpfprof top  block  (demo )?{shop.pid}(  for [\d.]+ m?s)?$"
-        terminal.wait_for(title, SUMS, r"^idle, hidden \(i\): [\d.]+ m?s/s$", r"  h help\Z")
-        terminal.press("q")
+        terminal.wait_for(title, SUMS, GET)
+        terminal.press("C-c")
         end(terminal, shop)
 
 
-def test_keys_sort_filter_choose_and_show_stacks(terminal: Screen, shop: Target) -> None:
+def test_it_says_what_it_does_until_the_first_table(terminal: Screen, shop: Target) -> None:
+    """The steps stand in the terminal one after the other; each is there for a moment only."""
+    terminal.type(f"script -qec '{TOP} --pid {shop.pid} --duration 1' said; echo status $?")
+    terminal.wait_for(r"^status 0$")
+    said = (terminal.folder / "said").read_text(errors="replace")
+    steps = (
+        "compiling the BPF programs",
+        "reading the executable",
+        f"attaching to process {shop.pid}",
+    )
+    places = [said.index(f"ebpfprof: {step}") for step in steps]
+    assert places == sorted(places)
+    assert said.index("\x1b[?1049h") > places[-1]
+    assert "Recording. The first table comes in a moment." in said
+
+
+def test_keys_sort_search_choose_and_show_stacks(terminal: Screen, shop: Target) -> None:
     begin(terminal, shop, options="--profile block,mutex")
     terminal.press("n")
     terminal.wait_for(rf"{DISCOUNT}[\s\S]*{GET}")
     terminal.press("r")
     terminal.wait_for(rf"{GET}[\s\S]*{DISCOUNT}")
-    terminal.press("d", "r", "j")
-    terminal.wait_for(GET, "^>", without=rf"^>.*{GET}")
-    terminal.press("Escape")
-    terminal.wait_for(rf"^>.*{GET}")
+    terminal.press("r", "d")
 
     terminal.type_text("/Discount|(")
-    terminal.wait_for(r"^/Discount\|\(_  This is no regular expression")
+    terminal.wait_for(r"^This is no regular expression", r"^Discount\|\($")
     terminal.press("BSpace", "BSpace", "Enter")
-    terminal.wait_for(r"^1 of \d+ rows match Discount$", f"^>.*{DISCOUNT}", without=GET)
+    terminal.wait_for(r"^1 of \d+ rows match Discount$", DISCOUNT, without=GET)
     terminal.press("Enter")
     terminal.wait_for(
-        r"^RWMutex\.RLock main\.\(\*Config\)\.Discount shop\.go:\d+$",
+        r"\ARWMutex\.RLock main\.\(\*Config\)\.Discount shop\.go:\d+$",
+        r"^Delay/s in the last [\d.]+ m?s: ",
         r"^[\d.]+ m?s/s \([\d.]+%\)  [\d.,]+/s  since the start: .* times$",
         r"^    sync\.\(\*RWMutex\)\.RLock ",
         r"^    main\.\(\*Config\)\.Discount.* /.*/shop\.go:\d+$",
-        r"^Esc back",
+        r"esc Back",
     )
     terminal.press("Escape")
     terminal.wait_for(KEYS)
     terminal.press("/", "Escape")
-    terminal.wait_for(GET)
+    terminal.wait_for(GET, DISCOUNT)
 
     terminal.press("u")
     terminal.wait_for(r"Mutex\.Unlock +main\.\(\*PriceCache\)\.Get")
     terminal.press("x")
     terminal.wait_for("^The CPU profile is not recorded")
-    terminal.press("h")
+    terminal.press("?")
     terminal.wait_for("^r  reverse the order")
     terminal.press("C-c")
     end(terminal, shop)
+
+
+def test_clicks_choose_tables_and_columns(terminal: Screen, shop: Target) -> None:
+    """As terminals report them: the button, the column and the line, from 1."""
+    begin(terminal, shop, options="--profile block,mutex")
+    lines = terminal.text().splitlines()
+    terminal.type_text(click(lines[0].index("mutex"), 0))
+    terminal.wait_for(r"^ebpfprof top  mutex", r"Mutex\.Unlock +main")
+    terminal.press("b")
+    terminal.wait_for(rf"{GET}[\s\S]*{DISCOUNT}")
+    lines = terminal.text().splitlines()
+    (y,) = (at for at, line in enumerate(lines) if "Called from" in line)
+    terminal.type_text(click(lines[y].index("Called"), y))
+    terminal.wait_for(rf"{DISCOUNT}[\s\S]*{GET}")
+    terminal.press("q")
+    end(terminal, shop)
+
+
+def click(x: int, y: int) -> str:
+    return f"\x1b[<0;{x + 1};{y + 1}M\x1b[<0;{x + 1};{y + 1}m"
 
 
 def test_top_shows_locks_and_cpu_time_and_writes_profiles(
@@ -169,7 +208,7 @@ def test_top_shows_locks_and_cpu_time_and_writes_profiles(
 ) -> None:
     terminal.resize(140, 40)
     terminal.type(f"{TOP} --pid {shop.pid} --interval 0.5 --by-lock; echo status $?")
-    terminal.wait_for(r"Held Type +Lock$", r"^>.* sync\.Mutex +main\.PriceCache\.mu +0x[0-9a-f]+$")
+    terminal.wait_for(r"Held Type +Lock$", r"^ .* sync\.Mutex +main\.PriceCache\.mu +0x[0-9a-f]+$")
     terminal.press("Enter")
     terminal.wait_for("^released: ", r"^    main\.\(\*PriceCache\)\.Get ")
     terminal.press("Escape")
@@ -206,11 +245,13 @@ def test_top_draws_windows_of_any_size_without_colours(tmp_path: Path, shop: Tar
         begin(terminal, shop)
         assert not re.search(r"\x1b\[(\d+;)*[34][0-7][;m]", terminal.text("-e")), "no colour"
         terminal.resize(60, 8)
-        terminal.wait_for(r"\Aebpfprof(.*\n){7}q quit", r"^>.*PriceCache\)\.Get$")
-        terminal.resize(20, 5)
-        terminal.wait_for(r"\A(.*\n){4}q quit", r"^>.*\)\.Get$")
+        terminal.wait_for(r"\A b block\nebpfprof(.*\n){6}.*q Quit", r"^ .*PriceCache\)\.Get$")
+        terminal.resize(20, 8)
+        terminal.wait_for(r"\A(.*\n){7}.* Stacks", r"^ .*\)\.Get$")
         terminal.resize(140, 40)
-        terminal.wait_for(r"\Aebpfprof(.*\n){39}q quit", r"^>.*PriceCache\)\.Get +shop\.go:\d+$")
+        terminal.wait_for(
+            r"\A b block\nebpfprof(.*\n){38}.*q Quit", r"^ .*PriceCache\)\.Get +shop\.go:\d+$"
+        )
 
         terminal.press("C-z")
         terminal.wait_for("^.*Stopped")
@@ -238,7 +279,9 @@ def test_a_closed_terminal_leaves_no_probe(tmp_path: Path, shop: Target) -> None
 def test_top_goes_on_when_a_target_ends(terminal: Screen, shop: Target) -> None:
     with Target.start(program("demo")) as brief:
         begin(terminal, brief, shop)
-        terminal.wait_for(rf" {brief.pid} {GET}", rf" {shop.pid} {GET}", "^ebpfprof .* 2 processes")
+        terminal.wait_for(
+            rf" {brief.pid} {GET}", rf" {shop.pid} {GET}", r"^ebpfprof .*\s+2 processes"
+        )
         brief.close_input()
         brief.wait()
         terminal.wait_for(rf"^process {brief.pid} .*ended", f" {brief.pid} {GET}")
@@ -300,4 +343,57 @@ def test_top_prints_tables_without_a_terminal(tmp_path: Path, shop: Target) -> N
 def test_top_ends_when_its_pipe_is_closed(tmp_path: Path, shop: Target) -> None:
     script = f"{TOP} --pid {shop.pid} --profile block --interval 0.2 | head -n 1"
     assert re.fullmatch(rf"ebpfprof top  block  demo {shop.pid} .*\n", piped(script, tmp_path))
+    assert not has_probes(shop.pid)
+
+
+def test_scripts_get_json_without_the_live_table_being_imported(
+    tmp_path: Path, shop: Target
+) -> None:
+    run = f"{TOP} --pid {shop.pid} --profile block,mutex --by-lock --interval 0.5 --json"
+    # A terminal does not matter, and textual is not there.
+    folder = tmp_path / "textual"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("raise ImportError('this is not for scripts')")
+    with screen(tmp_path, PYTHONPATH=f"{tmp_path}:{ROOT}") as terminal:
+        terminal.type(f"{run} --once > once; echo status $?")
+        terminal.wait_for("^status 0$")
+        terminal.type(f"clear; {run} --batch 2 > twice; echo ended $?")
+        terminal.wait_for("^ended 0$")
+    (once,) = (tmp_path / "once").read_text().splitlines()
+    twice = [json.loads(line) for line in (tmp_path / "twice").read_text().splitlines()]
+    schema = json.loads((ROOT / "docs" / "top.schema.json").read_text())
+    for document in (json.loads(once), *twice):
+        jsonschema.validate(document, schema)
+        (target,) = document["targets"]
+        assert target["pid"] == shop.pid
+        block, _, locks = document["tables"]
+        assert any(row["name"] == "main.(*PriceCache).Get" for row in block["rows"])
+        assert any(row["name"] == "main.PriceCache.mu" for row in locks["rows"])
+    assert len(twice) == 2
+    assert not has_probes(shop.pid)
+
+
+def test_a_program_that_hangs_is_told_of(tmp_path: Path) -> None:
+    with (
+        running(VERSIONS[-1], "plain") as run,
+        screen(tmp_path, 80, 24, PYTHONPATH=str(ROOT)) as terminal,
+    ):
+        pid = run.target.pid
+        command = f"{shlex.quote(sys.executable)} -m ebpfprof top --pid {pid} --profile block"
+        terminal.type(f"{command} --interval 1; echo status $?")
+        terminal.wait_for(rf"goroutines of process {pid} did not move for ", "ebpfprof dump --pid")
+        terminal.press("q")
+        end(terminal, run.target)
+        run.target.kill()
+
+
+def test_without_textual_it_says_what_to_do(tmp_path: Path, shop: Target) -> None:
+    code = (
+        "import sys; sys.modules['textual'] = None; from ebpfprof.__main__ import main; "
+        f"sys.argv[1:] = ['top', '--pid', '{shop.pid}']; main()"
+    )
+    with screen(tmp_path, 80, 24, PYTHONPATH=str(ROOT)) as terminal:
+        terminal.type(f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}; echo status $?")
+        text = terminal.wait_for("^status 1$")
+    assert "--once or --batch N" in " ".join(text.split())
     assert not has_probes(shop.pid)

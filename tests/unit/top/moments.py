@@ -64,7 +64,3 @@ def moment(
 def view(at: Moment | None = None, *, hide_idle: bool = True) -> TopView:
     at = at or moment()
     return TopView(at, ["block", "mutex"], "block", hide_idle=hide_idle)
-
-
-def press(on: TopView, *keys: str) -> list[object]:
-    return [action for action in (on.press(key) for key in keys) if action]

@@ -13,12 +13,12 @@ from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profilers import registry
 from ebpfprof.profilers.options import Options
 from ebpfprof.top.rows import Moment, Snapshot, TargetLine
-from ebpfprof.top.screen import lines
 from ebpfprof.top.state import TopView
 from ebpfprof.top.table import TopTable
 from ebpfprof.top.views import view_named, views, views_of
 from tests.unit.made_up_kinds import ALLOCS, GOROUTINES
-from tests.unit.top.moments import LOCK, MAIN, RECEIVE, S, calling, press, view
+from tests.unit.top.apps import after
+from tests.unit.top.moments import LOCK, MAIN, RECEIVE, S, calling, view
 
 MIB = 1 << 20
 
@@ -40,10 +40,6 @@ def seen(kind: ProfileKind, *looks: Sequence[Sample]) -> Moment:
         )
         reading = table.read([Snapshot(7, 0 if kind.is_moment else 2 * S * number, profile)])
     return Moment({kind.name: reading}, [TargetLine(7, "shop", "go1.27.3")], 4 * S, 0.01)
-
-
-def screen(top: TopView) -> str:
-    return "\n".join(line.plain.rstrip() for line in lines(top, 100, 40))
 
 
 def test_each_kind_with_a_key_has_a_view_and_so_have_locks() -> None:
@@ -83,18 +79,16 @@ def test_a_kind_can_not_have_a_key_in_use(key: str, monkeypatch: pytest.MonkeyPa
 def test_a_new_kind_has_its_key_and_its_line_in_the_help() -> None:
     top = view()
     top.views = ["block", "crowd"]
-    press(top, "h")
-    text = screen(top)
+    text = after(top, "h", height=50)
     assert "g  crowd: where goroutines are" in text
     assert "a  allocation: where memory was allocated" in text
-    assert "PgDn, Home, End, j, k, G  choose a row" in text
-    press(top, "g")
-    assert (top.view, top.page, top.message) == ("crowd", "rows", "")
-    press(top, "a")
+    assert "Home, End, j, k, G, the wheel" in text
+    assert top.switch("g") == ""
     assert top.view == "crowd"
-    assert top.message == (
+    assert top.switch("a") == (
         "The allocation profile is not recorded: start again with --profile allocs."
     )
+    assert top.view == "crowd"
 
 
 @pytest.mark.usefixtures("made_up")
@@ -103,19 +97,18 @@ def test_a_kind_of_bytes_is_shown_in_bytes() -> None:
     first = [Sample((leaf, caller), (1, MIB))]
     last = [Sample((leaf, caller), (5, 5 * MIB)), Sample((caller,), (2, 2 * MIB))]
     top = TopView(seen(ALLOCS, first, last), ["allocs"], "allocs")
-    text = screen(top)
-    assert text.startswith("ebpfprof top  allocation  shop 7 go1.27.3")
+    text = after(top)
+    assert "ebpfprof top  allocation  shop 7 go1.27.3" in text
     assert "3.0 allocations/s  memory 3.00 MiB/s  last 2.00 s" in text
     assert re.search(r"^ +Memory/s +Share +\+Callees +Total +\+Callees Function$", text, re.M)
     rows = [" ".join(line.split()) for line in text.splitlines()]
-    assert ">2.00 MiB 66.7% 2.00 MiB 5.00 MiB 5.00 MiB main.leaf shop.go" in rows
+    assert "2.00 MiB 66.7% 2.00 MiB 5.00 MiB 5.00 MiB main.leaf shop.go" in rows
     assert "1.00 MiB 33.3% 3.00 MiB 2.00 MiB 7.00 MiB main.caller shop.go" in rows
-    press(top, "m")
-    assert "no mean" in top.message
-    press(top, "enter")
-    assert "2.00 MiB/s (100.0%)  2.0/s  since the start: 5.00 MiB, 5 times" in screen(top)
+    assert "no mean" in top.sort_by("mean")
+    text = after(top, "enter")
+    assert "2.00 MiB/s (100.0%)  2.0/s  since the start: 5.00 MiB, 5 times" in text
     empty = TopView(seen(ALLOCS, ()), ["allocs"], "allocs")
-    assert "Nothing was allocated." in screen(empty)
+    assert "Nothing was allocated." in after(empty)
 
 
 @pytest.mark.usefixtures("made_up")
@@ -125,13 +118,12 @@ def test_profiles_of_a_moment_are_shown_unchanged() -> None:
     first = [Sample(waiting, (40,)), Sample(gone, (3,))]
     last = [Sample(waiting, (30,))]
     top = TopView(seen(GOROUTINES, first, last), ["crowd"], "crowd")
-    text = screen(top)
-    assert text.splitlines()[1] == "30 goroutines  ebpfprof itself 1% CPU  nothing lost"
-    assert re.search(r"^ +Goroutines +Share Operation +Called from$", text, re.M)
-    assert re.search(r"^> +30 100\.0% Mutex\.Lock +main\.waiting", text, re.M)
+    text = after(top)
+    assert text.splitlines()[2] == "30 goroutines  ebpfprof itself 1% CPU  nothing lost"
+    assert re.search(r"^ +Goroutines +Share Operation +Called from", text, re.M)
+    assert re.search(r"^ +30 100\.0% Mutex\.Lock +main\.waiting", text, re.M)
     assert "main.gone" not in text
-    press(top, "enter")
-    assert "30 (100.0%)" in screen(top).splitlines()
+    assert "30 (100.0%)" in after(top, "enter").splitlines()
 
 
 @pytest.mark.usefixtures("made_up")
@@ -140,9 +132,8 @@ def test_profiles_of_open_waits_have_counts_and_means() -> None:
     registry._kinds["open"] = replace(registry.kind_named("open"), key="o")
     stack = (LOCK, calling(1, "main.waiting"))
     top = TopView(seen(view_named("open").kind, [Sample(stack, (4, 480 * S))]), ["open"], "open")
-    text = screen(top)
-    assert text.splitlines()[1].startswith("4 open waits  waiting 8.00 min  ebpfprof itself")
-    assert re.search(r"^ +Waiting +Share Goroutines +Mean Operation +Called from$", text, re.M)
-    assert re.search(r"^> *8\.00 min +100\.0% +4 +2\.00 min Mutex\.Lock +main\.waiting", text, re.M)
-    press(top, "enter")
-    assert "8.00 min (100.0%)  4" in screen(top).splitlines()
+    text = after(top)
+    assert text.splitlines()[2].startswith("4 open waits  waiting 8.00 min  ebpfprof itself")
+    assert re.search(r"^ +Waiting +Share Goroutines +Mean Operation +Called from", text, re.M)
+    assert re.search(r"^ *8\.00 min +100\.0% +4 +2\.00 min Mutex\.Lock +main\.waiting", text, re.M)
+    assert "8.00 min (100.0%)  4" in after(top, "enter").splitlines()
