@@ -37,7 +37,7 @@ struct stack {
 
 struct walker {
     u64 is_taken;
-    u64 hash; /* of the return addresses so far; of the group only its target and kind */
+    u64 hash;       /* of the return addresses so far; of the group only its target and kind */
     s64 loss;       /* enum loss; -1 for a whole stack, or one deeper than Go itself keeps */
     u64 piece_base; /* where piece is in the target; 0: not read yet */
     u64 piece_last; /* offset of the last frame in it, in bytes */
