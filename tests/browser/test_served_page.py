@@ -15,7 +15,7 @@ from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
-FRAMES = "return page.graph.frames().map((frame) => frame.name)"
+FRAMES = "return page.view.graph.frames().map((frame) => frame.name)"
 TARGETS = Path(__file__).parents[1] / "targets"
 
 

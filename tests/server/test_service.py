@@ -134,7 +134,7 @@ def test_places_are_counted_by_user(monkeypatch: pytest.MonkeyPatch) -> None:
         app = Admitted(answer)
 
         def asked(uid: int) -> asyncio.Task[None]:
-            scope = {"type": "http", "path": "/", "state": {"uid": uid}}
+            scope = {"type": "http", "path": "/", "headers": [], "state": {"uid": uid}}
             return asyncio.ensure_future(app(scope, receive, send))
 
         of_user = [asked(1000) for _ in range(3)]
