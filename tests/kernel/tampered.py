@@ -110,7 +110,7 @@ def end_while_a_window_is_prepared() -> None:
     ends: list[Callable[[], object]] = []
 
     def prepare_to_end(watch: Windows, window_ns: int | None) -> bool:
-        ends.append(watch._stopping.wait)
+        ends.append(lambda: watch._ending.sleep(60.0))
         return prepare(watch, window_ns)
 
     def open_and_wait(waits: WaitsCollector, index: int, begin_ns: int, end_ns: int) -> None:

@@ -38,16 +38,17 @@ def test_it_rings_once_when_the_hits_are_used_up_and_not_before() -> None:
         WaitsCollector(1, WINDOWS) as waits,
     ):
         waits.load()
+        assert waits.alarms
         waits.attach(0, inspect(target))
-        waits.arm(0, 1e12, rung.release)
+        waits.alarms.arm(0, 1e12, rung.release)
         running.ask("", "ns ")
         assert waits.runs(0).count >= SENDS
         for _ in range(2):
-            waits.arm(0, SENDS / 10, rung.release)
+            waits.alarms.arm(0, SENDS / 10, rung.release)
             running.ask("", "ns ")
             assert rung.acquire(timeout=DEADLINE_S)
             running.ask("", "ns ")  # on both processors, perhaps
-        waits.arm(0, 1e12, rung.release)
+        waits.alarms.arm(0, 1e12, rung.release)
         while rung.acquire(blocking=False):  # once for each processor
             pass
         running.ask("", "ns ")

@@ -13,6 +13,7 @@ CODES = {
     "InvalidProfile": 1,
     "NoAnswer": 1,
     "NoSuchProcess": 3,
+    "LibraryMissing": 1,
     "PermissionDenied": 4,
     "NotGoProgram": 5,
     "UnsupportedGo": 6,

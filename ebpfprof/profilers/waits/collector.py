@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.kernel import c_facts
@@ -86,7 +86,7 @@ class WaitsCollector(Closing):
         self._sites = SiteTable(self._program, config)
         self._absent_labels = AbsentLabels(self._program)
         self._unlabelled = 0
-        self._alarms: BudgetAlarms | None = None  # with windows
+        self.alarms: BudgetAlarms | None = None  # once it is loaded, with windows
 
     def load(self, goroutines: int = 0) -> None:
         """Make the maps and load the program, without probes.
@@ -107,17 +107,10 @@ class WaitsCollector(Closing):
         self._program.load(rows, grows=frozenset(rows))
         labels.choose(self._program, self._config.label_keys)
         self.tables.stacks.keep_labelled(stacks // 2)
-        self.tables.stacks.keep_locked(min(stacks // 2, self._most_locked))
+        most_locked = _FEW_LOCKS if self._config.few_locks else _MAX_STACKS
+        self.tables.stacks.keep_locked(min(stacks // 2, most_locked))
         if self._config.windows:
-            self._alarms = BudgetAlarms(self._program)
-
-    def arm(self, index: int, hits: float, wake: Callable[[], None]) -> None:
-        """Call `wake` once the probes of a target may have had so many hits from now on.
-
-        Replaces an earlier alarm of the target; only of a configuration with windows.
-        """
-        if self._alarms:
-            self._alarms.arm(index, hits, wake)
+            self.alarms = BudgetAlarms(self._program)
 
     def attach(self, index: int, go: GoTarget) -> int:
         """Attach the probes to a target, give it the number `index`, and start to record it.
@@ -219,12 +212,8 @@ class WaitsCollector(Closing):
             del self._fields[index]
             self.tables.forget(index)
             self._sites.forget(index)
-            if self._alarms:
-                self._alarms.forget(index)
-
-    @property
-    def _most_locked(self) -> int:
-        return _FEW_LOCKS if self._config.few_locks else _MAX_STACKS
+            if self.alarms:
+                self.alarms.forget(index)
 
     @property
     def hit_ns(self) -> float | None:
@@ -249,8 +238,8 @@ class WaitsCollector(Closing):
     def close(self) -> None:
         """Detach the probes and free the maps."""
         self._absent_labels.close()
-        if self._alarms:
-            self._alarms.close()
+        if self.alarms:
+            self.alarms.close()
         self._program.close()
 
     def _describe(self, index: int, begin_ns: int = 0, end_ns: int = 0) -> None:

@@ -10,6 +10,7 @@ from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.budget import Budget
 from ebpfprof.profilers.waits.collector import WaitsCollector
+from ebpfprof.profilers.waits.ending import Ending
 
 SHORTEST_TICK_S: Final = 0.002
 """The least time between two looks at what was spent, in seconds."""
@@ -59,11 +60,25 @@ class Spending:
         lasts_ns = self.budget.lasts_ns(spent_before_ns, recorded_ns)
         return min(_LONGEST_TICK_S, max(SHORTEST_TICK_S, lasts_ns / 2e9))
 
-    def arm(self, left_ns: float, wake: Callable[[], None]) -> None:
+    def wait(self, ending: Ending, seconds: float) -> bool:
+        """Wait so long, for the end, or until the budget may be used up; whether it is the end."""
+        self._arm(self.budget.left_ns, ending.wake)
+        return ending.wait(seconds)
+
+    def wait_for_end(self, ending: Ending, end_ns: int) -> None:
+        """Wait for the end of a window, of all, or until it overdraws the budget too much."""
+        while (left_ns := end_ns - kernel_now_ns()) > 0 and self.budget.credit_ns > 0:
+            self._arm(self.budget.credit_ns, ending.wake)
+            if ending.wait(left_ns / 1e9):
+                return
+            self.look()
+
+    def _arm(self, left_ns: float, wake: Callable[[], None]) -> None:
         """Call `wake` when hits of the probes may have cost `left_ns` more."""
-        runs = self._waits.runs(self._index)
+        runs, alarms = self._waits.runs(self._index), self._waits.alarms
         each_ns = (runs.each_ns or _USUAL_RUN_NS) + (self._waits.hit_ns or 0.0)
-        self._waits.arm(self._index, left_ns / each_ns, wake)
+        if alarms:
+            alarms.arm(self._index, left_ns / each_ns, wake)
 
     def look(self) -> None:
         """Update the budget with what was spent and used so far. Raises TargetGone."""

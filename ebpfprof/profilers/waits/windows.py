@@ -23,6 +23,7 @@ from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.slowdown import ActivityCounters, ActivityEstimator
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.waits.collector import FOREVER_NS, WaitsCollector
+from ebpfprof.profilers.waits.ending import Ending
 from ebpfprof.profilers.waits.exact_sums import ExactSums, Sums
 from ebpfprof.profilers.waits.rows import Hold, StackTotal
 from ebpfprof.profilers.waits.spending import SHORTEST_TICK_S, Spending
@@ -71,8 +72,7 @@ class Windows:
         self._share, self._others_ns = share, others_ns
         self._lock = threading.Lock()  # of the sums
         self._sums = WindowSums()
-        self._stopping = threading.Event()
-        self._woken = threading.Event()  # by the end, or by an alarm of the budget
+        self._ending = Ending()
         self._thread: threading.Thread | None = None
         self._lead_ns = _FIRST_LEAD_NS
         self._past_holds = dict[int, Hold]()  # of ended windows, by semaphore
@@ -105,7 +105,7 @@ class Windows:
         self._exact.begin()
         self._is_open, self.has_paused = True, False
         self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0, self._counters)
-        self._stopping.clear()
+        self._ending.put_off()
         self.failure = None
         self._stopped_ns = FOREVER_NS
         self._thread = threading.Thread(target=self._run, name="ebpfprof-windows", daemon=True)
@@ -114,10 +114,9 @@ class Windows:
 
     def end(self) -> None:
         """End the recording now, without waiting for the thread: stop() does that."""
-        if not self._stopping.is_set():
+        if not self._ending.has_come:
             self._stopped_ns = kernel_now_ns()
-            self._stopping.set()
-            self._woken.set()
+            self._ending.come()
 
     def stop(self) -> None:
         """End the recording, if it is not over, and detach the probes."""
@@ -190,8 +189,7 @@ class Windows:
         """Record every event while the budget lasts, else in windows, until the end."""
         is_on, tick_s = True, SHORTEST_TICK_S
         while is_on:
-            self._spending.arm(self._spending.budget.left_ns, self._woken.set)
-            is_stopped = self._wait(tick_s)
+            is_stopped = self._spending.wait(self._ending, tick_s)
             self._spending.look()
             if is_stopped or self._spending.budget.is_overdrawn:
                 self._close(pool, ends_exact=not is_stopped and not self.has_paused)
@@ -203,7 +201,7 @@ class Windows:
         self.has_paused = True
         while True:
             turn = self._spending.budget.next_turn()
-            if self._stopping.wait(turn.pause_ns * random.uniform(*_PAUSES) / 1e9):
+            if self._ending.sleep(turn.pause_ns * random.uniform(*_PAUSES) / 1e9):
                 return False
             self._spending.look()
             if not self._prepare(turn.window_ns):
@@ -216,23 +214,8 @@ class Windows:
                         self._activity.outside(kernel_now_ns(), self._spending.used_ns()),
                     )
                 return True
-            self._wait_for_end()
+            self._spending.wait_for_end(self._ending, self._window.end_ns)
             self._close(pool)
-
-    def _wait(self, seconds: float) -> bool:
-        """Wait for the end, an alarm of the budget, or so long; whether the recording ends."""
-        self._woken.wait(seconds)
-        self._woken.clear()
-        return self._stopping.is_set()
-
-    def _wait_for_end(self) -> None:
-        """Wait for the end of a window that has one, or until it overdraws the budget too much."""
-        budget = self._spending.budget
-        while (left_ns := self._window.end_ns - kernel_now_ns()) > 0 and budget.credit_ns > 0:
-            self._spending.arm(budget.credit_ns, self._woken.set)
-            if self._wait(left_ns / 1e9):
-                return
-            self._spending.look()
 
     def _prepare(self, window_ns: int | None) -> bool:
         """Attach the probes and begin a window; return False if that failed or took too long."""
@@ -266,7 +249,7 @@ class Windows:
         """
         begin_ns, end_ns = self._window.begin_ns, self._window.end_ns
         # Of a window that a burst cut short, activity tells what it stands for.
-        is_cut = self._stopping.is_set() and end_ns < FOREVER_NS
+        is_cut = self._ending.has_come and end_ns < FOREVER_NS
         planned_ns = end_ns - begin_ns if is_cut else 0
         if kernel_now_ns() < end_ns:
             end_ns = kernel_now_ns() + _ENDS_IN_NS
