@@ -10,7 +10,7 @@ from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.budget import Budget
 from ebpfprof.profilers.waits.collector import WaitsCollector
-from ebpfprof.profilers.waits.ending import Ending
+from ebpfprof.profilers.waits.recording_end import RecordingEnd
 
 SHORTEST_TICK_S: Final = 0.002
 """The least time between two looks at what was spent, in seconds."""
@@ -60,12 +60,12 @@ class Spending:
         lasts_ns = self.budget.lasts_ns(spent_before_ns, recorded_ns)
         return min(_LONGEST_TICK_S, max(SHORTEST_TICK_S, lasts_ns / 2e9))
 
-    def wait(self, ending: Ending, seconds: float) -> bool:
+    def wait(self, ending: RecordingEnd, seconds: float) -> bool:
         """Wait so long, for the end, or until the budget may be used up; whether it is the end."""
         self._arm(self.budget.left_ns, ending.wake)
         return ending.wait(seconds)
 
-    def wait_for_end(self, ending: Ending, end_ns: int) -> None:
+    def wait_for_end(self, ending: RecordingEnd, end_ns: int) -> None:
         """Wait for the end of a window, of all, or until it overdraws the budget too much."""
         while (left_ns := end_ns - kernel_now_ns()) > 0 and self.budget.credit_ns > 0:
             self._arm(self.budget.credit_ns, ending.wake)

@@ -23,8 +23,8 @@ from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.slowdown import ActivityCounters, ActivityEstimator
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.waits.collector import FOREVER_NS, WaitsCollector
-from ebpfprof.profilers.waits.ending import Ending
 from ebpfprof.profilers.waits.exact_sums import ExactSums, Sums
+from ebpfprof.profilers.waits.recording_end import RecordingEnd
 from ebpfprof.profilers.waits.rows import Hold, StackTotal
 from ebpfprof.profilers.waits.spending import SHORTEST_TICK_S, Spending
 from ebpfprof.profilers.waits.window_seeds import WindowSeeds
@@ -72,7 +72,7 @@ class Windows:
         self._share, self._others_ns = share, others_ns
         self._lock = threading.Lock()  # of the sums
         self._sums = WindowSums()
-        self._ending = Ending()
+        self._ending = RecordingEnd()
         self._thread: threading.Thread | None = None
         self._lead_ns = _FIRST_LEAD_NS
         self._past_holds = dict[int, Hold]()  # of ended windows, by semaphore

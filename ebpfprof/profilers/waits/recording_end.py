@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 
-class Ending:
+class RecordingEnd:
     """One thread waits; any thread may end the recording, or wake the one that waits."""
 
     def __init__(self) -> None:
