@@ -96,10 +96,11 @@ class Writing:
         accounts = [each.account for report in reports for each in report.profiles if each.account]
         for line in loss_lines(session.losses(), [each.completeness for each in accounts]):
             say(f"ebpfprof: {line}", err=True)
+        self._show_findings(reports)
         for report, profiles in shown:
             for profile, file in profiles:
                 with _kept(errors):
-                    self._show(report.target, profile, file.name, file.name in written)
+                    self._show(report.target, profile, file.name)
                 if report.locks and profile.kind == kind_with_option("by_lock").name:
                     with _kept(errors):
                         self._show_locks(report, to_stdout=file.name == "-")
@@ -115,7 +116,23 @@ class Writing:
         encode = partial(formats.encode, profile, self.format, hide_idle=hide_idle)
         file.commit(interruptible(encode))
 
-    def _show(self, target: Target, profile: Profile, name: str, is_written: bool) -> None:
+    def _show_findings(self, reports: Sequence[Report]) -> None:
+        """What stands out, before all else: of each process, one sentence a profile."""
+        from ebpfprof.export.tables.finding import finding
+
+        has_locks = kind_with_option("by_lock").name
+        for report in reports:
+            found = [
+                finding(profile, report.locks if profile.kind == has_locks else ())
+                for profile in report.profiles
+            ]
+            if any(found):
+                say(
+                    "\n".join([f"\nProcess {report.target.pid}:", *filter(None, found)]),
+                    err=self.to_stderr,
+                )
+
+    def _show(self, target: Target, profile: Profile, name: str) -> None:
         from ebpfprof.export.tables import largest
 
         to_stderr = self.to_stderr or name == "-"
@@ -127,12 +144,12 @@ class Writing:
             process=f"process {target.pid} ({target.name})", length=duration(profile.duration_ns)
         )
         say(f"\n{heading}:\n{table}", err=to_stderr)
-        if is_written and name != "-":
-            say(f"Written: {printable(name)}", err=to_stderr)
 
     def _show_next(self, written: Sequence[str]) -> None:
-        """How to look at the files: said once, of the first of them."""
+        """Where the files are, and how to look at the first of them."""
         names = [name for name in written if name != "-"]
+        for each in names:
+            say(f"Written: {printable(each)}", err=self.to_stderr)
         if names and self.format == "pprof":
             name = printable(shlex.quote(names[0]))
             # sudo's PATH often lacks Go, though the user has it: name a way without Go, too.

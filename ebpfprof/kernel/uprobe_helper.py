@@ -132,7 +132,7 @@ def _gone() -> errors.AttachFailed:
 
 def _help(asked_fd: int, noop_program: int = NO_PROGRAM) -> None:
     """What the helper does. If it ends while probes are in, their holders notice."""
-    run_promptly()  # and its holders: until they have ended, the target traps
+    run_promptly(with_children=True)  # and its holders: until they have ended, the target traps
     until, _until_writer = os.pipe()
     kernel_log = KernelLog(probe_holders.NAME)
     context = ProbeContext(noop_program != NO_PROGRAM, noop_program, until, kernel_log)

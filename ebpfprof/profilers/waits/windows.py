@@ -176,7 +176,7 @@ class Windows:
     def _run(self) -> None:
         run_promptly()  # while probes are attached: they cost something all the time
         try:
-            with ThreadPoolExecutor(max_workers=1) as pool:
+            with ThreadPoolExecutor(max_workers=1, initializer=run_promptly) as pool:
                 self._record(pool)
         except Exception as error:
             if not isinstance(error, TargetGone) and not self._go.target.ending():

@@ -1,0 +1,102 @@
+"""What stands out in a profile, in one sentence: only where one place makes most of it.
+
+Nothing is said on thin evidence: of few events, of little waiting, or of an estimate that is rough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from ebpfprof.console.text import duration, percent, printable
+from ebpfprof.export.tables.functions import function_sums
+from ebpfprof.export.tables.operations import OperationSums, operation_sums
+from ebpfprof.profile.idle import split
+from ebpfprof.profile.model import Lock, Profile
+from ebpfprof.profilers.registry import find_kind
+
+_MOST: Final = 0.5  # of all waiting
+_MUCH: Final = 1 / 3  # of all CPU time
+_LEAST_EVENTS: Final = 100
+_LEAST_WAITING: Final = 0.1  # goroutines that wait at a time, on average
+_MAX_ERROR: Final = 0.1
+_SURE: Final = 2  # standard errors
+_NEARLY_ALL: Final = 0.9
+
+
+def finding(profile: Profile, locks: Sequence[Lock] = ()) -> str:
+    """The sentence, printable; "" if nothing stands out.
+
+    `locks` are those of a mutex profile, largest first, if they were recorded.
+    """
+    kind = find_kind(profile.kind)
+    if kind is None or kind.is_moment or not profile.samples or not profile.duration_ns:
+        return ""
+    busy, _ = split(profile)
+    if locks and (sentence := _of_lock(busy, locks[0])):
+        return sentence
+    found = _of_functions(busy) if kind.table.rows == "functions" else _of_operations(busy)
+    return f"{found[0]} {kind.headline} {found[1]}." if found else ""
+
+
+def _of_functions(profile: Profile) -> tuple[str, str] | None:
+    """The share of one function, without what it calls; and what it is."""
+    count = sum(sample.values[0] for sample in profile.samples)
+    whole = sum(sample.values[-1] for sample in profile.samples)
+    rows = function_sums(profile.samples)
+    if count < _LEAST_EVENTS or not whole or not rows:
+        return None
+    share = rows[0].own / whole
+    error = math.sqrt(share * (1 - share) / count)
+    if share - _SURE * error < _MUCH:
+        return None
+    told = f"{percent(share)} (give or take {percent(error)})"
+    return told, f"{printable(rows[0].function)} itself"
+
+
+def _of_operations(profile: Profile) -> tuple[str, str] | None:
+    """The share of one operation, called from one line; and what it is."""
+    rows = operation_sums(profile.samples, profile.module)
+    if len(rows) < 2 or not _is_much(profile, rows[0].value, rows[0].count, rows[0].share):
+        return None
+    top = rows[0]
+    if top.error > _MAX_ERROR:
+        return None
+    told = f", a time estimated to {percent(top.error)}" if top.error else ""
+    mean = "" if top.error else f", {duration(top.mean)} at a time"
+    return percent(top.share), f"{printable(top.operation)} in {_place(top)}{mean}{told}"
+
+
+def _of_lock(profile: Profile, lock: Lock) -> str:
+    """A sentence about one lock, whoever waits for it; "" if it does not stand out."""
+    whole_ns = sum(sample.values[-1] for sample in profile.samples)
+    share = min(1.0, lock.delay_ns / whole_ns) if whole_ns else 0.0
+    if not lock.address or not _is_much(profile, lock.delay_ns, lock.contentions, share):
+        return ""
+    rows = operation_sums(lock.releases, profile.module)
+    error = math.sqrt(sum(row.variance for row in rows)) / lock.delay_ns
+    if error > _MAX_ERROR:
+        return ""
+    name = printable(lock.name or f"{lock.type or 'the semaphore'} at {lock.address:#x}")
+    told = f" (a time estimated to {percent(error)})" if error else ""
+    sentence = f"{percent(share)} of the waiting for locks is for one{told}, {name}"
+    if lock.holds >= _LEAST_EVENTS:
+        sentence += f", held for {duration(lock.held_ns / lock.holds)} at a time"
+        if rows[0].count >= _NEARLY_ALL * lock.contentions:
+            sentence += f" by {_place(rows[0])}"
+    return f"{sentence}."
+
+
+def _is_much(profile: Profile, waited_ns: float, count: float, share: float) -> bool:
+    waiting = waited_ns / profile.duration_ns
+    return share >= _MOST and count >= _LEAST_EVENTS and waiting >= _LEAST_WAITING
+
+
+def _place(row: OperationSums) -> str:
+    frame = row.program
+    function, file, line = row.function, row.file, row.line
+    if frame:
+        function, file, line = frame.function, frame.file, frame.line
+    where = f" ({file.rpartition('/')[2]}:{line})" if file else ""
+    return printable(f"{function}{where}")

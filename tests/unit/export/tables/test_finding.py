@@ -1,0 +1,93 @@
+"""The sentence at the top: what stands out, and only that."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebpfprof.export.tables.finding import finding
+from ebpfprof.profile.model import Frame, Location, Lock, Mapping, Profile, Sample
+from ebpfprof.profilers.cpu.kind import CPU
+from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX
+
+MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")
+S = 1_000_000_000
+LOCK = ("sync.(*Mutex).Lock", "main.(*Cache).Get")
+UNLOCK = ("sync.(*Mutex).Unlock", "main.(*Cache).Get")
+RECEIVE = ("runtime.chanrecv1", "main.take")
+SEND = ("runtime.chansend1", "main.send")
+
+
+def sample(functions: tuple[str, ...], count: int, ns: int, variance: float = 0.0) -> Sample:
+    locations = tuple(
+        Location(0x400000 + n, MAIN, (Frame(function, f"/src/{n}.go", 10 * n),))
+        for n, function in enumerate(functions, 1)
+    )
+    return Sample(locations, (count, ns), variance=variance)
+
+
+def block(*samples: Sample, duration_ns: int = 10 * S) -> Profile:
+    return BLOCK.make_profile(samples, [MAIN], time_ns=0, duration_ns=duration_ns)
+
+
+def test_a_place_with_most_of_the_waiting_is_told() -> None:
+    found = finding(block(sample(LOCK, 5000, 15 * S), sample(SEND, 100, 5 * S)))
+    assert found == (
+        "75 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), 3.00 ms at a time."
+    )
+
+
+def test_an_estimate_says_so() -> None:
+    error_ns = 0.05 * 15 * S
+    found = finding(block(sample(LOCK, 5000, 15 * S, error_ns**2), sample(SEND, 100, 5 * S)))
+    assert found == (
+        "75 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), a time estimated to 5 %."
+    )
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        block(sample(LOCK, 99, 15 * S), sample(SEND, 100, 5 * S)),
+        block(sample(LOCK, 5000, 4 * S), sample(SEND, 100, 3 * S), sample(RECEIVE, 100, 3 * S)),
+        block(sample(LOCK, 5000, S // 2), sample(SEND, 100, S // 10)),
+        block(sample(LOCK, 5000, 15 * S, (2.0 * S) ** 2), sample(SEND, 100, 5 * S)),
+        block(sample(LOCK, 5000, 15 * S)),
+        block(),
+    ],
+    ids=["few", "not most", "little waiting", "rough", "nothing beside it", "nothing"],
+)
+def test_nothing_is_said_on_thin_evidence(profile: Profile) -> None:
+    assert finding(profile) == ""
+
+
+def test_a_lock_with_its_holder() -> None:
+    release = sample(UNLOCK, 5000, 15 * S)
+    profile = MUTEX.make_profile(
+        [release, sample(("sync.(*Mutex).Unlock", "main.log"), 10, S)],
+        [MAIN],
+        time_ns=0,
+        duration_ns=10 * S,
+    )
+    lock = Lock(0xC000, "sync.Mutex", "main.Cache.mu", (), (release,), 4000, 8 * S)
+    assert finding(profile, [lock]) == (
+        "94 % of the waiting for locks is for one, main.Cache.mu, held for 2.00 ms at a time by "
+        "main.(*Cache).Get (2.go:20)."
+    )
+    seldom = Lock(0xC000, "sync.Mutex", None, (), (release,), 40, S)
+    assert finding(profile, [seldom]).endswith("is for one, sync.Mutex at 0xc000.")
+
+
+def test_a_function_that_takes_a_third_of_the_cpu_time_for_sure() -> None:
+    def cpu(samples: int, others: int) -> Profile:
+        found = [
+            sample(("runtime.memmove", "main.copy"), samples, samples),
+            sample(("main.work",), others // 2, others // 2),
+            sample(("main.rest",), others // 2, others // 2),
+        ]
+        return CPU.make_profile(found, [MAIN], time_ns=0, duration_ns=S)
+
+    assert finding(cpu(500, 500)) == (
+        "50 % (give or take 1.6 %) of CPU time: runtime.memmove itself."
+    )
+    assert finding(cpu(35, 65)) == ""  # too uncertain
+    assert finding(cpu(40, 40)) == ""  # too few
