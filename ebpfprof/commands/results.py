@@ -34,15 +34,16 @@ if TYPE_CHECKING:
 class Writing:
     """How to write profiles: in which format, and whether without idle waits where people read it.
 
-    `force` replaces a file that is there. `began` is the processors' time when the command began.
-    Tables and messages go to stdout, unless stdout holds
-    the profile itself; with `to_stderr` to stderr.
+    `force` replaces a file that is there. If it `is_quiet` there are no tables and no costs.
+    `began` is the processors' time when the command began. Tables and messages go to stdout, unless
+    stdout holds the profile itself; with `to_stderr` to stderr.
     """
 
     format: str = "pprof"
     hide_idle: bool = False
     force: bool = False
     to_stderr: bool = False
+    is_quiet: bool = False
     began: ProcessorTime = field(default_factory=ProcessorTime.now)
 
     def prepare(self, session: Session, output: Path | None, held: ExitStack) -> list[OutputFile]:
@@ -96,8 +97,9 @@ class Writing:
         accounts = [each.account for report in reports for each in report.profiles if each.account]
         for line in loss_lines(session.losses(), [each.completeness for each in accounts]):
             say(f"ebpfprof: {line}", err=True)
-        self._show_findings(reports)
-        for report, profiles in shown:
+        if not self.is_quiet:
+            self._show_findings(reports)
+        for report, profiles in () if self.is_quiet else shown:
             for profile, file in profiles:
                 with _kept(errors):
                     self._show(report.target, profile, file.name)
@@ -105,7 +107,8 @@ class Writing:
                     with _kept(errors):
                         self._show_locks(report, to_stdout=file.name == "-")
         self._show_next(written)
-        self._show_cost(reports, to_stderr=any(file.name == "-" for file in files))
+        if not self.is_quiet:
+            self._show_cost(reports, to_stderr=any(file.name == "-" for file in files))
         if errors:
             raise ExceptionGroup("not everything could be written", errors)
 
@@ -150,7 +153,7 @@ class Writing:
         names = [name for name in written if name != "-"]
         for each in names:
             say(f"Written: {printable(each)}", err=self.to_stderr)
-        if names and self.format == "pprof":
+        if names and self.format == "pprof" and not self.is_quiet:
             name = printable(shlex.quote(names[0]))
             # sudo's PATH often lacks Go, though the user has it: name a way without Go, too.
             say(
