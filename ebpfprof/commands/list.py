@@ -126,13 +126,13 @@ def render(processes: Sequence[GoProcess], width: int | None, *, color: bool) ->
     if has_commands:
         table.add_column("Command", no_wrap=True)
     for cells, process in zip(zip(*columns.values(), strict=True), processes, strict=True):
-        command = _cut(printable(process.command or f"[{process.name}]"), room)
+        command = printable(process.command or f"[{process.name}]")
         # As Text: in a str, rich would take [...] for markup.
         row = [
             Text(cell, style=_COLORS.get(cell, _COLOR_OF_SOME) if name == "Profiles" else "")
             for name, cell in zip(columns, cells, strict=True)
         ]
-        table.add_row(*row, *([Text(command)] if has_commands else []))
+        table.add_row(*row, *([Text(_cut(command, room))] if has_commands else []))
     return rendered(table, width=width or _WIDEST, color=color)
 
 
@@ -144,7 +144,7 @@ def _cut(text: str, room: int) -> str:
     if cell_len(text) <= room:
         return text
     end = min(len(text), room)
-    while cell_len(text[:end]) > room - 3:
+    while end > 0 and cell_len(text[:end]) > room - 3:
         end -= 1
     return text[:end] + "..."
 

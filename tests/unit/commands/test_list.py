@@ -203,3 +203,8 @@ def test_the_name_is_cut_last() -> None:
     assert "price-calculato" in narrow
     assert "/opt" not in narrow
     assert "/opt/a/very/" in render([worker], 70, color=False)
+
+
+@pytest.mark.parametrize("width", [1, 5, 12, 20])
+def test_a_terminal_may_be_narrower_than_any_table(width: int) -> None:
+    assert render([API, OLD], width, color=False)
