@@ -151,8 +151,9 @@ class Writing:
     def _show_next(self, written: Sequence[str]) -> None:
         """Where the files are, and how to look at the first of them."""
         names = [name for name in written if name != "-"]
-        for each in names:
-            say(f"Written: {printable(each)}", err=self.to_stderr)
+        said = "\n".join(f"Written: {printable(each)}" for each in names)
+        if said:
+            say(said if self.is_quiet else f"\n{said}", err=self.to_stderr)
         if names and self.format == "pprof" and not self.is_quiet:
             name = printable(shlex.quote(names[0]))
             # sudo's PATH often lacks Go, though the user has it: name a way without Go, too.

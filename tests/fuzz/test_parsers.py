@@ -55,7 +55,6 @@ OUR_OWN = {
     "ebpfprof.server.listener": "requests, not targets: tests/server/test_listener.py",
     "ebpfprof.server.symbols": "requests, not targets: tests/server/test_pprof_endpoints.py",
     "ebpfprof.kernel.sources": "our own C",
-    "ebpfprof.top.terminal": "keys that the user presses",
     "ebpfprof.top.rows": "our own profiles",
     "ebpfprof.top.state": "our own profiles",
     "ebpfprof.profilers.cpu.partial_samples": "our own ring buffer; its stacks have a parser",

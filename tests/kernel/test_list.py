@@ -69,10 +69,10 @@ def test_each_process_has_a_line_in_the_table(copy: Path) -> None:
     with Target.start(copy, "--flag", "[red]") as target:
         said = verb("list", "-n", copy.name)
     heading, line = said.stdout.splitlines()
-    assert heading.split() == ["PID", "User", "Go", "Build", "Profiles", "Command"]
+    assert heading.split() == ["PID", "Name", "User", "Go", "Build", "Profiles", "Command"]
     version = toolchain("1.27").version
     command = [str(copy), "--flag", "[red]"]
-    assert line.split() == [str(target.pid), "root", version, "exe", "all", *command]
+    assert line.split() == [str(target.pid), copy.name, "root", version, "exe", "all", *command]
 
 
 def test_unsupported_programs_are_listed_with_the_reason(tmp_path: Path) -> None:

@@ -21,17 +21,22 @@ class BudgetAlarms(Closing):
 
     def __init__(self, program: BpfProgram) -> None:
         self._maps = program.maps
-        self._reader = self._maps["rung"].reader()
         self._woken_by: dict[int, Callable[[], None]] = {}
         self._closed_fd, self._close_fd = os.pipe2(os.O_CLOEXEC)
-        self._thread = threading.Thread(target=self._run, name="ebpfprof-alarms", daemon=True)
-        self._thread.start()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None  # once there is an alarm
 
     def arm(self, index: int, hits: float, wake: Callable[[], None]) -> None:
         """Call `wake`, from another thread, once some processor had its part of so many hits.
 
         They count from now on. Replaces an earlier alarm of this target.
         """
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="ebpfprof-alarms", daemon=True
+                )
+                self._thread.start()
         self._woken_by[index] = wake
         each = max(_LEAST_HITS, int(hits / possible_cpus()))
         runs = self._maps["costs"].each_at(index, "runs")
@@ -45,16 +50,18 @@ class BudgetAlarms(Closing):
         """End the thread; the maps may be closed afterwards. May be called twice."""
         if self._close_fd >= 0:
             os.close(self._close_fd)
-            self._thread.join()
+            if self._thread:
+                self._thread.join()
             os.close(self._closed_fd)
             self._close_fd = -1
 
     def _run(self) -> None:
         run_promptly()
+        reader = self._maps["rung"].reader()
         events = select.poll()
         events.register(self._maps["rung"].fd, select.POLLIN)
         events.register(self._closed_fd, select.POLLHUP)
         while all(fd != self._closed_fd for fd, _ in events.poll()):
-            for index in {int.from_bytes(each[:4], "little") for each in self._reader.consume()}:
+            for index in {int.from_bytes(each[:4], "little") for each in reader.consume()}:
                 if wake := self._woken_by.get(index):
                     wake()
