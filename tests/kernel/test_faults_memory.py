@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from ebpfprof.goruntime import process as goruntime
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
+from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.x86.disasm import decode
 from tests.kernel.debugger import traced
 from tests.kernel.kernel_state import has_probes
@@ -61,8 +64,13 @@ def test_stacks_that_are_paged_out_are_cut_and_counted(block_rate_ns: int) -> No
 
 
 @pytest.mark.usefixtures("room")
-def test_a_runtime_g_with_a_paged_out_end_loses_only_its_labels() -> None:
+def test_a_runtime_g_with_a_paged_out_end_loses_only_its_labels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Of a runtime.g that lies in two pages, the first has all fields that its stack needs."""
+    monkeypatch.setattr(  # of programs that can't set labels none are read
+        goruntime, "probe_sites", lambda binary: replace(probe_sites(binary), sets_labels=True)
+    )
     program = toolchain("1.27").build(SCALE)
     with (
         Target.start(program, f"-goroutines={GOROUTINES}") as target,

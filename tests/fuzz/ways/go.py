@@ -303,6 +303,7 @@ GO = (
         (
             *(
                 "symbolizer.codeanalysis.park_sites",
+                "symbolizer.codeanalysis.cheap_sites",
                 "symbolizer.codeanalysis.semaphores",
                 "symbolizer.codeanalysis.runtime_functions",
             ),
