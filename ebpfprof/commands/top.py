@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import sys
@@ -15,8 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebpfprof.commands.parameter_types import Duration
-from ebpfprof.commands.recording_options import RecordingCommand, duration_option
+from ebpfprof.commands.recording_options import RecordingCommand, duration_option, finite
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.console.text import printable
 
@@ -37,8 +37,9 @@ _LONGEST_WAIT_S = 3600.0
 @click.option(
     "--interval",
     "interval_s",
-    type=Duration(0.1, _LONGEST_WAIT_S),
-    metavar="TIME",
+    type=click.FloatRange(min=0.1, max=_LONGEST_WAIT_S),
+    callback=finite,
+    metavar="SECONDS",
     default=2.0,
     show_default=True,
     help="The time between two tables, which the rates of the later one are of.",
@@ -101,6 +102,8 @@ def command(
 
     if once and batches not in (None, 1):
         raise click.UsageError("--once means --batch 1: give one of them.")
+    if duration_s is not None and not math.isfinite(duration_s):
+        raise click.UsageError("--duration: this is no number of seconds.")
     is_screen = not (once or batches or as_json) and _is_for_screen()
     require_capabilities(needs_bpf=options.needs_bpf)
     allow_many_files()
