@@ -70,9 +70,8 @@ def command(
             session.start()
             give_up_probing(options)
             signals.end_recording_only()
-            if not writing.is_quiet:
-                say(recording_line(session, options, duration_s), err=True)
-            with progress(duration_s, is_quiet=writing.is_quiet) as draw:
+            say(recording_line(session, options, duration_s), err=True)
+            with progress(duration_s) as draw:
                 session.wait(duration_s, lambda gone_s: draw(gone_s) or signals.came)
             writing.write(session, files, written)
     except KeyboardInterrupt:

@@ -53,8 +53,7 @@ class _Verbs(click.Group):
     subcommand_metavar="VERB ...",
 )
 @click.version_option(ebpfprof.__version__, "-V", "--version", prog_name="ebpfprof")
-@click.pass_context
-def cli(ctx: click.Context) -> None:
+def cli() -> None:
     """Profile running Go programs from outside: no code change, no restart.
 
     `ebpfprof VERB --help` has examples of each verb and all its options.
@@ -81,8 +80,3 @@ def cli(ctx: click.Context) -> None:
                                 130 aborted
     run: else the status of the program
     """
-    from ebpfprof.commands.defaults import defaults
-
-    verb, group = ctx.invoked_subcommand, ctx.command
-    if verb and isinstance(group, click.Group):
-        ctx.default_map = {verb: defaults(group, ctx, verb)}

@@ -77,12 +77,7 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
         from ebpfprof.commands.results import Writing
 
         name = format_for(values.pop("format_name"), values["output"], default="pprof")
-        writing = Writing(
-            name,
-            hide_idle=values.pop("hide_idle"),
-            force=values.pop("force"),
-            is_quiet=values.pop("is_quiet"),
-        )
+        writing = Writing(name, hide_idle=values.pop("hide_idle"), force=values.pop("force"))
         return command(*args, writing=writing, **values)
 
     for option in reversed(_WRITING_OPTIONS):
@@ -192,10 +187,7 @@ def _options(ctx: click.Context, given: dict[str, Any]) -> Options:
 
     offered = [each for name, each in options_of_kinds().items() if name in given]
     for option, kind in offered:
-        is_typed = ctx.get_parameter_source(option.field) is ParameterSource.COMMANDLINE
-        is_about_a_choice = (
-            kind.is_chosen_by_name and is_typed and given[option.field] != option.default
-        )
+        is_about_a_choice = kind.is_chosen_by_name and given[option.field] != option.default
         if is_about_a_choice and kind.name not in given["kinds"]:
             asked_for = ",".join((*given["kinds"], kind.name))
             raise click.UsageError(
@@ -313,13 +305,6 @@ def _of_kind(option: Option) -> click.Option:
 
 _WRITING_OPTIONS = (
     output_option(default="COMMAND-PID-DATE-TIME.KIND.SUFFIX"),
-    click.option(
-        "-q",
-        "--quiet",
-        "is_quiet",
-        is_flag=True,
-        help="Say only where the files are, what is missing, and what went wrong.",
-    ),
     FORCE_OPTION,
     format_option(FORMATS, default="pprof", help="What to write."),
     click.option(

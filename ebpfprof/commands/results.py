@@ -34,16 +34,15 @@ if TYPE_CHECKING:
 class Writing:
     """How to write profiles: in which format, and whether without idle waits where people read it.
 
-    `force` replaces a file that is there. If it `is_quiet` there are no tables and no costs.
-    `began` is the processors' time when the command began. Tables and messages go to stdout, unless
-    stdout holds the profile itself; with `to_stderr` to stderr.
+    `force` replaces a file that is there. `began` is the processors' time when the command began.
+    Tables and messages go to stdout, unless stdout holds
+    the profile itself; with `to_stderr` to stderr.
     """
 
     format: str = "pprof"
     hide_idle: bool = False
     force: bool = False
     to_stderr: bool = False
-    is_quiet: bool = False
     began: ProcessorTime = field(default_factory=ProcessorTime.now)
 
     def prepare(self, session: Session, output: Path | None, held: ExitStack) -> list[OutputFile]:
@@ -97,9 +96,8 @@ class Writing:
         accounts = [each.account for report in reports for each in report.profiles if each.account]
         for line in loss_lines(session.losses(), [each.completeness for each in accounts]):
             say(f"ebpfprof: {line}", err=True)
-        if not self.is_quiet:
-            self._show_findings(reports)
-        for report, profiles in () if self.is_quiet else shown:
+        self._show_findings(reports)
+        for report, profiles in shown:
             for profile, file in profiles:
                 with _kept(errors):
                     self._show(report.target, profile, file.name)
@@ -107,8 +105,7 @@ class Writing:
                     with _kept(errors):
                         self._show_locks(report, to_stdout=file.name == "-")
         self._show_next(written)
-        if not self.is_quiet:
-            self._show_cost(reports, to_stderr=any(file.name == "-" for file in files))
+        self._show_cost(reports, to_stderr=any(file.name == "-" for file in files))
         if errors:
             raise ExceptionGroup("not everything could be written", errors)
 
@@ -151,10 +148,12 @@ class Writing:
     def _show_next(self, written: Sequence[str]) -> None:
         """Where the files are, and how to look at the first of them."""
         names = [name for name in written if name != "-"]
-        said = "\n".join(f"Written: {printable(each)}" for each in names)
+        said = "
+".join(f"Written: {printable(each)}" for each in names)
         if said:
-            say(said if self.is_quiet else f"\n{said}", err=self.to_stderr)
-        if names and self.format == "pprof" and not self.is_quiet:
+            say(f"
+{said}", err=self.to_stderr)
+        if names and self.format == "pprof":
             name = printable(shlex.quote(names[0]))
             # sudo's PATH often lacks Go, though the user has it: name a way without Go, too.
             say(

@@ -196,8 +196,7 @@ class _ProgramRecording:
         self._files = plan.writing.prepare(self._session, plan.output, held)
         say_what_is_assumed(self._session)
         self._session.start()
-        if not plan.writing.is_quiet:
-            say(recording_line(self._session, plan.options, plan.duration_s), err=True)
+        say(recording_line(self._session, plan.options, plan.duration_s), err=True)
 
     @property
     def has_ended(self) -> bool:

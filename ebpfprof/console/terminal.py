@@ -78,12 +78,9 @@ def width(stream: TextIO | None) -> int | None:
 
 
 @contextmanager
-def progress(duration_s: float, *, is_quiet: bool = False) -> Iterator[Callable[[float], None]]:
-    """Yield a function to call with the seconds gone: it draws a bar if stderr is a terminal.
-
-    It draws nothing if it `is_quiet`.
-    """
-    if is_quiet or not is_terminal(sys.stderr):
+def progress(duration_s: float) -> Iterator[Callable[[float], None]]:
+    """Yield a function to call with the seconds gone: it draws a bar if stderr is a terminal."""
+    if not is_terminal(sys.stderr):
         yield lambda gone_s: None
         return
     drawn = ""

@@ -67,13 +67,6 @@ def test_attach_prints_start_table_cost_and_next_command(target: Target, tmp_pat
     assert "runtime.chanrecv2" in top
 
 
-def test_quiet_says_only_where_the_file_is(target: Target, tmp_path: Path) -> None:
-    finished = run("--pid", str(target.pid), "-d", "0.5", "--quiet", folder=tmp_path)
-    (name,) = (path.name for path in tmp_path.iterdir())
-    assert (finished.code, finished.stderr) == (0, "")
-    assert finished.stdout.decode() == f"Written: {name}\n"
-
-
 def test_attach_records_for_the_given_duration(target: Target, tmp_path: Path) -> None:
     run("--pid", str(target.pid), "--duration", "1.5", folder=tmp_path)
     profile = only_profile(tmp_path)

@@ -60,17 +60,6 @@ _STATUS_OF_RUN = (
 )
 _ENVIRONMENT = {
     "EBPFPROF_DEBUG": "If it is 1, ebpfprof shows a traceback where the error is a bug.",
-    "EBPFPROF_OPTION, EBPFPROF_VERB_OPTION": (
-        "The default of an option, of all verbs or of one: EBPFPROF_DURATION=10s, "
-        "EBPFPROF_TOP_INTERVAL=5s. The command line beats it. (sudo removes variables, but for "
-        "those behind it: sudo EBPFPROF_DURATION=10s ebpfprof ...)"
-    ),
-    "/etc/ebpfprof/config.toml, ~/.config/ebpfprof/config.toml": (
-        'Files with such defaults, in TOML: duration = "10s" for all verbs, and a table for one, '
-        "[top]. The environment beats them, and the second file the first. With sudo the home is "
-        "that of the user who typed it. A file must belong to root or to that user, and no other "
-        "may write to it. Which processes, and where to write, has no default."
-    ),
     "NO_COLOR": "If it is not empty, ebpfprof writes no colours.",
     "PAGER": "What shows a long dump in a terminal; `cat` for nothing. With sudo it is less.",
     "SUDO_UID, SUDO_GID": "The user and group that get the files which ebpfprof writes as root.",
