@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,13 +45,6 @@ def _label_keys(
     if "" in keys or {"all", "none"} & set(keys):
         raise click.BadParameter("Say all, none, or which keys.", ctx, param)
     return tuple(keys)
-
-
-def finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
-    """A callback that refuses infinity and NaN as a number of seconds."""
-    if not math.isfinite(value):
-        raise click.BadParameter("This is no number of seconds.", ctx, param)
-    return value
 
 
 def duration_option(*, default: float | None, help: str) -> Callable[..., Any]:
