@@ -69,7 +69,8 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
         from ebpfprof.commands.results import Writing
 
         name = format_for(values.pop("format_name"), values["output"], default="pprof")
-        writing = Writing(name, hide_idle=values.pop("hide_idle"), force=values.pop("force"))
+        chosen = {field: values.pop(field) for field in ("hide_idle", "force", "is_quiet")}
+        writing = Writing(name, **chosen)
         return command(*args, writing=writing, **values)
 
     for option in reversed(_WRITING_OPTIONS):
@@ -304,5 +305,12 @@ _WRITING_OPTIONS = (
         is_flag=True,
         help="Leave waits for work (idle workers, tickers, servers that listen) out of what people "
         "read, and say how much that was. A pprof file always has them.",
+    ),
+    click.option(
+        "-q",
+        "--quiet",
+        "is_quiet",
+        is_flag=True,
+        help="Say only where the files are, and what is wrong: no progress, no tables.",
     ),
 )

@@ -35,14 +35,15 @@ class Writing:
     """How to write profiles: in which format, and whether without idle waits where people read it.
 
     `force` replaces a file that is there. `began` is the processors' time when the command began.
-    Tables and messages go to stdout, unless stdout holds
-    the profile itself; with `to_stderr` to stderr.
+    Tables and messages go to stdout, unless stdout holds the profile itself; with `to_stderr` to
+    stderr. If it `is_quiet`, only the names of files are shown, and what is wrong with them.
     """
 
     format: str = "pprof"
     hide_idle: bool = False
     force: bool = False
     to_stderr: bool = False
+    is_quiet: bool = False
     began: ProcessorTime = field(default_factory=ProcessorTime.now)
 
     def prepare(self, session: Session, output: Path | None, held: ExitStack) -> list[OutputFile]:
@@ -91,7 +92,8 @@ class Writing:
         errors += session.failures()
         for ending in session.early_endings():
             say(f"ebpfprof: {ending.text}; the profile holds what was recorded.", err=True)
-        for hint in dict.fromkeys(hint for report in reports for hint in report.hints):
+        hints = [] if self.is_quiet else [hint for report in reports for hint in report.hints]
+        for hint in dict.fromkeys(hints):
             say(f"ebpfprof: {hint}", err=True)
         accounts = [each.account for report in reports for each in report.profiles if each.account]
         for line in loss_lines(session.losses(), [each.completeness for each in accounts]):
@@ -100,13 +102,23 @@ class Writing:
             for profile, file in profiles:
                 with _kept(errors):
                     self._show(report.target, profile, file.name, file.name in written)
-                if report.locks and profile.kind == kind_with_option("by_lock").name:
+                if (
+                    report.locks
+                    and not self.is_quiet
+                    and profile.kind == kind_with_option("by_lock").name
+                ):
                     with _kept(errors):
                         self._show_locks(report, to_stdout=file.name == "-")
-        self._show_next(written)
-        self._show_cost(reports, to_stderr=any(file.name == "-" for file in files))
+        if not self.is_quiet:
+            self._show_next(written)
+            self._show_cost(reports, to_stderr=any(file.name == "-" for file in files))
         if errors:
             raise ExceptionGroup("not everything could be written", errors)
+
+    def say_recording(self, session: Session, options: Options, duration_s: float) -> None:
+        """Say that all probes are in place; `duration_s` may be infinite."""
+        if not self.is_quiet:
+            say(_recording_line(session, options, duration_s), err=True)
 
     def _write_one(self, profile: Profile, file: OutputFile) -> None:
         from ebpfprof.export import formats
@@ -116,9 +128,15 @@ class Writing:
         file.commit(interruptible(encode))
 
     def _show(self, target: Target, profile: Profile, name: str, is_written: bool) -> None:
+        to_stderr = self.to_stderr or name == "-"
+        if not self.is_quiet:
+            self._show_table(target, profile, name, to_stderr=to_stderr)
+        if is_written and name != "-":
+            say(f"Written: {printable(name)}", err=to_stderr)
+
+    def _show_table(self, target: Target, profile: Profile, name: str, *, to_stderr: bool) -> None:
         from ebpfprof.export.tables import largest
 
-        to_stderr = self.to_stderr or name == "-"
         stream = self._stream(name)
         table = largest.render(
             profile, hide_idle=self.hide_idle, width=width(stream), color=has_color(stream)
@@ -127,8 +145,6 @@ class Writing:
             process=f"process {target.pid} ({target.name})", length=duration(profile.duration_ns)
         )
         say(f"\n{heading}:\n{table}", err=to_stderr)
-        if is_written and name != "-":
-            say(f"Written: {printable(name)}", err=to_stderr)
 
     def _show_next(self, written: Sequence[str]) -> None:
         """How to look at the files: said once, of the first of them."""
@@ -183,8 +199,7 @@ def _kept(errors: list[Exception]) -> Iterator[None]:
         errors.append(error)
 
 
-def recording_line(session: Session, options: Options, duration_s: float) -> str:
-    """What is said once all probes are in place; `duration_s` may be infinite."""
+def _recording_line(session: Session, options: Options, duration_s: float) -> str:
     files = {kind for target in session.targets for kind in session.files(target)}
     kinds = [kind for kind in options.kinds if kind in files]
     profiles = "profile" if len(kinds) == 1 else "profiles"
