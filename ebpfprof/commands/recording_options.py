@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ebpfprof.commands.parameter_types import Duration, Number, OneOf
+from ebpfprof.commands.verb import Verb
 from ebpfprof.console.text import printable
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ FORCE_OPTION = click.option(
 )
 
 
-class RecordingCommand(click.Command):
+class RecordingCommand(Verb):
     """A verb that records. Its function gets all recording options as one `options: Options`.
 
     They are those that the profile kinds declare, and what all kinds have in common; but for
@@ -167,6 +168,14 @@ class RecordingCommand(click.Command):
             self.params = [*self._own, *made.values()]
         return super().get_params(ctx)
 
+    def alternatives(self) -> list[frozenset[str]]:
+        """The options that say which events to record exclude the bound for the cost."""
+        from ebpfprof.profilers.registry import options_of_kinds
+
+        options = [option for option, _ in options_of_kinds().values()]
+        choosing = {option.field for option in options if option.chooses_events}
+        return [frozenset({"max_overhead", *choosing})]
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
         """Call the verb's function. Raises click.UsageError if options contradict each other."""
         given = {name: ctx.params.pop(name) for name in self._fields}
@@ -180,7 +189,10 @@ def _options(ctx: click.Context, given: dict[str, Any]) -> Options:
 
     offered = [each for name, each in options_of_kinds().items() if name in given]
     for option, kind in offered:
-        is_about_a_choice = kind.is_chosen_by_name and given[option.field] != option.default
+        is_typed = ctx.get_parameter_source(option.field) is ParameterSource.COMMANDLINE
+        is_about_a_choice = (
+            is_typed and kind.is_chosen_by_name and given[option.field] != option.default
+        )
         if is_about_a_choice and kind.name not in given["kinds"]:
             asked_for = ",".join((*given["kinds"], kind.name))
             raise click.UsageError(
