@@ -54,7 +54,7 @@ class _Verbs(click.Group):
 def cli() -> None:
     """Profile running Go programs from outside: no code change, no restart.
 
-    `ebpfprof VERB --help` has examples of each verb and all its options.
+    `ebpfprof VERB --help` has examples, `ebpfprof VERB --help-all` all options.
 
     \b
     Examples:

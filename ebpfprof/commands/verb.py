@@ -1,4 +1,4 @@
-"""What all verbs have in common: where the values of options come from.
+"""What all verbs have in common: their help, and where the values of options come from.
 
 The command line beats the environment, that the user's configuration file, and that the one in
 /etc. A verb's own table beats what a file says for all verbs.
@@ -15,6 +15,7 @@ import click
 
 from ebpfprof.commands.config_file import ConfigFile, config_files
 from ebpfprof.commands.parameter_types import similar
+from ebpfprof.commands.short_help import fits, short_help
 from ebpfprof.console.text import printable
 from ebpfprof.errors import BadConfig
 
@@ -31,9 +32,37 @@ _ALTERNATIVES: Final = (
 
 _SWITCH: Final = ("1", "true", "yes", "on", "0", "false", "no", "off")  # all known to click
 
+_SHOWS_ALL: Final = "ebpfprof.shows_all_help"
+
+
+def _show_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[_SHOWS_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+_HELP_ALL: Final = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show all options and exit.",
+)
+
 
 class Verb(click.Command):
     """A verb whose options have defaults in the environment and in configuration files."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """All parameters, with --help-all."""
+        return [*super().get_params(ctx), _HELP_ALL]
+
+    def get_help(self, ctx: click.Context) -> str:
+        """What fits the screen; all of it for --help-all."""
+        text = super().get_help(ctx)
+        return text if fits(text) or ctx.meta.get(_SHOWS_ALL) else short_help(self, ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does, with these defaults. Raises BadConfig for a wrong one."""

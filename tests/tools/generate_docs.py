@@ -183,7 +183,10 @@ def index(verbs: list[Verb]) -> str:
     lines = ["# The command line", "", "    ebpfprof VERB [OPTIONS] ...", ""]
     lines += ["| verb | what it does |", "|---|---|"]
     lines += [f"| [{each.name}]({each.name}.md) | {_markdown(each.short)} |" for each in verbs]
-    lines += ["", "`ebpfprof VERB --help` says the same; `man -l docs/ebpfprof.1` has all of it."]
+    lines += [
+        "",
+        "`ebpfprof VERB --help-all` says the same; `man -l docs/ebpfprof.1` has all of it.",
+    ]
     lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
     lines += [f"| {code} | {_markdown(text)} |" for code, text in exit_codes(set(ExitCode))]
     lines += ["", _STATUS_OF_RUN.format("`ebpfprof run`")]
@@ -220,12 +223,12 @@ def manual(verbs: list[Verb]) -> str:
         ".SH VERBS",
     ]
     described: dict[Option, str] = {}
-    lines += [f"{_bold('ebpfprof')} VERB {_bold('-h, --help')} shows the options of a verb."]
+    lines += [f"{_bold('ebpfprof')} VERB {_bold('--help-all')} shows the options of a verb."]
     for each in verbs:
         lines += [f".SS {each.name}", _roff(each.short)]
         for paragraph in each.paragraphs:
             lines += [".PP", _roff(paragraph)]
-        options = [option for option in each.options if _long(option) != "--help"]
+        options = [option for option in each.options if not _long(option).startswith("--help")]
         for option in options:
             if option not in described:
                 lines += [".TP", _bold(option.typed), _roff(option.text)]
