@@ -158,7 +158,7 @@ def exit_codes(wanted: AbstractSet[ExitCode]) -> Iterator[tuple[int, str]]:
     meanings[ExitCode.OK] = "Success."
     meanings[ExitCode.FAILURE] = "Any other error; the message says which."
     meanings[ExitCode.ABORTED] = "Aborted: a second Ctrl-C, or one before anything was recorded."
-    meanings[ExitCode.USAGE] = "The command line is invalid."
+    meanings[ExitCode.USAGE] = "The command line, the environment or a configuration file is wrong."
     for code, meaning in sorted(meanings.items()):
         if code in wanted:
             yield code, meaning
