@@ -6,6 +6,7 @@ EbpfprofError            1   anything else that failed
 ├── InvalidProfile       1   profile data that contradicts itself or cannot be read
 ├── LibraryMissing       1   a Python library that this part needs is not installed
 ├── NoAnswer             1   the executable is on a file system that does not answer
+├── BadConfig            2   a configuration file or environment variable is wrong
 ├── NoSuchProcess        3   no process has this pid
 ├── PermissionDenied     4   neither root nor the necessary capabilities
 ├── NotGoProgram         5   the process runs no Go code
@@ -21,7 +22,7 @@ EbpfprofError            1   anything else that failed
 ├── CommandNotFound    127   the program to start does not exist
 └── Aborted            130   a second Ctrl-C
 
-Not exceptions of ours: 0 is success, 2 a usage error (click's own).
+Not exceptions of ours: 0 is success, 2 also a usage error (click's own).
 """
 
 # The names say what is wrong; "Error" behind each would only lengthen them.
@@ -73,6 +74,12 @@ class LibraryMissing(EbpfprofError):
 
 class InvalidProfile(EbpfprofError):
     """Profile data that contradicts itself, or a file without a profile that we can read."""
+
+
+class BadConfig(EbpfprofError):
+    """A configuration file or an environment variable is wrong."""
+
+    exit_code = ExitCode.USAGE
 
 
 class NoSuchProcess(EbpfprofError):

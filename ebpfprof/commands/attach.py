@@ -49,8 +49,8 @@ def command(
       sudo ebpfprof attach --pid 1234 --profile block -o - | go tool pprof -top -
       sudo ebpfprof attach --pid 1234 --profile block -f html --hide-idle
     """
-    from ebpfprof.commands.results import allow_many_files, recording_line, say_what_is_assumed
-    from ebpfprof.console.terminal import progress, say
+    from ebpfprof.commands.results import allow_many_files, say_what_is_assumed
+    from ebpfprof.console.terminal import progress
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_recording, give_up_probing
     from ebpfprof.recording.session import Session
@@ -70,8 +70,8 @@ def command(
             session.start()
             give_up_probing(options)
             signals.end_recording_only()
-            say(recording_line(session, options, duration_s), err=True)
-            with progress(duration_s) as draw:
+            writing.say_recording(session, options, duration_s)
+            with progress(duration_s, is_shown=not writing.is_quiet) as draw:
                 session.wait(duration_s, lambda gone_s: draw(gone_s) or signals.came)
             writing.write(session, files, written)
     except KeyboardInterrupt:

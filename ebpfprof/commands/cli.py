@@ -8,10 +8,8 @@ import click
 
 import ebpfprof
 from ebpfprof.commands.parameter_types import similar
+from ebpfprof.commands.verb import VERBS
 from ebpfprof.console.text import printable
-
-VERBS = ("attach", "run", "list", "dump", "top", "serve", "report", "diff", "doctor", "completion")
-"""In the order in which the help shows them; each is `command` in ebpfprof.commands.VERB."""
 
 
 class _Verbs(click.Group):
@@ -56,7 +54,7 @@ class _Verbs(click.Group):
 def cli() -> None:
     """Profile running Go programs from outside: no code change, no restart.
 
-    `ebpfprof VERB --help` has examples of each verb and all its options.
+    `ebpfprof VERB --help` has examples, `ebpfprof VERB --help-all` all options.
 
     \b
     Examples:

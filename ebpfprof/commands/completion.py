@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from ebpfprof.commands.parameter_types import OneOf
+from ebpfprof.commands.verb import Verb
 
 _SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command("completion")
+@click.command("completion", cls=Verb)
 @click.argument("shell", type=OneOf(_SHELLS))
 def command(shell: str) -> None:
     """Print a script that lets a shell complete verbs and options.

@@ -16,6 +16,7 @@ from ebpfprof.commands.recording_options import (
     output_option,
 )
 from ebpfprof.commands.report import refuse_for_pprof
+from ebpfprof.commands.verb import Verb
 from ebpfprof.console.text import duration
 from ebpfprof.errors import InvalidProfile
 
@@ -27,7 +28,7 @@ FORMATS = ("text", "html", "folded", "json", "pprof")
 _SAME_LENGTH = 0.05
 
 
-@click.command("diff")
+@click.command("diff", cls=Verb)
 @click.argument("before", metavar="A", type=click.Path(path_type=Path, allow_dash=True))
 @click.argument("after", metavar="B", type=click.Path(path_type=Path, allow_dash=True))
 @format_option(

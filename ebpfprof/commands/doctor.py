@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ebpfprof.commands.verb import Verb
 from ebpfprof.console.text import printable
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _MIN_ROOM = 20
 _STATE = 9
 
 
-@click.command("doctor")
+@click.command("doctor", cls=Verb)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs to read.")
 def command(as_json: bool) -> int:
     """Tell what this machine lacks, and the command that fixes it.

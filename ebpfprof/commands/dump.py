@@ -7,6 +7,7 @@ import click
 from ebpfprof.commands.parameter_types import Duration
 from ebpfprof.commands.recording_options import duration_option
 from ebpfprof.commands.target_options import target_options
+from ebpfprof.commands.verb import Verb
 
 _APART_S = 0.5
 _EVERY_S = 10.0
@@ -14,7 +15,7 @@ _MAX_APART_S = 3600.0
 _MIN_EVERY_S = 0.1
 
 
-@click.command("dump")
+@click.command("dump", cls=Verb)
 @target_options()
 @click.option("--all", "each_alone", is_flag=True, help="Show each goroutine by itself.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs to read.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ebpfprof.commands.target_options import keep_libraries_to_one_thread, name_option
+from ebpfprof.commands.verb import Verb
 from ebpfprof.console.text import listed, printable
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _COLOR_OF_SOME = "yellow"
 _WIDEST = 4096
 
 
-@click.command("list")
+@click.command("list", cls=Verb)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs to read.")
 @click.option(
     "--all",

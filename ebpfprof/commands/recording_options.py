@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ebpfprof.commands.parameter_types import Duration, Number, OneOf
+from ebpfprof.commands.verb import Verb
 from ebpfprof.console.text import printable
 
 if TYPE_CHECKING:
@@ -48,13 +48,6 @@ def _label_keys(
     return tuple(keys)
 
 
-def finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
-    """A callback that refuses infinity and NaN as a number of seconds."""
-    if not math.isfinite(value):
-        raise click.BadParameter("This is no number of seconds.", ctx, param)
-    return value
-
-
 def duration_option(*, default: float | None, help: str) -> Callable[..., Any]:
     """The option -d/--duration, passed as `duration_s`: Go's 10s, 1m30s, or seconds."""
     return click.option(
@@ -77,7 +70,8 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
         from ebpfprof.commands.results import Writing
 
         name = format_for(values.pop("format_name"), values["output"], default="pprof")
-        writing = Writing(name, hide_idle=values.pop("hide_idle"), force=values.pop("force"))
+        chosen = {field: values.pop(field) for field in ("hide_idle", "force", "is_quiet")}
+        writing = Writing(name, **chosen)
         return command(*args, writing=writing, **values)
 
     for option in reversed(_WRITING_OPTIONS):
@@ -145,7 +139,7 @@ FORCE_OPTION = click.option(
 )
 
 
-class RecordingCommand(click.Command):
+class RecordingCommand(Verb):
     """A verb that records. Its function gets all recording options as one `options: Options`.
 
     They are those that the profile kinds declare, and what all kinds have in common; but for
@@ -174,6 +168,14 @@ class RecordingCommand(click.Command):
             self.params = [*self._own, *made.values()]
         return super().get_params(ctx)
 
+    def alternatives(self) -> list[frozenset[str]]:
+        """The options that say which events to record exclude the bound for the cost."""
+        from ebpfprof.profilers.registry import options_of_kinds
+
+        options = [option for option, _ in options_of_kinds().values()]
+        choosing = {option.field for option in options if option.chooses_events}
+        return [frozenset({"max_overhead", *choosing})]
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
         """Call the verb's function. Raises click.UsageError if options contradict each other."""
         given = {name: ctx.params.pop(name) for name in self._fields}
@@ -187,7 +189,10 @@ def _options(ctx: click.Context, given: dict[str, Any]) -> Options:
 
     offered = [each for name, each in options_of_kinds().items() if name in given]
     for option, kind in offered:
-        is_about_a_choice = kind.is_chosen_by_name and given[option.field] != option.default
+        is_typed = ctx.get_parameter_source(option.field) is ParameterSource.COMMANDLINE
+        is_about_a_choice = (
+            is_typed and kind.is_chosen_by_name and given[option.field] != option.default
+        )
         if is_about_a_choice and kind.name not in given["kinds"]:
             asked_for = ",".join((*given["kinds"], kind.name))
             raise click.UsageError(
@@ -312,5 +317,12 @@ _WRITING_OPTIONS = (
         is_flag=True,
         help="Leave waits for work (idle workers, tickers, servers that listen) out of what people "
         "read, and say how much that was. A pprof file always has them.",
+    ),
+    click.option(
+        "-q",
+        "--quiet",
+        "is_quiet",
+        is_flag=True,
+        help="Say only where the files are, and what is wrong: no progress, no tables.",
     ),
 )

@@ -15,9 +15,10 @@ from ebpfprof.commands.recording_options import (
     output_option,
 )
 from ebpfprof.commands.source_option import opened_sources, source_option
+from ebpfprof.commands.verb import Verb
 
 
-@click.command("report")
+@click.command("report", cls=Verb)
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @format_option(
     FORMATS,

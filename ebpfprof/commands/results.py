@@ -34,15 +34,16 @@ if TYPE_CHECKING:
 class Writing:
     """How to write profiles: in which format, and whether without idle waits where people read it.
 
-    `force` replaces a file that is there. `began` is the processors' time when the command began.
-    Tables and messages go to stdout, unless stdout holds
-    the profile itself; with `to_stderr` to stderr.
+    `force` replaces a file that is there. If it `is_quiet` there are no tables and no costs.
+    `began` is the processors' time when the command began. Tables and messages go to stdout, unless
+    stdout holds the profile itself; with `to_stderr` to stderr.
     """
 
     format: str = "pprof"
     hide_idle: bool = False
     force: bool = False
     to_stderr: bool = False
+    is_quiet: bool = False
     began: ProcessorTime = field(default_factory=ProcessorTime.now)
 
     def prepare(self, session: Session, output: Path | None, held: ExitStack) -> list[OutputFile]:
@@ -91,13 +92,15 @@ class Writing:
         errors += session.failures()
         for ending in session.early_endings():
             say(f"ebpfprof: {ending.text}; the profile holds what was recorded.", err=True)
-        for hint in dict.fromkeys(hint for report in reports for hint in report.hints):
+        hints = [] if self.is_quiet else [hint for report in reports for hint in report.hints]
+        for hint in dict.fromkeys(hints):
             say(f"ebpfprof: {hint}", err=True)
         accounts = [each.account for report in reports for each in report.profiles if each.account]
         for line in loss_lines(session.losses(), [each.completeness for each in accounts]):
             say(f"ebpfprof: {line}", err=True)
-        self._show_findings(reports)
-        for report, profiles in shown:
+        if not self.is_quiet:
+            self._show_findings(reports)
+        for report, profiles in () if self.is_quiet else shown:
             for profile, file in profiles:
                 with _kept(errors):
                     self._show(report.target, profile, file.name)
@@ -105,9 +108,15 @@ class Writing:
                     with _kept(errors):
                         self._show_locks(report, to_stdout=file.name == "-")
         self._show_next(written)
-        self._show_cost(reports, to_stderr=any(file.name == "-" for file in files))
+        if not self.is_quiet:
+            self._show_cost(reports, to_stderr=any(file.name == "-" for file in files))
         if errors:
             raise ExceptionGroup("not everything could be written", errors)
+
+    def say_recording(self, session: Session, options: Options, duration_s: float) -> None:
+        """Say that all probes are in place; `duration_s` may be infinite."""
+        if not self.is_quiet:
+            say(_recording_line(session, options, duration_s), err=True)
 
     def _write_one(self, profile: Profile, file: OutputFile) -> None:
         from ebpfprof.export import formats
@@ -148,12 +157,10 @@ class Writing:
     def _show_next(self, written: Sequence[str]) -> None:
         """Where the files are, and how to look at the first of them."""
         names = [name for name in written if name != "-"]
-        said = "
-".join(f"Written: {printable(each)}" for each in names)
+        said = "\n".join(f"Written: {printable(each)}" for each in names)
         if said:
-            say(f"
-{said}", err=self.to_stderr)
-        if names and self.format == "pprof":
+            say(said if self.is_quiet else f"\n{said}", err=self.to_stderr)
+        if names and self.format == "pprof" and not self.is_quiet:
             name = printable(shlex.quote(names[0]))
             # sudo's PATH often lacks Go, though the user has it: name a way without Go, too.
             say(
@@ -203,7 +210,7 @@ def _kept(errors: list[Exception]) -> Iterator[None]:
         errors.append(error)
 
 
-def recording_line(session: Session, options: Options, duration_s: float) -> str:
+def _recording_line(session: Session, options: Options, duration_s: float) -> str:
     """What is said once all probes are in place; `duration_s` may be infinite."""
     files = {kind for target in session.targets for kind in session.files(target)}
     kinds = [kind for kind in options.kinds if kind in files]

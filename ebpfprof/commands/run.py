@@ -166,7 +166,8 @@ def _profile(child: LaunchedProgram, plan: _Plan, written: list[str]) -> None:
                 may_be_replaced = not is_go and is_over
                 is_replaced = may_be_replaced and child.wait_until_stopped()
                 if is_replaced:
-                    _say_what_is_next(child, name)
+                    if not plan.writing.is_quiet:
+                        _say_what_is_next(child, name)
                     continue
                 child.leave()
                 try:
@@ -184,8 +185,7 @@ class _ProgramRecording:
 
     def __init__(self, child: LaunchedProgram, plan: _Plan, held: ExitStack) -> None:
         """Attach the probes; `held` will detach them. Raises any of ebpfprof.errors."""
-        from ebpfprof.commands.results import recording_line, say_what_is_assumed
-        from ebpfprof.console.terminal import say
+        from ebpfprof.commands.results import say_what_is_assumed
         from ebpfprof.recording.session import Session
         from ebpfprof.system.signals import interruptible
 
@@ -196,7 +196,7 @@ class _ProgramRecording:
         self._files = plan.writing.prepare(self._session, plan.output, held)
         say_what_is_assumed(self._session)
         self._session.start()
-        say(recording_line(self._session, plan.options, plan.duration_s), err=True)
+        plan.writing.say_recording(self._session, plan.options, plan.duration_s)
 
     @property
     def has_ended(self) -> bool:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ebpfprof.commands.recording_options import RecordingCommand, finite
+from ebpfprof.commands.parameter_types import Duration, OneOf
+from ebpfprof.commands.recording_options import RecordingCommand
 from ebpfprof.commands.source_option import opened_sources, source_option
 from ebpfprof.commands.target_options import target_options
 
@@ -51,7 +52,7 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
             )
         if not (pids or names or containers or all_go):
             raise click.UsageError(
-                "Say which processes: --pid PID, --name NAME, --container ID or --all-go. "
+                "Say which processes: PID, --name NAME, --container ID or --all-go. "
                 "`ebpfprof list` shows what there is."
             )
         followed = tuple(containers) if all_go else ()
@@ -90,7 +91,7 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--token",
     "token_mode",
-    type=click.Choice(["auto"]),
+    type=OneOf(["auto"]),
     help="auto: make up a token, and print it.",
 )
 @click.option(
@@ -101,9 +102,8 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--window",
     "interval_s",
-    type=click.FloatRange(min=1, max=3600),
-    callback=finite,
-    metavar="SECONDS",
+    type=Duration(1, 3600),
+    metavar="TIME",
     default=5,
     show_default=True,
     help="The length of a step of the page's timeline.",
@@ -111,9 +111,8 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--retention",
     "retention_s",
-    type=click.FloatRange(min=10, max=86400),
-    callback=finite,
-    metavar="SECONDS",
+    type=Duration(10, 86400),
+    metavar="TIME",
     default=600,
     show_default=True,
     help="How far back the page's timeline goes.",

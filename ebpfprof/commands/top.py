@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import select
 import sys
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebpfprof.commands.recording_options import RecordingCommand, duration_option, finite
+from ebpfprof.commands.parameter_types import Duration
+from ebpfprof.commands.recording_options import RecordingCommand, duration_option
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.console.text import printable
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LAST_ROWS = 10
 _BATCH_ROWS = 20
 _TICK_S = 0.1
-_LONGEST_WAIT_S = 3600.0
+_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.1, 3600.0
 
 
 @click.command("top", cls=RecordingCommand, without=("open_waits",))
@@ -37,9 +37,8 @@ _LONGEST_WAIT_S = 3600.0
 @click.option(
     "--interval",
     "interval_s",
-    type=click.FloatRange(min=0.1, max=_LONGEST_WAIT_S),
-    callback=finite,
-    metavar="SECONDS",
+    type=Duration(_SHORTEST_WAIT_S, _LONGEST_WAIT_S),
+    metavar="TIME",
     default=2.0,
     show_default=True,
     help="The time between two tables, which the rates of the later one are of.",
@@ -102,8 +101,6 @@ def command(
 
     if once and batches not in (None, 1):
         raise click.UsageError("--once means --batch 1: give one of them.")
-    if duration_s is not None and not math.isfinite(duration_s):
-        raise click.UsageError("--duration: this is no number of seconds.")
     is_screen = not (once or batches or as_json) and _is_for_screen()
     require_capabilities(needs_bpf=options.needs_bpf)
     allow_many_files()

@@ -78,9 +78,12 @@ def width(stream: TextIO | None) -> int | None:
 
 
 @contextmanager
-def progress(duration_s: float) -> Iterator[Callable[[float], None]]:
-    """Yield a function to call with the seconds gone: it draws a bar if stderr is a terminal."""
-    if not is_terminal(sys.stderr):
+def progress(duration_s: float, *, is_shown: bool = True) -> Iterator[Callable[[float], None]]:
+    """Yield a function to call with the seconds gone: it draws a bar if stderr is a terminal.
+
+    Without `is_shown` it draws none.
+    """
+    if not is_shown or not is_terminal(sys.stderr):
         yield lambda gone_s: None
         return
     drawn = ""

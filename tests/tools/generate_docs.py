@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,8 @@ import click
 
 import ebpfprof
 from ebpfprof import errors
-from ebpfprof.commands.cli import VERBS, cli
+from ebpfprof.commands.cli import cli
+from ebpfprof.commands.verb import VERBS
 from ebpfprof.errors import EbpfprofError, ExitCode
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +65,33 @@ _ENVIRONMENT = {
     "PAGER": "What shows a long dump in a terminal; `cat` for nothing. With sudo it is less.",
     "SUDO_UID, SUDO_GID": "The user and group that get the files which ebpfprof writes as root.",
 }
+
+_DEFAULTS = (
+    "Each option can have another default. The command line beats the environment, that beats "
+    "~/.config/ebpfprof/config.toml, and that beats /etc/ebpfprof/config.toml. Under sudo, ~ is "
+    "the home of the user who typed it.",
+    "A variable is called as the option: EBPFPROF_MAX_OVERHEAD for --max-overhead. A switch is 1 "
+    "or 0: EBPFPROF_KERNEL=0 is --no-kernel. sudo hands no variables on by default: type sudo "
+    "EBPFPROF_DURATION=1m ebpfprof attach 1234.",
+    "A key of a file is an option without its dashes. What stands above all tables is for every "
+    "verb that has the option; a table is for the verb of its name, and beats that.",
+    "A file must be a regular one, of root or of that user, of 64 KiB at most, and not open to all "
+    "users for writing. ebpfprof follows no symbolic link below / or the home to it. An unknown "
+    "key or a wrong value ends ebpfprof with exit code 2. Where the command line chooses "
+    "processes, or one of options that exclude each other, defaults of the others don't count.",
+)
+CONFIG = (
+    'duration = "1m"',
+    "max-overhead = 0.5",
+    "",
+    "[attach]",
+    'profile = ["block", "mutex"]',
+    "hide-idle = true",
+    "",
+    "[serve]",
+    'listen = "127.0.0.1:7070"',
+)
+"""An example that tests/unit/commands/test_defaults.py reads."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +158,7 @@ def exit_codes(wanted: AbstractSet[ExitCode]) -> Iterator[tuple[int, str]]:
     meanings[ExitCode.OK] = "Success."
     meanings[ExitCode.FAILURE] = "Any other error; the message says which."
     meanings[ExitCode.ABORTED] = "Aborted: a second Ctrl-C, or one before anything was recorded."
-    meanings[ExitCode.USAGE] = "The command line is invalid."
+    meanings[ExitCode.USAGE] = "The command line, the environment or a configuration file is wrong."
     for code, meaning in sorted(meanings.items()):
         if code in wanted:
             yield code, meaning
@@ -155,12 +183,19 @@ def index(verbs: list[Verb]) -> str:
     lines = ["# The command line", "", "    ebpfprof VERB [OPTIONS] ...", ""]
     lines += ["| verb | what it does |", "|---|---|"]
     lines += [f"| [{each.name}]({each.name}.md) | {_markdown(each.short)} |" for each in verbs]
-    lines += ["", "`ebpfprof VERB --help` says the same; `man -l docs/ebpfprof.1` has all of it."]
+    lines += [
+        "",
+        "`ebpfprof VERB --help-all` says the same; `man -l docs/ebpfprof.1` has all of it.",
+    ]
     lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
     lines += [f"| {code} | {_markdown(text)} |" for code, text in exit_codes(set(ExitCode))]
     lines += ["", _STATUS_OF_RUN.format("`ebpfprof run`")]
     lines += ["", "## Environment", "", "| variable | what it does |", "|---|---|"]
     lines += [f"| {_code(name)} | {_markdown(text)} |" for name, text in _ENVIRONMENT.items()]
+    lines += ["", "## Defaults"]
+    for paragraph in _DEFAULTS:
+        lines += ["", _markdown(paragraph)]
+    lines += ["", *("    " + line if line else "" for line in CONFIG)]
     return "\n".join(lines) + "\n"
 
 
@@ -188,12 +223,12 @@ def manual(verbs: list[Verb]) -> str:
         ".SH VERBS",
     ]
     described: dict[Option, str] = {}
-    lines += [f"{_bold('ebpfprof')} VERB {_bold('-h, --help')} shows the options of a verb."]
+    lines += [f"{_bold('ebpfprof')} VERB {_bold('--help-all')} shows the options of a verb."]
     for each in verbs:
         lines += [f".SS {each.name}", _roff(each.short)]
         for paragraph in each.paragraphs:
             lines += [".PP", _roff(paragraph)]
-        options = [option for option in each.options if _long(option) != "--help"]
+        options = [option for option in each.options if not _long(option).startswith("--help")]
         for option in options:
             if option not in described:
                 lines += [".TP", _bold(option.typed), _roff(option.text)]
@@ -206,6 +241,8 @@ def manual(verbs: list[Verb]) -> str:
     lines += [".SH ENVIRONMENT"]
     for name, meaning in _ENVIRONMENT.items():
         lines += [".TP", _bold(name), _roff(meaning)]
+    lines += [".SH DEFAULTS", *_roff_paragraphs(_DEFAULTS)]
+    lines += [".PP", ".nf", ".RS", *(_roff(line) or ".sp" for line in CONFIG), ".RE", ".fi"]
     lines += [".SH EXIT STATUS"]
     for code, meaning in exit_codes(set(ExitCode)):
         lines += [".TP", _bold(str(code)), _roff(meaning)]
@@ -236,6 +273,10 @@ def _roff(text: str) -> str:
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
     escaped = escaped.replace("`", "\\(ga").replace("^", "\\(ha").replace("~", "\\(ti")
     return "\\&" + escaped if escaped.startswith(".") else escaped
+
+
+def _roff_paragraphs(paragraphs: Iterable[str]) -> list[str]:
+    return [line for each in paragraphs for line in (".PP", _roff(each))]
 
 
 def _bold(text: str) -> str:

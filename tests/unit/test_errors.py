@@ -12,8 +12,9 @@ CODES = {
     "EbpfprofError": 1,
     "InvalidProfile": 1,
     "NoAnswer": 1,
-    "NoSuchProcess": 3,
     "LibraryMissing": 1,
+    "BadConfig": 2,
+    "NoSuchProcess": 3,
     "PermissionDenied": 4,
     "NotGoProgram": 5,
     "UnsupportedGo": 6,
@@ -47,9 +48,9 @@ def test_the_tree_in_the_docstring_has_the_same_codes() -> None:
     assert {name: int(code) for name, code in documented} == CODES
 
 
-def test_every_exit_code_but_success_and_usage_belongs_to_an_error() -> None:
+def test_every_exit_code_but_success_belongs_to_an_error() -> None:
     of_errors = {kind.exit_code for kind in error_classes().values()}
-    assert set(ExitCode) - of_errors == {ExitCode.OK, ExitCode.USAGE}
+    assert set(ExitCode) - of_errors == {ExitCode.OK}
     assert (ExitCode.OK, ExitCode.USAGE) == (0, 2)
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ebpfprof.commands.cli import VERBS, cli
+from ebpfprof.commands.cli import cli
+from ebpfprof.commands.verb import VERBS
 
 ROOT = Path(__file__).parents[3]
 

@@ -16,7 +16,7 @@ from ebpfprof.profilers.options import Options
     [("attach", []), ("run", []), ("top", ["--open"]), ("serve", ["--by-lock", "--open"])],
 )
 def test_each_verb_offers_only_its_own_options(verb: str, missing: list[str]) -> None:
-    shown = CliRunner().invoke(cli, [verb, "--help"]).output
+    shown = CliRunner().invoke(cli, [verb, "--help-all"]).output
     offered = {each for each in ("--by-lock", "--open", "--hz", "--lock-labels") if each in shown}
     assert offered == {"--by-lock", "--open", "--hz", "--lock-labels"} - set(missing)
     for option in missing:
@@ -96,7 +96,7 @@ def test_open_waits_need_no_certain_kind() -> None:
 
 @pytest.mark.usefixtures("made_up")
 def test_the_command_line_has_the_options_of_every_kind() -> None:
-    _, result = recorded(["--help"])
+    _, result = recorded(["--help-all"])
     shown = " ".join(result.output.split())
     assert "What to record: block, mutex, cpu, wall, goroutine, allocs, crowd. all: " in shown
     assert "--alloc-bytes BYTES Sample one allocation in BYTES. [default: 512]" in (shown)

@@ -11,7 +11,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ebpfprof.commands.cli import VERBS, cli
+from ebpfprof.commands.cli import cli
+from ebpfprof.commands.verb import VERBS
 from ebpfprof.errors import ExitCode
 from tests.tools.generate_docs import COMMANDS, MANUAL, ROOT, documents, verb
 

@@ -1,0 +1,84 @@
+"""The help of a verb that fits a terminal of 80x24: examples first, then the usual options."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Final
+
+import click
+
+_MOST_LINES: Final = 23  # the prompt takes one
+_COLUMNS: Final = 80
+_EXAMPLES: Final = 4
+_USUAL: Final = (
+    "duration_s",
+    "kinds",
+    "names",
+    "all_go",
+    "address",
+    "continuous",
+    "token_mode",
+    "once",
+    "interval_s",
+    "watch",
+    "all_goroutines",
+    "output",
+    "format_name",
+    "by_lock",
+    "max_overhead",
+    "hide_idle",
+    "per_second",
+    "as_json",
+    "pids",
+)
+"""The options that most people need, the most needed first."""
+
+
+def fits(text: str) -> bool:
+    """Whether a text fits the screen, with the prompt below it."""
+    return sum(max(-(-len(line) // _COLUMNS), 1) for line in text.splitlines()) <= _MOST_LINES
+
+
+def short_help(command: click.Command, ctx: click.Context) -> str:
+    """The help with as many of the options as fit: those that most people need come first."""
+    options = [each for each in command.get_params(ctx) if isinstance(each, click.Option)]
+    usual = [each for name in _USUAL for each in options if each.name == name]
+    chosen: list[click.Option] = []
+    for each in usual:
+        if fits(_with(command, ctx, options, [*chosen, each])):
+            chosen.append(each)
+    return _with(command, ctx, options, chosen)
+
+
+def _with(
+    command: click.Command,
+    ctx: click.Context,
+    options: list[click.Option],
+    shown: list[click.Option],
+) -> str:
+    formatter = ctx.make_formatter()
+    command.format_usage(ctx, formatter)
+    formatter.write_paragraph()
+    first, *passages = inspect.cleandoc(command.help or "").split("\n\n")
+    with formatter.indentation():
+        formatter.write_text(" ".join(first.split()))
+        for passage in passages:
+            if passage.startswith("\b\n"):
+                formatter.write_paragraph()
+                heading, *lines = passage.splitlines()[1:]
+                lines = [heading, *[each for each in lines if len(each) < _COLUMNS - 4][:_EXAMPLES]]
+                formatter.write_text("\n".join(["\b", *lines]))
+    records = [each.get_help_record(ctx) for each in options if each in shown]
+    rows = [(typed, _first_words(text)) for typed, text in filter(None, records)]
+    if rows:
+        with formatter.section("Options"):
+            formatter.write_dl(rows)
+    formatter.write_paragraph()
+    formatter.write_text(f"{ctx.command_path} --help-all tells more, and shows all options.")
+    return formatter.getvalue().rstrip("\n")
+
+
+def _first_words(text: str) -> str:
+    """The first sentence, up to a semicolon."""
+    return re.split(r"[.;]\s|\s\s\[", text)[0].rstrip(".")

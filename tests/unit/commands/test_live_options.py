@@ -1,0 +1,33 @@
+"""The options of the verbs that record for as long as they run: top and serve."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from ebpfprof.commands.cli import cli
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (["top", "--interval", "1 second"], "'1 second' is no length of time."),
+        (["top", "--interval", "50ms"], "'50ms' is less than 0.1 s."),
+        (["top", "--interval", "2h"], "'2h' is more than 3600 s."),
+        (["top", "--duration", "inf"], "'inf' is no length of time."),
+        (["serve", "--window", "500ms"], "'500ms' is less than 1 s."),
+        (["serve", "--window", "nan"], "'nan' is no length of time."),
+        (["serve", "--retention", "5s"], "'5s' is less than 10 s."),
+        (["serve", "--retention", "25h"], "'25h' is more than 86400 s."),
+        (["serve", "--token", "atuo"], "'atuo' is none of auto. Did you mean auto?"),
+    ],
+)
+def test_a_wrong_value_gets_a_sentence(given: list[str], reason: str) -> None:
+    result = CliRunner().invoke(cli, [*given, "--pid", "1"])
+    assert result.exit_code == 2
+    assert reason in " ".join(result.output.split())
+
+
+def test_serve_names_processes_as_the_other_verbs_do() -> None:
+    said = [CliRunner().invoke(cli, [verb]).output for verb in ("serve", "attach")]
+    assert all("Say which processes: PID, --name NAME" in each for each in said)
